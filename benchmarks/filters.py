@@ -28,7 +28,7 @@ import psutil
 
 from benchmarks.report import Row, publish
 from services.gateway.attributes import Attributes, Ledger
-from services.gateway.filtering import Asked, Filter
+from services.gateway.filtering import Filter, FilterInput
 from services.gateway.units import Unit
 from services.store.catalogue import SqlCatalogue
 from services.store.engine import open_engine, sqlite_url
@@ -103,7 +103,7 @@ def filtering(state: Attributes, count: int) -> Iterator[Row]:
     chance = np.random.default_rng(5)
     unit = unit_of(count)
     chosen = Filter(Serve(filter=FILTER))
-    asked = Asked(state, CONTEXT, frozenset())
+    asked = FilterInput(state, CONTEXT, frozenset())
     for rows in (500, count):
         some = np.sort(chance.choice(count, rows, replace=False)) if rows < count else unit.every
         kept = chosen.keep(unit, some, asked)

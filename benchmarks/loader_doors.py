@@ -25,8 +25,8 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.report import Row, publish
-from pipelines.loaders.columns import Array, Column, Lists, held
-from pipelines.loaders.doors.layout import Chosen, Dense, Padded, Ragged, laid, layouts
+from pipelines.loaders.columns import Array, Column, Lists, pack_lists
+from pipelines.loaders.doors.layout import Chosen, Dense, Padded, Ragged, layout_stage, layouts
 from pipelines.loaders.doors.opened import Opened, opened
 from pipelines.loaders.kinds import Described, described_by
 from pipelines.loaders.loader import Loader
@@ -86,7 +86,7 @@ def _lying(array: Array, aligned: bool) -> Array:
 
 def _held(lists: Column) -> Column:
     assert isinstance(lists, Lists)
-    return held(lists.values, lists.offsets).column()
+    return pack_lists(lists.values, lists.offsets).column()
 
 
 def timed(once: Callable[[], object], rows: int) -> tuple[float, float]:
@@ -96,7 +96,7 @@ def timed(once: Callable[[], object], rows: int) -> tuple[float, float]:
 
 
 def laid_out(batches: tuple[Batch, ...], chosen: Chosen) -> tuple[Batch, ...]:
-    lay = laid(layouts(chosen, described_by(batches[0]), Ragged()))
+    lay = layout_stage(layouts(chosen, described_by(batches[0]), Ragged()))
     return tuple(lay(one, _RANDOM) for one in batches)
 
 
@@ -106,7 +106,7 @@ def of_layouts(batches: int) -> Found:
     plain = tuple(batch(seed, aligned=True) for seed in range(min(batches, 20)))
     for kind in ("short lists", "plain lists"):
         for name, chosen in LAYOUTS.items():
-            lay = laid(layouts(chosen, described_by(plain[0]), Ragged()))
+            lay = layout_stage(layouts(chosen, described_by(plain[0]), Ragged()))
             for _ in range(2):  # the first time for what is done once
                 fresh = [{"genres": _held(one["genres"]) if kind == "short lists" else one["genres"]} for one in plain]
                 times = timed(lambda lay=lay, fresh=fresh: deque((lay(one, _RANDOM) for one in fresh), 0), ROWS * len(fresh))  # type: ignore[misc]

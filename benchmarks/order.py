@@ -19,7 +19,7 @@ from benchmarks.filters import CONTEXT, catalogue, ledger, unit_of
 from benchmarks.report import Row, publish
 from services.gateway.attributes import Attributes
 from services.gateway.candidates import Candidates, Wish
-from services.gateway.filtering import Asked, Filter
+from services.gateway.filtering import Filter, FilterInput
 from services.gateway.ordering import arrange
 from services.gateway.rules import Ordering
 from services.gateway.vectors import build_vectors
@@ -45,7 +45,7 @@ def ordering(state: Attributes, count: int) -> Iterator[Row]:
     vectors = chance.standard_normal((count, WIDTH)).astype(np.float32)
     plain = unit_of(count)
     unit = replace(plain, vectors=build_vectors(plain.items, vectors, plain.items[:1], vectors[:1], ExactIndex(plain.items, vectors)))
-    filter, asked = Filter(Serve()), Asked(state, CONTEXT, frozenset())
+    filter, asked = Filter(Serve()), FilterInput(state, CONTEXT, frozenset())
     some = [(chance.choice(count, CANDIDATES, replace=False), chance.random(CANDIDATES).astype(np.float32)) for _ in range(100)]
     for case, said in CASES.items():
         rules = Ordering(Order.model_validate(said)).at(datetime.now(UTC))

@@ -63,16 +63,16 @@ def kills(stand: Stand, times: int) -> tuple[list[float], int]:
     right = stand.server.answering("movies")
     for _ in range(times):
         with Askers(stand.server, "movies", 1, _THREADS, pause=0.05) as askers:
-            _until(lambda askers=askers: askers.asked)
+            _until(lambda askers=askers: askers.calls)
             began = time.monotonic()
             os.kill(stand.triton.pid or 0, signal.SIGKILL)
             _until(lambda: not stand.triton.alive)
             stand.server.ensure_running()
             back = time.monotonic()
             wrong += stand.server.answering("movies") != right
-            _until(lambda askers=askers, back=back: any(one.at > back for one in askers.asked))
-        wrong += any(one.failure for one in askers.asked if one.at > back)
-        answered = min(one.at + one.seconds for one in askers.asked if not one.failure and one.at > began)
+            _until(lambda askers=askers, back=back: any(one.at > back for one in askers.calls))
+        wrong += any(one.failure for one in askers.calls if one.at > back)
+        answered = min(one.at + one.seconds for one in askers.calls if not one.failure and one.at > began)
         away.append(answered - began)
     return away, wrong
 

@@ -18,23 +18,23 @@ def reachable(host: str) -> str:
     return LOOPBACK if host == "0.0.0.0" else host  # noqa: S104  it is compared, not bound
 
 
-def bind(what: str, wanted: int | None, default: int, host: str = LOOPBACK) -> socket.socket:
+def bind(service: str, wanted: int | None, default: int, host: str = LOOPBACK) -> socket.socket:
     """A listening port at `host`: `wanted` or nothing, else `default`, else any free one."""
     if wanted is not None:
         try:
             return _bound(host, wanted)
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
-                raise Invalid(f"{host} is no address of this machine: {what} can't listen there") from None
-            raise Conflict(f"port {wanted} for {what} is not free ({error.strerror}); choose another, or 0 for any") from None
+                raise Invalid(f"{host} is no address of this machine: {service} can't listen there") from None
+            raise Conflict(f"port {wanted} for {service} is not free ({error.strerror}); choose another, or 0 for any") from None
     try:
         return _bound(host, default)
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
-            raise Invalid(f"{host} is no address of this machine: {what} can't listen there") from None
-        taken = _bound(host, 0)
-        log.warning("port %d for %s is taken: using %d", default, what, taken.getsockname()[1])
-        return taken
+            raise Invalid(f"{host} is no address of this machine: {service} can't listen there") from None
+        listener = _bound(host, 0)
+        log.warning("port %d for %s is taken: using %d", default, service, listener.getsockname()[1])
+        return listener
 
 
 def _bound(host: str, port: int) -> socket.socket:

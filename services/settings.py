@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from shared.contracts.quantities import Duration
-from shared.contracts.words import said
+from shared.contracts.words import fault_message
 from shared.domain.errors import Invalid
 from shared.secret_file import read_secret_file
 
@@ -46,18 +46,18 @@ Role = Literal["all", "control", "gateway"]
 def _paths(value: Any) -> Any:
     """The environment has one text: paths between colons, as in PATH; that of s3:// stands between none."""
     if not isinstance(value, str):
-        return [str(one) for one in value] if isinstance(value, list) else value
+        return [str(path) for path in value] if isinstance(value, list) else value
     if value.lstrip().startswith("["):
         raise ValueError("write the paths with ':' between them, not as JSON")
-    return [one for one in re.split(r":(?!//)", value) if one]
+    return [path for path in re.split(r":(?!//)", value) if path]
 
 
 def _modules(value: Any) -> Any:
-    found = [one.strip() for one in value.split(",") if one.strip()] if isinstance(value, str) else value
-    for one in found if isinstance(found, list) else ():
-        if not _MODULE.fullmatch(str(one)):
-            raise ValueError(f"names of modules such as acme.recommenders are expected, ',' between them: '{one}' is none")
-    return found
+    modules = [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+    for name in modules if isinstance(modules, list) else ():
+        if not _MODULE.fullmatch(str(name)):
+            raise ValueError(f"names of modules such as acme.recommenders are expected, ',' between them: '{name}' is none")
+    return modules
 
 
 def _host(value: str) -> str:
@@ -69,9 +69,11 @@ def _host(value: str) -> str:
 
 def _triton(value: str) -> str:
     """What an address is, stands in services.triton.addresses, which is no business of settings."""
-    said = [value.removeprefix("dns:")] if value.startswith("dns:") else value.split(",")
-    found = [_HOST_PORT.fullmatch(one.strip()) for one in said]
-    if value != "embedded" and not (all(one and 0 < int(one[2]) < 65536 for one in found) and len(set(said)) == len(said)):
+    addresses = [value.removeprefix("dns:")] if value.startswith("dns:") else value.split(",")
+    matches = [_HOST_PORT.fullmatch(address.strip()) for address in addresses]
+    if value != "embedded" and not (
+        all(match and 0 < int(match[2]) < 65536 for match in matches) and len(set(addresses)) == len(addresses)
+    ):
         raise ValueError(
             "'embedded', the address of a Triton's gRPC is expected (eyas-triton:8001), several with ',' between them, or dns:NAME:PORT"
         )
@@ -85,15 +87,15 @@ def _gateway(value: str) -> str:
 
 
 def _events(value: Any) -> Any:
-    said = value.get_secret_value() if isinstance(value, SecretStr) else value
-    if not isinstance(said, str) or (said != "sql" and not all(_NATS.fullmatch(one.strip()) for one in said.split(","))):
+    text = value.get_secret_value() if isinstance(value, SecretStr) else value
+    if not isinstance(text, str) or (text != "sql" and not all(_NATS.fullmatch(server.strip()) for server in text.split(","))):
         raise ValueError("'sql' or nats://user:password@host:4222 is expected (tls://... with TLS), several with ',' between them")
     return value
 
 
 def _features(value: Any) -> Any:
-    said = value.get_secret_value() if isinstance(value, SecretStr) else value
-    if not isinstance(said, str) or (said != "sql" and not _REDIS.fullmatch(said)):
+    text = value.get_secret_value() if isinstance(value, SecretStr) else value
+    if not isinstance(text, str) or (text != "sql" and not _REDIS.fullmatch(text)):
         raise ValueError("'sql' or redis://:password@host:6379/0 is expected (rediss://... with TLS)")
     return value
 
@@ -246,26 +248,26 @@ class Settings(BaseSettings):
     )
 
     @classmethod
-    def read(cls, given: Mapping[str, Any]) -> Settings:
+    def read(cls, overrides: Mapping[str, Any]) -> Settings:
         """`given` has the last word over the environment; a fault is one line that names the variable."""
         try:
-            return cls(**given)
+            return cls(**overrides)
         except ValidationError as error:
-            raise Invalid(_said(error, given)) from None
+            raise Invalid(_message(error, overrides)) from None
         except SettingsError as error:
             raise Invalid(f"the environment's {_PREFIX} variables: {error}") from None
 
 
 def strange(environment: Mapping[str, str]) -> list[str]:
     """A line for each variable that looks like a setting and is none: a typo would leave the default in force without a word."""
-    known = {_PREFIX + name.upper() for name in Settings.model_fields} | _OTHERS
-    found = []
+    known_names = {_PREFIX + name.upper() for name in Settings.model_fields} | _OTHERS
+    lines = []
     for name, value in sorted(environment.items()):
-        if not name.upper().startswith(_PREFIX) or name.upper() in known or name.startswith(_ELSEWHERE) or _of_a_service(name, value):
+        if not name.upper().startswith(_PREFIX) or name.upper() in known_names or name.startswith(_ELSEWHERE) or _of_a_service(name, value):
             continue
-        near = difflib.get_close_matches(name.upper(), known, 1)
-        found.append(f"{name}: there is no such setting, so it changes nothing" + (f"; is {near[0]} meant?" if near else ""))
-    return found
+        near = difflib.get_close_matches(name.upper(), known_names, 1)
+        lines.append(f"{name}: there is no such setting, so it changes nothing" + (f"; is {near[0]} meant?" if near else ""))
+    return lines
 
 
 def _of_a_service(name: str, value: str) -> bool:
@@ -273,23 +275,23 @@ def _of_a_service(name: str, value: str) -> bool:
     return "_SERVICE_" in name or re.search("_PORT_[0-9]+_", name) is not None or (name.endswith("_PORT") and "://" in value)
 
 
-def read_secret(path: Path, what: str) -> str:
+def read_secret(path: Path, setting: str) -> str:
     """One line of a file, without the white space around it."""
     try:
-        found = read_secret_file(path).strip()
+        secret = read_secret_file(path).strip()
     except Invalid as error:
-        raise Invalid(f"{_PREFIX}{what.upper()}: {error}") from None
-    if not found or len(found.splitlines()) > 1:
-        raise Invalid(f"{_PREFIX}{what.upper()}: {path} must hold one line, found {'none' if not found else 'more'}")
-    return found
+        raise Invalid(f"{_PREFIX}{setting.upper()}: {error}") from None
+    if not secret or len(secret.splitlines()) > 1:
+        raise Invalid(f"{_PREFIX}{setting.upper()}: {path} must hold one line, found {'none' if not secret else 'more'}")
+    return secret
 
 
-def _said(error: ValidationError, given: Mapping[str, Any]) -> str:
+def _message(error: ValidationError, overrides: Mapping[str, Any]) -> str:
     first = error.errors(include_url=False)[0]
     if not first["loc"]:
-        return said(first)
+        return fault_message(first)
     field = str(first["loc"][0])
-    named = field if field in given else _PREFIX + field.upper()
-    message = said(first, secret=field in _SECRETS)
+    named = field if field in overrides else _PREFIX + field.upper()
+    message = fault_message(first, secret=field in _SECRETS)
     got = "" if field in _SECRETS or ", got " in message else f", got {str(first['input'])[:80]!r}"
     return f"{named}: {message}{got}"

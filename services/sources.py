@@ -16,14 +16,14 @@ _PACKAGES = ("pipelines", "shared")
 def code_version(images: str = "") -> str:
     """The version, and the digest of what stages run: their sources, and the images that they run in. Without images they run on this
     process's own interpreter and packages, which count as their sources do."""
-    whole = hashlib.sha256(images.encode())
+    digest = hashlib.sha256(images.encode())
     if not images:
-        installed = sorted(f"{one.name} {one.version}" for one in importlib.metadata.distributions())
-        whole.update("\n".join((sys.version, *installed)).encode())
+        installed = sorted(f"{distribution.name} {distribution.version}" for distribution in importlib.metadata.distributions())
+        digest.update("\n".join((sys.version, *installed)).encode())
     for package in _PACKAGES:
-        found = importlib.util.find_spec(package)
-        for root in sorted(found.submodule_search_locations or ()) if found else ():
+        spec = importlib.util.find_spec(package)
+        for root in sorted(spec.submodule_search_locations or ()) if spec else ():
             for path in sorted(Path(root).rglob("*.py")):
-                whole.update(f"{package}/{path.relative_to(root).as_posix()}\0".encode())
-                whole.update(hashlib.sha256(path.read_bytes()).digest())
-    return f"{__version__} {whole.hexdigest()[:32]}"
+                digest.update(f"{package}/{path.relative_to(root).as_posix()}\0".encode())
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return f"{__version__} {digest.hexdigest()[:32]}"

@@ -70,14 +70,14 @@ def retry_run(
     chosen = stage or ended_in(old)
     if chosen not in stages:
         raise Invalid(f"from: no stage is called '{chosen}'; the stages are {', '.join(stages)}")
-    published = [one.stage for one in done]
+    published = [finished.stage for finished in done]
     possible = stages[: len(published) + 1]
     if chosen not in possible:
         raise Conflict(
             f"run {old.id} has published {' and '.join(published) or 'no stage'}: it can be retried from {' or '.join(possible)}"
         )
-    kept = {one.stage: encode(StageDone, one) for one in done[: stages.index(chosen)]}
-    spec = {**old.spec, "cause": cause, "by": by, "retry_of": old.id, "from": chosen, "adopt": kept, "accepts": by if accept else ""}
+    to_adopt = {finished.stage: encode(StageDone, finished) for finished in done[: stages.index(chosen)]}
+    spec = {**old.spec, "cause": cause, "by": by, "retry_of": old.id, "from": chosen, "adopt": to_adopt, "accepts": by if accept else ""}
     return replace(old, id=id, spec=spec, status=RunStatus(), created_at=now, due_at=now, revision=0, asked=None, intent=None)
 
 
@@ -95,9 +95,9 @@ def ended_in(record: Record[RunStatus]) -> str:
 
 def adopted(record: Record[RunStatus], stage: str, done: tuple[StageDone, ...]) -> StageDone | None:
     """What a retried run takes over for a stage, if all stages before it are taken over too."""
-    kept: dict[str, Any] = record.spec.get("adopt", {})
-    same = all(one.stage in kept and kept[one.stage]["attempt"] == one.attempt for one in done)
-    return decode(StageDone, kept[stage]) if same and stage in kept else None
+    to_adopt: dict[str, Any] = record.spec.get("adopt", {})
+    same = all(finished.stage in to_adopt and to_adopt[finished.stage]["attempt"] == finished.attempt for finished in done)
+    return decode(StageDone, to_adopt[stage]) if same and stage in to_adopt else None
 
 
 def rests_on(record: Record[RunStatus]) -> int | None:
@@ -115,9 +115,9 @@ def collected_basis(record: Record[RunStatus], collected: Mapping[int, datetime]
     number = rests_on(record)
     if number is None or number not in collected:
         return None
-    what = "starts from" if record.spec["mode"] == "warm" else "is compared with"
+    verb = "starts from" if record.spec["mode"] == "warm" else "is compared with"
     return (
-        f"the run {what} version {number} of '{record.recommender}', which was collected on {collected[number]:%Y-%m-%d}:"
+        f"the run {verb} version {number} of '{record.recommender}', which was collected on {collected[number]:%Y-%m-%d}:"
         " its files are gone; start a new run"
     )
 
@@ -127,29 +127,29 @@ def rollout_id(run: str) -> str:
     return f"{run}-rollout"
 
 
-def asked_rollout(recommender: Recommender, version: int, id: str, asked: Request, now: datetime) -> Record[RolloutStatus]:
+def asked_rollout(recommender: Recommender, version: int, id: str, request: Request, now: datetime) -> Record[RolloutStatus]:
     """Of a version that was registered before, by the spec as it stands: from there on like one that a run starts."""
-    spec = {"version": version, "document": recommender.spec.document(), "start": encode(Request, asked)}
-    status = RolloutStatus(reason=asked.said())
+    spec = {"version": version, "document": recommender.spec.document(), "start": encode(Request, request)}
+    status = RolloutStatus(reason=request.summary())
     return Record(id=id, recommender=recommender.name, spec=spec, status=status, created_at=now, due_at=now)
 
 
-def back_rollout(recommender: Recommender, version: int, id: str, asked: Request, now: datetime) -> Record[RolloutStatus]:
+def back_rollout(recommender: Recommender, version: int, id: str, request: Request, now: datetime) -> Record[RolloutStatus]:
     """Loads a version that isn't loaded any more, and sends everybody to it: no shadow, no canary."""
-    spec = {"version": version, "document": recommender.spec.document(), "back": encode(Request, asked)}
+    spec = {"version": version, "document": recommender.spec.document(), "back": encode(Request, request)}
     return Record(id=id, recommender=recommender.name, spec=spec, status=RolloutStatus(), created_at=now, due_at=now)
 
 
 def goes_back(record: Record[RolloutStatus]) -> Request | None:
     """Who asked for a rollout that goes back; None of any other."""
-    asked = record.spec.get("back")
-    return None if asked is None else decode(Request, asked)
+    request = record.spec.get("back")
+    return None if request is None else decode(Request, request)
 
 
 def asked_for(record: Record[RolloutStatus]) -> Request | None:
     """Who asked for a rollout, to go forward or back; None of one that a run started."""
-    asked = record.spec.get("start")
-    return goes_back(record) if asked is None else decode(Request, asked)
+    request = record.spec.get("start")
+    return goes_back(record) if request is None else decode(Request, request)
 
 
 def proven(version: Version) -> bool:

@@ -27,18 +27,18 @@ def main() -> None:
     parser.add_argument("--artifacts", required=True, help="URL of the artifact store")
     parser.add_argument("--spec", required=True, help="SHA256:SIZE of the attempt's spec.json in it")
     parser.add_argument("--scratch", required=True, type=Path, help="an empty folder that may be written")
-    given = parser.parse_args()
-    if not _MODULE.fullmatch(given.module):
-        parser.error(f"--module: {given.module!r} is no module's name")
+    args = parser.parse_args()
+    if not _MODULE.fullmatch(args.module):
+        parser.error(f"--module: {args.module!r} is no module's name")
     os.umask(0o077)  # as the local executor's stages have it
-    sha256, _, size = given.spec.partition(":")
+    sha256, _, size = args.spec.partition(":")
     try:
-        path = FsspecArtifacts(given.artifacts).fetch(read(File, {"sha256": sha256, "size": size}, "--spec"), given.scratch / "spec.json")
+        path = FsspecArtifacts(args.artifacts).fetch(read(File, {"sha256": sha256, "size": size}, "--spec"), args.scratch / "spec.json")
     except (EyasError, OSError) as error:
         sys.exit(f"pod: the stage's spec can't be fetched: {' '.join(str(error).split())}")
-    os.chdir(given.scratch)
+    os.chdir(args.scratch)
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-P", "-m", given.module, "--spec", str(path.absolute())])  # noqa: S606  ours, checked above
+    os.execv(sys.executable, [sys.executable, "-P", "-m", args.module, "--spec", str(path.absolute())])  # noqa: S606  ours, checked above
 
 
 if __name__ == "__main__":

@@ -44,10 +44,10 @@ def main() -> int:
 
 def _answered(request: str) -> Answer:
     try:
-        name, told = json.loads(request)
+        name, arguments = json.loads(request)
         if name not in TOOLS:
             raise Invalid(f"no tool is called '{name}'; there are {', '.join(TOOLS)}")
-        return Answer(found=_tool(TOOLS[name])(told).model_dump(mode="json", by_alias=True))
+        return Answer(found=_tool(TOOLS[name])(arguments).model_dump(mode="json", by_alias=True))
     except EyasError as error:
         return Answer(fault=" ".join(str(error).split()), code=2 if error.status < 500 else 1)
     except ModuleNotFoundError as error:
@@ -57,14 +57,14 @@ def _answered(request: str) -> Answer:
     except Exception as error:
         if os.environ.get("EYAS_DEBUG"):
             traceback.print_exc()
-        said = " ".join(str(error).split()) or "no message"
-        return Answer(fault=f"unexpected {type(error).__name__}: {said} (set EYAS_DEBUG=1 to see where)", code=1)
+        message = " ".join(str(error).split()) or "no message"
+        return Answer(fault=f"unexpected {type(error).__name__}: {message} (set EYAS_DEBUG=1 to see where)", code=1)
 
 
 def _tool(place: str) -> Callable[[Any], Strict]:
     module, _, name = place.partition(":")
-    found: Callable[[Any], Strict] = getattr(import_module(module), name)
-    return found
+    tool: Callable[[Any], Strict] = getattr(import_module(module), name)
+    return tool
 
 
 if __name__ == "__main__":

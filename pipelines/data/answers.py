@@ -40,20 +40,20 @@ def read_log(files: Mapping[str, Path], attribution: timedelta) -> Log:
     liked = _liked(answers, positives, attribution)
     places = liked.group_by("request_id").agg(pl.col("place").unique().sort().alias("liked"))
     none = pl.col("liked").fill_null(pl.lit([], dtype=pl.List(pl.Int64)))
-    whole = answers.join(places, on="request_id", how="left").with_columns(none).sort("at", "request_id")
-    return Log(whole, positives.select("user", "item", "at"))
+    answers_with_likes = answers.join(places, on="request_id", how="left").with_columns(none).sort("at", "request_id")
+    return Log(answers_with_likes, positives.select("user", "item", "at"))
 
 
 def _read(files: Mapping[str, Path], table: EventTable, columns: tuple[str, ...]) -> pl.LazyFrame:
-    found: list[pl.LazyFrame] = []
+    frames: list[pl.LazyFrame] = []
     for name, path in sorted(files.items()):
         if not name.startswith(f"{table}/"):
             continue
         with readable(name):
-            found.append(
+            frames.append(
                 pl.scan_parquet(path).select(columns) if path.suffix == ".parquet" else read_dump(table, path).lazy().select(columns)
             )
-    return pl.concat(found) if found else read_dump(table, None).lazy().select(columns)
+    return pl.concat(frames) if frames else read_dump(table, None).lazy().select(columns)
 
 
 def _liked(answers: pl.DataFrame, positives: pl.DataFrame, attribution: timedelta) -> pl.DataFrame:
@@ -83,8 +83,8 @@ def _liked(answers: pl.DataFrame, positives: pl.DataFrame, attribution: timedelt
         .drop_nulls("request_id")
     )
     columns = ("request_id", "place", "at", "shown_at")
-    found = pl.concat([named.select(columns), newest.select(columns)])
-    return found.filter(pl.col("at") - pl.col("shown_at") <= attribution).select("request_id", "place")
+    hits = pl.concat([named.select(columns), newest.select(columns)])
+    return hits.filter(pl.col("at") - pl.col("shown_at") <= attribution).select("request_id", "place")
 
 
 def usable(log: Log, version: int, since: datetime, until: datetime) -> tuple[pl.DataFrame, Mapping[str, int]]:
@@ -98,7 +98,7 @@ def usable(log: Log, version: int, since: datetime, until: datetime) -> tuple[pl
     }
     left: dict[str, int] = {}
     for why, rule in rules.items():
-        kept = own.filter(rule)
-        left[why] = len(own) - len(kept)
-        own = kept
+        matching = own.filter(rule)
+        left[why] = len(own) - len(matching)
+        own = matching
     return own, {why: count for why, count in left.items() if count}

@@ -36,7 +36,7 @@ def convert_files(request: Convert, scratch: Path) -> dict[str, int]:
 def _named(name: str, folder: Path, to: Path, scratch: Path) -> dict[str, int]:
     if kind_of(to.name) is not None:
         raise Invalid(f"{to}: a data set comes to several files: name a folder")
-    found = {}
+    row_counts = {}
     tables = load(name, folder, scratch).tables()
     for table in tables:
         if (to / f"{table}.parquet").exists():
@@ -47,17 +47,17 @@ def _named(name: str, folder: Path, to: Path, scratch: Path) -> dict[str, int]:
         with readable(str(folder)):
             frame.sink_parquet(path.with_name(f".new-{path.name}"), compression="zstd")
         path.with_name(f".new-{path.name}").replace(path)
-        found[path.name] = int(pl.scan_parquet(path).select(pl.len()).collect().item())
-    return found
+        row_counts[path.name] = int(pl.scan_parquet(path).select(pl.len()).collect().item())
+    return row_counts
 
 
 def _write(frame: pl.LazyFrame, to: Path, request: Convert) -> None:
     if to.exists():
         raise Conflict(f"{to}: it is there already: name another file, or remove it")
     kind = kind_of(to.name)
-    asked = [word for word, said in (("--short", request.short), ("--batch", request.batch), ("--grouped", request.grouped)) if said]
-    if asked and kind != "tfrecord":
-        raise Invalid(f"{asked[0]} is for TFRecord: {to.name} is none")
+    options = [word for word, value in (("--short", request.short), ("--batch", request.batch), ("--grouped", request.grouped)) if value]
+    if options and kind != "tfrecord":
+        raise Invalid(f"{options[0]} is for TFRecord: {to.name} is none")
     if kind == "tfrecord":
         write_tfrecord(frame, to, request.short, request.batch, request.grouped, request.narrow)
         return
@@ -86,8 +86,8 @@ def _typed(frame: pl.LazyFrame, new: Path, to: Path) -> None:
     schema = frame.collect_schema()
     texts = [name for name, dtype in schema.items() if dtype == pl.String]
     broken = frame.select(pl.col(texts).str.contains(r"[\t\r\n]").any()).collect(engine="streaming").row(0, named=True) if texts else {}
-    for name, found in broken.items():
-        if found:
+    for name, has_breaks in broken.items():
+        if has_breaks:
             raise BadData(f"{to}: column '{name}' has text with tabs or line breaks, which such a file can't hold")
     with new.open("wb") as stream:
         stream.write("\t".join(f"{name}:{_type(name, dtype, to)}" for name, dtype in schema.items()).encode() + b"\n")

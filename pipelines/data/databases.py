@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 import polars as pl
 
-from pipelines.data.laid import CHUNK
+from pipelines.data.spill import CHUNK
 from shared.datafiles.databases import SQLITE, databases
 from shared.domain.errors import BadData, Invalid, Unavailable
 
@@ -41,7 +41,7 @@ def _sqlite(query: str, url: str, database: str) -> Iterator[pl.DataFrame]:
             connection.execute("PRAGMA query_only = ON")
             connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY)
             cursor = connection.execute(query)
-            columns = _columns([one[0] for one in cursor.description or ()], named)
+            columns = _columns([column[0] for column in cursor.description or ()], named)
             while rows := cursor.fetchmany(CHUNK):
                 yield pl.DataFrame([_untyped(values, name, named) for name, values in zip(columns, zip(*rows, strict=True), strict=True)])
     except (sqlite3.Error, sqlite3.Warning) as error:
@@ -50,15 +50,15 @@ def _sqlite(query: str, url: str, database: str) -> Iterator[pl.DataFrame]:
 
 def _untyped(values: Sequence[Any], name: str, named: str) -> pl.Series:
     """A column of SQLite, where each value has a kind of its own: those of one chunk must be one kind."""
-    kinds = {type(one) for one in values} - {type(None)}
+    kinds = {type(value) for value in values} - {type(None)}
     if kinds <= {int}:
         return pl.Series(name, values, pl.Int64 if kinds else pl.Null)
     if kinds <= {int, float}:
-        return pl.Series(name, [None if one is None else float(one) for one in values], pl.Float64)
+        return pl.Series(name, [None if value is None else float(value) for value in values], pl.Float64)
     if kinds == {str}:
         return pl.Series(name, values, pl.String)
-    said = " and ".join(sorted({"bytes": "binary", "str": "text"}.get(kind.__name__, "numbers") for kind in kinds))
-    raise BadData(f"{named}: column '{name}' has {said}: cast it to numbers or to text in the query")
+    kind_names = " and ".join(sorted({"bytes": "binary", "str": "text"}.get(kind.__name__, "numbers") for kind in kinds))
+    raise BadData(f"{named}: column '{name}' has {kind_names}: cast it to numbers or to text in the query")
 
 
 def _postgresql(query: str, url: str, database: str) -> Iterator[pl.DataFrame]:
@@ -82,11 +82,14 @@ def _postgresql(query: str, url: str, database: str) -> Iterator[pl.DataFrame]:
                 described = cursor.description or []
                 if not rows:
                     return
-                columns = _columns([one.name for one in described], named)
-                kinds = [_kind(one.type_code, one.name, named) for one in described]
-                whole = zip(columns, kinds, zip(*rows, strict=True), strict=True)
+                columns = _columns([column.name for column in described], named)
+                kinds = [_kind(column.type_code, column.name, named) for column in described]
+                typed_columns = zip(columns, kinds, zip(*rows, strict=True), strict=True)
                 yield pl.DataFrame(
-                    [pl.Series(name, [_plain(one) for one in values] if plain else values, dtype) for name, (dtype, plain), values in whole]
+                    [
+                        pl.Series(name, [_plain(value) for value in values] if plain else values, dtype)
+                        for name, (dtype, plain), values in typed_columns
+                    ]
                 )
     except psycopg.OperationalError as error:
         raise Unavailable(f"{named}: {_line(error)}") from error
@@ -118,18 +121,19 @@ _KINDS: dict[str, tuple[pl.DataType, bool]] = {
 def _kind(oid: int, column: str, named: str) -> tuple[pl.DataType, bool]:
     import psycopg
 
-    known = psycopg.adapters.types.get(oid)
-    found = _KINDS.get(known.name) if known else None
-    if known is None or found is None:
+    type_info = psycopg.adapters.types.get(oid)
+    kind = _KINDS.get(type_info.name) if type_info else None
+    if type_info is None or kind is None:
         raise BadData(
-            f"{named}: column '{column}' is of the type {known.name if known else oid}: cast it in the query, such as {column}::text"
+            f"{named}: column '{column}' is of the type {type_info.name if type_info else oid}: "
+            f"cast it in the query, such as {column}::text"
         )
-    return (pl.List(found[0]), found[1]) if oid == known.array_oid else found
+    return (pl.List(kind[0]), kind[1]) if oid == type_info.array_oid else kind
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(element) for element in value]
     if isinstance(value, Decimal):
         return float(value)
     return value if value is None else str(value)

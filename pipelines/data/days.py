@@ -31,11 +31,11 @@ def unwritten(table: EventTable, name: str, dump: Path, parts: Sequence[Path]) -
         rows = read_dump(table, dump)
     key = KEYS[table]
     if parts:
-        known = pl.concat([pl.read_parquet(path, columns=[key]) for path in parts])
-        strange = known.join(rows, on=key, how="anti")
+        written_keys = pl.concat([pl.read_parquet(path, columns=[key]) for path in parts])
+        strange = written_keys.join(rows, on=key, how="anti")
         if len(strange):
             raise BadData(f"{name}: {len(strange):,} rows were written before that the database doesn't hold now: is it an older copy?")
-        rows = rows.join(known, on=key, how="anti")
+        rows = rows.join(written_keys, on=key, how="anti")
     return rows.sort("at", key)
 
 
@@ -56,7 +56,7 @@ def write_part(rows: pl.DataFrame, path: Path) -> None:
 def day_of(parts: Sequence[Path]) -> pl.LazyFrame:
     """A day's interactions in the order in which the log has them, with the columns and the values of an export."""
     columns = ("seq", "user", "item", "value", "kind", "at")  # later parts may have more than earlier ones
-    whole = pl.concat([pl.scan_parquet(path).select(columns) for path in parts]).sort("at", "seq")
+    events = pl.concat([pl.scan_parquet(path).select(columns) for path in parts]).sort("at", "seq")
     # Not polars' own division: by a constant it multiplies, and is off by a bit.
     time = pl.col("at").dt.epoch("us").map_batches(lambda at: pl.Series(at.to_numpy() / 1e6), pl.Float64)
-    return whole.select("user", "item", "value", time.alias("time"), "kind")
+    return events.select("user", "item", "value", time.alias("time"), "kind")

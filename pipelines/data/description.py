@@ -32,23 +32,23 @@ def _column(frame: pl.LazyFrame, name: str, dtype: pl.DataType, top: int) -> Des
     lists = isinstance(dtype, pl.List)
     values = frame.select(column.list.explode(keep_nulls=False, empty_as_null=False)) if lists else frame
     facts = frame.select(nulls=column.null_count()).collect(engine="streaming").row(0, named=True)
-    found: dict[str, Any] = {"name": name, "type": str(dtype), "nulls": int(facts["nulls"])}
+    fields: dict[str, Any] = {"name": name, "type": str(dtype), "nulls": int(facts["nulls"])}
     if lists:
         shortest, longest = (
             frame.select(column.list.len().min().alias("a"), column.list.len().max().alias("b")).collect(engine="streaming").row(0)
         )
-        found |= {"shortest": shortest, "longest": longest}
+        fields |= {"shortest": shortest, "longest": longest}
     if dtype.is_nested() and not lists:
-        return Described.Column(**found)
+        return Described.Column(**fields)
     low, high, about = (
         values.select(low=column.min(), high=column.max(), about=column.drop_nulls().approx_n_unique()).collect(engine="streaming").row(0)
     )
-    found |= {"min": _plain(low), "max": _plain(high), "distinct": about, "estimated": True}
+    fields |= {"min": _plain(low), "max": _plain(high), "distinct": about, "estimated": True}
     if about <= _COUNTED:
         counted = values.drop_nulls().group_by(name).len("rows").collect(engine="streaming")
         most = counted.sort(["rows", name], descending=[True, False]).head(top)
-        found |= {"distinct": len(counted), "estimated": False, "top": tuple((_plain(value), rows) for value, rows in most.rows())}
-    return Described.Column(**found)
+        fields |= {"distinct": len(counted), "estimated": False, "top": tuple((_plain(value), rows) for value, rows in most.rows())}
+    return Described.Column(**fields)
 
 
 def _plain(value: Any) -> Any:

@@ -58,7 +58,7 @@ def read_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec) -> p
     """The platform's feedback as it came, the oldest first, and beside it what it says of the label: each stretch of time is a CSV or the
     parts of a day. Events of kinds that are never positive, or that the spec doesn't know any more, say nothing here; those from before
     there were kinds are positives where they have no value."""
-    return _whole(stretches).with_columns(_judged(spec).alias(JUDGED)).filter(pl.col(JUDGED).is_not_null())
+    return _read_stretches(stretches).with_columns(_judged(spec).alias(JUDGED)).filter(pl.col(JUDGED).is_not_null())
 
 
 def plain_events(events: pl.LazyFrame) -> pl.LazyFrame:
@@ -67,11 +67,11 @@ def plain_events(events: pl.LazyFrame) -> pl.LazyFrame:
 
 def views_from_events(stretches: Sequence[Sequence[Path]]) -> pl.LazyFrame:
     """The platform's views of pages: user, item (a page's key) and time."""
-    return _whole(stretches).filter((pl.col("kind") == PAGE) & is_page(pl.col("item"))).select("user", "item", "time")
+    return _read_stretches(stretches).filter((pl.col("kind") == PAGE) & is_page(pl.col("item"))).select("user", "item", "time")
 
 
-def _whole(stretches: Sequence[Sequence[Path]]) -> pl.LazyFrame:
-    return pl.concat([_exported(one[0]) if one[0].suffix == ".csv" else day_of(one) for one in stretches])
+def _read_stretches(stretches: Sequence[Sequence[Path]]) -> pl.LazyFrame:
+    return pl.concat([_exported(stretch[0]) if stretch[0].suffix == ".csv" else day_of(stretch) for stretch in stretches])
 
 
 def _exported(path: Path) -> pl.LazyFrame:
@@ -91,12 +91,12 @@ def _judged(spec: RecommenderSpec) -> pl.Expr:
     """The label by the event's kind; `Feedback.positive` is its meaning."""
     liked, by_label = pl.lit(1, dtype=pl.Int8), holds(pl.col("value"), spec.positive())
     label = pl.when(pl.col("kind").is_null()).then(pl.when(pl.col("value").is_null()).then(liked).otherwise(by_label))
-    found: pl.Expr = label.otherwise(None)
-    for name, kind in spec.feedback.known().items():
+    by_kind: pl.Expr = label.otherwise(None)
+    for name, kind in spec.feedback.all_kinds().items():
         if kind.positive != "never":
-            said = by_label if kind.positive == "by_label" else liked
-            found = pl.when(pl.col("kind") == name).then(said).otherwise(found)
-    return found
+            kind_label = by_label if kind.positive == "by_label" else liked
+            by_kind = pl.when(pl.col("kind") == name).then(kind_label).otherwise(by_kind)
+    return by_kind
 
 
 def latest(frame: pl.LazyFrame, stretch: float, data: pl.LazyFrame) -> pl.LazyFrame:

@@ -23,9 +23,9 @@ def check_page_type(source: Source, column: str) -> None:
 
 def check_items(items: pl.Series, name: str) -> None:
     """No item has a key that stands for a page."""
-    taken = items.to_frame().filter(is_page(pl.col(items.name))).to_series()
-    if len(taken):
-        says = f"column '{items.name}' has {taken[0]}: keys from {PAGES.start} to {PAGES.stop - 1} stand for pages (schema.page)"
+    clashes = items.to_frame().filter(is_page(pl.col(items.name))).to_series()
+    if len(clashes):
+        says = f"column '{items.name}' has {clashes[0]}: keys from {PAGES.start} to {PAGES.stop - 1} stand for pages (schema.page)"
         raise BadData(f"{name}: {says}: number the items anew")
 
 
@@ -54,9 +54,9 @@ def views(source: Source, spec: RecommenderSpec) -> pl.LazyFrame | None:
     )
 
 
-def of_users(seen: pl.LazyFrame, rows: pl.LazyFrame) -> pl.LazyFrame:
+def of_users(page_views: pl.LazyFrame, rows: pl.LazyFrame) -> pl.LazyFrame:
     """The views of who has interactions."""
-    return seen.join(rows.select("user").unique(), on="user", how="semi")
+    return page_views.join(rows.select("user").unique(), on="user", how="semi")
 
 
 def page_keys(pages: pl.Expr) -> pl.Expr:
@@ -64,6 +64,6 @@ def page_keys(pages: pl.Expr) -> pl.Expr:
 
 
 def _keys(pages: pl.Series) -> pl.Series:
-    known = pages.drop_nulls().unique()
-    keys = pl.Series([page_key(page) for page in known], dtype=pl.Int64)
-    return pages.replace_strict(known, keys, default=None, return_dtype=pl.Int64)
+    distinct = pages.drop_nulls().unique()
+    keys = pl.Series([page_key(page) for page in distinct], dtype=pl.Int64)
+    return pages.replace_strict(distinct, keys, default=None, return_dtype=pl.Int64)

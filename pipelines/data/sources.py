@@ -19,7 +19,7 @@ from polars.exceptions import PolarsError
 
 from pipelines.data.databases import query_rows
 from pipelines.data.faulty import sound_files
-from pipelines.data.laid import lay
+from pipelines.data.spill import spill_chunks
 from pipelines.data.tfrecord.layout import beside
 from pipelines.data.tfrecord.reader import scan_tfrecord
 from pipelines.data.typed import scan_typed
@@ -64,11 +64,11 @@ class Source:
 
     def digest(self) -> str:
         """sha256 over the files' own digests, in the order of their names."""
-        whole = hashlib.sha256()
+        digest = hashlib.sha256()
         for path in self.files:
             with path.open("rb") as stream:
-                whole.update(hashlib.file_digest(stream, "sha256").digest())
-        return whole.hexdigest()
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        return digest.hexdigest()
 
     def without_broken(self) -> Source:
         """Reads every file to its end, and leaves out those that can't be: faults in the middle show only then."""
@@ -93,13 +93,13 @@ def open_source(place: Place, reach: Reach, columns: Sequence[str], *, spare: bo
     text = tuple(place.names.get(column, column) for column in as_text)
     files, scan = _queried(place, reach) if place.query is not None else _filed(place, reach, columns, faulty if spare else None, text)
     scan = _named(scan, place)
-    _check_columns(scan, place.said, columns)
-    with readable(place.said):
+    _check_columns(scan, place.label, columns)
+    with readable(place.label):
         if scan.head(1).collect().is_empty():
-            raise BadData(f"{place.said}: it has a header but no rows")
+            raise BadData(f"{place.label}: it has a header but no rows")
     one_by_one = place.query is None and kind_of(files[0].name) != "tfrecord"
     again = partial(_scanned, place, reach, text) if one_by_one else None
-    return Source(place.said, tuple(files), scan, again, tuple(faulty))
+    return Source(place.label, tuple(files), scan, again, tuple(faulty))
 
 
 @contextmanager
@@ -142,8 +142,8 @@ def _scan_text(files: Sequence[Path], separator: str, as_text: Collection[str]) 
 
 def _queried(place: Place, reach: Reach) -> tuple[Sequence[Path], pl.LazyFrame]:
     assert place.query is not None and place.database is not None
-    laid = lay(query_rows(place.query, place.database), reach.scratch / _mark(place), place.said)
-    return laid.files, laid.frame
+    spilled = spill_chunks(query_rows(place.query, place.database), reach.scratch / _mark(place), place.label)
+    return spilled.files, spilled.frame
 
 
 def _filed(
@@ -177,14 +177,14 @@ def _fetched(place: Place, reach: Reach) -> list[Path]:
     """Each object as a file of its own name, in a folder of its own place in the list."""
     assert place.uri is not None
     store = S3.from_environment()
-    found = []
-    for number, one in enumerate(data_objects(place.uri, reach.roots, store)):
-        path = reach.scratch / _mark(place) / f"{number:06}" / one.key.rsplit("/", 1)[-1]
-        store.fetch(one.bucket, one.key, one.tag, one.size, path)
-        for other in one.layout(store):
-            store.fetch(one.bucket, other.key, other.tag, other.size, beside(path))
-        found.append(path)
-    return found
+    paths = []
+    for number, data_object in enumerate(data_objects(place.uri, reach.roots, store)):
+        path = reach.scratch / _mark(place) / f"{number:06}" / data_object.key.rsplit("/", 1)[-1]
+        store.fetch(data_object.bucket, data_object.key, data_object.tag, data_object.size, path)
+        for other in data_object.layout(store):
+            store.fetch(data_object.bucket, other.key, other.tag, other.size, beside(path))
+        paths.append(path)
+    return paths
 
 
 def _mark(place: Place) -> str:
@@ -196,32 +196,32 @@ def _named(scan: pl.LazyFrame, place: Place) -> pl.LazyFrame:
     """Columns by the names that the spec knows them by."""
     if not place.names:
         return scan
-    with readable(place.said):
+    with readable(place.label):
         there = scan.collect_schema().names()
-    for wanted, found in place.names.items():
-        if found not in there:
-            raise BadData(f"{place.said}: column '{found}' (names: {wanted}) is missing; it has: {', '.join(there[:20])}")
+    for wanted, column in place.names.items():
+        if column not in there:
+            raise BadData(f"{place.label}: column '{column}' (names: {wanted}) is missing; it has: {', '.join(there[:20])}")
         if wanted in there and wanted not in place.names.values():
-            raise BadData(f"{place.said}: it has a column '{wanted}' already, so '{found}' can't be called that")
-    return scan.rename({found: wanted for wanted, found in place.names.items()})
+            raise BadData(f"{place.label}: it has a column '{wanted}' already, so '{column}' can't be called that")
+    return scan.rename({column: wanted for wanted, column in place.names.items()})
 
 
 def _reason(error: Exception) -> str:
     """What polars says, without its advice on how to call polars."""
-    said = str(error)
-    if "truncate_ragged_lines" in said:
+    message = str(error)
+    if "truncate_ragged_lines" in message:
         return "it has rows of different lengths: each line needs as many fields as the header"
-    return " ".join(said.split("\n\n", maxsplit=1)[0].split())[:200]
+    return " ".join(message.split("\n\n", maxsplit=1)[0].split())[:200]
 
 
 def _check_same(path: Path, first: Path) -> None:
     """Parquet files are read together as they are: a column is of one type in all of them."""
     if kind_of(path.name) != "parquet":
         return
-    types, found = (pl.read_parquet_schema(one) for one in (first, path))
+    types, file_types = (pl.read_parquet_schema(file) for file in (first, path))
     for column, dtype in types.items():
-        if found.get(column) != dtype:
-            there = f"is {found[column]}" if column in found else "is missing"
+        if file_types.get(column) != dtype:
+            there = f"is {file_types[column]}" if column in file_types else "is missing"
             raise BadData(f"{path}: column '{column}' {there}; in {first.name} it is {dtype}")
 
 

@@ -238,8 +238,8 @@ def _met(affinity: Floats, popularity: Floats, counts: Ints, rng: np.random.Gene
     sought = np.sqrt(popularity) * np.exp(np.clip(affinity, -8, 8))
     weights = 0.3 * popularity + 0.7 * sought / sought.sum(axis=1, keepdims=True)
     order = np.argsort(-(np.log(weights) + rng.gumbel(size=affinity.shape)), axis=1)
-    taken = np.arange(affinity.shape[1]) < counts[:, None]
-    lines, ranks = np.nonzero(taken)
+    is_met = np.arange(affinity.shape[1]) < counts[:, None]
+    lines, ranks = np.nonzero(is_met)
     return lines.astype(np.int64), order[lines, ranks].astype(np.int64)
 
 
@@ -255,9 +255,9 @@ def _sigmoid(x: Floats) -> Floats:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def _positions(ids: Ints, wanted: Ints, what: str) -> Ints:
-    found = np.searchsorted(ids, wanted)
-    known = ids[np.minimum(found, len(ids) - 1)] == wanted
-    if not known.all():
-        raise KeyError(f"no {what} {wanted[~known][0]} in this world")
-    return found.astype(np.int64)
+def _positions(ids: Ints, wanted: Ints, kind: str) -> Ints:
+    positions = np.searchsorted(ids, wanted)
+    is_known = ids[np.minimum(positions, len(ids) - 1)] == wanted
+    if not is_known.all():
+        raise KeyError(f"no {kind} {wanted[~is_known][0]} in this world")
+    return positions.astype(np.int64)

@@ -22,8 +22,8 @@ class Thinned:
     facts: dict[str, int]
 
 
-def thin(frame: pl.LazyFrame, wish: Interactions, known: pl.LazyFrame | None = None) -> Thinned:
-    """`known`: pairs of user and item that a warm run's parent has learned from. They count as interactions."""
+def thin(frame: pl.LazyFrame, wish: Interactions, parent_pairs: pl.LazyFrame | None = None) -> Thinned:
+    """`parent_pairs`: pairs of user and item that a warm run's parent has learned from. They count as interactions."""
     facts = {}
     if wish.duplicates != "all":
         before = _rows(frame)
@@ -32,7 +32,7 @@ def thin(frame: pl.LazyFrame, wish: Interactions, known: pl.LazyFrame | None = N
     fewest = {key: least for key, least in (("user", wish.min_interactions.user), ("item", wish.min_interactions.item)) if least > 1}
     if fewest:
         before = _rows(frame)
-        frame = frequent(frame, fewest, known)
+        frame = frequent(frame, fewest, parent_pairs)
         facts["too_few"] = before - _rows(frame)
     return Thinned(frame, facts)
 
@@ -43,15 +43,15 @@ def one_per_pair(frame: pl.LazyFrame, keep: Literal["first", "last"]) -> pl.Lazy
     rows, time, row = frame.with_row_index(_ROW), pl.col("time"), pl.col(_ROW)
     best = rows.group_by(_PAIR).agg((time.max() if keep == "last" else time.min()).alias(_BEST))
     tied = rows.join(best, on=_PAIR).filter(time == pl.col(_BEST))
-    kept = tied.group_by(_PAIR).agg(row.max() if keep == "last" else row.min()).select(_ROW)
-    return rows.join(kept, on=_ROW, how="semi").sort("user", "time", _ROW).drop(_ROW)
+    row_numbers = tied.group_by(_PAIR).agg(row.max() if keep == "last" else row.min()).select(_ROW)
+    return rows.join(row_numbers, on=_ROW, how="semi").sort("user", "time", _ROW).drop(_ROW)
 
 
-def frequent(frame: pl.LazyFrame, fewest: dict[str, int], known: pl.LazyFrame | None = None) -> pl.LazyFrame:
-    """Rows of users and of items with at least so many: again and again, for each one that goes takes rows from others. What is
-    known counts where it isn't there again."""
+def frequent(frame: pl.LazyFrame, fewest: dict[str, int], parent_pairs: pl.LazyFrame | None = None) -> pl.LazyFrame:
+    """Rows of users and of items with at least so many: again and again, for each one that goes takes rows from others. Parent
+    pairs count where they aren't there again."""
     pairs = frame.select(_PAIR)
-    older = known.select(_PAIR).join(pairs, on=_PAIR, how="anti") if known is not None else None
+    older = parent_pairs.select(_PAIR).join(pairs, on=_PAIR, how="anti") if parent_pairs is not None else None
     gone: dict[str, pl.Series] = {}
     while True:
         left = pairs if older is None else pl.concat([pairs, older])

@@ -16,8 +16,8 @@ def iso_time(column: str) -> pl.Expr:
     text = pl.col(column).cast(pl.String).str.strip_chars()
     date, clock, seconds, zone = (text.str.extract(_ISO, group) for group in (1, 2, 3, 4))
     zone = zone.str.replace(r"^([+-][0-9]{2})$", "${1}:00").str.replace(r"^([+-][0-9]{2})([0-9]{2})$", "${1}:${2}")
-    whole = pl.concat_str(date, pl.lit("T"), clock.fill_null("00:00"), seconds.fill_null(":00"), zone.fill_null("Z"))
-    return whole.str.to_datetime("%+", time_unit="us", time_zone="UTC", strict=False)
+    iso_text = pl.concat_str(date, pl.lit("T"), clock.fill_null("00:00"), seconds.fill_null(":00"), zone.fill_null("Z"))
+    return iso_text.str.to_datetime("%+", time_unit="us", time_zone="UTC", strict=False)
 
 
 def seconds(column: str, dtype: pl.DataType) -> pl.Expr:

@@ -16,24 +16,24 @@ from shared.contracts.datatools import Convert, Describe, Described, Download, D
 from shared.contracts.strict import read
 
 
-def synth(told: Any) -> Written:
-    request = read(Synth, told, "the request")
+def synth(arguments: Any) -> Written:
+    request = read(Synth, arguments, "the request")
     return Written(rows=write_twin(request.name, Path(request.to), request.seed, request.rows, parquet=request.parquet, say=_say))
 
 
-def download(told: Any) -> Downloaded:
-    request = read(Download, told, "the request")
+def download(arguments: Any) -> Downloaded:
+    request = read(Download, arguments, "the request")
     return fetch_archive(request.name, Path(request.to), _say)
 
 
-def describe(told: Any) -> Described:
-    request = read(Describe, told, "the request")
+def describe(arguments: Any) -> Described:
+    request = read(Describe, arguments, "the request")
     with tempfile.TemporaryDirectory(prefix="eyas-data-") as scratch:
         return described(request.uri, request.top, Path(scratch))
 
 
-def convert(told: Any) -> Written:
-    request = read(Convert, told, "the request")
+def convert(arguments: Any) -> Written:
+    request = read(Convert, arguments, "the request")
     with tempfile.TemporaryDirectory(prefix=".eyas-data-", dir=_roomy(request.to)) as scratch:
         return Written(rows=convert_files(request, Path(scratch)))
 

@@ -34,16 +34,16 @@ def scan_typed(files: Sequence[Path]) -> pl.LazyFrame:
     tokens = [name for name, kind in header.items() if kind == "token"]
     if not tokens:
         return scan
-    whole = [
+    are_integers = [
         (pl.col(name).cast(pl.Int64, strict=False).cast(pl.String) == pl.col(name)).fill_null(False).or_(pl.col(name).is_null()).all()
         for name in tokens
     ]
     some = [pl.col(name).is_not_null().any().alias(f"{name} ") for name in tokens]
     try:
-        found = scan.select(*whole, *some).collect(engine="streaming").row(0, named=True)
+        facts = scan.select(*are_integers, *some).collect(engine="streaming").row(0, named=True)
     except PolarsError:  # whoever reads on meets it again, and names it
         return scan
-    return scan.with_columns(pl.col(name).cast(pl.Int64) for name in tokens if found[name] and found[f"{name} "])
+    return scan.with_columns(pl.col(name).cast(pl.Int64) for name in tokens if facts[name] and facts[f"{name} "])
 
 
 def _header(path: Path) -> dict[str, str]:
@@ -52,14 +52,14 @@ def _header(path: Path) -> dict[str, str]:
             fields = lines.readline().rstrip("\r\n").split("\t")
     except UnicodeDecodeError:
         raise BadData(f"{path}: it is not UTF-8 text") from None
-    found = {}
+    kinds = {}
     for field in fields:
         name, _, kind = field.rpartition(":")
         if not name or kind not in _TYPES:
             raise BadData(
                 f"{path}: its header has '{field[:40]}': names with a type are expected, such as user_id:token ({', '.join(_TYPES)})"
             )
-        if name in found:
+        if name in kinds:
             raise BadData(f"{path}: its header has '{name}' twice")
-        found[name] = kind
-    return found
+        kinds[name] = kind
+    return kinds

@@ -82,11 +82,11 @@ def check_interactions(frame: pl.LazyFrame, name: str, user: str, item: str, lab
         items=pl.col("item").n_unique(),
         positives=pl.col("label").cast(pl.Int64).sum(),
     )
-    found = facts.collect(engine="streaming").row(0, named=True)
-    rows, positives = int(found["rows"]), int(found["positives"] or 0)
+    totals = facts.collect(engine="streaming").row(0, named=True)
+    rows, positives = int(totals["rows"]), int(totals["positives"] or 0)
     if rows < MIN_ROWS:
         raise BadData(f"{name}: {rows} usable interactions are too few; at least {MIN_ROWS} are needed")
-    for column, count in ((user, found["users"]), (item, found["items"])):
+    for column, count in ((user, totals["users"]), (item, totals["items"])):
         if count < 2:
             raise BadData(f"{name}: column '{column}' has only one value; at least 2 are needed")
     if positives == 0:

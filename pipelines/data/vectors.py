@@ -21,10 +21,10 @@ def open_vectors(of: VectorOf, reach: Reach) -> Source:
         lengths = source.frame.select(pl.col(of.column).cast(pl.List(pl.Float32)).list.len().drop_nulls().unique()).collect(
             engine="streaming"
         )
-    found = sorted(lengths.to_series())
-    if found != [of.width]:
+    widths = sorted(lengths.to_series())
+    if widths != [of.width]:
         raise BadData(
-            f"{source.name}: column '{of.column}' has vectors of length {', '.join(map(str, found[:5]))}; the spec says {of.width}"
+            f"{source.name}: column '{of.column}' has vectors of length {', '.join(map(str, widths[:5]))}; the spec says {of.width}"
         )
     return source
 

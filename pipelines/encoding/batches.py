@@ -62,9 +62,9 @@ def batches(encoder: Encoder, rows: Iterable[tuple[K, NDArray[Any]]], most: int)
         yield keys, _vectors(encoder, values)
 
 
-def write_part(keys: pl.Series, found: Sequence[NDArray[np.float32]], width: int | None, path: Path) -> int:
+def write_part(keys: pl.Series, chunks: Sequence[NDArray[np.float32]], width: int | None, path: Path) -> int:
     """Whole or not at all. Returns how long each vector is."""
-    vectors = np.concatenate(found)
+    vectors = np.concatenate(chunks)
     if width is not None and vectors.shape[1] != width:
         raise BadData(f"the encoder gives vectors of {vectors.shape[1]} numbers, and gave {width} before")
     frame = pl.DataFrame({keys.name: keys, VECTOR: pl.Series(vectors).arr.to_list()})
@@ -76,12 +76,12 @@ def write_part(keys: pl.Series, found: Sequence[NDArray[np.float32]], width: int
 
 def _vectors(encoder: Encoder, values: list[NDArray[Any]]) -> NDArray[np.float32]:
     try:
-        found = encoder.encode(np.stack(values))
+        output = encoder.encode(np.stack(values))
     except Exception as error:
         raise BadData(f"the encoder fails: {' '.join(str(error).split())[:300]}") from None
-    flat = found.reshape(len(values), -1) if found.ndim > 2 and found.size == len(values) * found.shape[1] else found
+    flat = output.reshape(len(values), -1) if output.ndim > 2 and output.size == len(values) * output.shape[1] else output
     if flat.ndim != 2 or len(flat) != len(values):
-        raise BadData(f"the encoder gives the shape {list(found.shape)} for {len(values)} rows: one vector a row is expected")
+        raise BadData(f"the encoder gives the shape {list(output.shape)} for {len(values)} rows: one vector a row is expected")
     if not np.isfinite(flat).all():
         raise BadData("the encoder gives NaN or infinity: does it take pixels so (unit, signed, bytes, imagenet)?")
     return flat.astype(np.float32)

@@ -21,8 +21,8 @@ from shared.contracts.strict import read
 from shared.domain.errors import BadData, Invalid
 
 
-def encode(told: Any) -> Encoded:
-    request = read(EncodeRequest, told, "eyas features encode")
+def encode(arguments: Any) -> Encoded:
+    request = read(EncodeRequest, arguments, "eyas features encode")
     out = Path(request.out)
     if out.suffix != ".parquet" or not out.parent.is_dir():
         raise Invalid(f"--out: {out}: expected a .parquet in a folder that is there")
@@ -34,12 +34,12 @@ def encode(told: Any) -> Encoded:
     images = Below(Path(request.images or Path(request.table).parent))
     work = Work(encoder, reader(encoder.takes, request, images), request.key, request.column, out, request.batch, how)
 
-    def told_of(done: int) -> None:
+    def show_progress(done: int) -> None:
         if sys.stderr.isatty():
             sys.stderr.write(f"\r\x1b[K{min(done, len(rows)):,} of {len(rows):,} rows encoded")
             sys.stderr.flush()
 
-    count, width, before, left = work.run(rows, told_of)
+    count, width, before, left = work.run(rows, show_progress)
     return Encoded(rows=count, width=width, before=before, left_out=left.count, reasons=tuple(left.reasons))
 
 

@@ -50,12 +50,12 @@ def open_encoder(path: Path, named: str = "") -> Encoder:
 
 
 @contextmanager
-def installed(library: str, what: str) -> Iterator[None]:
+def installed(library: str, purpose: str) -> Iterator[None]:
     """Around its import."""
     try:
         yield
     except ImportError:
-        raise Unsupported(f"{what}: that takes {library}, which isn't in the environment of this process") from None
+        raise Unsupported(f"{purpose}: that takes {library}, which isn't in the environment of this process") from None
 
 
 class _Onnx:
@@ -71,15 +71,17 @@ class _Onnx:
             raise BadData(f"{named}: it can't be loaded as ONNX: {' '.join(str(error).split())[:200]}") from None
         inputs = self._session.get_inputs()
         if len(inputs) != 1:
-            raise Unsupported(f"{named}: an encoder has one input; this one has {', '.join(one.name for one in inputs)}")
+            raise Unsupported(f"{named}: an encoder has one input; this one has {', '.join(tensor.name for tensor in inputs)}")
         self._input = inputs[0].name
         self._output = self._session.get_outputs()[0].name
         dtype = inputs[0].type.removeprefix("tensor(").removesuffix(")").replace("float", "float32").replace("float3216", "float16")
-        self.takes = _takes(named, dtype, [one if isinstance(one, int) and one > 0 else None for one in inputs[0].shape])
+        self.takes = _takes(
+            named, dtype, [dimension if isinstance(dimension, int) and dimension > 0 else None for dimension in inputs[0].shape]
+        )
 
     def encode(self, batch: Array) -> Array:
-        found = self._session.run([self._output], {self._input: batch})[0]
-        return np.asarray(found)
+        output = self._session.run([self._output], {self._input: batch})[0]
+        return np.asarray(output)
 
 
 class _Keras:

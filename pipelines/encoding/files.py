@@ -48,11 +48,11 @@ class Objects:
     scratch: Path
 
     def content(self, name: str) -> bytes:
-        one = self.objects.get(name)
-        if one is None:
+        data_object = self.objects.get(name)
+        if data_object is None:
             raise Unreadable(f"{name}: there is no such object")
-        if one.size > _MOST_BYTES:
+        if data_object.size > _MOST_BYTES:
             raise Unreadable(f"{name}: it is larger than 64 MiB")
         path = self.scratch / "image"
-        self.store.fetch(one.bucket, one.key, one.tag, one.size, path)
+        self.store.fetch(data_object.bucket, data_object.key, data_object.tag, data_object.size, path)
         return path.read_bytes()

@@ -113,8 +113,8 @@ class Images:
             "bytes": image,
             "imagenet": (unit - np.array(_MEAN)) / np.array(_DEVIATION),
         }[self.pixels]
-        found: NDArray[Any] = made.astype(self.takes.dtype)
-        return found
+        values: NDArray[Any] = made.astype(self.takes.dtype)
+        return values
 
 
 def _checked(image: NDArray[Any]) -> NDArray[Any]:
@@ -140,8 +140,8 @@ class Texts:
         return value.encode()
 
     def array(self, content: bytes) -> NDArray[Any]:
-        whole = np.array(content.decode(), dtype=object)
-        return whole[None] if self.takes.shape == (1,) else whole
+        text = np.array(content.decode(), dtype=object)
+        return text[None] if self.takes.shape == (1,) else text
 
 
 @dataclass(frozen=True)
@@ -161,5 +161,5 @@ class Words:
 
     def array(self, content: bytes) -> NDArray[Any]:
         length = self.takes.shape[0] or self.tokens
-        found = [zlib.crc32(word.encode()) % (self.words - 1) + 1 for word in _WORD.findall(content.decode().lower())[:length]]
-        return np.array(found + [0] * (length - len(found)), dtype=self.takes.dtype)
+        token_ids = [zlib.crc32(word.encode()) % (self.words - 1) + 1 for word in _WORD.findall(content.decode().lower())[:length]]
+        return np.array(token_ids + [0] * (length - len(token_ids)), dtype=self.takes.dtype)

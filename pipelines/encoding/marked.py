@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from pipelines.encoding.batches import VECTOR, Left, batches, value_of, write_part
 from pipelines.encoding.files import Unreadable
-from pipelines.encoding.given import Given, check_width
 from pipelines.encoding.inputs import Reader
+from pipelines.encoding.spec_encoder import SpecEncoder, check_width
 from shared.domain.errors import BadData
 
 MARK = "mark"
@@ -41,39 +41,39 @@ class Vectors:
 
     folder: Path
     files: list[Path] = field(default_factory=list)
-    known: set[bytes] = field(default_factory=set)
+    known_marks: set[bytes] = field(default_factory=set)
     used: set[bytes] = field(default_factory=set)
 
     def take(self, path: Path) -> None:
         """What an earlier run has published."""
         self.files.append(path)
-        self.known |= set(pl.scan_parquet(path).select(MARK).collect()[MARK])
+        self.known_marks |= set(pl.scan_parquet(path).select(MARK).collect()[MARK])
 
-    def make(self, rows: pl.DataFrame, given: Given, batch: int, width: int, told: Callable[[int], None]) -> Marked:
+    def make(self, rows: pl.DataFrame, spec_encoder: SpecEncoder, batch: int, width: int, progress: Callable[[int], None]) -> Marked:
         """`rows`: key and value. BadData if no row has a vector, or they aren't as wide as they should be."""
         marks: list[bytes | None] = []
-        left, before = Left(), len(self.known)
-        salt = hashlib.sha256(f"{given.digest} {given.reader.how}".encode()).digest()
+        left, before = Left(), len(self.known_marks)
+        salt = hashlib.sha256(f"{spec_encoder.digest} {spec_encoder.reader.how}".encode()).digest()
         self.folder.mkdir(parents=True, exist_ok=True)
         for start in range(0, len(rows), _STRETCH):
-            some = _counted(rows[start : start + _STRETCH], start, told)
-            found = list(batches(given.encoder, self._new(some, given.reader, salt, marks, left), batch))
-            if found:
+            some = _counted(rows[start : start + _STRETCH], start, progress)
+            encoded = list(batches(spec_encoder.encoder, self._new(some, spec_encoder.reader, salt, marks, left), batch))
+            if encoded:
                 path = self.folder / f"{len(self.files):06}.parquet"
-                new = [mark for them, _ in found for mark in them]
-                check_width(found[0][1].shape[1], width)
-                write_part(pl.Series(MARK, new, dtype=pl.Binary), [them for _, them in found], width, path)
+                new = [mark for them, _ in encoded for mark in them]
+                check_width(encoded[0][1].shape[1], width)
+                write_part(pl.Series(MARK, new, dtype=pl.Binary), [them for _, them in encoded], width, path)
                 self.files.append(path)
         if left.count == len(rows):
             raise BadData(f"no row has a vector: {'; '.join(left.reasons) or 'the table has no rows'}")
         self.used |= {mark for mark in marks if mark is not None}
-        return Marked(pl.Series(MARK, marks, dtype=pl.Binary), len(self.known) - before, left)
+        return Marked(pl.Series(MARK, marks, dtype=pl.Binary), len(self.known_marks) - before, left)
 
     def of(self, marks: pl.Series) -> pl.Series:
         """A vector for each mark."""
         wanted = pl.DataFrame({MARK: marks})
-        found = self._scan().join(wanted.lazy().unique(), on=MARK, how="semi").collect(engine="streaming")
-        return wanted.join(found, on=MARK, how="left", maintain_order="left")[VECTOR]
+        vectors = self._scan().join(wanted.lazy().unique(), on=MARK, how="semi").collect(engine="streaming")
+        return wanted.join(vectors, on=MARK, how="left", maintain_order="left")[VECTOR]
 
     def publish(self, path: Path) -> Path:
         """Those that were used, in the order of their marks."""
@@ -93,7 +93,7 @@ class Vectors:
             try:
                 content = reader.content(value_of(value))
                 mark = hashlib.sha256(salt + content).digest()
-                if mark not in self.known:
+                if mark not in self.known_marks:
                     array = reader.array(content)
             except Unreadable as error:
                 left.add(key, str(error))
@@ -101,13 +101,13 @@ class Vectors:
                 continue
             marks.append(mark)
             if array is not None:
-                self.known.add(mark)
+                self.known_marks.add(mark)
                 yield mark, np.asarray(array)
 
 
-def _counted(rows: pl.DataFrame, before: int, told: Callable[[int], None]) -> Iterator[tuple[int, str | None]]:
+def _counted(rows: pl.DataFrame, before: int, progress: Callable[[int], None]) -> Iterator[tuple[int, str | None]]:
     for number, row in enumerate(rows.iter_rows(), before):
-        told(number)
+        progress(number)
         yield row
 
 

@@ -39,24 +39,24 @@ class Work:
     def parts(self) -> Path:
         return self.out.with_name(f".{self.out.name}.parts")
 
-    def run(self, rows: pl.DataFrame, told: Callable[[int], None]) -> tuple[int, int, int, Left]:
+    def run(self, rows: pl.DataFrame, progress: Callable[[int], None]) -> tuple[int, int, int, Left]:
         """`rows`: key and value, each key once. Returns rows, width, how many an earlier try had done, and who has none."""
         done = self._begun()
         before = _keys(done, self.key)
         left, width = Left(), None if not done else _width(done[0])
         todo = rows.filter(~pl.col(self.key).is_in(before.implode())).sort(self.key)
         for number, start in enumerate(range(0, len(todo), STRETCH), len(done)):
-            found = list(self._encoded(todo[start : start + STRETCH], left))
-            if found:
-                keys = pl.Series(self.key, [key for some, _ in found for key in some], dtype=pl.Int64)
-                width = write_part(keys, [some for _, some in found], width, self.parts / f"{number:06}.parquet")
-            told(start + STRETCH)
+            encoded = list(self._encoded(todo[start : start + STRETCH], left))
+            if encoded:
+                keys = pl.Series(self.key, [key for some, _ in encoded for key in some], dtype=pl.Int64)
+                width = write_part(keys, [some for _, some in encoded], width, self.parts / f"{number:06}.parquet")
+            progress(start + STRETCH)
         files = sorted(self.parts.glob("*.parquet"))
         if not files or width is None:
             raise BadData(f"no row has a vector: {'; '.join(left.reasons) or 'the table has no values'}")
         new = self.out.with_name(f".new-{self.out.name}")
-        whole = pl.scan_parquet(files).filter(pl.col(self.key).is_in(rows[self.key].implode()))
-        whole.sink_parquet(new)
+        table = pl.scan_parquet(files).filter(pl.col(self.key).is_in(rows[self.key].implode()))
+        table.sink_parquet(new)
         count = int(pl.scan_parquet(new).select(pl.len()).collect().item())
         new.replace(self.out)
         shutil.rmtree(self.parts)

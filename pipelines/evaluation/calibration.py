@@ -37,12 +37,12 @@ class Calibration:
 def calibrate(labels: NDArray[np.int8], scores: NDArray[np.float32], bins: int = BINS) -> Calibration | None:
     if not len(labels) or scores.min() < 0 or scores.max() > 1:
         return None
-    given, liked = scores.astype(np.float64), labels > 0
-    right = np.clip(np.where(liked, given, 1 - given), _LEAST, 1 - _LEAST)
-    _, group, counts = np.unique(given, return_inverse=True, return_counts=True)
+    probabilities, liked = scores.astype(np.float64), labels > 0
+    right = np.clip(np.where(liked, probabilities, 1 - probabilities), _LEAST, 1 - _LEAST)
+    _, group, counts = np.unique(probabilities, return_inverse=True, return_counts=True)
     shares = (np.bincount(group, liked) / counts)[group]
-    order = np.argsort(given, kind="stable")
+    order = np.argsort(probabilities, kind="stable")
     parts = [part for part in np.array_split(order, bins) if len(part)]
-    found = tuple(Bin(len(part), float(given[part].mean()), float(shares[part].mean())) for part in parts)
-    error = sum(one.rows * abs(one.score - one.liked) for one in found) / len(labels)
-    return Calibration(float(-np.log(right).mean()), error, found)
+    buckets = tuple(Bin(len(part), float(probabilities[part].mean()), float(shares[part].mean())) for part in parts)
+    error = sum(bucket.rows * abs(bucket.score - bucket.liked) for bucket in buckets) / len(labels)
+    return Calibration(float(-np.log(right).mean()), error, buckets)

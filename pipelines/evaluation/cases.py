@@ -39,7 +39,7 @@ class UserCases:
     """-1 is an item that isn't in the catalogue: no model can find it."""
     liked: Rows
     touched: Rows
-    known: bool = True
+    scorable: bool = True
     """Whether models can be asked about this user."""
 
     @property
@@ -51,7 +51,7 @@ class UserCases:
 @dataclass(frozen=True)
 class Cases:
     users: tuple[UserCases, ...]
-    found: int
+    positives: int
     catalogue: int
 
     @cached_property
@@ -79,7 +79,7 @@ class Cases:
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """Cases, held-out positives, users and items."""
-        return self.count, self.found, len(self.users), self.catalogue
+        return self.count, self.positives, len(self.users), self.catalogue
 
     def first(self, users: int) -> Cases:
         """The cases of the first users alone."""
@@ -93,17 +93,17 @@ def sample_cases(
     positives = holdout.filter(pl.col("label") == 1).select("user", "item").unique()
     if not keep_seen:
         positives = positives.join(history.filter(pl.col("before") == 1), on=["user", "item"], how="anti")
-    found = positives.select("user", "item").collect(engine="streaming")
-    if found.is_empty():
+    pairs = positives.select("user", "item").collect(engine="streaming")
+    if pairs.is_empty():
         raise BadData("the holdout has no positive that is new to its user: nothing can be ranked; check split.test")
-    keys = found["user"].unique().sort()
+    keys = pairs["user"].unique().sort()
     order = np.random.default_rng((seed, 17)).permutation(len(keys))[:limit]
     users = pl.DataFrame({"user": keys[order]}).with_row_index("place")
     rows = pl.DataFrame({"item": items}).with_row_index("row").select("item", pl.col("row").cast(pl.Int32))
-    targets = found.join(users, on="user").join(rows, on="item", how="left").sort("place", "item")
+    targets = pairs.join(users, on="user").join(rows, on="item", how="left").sort("place", "item")
     target_rows = _by_user(targets.with_columns(pl.col("row").fill_null(UNKNOWN)), len(users))
     user_rows = zip(users["user"].to_list(), target_rows, *_met(history, users, rows), strict=True)
-    return Cases(tuple(UserCases(*each) for each in user_rows), len(found), len(items))
+    return Cases(tuple(UserCases(*each) for each in user_rows), len(pairs), len(items))
 
 
 def drawn_negatives(cases: Cases, count: int, seed: int) -> Negatives:
@@ -134,8 +134,8 @@ def known_likes(history: pl.LazyFrame, cases: Cases) -> Ints:
     """How much each user had liked before the holdout."""
     users = pl.DataFrame({"user": cases.keys})
     counted = history.filter(pl.col("before") == 1).join(users.lazy(), on="user", how="semi").group_by("user").len()
-    found = users.join(counted.collect(engine="streaming"), on="user", how="left", maintain_order="left")["len"]
-    return found.fill_null(0).cast(pl.Int64).to_numpy()
+    counts = users.join(counted.collect(engine="streaming"), on="user", how="left", maintain_order="left")["len"]
+    return counts.fill_null(0).cast(pl.Int64).to_numpy()
 
 
 def _distinct(random: np.random.Generator, rows: int, size: int, count: int) -> NDArray[np.int32]:

@@ -23,7 +23,7 @@ def by_column(column: str, table: pl.DataFrame, key: str, keys: pl.Series) -> tu
 
 def by_table(table: pl.DataFrame, key: str, keys: pl.Series) -> tuple[Slice, ...]:
     """By every column of kinds: words, or lists of words, of which there are few."""
-    found: list[Slice] = []
+    slices: list[Slice] = []
     for column in table.columns:
         dtype = table[column].dtype
         kinds = dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean) or (isinstance(dtype, pl.List) and dtype.inner == pl.String)
@@ -31,8 +31,8 @@ def by_table(table: pl.DataFrame, key: str, keys: pl.Series) -> tuple[Slice, ...
             continue
         values = words(table[column])
         if 1 < values.explode(empty_as_null=False, keep_nulls=False).n_unique() <= FEW:
-            found += _sliced(column, values, table[key], keys)
-    return tuple(found)
+            slices += _sliced(column, values, table[key], keys)
+    return tuple(slices)
 
 
 def words(values: pl.Series) -> pl.Series:
@@ -48,13 +48,13 @@ def _stretches(values: pl.Series) -> pl.Series:
     there = values.is_not_null().to_numpy()
     numbers = values.to_numpy()
     bounds = np.unique(np.quantile(numbers[there], np.linspace(0, 1, PARTS + 1)[1:-1]))
-    ends = [f"{one:g}" for one in bounds]
+    ends = [f"{bound:g}" for bound in bounds]
     names = [f"up to {ends[0]}", *(f"above {low} to {high}" for low, high in pairwise(ends)), f"above {ends[-1]}"]
     places = np.searchsorted(bounds, numbers, side="left")
-    return pl.Series([[names[place]] if known else None for place, known in zip(places, there, strict=True)], dtype=pl.List(pl.String))
+    return pl.Series([[names[place]] if present else None for place, present in zip(places, there, strict=True)], dtype=pl.List(pl.String))
 
 
 def _sliced(column: str, values: pl.Series, table: pl.Series, keys: pl.Series) -> tuple[Slice, ...]:
     of = pl.DataFrame({_KEY: table.cast(pl.String), _VALUE: values}).unique(_KEY, keep="last", maintain_order=True).with_row_index(_ROW)
-    asked = keys.cast(pl.String).to_frame(_KEY).join(of.select(_KEY, _ROW), on=_KEY, how="left", maintain_order="left")
-    return by_values(column, of[_VALUE], asked[_ROW].cast(pl.Int64).fill_null(-1).to_numpy())
+    key_rows = keys.cast(pl.String).to_frame(_KEY).join(of.select(_KEY, _ROW), on=_KEY, how="left", maintain_order="left")
+    return by_values(column, of[_VALUE], key_rows[_ROW].cast(pl.Int64).fill_null(-1).to_numpy())

@@ -44,28 +44,28 @@ class Forgetting:
     """There is no number."""
 
 
-def forgetting(held: pl.LazyFrame, history: pl.LazyFrame, candidate: Side, parent: Side, seed: int, bounds: Evaluate) -> Forgetting:
-    """`held`: user, item. Metrics by name: `candidate.old.hr@10/99`, `parent.old.hr@10/99`, and `candidate.forgotten`, with its standard
+def forgetting(holdout: pl.LazyFrame, history: pl.LazyFrame, candidate: Side, parent: Side, seed: int, bounds: Evaluate) -> Forgetting:
+    """`holdout`: user, item. Metrics by name: `candidate.old.hr@10/99`, `parent.old.hr@10/99`, and `candidate.forgotten`, with its standard
     error."""
     both = np.intersect1d(candidate.items, parent.items)
-    likes = held.select("user", "item", label=pl.lit(1, pl.Int8)).filter(pl.col("item").is_in(pl.Series(both).implode()))
+    likes = holdout.select("user", "item", label=pl.lit(1, pl.Int8)).filter(pl.col("item").is_in(pl.Series(both).implode()))
     if likes.select(pl.len()).collect().item() == 0:
         return Forgetting(why="nothing that was held out before is left to look at")
     cases = sample_cases(likes, history, pl.Series(both), True, seed, bounds.user_limit)
     if candidate.pairwise or parent.pairwise:
         cases = cases.first(bounds.pairwise_users(cases.catalogue))
     negatives = {NEGATIVES: drawn_negatives(cases, NEGATIVES, seed)}
-    found = {}
+    judgements = {}
     for name, side in (("candidate", candidate), ("parent", parent)):
         scorer, every = _among(side, both)
-        found[name] = judge(scorer, cases, negatives, every=every)
-    metrics = {f"{name}.{OLD}.{metric}": value for name, one in found.items() for metric, value in _values(one).items()}
+        judgements[name] = judge(scorer, cases, negatives, every=every)
+    metrics = {f"{name}.{OLD}.{metric}": value for name, judgement in judgements.items() for metric, value in _values(judgement).items()}
     before, after = (metrics[f"{name}.{OLD}.{SHOWN[1]}"] for name in ("parent", "candidate"))
     users = len(cases.users)
     if users < FEWEST_USERS or not before:
         why = "the parent finds nothing of it" if not before else f"it rests on {users} users; {FEWEST_USERS} are needed"
         return Forgetting(metrics, cases.count, users, why)
-    moved = _moved(found["candidate"], found["parent"], users)
+    moved = _moved(judgements["candidate"], judgements["parent"], users)
     lost = Influence((after * moved[1].users / before - moved[0].users) / before, users, cases.count)
     metrics |= {f"candidate.{FORGOTTEN}": 1 - after / before, certainty(f"candidate.{FORGOTTEN}"): lost.error()}
     metrics[count_of(f"candidate.{FORGOTTEN}")] = float(users)
@@ -80,10 +80,10 @@ def _among(side: Side, items: Ints) -> tuple[Scorer, Every | None]:
     return lambda users, places: side.scorer(users, rows[places]), None if every is None else lambda users: take_columns(every(users), rows)
 
 
-def _values(one: Judgement) -> dict[str, float]:
-    return {name: seen.mean for name, seen in observe(one.ranked, SHOWN).items()}
+def _values(judgement: Judgement) -> dict[str, float]:
+    return {name: observed.mean for name, observed in observe(judgement.ranked, SHOWN).items()}
 
 
 def _moved(candidate: Judgement, parent: Judgement, users: int) -> tuple[Influence, Influence]:
-    seen = [observe(one.ranked, SHOWN[1:])[SHOWN[1]] for one in (candidate, parent)]
-    return of_mean(seen[0].values, seen[0].owners, users), of_mean(seen[1].values, seen[1].owners, users)
+    pair = [observe(judgement.ranked, SHOWN[1:])[SHOWN[1]] for judgement in (candidate, parent)]
+    return of_mean(pair[0].values, pair[0].owners, users), of_mean(pair[1].values, pair[1].owners, users)

@@ -91,8 +91,8 @@ class _Publisher:
         """The standard error of the difference on the cases that both have, and both values there where these are fewer."""
         cases = min(candidate.judged, other.judged)
         pair = candidate.first(cases), other.first(cases)
-        for contender, against, whole, shared in ((CANDIDATE, rival, candidate, pair[0]), (rival, CANDIDATE, other, pair[1])):
-            if cases < whole.judged:
+        for contender, against, sample, shared in ((CANDIDATE, rival, candidate, pair[0]), (rival, CANDIDATE, other, pair[1])):
+            if cases < sample.judged:
                 key = shared_with(f"{contender}.{name}", against)
                 self.metrics[key] = shared.value
                 self.publish(key, name, shared, users)
@@ -140,7 +140,7 @@ def _sample(metric: Metric, contender: str, evidence: Evidence) -> _Sample | _Ar
         chosen = next((part.chosen[:cases] for part in evidence.slices if part.name == metric.slice), np.zeros(cases, bool))
     if not chosen.any():
         return None
-    observed = observe(judgement.ranked, [str(metric.whole)], chosen)[str(metric.whole)]
+    observed = observe(judgement.ranked, [str(metric.unsliced)], chosen)[str(metric.unsliced)]
     return _Sample(observed.values, observed.owners, np.flatnonzero(chosen), cases)
 
 

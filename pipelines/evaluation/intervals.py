@@ -27,29 +27,29 @@ def intervals(observed: Mapping[Name, Observed], seed: int, times: int = TIMES, 
     """By name; the same draws for all. None where every user says the same, or there is but one: then draws can't tell how sure it is."""
     if not observed:
         return {}
-    seen = np.zeros(1 + max(int(one.owners.max(initial=-1)) for one in observed.values()), bool)
-    for one in observed.values():
-        seen[one.owners] = True
-    users = np.flatnonzero(seen)
+    present = np.zeros(1 + max(int(observations.owners.max(initial=-1)) for observations in observed.values()), bool)
+    for observations in observed.values():
+        present[observations.owners] = True
+    users = np.flatnonzero(present)
     names, width = list(observed), max(1, _CELLS // max(1, min(len(users), MOST)))
-    found: dict[Name, Interval | None] = {}
+    bounds: dict[Name, Interval | None] = {}
     for at in range(0, len(names), width):
-        found |= _of_some({name: observed[name] for name in names[at : at + width]}, users, seed, times, (1 - level) / 2)
-    return found
+        bounds |= _of_some({name: observed[name] for name in names[at : at + width]}, users, seed, times, (1 - level) / 2)
+    return bounds
 
 
 def _of_some(observed: Mapping[Name, Observed], users: Ints, seed: int, times: int, tail: float) -> dict[Name, Interval | None]:
     drawn = min(len(users), MOST)
     sums, counts = np.zeros((drawn, len(observed))), np.zeros((drawn, len(observed)))
-    for column, one in enumerate(observed.values()):
-        places = np.searchsorted(users, one.owners) % drawn
-        sums[:, column] = np.bincount(places, one.values, drawn)
+    for column, observations in enumerate(observed.values()):
+        places = np.searchsorted(users, observations.owners) % drawn
+        sums[:, column] = np.bincount(places, observations.values, drawn)
         counts[:, column] = np.bincount(places, minlength=drawn)
     means = _drawn(sums, counts, np.random.default_rng((seed, 71)), times)
     sure = [_differ(sums[there, column] / counts[there, column]) for column, there in enumerate((counts > 0).T)]
     ends = np.nanquantile(means[:, sure], [tail, 1 - tail], axis=0) if any(sure) else np.empty((2, 0))
-    said = iter(ends.T.tolist())
-    return {name: _pair(next(said)) if known else None for name, known in zip(observed, sure, strict=True)}
+    end_pairs = iter(ends.T.tolist())
+    return {name: _pair(next(end_pairs)) if is_sure else None for name, is_sure in zip(observed, sure, strict=True)}
 
 
 def _differ(means: Floats) -> bool:
@@ -61,20 +61,20 @@ def _pair(ends: list[float]) -> Interval:
     return ends[0], ends[1]
 
 
-def difference(one: Observed, other: Observed) -> Observed:
+def difference(first: Observed, other: Observed) -> Observed:
     """By user, case by case: what the first earns more."""
-    return Observed(one.owners, one.values - other.values)
+    return Observed(first.owners, first.values - other.values)
 
 
 def _drawn(sums: Floats, counts: Floats, random: np.random.Generator, times: int) -> Floats:
     """[times, metrics]: the mean of each draw."""
-    users, found = len(sums), []
+    users, means = len(sums), []
     step = max(1, _DRAWN // max(1, users))
     for at in range(0, times if users else 0, step):
         draws = min(step, times - at)
         chosen = random.integers(users, size=(draws, users)) + np.arange(draws)[:, None] * users
         weights = np.bincount(chosen.ravel(), minlength=draws * users).reshape(draws, users).astype(np.float64)
-        whole = weights @ counts
+        totals = weights @ counts
         with np.errstate(invalid="ignore", divide="ignore"):
-            found.append(np.where(whole > 0, weights @ sums / whole, np.nan))
-    return np.concatenate(found) if found else np.empty((0, sums.shape[1]))
+            means.append(np.where(totals > 0, weights @ sums / totals, np.nan))
+    return np.concatenate(means) if means else np.empty((0, sums.shape[1]))

@@ -53,12 +53,12 @@ class Judgement:
 
     def values(self, names: Iterable[str]) -> dict[str, float]:
         """Those metrics, and whatever else there is of one number."""
-        found = {name: one.mean for name, one in observe(self.ranked, names).items()} | dict(self.breadth)
+        values = {name: observed.mean for name, observed in observe(self.ranked, names).items()} | dict(self.breadth)
         if self.auc is not None:
-            found["auc"] = self.auc
+            values["auc"] = self.auc
         if self.calibration is not None:
-            found |= {"log_loss": self.calibration.log_loss, "calibration_error": self.calibration.error}
-        return found
+            values |= {"log_loss": self.calibration.log_loss, "calibration_error": self.calibration.error}
+        return values
 
 
 def labelled_rows(holdout: pl.LazyFrame, seed: int) -> Labelled:
@@ -96,14 +96,14 @@ def judge(
     return Judgement(ranked, breadth, area, calibrate(labelled.labels, scores) if area is not None else None, scores)
 
 
-def sliced(found: Judgement, names: Sequence[str], slices: Iterable[Slice]) -> dict[str, float]:
+def sliced(judgement: Judgement, names: Sequence[str], slices: Iterable[Slice]) -> dict[str, float]:
     """The metrics of ranks by slice, as `hr@10{cold_users}`."""
     wanted = [name for name in names if is_rank_metric(name) and name not in MORE]
     return {
-        f"{name}{{{part.name}}}": one.mean
+        f"{name}{{{part.name}}}": observed.mean
         for part in slices
-        if part.chosen[: len(found.ranked)].any()
-        for name, one in observe(found.ranked, wanted, part.chosen).items()
+        if part.chosen[: len(judgement.ranked)].any()
+        for name, observed in observe(judgement.ranked, wanted, part.chosen).items()
     }
 
 
@@ -118,9 +118,9 @@ def ranks_of_retrieved(scorer: Scorer, retrieve: Retrieve, candidates: int, case
         lengths = [len(some) for some in rows]
         scores = checked(scorer(np.repeat(cases.keys[first : first + step], lengths), np.concatenate(rows)))
         ends = np.cumsum(lengths)[:-1]
-        for offset, user, mine, own in zip(cases.offsets[first:], users, rows, np.split(scores, ends), strict=False):
-            _, at, candidate = np.intersect1d(user.targets, mine, return_indices=True)
-            shown = ~np.isin(mine, np.union1d(user.liked, user.targets))
+        for offset, user, shortlist, own in zip(cases.offsets[first:], users, rows, np.split(scores, ends), strict=False):
+            _, at, candidate = np.intersect1d(user.targets, shortlist, return_indices=True)
+            shown = ~np.isin(shortlist, np.union1d(user.liked, user.targets))
             above, equal = count_above(own[shown], own[candidate])
             ranks[offset + at] = 1 + above + equal / 2
     return ranks

@@ -33,7 +33,7 @@ class Shown:
 
 def expected_likes(logged: Logged, candidate: Candidate, was: Shown, would: Shown, attention: Floats, catalogue: int) -> Likes:
     """`was`: what was shown. `would`: what the candidate would show, and after that what could stand in its explored place."""
-    found, direct = np.zeros(logged.there.shape), np.zeros(len(logged.owners))
+    expected, direct = np.zeros(logged.there.shape), np.zeros(len(logged.owners))
     half, chosen = logged.owners % HALVES, _Chosen(logged, was.items, catalogue)
     for number in range(HALVES):
         learn, ask = half != number, half == number
@@ -42,19 +42,21 @@ def expected_likes(logged: Logged, candidate: Candidate, was: Shown, would: Show
         there, liked, own = logged.there[learn], logged.liked[learn], chosen.of(was, learn)
         rates = _rates(was.items[learn], there, liked, own, attention, catalogue)
         weights = _learned(_columns(was, learn, own, rates), liked, there, attention)
-        found[ask] = _chance(_columns(was, ask, chosen.of(was, ask), rates), weights)
+        expected[ask] = _chance(_columns(was, ask, chosen.of(was, ask), rates), weights)
         lists = np.where(would.items[ask] >= 0, _chance(_columns(would, ask, chosen.of(would, ask), rates), weights), 0.0)
-        direct[ask] = _direct(lists, logged.lengths[ask], candidate.others[ask], candidate.kept(logged.lengths)[ask], candidate, attention)
-    return Likes(found, direct)
+        direct[ask] = _direct(
+            lists, logged.lengths[ask], candidate.others[ask], candidate.unexplored(logged.lengths)[ask], candidate, attention
+        )
+    return Likes(expected, direct)
 
 
-def _direct(lists: Floats, lengths: Ints, others: Ints, kept: Floats, candidate: Candidate, attention: Floats) -> Floats:
+def _direct(lists: Floats, lengths: Ints, others: Ints, unexplored: Floats, candidate: Candidate, attention: Floats) -> Floats:
     place = np.arange(lists.shape[1])[None, :]
     top, pool = place < lengths[:, None], (place >= lengths[:, None]) & (place < (lengths + others)[:, None])
     sums = np.concatenate([[0.0], np.cumsum(attention)])
     padded = np.zeros(lists.shape[1])
     padded[: len(attention)] = attention
-    own = kept * np.where(top, lists * padded[None, :], 0.0).sum(axis=1)
+    own = unexplored * np.where(top, lists * padded[None, :], 0.0).sum(axis=1)
     explored = candidate.rate / np.maximum(lengths * others, 1) * sums[lengths] * np.where(pool, lists, 0.0).sum(axis=1)
     return np.asarray(own + explored)
 
@@ -78,11 +80,11 @@ class _Chosen:
 def _rates(items: Ints, there: Mask, liked: Mask, chosen: Mask, attention: Floats, catalogue: int) -> Floats:
     """Of each item, as a logarithm: how much oftener it was liked than is usual of what is chosen, or isn't, where it was shown; drawn
     towards the usual where it seldom was."""
-    seen = np.broadcast_to(attention, there.shape)
-    usual = np.array([(liked & of).sum() / max(seen[of].sum(), 1.0) for of in (there & ~chosen, there & chosen)])
-    known = there & (items >= 0)
-    expected = np.bincount(items[known], (seen * usual[chosen.astype(np.int64)])[known], minlength=catalogue)
-    likes = np.bincount(items[known & liked], minlength=catalogue)
+    exposure = np.broadcast_to(attention, there.shape)
+    usual = np.array([(liked & of).sum() / max(exposure[of].sum(), 1.0) for of in (there & ~chosen, there & chosen)])
+    in_catalogue = there & (items >= 0)
+    expected = np.bincount(items[in_catalogue], (exposure * usual[chosen.astype(np.int64)])[in_catalogue], minlength=catalogue)
+    likes = np.bincount(items[in_catalogue & liked], minlength=catalogue)
     prior = max(USUAL * float(liked[there].mean()), 1e-6)
     return np.asarray(np.log((likes + prior) / (expected + prior)))
 
@@ -95,15 +97,15 @@ def _columns(shown: Shown, some: Mask, chosen: Mask, rates: Floats) -> Floats:
 def _learned(columns: Floats, liked: Mask, there: Mask, attention: Floats) -> Floats:
     """Newton's steps on the penalised likelihood."""
     x, y = columns[there], liked[there].astype(np.float64)
-    seen = np.log(np.broadcast_to(attention, there.shape)[there])
+    log_exposure = np.log(np.broadcast_to(attention, there.shape)[there])
     if len(y) > ENOUGH:
         step = len(y) // ENOUGH + 1
-        x, y, seen = x[::step], y[::step], seen[::step]
+        x, y, log_exposure = x[::step], y[::step], log_exposure[::step]
     usual = min(max(float(y.mean()), 1e-6), 1 - 1e-6)
     weights = np.array([np.log(usual / (1 - usual)), 0.0, 0.0, 0.0])
     ridge = np.diag([1e-6, _RIDGE, _RIDGE, _RIDGE])
     for _ in range(_STEPS):
-        chance = _chance(x, weights, seen)
+        chance = _chance(x, weights, log_exposure)
         slope = x.T @ (y - chance) - ridge @ weights
         step_ = np.linalg.solve((x * (chance * (1 - chance))[:, None]).T @ x + ridge, slope)
         weights = weights + np.clip(step_, -2, 2)
@@ -112,5 +114,5 @@ def _learned(columns: Floats, liked: Mask, there: Mask, attention: Floats) -> Fl
     return weights
 
 
-def _chance(columns: Floats, weights: Floats, seen: Floats | float = 0.0) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-np.clip(columns @ weights + seen, -30, 30))))
+def _chance(columns: Floats, weights: Floats, log_exposure: Floats | float = 0.0) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-np.clip(columns @ weights + log_exposure, -30, 30))))

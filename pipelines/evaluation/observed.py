@@ -49,13 +49,13 @@ def _observed(ranked: Ranked, name: str, some: NDArray[np.bool_], owners: Ints) 
         metric = rank_metric(name)
         ranks = ranked.full if metric.negatives is None else ranked.sampled[metric.negatives]
         return Observed(owners, metric.gains(ranks[some].astype(np.float64)))
-    if found := _AUC.fullmatch(name):
-        count = int(found[1])
+    if match := _AUC.fullmatch(name):
+        count = int(match[1])
         there = ranked.against[count][some]
         behind = (there + 1 - ranked.sampled[count][some].astype(np.float64)) / np.maximum(there, 1)
         return Observed(owners, np.where(there > 0, behind, 0.5))
-    if found := _BY_USER.fullmatch(name):
-        return _by_user(owners, ranked.places[some].astype(np.float64), found[1], int(found[2]))
+    if match := _BY_USER.fullmatch(name):
+        return _by_user(owners, ranked.places[some].astype(np.float64), match[1], int(match[2]))
     raise ValueError(f"'{name}' is no metric of ranks")
 
 

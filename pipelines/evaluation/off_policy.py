@@ -86,7 +86,7 @@ class Candidate:
     rate: float
     """The share of answers in which one place is explored."""
 
-    def kept(self, lengths: Ints) -> Floats:
+    def unexplored(self, lengths: Ints) -> Floats:
         """That a place shows what belongs there."""
         return np.where((self.others > 0) & (lengths > 0), 1 - self.rate / np.maximum(lengths, 1), 1.0)
 
@@ -150,19 +150,19 @@ def foretell(logged: Logged, candidate: Candidate, likes: Likes | None = None, c
     raw = place_weights(logged, candidate) if by_place else item_weights(logged, candidate, attention)
     weights = np.minimum(raw, clip)
     earned = (weights * logged.liked).sum(axis=1)
-    seen = np.where(logged.there, attention, 0.0)
-    came = (weights * seen).sum(axis=1) / np.maximum(seen.sum(axis=1), 1e-12)
+    exposure = np.where(logged.there, attention, 0.0)
+    came = (weights * exposure).sum(axis=1) / np.maximum(exposure.sum(axis=1), 1e-12)
     heaviest = float(weights.max(initial=0.0))
 
     count = len(logged.owners)
     own = _mean(logged.liked.sum(axis=1).astype(np.float64), logged)
     hits = _mean(logged.liked.any(axis=1).astype(np.float64), logged)
-    found = {"ips": _mean(earned, logged)}
+    estimates = {"ips": _mean(earned, logged)}
     if came.sum() > 0:
-        found["snips"] = _ratio(earned, came, logged)
+        estimates["snips"] = _ratio(earned, came, logged)
     if likes is not None:
-        right = (weights * (logged.liked - likes.logged * seen)).sum(axis=1)
-        found["dr"] = _mean(likes.direct + right, logged)
+        right = (weights * (logged.liked - likes.logged * exposure)).sum(axis=1)
+        estimates["dr"] = _mean(likes.direct + right, logged)
     curve = _Curve(own, hits)
     support = _mean(came, logged)
     unknown = max(1 - support.value - _SURE * support.error, 0.0) / 2
@@ -171,8 +171,10 @@ def foretell(logged: Logged, candidate: Candidate, likes: Likes | None = None, c
     return Foretold(
         logged=Estimate(own.value, own.error, hits.value, hits.error, 0.0),
         by={
-            name: curve.of(one, float(np.hypot(heaviest / max(came.sum() if name == "snips" else count, 1e-12), unknown * one.value)))
-            for name, one in found.items()
+            name: curve.of(
+                estimate, float(np.hypot(heaviest / max(came.sum() if name == "snips" else count, 1e-12), unknown * estimate.value))
+            )
+            for name, estimate in estimates.items()
         },
         answers=count,
         users=logged.users,
@@ -187,8 +189,8 @@ def attention_of(logged: Logged) -> Floats:
     """Of each place, 1 on average: how often explored items were liked there, drawn towards 1 where that is little to go by."""
     shown, liked = logged.explored.sum(axis=0), (logged.explored & logged.liked).sum(axis=0)
     usual = liked.sum() / max(shown.sum(), 1)
-    found = (liked + PRIOR) / (shown * usual + PRIOR)
-    return np.asarray(found / found.mean())
+    attention = (liked + PRIOR) / (shown * usual + PRIOR)
+    return np.asarray(attention / attention.mean())
 
 
 def item_weights(logged: Logged, candidate: Candidate, attention: Floats) -> Floats:
@@ -197,7 +199,7 @@ def item_weights(logged: Logged, candidate: Candidate, attention: Floats) -> Flo
     sums = np.concatenate([[0.0], np.cumsum(attention)])
     ranks, others = candidate.ranks, candidate.others[:, None]
     top, pool = _top_and_pool(candidate, lengths)
-    shown = np.where(top, candidate.kept(logged.lengths)[:, None] * attention[np.clip(ranks, 0, width - 1)], 0.0)
+    shown = np.where(top, candidate.unexplored(logged.lengths)[:, None] * attention[np.clip(ranks, 0, width - 1)], 0.0)
     shown += np.where(pool, candidate.rate / np.maximum(lengths * others, 1) * sums[lengths], 0.0)
     free = np.where(logged.free, attention, 0.0).sum(axis=1)[:, None]
     was = logged.chances * np.where(logged.explored, free, attention[None, :])
@@ -209,7 +211,7 @@ def place_weights(logged: Logged, candidate: Candidate) -> Floats:
     lengths, others = logged.lengths[:, None], candidate.others[:, None]
     top, pool = _top_and_pool(candidate, lengths)
     same = top & (candidate.ranks == np.arange(logged.there.shape[1])[None, :])
-    shown = np.where(same, candidate.kept(logged.lengths)[:, None], 0.0) + np.where(
+    shown = np.where(same, candidate.unexplored(logged.lengths)[:, None], 0.0) + np.where(
         pool, candidate.rate / np.maximum(lengths * others, 1), 0.0
     )
     return np.where(logged.there, shown / np.where(logged.chances > 0, logged.chances, 1.0), 0.0)

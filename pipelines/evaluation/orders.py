@@ -20,7 +20,7 @@ class Line:
     rows: Ints
     scores: Floats
     """Of all rows, in standard deviations of the user's candidates."""
-    whole: bool
+    complete: bool
     """Whether nothing comes after them."""
 
     def without(self, hidden: Ints, count: int) -> Ints:

@@ -58,54 +58,58 @@ def page(report: Document) -> str:
 
 def _figures(models: Document) -> str:
     """A row a metric, a column a model; the best of each is bold."""
-    metrics = list(dict.fromkeys(name for one in models.values() for name in one["metrics"]))
+    metrics = list(dict.fromkeys(name for model in models.values() for name in model["metrics"]))
     rows = []
     for metric in metrics:
-        found = [one["metrics"].get(metric) for one in models.values()]
-        best = None if metric.startswith(_NO_BEST) else (min if metric in _LOW_IS_GOOD else max)(one["mean"] for one in found if one)
-        rows.append(f"<td>{escape(metric)}</td>" + "".join(_figure(one, best, len(models) > 1) for one in found))
+        figures = [model["metrics"].get(metric) for model in models.values()]
+        best = (
+            None
+            if metric.startswith(_NO_BEST)
+            else (min if metric in _LOW_IS_GOOD else max)(figure["mean"] for figure in figures if figure)
+        )
+        rows.append(f"<td>{escape(metric)}</td>" + "".join(_figure(figure, best, len(models) > 1) for figure in figures))
     return table(("metric", *models), rows, numbers=len(models))
 
 
-def _figure(found: Document | None, best: float | None, several: bool) -> str:
-    if found is None:
+def _figure(figure: Document | None, best: float | None, several: bool) -> str:
+    if figure is None:
         return '<td class="n">-</td>'
-    spread = f" ± {found['std']:.4f}" if found["seeds"] > 1 else ""
-    interval = found.get("interval")
+    spread = f" ± {figure['std']:.4f}" if figure["seeds"] > 1 else ""
+    interval = figure.get("interval")
     under = f"<br><small>{interval[0]:.4f} to {interval[1]:.4f}</small>" if interval else ""
-    marked = " best" if several and found["mean"] == best else ""
-    return f'<td class="n{marked}">{found["mean"]:.4f}{spread}{under}</td>'
+    marked = " best" if several and figure["mean"] == best else ""
+    return f'<td class="n{marked}">{figure["mean"]:.4f}{spread}{under}</td>'
 
 
 def _about_figures(models: Document, level: float) -> str:
-    seeds = max((one["metrics"][name]["seeds"] for one in models.values() for name in one["metrics"]), default=1)
-    said = f"Below a figure: where it lies in {level:.0%} of draws of users with replacement."
+    seeds = max((model["metrics"][name]["seeds"] for model in models.values() for name in model["metrics"]), default=1)
+    note = f"Below a figure: where it lies in {level:.0%} of draws of users with replacement."
     spread = f" ± is the standard deviation over {seeds} seeds." if seeds > 1 else ""
-    return said + spread + " Without '/', metrics are of the full catalogue; hr@10/99 is among 99 negatives, and no substitute for hr@10."
+    return note + spread + " Without '/', metrics are of the full catalogue; hr@10/99 is among 99 negatives, and no substitute for hr@10."
 
 
 def _pictures(models: Document, names: Sequence[str], baseline: str) -> list[str]:
-    main = list(dict.fromkeys(metric for one in models.values() for part in one["slices"].values() for metric in part["metrics"]))
-    main = main or [name for name in ("hr@10", "ndcg@10") if all(name in one["metrics"] for one in models.values())]
+    main = list(dict.fromkeys(metric for model in models.values() for part in model["slices"].values() for metric in part["metrics"]))
+    main = main or [name for name in ("hr@10", "ndcg@10") if all(name in model["metrics"] for model in models.values())]
     parts = ["<h2>Pictures</h2>"]
     for metric in main:
-        rows = [_dot(name, one["metrics"][metric], number) for number, (name, one) in enumerate(models.items())]
+        rows = [_dot(name, model["metrics"][metric], number) for number, (name, model) in enumerate(models.items())]
         parts.append(dots(f"{metric}: figure, interval over users, seeds", rows))
-    for name, one in models.items():
-        if one["against_baseline"]:
-            rows = [Dot(metric, of["difference"], of["interval"]) for metric, of in one["against_baseline"].items()]
+    for name, model in models.items():
+        if model["against_baseline"]:
+            rows = [Dot(metric, of["difference"], of["interval"]) for metric, of in model["against_baseline"].items()]
             parts.append(dots(f"{name} less {baseline}, user by user", rows))
     first: Document = next(iter(models.values()))["curves"]
     for kind in (kind for kind in first if kind != "at"):
-        said = "in the full catalogue" if kind == "full" else f"among {kind.split('/')[1]} negatives"
-        curves = {name: one["curves"][kind] for name, one in models.items()}
-        parts += [lines(f"Hit rate by the length of the list, {said}", first["at"], curves, ("length of the list", "hit rate"))]
+        among = "in the full catalogue" if kind == "full" else f"among {kind.split('/')[1]} negatives"
+        curves = {name: model["curves"][kind] for name, model in models.items()}
+        parts += [lines(f"Hit rate by the length of the list, {among}", first["at"], curves, ("length of the list", "hit rate"))]
     return [*parts, legend(names)]
 
 
-def _dot(label: str, found: Document, colour: int) -> Dot:
-    interval = found.get("interval")
-    return Dot(label, found["mean"], tuple(interval) if interval else None, tuple(found["values"]), colour)
+def _dot(label: str, figure: Document, colour: int) -> Dot:
+    interval = figure.get("interval")
+    return Dot(label, figure["mean"], tuple(interval) if interval else None, tuple(figure["values"]), colour)
 
 
 def _slices(models: Document, names: Sequence[str]) -> list[str]:
@@ -114,27 +118,29 @@ def _slices(models: Document, names: Sequence[str]) -> list[str]:
         return []
     parts = ["<h2>Slices</h2>"]
     rows = [
-        f"<td>{escape(name)}<br><small>{escape(one['rule'])}</small></td>"
-        f'<td class="n">{one["cases"]:,}</td><td class="n">{one["users"]:,}</td>'
-        for name, one in first.items()
+        f"<td>{escape(name)}<br><small>{escape(part['rule'])}</small></td>"
+        f'<td class="n">{part["cases"]:,}</td><td class="n">{part["users"]:,}</td>'
+        for name, part in first.items()
     ]
     parts.append(table(("slice", "cases", "users"), rows, numbers=2))
-    for metric in (one for one in next(iter(first.values()))["metrics"] if one.startswith("hr@")):
+    for metric in (name for name in next(iter(first.values()))["metrics"] if name.startswith("hr@")):
         drawn = [
-            _dot(f"{part} {name}" if len(models) > 1 else part, one["slices"][part]["metrics"][metric], number)
+            _dot(f"{part} {name}" if len(models) > 1 else part, model["slices"][part]["metrics"][metric], number)
             for part in first
-            for number, (name, one) in enumerate(models.items())
+            for number, (name, model) in enumerate(models.items())
         ]
         parts.append(dots(f"{metric} by slice", drawn))
     return [*parts, legend(names)]
 
 
 def _calibrations(models: Document) -> list[str]:
-    there = {name: one["calibration"] for name, one in models.items() if one["calibration"]}
+    there = {name: model["calibration"] for name, model in models.items() if model["calibration"]}
     parts = ["<h2>Calibration</h2>"] if there else []
-    for name, one in there.items():
-        bins = one["bins"]
-        title = f"{name}: share liked by score; log-loss {one['log_loss']:.4f}, expected calibration error {one['error']:.4f}"
+    for name, calibration in there.items():
+        bins = calibration["bins"]
+        title = (
+            f"{name}: share liked by score; log-loss {calibration['log_loss']:.4f}, expected calibration error {calibration['error']:.4f}"
+        )
         along = [each["score"] for each in bins]
         parts.append(lines(title, along, {name: [each["liked"] for each in bins]}, ("mean score", "share liked"), diagonal=True))
     return parts
@@ -142,21 +148,21 @@ def _calibrations(models: Document) -> list[str]:
 
 def _trainings(models: Document) -> list[str]:
     rows = []
-    for name, one in models.items():
-        for run in one["runs"]:
+    for name, model in models.items():
+        for run in model["runs"]:
             figures = [f"{key.removeprefix('train.')} {value:.4g}" for key, value in run.get("training", {}).items() if _is_number(value)]
             times = "".join(f'<td class="n">{_time(run.get(key))}</td>' for key in ("train_seconds", "judge_seconds"))
             rows.append(f'<td>{escape(name)}</td><td class="n">{run.get("seed", "-")}</td>{times}<td>{escape(", ".join(figures))}</td>')
-    if not any("train_seconds" in run for one in models.values() for run in one["runs"]):
+    if not any("train_seconds" in run for model in models.values() for run in model["runs"]):
         return []
     return ["<h2>Training</h2>", table(("model", "seed", "trained in", "judged in", "the family says"), rows)]
 
 
 def _faults(faults: Mapping[str, Mapping[str, int]]) -> list[str]:
     rows = [
-        f'<td>{escape(file)}</td><td>{escape(what)}</td><td class="n warn">{count:,}</td>'
-        for file, found in faults.items()
-        for what, count in found.items()
+        f'<td>{escape(file)}</td><td>{escape(fault)}</td><td class="n warn">{count:,}</td>'
+        for file, counts in faults.items()
+        for fault, count in counts.items()
         if count
     ]
     return ["<h2>Faults of the files</h2>", table(("file", "what", "how many"), rows, numbers=1)] if rows else []

@@ -27,14 +27,14 @@ class Dot:
 
 def dots(title: str, rows: Sequence[Dot]) -> str:
     """A row for each figure: a dot, a line for its interval, a tick for each seed."""
-    ends = [one for row in rows for one in (row.value, *(row.interval or ()), *row.values)]
+    ends = [value for row in rows for value in (row.value, *(row.interval or ()), *row.values)]
     low, high, ticks = axis(min(ends), max(ends))
     height = ROW * len(rows) + 2 * ROW
 
     def across(value: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * (value - low) / (high - low)
 
-    parts = [_grid(across(one), said(one), height) for one in ticks]
+    parts = [_grid(across(tick), format_number(tick), height) for tick in ticks]
     for number, row in enumerate(rows):
         y = ROW * (number + 0.75)
         shown = f"{row.label}: {row.value:.4f}" + (f" ({row.interval[0]:.4f} to {row.interval[1]:.4f})" if row.interval else "")
@@ -49,10 +49,14 @@ def dots(title: str, rows: Sequence[Dot]) -> str:
     return svg(title, height, parts)
 
 
-def lines(title: str, along: Sequence[float], of: Mapping[str, Sequence[float]], what: tuple[str, str], diagonal: bool = False) -> str:
-    """A line for each name, `what` along and up; with a diagonal, both axes are from 0 to 1."""
+def lines(
+    title: str, along: Sequence[float], of: Mapping[str, Sequence[float]], axis_names: tuple[str, str], diagonal: bool = False
+) -> str:
+    """A line for each name, `axis_names` along and up; with a diagonal, both axes are from 0 to 1."""
     height, bottom, top, left = 280, 240, 12, 60
-    low, high, ticks = (0.0, 1.0, [0, 0.25, 0.5, 0.75, 1]) if diagonal else axis(0.0, max((max(one) for one in of.values()), default=1))
+    low, high, ticks = (
+        (0.0, 1.0, [0, 0.25, 0.5, 0.75, 1]) if diagonal else axis(0.0, max((max(values) for values in of.values()), default=1))
+    )
 
     def up(value: float) -> float:
         return bottom - (bottom - top) * (value - low) / (high - low)
@@ -65,18 +69,20 @@ def lines(title: str, along: Sequence[float], of: Mapping[str, Sequence[float]],
     for tick in ticks:
         y = up(tick)
         parts.append(f'<line class="grid" x1="{left}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="dim" x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{said(tick)}</text>')
-    marks = [(tick, across(0, tick)) for tick in ticks] if diagonal else [(one, across(at, one)) for at, one in enumerate(along)]
-    parts += [f'<text class="dim" x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{said(one)}</text>' for one, x in marks]
-    parts.append(f'<text class="dim" x="{(left + WIDTH - RIGHT) / 2}" y="{bottom + 36}" text-anchor="middle">{escape(what[0])}</text>')
-    parts.append(f'<text class="dim" x="{left}" y="{top - 2}">{escape(what[1])}</text>')
+        parts.append(f'<text class="dim" x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{format_number(tick)}</text>')
+    marks = [(tick, across(0, tick)) for tick in ticks] if diagonal else [(value, across(at, value)) for at, value in enumerate(along)]
+    parts += [f'<text class="dim" x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{format_number(value)}</text>' for value, x in marks]
+    parts.append(
+        f'<text class="dim" x="{(left + WIDTH - RIGHT) / 2}" y="{bottom + 36}" text-anchor="middle">{escape(axis_names[0])}</text>'
+    )
+    parts.append(f'<text class="dim" x="{left}" y="{top - 2}">{escape(axis_names[1])}</text>')
     if diagonal:
         parts.append(f'<line class="grid" x1="{across(0, 0):.1f}" x2="{across(0, 1):.1f}" y1="{up(0):.1f}" y2="{up(1):.1f}"/>')
     for number, (name, values) in enumerate(of.items()):
         places = [(across(at, along[at]), up(value)) for at, value in enumerate(values)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         circles = "".join(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escape(name)}, {said(along[at])}: {values[at]:.4f}</title></circle>'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escape(name)}, {format_number(along[at])}: {values[at]:.4f}</title></circle>'
             for at, (x, y) in enumerate(places)
         )
         parts.append(f'<g class="c{number % COLOURS}"><polyline points="{path}"/>{circles}</g>')
@@ -96,10 +102,10 @@ def svg(title: str, height: float, parts: Sequence[str]) -> str:
     )
 
 
-def _grid(x: float, said: str, height: float) -> str:
+def _grid(x: float, text: str, height: float) -> str:
     return (
         f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="4" y2="{height - ROW:.1f}"/>'
-        f'<text class="dim" x="{x:.1f}" y="{height - 6:.1f}" text-anchor="middle">{said}</text>'
+        f'<text class="dim" x="{x:.1f}" y="{height - 6:.1f}" text-anchor="middle">{text}</text>'
     )
 
 
@@ -114,7 +120,7 @@ def axis(low: float, high: float) -> tuple[float, float, list[float]]:
     return first * step, last * step, [number * step for number in range(first, last + 1)]
 
 
-def said(value: float) -> str:
+def format_number(value: float) -> str:
     return f"{value:.4g}"
 
 

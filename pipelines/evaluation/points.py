@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from pipelines.evaluation.plots import RIGHT, WIDTH, axis, said, svg
+from pipelines.evaluation.plots import RIGHT, WIDTH, axis, format_number, svg
 
 _HEIGHT, _BOTTOM, _TOP, _LEFT = 230, 190, 16, 60
 _INNER = 14
@@ -22,10 +22,10 @@ class Point:
     marked: bool = False
 
 
-def points(title: str, drawn: Sequence[Point], what: tuple[str, str], log: bool = False, best_so_far: bool = False) -> str:
+def points(title: str, drawn: Sequence[Point], axis_names: tuple[str, str], log: bool = False, best_so_far: bool = False) -> str:
     """`best_so_far`: a line of what was the highest up to each point, which stand in order."""
-    low, high, ticks = axis(min(one.up for one in drawn), max(one.up for one in drawn))
-    scale = _Words(drawn) if any(isinstance(one.along, str) for one in drawn) else _Numbers(drawn, log)
+    low, high, ticks = axis(min(point.up for point in drawn), max(point.up for point in drawn))
+    scale = _Words(drawn) if any(isinstance(point.along, str) for point in drawn) else _Numbers(drawn, log)
 
     def up(value: float) -> float:
         return _BOTTOM - (_BOTTOM - _TOP) * (value - low) / (high - low)
@@ -37,26 +37,28 @@ def points(title: str, drawn: Sequence[Point], what: tuple[str, str], log: bool 
     for tick in ticks:
         y = up(tick)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="dim" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{said(tick)}</text>')
+        parts.append(f'<text class="dim" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{format_number(tick)}</text>')
     for name, share in scale.marks():
         parts.append(f'<text class="dim" x="{across(share):.1f}" y="{_BOTTOM + 18}" text-anchor="middle">{escape(name)}</text>')
-    parts.append(f'<text class="dim" x="{(_LEFT + WIDTH - RIGHT) / 2}" y="{_BOTTOM + 36}" text-anchor="middle">{escape(what[0])}</text>')
-    parts.append(f'<text class="dim" x="{_LEFT}" y="{_TOP - 4}">{escape(what[1])}</text>')
-    places = [(across(scale.share(one.along)), up(one.up)) for one in drawn]
+    parts.append(
+        f'<text class="dim" x="{(_LEFT + WIDTH - RIGHT) / 2}" y="{_BOTTOM + 36}" text-anchor="middle">{escape(axis_names[0])}</text>'
+    )
+    parts.append(f'<text class="dim" x="{_LEFT}" y="{_TOP - 4}">{escape(axis_names[1])}</text>')
+    places = [(across(scale.share(point.along)), up(point.up)) for point in drawn]
     if best_so_far:
-        best = [max(one.up for one in drawn[: at + 1]) for at in range(len(drawn))]
+        best = [max(point.up for point in drawn[: at + 1]) for at in range(len(drawn))]
         path = " ".join(f"{x:.1f},{up(value):.1f}" for (x, _), value in zip(places, best, strict=True))
         parts.append(f'<g class="c0"><polyline points="{path}"/></g>')
-    for one, (x, y) in zip(drawn, places, strict=True):
-        colour, radius = ("c1", 6) if one.marked else ("c0", 4)
-        about = f"<title>{escape(one.label)}</title>"
+    for point, (x, y) in zip(drawn, places, strict=True):
+        colour, radius = ("c1", 6) if point.marked else ("c0", 4)
+        about = f"<title>{escape(point.label)}</title>"
         parts.append(f'<g class="{colour}"><circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}">{about}</circle></g>')
     return svg(title, _HEIGHT, parts)
 
 
 class _Numbers:
     def __init__(self, drawn: Sequence[Point], log: bool) -> None:
-        values = [float(one.along) for one in drawn]
+        values = [float(point.along) for point in drawn]
         self._log = log and min(values) > 0
         self._low, self._high = self._at(min(values)), self._at(max(values))
         self._values = values
@@ -67,7 +69,7 @@ class _Numbers:
     def marks(self) -> list[tuple[str, float]]:
         low, high = min(self._values), max(self._values)
         middle = math.sqrt(low * high) if self._log else (low + high) / 2
-        return [(said(one), self.share(one)) for one in dict.fromkeys((low, middle, high))]
+        return [(format_number(value), self.share(value)) for value in dict.fromkeys((low, middle, high))]
 
     def _at(self, value: float) -> float:
         return math.log(value) if self._log else value
@@ -75,7 +77,7 @@ class _Numbers:
 
 class _Words:
     def __init__(self, drawn: Sequence[Point]) -> None:
-        self._names = list(dict.fromkeys(str(one.along) for one in drawn))
+        self._names = list(dict.fromkeys(str(point.along) for point in drawn))
 
     def share(self, value: float | str) -> float:
         return 0.5 if len(self._names) == 1 else self._names.index(str(value)) / (len(self._names) - 1)

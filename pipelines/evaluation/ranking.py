@@ -68,7 +68,7 @@ class Ranked:
         end = int(np.searchsorted(self.owners, users))
         cut: dict[str, Any] = {name: getattr(self, name)[:end] for name in ("owners", "full", "among", "places", "lost")}
         several: dict[str, Any] = {
-            name: {count: one[:end] for count, one in getattr(self, name).items()} for name in ("sampled", "against")
+            name: {count: values[:end] for count, values in getattr(self, name).items()} for name in ("sampled", "against")
         }
         return replace(self, shown=self.shown[:users], **cut, **several)
 
@@ -129,13 +129,13 @@ def _user_chunks(cases: Cases, negatives: int) -> Iterator[tuple[int, int]]:
 def _rank_chunk(ranked: Ranked, every: Every, cases: Cases, negatives: Mapping[int, Negatives], first: int, end: int, rows: Ints) -> None:
     """Writes the ranks of the users `first` to `end` into `ranked`."""
     users = cases.users[first:end]
-    keys = np.array([user.user for user in users if user.known], dtype=np.int64)
+    keys = np.array([user.user for user in users if user.scorable], dtype=np.int64)
     scores = checked(every(keys)) if len(keys) else np.zeros((1, cases.catalogue), np.float32)
-    score_rows = np.maximum(np.cumsum([user.known for user in users]) - 1, 0)
+    score_rows = np.maximum(np.cumsum([user.scorable for user in users]) - 1, 0)
     for number, (user, row) in enumerate(zip(users, score_rows, strict=True), first):
         part = slice(int(cases.offsets[number]), int(cases.offsets[number + 1]))
-        _rank_targets(ranked, part, user, scores[row] if user.known else None, cases.catalogue)
-        if user.known:
+        _rank_targets(ranked, part, user, scores[row] if user.scorable else None, cases.catalogue)
+        if user.scorable:
             hidden = np.setdiff1d(user.liked, user.targets)
             shown = best(scores[row], rows, ranked.shown.shape[1] + len(hidden))
             shown = shown[~np.isin(shown, hidden)][: ranked.shown.shape[1]]

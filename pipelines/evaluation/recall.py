@@ -27,8 +27,8 @@ Retrieve = Callable[[Ints, int], Iterable[Rows]]
 
 def recall(retrieve: Retrieve, cases: Cases, candidates: int) -> Observed:
     """Of each case whether its item is retrieved."""
-    found = [np.isin(one.targets, rows) for one, rows in zip(cases.users, retrieve(cases.keys, candidates), strict=True)]
-    return Observed(cases.owners, np.concatenate(found).astype(np.float64))
+    retrieved = [np.isin(user.targets, rows) for user, rows in zip(cases.users, retrieve(cases.keys, candidates), strict=True)]
+    return Observed(cases.owners, np.concatenate(retrieved).astype(np.float64))
 
 
 def by_popularity(popularity: Popularity) -> Retrieve:
@@ -37,12 +37,12 @@ def by_popularity(popularity: Popularity) -> Retrieve:
 
 def by_model(model: Trained, meetings: Meetings, popularity: Popularity, users: NDArray[np.int64]) -> Retrieve | None:
     """None where the model has no vectors."""
-    found = model.embeddings(meetings.items.columns)
-    if found is None:
+    embeddings = model.embeddings(meetings.items.columns)
+    if embeddings is None:
         return None
     codes = meetings.users.of(users)[meetings.graph.user]
-    known = codes >= FIRST
-    return _by_vectors(popularity, found.vectors, users[known], found.queries[codes[known]])
+    in_vocabulary = codes >= FIRST
+    return _by_vectors(popularity, embeddings.vectors, users[in_vocabulary], embeddings.queries[codes[in_vocabulary]])
 
 
 def by_files(embeddings: Path, queries: Path, popularity: Popularity) -> Retrieve:
@@ -50,11 +50,11 @@ def by_files(embeddings: Path, queries: Path, popularity: Popularity) -> Retriev
     with np.load(embeddings, allow_pickle=False) as stored:
         items, vectors = stored["items"], stored["vectors"]
     with np.load(queries, allow_pickle=False) as stored:
-        users, known = stored["users"], stored["vectors"]
+        users, query_vectors = stored["users"], stored["vectors"]
     aligned = np.zeros((len(popularity.items), vectors.shape[1]), np.float32)
     _, ours, theirs = np.intersect1d(popularity.items, items, return_indices=True)
     aligned[ours] = vectors[theirs]
-    return _by_vectors(popularity, aligned, users, known)
+    return _by_vectors(popularity, aligned, users, query_vectors)
 
 
 def _by_vectors(popularity: Popularity, vectors: NDArray[np.float32], users: Ints, queries: NDArray[np.float32]) -> Retrieve:
@@ -66,8 +66,8 @@ def _by_vectors(popularity: Popularity, vectors: NDArray[np.float32], users: Int
         popular = best(popularity.scores, popularity.items, count)
         for start in range(0, len(wanted), step):
             places = placed(ordered, wanted[start : start + step])
-            known = places < len(order)
-            scores = iter(queries[order[places[known]]] @ vectors.T)
-            yield from (best(next(scores), popularity.items, count) if there else popular for there in known)
+            has_query = places < len(order)
+            scores = iter(queries[order[places[has_query]]] @ vectors.T)
+            yield from (best(next(scores), popularity.items, count) if there else popular for there in has_query)
 
     return retrieve

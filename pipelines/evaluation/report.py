@@ -64,11 +64,11 @@ def of_names(negatives: int | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def document(contenders: Sequence[Contender], baseline: str, wanted: Wanted, about: Mapping[str, Any]) -> Document:
     """The figures of the first contender that isn't the baseline stand at the top, too."""
-    first = next((one for one in contenders if one.name != baseline), contenders[0])
-    base = next((one for one in contenders if one.name == baseline), None)
-    models = {one.name: _of(one, base if base is not one else None, wanted) for one in contenders}
-    mine = models[first.name]
-    begin = {"version": VERSION, "model": first.name, "baseline": baseline, **mine["metrics"], "minutes": mine["minutes"]}
+    first = next((contender for contender in contenders if contender.name != baseline), contenders[0])
+    base = next((contender for contender in contenders if contender.name == baseline), None)
+    models = {contender.name: _of(contender, base if base is not contender else None, wanted) for contender in contenders}
+    own = models[first.name]
+    begin = {"version": VERSION, "model": first.name, "baseline": baseline, **own["metrics"], "minutes": own["minutes"]}
     return begin | {"models": models, "level": LEVEL, **about}
 
 
@@ -78,95 +78,95 @@ def spread(values: Sequence[float]) -> Document:
         "mean": float(np.mean(values)),
         "std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
         "seeds": len(values),
-        "values": [float(one) for one in values],
+        "values": [float(value) for value in values],
     }
 
 
-def _of(one: Contender, base: Contender | None, wanted: Wanted) -> Document:
-    ranked = one.runs[0].judgement.ranked
+def _of(contender: Contender, base: Contender | None, wanted: Wanted) -> Document:
+    ranked = contender.runs[0].judgement.ranked
     parts = [part for part in wanted.slices if part.chosen[: len(ranked)].any()]
-    looked = {("", name): found for name, found in _averaged(one, wanted.names, None).items()}
+    looked = {("", name): observed for name, observed in _averaged(contender, wanted.names, None).items()}
     for part in parts:
-        looked |= {(part.name, name): found for name, found in _averaged(one, wanted.main, part).items()}
+        looked |= {(part.name, name): observed for name, observed in _averaged(contender, wanted.main, part).items()}
     apart = {}
     if base is not None:
         theirs, users = _averaged(base, wanted.main, None), min(ranked.users, base.runs[0].judgement.ranked.users)
         apart = {("less", name): difference(looked["", name].first(users), theirs[name].first(users)) for name in wanted.main}
     sure = intervals(looked | apart, wanted.seed)
-    each = [run.judgement.values(wanted.names) for run in one.runs]
+    each = [run.judgement.values(wanted.names) for run in contender.runs]
     metrics = {name: spread([values[name] for values in each]) for name in each[0] if all(name in values for values in each)}
     for name in wanted.names:
         metrics[name]["interval"] = sure["", name]
     return {
-        **one.about,
+        **contender.about,
         "cases": len(ranked),
         "users": ranked.users,
         "metrics": metrics,
-        "slices": {part.name: _slice(one, part, wanted, sure) for part in parts},
-        "against_baseline": {name: {"difference": found.mean, "interval": sure["less", name]} for (_, name), found in apart.items()},
-        "curves": _curves(one, wanted),
-        "calibration": _calibration(one.runs[0].judgement),
-        "runs": [_run(run) for run in one.runs],
+        "slices": {part.name: _slice(contender, part, wanted, sure) for part in parts},
+        "against_baseline": {name: {"difference": observed.mean, "interval": sure["less", name]} for (_, name), observed in apart.items()},
+        "curves": _curves(contender, wanted),
+        "calibration": _calibration(contender.runs[0].judgement),
+        "runs": [_run(run) for run in contender.runs],
         "minutes": {
-            what: spread([seconds / 60 for seconds in found])
-            for what, found in (("train", _seconds(one, "train_seconds")), ("judge", _seconds(one, "judge_seconds")))
-            if found
+            phase: spread([seconds / 60 for seconds in durations])
+            for phase, durations in (("train", _seconds(contender, "train_seconds")), ("judge", _seconds(contender, "judge_seconds")))
+            if durations
         },
     }
 
 
-def _averaged(one: Contender, names: Sequence[str], part: Slice | None) -> dict[str, Observed]:
+def _averaged(contender: Contender, names: Sequence[str], part: Slice | None) -> dict[str, Observed]:
     """What each case earns, on average over the seeds."""
-    found = [observe(run.judgement.ranked, names, None if part is None else part.chosen) for run in one.runs]
-    return {name: Observed(found[0][name].owners, np.mean([each[name].values for each in found], axis=0)) for name in names}
+    by_seed = [observe(run.judgement.ranked, names, None if part is None else part.chosen) for run in contender.runs]
+    return {name: Observed(by_seed[0][name].owners, np.mean([each[name].values for each in by_seed], axis=0)) for name in names}
 
 
-def _slice(one: Contender, part: Slice, wanted: Wanted, sure: Mapping[tuple[str, str], Interval | None]) -> Document:
-    each = [observe(run.judgement.ranked, wanted.main, part.chosen) for run in one.runs]
+def _slice(contender: Contender, part: Slice, wanted: Wanted, sure: Mapping[tuple[str, str], Interval | None]) -> Document:
+    each = [observe(run.judgement.ranked, wanted.main, part.chosen) for run in contender.runs]
     metrics = {name: spread([values[name].mean for values in each]) | {"interval": sure[part.name, name]} for name in wanted.main}
-    owners = one.runs[0].judgement.ranked.owners
+    owners = contender.runs[0].judgement.ranked.owners
     owners = owners[part.chosen[: len(owners)]]
     return {"rule": part.rule, "cases": len(owners), "users": len(np.unique(owners)), "metrics": metrics}
 
 
-def _curves(one: Contender, wanted: Wanted) -> Document:
+def _curves(contender: Contender, wanted: Wanted) -> Document:
     """The hit rate by the length of the list."""
-    found: Document = {"at": CURVE, "full": _curve([run.judgement.ranked.full for run in one.runs])}
-    for count in one.runs[0].judgement.ranked.sampled:
+    curves: Document = {"at": CURVE, "full": _curve([run.judgement.ranked.full for run in contender.runs])}
+    for count in contender.runs[0].judgement.ranked.sampled:
         if any(name.endswith(f"/{count}") for name in wanted.main):
-            found[f"sampled/{count}"] = _curve([run.judgement.ranked.sampled[count] for run in one.runs])
-    return found
+            curves[f"sampled/{count}"] = _curve([run.judgement.ranked.sampled[count] for run in contender.runs])
+    return curves
 
 
 def _curve(ranks: Sequence[Any]) -> list[float]:
-    return [float(np.mean([(one <= at).mean() for one in ranks])) for at in CURVE]
+    return [float(np.mean([(seed_ranks <= at).mean() for seed_ranks in ranks])) for at in CURVE]
 
 
 def _calibration(judgement: Judgement) -> Document | None:
-    found = judgement.calibration
-    if found is None:
+    calibration = judgement.calibration
+    if calibration is None:
         return None
-    bins = [{"rows": one.rows, "score": one.score, "liked": one.liked} for one in found.bins]
-    return {"log_loss": found.log_loss, "error": found.error, "bins": bins}
+    bins = [{"rows": bucket.rows, "score": bucket.score, "liked": bucket.liked} for bucket in calibration.bins]
+    return {"log_loss": calibration.log_loss, "error": calibration.error, "bins": bins}
 
 
 def _run(run: Run) -> Document:
-    said = {"seed": run.seed, "train_seconds": run.train_seconds, "judge_seconds": run.judge_seconds, "training": dict(run.training)}
+    entry = {"seed": run.seed, "train_seconds": run.train_seconds, "judge_seconds": run.judge_seconds, "training": dict(run.training)}
     if run.judge_seconds:
-        said["judged_users_per_s"] = run.judgement.ranked.users / run.judge_seconds
-    return {name: value for name, value in said.items() if value is not None}
+        entry["judged_users_per_s"] = run.judgement.ranked.users / run.judge_seconds
+    return {name: value for name, value in entry.items() if value is not None}
 
 
-def _seconds(one: Contender, what: str) -> list[float]:
-    return [seconds for run in one.runs if (seconds := getattr(run, what)) is not None]
+def _seconds(contender: Contender, attribute: str) -> list[float]:
+    return [seconds for run in contender.runs if (seconds := getattr(run, attribute)) is not None]
 
 
 def finite(value: Any) -> Any:
     """As JSON can say it: what is no number is null."""
     if isinstance(value, Mapping):
-        return {str(name): finite(one) for name, one in value.items()}
+        return {str(name): finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(one) for one in value]
+        return [finite(inner) for inner in value]
     if isinstance(value, float | np.floating):
         return float(value) if math.isfinite(value) else None
     return value.item() if isinstance(value, np.generic) else value

@@ -59,10 +59,10 @@ def is_pairwise(model: Trained) -> bool:
 
 def take_columns(scores: Scores, columns: Ints) -> Scores:
     """Copies columns row by row: several times faster than indexing all rows at once."""
-    taken = np.empty((len(scores), len(columns)), scores.dtype)
-    for row, out in zip(scores, taken, strict=True):
+    copy = np.empty((len(scores), len(columns)), scores.dtype)
+    for row, out in zip(scores, copy, strict=True):
         np.take(row, columns, out=out, mode="clip")
-    return taken
+    return copy
 
 
 def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns, own: Published | None = None) -> Scorer:
@@ -80,8 +80,8 @@ def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns, own: Pu
 
 def unit_answers(model: Path, served: Signature, samples: Mapping[str, NDArray[Any]]) -> Scores:
     """Of a served unit, for rows whose inputs are at hand."""
-    asked = tensors(served, {one.name: samples[one.name] for one in served.inputs})
-    scores: Scores = onnx_session(model).run([OUTPUT], asked)[0]
+    inputs = tensors(served, {model_input.name: samples[model_input.name] for model_input in served.inputs})
+    scores: Scores = onnx_session(model).run([OUTPUT], inputs)[0]
     return scores
 
 

@@ -18,8 +18,8 @@ from shared.contracts.strict import read, unknown_name
 from shared.domain.errors import Invalid
 
 
-def explain(told: Any) -> Explanation:
-    request = read(ExplainRequest, told, "eyas features explain")
+def explain(arguments: Any) -> Explanation:
+    request = read(ExplainRequest, arguments, "eyas features explain")
     with tempfile.TemporaryDirectory(prefix="eyas-explain-") as scratch:
         reach = Reach(request.roots, Path(scratch))
         spec, reads = request.spec, _reads(request.family or request.spec.model.family, request.allow)
@@ -33,4 +33,4 @@ def _reads(family: str, allow: Collection[str]) -> Reads:
         return reads_of(family, allow)
     if family not in FAMILIES and family not in READS:
         raise Invalid(str(unknown_name("family", family, [*FAMILIES, *READS])))
-    return reads_of(family) if family in FAMILIES else next(one for one in READS if one == family)
+    return reads_of(family) if family in FAMILIES else next(way for way in READS if way == family)

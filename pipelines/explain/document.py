@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from pipelines.explain.fitting import Fitted
-from pipelines.explain.given import Given, given
 from pipelines.explain.sizes import Embedding, embeddings
+from pipelines.explain.spec_sizes import SpecSizes, spec_sizes
 from pipelines.features.columns import Column, Raw
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import Feature, Operator, plain
@@ -17,6 +17,7 @@ from pipelines.models.session import sequences_at_once
 from pipelines.models.tables import PRECISION
 from pipelines.training.batch_size import BatchSize, batch_size
 from shared.contracts.explanation import (
+    DataCounts,
     Explanation,
     FeatureExplained,
     InputExplained,
@@ -24,7 +25,6 @@ from shared.contracts.explanation import (
     Node,
     OperatorExplained,
     Runtime,
-    Seen,
     TableExplained,
     Totals,
 )
@@ -38,21 +38,21 @@ RUNTIMES: tuple[Runtime, ...] = ("polars", "nvtabular", "onnx")
 
 def explained(spec: RecommenderSpec, fitted: Fitted, family: str | None = None) -> Explanation:
     """`family`: of another one than the spec's, with its own defaults; or a way to read, which looks up nothing."""
-    graph, known, family = fitted.graph, given(fitted.graph), family or spec.model.family
+    graph, sizes, family = fitted.graph, spec_sizes(fitted.graph), family or spec.model.family
     tables = embeddings(fitted, _params(spec, family))
-    seen = Seen(rows=fitted.rows, items=fitted.items, users=fitted.users, one_user_in=fitted.every)
+    counts = DataCounts(rows=fitted.rows, items=fitted.items, users=fitted.users, one_user_in=fitted.every)
     return Explanation(
         recommender=spec.name,
         family=family,
         reads=graph.reads,
-        data=seen if fitted.knows_data else None,
+        data=counts if fitted.knows_data else None,
         nodes=tuple(_nodes(graph)),
-        operators=tuple(_operator(one) for one in graph.operators),
-        features=tuple(_feature(one, fitted, known[one.name], tables) for one in graph.features),
-        tables=tuple(_table(one) for one in tables),
+        operators=tuple(_operator(operator) for operator in graph.operators),
+        features=tuple(_feature(feature, fitted, sizes[feature.name], tables) for feature in graph.features),
+        tables=tuple(_table(table) for table in tables),
         totals=_totals(_batch_size(spec, fitted, _params(spec, family), tables), tables),
-        inputs=tuple(_inputs(spec, fitted, known)),
-        left_out=tuple(LeftOut(operator=one.operator, feature=one.feature, why=one.why) for one in graph.left),
+        inputs=tuple(_inputs(spec, fitted, sizes)),
+        left_out=tuple(LeftOut(operator=omission.operator, feature=omission.feature, why=omission.why) for omission in graph.left),
     )
 
 
@@ -65,9 +65,9 @@ def _params(spec: RecommenderSpec, family: str) -> Params | None:
 def _nodes(graph: Graph) -> Iterator[Node]:
     for raw in graph.raws():
         yield Node(id=raw.name, name=raw.name, side=raw.side, table=raw.table, by="extract" if raw.pattern else None)
-    made = {one.made for one in graph.features}
+    made = {feature.made for feature in graph.features}
     for operator in graph.operators:
-        of = tuple(one.name for one in operator.inputs)
+        of = tuple(column.name for column in operator.inputs)
         for out in operator.outputs:
             yield Node(id=out.name, name=plain(out), side=out.side, by=operator.kind, of=of, feature=out.name in made)
 
@@ -75,8 +75,8 @@ def _nodes(graph: Graph) -> Iterator[Node]:
 def _operator(operator: Operator) -> OperatorExplained:
     return OperatorExplained(
         operator=operator.kind,
-        of=tuple(plain(one) for one in operator.inputs),
-        makes=tuple(plain(one) for one in operator.outputs),
+        of=tuple(plain(column) for column in operator.inputs),
+        makes=tuple(plain(column) for column in operator.outputs),
         side=operator.outputs[0].side,
         fitted=bool(operator.asks()),
         files=tuple(sorted(f"{name}.parquet" for name in operator.saved().frames)),
@@ -84,18 +84,18 @@ def _operator(operator: Operator) -> OperatorExplained:
     )
 
 
-def _feature(feature: Feature, fitted: Fitted, known: Given, tables: tuple[Embedding, ...]) -> FeatureExplained:
+def _feature(feature: Feature, fitted: Fitted, sizes: SpecSizes, tables: tuple[Embedding, ...]) -> FeatureExplained:
     graph, sees = fitted.graph, fitted.knows_data
-    column, maker = next((out, one) for one in graph.operators for out in one.outputs if out.name == feature.made)
+    column, maker = next((out, operator) for operator in graph.operators for out in operator.outputs if out.name == feature.made)
     return FeatureExplained(
         name=feature.name,
         side=feature.side,
         kind=feature.kind,
         several=feature.width is not None,
-        width=feature.width if sees else known.width,
-        width_at_most=known.most,
-        cardinality=feature.cardinality if sees else known.codes,
-        embedding=next((one.width for one in tables if one.feature == feature.name), None),
+        width=feature.width if sees else sizes.width,
+        width_at_most=sizes.most,
+        cardinality=feature.cardinality if sees else sizes.codes,
+        embedding=next((table.width for table in tables if table.feature == feature.name), None),
         operator=maker.kind,
         made=_formula(column, graph),
         columns=graph.sources(feature),
@@ -106,42 +106,42 @@ def _feature(feature: Feature, fitted: Fitted, known: Given, tables: tuple[Embed
 def _formula(column: Column, graph: Graph) -> str:
     if isinstance(column, Raw):
         return f"extract({column.source})" if column.pattern else column.name
-    maker = next(one for one in graph.operators if column in one.outputs)
-    return f"{maker.kind}({', '.join(_formula(one, graph) for one in maker.inputs)})"
+    maker = next(operator for operator in graph.operators if column in operator.outputs)
+    return f"{maker.kind}({', '.join(_formula(source, graph) for source in maker.inputs)})"
 
 
-def _table(one: Embedding) -> TableExplained:
+def _table(table: Embedding) -> TableExplained:
     return TableExplained(
-        feature=one.feature,
-        codes=one.codes,
-        width=one.width,
-        bytes=one.size,
-        values_per_row=one.values,
-        bytes_per_row=one.lookup,
-        padded_width=one.aligned,
+        feature=table.feature,
+        codes=table.codes,
+        width=table.width,
+        bytes=table.size,
+        values_per_row=table.values,
+        bytes_per_row=table.lookup,
+        padded_width=table.aligned,
     )
 
 
 def _batch_size(spec: RecommenderSpec, fitted: Fitted, params: Params | None, tables: tuple[Embedding, ...]) -> BatchSize:
     """As training chooses it, as far as that is known by now."""
     if isinstance(params, SessionParams):
-        items = next(one.codes for one in tables if one.feature == fitted.graph.item)
+        items = next(table.codes for table in tables if table.feature == fitted.graph.item)
         sequence = read_sequence(fitted.graph, params)
         read = params if sequence is None else params.model_copy(update={"length": sequence.length})
         return sequences_at_once(spec.model.train.batch_size, read, items)
     layers = getattr(params, "layers", ())
-    given = [one.width for one in tables]
-    numbers = sum(one.width or 1 for one in fitted.graph.numbers)
-    widths = (sum(given) + numbers, *layers, 1) if layers and None not in given else (*layers, 1) if layers else ()  # type: ignore[arg-type]
+    table_widths = [table.width for table in tables]
+    numbers = sum(feature.width or 1 for feature in fitted.graph.numbers)
+    widths = (sum(table_widths) + numbers, *layers, 1) if layers and None not in table_widths else (*layers, 1) if layers else ()  # type: ignore[arg-type]
     in_batch = isinstance(params, TwoTowerParams)
     each = fitted.positives if in_batch else fitted.rows + fitted.positives * getattr(params, "negatives", 0)
     rows = int(each * fitted.every * (1 - spec.model.train.validation)) if fitted.knows_data else None
-    return batch_size(spec.model.train.batch_size, widths, sum(one.values or 1.0 for one in tables), rows, in_batch)
+    return batch_size(spec.model.train.batch_size, widths, sum(table.values or 1.0 for table in tables), rows, in_batch)
 
 
 def _totals(batch: BatchSize, tables: tuple[Embedding, ...]) -> Totals:
-    size, a_row = _sum(one.size for one in tables), _sum(one.lookup for one in tables)
-    padded = _sum(None if one.codes is None or one.aligned is None else one.codes * one.aligned * PRECISION for one in tables)
+    size, a_row = _sum(table.size for table in tables), _sum(table.lookup for table in tables)
+    padded = _sum(None if table.codes is None or table.aligned is None else table.codes * table.aligned * PRECISION for table in tables)
     return Totals(
         bytes=None if size is None else int(size),
         bytes_per_row=a_row,
@@ -153,29 +153,29 @@ def _totals(batch: BatchSize, tables: tuple[Embedding, ...]) -> Totals:
 
 
 def _sum(parts: Iterable[float | None]) -> float | None:
-    found = 0.0
-    for one in parts:
-        if one is None:
+    total = 0.0
+    for part in parts:
+        if part is None:
             return None
-        found += one
-    return found
+        total += part
+    return total
 
 
-def _inputs(spec: RecommenderSpec, fitted: Fitted, known: Mapping[str, Given]) -> Iterator[InputExplained]:
+def _inputs(spec: RecommenderSpec, fitted: Fitted, sizes: Mapping[str, SpecSizes]) -> Iterator[InputExplained]:
     graph = fitted.graph
-    made = {one.name: graph.sources(one) for one in graph.features}
-    for one in signature(graph, spec.serve).inputs:
-        features = tuple(name for name, of in made.items() if one.name in (*of, name + STORED))
-        lengths = [most for name in features if (most := known[name].most) is not None]
-        told = {
-            "name": one.name,
-            "dtype": one.dtype,
-            "several": one.width is not None,
-            "width": one.width if fitted.knows_data else None,
-            "width_at_most": max(lengths, default=None) if one.width is not None else None,
-            "side": one.side,
-            "from": one.origin,
-            "view": one.view,
+    made = {feature.name: graph.sources(feature) for feature in graph.features}
+    for column in signature(graph, spec.serve).inputs:
+        features = tuple(name for name, of in made.items() if column.name in (*of, name + STORED))
+        lengths = [most for name in features if (most := sizes[name].most) is not None]
+        fields = {
+            "name": column.name,
+            "dtype": column.dtype,
+            "several": column.width is not None,
+            "width": column.width if fitted.knows_data else None,
+            "width_at_most": max(lengths, default=None) if column.width is not None else None,
+            "side": column.side,
+            "from": column.origin,
+            "view": column.view,
             "features": features,
         }
-        yield InputExplained.model_validate(told)
+        yield InputExplained.model_validate(fields)

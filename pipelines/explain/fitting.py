@@ -21,7 +21,7 @@ from pipelines.data.thinning import thin
 from pipelines.data.validation.judging import judge, refusal
 from pipelines.data.validation.tables import judge_tables
 from pipelines.data.vectors import open_vectors, with_vectors
-from pipelines.encoding.given import TRIED, try_encoder
+from pipelines.encoding.spec_encoder import TRIED, try_encoder
 from pipelines.features.columns import NULL, Side, Table
 from pipelines.features.graph import Graph
 from pipelines.features.hashing import hashed
@@ -87,9 +87,9 @@ def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int, reads: Reads = "
         pages = _laid_down(of_users(pages, frame), reach.scratch / "pages.parquet")
     ready = prepare(graph, items, users, frame, None, pages)
     ready = ready.fit(parts.train, None, ready.history(parts.train, parts.holdout, reach.scratch / "history"))
-    seen = len(ready.users) if ready.users is not None else _count(frame.select("user").unique())
+    user_count = len(ready.users) if ready.users is not None else _count(frame.select("user").unique())
     liked = _count(parts.train.filter(pl.col("label") > 0))
-    return Fitted(ready.graph, _count(parts.train), liked, len(items), seen, every, _values(ready, parts.train))
+    return Fitted(ready.graph, _count(parts.train), liked, len(items), user_count, every, _values(ready, parts.train))
 
 
 def fit_on_nothing(spec: RecommenderSpec, reach: Reach, reads: Reads = "deep") -> Fitted:
@@ -112,7 +112,7 @@ def _empty(table: Keyed, key: str, spec: RecommenderSpec, reach: Reach) -> pl.Da
     for of in _vectors(spec, key):
         if of.encode is not None:
             try_encoder(source.frame.head(TRIED).collect(), of, of.encode, source.name, reach)
-    vectors = {one.output: pl.List(pl.Float32) for one in _vectors(spec, key)}
+    vectors = {vector.output: pl.List(pl.Float32) for vector in _vectors(spec, key)}
     return pl.DataFrame(schema={key: pl.Int64(), **columns, **vectors})
 
 
@@ -128,18 +128,18 @@ def _with_vectors(table: pl.DataFrame, spec: RecommenderSpec, key: str, name: st
 
 
 def _vectors(spec: RecommenderSpec, key: str) -> list[VectorOf]:
-    return [one.vector for one in spec.operators() if isinstance(one, Vector) and one.vector.of == key]
+    return [operator.vector for operator in spec.operators() if isinstance(operator, Vector) and operator.vector.of == key]
 
 
 def _values(ready: Prepared, rows: pl.LazyFrame) -> dict[str, float]:
     """Of what items and users have several values: how many an interaction meets on average."""
-    found: dict[str, float] = {}
+    averages: dict[str, float] = {}
     tables: tuple[tuple[Side, str, pl.DataFrame | None], ...] = (
         ("item", ready.graph.item, ready.items),
         ("user", ready.graph.user, ready.users),
     )
     for side, key, table in tables:
-        wanted = [one.name for one in ready.graph.side(side) if one.kind == "code" and one.width is not None]
+        wanted = [feature.name for feature in ready.graph.side(side) if feature.kind == "code" and feature.width is not None]
         if table is None or not wanted:
             continue
         met = rows.group_by(pl.col(side).alias(_KEY)).agg(pl.len().alias(_MET)).collect(engine="streaming")
@@ -147,8 +147,8 @@ def _values(ready: Prepared, rows: pl.LazyFrame) -> dict[str, float]:
         times = made.select(_KEY).join(met, on=_KEY, how="left", maintain_order="left")[_MET].fill_null(0).to_numpy()
         for name in wanted:
             counts = (made[name].to_numpy() != NULL).sum(axis=1)
-            found[name] = float((counts * times).sum() / max(1, times.sum()))
-    return found
+            averages[name] = float((counts * times).sum() / max(1, times.sum()))
+    return averages
 
 
 def _laid_down(frame: pl.LazyFrame, path: Path) -> pl.LazyFrame:

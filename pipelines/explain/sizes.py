@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipelines.explain.fitting import Fitted
-from pipelines.explain.given import given
+from pipelines.explain.spec_sizes import spec_sizes
 from pipelines.features.operators.sequence import Sequence
 from pipelines.models.tables import KEY, PRECISION, plan_tables
 from pipelines.models.wide_deep import tables_of
@@ -60,47 +60,49 @@ def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
     if isinstance(params, EaseParams | ItemKnnParams):
         return (_of_items(fitted, params),)
     if isinstance(params, WideDeepParams):
-        planned = {one.column: one.width for one in tables_of(graph, params)}
+        planned = {table.column: table.width for table in tables_of(graph, params)}
     elif isinstance(params, DeepParams):
-        planned = {one.column: one.width for one in plan_tables(graph, params.width)}
+        planned = {table.column: table.width for table in plan_tables(graph, params.width)}
     elif isinstance(params, TwoTowerParams):
-        sides = {one.name for one in graph.side("user", "item")}
-        planned = {one.column: one.width for one in plan_tables(graph, params.embedding) if one.column in sides}
+        sides = {feature.name for feature in graph.side("user", "item")}
+        planned = {table.column: table.width for table in plan_tables(graph, params.embedding) if table.column in sides}
     elif isinstance(params, MfParams):
         planned = dict.fromkeys((graph.user, graph.item), params.width + (params.loss != "als"))
     elif isinstance(params, SessionParams):
-        reads = any(isinstance(one, Sequence) for one in graph.operators)  # then no user has a vector by code
+        reads = any(isinstance(operator, Sequence) for operator in graph.operators)  # then no user has a vector by code
         planned = dict.fromkeys((graph.item,) if reads else (graph.user, graph.item), params.width + 1)
     elif isinstance(params, NeumfParams):
         planned = dict.fromkeys((graph.user, graph.item), params.width + params.layers[0])
     else:
         planned = {}
-    features, known = {one.name: one for one in graph.codes}, given(graph)
-    found = []
+    features, sizes = {feature.name: feature for feature in graph.codes}, spec_sizes(graph)
+    tables = []
     for name, width in planned.items():
-        codes = features[name].cardinality if fitted.knows_data else known[name].codes
+        codes = features[name].cardinality if fitted.knows_data else sizes[name].codes
         chosen = params.embedding if isinstance(params, TwoTowerParams) else params.width  # type: ignore[union-attr]
         says_width = codes is not None or chosen is not None
-        found.append(Embedding(name, codes, width if says_width else None, _values(name, fitted)))
-    return tuple(found)
+        tables.append(Embedding(name, codes, width if says_width else None, _values(name, fitted)))
+    return tuple(tables)
 
 
 def _of_items(fitted: Fitted, params: EaseParams | ItemKnnParams) -> Embedding:
     """Of each item a weight for every other, or its neighbours and how near they are; a row's score reads no more than a row of it."""
     item = fitted.graph.item
-    known = (
-        next(one.cardinality for one in fitted.graph.codes if one.name == item) if fitted.knows_data else given(fitted.graph)[item].codes
+    codes = (
+        next(feature.cardinality for feature in fitted.graph.codes if feature.name == item)
+        if fitted.knows_data
+        else spec_sizes(fitted.graph)[item].codes
     )
-    if isinstance(params, EaseParams) or known is None:
-        return Embedding(item, known, known, 1.0)
-    return Embedding(item, known, 2 * (min(params.neighbours, known - 1) + 1), 1.0)
+    if isinstance(params, EaseParams) or codes is None:
+        return Embedding(item, codes, codes, 1.0)
+    return Embedding(item, codes, 2 * (min(params.neighbours, codes - 1) + 1), 1.0)
 
 
 def _values(name: str, fitted: Fitted) -> float | None:
-    feature, known = next(one for one in fitted.graph.codes if one.name == name), given(fitted.graph)[name]
+    feature, sizes = next(feature for feature in fitted.graph.codes if feature.name == name), spec_sizes(fitted.graph)[name]
     if feature.width is None:
         return 1.0
     if name in fitted.values:
         return fitted.values[name]
-    most = feature.width if fitted.knows_data else known.width or known.most
+    most = feature.width if fitted.knows_data else sizes.width or sizes.most
     return None if most is None else float(most)

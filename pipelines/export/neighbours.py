@@ -51,10 +51,10 @@ def _weighed(scan: Any, vectors: Floats, queries: Floats, candidates: int) -> tu
     """The least that finds `RECALL` of the exact candidates: what is fetched and weighed exactly is found."""
     keys = np.arange(len(vectors))
     wanted = [best(vectors @ query, keys, candidates) for query in queries]
-    weighed, found = WEIGHED[0], 1.0
+    weighed, recall = WEIGHED[0], 1.0
     for weighed in WEIGHED:
         _, fetched = scan.search(queries, min(weighed * candidates, len(vectors)))
-        found = float(np.mean([np.isin(one, other).mean() for one, other in zip(wanted, fetched, strict=True)])) if wanted else 1.0
-        if found >= RECALL:
+        recall = float(np.mean([np.isin(exact, other).mean() for exact, other in zip(wanted, fetched, strict=True)])) if wanted else 1.0
+        if recall >= RECALL:
             break
-    return weighed, found
+    return weighed, recall

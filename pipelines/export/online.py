@@ -26,12 +26,12 @@ def write_online(
     """Nothing where the unit takes nothing out of the store. `place` says where a file of a name goes."""
     views = []
     files: dict[str, Path] = {}
-    stored = [one for one in served.inputs if one.origin == "store"]
-    for name in sorted({str(one.view) for one in stored}):
-        inputs = [one for one in stored if one.view == name]
-        columns = tuple(OnlineColumn(name=one.name, dtype=one.dtype, width=one.width) for one in inputs)
+    stored = [column for column in served.inputs if column.origin == "store"]
+    for name in sorted({str(column.view) for column in stored}):
+        inputs = [column for column in stored if column.view == name]
+        columns = tuple(OnlineColumn(name=column.name, dtype=column.dtype, width=column.width) for column in inputs)
         table = users if users is not None else pl.DataFrame(schema={served.user: pl.Int64()})
-        arrays = {one.name: raw_column(table, one, "the users table") for one in inputs} if len(table) else {}
+        arrays = {column.name: raw_column(table, column, "the users table") for column in inputs} if len(table) else {}
         keys = table[served.user].to_numpy().astype(np.int64)
         values = Values(keys, np.full(len(keys), instant(at)), arrays)
         view, written = write_values(_view(name, columns, ttl), values, place, part)

@@ -31,24 +31,24 @@ def choose_pairs(graph: Graph, fetch: Callable[[str], Path], catalogue: int, see
     """Users' keys and rows of the catalogue; seeded. `fetch` gives the files of etl."""
     random = np.random.default_rng((seed, 31))
     users, rows = _real(fetch, random)
-    known = graph.key(graph.user).state.values.to_numpy()
-    count = min(MOST, max(len(known), catalogue))
-    covering_users = np.append(_cycle(random.permutation(known), count), _stranger(known))
+    user_keys = graph.key(graph.user).state.values.to_numpy()
+    count = min(MOST, max(len(user_keys), catalogue))
+    covering_users = np.append(_cycle(random.permutation(user_keys), count), _stranger(user_keys))
     covering_rows = np.append(_cycle(random.permutation(catalogue), count), 0)
     return np.concatenate([users, covering_users]), np.concatenate([rows, covering_rows])
 
 
 def answers(graph: Graph, model: Trained, raw: RawColumns, users: Ints, rows: Ints, served: Signature) -> Arrays:
     """Raw columns as the unit takes them, polars' features under the outputs' names, and the score of training's own runtime."""
-    taken, frame = raw.of(served)(users, rows), raw.frame(graph, users, rows)
+    columns, frame = raw.of(served)(users, rows), raw.frame(graph, users, rows)
     if served.session is not None:
-        taken[served.session] = _sessions(taken[served.session], raw.items[served.item].to_numpy())
+        columns[served.session] = _sessions(columns[served.session], raw.items[served.item].to_numpy())
         frame = frame.with_columns(
-            pl.Series(served.session, [row[row != _BLANK].tolist() for row in taken[served.session]], pl.List(pl.Int64))
+            pl.Series(served.session, [row[row != _BLANK].tolist() for row in columns[served.session]], pl.List(pl.Int64))
         )
     made = graph.transform(frame.lazy()).collect()
-    features = {one.name: array(made[one.name], one.kind) for one in graph.features}
-    return taken | {one.output: features[one.name] for one in graph.features} | {OUTPUT: model.score(features)}
+    features = {feature.name: array(made[feature.name], feature.kind) for feature in graph.features}
+    return columns | {feature.output: features[feature.name] for feature in graph.features} | {OUTPUT: model.score(features)}
 
 
 def _sessions(blank: Ints, keys: Ints) -> Ints:
@@ -58,8 +58,8 @@ def _sessions(blank: Ints, keys: Ints) -> Ints:
     brought = random.choice(keys, (count, width))
     brought[random.random(blank.shape) < 0.02] = _stranger(keys)
     lengths = np.where(np.arange(count) % 2 == 0, random.integers(1, width + 1, count), 0)
-    found: Ints = np.where(np.arange(width)[None, :] < lengths[:, None], brought, blank)
-    return found
+    sessions: Ints = np.where(np.arange(width)[None, :] < lengths[:, None], brought, blank)
+    return sessions
 
 
 def _real(fetch: Callable[[str], Path], random: np.random.Generator) -> tuple[Ints, Ints]:
@@ -77,7 +77,7 @@ def _cycle(values: Ints, count: int) -> Ints:
     return np.resize(values, count)
 
 
-def _stranger(known: Ints) -> int:
+def _stranger(keys: Ints) -> int:
     """A key that nobody has."""
-    newest = int(known.max(initial=0))
-    return newest + 1 if newest < _LAST else int(known.min()) - 1
+    newest = int(keys.max(initial=0))
+    return newest + 1 if newest < _LAST else int(keys.min()) - 1

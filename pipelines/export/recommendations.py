@@ -28,7 +28,7 @@ Floats = NDArray[np.float32]
 SCHEMA = pa.schema([("user", pa.int64()), ("place", pa.int32()), ("item", pa.int64()), ("score", pa.float32())])
 _PAIRS = 200_000
 """Scored at a time."""
-_TOLD = 5.0
+_REPORT_EVERY = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,19 +46,22 @@ def write_recommendations(
     """`liked`: pairs of user and item that are left out. Returns how many users got any."""
     row_of = {int(item): row for row, item in enumerate(items)}
     drops: Mapping[int, list[int]] = {
-        user: [row_of[item] for item in found if item in row_of] for user, found in liked.group_by("user").agg("item").iter_rows()
+        user: [row_of[item] for item in liked_items if item in row_of]
+        for user, liked_items in liked.group_by("user").agg("item").iter_rows()
     }
-    served, told = 0, time.monotonic()
+    served, reported_at = 0, time.monotonic()
     step = max(1, _PAIRS // max(1, min(len(items), vectors.candidates if vectors else len(items))))
     with pq.ParquetWriter(path, SCHEMA) as writer:
         for start in range(0, len(users), step):
             some = users[start : start + step]
             parts = list(_of(score, some, items, drops, k, vectors))
             if parts:
-                writer.write_table(pa.Table.from_arrays([pa.array(np.concatenate(one)) for one in zip(*parts, strict=True)], schema=SCHEMA))
+                writer.write_table(
+                    pa.Table.from_arrays([pa.array(np.concatenate(column)) for column in zip(*parts, strict=True)], schema=SCHEMA)
+                )
             served += len(parts)
-            if time.monotonic() - told > _TOLD:
-                told = time.monotonic()
+            if time.monotonic() - reported_at > _REPORT_EVERY:
+                reported_at = time.monotonic()
                 log.info("recommendations for %s of %s users", f"{start + len(some):,}", f"{len(users):,}")
     return served
 

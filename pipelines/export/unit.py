@@ -13,7 +13,7 @@ from typing import Any
 
 from pipelines.features.graph import IR_VERSION, Graph
 from pipelines.features.operators.base import output_name
-from pipelines.models.beside import SMALLEST, Beside, Held, LowersBeside
+from pipelines.models.beside import SMALLEST, Beside, ExternalArray, LowersBeside
 from pipelines.models.family import Trained
 from shared.contracts.serving import Lists
 from shared.domain.errors import Invalid
@@ -69,8 +69,8 @@ def named(served: Signature, files: Collection[str]) -> Signature:
 
 def fill(unit: Any, beside: Beside) -> None:
     """Puts what is held into the graph."""
-    for tensor, held in _marks(unit, beside):
-        tensor.raw_data = b"".join(one.tobytes() for one in held.chunks())
+    for tensor, weights in _marks(unit, beside):
+        tensor.raw_data = b"".join(chunk.tobytes() for chunk in weights.chunks())
 
 
 def write_beside(unit: Any, beside: Beside, path: Path) -> Path:
@@ -78,11 +78,11 @@ def write_beside(unit: Any, beside: Beside, path: Path) -> Path:
     from onnx import TensorProto
 
     with path.open("wb") as stream:
-        for tensor, held in _marks(unit, beside):
+        for tensor, weights in _marks(unit, beside):
             stream.seek(-(-stream.tell() // ALIGNED) * ALIGNED)
             begin = stream.tell()
-            for one in held.chunks():
-                one.tofile(stream)
+            for chunk in weights.chunks():
+                chunk.tofile(stream)
             tensor.ClearField("raw_data")
             tensor.data_location = TensorProto.EXTERNAL
             for key, value in (("location", path.name), ("offset", begin), ("length", stream.tell() - begin)):
@@ -90,13 +90,13 @@ def write_beside(unit: Any, beside: Beside, path: Path) -> Path:
     return path
 
 
-def _marks(unit: Any, beside: Beside) -> Iterator[tuple[Any, Held]]:
+def _marks(unit: Any, beside: Beside) -> Iterator[tuple[Any, ExternalArray]]:
     for tensor in unit.graph.initializer:
-        held = beside.of(tensor)
-        if held is not None:
+        weights = beside.of(tensor)
+        if weights is not None:
             tensor.ClearField("doc_string")
-            tensor.dims[:] = held.dims
-            yield tensor, held
+            tensor.dims[:] = weights.dims
+            yield tensor, weights
 
 
 def _lowered(model: Trained, beside: Beside) -> Any:
@@ -107,9 +107,11 @@ def _refuse_files(model: Any) -> None:
     """A family's own: what lies in a file of its own would not be published."""
     from onnx import external_data_helper
 
-    for one in model.graph.initializer:
-        if external_data_helper.uses_external_data(one):
-            raise Invalid(f"the model's graph takes '{one.name}' from a file: give the array itself, and export puts it where it belongs")
+    for tensor in model.graph.initializer:
+        if external_data_helper.uses_external_data(tensor):
+            raise Invalid(
+                f"the model's graph takes '{tensor.name}' from a file: give the array itself, and export puts it where it belongs"
+            )
 
 
 def merge(features: Any, model: Any) -> Any:
@@ -118,7 +120,7 @@ def merge(features: Any, model: Any) -> Any:
 
     codes = list(features.graph.output)
     model.ir_version = IR_VERSION
-    links = [(output_name(one.name), _PREFIX + one.name) for one in model.graph.input]
+    links = [(output_name(feature.name), _PREFIX + feature.name) for feature in model.graph.input]
     unit = onnx.compose.merge_models(features, _prefixed(model), io_map=links)
     _rename(unit, _PREFIX + model.graph.output[0].name, OUTPUT)
     unit.graph.output.extend(codes)
@@ -130,14 +132,14 @@ def _prefixed(model: Any) -> Any:
     """In the body of a loop onnx renames what nodes and inputs around it give, and forgets what is an initializer there."""
     import onnx
 
-    found = onnx.compose.add_prefix(model, _PREFIX)
-    held = {one.name for one in found.graph.initializer}
-    for body in (attribute.g for node in found.graph.node for attribute in node.attribute if attribute.HasField("g")):
+    prefixed = onnx.compose.add_prefix(model, _PREFIX)
+    initializers = {tensor.name for tensor in prefixed.graph.initializer}
+    for body in (attribute.g for node in prefixed.graph.node for attribute in node.attribute if attribute.HasField("g")):
         for node in body.node:
             for at, name in enumerate(node.input):
-                if _PREFIX + name in held:
+                if _PREFIX + name in initializers:
                     node.input[at] = _PREFIX + name
-    return found
+    return prefixed
 
 
 def _rename(unit: Any, old: str, new: str) -> None:

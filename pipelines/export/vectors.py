@@ -17,13 +17,13 @@ ITEMS, USERS = "embeddings.npz", "queries.npz"
 Sides = dict[str, dict[str, NDArray[Any]]]
 
 
-def vectors_by_key(graph: Graph, items: pl.Series, found: Embeddings) -> Sides:
+def vectors_by_key(graph: Graph, items: pl.Series, embeddings: Embeddings) -> Sides:
     """The arrays of each file. `items`: the keys of the catalogue's rows."""
-    known = graph.key(graph.user).state.values.to_numpy()
-    by_key = np.argsort(known)
+    user_keys = graph.key(graph.user).state.values.to_numpy()
+    by_key = np.argsort(user_keys)
     return {
-        ITEMS: {"items": items.to_numpy(), "vectors": found.vectors},
-        USERS: {"users": known[by_key], "vectors": found.queries[FIRST:][by_key]},
+        ITEMS: {"items": items.to_numpy(), "vectors": embeddings.vectors},
+        USERS: {"users": user_keys[by_key], "vectors": embeddings.queries[FIRST:][by_key]},
     }
 
 

@@ -38,7 +38,7 @@ _LONG = 2**62
 
 def read_history(path: Path, view: View) -> pl.LazyFrame:
     """An exported history (JSON lines): one row a key and time. A value that isn't of its column's type by now isn't known."""
-    fields = [pl.Field(one.name, column_type(one)) for one in view.columns]
+    fields = [pl.Field(column.name, column_type(column)) for column in view.columns]
     schema = pl.Schema({"key": pl.Int64(), "at": pl.Int64(), "values": pl.Struct(fields)})
     there = path.stat().st_size > 0
     rows = pl.scan_ndjson(path, schema=schema, ignore_errors=True) if there else pl.LazyFrame(schema=schema)
@@ -48,10 +48,10 @@ def read_history(path: Path, view: View) -> pl.LazyFrame:
 def history_of(rows: Sequence[StoredRow], view: View) -> pl.DataFrame:
     """The same out of rows; of those of one key and time the one that counts."""
     counts = {(row.key, row.at): row for row in sorted(rows, key=lambda row: row.rank)}
-    schema: dict[str, pl.DataType] = {KEY: pl.Int64(), AT: pl.Int64()} | {one.name: column_type(one) for one in view.columns}
-    names = [one.name for one in view.columns]
+    schema: dict[str, pl.DataType] = {KEY: pl.Int64(), AT: pl.Int64()} | {column.name: column_type(column) for column in view.columns}
+    names = [column.name for column in view.columns]
     values = [
-        (row.key, instant(row.at), *(list(one) if isinstance(one := row.values.get(name), tuple) else one for name in names))
+        (row.key, instant(row.at), *(list(value) if isinstance(value := row.values.get(name), tuple) else value for name in names))
         for row in counts.values()
     ]
     return pl.DataFrame(values, schema=schema, orient="row")
@@ -65,50 +65,50 @@ def microseconds(seconds: pl.Expr) -> pl.Expr:
 def stretches(keys: pl.Series, history: pl.LazyFrame, view: View, until: int) -> pl.DataFrame:
     """When something else began to count of those keys (sorted, each once), up to a moment: `KEY`, `SINCE`, and `AT`, when it was said;
     null where nothing of the view counts, as before all that was said."""
-    known, nothing = pl.LazyFrame({KEY: keys}), pl.lit(None, pl.Int64).alias(AT)
-    said = history.select(KEY, AT).filter(pl.col(AT) <= until).join(known, on=KEY, how="semi").sort(KEY, AT)
-    parts = [known.select(KEY, pl.lit(NEVER, pl.Int64).alias(SINCE), nothing), said.select(KEY, pl.col(AT).alias(SINCE), AT)]
+    wanted, nothing = pl.LazyFrame({KEY: keys}), pl.lit(None, pl.Int64).alias(AT)
+    rows = history.select(KEY, AT).filter(pl.col(AT) <= until).join(wanted, on=KEY, how="semi").sort(KEY, AT)
+    parts = [wanted.select(KEY, pl.lit(NEVER, pl.Int64).alias(SINCE), nothing), rows.select(KEY, pl.col(AT).alias(SINCE), AT)]
     if view.ttl is not None:
         lasts = min(view.ttl // timedelta(microseconds=1), _LONG)
         overruled = pl.when(pl.col(KEY).shift(-1) == pl.col(KEY)).then(pl.col(AT).shift(-1)).otherwise(until + 1)
-        over = said.select(KEY, (pl.col(AT) + lasts + 1).alias(SINCE), nothing, overruled.alias("~overruled"))
+        over = rows.select(KEY, (pl.col(AT) + lasts + 1).alias(SINCE), nothing, overruled.alias("~overruled"))
         parts.append(over.filter(pl.col(SINCE) < pl.col("~overruled")).drop("~overruled"))
     return pl.concat(parts).sort(KEY, SINCE).collect(engine="streaming")
 
 
-def told(table: pl.DataFrame, key: str, began: pl.DataFrame, history: pl.LazyFrame, view: View) -> pl.DataFrame:
+def join_history(table: pl.DataFrame, key: str, began: pl.DataFrame, history: pl.LazyFrame, view: View) -> pl.DataFrame:
     """A table of one row a key, as one of a row for each of those stretches, by key and `SINCE`: with what the view said then in the place
     of what the table says. What a row of the view doesn't name stays. A key's stretches that say the same one after the other are one."""
-    columns = [one for one in view.columns if one.name in table.columns]
-    said = history.select(KEY, AT, *(pl.col(one.name).alias(_said(one)) for one in columns))
-    found = (
+    columns = [column for column in view.columns if column.name in table.columns]
+    values = history.select(KEY, AT, *(pl.col(column.name).alias(_history_name(column)) for column in columns))
+    joined = (
         began.lazy()
-        .join(said, on=[KEY, AT], how="left")
+        .join(values, on=[KEY, AT], how="left")
         .join(table.lazy(), left_on=KEY, right_on=key, how="left")
-        .select(pl.col(KEY).alias(key), *(name for name in table.columns if name != key), SINCE, *map(_said, columns))
-        .with_columns(_overruled(one) for one in columns)
+        .select(pl.col(KEY).alias(key), *(name for name in table.columns if name != key), SINCE, *map(_history_name, columns))
+        .with_columns(_overruled(column) for column in columns)
         .select(*table.columns, SINCE)
         .sort(key, SINCE)
         .collect(engine="streaming")
     )
-    same = [pl.col(name).eq_missing(pl.col(name).shift(1)) for name in (key, *(one.name for one in columns))]
-    return found.filter(~pl.all_horizontal(same))
+    same = [pl.col(name).eq_missing(pl.col(name).shift(1)) for name in (key, *(column.name for column in columns))]
+    return joined.filter(~pl.all_horizontal(same))
 
 
-def _said(one: OnlineColumn) -> str:
-    return f"~said.{one.name}"
+def _history_name(column: OnlineColumn) -> str:
+    return f"~said.{column.name}"
 
 
-def _overruled(one: OnlineColumn) -> pl.Expr:
+def _overruled(column: OnlineColumn) -> pl.Expr:
     """A blank says that there is no value, as it does to a served unit."""
-    said = pl.col(_said(one))
-    known = said
-    if one.dtype in BLANK:
-        blank = pl.lit(BLANK[one.dtype], polars_type(one.dtype))
-        known = pl.when(said != blank).then(said)
-        if one.width is not None:
-            known = said.list.eval(pl.when(pl.element() != blank).then(pl.element()))
-    return pl.when(said.is_not_null()).then(known).otherwise(pl.col(one.name)).alias(one.name)
+    history_value = pl.col(_history_name(column))
+    value = history_value
+    if column.dtype in BLANK:
+        blank = pl.lit(BLANK[column.dtype], polars_type(column.dtype))
+        value = pl.when(history_value != blank).then(history_value)
+        if column.width is not None:
+            value = history_value.list.eval(pl.when(pl.element() != blank).then(pl.element()))
+    return pl.when(history_value.is_not_null()).then(value).otherwise(pl.col(column.name)).alias(column.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,22 +144,22 @@ class Stretches:
     def rows(self, keys: pl.Series, times: Ints) -> Ints:
         """Which row counted of each key at a time; the keys are there. Before a key's first row that one does."""
         places = np.searchsorted(self.keys, keys.to_numpy()) if self._near is None else self._near.of(keys)
-        found, end = self.starts[places], self.starts[places + 1]
+        rows, end = self.starts[places], self.starts[places + 1]
         step = self._step
         while step:
-            ahead = found + step
-            found = np.where((ahead < end) & (self.since[np.minimum(ahead, len(self.since) - 1)] <= times), ahead, found)
+            ahead = rows + step
+            rows = np.where((ahead < end) & (self.since[np.minimum(ahead, len(self.since) - 1)] <= times), ahead, rows)
             step //= 2
-        return found
+        return rows
 
     def row(self, key: str, time: pl.Expr) -> pl.Expr:
         """The same as a column of batches."""
 
-        def found(some: pl.Series) -> pl.Series:
+        def find_rows(some: pl.Series) -> pl.Series:
             return pl.Series(self.rows(some.struct.field(key), some.struct.field(_TIME).to_numpy()).astype(np.int32))
 
-        return pl.struct(pl.col(key), time.alias(_TIME)).map_batches(found, pl.Int32, is_elementwise=True)
+        return pl.struct(pl.col(key), time.alias(_TIME)).map_batches(find_rows, pl.Int32, is_elementwise=True)
 
 
-def column_type(one: OnlineColumn) -> pl.DataType:
-    return polars_type(one.dtype) if one.width is None else pl.List(polars_type(one.dtype))
+def column_type(column: OnlineColumn) -> pl.DataType:
+    return polars_type(column.dtype) if column.width is None else pl.List(polars_type(column.dtype))

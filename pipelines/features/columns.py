@@ -60,15 +60,15 @@ class Raw(Column):
         if self.time:
             return _seconds(column, dtype).alias(self.name)
         if self.pattern is not None:
-            found = column.cast(pl.String).str.to_lowercase().str.extract_all(self.pattern)
-            return self._listed(found.list.eval(pl.element().str.extract(self.pattern, _group(self.pattern)))).alias(self.name)
+            matches = column.cast(pl.String).str.to_lowercase().str.extract_all(self.pattern)
+            return self._listed(matches.list.eval(pl.element().str.extract(self.pattern, _group(self.pattern)))).alias(self.name)
         if self.many:
             return self._listed(column.cast(pl.String).str.split(self.separator) if self.separator else column).alias(self.name)
         typed = column.cast(polars_type(self.kind))
-        known = (
+        value = (
             pl.when(typed != pl.lit(BLANK[self.kind], polars_type(self.kind))).then(typed) if self.kind in BLANK else typed.fill_nan(None)
         )
-        return known.alias(self.name)
+        return value.alias(self.name)
 
     def _listed(self, lists: pl.Expr) -> pl.Expr:
         typed = lists.cast(pl.List(polars_type(self.kind)))
@@ -82,8 +82,8 @@ class Raw(Column):
         column = pl.col(lists.name)
         if values.null_count() or (values == BLANK[self.kind]).any():
             column = column.list.eval(pl.element().filter(pl.element().is_not_null() & (pl.element() != BLANK[self.kind])))
-        kept = column if self.max_length is None else column.list.head(self.max_length)
-        return lists.to_frame().select(kept.fill_null([])).to_series()
+        limited = column if self.max_length is None else column.list.head(self.max_length)
+        return lists.to_frame().select(limited.fill_null([])).to_series()
 
 
 def polars_type(kind: Kind) -> pl.DataType:

@@ -22,7 +22,7 @@ from pipelines.features.operators.target import CountEncode, TargetEncode
 from pipelines.features.operators.times import Calendar, Cyclic
 from pipelines.features.operators.vector import Vector
 from pipelines.features.vocabulary import Rule
-from shared.contracts import features as said
+from shared.contracts import features as contract
 from shared.domain.errors import BadData, Invalid
 
 _SIDES: dict[Table, Side] = {"interactions": "context", "items": "item", "users": "user"}
@@ -48,7 +48,7 @@ class Tables:
         return self.names.get(table, f"the {table} table")
 
 
-def compile_operators(entries: tuple[said.Any_, ...], tables: Tables) -> tuple[Operator, ...]:
+def compile_operators(entries: tuple[contract.Any_, ...], tables: Tables) -> tuple[Operator, ...]:
     """In an order in which each finds what it takes."""
     compiler = _Compiler(tables, entries)
     for entry in entries:
@@ -57,15 +57,15 @@ def compile_operators(entries: tuple[said.Any_, ...], tables: Tables) -> tuple[O
 
 
 class _Compiler:
-    def __init__(self, tables: Tables, entries: tuple[said.Any_, ...]) -> None:
+    def __init__(self, tables: Tables, entries: tuple[contract.Any_, ...]) -> None:
         self.tables = tables
         self.made: list[Operator] = []
         self.features: dict[str, Column] = {}
         self.extracted: dict[str, Raw] = {}
         self.shared: dict[str, list[tuple[Raw, Rule]]] = {}
-        self.paged = any(isinstance(entry, said.Sequence) and entry.sequence.pages for entry in entries)
+        self.paged = any(isinstance(entry, contract.Sequence) and entry.sequence.pages for entry in entries)
         for entry in entries:
-            if isinstance(entry, said.Extract):
+            if isinstance(entry, contract.Extract):
                 self._extract(entry)
         for entry in entries:
             for column, rule, name in self._counted(entry):
@@ -75,7 +75,7 @@ class _Compiler:
     def row(self) -> tuple[str, str, str]:
         return self.tables.user, self.tables.item, self.tables.time
 
-    def take(self, entry: said.Any_) -> None:
+    def take(self, entry: contract.Any_) -> None:
         for operator in _MAKERS[type(entry)](self, entry):
             self._add(operator)
 
@@ -87,15 +87,15 @@ class _Compiler:
             return "interactions", self.tables.interactions[name], "user"
         if name == self.tables.item:
             return "interactions", self.tables.interactions[name], "item"
-        found: list[Table] = [table for table in _SIDES if name in self.tables.schema(table)]
-        if not found:
-            near = difflib.get_close_matches(name, self._known(), n=1, cutoff=0.6)
-            hint = f": did you mean '{near[0]}'?" if near else f", which have: {', '.join(sorted(self._known()))}"
+        tables: list[Table] = [table for table in _SIDES if name in self.tables.schema(table)]
+        if not tables:
+            near = difflib.get_close_matches(name, self._column_names(), n=1, cutoff=0.6)
+            hint = f": did you mean '{near[0]}'?" if near else f", which have: {', '.join(sorted(self._column_names()))}"
             raise Invalid(f"features: column '{name}' is neither a key nor in {self._places()}{hint}")
-        if len(found) > 1:
-            one, other = (self.tables.name(table) for table in found[:2])
-            raise Invalid(f"features: column '{name}' is in {one} and in {other}: rename it in one of them")
-        return found[0], self.tables.schema(found[0])[name], _SIDES[found[0]]
+        if len(tables) > 1:
+            first, other = (self.tables.name(table) for table in tables[:2])
+            raise Invalid(f"features: column '{name}' is in {first} and in {other}: rename it in one of them")
+        return tables[0], self.tables.schema(tables[0])[name], _SIDES[tables[0]]
 
     def key(self, name: str) -> Raw:
         if name in self.extracted:
@@ -104,7 +104,7 @@ class _Compiler:
         kind = _key_kind(dtype, name, self.tables.name(table), "categorify")
         return Raw(name, kind, side, table=table, time=name == self.tables.time)
 
-    def lists(self, entry: said.MultiHot) -> Raw:
+    def lists(self, entry: contract.MultiHot) -> Raw:
         name = entry.multi_hot
         if name in (self.tables.user, self.tables.item):
             raise Invalid(f"features: '{name}' is a key: it takes 'categorify', not 'multi_hot'")
@@ -116,23 +116,23 @@ class _Compiler:
         kind = _list_kind(dtype, name, entry.separator, self.tables.name(table))
         return Raw(name, kind, side, many=True, table=table, separator=entry.separator, max_length=entry.max_length)
 
-    def time(self, name: str, what: str) -> Raw:
+    def time(self, name: str, operator: str) -> Raw:
         table, dtype, side = self.raw(name)
         if name in (self.tables.user, self.tables.item) or not (dtype.is_numeric() or isinstance(dtype, pl.Datetime | pl.Date)):
-            raise Invalid(f"features: {what} takes a time, as seconds since 1970 or a timestamp; '{name}' is {dtype}")
+            raise Invalid(f"features: {operator} takes a time, as seconds since 1970 or a timestamp; '{name}' is {dtype}")
         return Raw(name, "int64", side, table=table, time=True)
 
     def number(self, name: str, plainly: bool = False) -> tuple[Column, Column, Table]:
         """A number to be changed in place: the feature of that name as it is by now, else the raw column."""
         before = None if plainly and self._is_raw(name) else self.features.get(name)
         if before is not None and before.kind == "float32":
-            maker = next(one for one in reversed(self.made) if before in one.outputs)
+            maker = next(operator for operator in reversed(self.made) if before in operator.outputs)
             table: Table = maker.table if hasattr(maker, "table") else "interactions"
             if maker.kind == "target_encode":
                 raise Invalid(f"features: '{name}' is another number in each fold of the training: it stays as it is")
             if maker.kind in ("one_hot", "vector"):
                 raise Invalid(f"features: '{name}' is a vector: it takes no numbers' operators")
-            step = sum(1 for one in self.made for out in one.outputs if out.name.split("~")[0] == output_name(name))
+            step = sum(1 for operator in self.made for out in operator.outputs if out.name.split("~")[0] == output_name(name))
             return before, Column(f"{output_name(name)}~{step}", "float32", before.side), table
         table, dtype, side = self.raw(name)
         if name in (self.tables.user, self.tables.item) or not (dtype.is_numeric() or dtype == pl.Boolean):
@@ -141,33 +141,35 @@ class _Compiler:
         raw = Raw(name, kind, side, table=table, time=name == self.tables.time)
         return raw, made(name, "float32", side), table
 
-    def keyed(self, name: str, what: str) -> Column:
+    def keyed(self, name: str, operator: str) -> Column:
         """A key of a table of statistics: a raw id or word, or a feature of codes."""
         if name in self.features and not self._is_raw(name):
             column: Column = self.features[name]
         else:
             column = self.key(name)
         if not key_kinds((column,)):
-            raise Invalid(f"features: {what} takes ids, words or codes with one value a row; '{name}' has several, or is a number")
+            raise Invalid(f"features: {operator} takes ids, words or codes with one value a row; '{name}' has several, or is a number")
         return column
 
     def _is_raw(self, name: str) -> bool:
         return any(name in self.tables.schema(table) for table in _SIDES)
 
-    def codes(self, name: str, what: str) -> Column:
+    def codes(self, name: str, operator: str) -> Column:
         column = self.features.get(name)
         if column is None or column.kind != "code":
-            codes = sorted(one for one, column in self.features.items() if column.kind == "code")
-            raise Invalid(f"features: {what} takes features of codes, and '{name}' is none (yet): there are {', '.join(codes) or 'none'}")
+            codes = sorted(feature for feature, column in self.features.items() if column.kind == "code")
+            raise Invalid(
+                f"features: {operator} takes features of codes, and '{name}' is none (yet): there are {', '.join(codes) or 'none'}"
+            )
         return column
 
     # Operators with more to say.
 
-    def _counted(self, entry: said.Any_) -> list[tuple[Raw, Rule, str]]:
-        if isinstance(entry, said.Categorify):
+    def _counted(self, entry: contract.Any_) -> list[tuple[Raw, Rule, str]]:
+        if isinstance(entry, contract.Categorify):
             rule = Rule(entry.min_count, entry.max_size, entry.hash_buckets, entry.values)
             return [(self._with_rule(self.key(name), rule), rule, entry.vocabulary or name) for name in entry.categorify]
-        if isinstance(entry, said.MultiHot):
+        if isinstance(entry, contract.MultiHot):
             rule = Rule(entry.min_count, entry.max_size, entry.hash_buckets, entry.values)
             return [(self._with_rule(self.lists(entry), rule), rule, entry.vocabulary or entry.multi_hot)]
         return []
@@ -186,13 +188,13 @@ class _Compiler:
         members = self.shared[name]
         rules, kinds = {rule for _, rule in members}, {column.kind for column, _ in members}
         if len(rules) > 1 or len(kinds) > 1:
-            what = "min_count, max_size, hash_buckets and values" if len(rules) > 1 else "kind of values"
-            raise Invalid(f"features: columns of the vocabulary '{name}' must have the same {what}")
+            difference = "min_count, max_size, hash_buckets and values" if len(rules) > 1 else "kind of values"
+            raise Invalid(f"features: columns of the vocabulary '{name}' must have the same {difference}")
         tables = tuple(column.table or "interactions" for column, _ in members)
         pages = self.tables.item if self.paged and name == self.tables.item else None
         return Words(name, tuple(column for column, _ in members), members[0][1], tables, pages)
 
-    def target(self, of: said.TargetOf) -> Operator:
+    def target(self, of: contract.TargetOf) -> Operator:
         columns = tuple(self.keyed(name, "target_encode") for name in of.of)
         for target in of.target:
             if target == "label":
@@ -201,7 +203,7 @@ class _Compiler:
                 raise Invalid(f"features: target_encode: '{target}' is neither 'label' nor a column of numbers of the interactions")
         return TargetEncode(columns, of.target, of.folds, of.smoothing, self.row)
 
-    def lag(self, of: said.LagOf) -> Operator:
+    def lag(self, of: contract.LagOf) -> Operator:
         self._by_user(of.by, "lag")
         value: Column
         if of.of == self.tables.time:
@@ -213,35 +215,35 @@ class _Compiler:
             value = Raw(of.of, "int64" if dtype.is_integer() else "float32", side, table=table)
         return Lag(value, self.key(of.by), of.steps, self.row)
 
-    def _by_user(self, by: str, what: str) -> None:
+    def _by_user(self, by: str, operator: str) -> None:
         if by != self.tables.user:
-            raise Invalid(f"features: {what}.by: rows are put in order by user, so it must be '{self.tables.user}', not '{by}'")
+            raise Invalid(f"features: {operator}.by: rows are put in order by user, so it must be '{self.tables.user}', not '{by}'")
 
-    def cross(self, entry: said.Cross) -> Operator:
+    def cross(self, entry: contract.Cross) -> Operator:
         columns = tuple(self.codes(name, "cross") for name in entry.cross)
-        several = [one for one in columns if one.many]
+        several = [column for column in columns if column.many]
         if len(several) > 1:
             raise Invalid("features: cross: only one of the features may have several values a row")
         return Cross(columns, entry.buckets)
 
-    def vector(self, of: said.VectorOf) -> Operator:
+    def vector(self, of: contract.VectorOf) -> Operator:
         side: Side | None = {self.tables.user: "user", self.tables.item: "item"}.get(of.of)  # type: ignore[assignment]
         if side is None:
             raise Invalid(f"features: vector.of: it must be '{self.tables.item}' or '{self.tables.user}', not '{of.of}'")
         table: Table = "items" if side == "item" else "users"
         return Vector(Raw(of.output, "float32", side, many=True, table=table, width=of.width), of.output)
 
-    def sequence(self, of: said.SequenceOf) -> Operator:
+    def sequence(self, of: contract.SequenceOf) -> Operator:
         self._by_user(of.by, "sequence")
         if of.of != self.tables.item:
             raise Invalid(f"features: sequence.of: it must be '{self.tables.item}', not '{of.of}'")
-        window, gap = (None if one is None else int(one.total_seconds()) for one in (of.window, of.gap))
+        window, gap = (None if duration is None else int(duration.total_seconds()) for duration in (of.window, of.gap))
         if of.of not in self.shared:
             raise Invalid(f"features: sequence: say 'categorify' of '{of.of}' too: the sequence has its codes")
         words, time = self.words(of.of), self.time(self.tables.time, "sequence")
         return Sequence(self.key(of.of), self.key(of.by), words, of.length, of.liked, of.reverse, self.row, time, window, gap, of.pages)
 
-    def _extract(self, entry: said.Extract) -> None:
+    def _extract(self, entry: contract.Extract) -> None:
         of = entry.extract
         table, dtype, side = self.raw(of.of)
         if dtype not in _TEXT:
@@ -252,14 +254,14 @@ class _Compiler:
         self.extracted[of.output] = Raw(of.output, "string", side, many=True, table=table, pattern=pattern, source=of.of)
 
     def _add(self, operator: Operator) -> None:
-        for one in operator.outputs:
-            name = plain(one)
-            if name in self.features and "~" not in one.name:
+        for output in operator.outputs:
+            name = plain(output)
+            if name in self.features and "~" not in output.name:
                 raise Invalid(f"features: '{name}' is produced twice")
-            self.features[name] = one
+            self.features[name] = output
         self.made.append(operator)
 
-    def _known(self) -> list[str]:
+    def _column_names(self) -> list[str]:
         names = [name for table in _SIDES for name in self.tables.schema(table).names() if not name.startswith("~")]
         return [*names, *self.extracted]
 
@@ -267,12 +269,12 @@ class _Compiler:
         return " or ".join(self.tables.name(table) for table in _SIDES if self.tables.schema(table))
 
 
-def _key_kind(dtype: pl.DataType, name: str, table: str, what: str) -> Kind:
+def _key_kind(dtype: pl.DataType, name: str, table: str, operator: str) -> Kind:
     if dtype.is_integer():
         return "int64"
     if dtype in _TEXT:
         return "string"
-    raise BadData(f"{table}: column '{name}' is {dtype}: {what} takes integers or text")
+    raise BadData(f"{table}: column '{name}' is {dtype}: {operator} takes integers or text")
 
 
 def _list_kind(dtype: pl.DataType, name: str, separator: str | None, table: str) -> Kind:
@@ -288,14 +290,14 @@ def _list_kind(dtype: pl.DataType, name: str, separator: str | None, table: str)
     return "string"
 
 
-def _fill(compiler: _Compiler, entry: said.Fill) -> Iterator[Operator]:
+def _fill(compiler: _Compiler, entry: contract.Fill) -> Iterator[Operator]:
     for name in entry.fill:
         source, output, table = compiler.number(name)
         flag = made(f"{name}_missing", "float32", source.side) if entry.flag else None
         yield Fill(source, output, table, by=entry.with_, flag=flag)
 
 
-def _bucketise(compiler: _Compiler, entry: said.Bucketise) -> Iterator[Operator]:
+def _bucketise(compiler: _Compiler, entry: contract.Bucketise) -> Iterator[Operator]:
     for name in entry.bucketise:
         source, _, table = compiler.number(name, plainly=True)
         yield Bucketise(source, table, entry.at, entry.quantiles)
@@ -303,21 +305,21 @@ def _bucketise(compiler: _Compiler, entry: said.Bucketise) -> Iterator[Operator]
 
 # Lazily, one operator at a time: each finds what the ones before have made.
 _MAKERS: Mapping[type, Callable[[_Compiler, Any], Iterable[Operator]]] = {
-    said.Categorify: lambda on, entry: (Categorify(on.key(name), on.words(entry.vocabulary or name)) for name in entry.categorify),
-    said.MultiHot: lambda on, entry: [MultiHot(on.lists(entry), on.words(entry.vocabulary or entry.multi_hot))],
-    said.Normalise: lambda on, entry: (Normalise(*on.number(name), to=entry.to) for name in entry.normalise),
-    said.Log: lambda on, entry: (Log(*on.number(name)) for name in entry.log),
-    said.Clip: lambda on, entry: (Clip(*on.number(name), low=entry.min, high=entry.max) for name in entry.clip),
-    said.Fill: _fill,
-    said.Bucketise: _bucketise,
-    said.TargetEncode: lambda on, entry: [on.target(entry.target_encode)],
-    said.CountEncode: lambda on, entry: (CountEncode(on.keyed(name, "count_encode"), entry.scale) for name in entry.count_encode),
-    said.Lag: lambda on, entry: [on.lag(entry.lag)],
-    said.Cyclic: lambda on, entry: [Cyclic(on.time(entry.cyclic.of, "cyclic"), entry.cyclic.periods)],
-    said.Calendar: lambda on, entry: [Calendar(on.time(entry.calendar.of, "calendar"), entry.calendar.parts)],
-    said.Cross: lambda on, entry: [on.cross(entry)],
-    said.OneHot: lambda on, entry: (OneHot(on.codes(name, "one_hot"), entry.max_width) for name in entry.one_hot),
-    said.Vector: lambda on, entry: [on.vector(entry.vector)],
-    said.Sequence: lambda on, entry: [on.sequence(entry.sequence)],
-    said.Extract: lambda on, entry: [],  # a column that others take
+    contract.Categorify: lambda on, entry: (Categorify(on.key(name), on.words(entry.vocabulary or name)) for name in entry.categorify),
+    contract.MultiHot: lambda on, entry: [MultiHot(on.lists(entry), on.words(entry.vocabulary or entry.multi_hot))],
+    contract.Normalise: lambda on, entry: (Normalise(*on.number(name), to=entry.to) for name in entry.normalise),
+    contract.Log: lambda on, entry: (Log(*on.number(name)) for name in entry.log),
+    contract.Clip: lambda on, entry: (Clip(*on.number(name), low=entry.min, high=entry.max) for name in entry.clip),
+    contract.Fill: _fill,
+    contract.Bucketise: _bucketise,
+    contract.TargetEncode: lambda on, entry: [on.target(entry.target_encode)],
+    contract.CountEncode: lambda on, entry: (CountEncode(on.keyed(name, "count_encode"), entry.scale) for name in entry.count_encode),
+    contract.Lag: lambda on, entry: [on.lag(entry.lag)],
+    contract.Cyclic: lambda on, entry: [Cyclic(on.time(entry.cyclic.of, "cyclic"), entry.cyclic.periods)],
+    contract.Calendar: lambda on, entry: [Calendar(on.time(entry.calendar.of, "calendar"), entry.calendar.parts)],
+    contract.Cross: lambda on, entry: [on.cross(entry)],
+    contract.OneHot: lambda on, entry: (OneHot(on.codes(name, "one_hot"), entry.max_width) for name in entry.one_hot),
+    contract.Vector: lambda on, entry: [on.vector(entry.vector)],
+    contract.Sequence: lambda on, entry: [on.sequence(entry.sequence)],
+    contract.Extract: lambda on, entry: [],  # a column that others take
 }

@@ -25,8 +25,8 @@ class Dense:
 
     def of(self, values: pl.Series) -> NDArray[np.int32]:
         low, high = self.low, self.low + len(self.table) - 1
-        found: NDArray[np.int32] = self.table[np.clip(values.cast(pl.Int64).fill_null(low).to_numpy(), low, high) - low]
-        return found
+        mapped: NDArray[np.int32] = self.table[np.clip(values.cast(pl.Int64).fill_null(low).to_numpy(), low, high) - low]
+        return mapped
 
 
 def dense(keys: pl.Series, values: NDArray[np.int32], missing: int) -> Dense | None:

@@ -26,7 +26,7 @@ from pipelines.features.operators.kinds import Ordered, is_ordered
 from pipelines.features.operators.target import TargetEncode
 from pipelines.features.reading import READS, Left, Reads, read_by
 from pipelines.features.schemas import read_schema, write_schema
-from pipelines.features.statistics import Found, Statistic
+from pipelines.features.statistics import Results, Statistic
 from pipelines.features.stored import Stored, stored
 from pipelines.features.stored import lower as lower_stored
 from shared.contracts.features import Operator as Entry
@@ -41,7 +41,7 @@ VERSION = 2
 USER_ROW = "~user_row"
 ALL: tuple[Side, ...] = ("user", "item", "context", "pair")
 _ENTRIES: TypeAdapter[tuple[Any, ...]] = TypeAdapter(tuple[Entry, ...])
-Engine = Callable[[list[Statistic], Data], Found]
+Engine = Callable[[list[Statistic], Data], Results]
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class Graph:
     @property
     def features(self) -> tuple[Feature, ...]:
         """What models get."""
-        return tuple({feature.name: feature for one in self.operators for feature in one.features}.values())
+        return tuple({feature.name: feature for operator in self.operators for feature in operator.features}.values())
 
     def side(self, *sides: Side) -> tuple[Feature, ...]:
-        return tuple(one for one in self.features if one.side in sides)
+        return tuple(feature for feature in self.features if feature.side in sides)
 
     @property
     def extra(self) -> dict[str, pl.DataType]:
@@ -80,68 +80,72 @@ class Graph:
 
     @property
     def codes(self) -> tuple[Feature, ...]:
-        return tuple(one for one in self.features if one.kind == "code")
+        return tuple(feature for feature in self.features if feature.kind == "code")
 
     @property
     def numbers(self) -> tuple[Feature, ...]:
-        return tuple(one for one in self.features if one.kind == "float32")
+        return tuple(feature for feature in self.features if feature.kind == "float32")
 
     def sources(self, feature: Feature) -> tuple[str, ...]:
         """The raw columns that it is made of."""
-        at = next(at for at, one in enumerate(self.operators) if any(found.made == feature.made for found in one.features))
-        makers = [self.operators[one] for one in (*_makers([at], self.operators), at)]
-        return tuple(dict.fromkeys(column.name for one in makers for column in one.inputs if isinstance(column, Raw)))
+        at = next(at for at, operator in enumerate(self.operators) if any(other.made == feature.made for other in operator.features))
+        makers = [self.operators[index] for index in (*_makers([at], self.operators), at)]
+        return tuple(dict.fromkeys(column.name for maker in makers for column in maker.inputs if isinstance(column, Raw)))
 
     def key(self, column: str) -> Categorify:
         """What encodes the user's key, or the item's."""
-        return next(one for one in self.operators if isinstance(one, Categorify) and one.column.name == column)
+        return next(operator for operator in self.operators if isinstance(operator, Categorify) and operator.column.name == column)
 
     def cardinalities(self) -> dict[str, int]:
-        return {one.name: one.cardinality for one in self.codes if one.cardinality is not None}
+        return {feature.name: feature.cardinality for feature in self.codes if feature.cardinality is not None}
 
     @property
     def ordered(self) -> tuple[Ordered, ...]:
-        return tuple(one for one in self.operators if is_ordered(one))
+        return tuple(operator for operator in self.operators if is_ordered(operator))
 
     @property
     def paged(self) -> bool:
         """Whether views of pages are of interest."""
-        return any(one.pages for one in self.ordered)
+        return any(operator.pages for operator in self.ordered)
 
     @property
     def folds(self) -> tuple[TargetEncode, ...]:
-        return tuple(one for one in self.operators if isinstance(one, TargetEncode))
+        return tuple(operator for operator in self.operators if isinstance(operator, TargetEncode))
 
     def raws(self, *tables: Table) -> tuple[Raw, ...]:
         """The columns that are taken from those tables; keys are the interactions'."""
-        found: dict[str, Raw] = {}
-        taken = [column for one in self.operators for column in one.inputs]  # these know their width, once fitted
-        counted = [column for one in self.operators if (words := getattr(one, "words", None)) for column in words.columns]
-        for column in (*taken, *counted):
+        columns: dict[str, Raw] = {}
+        inputs = [column for operator in self.operators for column in operator.inputs]  # these know their width, once fitted
+        counted = [column for operator in self.operators if (words := getattr(operator, "words", None)) for column in words.columns]
+        for column in (*inputs, *counted):
             if isinstance(column, Raw) and (not tables or column.table in tables):
-                before = found.setdefault(column.name, column)
+                before = columns.setdefault(column.name, column)
                 if (before.kind, before.time, before.many) != (column.kind, column.time, column.many):
-                    raise Invalid(f"features: '{column.name}' is taken as {_taken(before)} and as {_taken(column)}: one of them must go")
-        return tuple(found.values())
+                    raise Invalid(
+                        f"features: '{column.name}' is taken as {_type_name(before)} and as {_type_name(column)}: one of them must go"
+                    )
+        return tuple(columns.values())
 
     def prepared(self, table: Table) -> list[pl.Expr]:
         """The columns of a table as operators take them."""
         schema = self.tables.schema(table)
-        return [one.prepared(schema[one.source or one.name]) for one in self.raws(table) if (one.source or one.name) in schema]
+        return [
+            column.prepared(schema[column.source or column.name]) for column in self.raws(table) if (column.source or column.name) in schema
+        ]
 
-    def fit(self, data: Data, known: Graph | None = None, engine: Engine = compute) -> Graph:
-        """On prepared tables; with `known`, grows it by them. Statistics that don't need one another are taken together."""
+    def fit(self, data: Data, previous: Graph | None = None, engine: Engine = compute) -> Graph:
+        """On prepared tables; with `previous`, grows it by them. Statistics that don't need one another are taken together."""
         fitted: dict[int, Operator] = {}
         made: dict[str, Feature] = {}
         for level in _levels(self.operators):
             asking = [at for at in level if self.operators[at].asks()]
             asks = [ask for at in asking for ask in self.operators[at].asks()]
             before = [fitted[at] for at in _makers(asking, self.operators)]
-            found = engine(asks, _with(data, before)) if asks else {}
+            results = engine(asks, _with(data, before)) if asks else {}
             for at in level:
-                old: Any = known.operators[at] if known else None
-                one = fitted[at] = self.operators[at].fitted(found, old, made)
-                made |= {feature.made: feature for feature in one.features}
+                old: Any = previous.operators[at] if previous else None
+                operator = fitted[at] = self.operators[at].fitted(results, old, made)
+                made |= {feature.made: feature for feature in operator.features}
         return replace(self, operators=tuple(fitted[at] for at in range(len(self.operators))))
 
     def transform(
@@ -150,7 +154,7 @@ class Graph:
         """The features of some sides (all, if none is said), named as themselves, of prepared columns. With their history, rows of the
         data have what came before them."""
         frame = _applied(frame, self.needed(*sides), mode, history)
-        return frame.select(*keep, *(self.finished(one) for one in self.side(*(sides or ALL))))
+        return frame.select(*keep, *(self.finished(feature) for feature in self.side(*(sides or ALL))))
 
     def finished(self, feature: Feature) -> pl.Expr:
         """As models get it: a number that is missing is 0, but for those who take it as missing."""
@@ -170,21 +174,21 @@ class Graph:
 
     def needed(self, *sides: Side) -> list[Operator]:
         """What makes the features of some sides, in order."""
-        wanted = [at for at, one in enumerate(self.operators) if {out.side for out in one.outputs} <= set(sides or ALL)]
+        wanted = [at for at, operator in enumerate(self.operators) if {out.side for out in operator.outputs} <= set(sides or ALL)]
         return [self.operators[at] for at in sorted({*wanted, *_makers(wanted, self.operators)})]
 
     def table(self, frame: pl.LazyFrame, side: Side) -> pl.LazyFrame:
         """The features of users or of items, row by row; beside what a target's mean is, `NAME@folds`: what it is out of each fold."""
-        makers = [one for one in self.folds if one.outputs[0].side == side]
-        for one in makers:
-            frame = one.by_fold(frame)
-        apart = [f"{out.name}@folds" for one in makers for out in one.outputs]
+        makers = [operator for operator in self.folds if operator.outputs[0].side == side]
+        for maker in makers:
+            frame = maker.by_fold(frame)
+        apart = [f"{out.name}@folds" for maker in makers for out in maker.outputs]
         made = self.transform(frame, side, keep=apart)
         return made.rename({name: name.removeprefix(output_name("")) for name in apart})
 
     def lower(self, limit: int | None = None, lists: Lists = "padded") -> Any:
         """The ONNX model from raw columns to features."""
-        return self.lowering(limit, lists).model([(one.output, one.made, one.kind, one.width) for one in self.features])
+        return self.lowering(limit, lists).model([(feature.output, feature.made, feature.kind, feature.width) for feature in self.features])
 
     def lowering(self, limit: int | None = None, lists: Lists = "padded") -> Lowering:
         import numpy as np
@@ -193,11 +197,11 @@ class Graph:
         for key in (self.user, self.item):
             build.value(self.key(key).column)  # the unit takes them, whatever looks at them
         instead = self.stored(limit)
-        for one in self.operators:
-            if taken := tuple(cut for cut in instead if cut.operator is one):
-                lower_stored(build, taken)
+        for operator in self.operators:
+            if stored_inputs := tuple(cut for cut in instead if cut.operator is operator):
+                lower_stored(build, stored_inputs)
             else:
-                one.lower(build)
+                operator.lower(build)
         for feature in () if self.keeps_missing else self.numbers:
             value = build.tensor(feature.made)
             build.gives(feature.made, build.node("Where", build.node("IsNaN", value), build.constant(np.array(0, np.float32)), value))
@@ -208,25 +212,25 @@ class Graph:
         return stored(self.operators, limit)
 
     def describe(self) -> list[dict[str, Any]]:
-        makers = {feature.name: one for one in self.operators for feature in one.features}
+        makers = {feature.name: operator for operator in self.operators for feature in operator.features}
         return [
             {
-                "name": one.name,
-                "operator": makers[one.name].kind,
-                "of": list(self.sources(one)),
-                "side": one.side,
-                "kind": one.kind,
-                "width": one.width,
-                "cardinality": one.cardinality,
+                "name": feature.name,
+                "operator": makers[feature.name].kind,
+                "of": list(self.sources(feature)),
+                "side": feature.side,
+                "kind": feature.kind,
+                "width": feature.width,
+                "cardinality": feature.cardinality,
             }
-            for one in self.features
+            for feature in self.features
         ]
 
     def save(self, folder: Path) -> dict[str, Path]:
         files: dict[str, Path] = {}
         facts = []
-        for one in self.operators:
-            saved = one.saved()
+        for operator in self.operators:
+            saved = operator.saved()
             facts.append(dict(saved.facts))
             for name, frame in saved.frames.items():
                 path = files[f"{name}.parquet"] = folder / f"{name}.parquet"
@@ -238,7 +242,7 @@ class Graph:
             "item": self.tables.item,
             "time": self.tables.time,
             "tables": {name: write_schema(self._needed(name)) for name in ("interactions", "items", "users")},
-            "entries": [one.model_dump(mode="json", by_alias=True) for one in self.entries],
+            "entries": [entry.model_dump(mode="json", by_alias=True) for entry in self.entries],
             "state": facts,
             "files": sorted(name for name in files if name != FEATURES),
         } | ({} if self.reads == "deep" else {"reads": self.reads})
@@ -248,8 +252,8 @@ class Graph:
     def _needed(self, table: Table) -> pl.Schema:
         """Of a table's columns, those that the graph looks at, keys and time included; where not all of the entries are read, those
         that they name too, so that it can be compiled again."""
-        names = {one.source or one.name for one in self.raws(table)} | ({*self.row} if table == "interactions" else set())
-        names |= {target for one in self.folds for target in one.targets} if table == "interactions" else set()
+        names = {column.source or column.name for column in self.raws(table)} | ({*self.row} if table == "interactions" else set())
+        names |= {target for operator in self.folds for target in operator.targets} if table == "interactions" else set()
         if self.reads != "deep":
             names |= {name for entry in self.entries for name in mentioned(entry)}
         return pl.Schema({name: dtype for name, dtype in self.tables.schema(table).items() if name in names})
@@ -276,15 +280,15 @@ def load_graph(fetch: Callable[[str], Path]) -> Graph:
     frames = {name.removesuffix(".parquet"): pl.read_parquet(fetch(name)) for name in document["files"]}
     restored: list[Operator] = []
     made: dict[str, Feature] = {}
-    for one, facts in zip(graph.operators, document["state"], strict=True):
-        restored.append(one.restored(Saved(facts, frames), made))
+    for operator, facts in zip(graph.operators, document["state"], strict=True):
+        restored.append(operator.restored(Saved(facts, frames), made))
         made |= {feature.made: feature for feature in restored[-1].features}
     return replace(graph, operators=tuple(restored))
 
 
 def check_same(graph: Graph, parent: Graph) -> None:
     """A warm run keeps the parent's features: codes and tables could not keep their meaning otherwise."""
-    ours, theirs = ([(one.name, one.kind, one.time, one.many) for one in which.raws()] for which in (graph, parent))
+    ours, theirs = ([(column.name, column.kind, column.time, column.many) for column in which.raws()] for which in (graph, parent))
     if graph.entries != parent.entries or ours != theirs:
         raise Invalid("features: they have changed since the parent: a warm run can't change them, start a full one")
 
@@ -295,24 +299,24 @@ def joined(data: Mapping[Table, pl.LazyFrame], graph: Graph) -> pl.LazyFrame:
     frame = data["interactions"]
     user = USER_ROW if USER_ROW in frame.collect_schema() else graph.user
     for table, key in (("items", graph.item), ("users", user)):
-        if table in data and (columns := [one.name for one in graph.raws(table)]):  # type: ignore[arg-type]
+        if table in data and (columns := [column.name for column in graph.raws(table)]):  # type: ignore[arg-type]
             frame = frame.join(data[table].select(key, *columns), on=key, how="left", maintain_order="left")  # type: ignore[index]
     return frame
 
 
 def _levels(operators: tuple[Operator, ...]) -> list[list[int]]:
     """By what has to be fitted before."""
-    maker = {out.name: at for at, one in enumerate(operators) for out in one.outputs}
+    maker = {out.name: at for at, operator in enumerate(operators) for out in operator.outputs}
     depth: list[int] = []
-    for one in operators:
-        before = [depth[maker[column.name]] + (1 if one.asks() else 0) for column in one.inputs if column.name in maker]
+    for operator in operators:
+        before = [depth[maker[column.name]] + (1 if operator.asks() else 0) for column in operator.inputs if column.name in maker]
         depth.append(max(before, default=0))
-    return [[at for at, found in enumerate(depth) if found == level] for level in range(max(depth, default=-1) + 1)]
+    return [[at for at, operator_depth in enumerate(depth) if operator_depth == level] for level in range(max(depth, default=-1) + 1)]
 
 
 def _makers(level: list[int], operators: tuple[Operator, ...]) -> list[int]:
     """What makes the columns that some operators take, and what those are made of, in order."""
-    maker = {out.name: at for at, one in enumerate(operators) for out in one.outputs}
+    maker = {out.name: at for at, operator in enumerate(operators) for out in operator.outputs}
     wanted: set[int] = set()
     front = list(level)
     while front:
@@ -330,8 +334,12 @@ def _with(data: Data, operators: list[Operator]) -> Data:
 
 def _applied(frame: pl.LazyFrame, operators: Iterable[Operator], mode: Mode, history: History | None) -> pl.LazyFrame:
     """`history`: then what looks at a user's rows in order sees those before the row, whatever the mode."""
-    for one in operators:
-        frame = one.apply(history.added(frame, one), "rows") if history is not None and is_ordered(one) else one.apply(frame, mode)
+    for operator in operators:
+        frame = (
+            operator.apply(history.added(frame, operator), "rows")
+            if history is not None and is_ordered(operator)
+            else operator.apply(frame, mode)
+        )
     return frame
 
 
@@ -339,12 +347,12 @@ def _of(frame: pl.LazyFrame | None, operators: Iterable[Operator], side: Side) -
     if frame is None:
         return None
     names = set(frame.collect_schema().names())
-    for one in operators:
-        if all(out.side == side for out in one.outputs) and all(column.name in names for column in one.inputs):
-            frame = one.apply(frame, "serve")
-            names |= {out.name for out in one.outputs}
+    for operator in operators:
+        if all(out.side == side for out in operator.outputs) and all(column.name in names for column in operator.inputs):
+            frame = operator.apply(frame, "serve")
+            names |= {out.name for out in operator.outputs}
     return frame
 
 
-def _taken(column: Raw) -> str:
+def _type_name(column: Raw) -> str:
     return "a time" if column.time else "a list" if column.many else {"int64": "an integer", "string": "text"}.get(column.kind, "a number")

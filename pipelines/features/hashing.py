@@ -26,10 +26,10 @@ def remainder(value: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def bucket_of_codes(columns: list[NDArray[np.int64]], buckets: int) -> NDArray[np.int64]:
     """As `hashed`, of arrays of codes."""
-    found = columns[0]
+    digest = columns[0]
     for column in columns[1:]:
-        found = remainder(found * FACTOR + (column + SHIFT))
-    return (remainder(found * FINAL + SHIFT).astype(np.uint32) % np.uint32(buckets)).astype(np.int64)
+        digest = remainder(digest * FACTOR + (column + SHIFT))
+    return (remainder(digest * FINAL + SHIFT).astype(np.uint32) % np.uint32(buckets)).astype(np.int64)
 
 
 def mixed(hashed: Any, value: Any) -> Any:
@@ -43,7 +43,7 @@ def bucket(hashed: Any, buckets: int) -> Any:
 
 def hashed(values: list[Any], buckets: int) -> Any:
     """A bucket for a combination of int64 values."""
-    found = begin(values[0])
+    digest = begin(values[0])
     for value in values[1:]:
-        found = mixed(found, begin(value))
-    return bucket(found, buckets)
+        digest = mixed(digest, begin(value))
+    return bucket(digest, buckets)

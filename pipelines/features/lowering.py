@@ -28,7 +28,7 @@ class Lowering:
         self.weights: list[Any] = []
         self._values: dict[str, str] = {}
         self._constants: dict[tuple[str, bytes, tuple[int, ...]], str] = {}
-        self._found: dict[tuple[str, str], str] = {}
+        self._lookups: dict[tuple[str, str], str] = {}
         self._keep: list[Any] = []
 
     def value(self, column: Column) -> str:
@@ -62,9 +62,9 @@ class Lowering:
         starts = self.node("Unsqueeze", self.node("Slice", offsets, first, last), columns)
         ends = self.node("Unsqueeze", self.node("Slice", offsets, columns, self.constant(np.array([2**63 - 1], np.int64))), columns)
         places = self.node("Add", starts, self.constant(np.arange(width, dtype=np.int64)))
-        found = self.node("Where", self.node("Less", places, ends), places, self.node("Shape", values))
+        indices = self.node("Where", self.node("Less", places, ends), places, self.node("Shape", values))
         blank = np.array([BLANK.get(kind, np.nan)], {"int64": np.int64, "string": np.object_}.get(kind, np.float32))
-        self.node("Gather", self.node("Concat", values, self.constant(blank), axis=0), found)
+        self.node("Gather", self.node("Concat", values, self.constant(blank), axis=0), indices)
         self.nodes[-1].output[0] = name
 
     def gives(self, name: str, tensor: str) -> None:
@@ -106,13 +106,13 @@ class Lowering:
     def look_up(self, column: Column, values: pl.Series, first: int, blank: int, unknown: int) -> str:
         """Numbers from `first` on for the values, in their order: int64."""
         keys = "keys_int64s" if column.kind == "int64" else "keys_strings"
-        known = (column.name, f"{id(values)} {first} {blank} {unknown}")
-        if known not in self._found:
+        key = (column.name, f"{id(values)} {first} {blank} {unknown}")
+        if key not in self._lookups:
             self._keep.append(values)  # so that nothing else takes its id
             codes = list(range(first, first + len(values)))
             table = {keys: [*values.to_list(), BLANK[column.kind]], "values_int64s": [*codes, blank], "default_int64": unknown}
-            self._found[known] = self.node("LabelEncoder", self.value(column), domain="ai.onnx.ml", **table)
-        return self._found[known]
+            self._lookups[key] = self.node("LabelEncoder", self.value(column), domain="ai.onnx.ml", **table)
+        return self._lookups[key]
 
     def hashed(self, tensors: list[str], buckets: int) -> str:
         """As pipelines.features.hashing does, of int64."""
@@ -124,11 +124,11 @@ class Lowering:
         def mod(tensor: str, by: int) -> str:
             return self.node("Mod", tensor, const(by))
 
-        found = mod(tensors[0], PRIME)
+        digest = mod(tensors[0], PRIME)
         for tensor in tensors[1:]:
-            grown = self.node("Add", self.node("Mul", found, const(FACTOR)), self.node("Add", mod(tensor, PRIME), const(SHIFT)))
-            found = mod(grown, PRIME)
-        return mod(mod(self.node("Add", self.node("Mul", found, const(FINAL)), const(SHIFT)), PRIME), buckets)
+            grown = self.node("Add", self.node("Mul", digest, const(FACTOR)), self.node("Add", mod(tensor, PRIME), const(SHIFT)))
+            digest = mod(grown, PRIME)
+        return mod(mod(self.node("Add", self.node("Mul", digest, const(FINAL)), const(SHIFT)), PRIME), buckets)
 
     def model(self, outputs: list[tuple[str, str, Kind, int | None]]) -> Any:
         """`outputs`: for each its name, its value's name, kind and width."""

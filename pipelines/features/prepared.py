@@ -118,19 +118,19 @@ class Prepared:
         """None where a user has one row, whatever the moment."""
         return Stretches.of(self.users[self.graph.user], self.users[SINCE]) if self.users is not None and SINCE in self.users else None
 
-    def fit(self, train: pl.LazyFrame, known: Graph | None = None, history: History | None = None) -> Prepared:
+    def fit(self, train: pl.LazyFrame, previous: Graph | None = None, history: History | None = None) -> Prepared:
         users = None if self.users is None else self.users.lazy()
         data = Data(self.rows(train), self.items.lazy(), users, self.graph.row, history, self._counted(train))
-        return replace(self, graph=self.graph.fit(data, known, self.engine.compute))
+        return replace(self, graph=self.graph.fit(data, previous, self.engine.compute))
 
     def history(self, train: pl.LazyFrame, holdout: pl.LazyFrame, folder: Path) -> History | None:
         """What came before each row, if something has to know; the holdout's rows are numbered after those to train on."""
         if not self.graph.ordered:
             return None
         count, more = pl.collect_all([train.select(pl.len()), holdout.select(pl.len())], engine="streaming")
-        whole = pl.concat([self.rows(train, 0), self.rows(holdout, count.item())])
+        rows = pl.concat([self.rows(train, 0), self.rows(holdout, count.item())])
         pages = None if self.pages is None else self._views(self.pages)
-        return History(whole, self.graph.ordered, self.graph.row, folder, count.item() + more.item(), pages)
+        return History(rows, self.graph.ordered, self.graph.row, folder, count.item() + more.item(), pages)
 
     def _counted(self, train: pl.LazyFrame) -> pl.LazyFrame | None:
         """Views that a row to train on may look back at."""
@@ -151,7 +151,7 @@ class Prepared:
 
     def write_part(self, part: pl.LazyFrame, path: Path, train: bool, history: History | None, start: int = 0) -> int:
         """Encoded rows, to train on or not, numbered from `start` on. Returns how many."""
-        a_row = sum(4 * (one.width or 1) for one in self.graph.side("context"))
+        a_row = sum(4 * (feature.width or 1) for feature in self.graph.side("context"))
         group = max(1, min(ROW_GROUP, GROUP_BYTES // max(1, a_row)))
         self._featured(self.rows(part, start), train, history).sink_parquet(path, row_group_size=group, compression_level=1)
         return int(pl.scan_parquet(path).select(pl.len()).collect().item())
@@ -159,8 +159,8 @@ class Prepared:
     @property
     def tables(self) -> Mapping[Side, tuple[str, pl.DataFrame]]:
         """By side, with their names."""
-        found: dict[Side, tuple[str, pl.DataFrame]] = {"item": ("items", self.items)}
-        return found if self.users is None else {**found, "user": ("users", self.users)}
+        tables: dict[Side, tuple[str, pl.DataFrame]] = {"item": ("items", self.items)}
+        return tables if self.users is None else {**tables, "user": ("users", self.users)}
 
     def write_tables(self, place: Callable[[str], Path]) -> dict[str, Path]:
         """The features of items and users, row by row. `place` says where a file of a name goes."""
@@ -176,18 +176,18 @@ class Prepared:
         codes = made.rename({graph.key(graph.user).outputs[0].name: "user_code"}).with_columns(
             self._row(self.items, graph.item, "item_row")
         )
-        folds = sorted({one.folds for one in graph.folds if one.outputs[0].side in ("user", "item")})
+        folds = sorted({operator.folds for operator in graph.folds if operator.outputs[0].side in ("user", "item")})
         columns = [fold_of(graph.row, count).alias(f"{FOLD}{count}") for count in folds]
         if self.users is not None:
             by_key = self.stretches is None
             columns.append(self._row(self.users, graph.user, "user_row") if by_key else pl.col(USER_ROW).alias("user_row"))
         context = graph.side("context")
         carried = [pl.col(aside).alias(name) for name, aside in _ASIDE.items()]
-        kept = [*carried, *(pl.col(name) for name in ("label", *extra, "user_code", "item_row"))]
-        kept += [pl.col(one.meta.output_name()) for one in columns]
+        keep = [*carried, *(pl.col(name) for name in ("label", *extra, "user_code", "item_row"))]
+        keep += [pl.col(column.meta.output_name()) for column in columns]
         rows, mode = codes.with_columns(columns), MODES[train]
-        made = self.engine.transform(graph, rows, "context", mode=mode, history=history, keep=kept)
-        return made.rename({one.name: f"{FEATURE}{one.name}" for one in context})
+        made = self.engine.transform(graph, rows, "context", mode=mode, history=history, keep=keep)
+        return made.rename({feature.name: f"{FEATURE}{feature.name}" for feature in context})
 
     def placed(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Rows that an earlier run has published, with their places in these tables; without those that have none here."""
@@ -228,10 +228,12 @@ def prepare(
     engine, pages = engine or PolarsEngine(), pages if graph.paged else None
     catalogue = items.with_columns(graph.prepared("items"))
     key = graph.key(graph.user).outputs[0]
-    if users is None and all(out == key for one in graph.operators for out in one.outputs if out.side == "user"):
+    if users is None and all(out == key for operator in graph.operators for out in operator.outputs if out.side == "user"):
         return Prepared(graph, catalogue, None, engine, pages)
-    known = rows.select(pl.col("user").alias(graph.user)).unique().collect(engine="streaming")
+    present = rows.select(pl.col("user").alias(graph.user)).unique().collect(engine="streaming")
     people = (
-        known if users is None else users.select(graph.user, *graph.prepared("users")).join(known, on=graph.user, how="full", coalesce=True)
+        present
+        if users is None
+        else users.select(graph.user, *graph.prepared("users")).join(present, on=graph.user, how="full", coalesce=True)
     )
     return Prepared(graph, catalogue, people.sort(graph.user), engine, pages)

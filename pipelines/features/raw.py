@@ -25,8 +25,10 @@ FITTED = "fitted"
 
 def inputs(graph: Graph, limit: int | None = None) -> tuple[Raw, ...]:
     """The raw columns that the graph in the served unit takes, the keys first."""
-    taken = graph.lowering(limit).taken
-    return tuple(sorted((one for one in graph.raws() if one.name in taken), key=lambda one: one.name not in (graph.user, graph.item)))
+    names = graph.lowering(limit).taken
+    return tuple(
+        sorted((column for column in graph.raws() if column.name in names), key=lambda column: column.name not in (graph.user, graph.item))
+    )
 
 
 def signature(graph: Graph, serve: Serve | None = None) -> Signature:
@@ -34,24 +36,29 @@ def signature(graph: Graph, serve: Serve | None = None) -> Signature:
     serve = serve or Serve()
     check_lists(graph, serve.lists)
     limit = serve.vocabulary_limit
-    taken = inputs(graph, limit)
+    columns = inputs(graph, limit)
     features = tuple(
         Feature(
-            column=one.name,
-            output=one.output,
-            dtype=_TYPES[one.kind],
-            width=one.width,
-            of=graph.sources(one),
-            missing=_may_miss(graph, one),
+            column=feature.name,
+            output=feature.output,
+            dtype=_TYPES[feature.kind],
+            width=feature.width,
+            of=graph.sources(feature),
+            missing=_may_miss(graph, feature),
         )
-        for one in graph.features
+        for feature in graph.features
     )
     return Signature(
         user=graph.user,
         item=graph.item,
-        time=next((one.name for one in taken if one.name == graph.tables.time), None),
-        session=next((one.asked.name for one in graph.operators if isinstance(one, Sequence) and one.asked is not None), None),
-        inputs=(*(_input(one, graph, serve.lists) for one in taken), *(_stored(one, serve.lists) for one in graph.stored(limit))),
+        time=next((column.name for column in columns if column.name == graph.tables.time), None),
+        session=next(
+            (operator.session.name for operator in graph.operators if isinstance(operator, Sequence) and operator.session is not None), None
+        ),
+        inputs=(
+            *(_input(column, graph, serve.lists) for column in columns),
+            *(_stored(stored_input, serve.lists) for stored_input in graph.stored(limit)),
+        ),
         features=features,
         instances=serve.instances,
         warm_up=serve.warm_up,
@@ -61,12 +68,12 @@ def signature(graph: Graph, serve: Serve | None = None) -> Signature:
 def check_lists(graph: Graph, lists: Lists) -> None:
     """Invalid where a column is called as one of the two tensors that the served unit takes of another one's lists."""
     raws = graph.raws()
-    taken = {one.name for one in raws} if lists == "offsets" else set()
-    for one in raws:
-        if one.many and (found := [one.name + end for end in (VALUES, OFFSETS) if one.name + end in taken]):
+    names = {column.name for column in raws} if lists == "offsets" else set()
+    for column in raws:
+        if column.many and (clashes := [column.name + end for end in (VALUES, OFFSETS) if column.name + end in names]):
             raise Invalid(
-                f"serve.lists: with 'offsets' the served graph takes the lists of '{one.name}' as '{found[0]}', and there is a column of"
-                " that name: rename the column, or leave lists padded"
+                f"serve.lists: with 'offsets' the served graph takes the lists of '{column.name}' as '{clashes[0]}', and there is a column"
+                " of that name: rename the column, or leave lists padded"
             )
 
 
@@ -86,11 +93,11 @@ def _input(column: Raw, graph: Graph, lists: Lists) -> Input:
     )
 
 
-def _stored(one: Stored, lists: Lists) -> Input:
+def _stored(stored_input: Stored, lists: Lists) -> Input:
     """What only this version's tables give a meaning."""
-    of_user = {"source": "store", "view": FITTED} if one.side == "user" else {}
-    said = {"name": one.name, "dtype": one.kind, "width": one.width, "side": one.side}
-    return Input.model_validate(said | _layout(one.width, lists) | of_user)
+    of_user = {"source": "store", "view": FITTED} if stored_input.side == "user" else {}
+    fields = {"name": stored_input.name, "dtype": stored_input.kind, "width": stored_input.width, "side": stored_input.side}
+    return Input.model_validate(fields | _layout(stored_input.width, lists) | of_user)
 
 
 def _layout(width: int | None, lists: Lists) -> dict[str, Any]:
@@ -99,7 +106,7 @@ def _layout(width: int | None, lists: Lists) -> dict[str, Any]:
 
 def item_columns(items: pl.DataFrame, served: Signature) -> dict[str, NDArray[Any]]:
     """The catalogue's raw columns that a served unit asks for; text is fixed-width unicode, so no array holds objects."""
-    return {one.name: raw_column(items, one, "the items table") for one in served.side("item")}
+    return {column.name: raw_column(items, column, "the items table") for column in served.side("item")}
 
 
 def raw_column(table: pl.DataFrame, wanted: Input, name: str) -> NDArray[Any]:

@@ -53,16 +53,16 @@ def read_by(operators: tuple[Operator, ...], reads: Reads, keys: tuple[str, str]
         return operators, ()
     if reads == "trees":
         return _Trees(operators).read()
-    read = tuple(one for one in operators if isinstance(one, Categorify) and one.column.name in keys)
+    read = tuple(operator for operator in operators if isinstance(operator, Categorify) and operator.column.name in keys)
     if reads == "sequence":
-        of = tuple(one for one in operators if isinstance(one, Sequence))
-        left = tuple(_left(one, SEQUENCE_ALONE) for one in operators if one not in (*read, *of))
-        return (*read, *(one.asking() for one in of)), left
-    return read, tuple(_left(one, KEYS_ALONE) for one in operators if one not in read)
+        of = tuple(operator for operator in operators if isinstance(operator, Sequence))
+        left = tuple(_left(operator, SEQUENCE_ALONE) for operator in operators if operator not in (*read, *of))
+        return (*read, *(sequence.asking() for sequence in of)), left
+    return read, tuple(_left(operator, KEYS_ALONE) for operator in operators if operator not in read)
 
 
 def _left(operator: Operator, why: str) -> Left:
-    return Left(operator.kind, ", ".join(plain(one) for one in operator.outputs), why)
+    return Left(operator.kind, ", ".join(plain(output) for output in operator.outputs), why)
 
 
 _ORDER, _VALUES, _WHOLE = range(3)
@@ -80,57 +80,62 @@ class _Trees:
 
     def read(self) -> tuple[tuple[Operator, ...], tuple[Left, ...]]:
         goes = {at for at in reversed(range(len(self.operators))) if self._goes(self.operators[at])}
-        stays = {plain(out) for at, one in enumerate(self.operators) if at not in goes or isinstance(one, Log) for out in one.outputs}
-        for at, one in enumerate(self.operators):
+        stays = {
+            plain(out)
+            for at, operator in enumerate(self.operators)
+            if at not in goes or isinstance(operator, Log)
+            for out in operator.outputs
+        }
+        for at, operator in enumerate(self.operators):
             if at in goes:
-                self._leave_out(one, stays)
+                self._leave_out(operator, stays)
             else:
-                self.made.append(self._joined(one))
+                self.made.append(self._joined(operator))
         return tuple(self.made), tuple(self.left)
 
-    def _goes(self, one: Operator) -> bool:
+    def _goes(self, operator: Operator) -> bool:
         """Asked from the last one to the first: what stays says what it looks at."""
-        if isinstance(one, OneHot) and not one.column.many:
+        if isinstance(operator, OneHot) and not operator.column.many:
             return True
-        if not isinstance(one, OneNumber):
-            self._look(one.inputs, _WHOLE)
+        if not isinstance(operator, OneNumber):
+            self._look(operator.inputs, _WHOLE)
             return False
-        looked = self.looked_at.get(one.output.name, _ORDER)
-        if isinstance(one, Normalise) and looked == _ORDER:
+        looked = self.looked_at.get(operator.output.name, _ORDER)
+        if isinstance(operator, Normalise) and looked == _ORDER:
             return True
-        if isinstance(one, Fill) and looked < _WHOLE and (one.flag is None or one.flag.name not in self.looked_at):
-            self._look(one.inputs, looked)
+        if isinstance(operator, Fill) and looked < _WHOLE and (operator.flag is None or operator.flag.name not in self.looked_at):
+            self._look(operator.inputs, looked)
             return True
-        counts = isinstance(one, Normalise | Fill)  # whoever stays of them looks at what is there, and at what isn't
-        self._look(one.inputs, _WHOLE if counts else max(looked, _VALUES))
-        return isinstance(one, Log) and looked == _ORDER
+        counts = isinstance(operator, Normalise | Fill)  # whoever stays of them looks at what is there, and at what isn't
+        self._look(operator.inputs, _WHOLE if counts else max(looked, _VALUES))
+        return isinstance(operator, Log) and looked == _ORDER
 
     def _look(self, columns: Iterable[Column], at: int) -> None:
         for column in columns:
             self.looked_at[column.name] = max(at, self.looked_at.get(column.name, _ORDER))
 
-    def _joined(self, one: Operator) -> Operator:
+    def _joined(self, operator: Operator) -> Operator:
         """To what its input is made of now."""
-        return replace(one, source=self._now(one.source)) if isinstance(one, OneNumber) else one
+        return replace(operator, source=self._now(operator.source)) if isinstance(operator, OneNumber) else operator
 
     def _now(self, column: Column) -> Column:
         return self.instead.get(column.name, column)
 
-    def _leave_out(self, one: Operator, stays: set[str]) -> None:
-        if not isinstance(one, OneNumber):
-            self.left.append(_left(one, CODES))
+    def _leave_out(self, operator: Operator, stays: set[str]) -> None:
+        if not isinstance(operator, OneNumber):
+            self.left.append(_left(operator, CODES))
             return
-        source, name = self._now(one.source), plain(one.output)
-        if isinstance(one, Log) and not self._never_negative(source):
-            self.left.append(_left(one, BELOW))
-            self.made.append(Clip(source, one.output, one.table, low=0.0))
+        source, name = self._now(operator.source), plain(operator.output)
+        if isinstance(operator, Log) and not self._never_negative(source):
+            self.left.append(_left(operator, BELOW))
+            self.made.append(Clip(source, operator.output, operator.table, low=0.0))
             return
-        self.left.append(_left(one, MISSING if isinstance(one, Fill) else ORDER))
+        self.left.append(_left(operator, MISSING if isinstance(operator, Fill) else ORDER))
         if isinstance(source, Raw) and name not in stays | {plain(out) for made in self.made for out in made.outputs}:
-            self.made.append(Plain(source, one.output, one.table))
-            source = one.output
-        self.instead[one.output.name] = source
+            self.made.append(Plain(source, operator.output, operator.table))
+            source = operator.output
+        self.instead[operator.output.name] = source
 
     def _never_negative(self, source: Column) -> bool:
-        maker = next((one for one in self.made if source in one.outputs), None)
+        maker = next((operator for operator in self.made if source in operator.outputs), None)
         return isinstance(maker, CountEncode) or (isinstance(maker, Clip) and maker.low is not None and maker.low >= 0)

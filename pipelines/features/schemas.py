@@ -25,10 +25,10 @@ def write_schema(schema: pl.Schema) -> dict[str, str]:
     return {name: _word(dtype) for name, dtype in sorted(schema.items())}
 
 
-def read_schema(said: Mapping[str, str]) -> pl.Schema:
-    if odd := [word for word in said.values() if word not in _WORDS]:
+def read_schema(types: Mapping[str, str]) -> pl.Schema:
+    if odd := [word for word in types.values() if word not in _WORDS]:
         raise Invalid(f"features.json: '{odd[0]}' is no type of a column")
-    return pl.Schema({name: _WORDS[word] for name, word in said.items()})
+    return pl.Schema({name: _WORDS[word] for name, word in types.items()})
 
 
 def _word(dtype: pl.DataType) -> str:

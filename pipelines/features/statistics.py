@@ -68,7 +68,7 @@ class Newest:
 
 
 Statistic = Counts | Moments | Quantiles | Longest | Newest
-Found = Mapping[Statistic, Any]
+Results = Mapping[Statistic, Any]
 """Counts and Newest: a frame. Moments: a Summary. Quantiles: a tuple of bounds. Longest: a number."""
 
 
@@ -100,10 +100,10 @@ NONE = Summary(0, 0.0, 0.0, 0.0, 0.0)
 
 def summed(keys: tuple[str, ...], frames: list[pl.DataFrame]) -> pl.DataFrame:
     """Counts of several batches as one, in the one order that depends on the content alone: most frequent first, then by value."""
-    whole = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
-    by = [*keys, *([FOLD] if FOLD in whole.columns else [])]
-    numbers = [name for name in whole.columns if name not in by]
-    return whole.group_by(by).agg(pl.col(numbers).sum()).sort(by)
+    merged = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
+    by = [*keys, *([FOLD] if FOLD in merged.columns else [])]
+    numbers = [name for name in merged.columns if name not in by]
+    return merged.group_by(by).agg(pl.col(numbers).sum()).sort(by)
 
 
 FOLD = "fold"

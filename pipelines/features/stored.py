@@ -40,7 +40,7 @@ class Stored:
 
 def stored(operators: tuple[Operator, ...], limit: int | None) -> tuple[Stored, ...]:
     """Of users and of items alone: what depends on the moment has no key to be looked up by."""
-    return tuple(one for operator in operators for one in _of(operator, limit if limit is not None else LIMIT))
+    return tuple(stored_input for operator in operators for stored_input in _of(operator, limit if limit is not None else LIMIT))
 
 
 def _of(operator: Operator, limit: int) -> list[Stored]:
@@ -52,48 +52,55 @@ def _of(operator: Operator, limit: int) -> list[Stored]:
         (feature,) = operator.features
         kind = operator.of.kind if isinstance(operator, Lag) else "int64"
         return [Stored(operator, feature, feature.name + STORED, kind, "user", feature.width)]
-    found = []
+    stored_inputs = []
     for feature in operator.features:
         if feature.side in ("user", "item"):
             kind = "int64" if feature.kind == "code" else "float32"
-            found.append(Stored(operator, feature, feature.name + STORED, kind, feature.side, feature.width))
-    return found
+            stored_inputs.append(Stored(operator, feature, feature.name + STORED, kind, feature.side, feature.width))
+    return stored_inputs
 
 
-def lower(build: Lowering, taken: tuple[Stored, ...]) -> None:
+def lower(build: Lowering, stored_inputs: tuple[Stored, ...]) -> None:
     """One operator's outputs out of its inputs."""
-    for one in taken:
-        build.take(one.name, one.kind, one.width)
-        if isinstance(one.operator, Lag):
-            blank = build.node("IsNaN", one.name) if one.kind == "float32" else build.node("Equal", one.name, _blank(build))
-            one.operator.lower_last(build, one.name, blank)
-        elif one.kind == "float32":
-            default = build.constant(np.array(_stranger(one), np.float32))
-            build.gives(one.feature.made, build.node("Where", build.node("IsNaN", one.name), default, one.name))
+    for stored_input in stored_inputs:
+        build.take(stored_input.name, stored_input.kind, stored_input.width)
+        if isinstance(stored_input.operator, Lag):
+            blank = (
+                build.node("IsNaN", stored_input.name)
+                if stored_input.kind == "float32"
+                else build.node("Equal", stored_input.name, _blank(build))
+            )
+            stored_input.operator.lower_last(build, stored_input.name, blank)
+        elif stored_input.kind == "float32":
+            default = build.constant(np.array(_stranger(stored_input), np.float32))
+            build.gives(stored_input.feature.made, build.node("Where", build.node("IsNaN", stored_input.name), default, stored_input.name))
         else:
-            blank, default = build.node("Equal", one.name, _blank(build)), build.constant(np.array(_stranger(one), np.int64))
-            if isinstance(one.operator, Categorify) and (vocabulary := one.operator.state).buckets is not None:
-                default = vocabulary.lower_unknown(build, one.operator.column)
-            codes = build.cast(build.node("Where", blank, default, one.name), "INT32")
-            if isinstance(one.operator, Sequence):
-                one.operator.give(build, codes)
+            blank, default = (
+                build.node("Equal", stored_input.name, _blank(build)),
+                build.constant(np.array(_stranger(stored_input), np.int64)),
+            )
+            if isinstance(stored_input.operator, Categorify) and (vocabulary := stored_input.operator.state).buckets is not None:
+                default = vocabulary.lower_unknown(build, stored_input.operator.column)
+            codes = build.cast(build.node("Where", blank, default, stored_input.name), "INT32")
+            if isinstance(stored_input.operator, Sequence):
+                stored_input.operator.give(build, codes)
             else:
-                build.gives(one.feature.made, codes)
+                build.gives(stored_input.feature.made, codes)
 
 
-def with_values(frame: pl.DataFrame, taken: tuple[Stored, ...]) -> pl.DataFrame:
+def with_values(frame: pl.DataFrame, stored_inputs: tuple[Stored, ...]) -> pl.DataFrame:
     """A prepared table of users or items with the values of those inputs."""
-    for one in taken:
-        operator = one.operator
+    for stored_input in stored_inputs:
+        operator = stored_input.operator
         if isinstance(operator, Lag):
             keys, last = operator.last
-            known = keys.with_columns(last.alias(one.name))
-            frame = frame.join(known, on=operator.by.name, how="left", maintain_order="left")
+            last_values = keys.with_columns(last.alias(stored_input.name))
+            frame = frame.join(last_values, on=operator.by.name, how="left", maintain_order="left")
         else:
-            made = operator.apply(frame.lazy(), "serve").select(one.feature.made).collect().to_series()
-            if one.kind == "int64":
-                made = made.cast(pl.Int64 if one.width is None else pl.Array(pl.Int64, one.width))
-            frame = frame.with_columns((made if one.width is None else made.arr.to_list()).alias(one.name))
+            made = operator.apply(frame.lazy(), "serve").select(stored_input.feature.made).collect().to_series()
+            if stored_input.kind == "int64":
+                made = made.cast(pl.Int64 if stored_input.width is None else pl.Array(pl.Int64, stored_input.width))
+            frame = frame.with_columns((made if stored_input.width is None else made.arr.to_list()).alias(stored_input.name))
     return frame
 
 
@@ -101,10 +108,10 @@ def _blank(build: Lowering) -> str:
     return build.constant(np.array(BLANK["int64"], np.int64))
 
 
-def _stranger(one: Stored) -> float:
-    operator = one.operator
+def _stranger(stored_input: Stored) -> float:
+    operator = stored_input.operator
     if isinstance(operator, TargetEncode):
-        target = operator.targets[[out.name for out in operator.outputs].index(one.feature.made)]
+        target = operator.targets[[out.name for out in operator.outputs].index(stored_input.feature.made)]
         return float(operator.table[1][target][0][-1])
     if isinstance(operator, CountEncode):
         return float(operator.values[-1])

@@ -82,12 +82,12 @@ class Vocabulary:
     def coded(self, values: pl.Series) -> NDArray[np.int32]:
         """The same at once, where a table lies ready."""
         if self.dense is not None:
-            found = pl.Series(self.dense.of(values))
+            codes = pl.Series(self.dense.of(values))
         elif self.dtype == "string" and len(self.values):
-            found = (values.cast(self._words, strict=False).to_physical().cast(pl.Int32) + FIRST).fill_null(UNKNOWN)
+            codes = (values.cast(self._words, strict=False).to_physical().cast(pl.Int32) + FIRST).fill_null(UNKNOWN)
         else:
             return values.to_frame("value").select(self.encode(pl.col("value"))).to_series().to_numpy()
-        return found.set(values.is_null(), NULL).to_numpy() if values.null_count() else found.to_numpy()
+        return codes.set(values.is_null(), NULL).to_numpy() if values.null_count() else codes.to_numpy()
 
     @cached_property
     def dense(self) -> Dense | None:
@@ -101,9 +101,9 @@ class Vocabulary:
         """int32 codes."""
         if self.buckets is None:
             return build.cast(build.look_up(column, self.values, FIRST, NULL, UNKNOWN), "INT32")
-        found = build.look_up(column, self.values, FIRST, NULL, -1)
-        unknown = build.node("Equal", found, build.constant(np.array(-1, np.int64)))
-        return build.cast(build.node("Where", unknown, self.lower_unknown(build, column), found), "INT32")
+        codes = build.look_up(column, self.values, FIRST, NULL, -1)
+        unknown = build.node("Equal", codes, build.constant(np.array(-1, np.int64)))
+        return build.cast(build.node("Where", unknown, self.lower_unknown(build, column), codes), "INT32")
 
     def lower_unknown(self, build: Lowering, column: Column) -> str:
         """The bucket of each value, int64."""
@@ -112,50 +112,50 @@ class Vocabulary:
         return build.node("Add", build.hashed([build.value(column)], self.buckets), start)
 
 
-def fit_vocabulary(counted: pl.DataFrame, dtype: DType, rule: Rule, known: Vocabulary | None = None, pages: bool = False) -> Vocabulary:
-    """Of (value, count), in any order; with `known`, it grows by what `counted` adds. `pages`: keys of pages are among the values."""
+def fit_vocabulary(counted: pl.DataFrame, dtype: DType, rule: Rule, previous: Vocabulary | None = None, pages: bool = False) -> Vocabulary:
+    """Of (value, count), in any order; with `previous`, it grows by what `counted` adds. `pages`: keys of pages are among the values."""
     if rule.values is not None:
-        return _listed(rule.values, counted, dtype, rule, known)
-    if known is None:
+        return _listed(rule.values, counted, dtype, rule, previous)
+    if previous is None:
         empty = pl.DataFrame(schema={"value": polars_type(dtype), "count": pl.Int64})
-        kept, waiting = _chosen(counted, rule, empty, pages)
-        return _vocabulary(dtype, [empty, kept], waiting, rule)
-    old = pl.DataFrame({"value": known.values, "count": known.counts})
+        chosen, waiting = _chosen(counted, rule, empty, pages)
+        return _vocabulary(dtype, [empty, chosen], waiting, rule)
+    old = pl.DataFrame({"value": previous.values, "count": previous.counts})
     more = counted.rename({"count": "more"})
     grown = old.join(more, on="value", how="left", maintain_order="left").select("value", pl.col("count") + pl.col("more").fill_null(0))
-    others = pl.concat([known.waiting, counted.join(old, on="value", how="anti")]).group_by("value").agg(pl.col("count").sum())
+    others = pl.concat([previous.waiting, counted.join(old, on="value", how="anti")]).group_by("value").agg(pl.col("count").sum())
     if rule.hash_buckets is not None:
         return _vocabulary(dtype, [grown], _ordered(others), rule)
-    kept, waiting = _chosen(others, rule, old, pages)
-    return _vocabulary(dtype, [grown, kept], waiting, rule)
+    chosen, waiting = _chosen(others, rule, old, pages)
+    return _vocabulary(dtype, [grown, chosen], waiting, rule)
 
 
-def _listed(values: tuple[int | str, ...], counted: pl.DataFrame, dtype: DType, rule: Rule, known: Vocabulary | None) -> Vocabulary:
+def _listed(values: tuple[int | str, ...], counted: pl.DataFrame, dtype: DType, rule: Rule, previous: Vocabulary | None) -> Vocabulary:
     """The values as they are said, however often they are there; no other ones wait."""
     listed = pl.DataFrame({"value": pl.Series(values, dtype=polars_type(dtype))})
     both = [counted.select("value", pl.col("count").cast(pl.Int64))]
-    if known is not None:
-        both.append(pl.DataFrame({"value": known.values, "count": known.counts}))
-    whole = pl.concat(both).group_by("value").agg(pl.col("count").sum())
-    kept = listed.join(whole, on="value", how="left", maintain_order="left").with_columns(pl.col("count").fill_null(0))
-    return _vocabulary(dtype, [kept], whole.clear(), rule)
+    if previous is not None:
+        both.append(pl.DataFrame({"value": previous.values, "count": previous.counts}))
+    counts = pl.concat(both).group_by("value").agg(pl.col("count").sum())
+    chosen = listed.join(counts, on="value", how="left", maintain_order="left").with_columns(pl.col("count").fill_null(0))
+    return _vocabulary(dtype, [chosen], counts.clear(), rule)
 
 
 def _chosen(counted: pl.DataFrame, rule: Rule, old: pl.DataFrame, pages: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
     """What gets a code behind the old ones, and what waits."""
     if pages:
-        parts = [_chosen(counted.filter(one), rule, old.filter(one), False) for one in (~_IS_PAGE, _IS_PAGE)]
-        return pl.concat(kept for kept, _ in parts), pl.concat(waiting for _, waiting in parts)
+        parts = [_chosen(counted.filter(condition), rule, old.filter(condition), False) for condition in (~_IS_PAGE, _IS_PAGE)]
+        return pl.concat(chosen for chosen, _ in parts), pl.concat(waiting for _, waiting in parts)
     ordered = _ordered(counted)
     room = len(ordered) if rule.max_size is None else max(0, rule.max_size - len(old))
-    kept = min(int((ordered["count"] >= rule.min_count).sum()), room)
-    return ordered[:kept], ordered[kept:]
+    size = min(int((ordered["count"] >= rule.min_count).sum()), room)
+    return ordered[:size], ordered[size:]
 
 
 def _ordered(counted: pl.DataFrame) -> pl.DataFrame:
     return counted.select("value", pl.col("count").cast(pl.Int64)).sort(["count", "value"], descending=[True, False])
 
 
-def _vocabulary(dtype: DType, kept: list[pl.DataFrame], waiting: pl.DataFrame, rule: Rule) -> Vocabulary:
-    whole = pl.concat(kept)
-    return Vocabulary(dtype, whole["value"], whole["count"], waiting, rule.hash_buckets)
+def _vocabulary(dtype: DType, frames: list[pl.DataFrame], waiting: pl.DataFrame, rule: Rule) -> Vocabulary:
+    merged = pl.concat(frames)
+    return Vocabulary(dtype, merged["value"], merged["count"], waiting, rule.hash_buckets)

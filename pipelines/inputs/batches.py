@@ -87,7 +87,7 @@ class Batches:
     def placed(self, number: int, start: Place = Place()) -> Iterator[tuple[Batch, Place]]:  # noqa: B008  a value
         """From a place on: each batch, and where the next one begins."""
         begun: deque[tuple[int, int, int]] = deque()  # of the loader's batches: its number, the rows before it, those up to its end
-        made = taken = 0
+        made = yielded = 0
 
         def rows() -> Iterator[Batch]:
             nonlocal made
@@ -100,11 +100,11 @@ class Batches:
 
         after = start
         for batch in cut(rows(), self.batch_size):
-            taken += len(batch)
-            while begun and begun[0][2] <= taken:
+            yielded += len(batch)
+            while begun and begun[0][2] <= yielded:
                 after = Place(begun.popleft()[0] + 1)
             if begun:
-                after = Place(begun[0][0], taken - begun[0][1])
+                after = Place(begun[0][0], yielded - begun[0][1])
             yield batch, after
 
     def rows_per_epoch(self) -> int:
@@ -117,15 +117,15 @@ class Batches:
     @cached_property
     def loader(self) -> Loader:
         """Its memory is what stages leave of ours; more where four row groups wouldn't fit into its pool."""
-        rows, a_row = max(1, self._count[0]), 4 + sum(4 * (one.width or 1) for one in self.graph.features)
+        rows, a_row = max(1, self._count[0]), 4 + sum(4 * (feature.width or 1) for feature in self.graph.features)
         at_once = self.batch_size * max(1, min(_AT_ONCE, _BYTES // a_row) // self.batch_size)
         made = 2 * at_once * a_row * (3 * THREADS + 1)  # what is being made, and what waits to be taken; the allocator keeps as much
         with pq.ParquetFile(self.path) as file:
             wanted = columns_of(self.graph, file.schema_arrow.names) + (["user"] if self.negatives and self.liked else [])
         chunks = open_chunks([self.path], wanted)
         batch_size = max(1, at_once * rows // max(rows, self.rows_per_epoch()))
-        least = 12 * max(one.size for one in chunks.chunks) + 4 * min(batch_size, rows) * max(
-            one.size // one.rows + 1 for one in chunks.chunks
+        least = 12 * max(chunk.size for chunk in chunks.chunks) + 4 * min(batch_size, rows) * max(
+            chunk.size // chunk.rows + 1 for chunk in chunks.chunks
         )
         memory = max(self.memory - made, self.memory // 2, least)
         return Loader(chunks, batch_size, memory, self.pool, self.seed, self.shuffle, threads=THREADS, stages=self._stages())
@@ -154,10 +154,10 @@ def cut(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
             continue
         if left:
             yield _joined([*left, batch.part(slice(0, missing))])
-        whole = missing + (len(batch) - missing) // size * size
-        for start in range(missing, whole, size):
+        end = missing + (len(batch) - missing) // size * size
+        for start in range(missing, end, size):
             yield batch.part(slice(start, start + size))
-        left = [batch.part(slice(whole, None))] if whole < len(batch) else []
+        left = [batch.part(slice(end, None))] if end < len(batch) else []
     if left:
         yield _joined(left)
 

@@ -17,7 +17,7 @@ from pipelines.features.operators.base import Feature
 from pipelines.features.prepared import FEATURE, FOLD
 from pipelines.inputs.tables import Array, Catalogue, crossed, stranger
 from pipelines.loaders.columns import Column, Lists
-from pipelines.loaders.negatives import taken
+from pipelines.loaders.negatives import take_rows
 
 LABEL = "~label"
 """Of the batches that come out: a feature may be called as it likes."""
@@ -27,7 +27,7 @@ UNKNOWN_SHARE = 0.02
 
 def columns_of(graph: Graph, there: list[str]) -> list[str]:
     """Those of train.parquet that features and labels are made of."""
-    wanted = {"user_code", "user_row", "item_row", "label", *(f"{FEATURE}{one.name}" for one in graph.side("context"))}
+    wanted = {"user_code", "user_row", "item_row", "label", *(f"{FEATURE}{feature.name}" for feature in graph.side("context"))}
     return [name for name in there if name in wanted or name.startswith(FOLD)]
 
 
@@ -38,8 +38,8 @@ class Positives:
     def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
         labels = batch["label"]
         assert isinstance(labels, np.ndarray)
-        kept = np.flatnonzero(labels > 0)
-        return {name: taken(column, kept) for name, column in batch.items()}
+        rows = np.flatnonzero(labels > 0)
+        return {name: take_rows(column, rows) for name, column in batch.items()}
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Gathered:
     def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
         data = {name: column for name, column in batch.items() if not isinstance(column, Lists)}
         folds = {int(name.removeprefix(FOLD)): column for name, column in data.items() if name.startswith(FOLD)}
-        found: dict[str, Column] = {**self.items.take(data["item_row"], folds)}
-        found |= {one.name: _own(batch[f"{FEATURE}{one.name}"], one) for one in self.graph.side("context")}
+        features: dict[str, Column] = {**self.items.take(data["item_row"], folds)}
+        features |= {feature.name: _own(batch[f"{FEATURE}{feature.name}"], feature) for feature in self.graph.side("context")}
         if self.users is not None:
-            found |= self.users.take(data["user_row"], folds)
-        return found | {self.graph.user: data["user_code"], LABEL: data["label"].astype(np.float32, copy=False)}
+            features |= self.users.take(data["user_row"], folds)
+        return features | {self.graph.user: data["user_code"], LABEL: data["label"].astype(np.float32, copy=False)}
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ class Strangers:
     share: float = UNKNOWN_SHARE
 
     def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
-        found = dict(batch)
+        columns = dict(batch)
         for blank in self._blanks:
-            hidden = np.flatnonzero(random.random(len(found[LABEL])) < self.share)
+            hidden = np.flatnonzero(random.random(len(columns[LABEL])) < self.share)
             for name, value in blank.items():
-                column = np.array(found[name])  # it may be the loader's own
+                column = np.array(columns[name])  # it may be the loader's own
                 column[hidden] = value
-                found[name] = column
-        return found
+                columns[name] = column
+        return columns
 
     @cached_property
     def _blanks(self) -> tuple[dict[str, Array], ...]:

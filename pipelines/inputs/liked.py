@@ -53,9 +53,9 @@ class Liked:
 
     def __call__(self, users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.bool_]:
         places, bits = self._places(users, items)
-        found = self.words.take(places)
-        found &= bits
-        return np.equal(found, bits)
+        words = self.words.take(places)
+        words &= bits
+        return np.equal(words, bits)
 
     def _places(self, users: NDArray[Any], items: NDArray[Any]) -> tuple[Ints, Words]:
         mix = mixed(mixed(users.astype(np.uint64)) + items.astype(np.uint64))
@@ -73,7 +73,7 @@ def read_liked(rows: Path, history: Path | None, items: Ints) -> Liked:
     are the catalogue's keys, in order."""
     files = [(rows, "item_row", "label"), *([(history, "item", "before")] if history is not None else [])]
     counts = [pl.scan_parquet(path).select((pl.col(label) > 0).sum()).collect(engine="streaming").item() for path, _, label in files]
-    found = Liked.empty(sum(counts))
+    bloom = Liked.empty(sum(counts))
     for path, item, label in files:
         with pq.ParquetFile(path) as file:
             for part in file.iter_batches(columns=["user", item, label]):
@@ -81,14 +81,14 @@ def read_liked(rows: Path, history: Path | None, items: Ints) -> Liked:
                 user, of = user[liked > 0], of[liked > 0]
                 row = of if item == "item_row" else placed(items, of)
                 there = row < len(items)
-                found.add(user[there], row[there])
-    return found
+                bloom.add(user[there], row[there])
+    return bloom
 
 
 def mixed(keys: Words) -> Words:
     """Each bit depends on all."""
-    found = keys * np.uint64(0x9E3779B97F4A7C15)
-    found ^= found >> np.uint64(32)
-    found *= np.uint64(0xD6E8FEB86659FD93)
-    found ^= found >> np.uint64(32)
-    return found
+    mix = keys * np.uint64(0x9E3779B97F4A7C15)
+    mix ^= mix >> np.uint64(32)
+    mix *= np.uint64(0xD6E8FEB86659FD93)
+    mix ^= mix >> np.uint64(32)
+    return mix

@@ -57,8 +57,8 @@ class Meetings:
     def features(self, users: Ints, rows: Ints) -> Codes:
         """Of pairs: `users` are keys, `rows` are rows of the catalogue."""
         places = self.moments.places(users)
-        found = self.items.take(rows) | {name: column[places] for name, column in self.moments.features.items()} | self.users.of(users)
-        return crossed(self.graph, found)
+        features = self.items.take(rows) | {name: column[places] for name, column in self.moments.features.items()} | self.users.of(users)
+        return crossed(self.graph, features)
 
 
 def read_meetings(fetch: Callable[[str], Path], has_users: bool, graph: Graph, now: bool = False) -> Meetings:
@@ -71,9 +71,9 @@ def read_meetings(fetch: Callable[[str], Path], has_users: bool, graph: Graph, n
 
 def _moments(path: Path, graph: Graph, has_users: bool) -> Moments:
     context = graph.side("context")
-    raws = [one for one in graph.raws("interactions") if one.side == "context"]
+    raws = [raw for raw in graph.raws("interactions") if raw.side == "context"]
     extra = [name for name in pl.read_parquet_schema(path) if name.startswith(EXTRA)]
-    columns = [f"{FEATURE}{one.name}" for one in context] + extra
+    columns = [f"{FEATURE}{feature.name}" for feature in context] + extra
     first = (
         pl.scan_parquet(path)
         .sort("time", "item")
@@ -82,20 +82,22 @@ def _moments(path: Path, graph: Graph, has_users: bool) -> Moments:
         .sort("user")
         .collect(engine="streaming")
     )
-    known = first.select(_prepared(one, graph) for one in raws)
-    blank = pl.DataFrame({one.name: pl.Series([None], dtype=dtype_of(one)) for one in raws})
+    prepared = first.select(_prepared(raw, graph) for raw in raws)
+    blank = pl.DataFrame({raw.name: pl.Series([None], dtype=dtype_of(raw)) for raw in raws})
     nobody = pl.DataFrame(
-        {one.name: pl.Series([None], dtype=dtype_of(one)) for one in (*raws, *graph.raws("users"))}
+        {raw.name: pl.Series([None], dtype=dtype_of(raw)) for raw in (*raws, *graph.raws("users"))}
         | {graph.user: pl.Series([None], dtype=pl.Int64)}  # a row, whatever else is taken
     )
     made = graph.transform(nobody.lazy(), "context").collect() if context else pl.DataFrame()
     features = {}
-    for one in context:
-        features[one.name] = np.concatenate([array(first[f"{FEATURE}{one.name}"], one.kind), array(made[one.name], one.kind)])
-    whole = pl.concat([known, blank], how="vertical") if raws else pl.DataFrame()
+    for feature in context:
+        features[feature.name] = np.concatenate(
+            [array(first[f"{FEATURE}{feature.name}"], feature.kind), array(made[feature.name], feature.kind)]
+        )
+    raw = pl.concat([prepared, blank], how="vertical") if raws else pl.DataFrame()
     times = np.append(np.floor(first["time"].to_numpy()).astype(np.int64), np.int64(BLANK["int64"]))
     others = first.select(pl.col(name).alias(name.removeprefix(EXTRA)) for name in extra)
-    return Moments(first["user"].to_numpy(), features, whole, times, others, first["user_row"].to_numpy() if has_users else None)
+    return Moments(first["user"].to_numpy(), features, raw, times, others, first["user_row"].to_numpy() if has_users else None)
 
 
 def _carried(column: Raw) -> str:
@@ -120,8 +122,8 @@ class RawColumns:
 
     def stored(self, graph: Graph, limit: int) -> RawColumns:
         """With what the served unit takes in place of large tables."""
-        taken = graph.stored(limit)
-        items, users = (tuple(one for one in taken if one.side == side) for side in ("item", "user"))
+        stored = graph.stored(limit)
+        items, users = (tuple(column for column in stored if column.side == side) for side in ("item", "user"))
         people = self.users
         if users and people is None:
             people = pl.DataFrame({graph.user: graph.key(graph.user).state.values.sort()})
@@ -132,20 +134,20 @@ class RawColumns:
     def of(self, served: Signature, own: Published | None = None) -> Callable[[Ints, Ints], dict[str, Array]]:
         """Invalid where the unit asks for what isn't there, or is of another kind by now; with its `own` values, where they don't say it
         either."""
-        here = self if own is None else self._without_stored()
-        items = {one.name: here._of_items(one, served, own) for one in served.side("item")}
-        people = here._of_users(served, own)
-        moments = {one.name: self._of_moments(one, served) for one in served.side("context")}
+        raw = self if own is None else self._without_stored()
+        items = {wanted.name: raw._of_items(wanted, served, own) for wanted in served.side("item")}
+        people = raw._of_users(served, own)
+        moments = {wanted.name: self._of_moments(wanted, served) for wanted in served.side("context")}
 
         def ask(users: Ints, rows: Ints) -> dict[str, Array]:
-            found = {name: column[rows] for name, column in items.items()} | {served.user: users}
+            inputs = {name: column[rows] for name, column in items.items()} | {served.user: users}
             for keys, columns in people:
                 places = placed(keys, users)
-                found |= {name: column[places] for name, column in columns.items()}
+                inputs |= {name: column[places] for name, column in columns.items()}
             if moments:
                 places = self.moments.places(users)
-                found |= {name: column[places] for name, column in moments.items()}
-            return found
+                inputs |= {name: column[places] for name, column in moments.items()}
+            return inputs
 
         return ask
 
@@ -154,46 +156,46 @@ class RawColumns:
         others = pl.exclude("^.*" + re.escape(STORED) + "$")
         return replace(self, items=self.items.select(others), users=None if self.users is None else self.users.select(others))
 
-    def _of_items(self, one: Input, served: Signature, own: Published | None) -> Array:
+    def _of_items(self, wanted: Input, served: Signature, own: Published | None) -> Array:
         try:
-            return raw_column(self.items, one, "the items table")
+            return raw_column(self.items, wanted, "the items table")
         except Invalid:
             if own is None or served.item not in self.items.columns:
                 raise
-        return own.items(one, self.items[served.item].to_numpy())
+        return own.items(wanted, self.items[served.item].to_numpy())
 
     def _of_users(self, served: Signature, own: Published | None) -> list[tuple[Ints, dict[str, Array]]]:
         """Tables by key, the last row blank."""
         people = self.users if self.users is not None else pl.DataFrame({served.user: pl.Series([], dtype=pl.Int64)})
-        whole = pl.concat([people, people.clear(1)])
-        known: dict[str, Array] = {}
+        table = pl.concat([people, people.clear(1)])
+        columns: dict[str, Array] = {}
         lacking: dict[str | None, list[Input]] = {}
-        for one in served.side("user"):
-            if one.name == served.user:
+        for wanted in served.side("user"):
+            if wanted.name == served.user:
                 continue
             try:
-                known[one.name] = raw_column(whole, one, "the users table")
+                columns[wanted.name] = raw_column(table, wanted, "the users table")
             except Invalid:
                 if own is None:
                     raise
-                lacking.setdefault(one.view, []).append(one)
-        found = [(people[served.user].to_numpy(), known)] if known else []
-        return found + [own.users(some, self.moments.users) for some in lacking.values() if own is not None]
+                lacking.setdefault(wanted.view, []).append(wanted)
+        tables = [(people[served.user].to_numpy(), columns)] if columns else []
+        return tables + [own.users(some, self.moments.users) for some in lacking.values() if own is not None]
 
-    def _of_moments(self, one: Input, served: Signature) -> Array:
-        if one.name not in self.moments.raw.columns:
-            if one.name == served.time:
+    def _of_moments(self, wanted: Input, served: Signature) -> Array:
+        if wanted.name not in self.moments.raw.columns:
+            if wanted.name == served.time:
                 return self.moments.times
-            if one.name == served.session:
-                return np.full((len(self.moments.users) + 1, one.width or 1), BLANK["int64"], np.int64)
-            if one.name in self.moments.extra.columns:
-                return _unread(self.moments.extra, one)
-        return raw_column(self.moments.raw, one, "the interactions")
+            if wanted.name == served.session:
+                return np.full((len(self.moments.users) + 1, wanted.width or 1), BLANK["int64"], np.int64)
+            if wanted.name in self.moments.extra.columns:
+                return _unread(self.moments.extra, wanted)
+        return raw_column(self.moments.raw, wanted, "the interactions")
 
     def frame(self, graph: Graph, users: Ints, rows: Ints) -> pl.DataFrame:
         """The same as prepared columns, for the graph itself."""
-        parts = [pl.DataFrame({graph.user: users}), self.items.select(graph.item, *(one.name for one in graph.raws("items")))[rows]]
-        if (columns := [one.name for one in graph.raws("users")]) and self.users is not None:
+        parts = [pl.DataFrame({graph.user: users}), self.items.select(graph.item, *(raw.name for raw in graph.raws("items")))[rows]]
+        if (columns := [raw.name for raw in graph.raws("users")]) and self.users is not None:
             people = pl.concat([self.users, self.users.clear(1)])
             parts.append(people.select(columns)[placed(self.users[graph.user].to_numpy(), users)])
         if self.moments.raw.width:
@@ -201,17 +203,19 @@ class RawColumns:
         return pl.concat(parts, how="horizontal")
 
 
-def _unread(table: pl.DataFrame, one: Input) -> Array:
+def _unread(table: pl.DataFrame, wanted: Input) -> Array:
     """A column that this run's family doesn't read, as another one's unit takes it; the last row is the blank one."""
-    dtype = table[one.name].dtype
+    dtype = table[wanted.name].dtype
     inner = dtype.inner if isinstance(dtype, pl.List) else dtype
     text = inner in (pl.String, pl.Categorical, pl.Enum)
-    if isinstance(dtype, pl.List) != (one.width is not None) or text != (one.dtype == "string"):
-        raise Invalid(f"the interactions' column '{one.name}' is {dtype}: how it becomes {one.dtype} is known to the serving version alone")
+    if isinstance(dtype, pl.List) != (wanted.width is not None) or text != (wanted.dtype == "string"):
+        raise Invalid(
+            f"the interactions' column '{wanted.name}' is {dtype}: how it becomes {wanted.dtype} is known to the serving version alone"
+        )
     time = isinstance(inner, pl.Datetime | pl.Date)
-    column = Raw(one.name, one.dtype, "context", many=one.width is not None, table="interactions", time=time)
-    known = table.select(column.prepared(dtype))
-    return raw_column(pl.concat([known, known.clear(1)]), one, "the interactions")
+    column = Raw(wanted.name, wanted.dtype, "context", many=wanted.width is not None, table="interactions", time=time)
+    prepared = table.select(column.prepared(dtype))
+    return raw_column(pl.concat([prepared, prepared.clear(1)]), wanted, "the interactions")
 
 
 def read_raw(fetch: Callable[[str], Path], has_users: bool, meetings: Meetings) -> RawColumns:

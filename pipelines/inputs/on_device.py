@@ -73,12 +73,12 @@ class Rows:
             item, labels = torch.where(negative, drawn, item[source].long()), torch.where(negative, 0.0, labels[source])
         else:
             item, labels = item[source].long(), labels[source]
-        found = {name: one.index_select(0, item) for name, one in self.items.items()}
+        columns = {name: column.index_select(0, item) for name, column in self.items.items()}
         if self.users is not None and self.user is not None:
-            mine = self.user[source].long()
-            found |= {name: one.index_select(0, mine) for name, one in self.users.items()}
-        found |= {name: one.index_select(0, source) for name, one in self.columns.items()}
-        return self._hidden(found, unknown, random) if unknown else found, labels
+            user_rows = self.user[source].long()
+            columns |= {name: column.index_select(0, user_rows) for name, column in self.users.items()}
+        columns |= {name: column.index_select(0, source) for name, column in self.columns.items()}
+        return self._hidden(columns, unknown, random) if unknown else columns, labels
 
     def _drawn(self, source: Tensor, random: Any) -> tuple[Tensor, Tensor]:
         if self.liked is not None and self.key is not None:
@@ -86,31 +86,31 @@ class Rows:
         drawn = torch.randint(0, self.catalogue, source.shape, generator=random, device=source.device)
         return drawn, torch.ones_like(drawn, dtype=torch.bool)
 
-    def _hidden(self, found: dict[str, Tensor], share: float, random: Any) -> dict[str, Tensor]:
+    def _hidden(self, columns: dict[str, Tensor], share: float, random: Any) -> dict[str, Tensor]:
         for blank in self.blanks:
-            hidden = torch.rand(len(next(iter(found.values()))), generator=random, device=self.labels.device) < share
+            hidden = torch.rand(len(next(iter(columns.values()))), generator=random, device=self.labels.device) < share
             for name, value in blank.items():
-                one = found[name]
-                found[name] = torch.where(hidden.view(-1, *[1] * (one.ndim - 1)), value, one)
-        return found
+                column = columns[name]
+                columns[name] = torch.where(hidden.view(-1, *[1] * (column.ndim - 1)), value, column)
+        return columns
 
     @property
     def size(self) -> int:
         """Bytes."""
         there = [*self.columns.values(), *self.items.values(), *(self.users or {}).values(), self.labels, self.item]
-        return sum(one.numel() * one.element_size() for one in there)
+        return sum(tensor.numel() * tensor.element_size() for tensor in there)
 
 
 @dataclass(frozen=True)
 class OnDevice(Batches):
-    """`known`: the rows of which liked items are no negatives, where batches verify them."""
+    """`likes_path`: the rows of which liked items are no negatives, where batches verify them."""
 
     device: Any = "cpu"
-    known: Path | None = None
+    likes_path: Path | None = None
 
     @classmethod
-    def of(cls, batches: Batches, device: Any, known: Path) -> OnDevice:
-        return cls(**{one.name: getattr(batches, one.name) for one in fields(Batches)}, device=device, known=known)
+    def of(cls, batches: Batches, device: Any, likes_path: Path) -> OnDevice:
+        return cls(**{field.name: getattr(batches, field.name) for field in fields(Batches)}, device=device, likes_path=likes_path)
 
     def placed(self, number: int, start: Place = Place()) -> Iterator[tuple[Batch, Place]]:  # noqa: B008  a value
         rows = self.rows
@@ -132,15 +132,17 @@ class OnDevice(Batches):
                 f"model.train.resident: {len(frame):,} rows and an order of {steps:,} take about {takes / 2**30:.3g} GiB, and half of the "
                 f"memory of '{self.device}', as far as it is free, is {free / 2**30:.3g}: leave it out"
             )
-        context = {one.name: self._there(array(frame[f"{FEATURE}{one.name}"], one.kind)) for one in self.graph.side("context")}
+        context = {
+            feature.name: self._there(array(frame[f"{FEATURE}{feature.name}"], feature.kind)) for feature in self.graph.side("context")
+        }
         return Rows(
             context | {self.graph.user: self._there(array(frame["user_code"], "code"))},
             self._there(array(frame["label"], "float32")),
             self._there(frame["item_row"].to_numpy().astype(np.int32)),
-            {name: self._there(one) for name, one in self.items.columns.items()},
+            {name: self._there(column) for name, column in self.items.columns.items()},
             len(self.items),
             None if self.users is None else self._there(frame["user_row"].to_numpy().astype(np.int32)),
-            None if self.users is None else {name: self._there(one) for name, one in self.users.columns.items()},
+            None if self.users is None else {name: self._there(column) for name, column in self.users.columns.items()},
             self._there(frame["user"].to_numpy().astype(np.int64)) if self.liked is not None else None,
             self._liked() if self.liked is not None else None,
             tuple(
@@ -153,17 +155,17 @@ class OnDevice(Batches):
 
     def _wanted(self) -> list[str]:
         there = list(pl.scan_parquet(self.path).collect_schema())
-        found = columns_of(self.graph, there)
-        crosses = [one.name for one in self.graph.operators if isinstance(one, Cross) and one.outputs[0].side == "pair"]
+        columns = columns_of(self.graph, there)
+        crosses = [operator.name for operator in self.graph.operators if isinstance(operator, Cross) and operator.outputs[0].side == "pair"]
         if crosses:
             raise Invalid(f"model.train.resident: '{crosses[0]}' is a cross of user and item, which the host makes: leave one of them out")
-        if _apart(self.items) or _apart(self.users) or any(name.startswith(FOLD) for name in found):
+        if _apart(self.items) or _apart(self.users) or any(name.startswith(FOLD) for name in columns):
             raise Invalid("model.train.resident: values out of fold (target encoding) are the host's: leave one of them out")
-        return [*found, *(["user"] if self.liked is not None else [])]
+        return [*columns, *(["user"] if self.liked is not None else [])]
 
     def _liked(self) -> TensorLiked:
-        assert self.known is not None
-        pairs = pl.scan_parquet(self.known).filter(pl.col("label") > 0).select("user", "item_row").collect(engine="streaming")
+        assert self.likes_path is not None
+        pairs = pl.scan_parquet(self.likes_path).filter(pl.col("label") > 0).select("user", "item_row").collect(engine="streaming")
         return TensorLiked.of(np.array(pairs["user"], np.int64), np.array(pairs["item_row"], np.int64), len(self.items), self.device)
 
     def _there(self, values: Any) -> Tensor:

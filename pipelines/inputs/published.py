@@ -39,36 +39,36 @@ class Published:
         """Of those items, in their order. One column is in memory at a time."""
         self.used.append(wanted.name)
         with np.load(self.fetch("catalogue.npz"), allow_pickle=False) as catalogue:
-            known = catalogue[self.served.item]
-            column = _fitting(catalogue[wanted.name] if wanted.name in catalogue.files else None, wanted, len(known), "catalogue.npz")
-        order = np.argsort(known, kind="stable")
-        return with_blank(column[order], wanted)[placed(known[order], keys)]
+            item_keys = catalogue[self.served.item]
+            column = _fitting(catalogue[wanted.name] if wanted.name in catalogue.files else None, wanted, len(item_keys), "catalogue.npz")
+        order = np.argsort(item_keys, kind="stable")
+        return with_blank(column[order], wanted)[placed(item_keys[order], keys)]
 
     def users(self, wanted: Iterable[Input], keys: Ints) -> tuple[Ints, dict[str, Array]]:
         """Of those of one view whom the version was published with, by key, the last row blank. A part is in memory at a time, and what was
         looked for."""
         inputs = tuple(wanted)
         view = self._view(str(inputs[0].view))
-        self.used.extend(one.name for one in inputs)
-        found = [self._part(view, name, keys) for name in view.parts]
-        there = [one for one in found if len(one)] or found[:1]
+        self.used.extend(column.name for column in inputs)
+        parts = [self._part(view, name, keys) for name in view.parts]
+        there = [part for part in parts if len(part)] or parts[:1]
         if not there:
-            return np.empty(0, np.int64), {one.name: with_blank(_none(one), one) for one in inputs}
-        whole = join_values(there)
-        columns = {one.name: _fitting(whole.columns.get(one.name), one, len(whole), ONLINE) for one in inputs}
-        return whole.keys, {one.name: with_blank(columns[one.name], one) for one in inputs}
+            return np.empty(0, np.int64), {column.name: with_blank(_none(column), column) for column in inputs}
+        values = join_values(there)
+        columns = {column.name: _fitting(values.columns.get(column.name), column, len(values), ONLINE) for column in inputs}
+        return values.keys, {column.name: with_blank(columns[column.name], column) for column in inputs}
 
     def _view(self, name: str) -> OnlineView:
-        said = read(Online, json.loads(self.fetch(ONLINE).read_text()), f"the serving version's {ONLINE}")
-        view = said.view(name)
+        online = read(Online, json.loads(self.fetch(ONLINE).read_text()), f"the serving version's {ONLINE}")
+        view = online.view(name)
         if view is None:
             raise Invalid(f"the serving version's {ONLINE} has no view '{name}', which its unit is asked with")
         return view
 
     def _part(self, view: OnlineView, name: str, keys: Ints) -> Values:
         part = read_values(self.fetch(name).read_bytes(), view, f"the serving version's {name}")
-        here = np.isin(part.keys, keys)
-        return Values(part.keys[here], part.at[here], {name: column[here] for name, column in part.columns.items()})
+        mask = np.isin(part.keys, keys)
+        return Values(part.keys[mask], part.at[mask], {name: column[mask] for name, column in part.columns.items()})
 
 
 def with_blank(column: Array, wanted: Input) -> Array:
@@ -81,12 +81,12 @@ def _none(wanted: Input) -> Array:
     return np.empty((0,) if wanted.width is None else (0, wanted.width), dtype)
 
 
-def _fitting(column: Array | None, wanted: Input, rows: int, what: str) -> Array:
+def _fitting(column: Array | None, wanted: Input, rows: int, file: str) -> Array:
     if column is None:
-        raise Invalid(f"the serving version's {what} has no column '{wanted.name}'")
+        raise Invalid(f"the serving version's {file} has no column '{wanted.name}'")
     shape = (rows,) if wanted.width is None else (rows, wanted.width)
     if column.shape != shape or column.dtype.kind != _none(wanted).dtype.kind:
         raise Invalid(
-            f"the serving version's {what}: '{wanted.name}' is {column.dtype} of shape {column.shape}, not {wanted.dtype} of {shape}"
+            f"the serving version's {file}: '{wanted.name}' is {column.dtype} of shape {column.shape}, not {wanted.dtype} of {shape}"
         )
     return column

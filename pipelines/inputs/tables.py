@@ -36,16 +36,16 @@ class Catalogue:
 
     def take(self, rows: Array, folds: Mapping[int, Array] | None = None) -> Codes:
         """Of those rows; with folds, as training sees them."""
-        found = {name: column[rows] for name, column in self.columns.items()}
+        features = {name: column[rows] for name, column in self.columns.items()}
         for name, apart in self.apart.items():
             if folds is not None:
-                found[name] = apart[rows, folds[apart.shape[1]]]
-        return found
+                features[name] = apart[rows, folds[apart.shape[1]]]
+        return features
 
     def at(self, rows: Array) -> Catalogue:
         """A table of those rows."""
         return Catalogue(
-            {name: column[rows] for name, column in self.columns.items()}, {name: one[rows] for name, one in self.apart.items()}
+            {name: column[rows] for name, column in self.columns.items()}, {name: values[rows] for name, values in self.apart.items()}
         )
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class Catalogue:
 
 def read_table(path: Path, graph: Graph, side: Side) -> Catalogue:
     frame = pl.read_parquet(path)
-    columns = {one.name: array(frame[one.name], one.kind) for one in graph.side(side)}
+    columns = {feature.name: array(frame[feature.name], feature.kind) for feature in graph.side(side)}
     apart = {name.removesuffix(FOLDS): array(frame[name], "float32") for name in frame.columns if name.endswith(FOLDS)}
     return Catalogue(columns, apart)
 
@@ -77,26 +77,26 @@ class Users:
             return self._made(keys)
         places = placed(self._keys, keys)
         there = places < len(self._keys)
-        found = self.table.take(np.where(there, places, 0))
+        features = self.table.take(np.where(there, places, 0))
         if not there.all():
             for name, column in self._made(keys[~there]).items():
-                found[name][~there] = column
-        return found
+                features[name][~there] = column
+        return features
 
     def _made(self, keys: NDArray[np.int64]) -> Codes:
         distinct, inverse = np.unique(keys, return_inverse=True)
-        blank = [pl.lit(None, dtype_of(one)).alias(one.name) for one in self.graph.raws("users")]
+        blank = [pl.lit(None, dtype_of(raw)).alias(raw.name) for raw in self.graph.raws("users")]
         frame = pl.LazyFrame({self.graph.user: distinct}).with_columns(blank)
         made = self.graph.transform(frame, "user").collect()
-        return {one.name: array(made[one.name], one.kind)[inverse] for one in self.graph.side("user")}
+        return {feature.name: array(made[feature.name], feature.kind)[inverse] for feature in self.graph.side("user")}
 
 
 def placed(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where each is among sorted keys; behind them what isn't there."""
     if not len(keys):
         return np.zeros(len(wanted), np.int64)
-    found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[found] == wanted, found, len(keys))
+    positions = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[positions] == wanted, positions, len(keys))
 
 
 def dtype_of(column: Raw) -> pl.DataType:
@@ -121,20 +121,22 @@ def read_users(fetch: Callable[[str], Path], there: bool, graph: Graph, then: tu
 def stranger(graph: Graph, key: str) -> Codes:
     """What features have of a key that nobody knows, as far as they are made of keys and the moment: one row's values."""
     made_of = {graph.user, graph.item, graph.tables.time}
-    names = [one for one in graph.features if one.side != "pair" and key in (of := set(graph.sources(one))) and of <= made_of]
-    blank = {one.name: pl.Series([None], dtype=dtype_of(one)) for one in graph.raws()}
-    known = graph.key(key).state.values
-    unknown = int(known.max() or 0) + 1 if (known.max() or 0) < 2**63 - 1 else int(known.min()) - 1  # type: ignore[arg-type, operator]
+    names = [
+        feature for feature in graph.features if feature.side != "pair" and key in (of := set(graph.sources(feature))) and of <= made_of
+    ]
+    blank = {raw.name: pl.Series([None], dtype=dtype_of(raw)) for raw in graph.raws()}
+    keys = graph.key(key).state.values
+    unknown = int(keys.max() or 0) + 1 if (keys.max() or 0) < 2**63 - 1 else int(keys.min()) - 1  # type: ignore[arg-type, operator]
     frame = pl.DataFrame(blank | {key: pl.Series([unknown], dtype=pl.Int64)})
-    made = graph.transform(frame.lazy(), *{one.side for one in names}).collect()
-    return {one.name: array(made[one.name], one.kind)[0] for one in names}
+    made = graph.transform(frame.lazy(), *{feature.side for feature in names}).collect()
+    return {feature.name: array(made[feature.name], feature.kind)[0] for feature in names}
 
 
 def crossed(graph: Graph, columns: Codes) -> Codes:
     """With the crosses of users or moments with items: of their codes as they are here."""
-    found = dict(columns)
-    for one in graph.operators:
-        if isinstance(one, Cross) and one.outputs[0].side == "pair":
-            parts = [found[column.name.removeprefix(output_name(""))] for column in one.columns]
-            found[one.name] = one.arrays(parts)
-    return found
+    features = dict(columns)
+    for operator in graph.operators:
+        if isinstance(operator, Cross) and operator.outputs[0].side == "pair":
+            parts = [features[column.name.removeprefix(output_name(""))] for column in operator.columns]
+            features[operator.name] = operator.arrays(parts)
+    return features

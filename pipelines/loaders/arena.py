@@ -41,8 +41,8 @@ class Arena:
             if at + size > len(self._bytes):
                 return np.empty(shape, dtype)
             self._used += -(-size // LINE) * LINE
-        found: Array = self._bytes[at : at + size].view(dtype).reshape(shape)
-        return found
+        array: Array = self._bytes[at : at + size].view(dtype).reshape(shape)
+        return array
 
     def clear(self) -> None:
         self._used = 0

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.loaders.columns import LINE, Array, Flat, Held, Lists, Long, Short
+from pipelines.loaders.columns import LINE, Array, Flat, Lists, Long, PackedColumn, Short
 
 _VERSION = 2
 _LENGTHS = "~lengths"
@@ -47,7 +47,7 @@ class Cache:
         """For another process, which has a lock of its own."""
         return Cache, (self.folder, self.limit)
 
-    def of(self, digest: Sequence[Any]) -> Kept:
+    def of(self, digest: Sequence[Any]) -> SelectionCache:
         """`digest`: what tells the chunks from all others."""
         name = hashlib.sha256(json.dumps([_VERSION, *digest]).encode()).hexdigest()[:32]
         with contextlib.suppress(OSError):
@@ -55,14 +55,14 @@ class Cache:
             for left in (self.folder / name).glob(".*"):
                 if time.time() - left.stat().st_mtime > _ABANDONED:
                     left.unlink()
-        return Kept(self, self.folder / name)
+        return SelectionCache(self, self.folder / name)
 
     def take(self, new: Path, path: Path) -> bool:
         """A file in, under its name; others' data goes for it. False where there is no room even so."""
         with self._lock:
             size = new.stat().st_size
-            used = {one: _size(one) for one in self.folder.iterdir() if one.is_dir()}
-            for oldest in sorted((one for one in used if one != path.parent), key=_used):
+            used = {folder: _size(folder) for folder in self.folder.iterdir() if folder.is_dir()}
+            for oldest in sorted((folder for folder in used if folder != path.parent), key=_used):
                 if sum(used.values()) <= self.limit:
                     break
                 shutil.rmtree(oldest, ignore_errors=True)
@@ -74,33 +74,33 @@ class Cache:
 
 
 @dataclass(frozen=True)
-class Kept:
+class SelectionCache:
     """Of one selection of files and columns."""
 
     cache: Cache
     folder: Path
-    _known: dict[int, Laid] = field(default_factory=dict)
+    _verified: dict[int, FileLayout] = field(default_factory=dict)
     _full: threading.Event = field(default_factory=threading.Event)
 
-    def get(self, chunk: int, scratch: Scratch) -> Iterator[tuple[str, Held]]:
+    def get(self, chunk: int, scratch: Scratch) -> Iterator[tuple[str, PackedColumn]]:
         """Column by column, as far as they are there and whole: all bytes are looked at when they are used for the first time."""
         path = self._path(chunk)
         with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
-            known = self._known.get(chunk)
+            verified = self._verified.get(chunk)
             size = os.fstat(file.fileno()).st_size
-            laid = known if known is not None and known.size == size else _laid(path, size)
-            if laid is None:
+            layout = verified if verified is not None and verified.size == size else _read_layout(path, size)
+            if layout is None:
                 return
-            for name, column in laid.columns.items():
-                one = column.read(file.fileno(), scratch)
-                if laid is not known and _sum(one) != column.sum:
+            for name, column in layout.columns.items():
+                packed = column.read(file.fileno(), scratch)
+                if layout is not verified and _sum(packed) != column.sum:
                     return
-                yield name, one
-            self._known[chunk] = laid
+                yield name, packed
+            self._verified[chunk] = layout
 
-    def put(self, chunk: int, rows: Mapping[str, Held]) -> bool:
+    def put(self, chunk: int, rows: Mapping[str, PackedColumn]) -> bool:
         """False where there is no room."""
-        self._known.pop(chunk, None)
+        self._verified.pop(chunk, None)
         if self._full.is_set():
             return False
         path = self._path(chunk)
@@ -127,28 +127,28 @@ class Kept:
 class Column:
     """Where one's arrays lie in a file."""
 
-    kind: type[Held]
+    kind: type[PackedColumn]
     arrays: tuple[tuple[int, Any, tuple[int, ...]], ...]
     """Where each begins, its dtype, its shape."""
     dtype: Any
     """Of the values."""
     sum: int
 
-    def read(self, file: int, scratch: Scratch) -> Held:
+    def read(self, file: int, scratch: Scratch) -> PackedColumn:
         """OSError where the file has less."""
         sizes = [-(-_bytes(dtype, shape) // LINE) * LINE for _, dtype, shape in self.arrays]
-        room, begin, found = scratch(sum(sizes)), 0, []
+        room, begin, arrays = scratch(sum(sizes)), 0, []
         for (at, dtype, shape), size in zip(self.arrays, sizes, strict=True):
             part = room[begin : begin + _bytes(dtype, shape)]
             if len(part) and os.preadv(file, [part.data], at) != len(part):
                 raise OSError("it ends too early")
-            found.append(part.view(dtype).reshape(shape))
+            arrays.append(part.view(dtype).reshape(shape))
             begin += size
-        return _made(self.kind, found, self.dtype)
+        return _made(self.kind, arrays, self.dtype)
 
 
 @dataclass(frozen=True)
-class Laid:
+class FileLayout:
     size: int
     """Of the file."""
     columns: Mapping[str, Column]
@@ -163,13 +163,13 @@ def _used(folder: Path) -> int:
 def _size(folder: Path) -> int:
     total = 0
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for one in entries:
+        for entry in entries:
             with contextlib.suppress(OSError):
-                total += one.stat().st_size
+                total += entry.stat().st_size
     return total
 
 
-def _laid(path: Path, size: int) -> Laid | None:
+def _read_layout(path: Path, size: int) -> FileLayout | None:
     """None where the file is broken."""
     try:
         with pa.memory_map(str(path)) as mapped:
@@ -177,68 +177,68 @@ def _laid(path: Path, size: int) -> Laid | None:
             mapped.seek(0)
             table = pa.ipc.open_file(mapped).read_all()
             names = [name for name in table.column_names if not name.endswith(_LENGTHS)]
-            return Laid(size, {name: _where(table, name, begin) for name in names})
+            return FileLayout(size, {name: _where(table, name, begin) for name in names})
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
         return None
 
 
 def _where(table: pa.Table, name: str, begin: int) -> Column:
-    one = _held(table, name)
-    arrays = [(array.ctypes.data - begin, array.dtype, array.shape) for array in _arrays(one)]
-    laid = tuple((at if _bytes(dtype, shape) else 0, dtype, shape) for at, dtype, shape in arrays)
-    return Column(type(one), laid, _dtype(one), int(table.schema.field(name).metadata[_SUM]))
+    packed = _packed_column(table, name)
+    arrays = [(array.ctypes.data - begin, array.dtype, array.shape) for array in _arrays(packed)]
+    places = tuple((at if _bytes(dtype, shape) else 0, dtype, shape) for at, dtype, shape in arrays)
+    return Column(type(packed), places, _dtype(packed), int(table.schema.field(name).metadata[_SUM]))
 
 
 def _bytes(dtype: Any, shape: tuple[int, ...]) -> int:
     return int(np.prod(shape)) * int(dtype.itemsize)
 
 
-def _arrays(one: Held) -> tuple[Array, ...]:
-    if isinstance(one, Flat):
-        return (one.array,)
-    return (one.array, one.lengths) if isinstance(one, Short) else (one.lists.values, one.lists.offsets)
+def _arrays(packed: PackedColumn) -> tuple[Array, ...]:
+    if isinstance(packed, Flat):
+        return (packed.array,)
+    return (packed.array, packed.lengths) if isinstance(packed, Short) else (packed.lists.values, packed.lists.offsets)
 
 
-def _made(kind: type[Held], arrays: list[Array], dtype: Any) -> Held:
+def _made(kind: type[PackedColumn], arrays: list[Array], dtype: Any) -> PackedColumn:
     if kind is Flat:
         return Flat(arrays[0])
     return Short(arrays[0], arrays[1], dtype) if kind is Short else Long(Lists(arrays[0], arrays[1]))
 
 
-def _dtype(one: Held) -> Any:
-    return one.dtype if isinstance(one, Short) else _arrays(one)[0].dtype
+def _dtype(packed: PackedColumn) -> Any:
+    return packed.dtype if isinstance(packed, Short) else _arrays(packed)[0].dtype
 
 
-def _sum(one: Held) -> int:
+def _sum(packed: PackedColumn) -> int:
     """Of all bytes, as words: what a broken disk changes changes it."""
     total = 0
-    for array in _arrays(one):
+    for array in _arrays(packed):
         raw = np.ascontiguousarray(array).view(np.uint8).ravel()
-        whole = len(raw) - len(raw) % 8
-        total += int(raw[:whole].view(np.uint64).sum(dtype=np.uint64)) + int(raw[whole:].sum(dtype=np.uint64))
+        word_bytes = len(raw) - len(raw) % 8
+        total += int(raw[:word_bytes].view(np.uint64).sum(dtype=np.uint64)) + int(raw[word_bytes:].sum(dtype=np.uint64))
     return total % 2**64
 
 
-def _table(rows: Mapping[str, Held]) -> pa.Table:
+def _table(rows: Mapping[str, PackedColumn]) -> pa.Table:
     fields, columns = [], []
-    for name, one in rows.items():
-        said = {_DTYPE: _dtype(one).str, _SUM: str(_sum(one))}
-        for column, array in _arrow(name, one):
-            fields.append(pa.field(column, array.type, metadata=said))
+    for name, packed in rows.items():
+        metadata = {_DTYPE: _dtype(packed).str, _SUM: str(_sum(packed))}
+        for column, array in _arrow(name, packed):
+            fields.append(pa.field(column, array.type, metadata=metadata))
             columns.append(array)
     return pa.table(columns, schema=pa.schema(fields))
 
 
-def _arrow(name: str, one: Held) -> list[tuple[str, pa.Array]]:
-    if isinstance(one, Short):
-        width = one.array.shape[1]
-        rows = pa.FixedSizeListArray.from_arrays(_array(one.array.ravel()), width)
-        return [(name, rows), (name + _LENGTHS, pa.array(one.lengths))]
-    if isinstance(one, Long):
-        return [(name, pa.LargeListArray.from_arrays(pa.array(one.lists.offsets), _array(one.lists.values)))]
-    if one.array.ndim == 2:
-        return [(name, pa.FixedSizeListArray.from_arrays(_array(one.array.ravel()), one.array.shape[1]))]
-    return [(name, _array(one.array))]
+def _arrow(name: str, packed: PackedColumn) -> list[tuple[str, pa.Array]]:
+    if isinstance(packed, Short):
+        width = packed.array.shape[1]
+        rows = pa.FixedSizeListArray.from_arrays(_array(packed.array.ravel()), width)
+        return [(name, rows), (name + _LENGTHS, pa.array(packed.lengths))]
+    if isinstance(packed, Long):
+        return [(name, pa.LargeListArray.from_arrays(pa.array(packed.lists.offsets), _array(packed.lists.values)))]
+    if packed.array.ndim == 2:
+        return [(name, pa.FixedSizeListArray.from_arrays(_array(packed.array.ravel()), packed.array.shape[1]))]
+    return [(name, _array(packed.array))]
 
 
 def _array(array: Array) -> pa.Array:
@@ -246,7 +246,7 @@ def _array(array: Array) -> pa.Array:
     return pa.array(array.view(np.uint8) if array.dtype == np.bool_ else array)
 
 
-def _held(table: pa.Table, name: str) -> Held:
+def _packed_column(table: pa.Table, name: str) -> PackedColumn:
     column = table.column(name).chunk(0)
     dtype = np.dtype(table.schema.field(name).metadata[_DTYPE].decode())
     if pa.types.is_large_list(column.type):

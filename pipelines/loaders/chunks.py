@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.loaders.arena import Arena
-from pipelines.loaders.columns import Held
-from pipelines.loaders.decoding import Nulls, check_nulls, held_of, is_list, loaded_as, plain, refusal, refused_nulls, size_of
+from pipelines.loaders.columns import PackedColumn
+from pipelines.loaders.decoding import Nulls, check_nulls, is_list, loaded_as, pack_column, plain, refusal, refused_nulls, size_of
 from pipelines.loaders.files import File, Paths, Ranges, find_files
 from pipelines.loaders.skipping import Corruption, Lost
 from shared.domain.errors import BadData, EyasError, Invalid, Unavailable
@@ -92,11 +92,11 @@ class Chunks:
 
     @property
     def rows(self) -> int:
-        return sum(one.rows for one in self.chunks)
+        return sum(chunk.rows for chunk in self.chunks)
 
     @property
     def size(self) -> int:
-        return sum(one.size for one in self.chunks)
+        return sum(chunk.size for chunk in self.chunks)
 
     @property
     def room(self) -> int:
@@ -106,10 +106,14 @@ class Chunks:
     @property
     def digest(self) -> list[Any]:
         """Of all that decides what is read; the same wherever the files are."""
-        opened = {one.opened.file.name: one.opened for one in self.chunks}.values()
-        return [[(one.file.size, one.file.stamp, one.end) for one in opened], self.columns, sorted(self.nulls.items())]
+        opened = {chunk.opened.file.name: chunk.opened for chunk in self.chunks}.values()
+        return [
+            [(opened_file.file.size, opened_file.file.stamp, opened_file.end) for opened_file in opened],
+            self.columns,
+            sorted(self.nulls.items()),
+        ]
 
-    def read(self, at: int) -> Iterator[tuple[str, Held]]:
+    def read(self, at: int) -> Iterator[tuple[str, PackedColumn]]:
         """Its rows as they lie, column by column: what is done with one while it is near costs a fraction. That they are good is known at
         the end."""
         chunk = self.chunks[at]
@@ -123,8 +127,8 @@ class Chunks:
                     column = file.read_row_group(chunk.group, columns=[name], use_threads=False).column(name)
                 if len(column) != chunk.rows:
                     raise Corrupt(f"{chunk.name} is corrupt: it has {len(column):,} values of column '{name}', not {chunk.rows:,}")
-                whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-                yield name, held_of(whole, f"{chunk.name}: column '{name}'", self.nulls.get(name))
+                values = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+                yield name, pack_column(values, f"{chunk.name}: column '{name}'", self.nulls.get(name))
         chunk.opened.file.check()
 
 
@@ -138,12 +142,12 @@ def _reading(chunk: Chunk) -> Iterator[None]:
 
 
 def _why(name: str, error: Exception) -> EyasError:
-    said = " ".join(str(error).split())[:200]
+    reason = " ".join(str(error).split())[:200]
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in (None, errno.EIO)):
-        return Unavailable(f"{name} can't be read just now: {said}")
-    if "Expected all lists to be of size" in said:
+        return Unavailable(f"{name} can't be read just now: {reason}")
+    if "Expected all lists to be of size" in reason:
         return BadData(f"{name}: it has missing lists in a column of lists of a fixed size: write them full, or as lists of any length")
-    return Corrupt(f"{name} is corrupt: {said}")
+    return Corrupt(f"{name} is corrupt: {reason}")
 
 
 def open_chunks(
@@ -156,34 +160,34 @@ def open_chunks(
     if corrupt not in get_args(Corruption):
         raise Invalid(f"corrupt: '{corrupt}' is neither stop nor skip")
     opened, lost = _opened(find_files(paths, filesystem), corrupt)
-    opened = [one for one in opened if one.metadata.num_rows] or opened[:1]
+    opened = [opened_file for opened_file in opened if opened_file.metadata.num_rows] or opened[:1]
     if not opened:
         raise BadData(f"{lost[0].why} (and so are the other files)")
     first = opened[0]
     wanted = tuple(columns if columns is not None else first.schema.names)
     _check_kinds(first, wanted)
     check_nulls(nulls or {}, {name: first.schema.field(name).type for name in wanted})
-    for one in opened[1:]:
-        _check_alike(one, first, wanted, all_columns=columns is None)
-    found: list[Chunk] = []
-    for one in opened:
+    for opened_file in opened[1:]:
+        _check_alike(opened_file, first, wanted, all_columns=columns is None)
+    chunks: list[Chunk] = []
+    for opened_file in opened:
         try:
-            found += [_chunk(one, group, wanted, nulls or {}) for group in range(one.metadata.num_row_groups)]
+            chunks += [_chunk(opened_file, group, wanted, nulls or {}) for group in range(opened_file.metadata.num_row_groups)]
         except Corrupt as error:
             if corrupt == "stop":
                 raise
-            lost.append(Lost(one.file.name, None, str(error)))
+            lost.append(Lost(opened_file.file.name, None, str(error)))
     schema = pa.schema([(name, plain(first.schema.field(name).type)) for name in wanted])
-    return Chunks(found, wanted, schema, nulls or {}, tuple(lost))
+    return Chunks(chunks, wanted, schema, nulls or {}, tuple(lost))
 
 
 def _opened(files: Sequence[File], corrupt: Corruption) -> tuple[list[Opened], list[Lost]]:
     with ThreadPoolExecutor(min(_AT_A_TIME, len(files)), thread_name_prefix="opening") as workers:
-        opening = [workers.submit(_open, one) for one in files]
+        opening = [workers.submit(_open, file) for file in files]
     opened, lost = [], []
-    for file, one in zip(files, opening, strict=True):
+    for file, future in zip(files, opening, strict=True):
         try:
-            opened.append(one.result())
+            opened.append(future.result())
         except Corrupt as error:
             if corrupt == "stop":
                 raise
@@ -232,7 +236,7 @@ def _chunk(opened: Opened, group: int, columns: Sequence[str], nulls: Nulls) -> 
     ranges = opened.ranges(group, columns)
     if any(not 0 <= first <= last <= opened.file.size for first, last in ranges):
         raise Corrupt(f"{name}: its end is damaged: it can't be where it says")
-    return Chunk(opened, group, meta.num_rows, sum(sizes), max(sizes), opened.file.held(ranges))
+    return Chunk(opened, group, meta.num_rows, sum(sizes), max(sizes), opened.file.buffer_size(ranges))
 
 
 def _leaves(kind: pa.DataType) -> int:
@@ -243,35 +247,35 @@ def _leaves(kind: pa.DataType) -> int:
 def _check_kinds(opened: Opened, wanted: Sequence[str]) -> None:
     name = opened.file.name
     _check_names(opened, wanted)
-    loadable = [one.name for one in opened.schema if loaded_as(one.type) is not None]
-    for one in wanted:
-        kind = opened.schema.field(one).type
+    loadable = [field.name for field in opened.schema if loaded_as(field.type) is not None]
+    for column in wanted:
+        kind = opened.schema.field(column).type
         if loaded_as(kind) is None:
             others = [other for other in wanted if other in loadable]
             leave = f"; or leave it out: columns={others}" if others and len(others) <= _LISTED else ""
-            raise Invalid(f"{name}: column '{one}' {refusal(kind)}{leave}")
+            raise Invalid(f"{name}: column '{column}' {refusal(kind)}{leave}")
 
 
 def _check_names(opened: Opened, wanted: Sequence[str]) -> None:
     names = opened.schema.names
-    for one in wanted:
-        if names.count(one) > 1:
-            raise Invalid(f"{opened.file.name}: it has several columns '{one}': give each a name of its own")
-        if one not in names:
-            near = [other for other in names if other.lower() == one.lower()] or difflib.get_close_matches(one, names, 1)
+    for column in wanted:
+        if names.count(column) > 1:
+            raise Invalid(f"{opened.file.name}: it has several columns '{column}': give each a name of its own")
+        if column not in names:
+            near = [other for other in names if other.lower() == column.lower()] or difflib.get_close_matches(column, names, 1)
             meant = f" (did you mean '{near[0]}'?)" if near else ""
             listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
-            raise Invalid(f"{opened.file.name}: it has no column '{one}'{meant}: it has {listed}")
+            raise Invalid(f"{opened.file.name}: it has no column '{column}'{meant}: it has {listed}")
 
 
 def _check_alike(opened: Opened, first: Opened, wanted: Sequence[str], all_columns: bool) -> None:
     _check_names(opened, wanted)
-    more = [one for one in opened.schema.names if one not in wanted] if all_columns else []
+    more = [column for column in opened.schema.names if column not in wanted] if all_columns else []
     if more:
         raise Invalid(
             f"{opened.file.name}: it has a column '{more[0]}' that {first.file.name} doesn't have: name those to load: columns=[...]"
         )
-    for one in wanted:
-        here, there = opened.schema.field(one).type, first.schema.field(one).type
-        if loaded_as(here) is None or plain(here) != plain(there):
-            raise Invalid(f"{opened.file.name}: column '{one}' is {here}, but {there} in {first.file.name}: write them alike")
+    for column in wanted:
+        kind, there = opened.schema.field(column).type, first.schema.field(column).type
+        if loaded_as(kind) is None or plain(kind) != plain(there):
+            raise Invalid(f"{opened.file.name}: column '{column}' is {kind}, but {there} in {first.file.name}: write them alike")

@@ -37,8 +37,8 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
     size = math.prod(shape) * np.dtype(dtype).itemsize
     room = np.empty(size + LINE, np.uint8)
     begin = -room.ctypes.data % LINE
-    found: Array = room[begin : begin + size].view(dtype).reshape(shape)
-    return found
+    array: Array = room[begin : begin + size].view(dtype).reshape(shape)
+    return array
 
 
 class Lists:
@@ -66,17 +66,17 @@ class Lists:
 
     def padded(self, width: int, fill: Any = 0) -> Array:
         """[rows, width]; what is longer is cut."""
-        rows = held(self.values, self.offsets)
+        rows = pack_lists(self.values, self.offsets)
         if isinstance(rows, Short):
             return ShortLists(rows).padded(width, fill)
         lengths = np.minimum(self.lengths, width)
-        found = aligned((len(self), width), self.dtype)
-        found[...] = fill
+        padded = aligned((len(self), width), self.dtype)
+        padded[...] = fill
         places = np.repeat(self.offsets[:-1], lengths)
         behind = np.cumsum(lengths)
         places += np.arange(len(places)) - np.repeat(behind - lengths, lengths)
-        found[np.arange(width)[None, :] < lengths[:, None]] = self.values.take(places)
-        return found
+        padded[np.arange(width)[None, :] < lengths[:, None]] = self.values.take(places)
+        return padded
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -90,11 +90,11 @@ class ShortLists(Lists):
 
     @cached_property
     def values(self) -> Array:
-        found = self._short.values
-        if found.dtype == self.dtype:
-            return found
-        wide = aligned(found.shape, self.dtype)
-        wide[:] = found
+        narrow = self._short.values
+        if narrow.dtype == self.dtype:
+            return narrow
+        wide = aligned(narrow.shape, self.dtype)
+        wide[:] = narrow
         return wide
 
     @cached_property
@@ -113,15 +113,15 @@ class ShortLists(Lists):
         return self._short.dtype
 
     def padded(self, width: int, fill: Any = 0) -> Array:
-        array, known = self._short.array, min(width, self._short.array.shape[1])
+        array, overlap = self._short.array, min(width, self._short.array.shape[1])
         there = self._short.there.reshape(array.shape)
-        found = aligned((len(array), width), self.dtype)
-        if fill == 0 and known == width and array.dtype.kind in "iu":
-            found[...] = (array * there)[:, :width]
-            return found
-        found[...] = fill
-        np.copyto(found[:, :known], array[:, :known], where=there[:, :known])
-        return found
+        padded = aligned((len(array), width), self.dtype)
+        if fill == 0 and overlap == width and array.dtype.kind in "iu":
+            padded[...] = (array * there)[:, :width]
+            return padded
+        padded[...] = fill
+        np.copyto(padded[:, :overlap], array[:, :overlap], where=there[:, :overlap])
+        return padded
 
     def __len__(self) -> int:
         return len(self._short)
@@ -144,7 +144,7 @@ class Flat:
         return self.array.nbytes
 
     def take(self, order: Array, empty: Empty = np.empty) -> Self:
-        return type(self)(_taken(self.array, order, empty))
+        return type(self)(_take_rows(self.array, order, empty))
 
     def cut(self, first: int, last: int) -> Self:
         return type(self)(self.array[first:last])
@@ -185,12 +185,13 @@ class Short:
         bits = _bits(width).take(self.lengths)
         kind = pa.from_numpy_dtype(rows.dtype)
         array, there = (
-            pl.Series(pa.Array.from_buffers(one, count, [None, pa.py_buffer(of)])) for one, of in ((kind, rows), (pa.bool_(), bits))
+            pl.Series(pa.Array.from_buffers(arrow_type, count, [None, pa.py_buffer(of)]))
+            for arrow_type, of in ((kind, rows), (pa.bool_(), bits))
         )
         return array.filter(there).to_numpy()
 
     def take(self, order: Array, empty: Empty = np.empty) -> Self:
-        return type(self)(_taken(self.array, order, empty), _taken(self.lengths, order, empty), self.dtype)
+        return type(self)(_take_rows(self.array, order, empty), _take_rows(self.lengths, order, empty), self.dtype)
 
     def cut(self, first: int, last: int) -> Self:
         return type(self)(self.array[first:last], self.lengths[first:last], self.dtype)
@@ -217,7 +218,7 @@ class Long:
         np.cumsum(lengths, out=offsets[1:])
         places = np.repeat(old[:-1].take(order) - offsets[:-1], lengths)
         places += np.arange(offsets[-1])
-        return type(self)(Lists(_taken(self.lists.values, places, empty), offsets))
+        return type(self)(Lists(_take_rows(self.lists.values, places, empty), offsets))
 
     def cut(self, first: int, last: int) -> Self:
         offsets = self.lists.offsets[first : last + 1]
@@ -227,16 +228,16 @@ class Long:
         return self.lists
 
 
-Held = Flat | Short | Long
+PackedColumn = Flat | Short | Long
 
 
-def held(values: Array, offsets: Array) -> Held:
+def pack_lists(values: Array, offsets: Array) -> PackedColumn:
     """In the way that suits them. `offsets` are whole numbers of any kind, from 0."""
     lengths = np.diff(offsets)
-    longest, whole = int(lengths.max(initial=1)), values.itemsize * len(values) + 8 * len(offsets)
+    longest, total = int(lengths.max(initial=1)), values.itemsize * len(values) + 8 * len(offsets)
     narrow = _narrowest(values)
     size = 1 << (max(1, longest) * narrow.itemsize - 1).bit_length()
-    if longest > _LONGEST or (size > SHORT and size * len(lengths) > SPARE * whole):
+    if longest > _LONGEST or (size > SHORT and size * len(lengths) > SPARE * total):
         return Long(Lists(values, offsets.astype(np.int64, copy=False)))
     width = size // narrow.itemsize
     # Of each list a window of the values that is as wide as a row; behind the last one there is nothing.
@@ -248,7 +249,7 @@ def held(values: Array, offsets: Array) -> Held:
 
 def _narrowest(values: Array) -> np.dtype[Any]:
     if values.dtype.kind in "iu" and len(values) and values.min() >= 0:
-        return min(values.dtype, np.min_scalar_type(values.max()), key=lambda one: one.itemsize)
+        return min(values.dtype, np.min_scalar_type(values.max()), key=lambda dtype: dtype.itemsize)
     return values.dtype
 
 
@@ -257,19 +258,19 @@ def most(rows: int, values: int, itemsize: int) -> int:
     return rows + max(SHORT * rows, int(SPARE * (8 * (rows + 1) + values * itemsize)))
 
 
-def joined(parts: Sequence[Held], slices: Sequence[slice]) -> Held:
+def joined(parts: Sequence[PackedColumn], slices: Sequence[slice]) -> PackedColumn:
     """Those rows of each, one after the other. Lists may be held in other ways in each."""
     pairs = list(zip(parts, slices, strict=True))
-    if all(isinstance(one, Flat) for one in parts):
-        return Flat(_together([one.array[rows] for one, rows in pairs]))  # type: ignore[union-attr]
-    if all(isinstance(one, Short) for one in parts):
-        lengths = np.concatenate([one.lengths[rows] for one, rows in pairs])  # type: ignore[union-attr]
-        width = max(one.array.shape[1] for one in parts)  # type: ignore[union-attr]
-        return Short(np.concatenate([_widened(one.array[rows], width) for one, rows in pairs]), lengths, parts[0].dtype)  # type: ignore[union-attr]
-    lists = [found for one, rows in pairs if isinstance(found := one.cut(*rows.indices(len(one))[:2]).column(), Lists)]
-    ends = np.cumsum([0, *(len(one.values) for one in lists)])
-    offsets = [one.offsets[:-1] + end for one, end in zip(lists, ends[:-1].tolist(), strict=True)]
-    return Long(Lists(_together([one.values for one in lists]), _together([*offsets, ends[-1:]])))
+    if all(isinstance(part, Flat) for part in parts):
+        return Flat(_together([part.array[rows] for part, rows in pairs]))  # type: ignore[union-attr]
+    if all(isinstance(part, Short) for part in parts):
+        lengths = np.concatenate([part.lengths[rows] for part, rows in pairs])  # type: ignore[union-attr]
+        width = max(part.array.shape[1] for part in parts)  # type: ignore[union-attr]
+        return Short(np.concatenate([_widened(part.array[rows], width) for part, rows in pairs]), lengths, parts[0].dtype)  # type: ignore[union-attr]
+    lists = [piece for part, rows in pairs if isinstance(piece := part.cut(*rows.indices(len(part))[:2]).column(), Lists)]
+    ends = np.cumsum([0, *(len(piece.values) for piece in lists)])
+    offsets = [piece.offsets[:-1] + end for piece, end in zip(lists, ends[:-1].tolist(), strict=True)]
+    return Long(Lists(_together([piece.values for piece in lists]), _together([*offsets, ends[-1:]])))
 
 
 def _together(arrays: Sequence[Array]) -> Array:
@@ -278,11 +279,11 @@ def _together(arrays: Sequence[Array]) -> Array:
 
 
 def _widened(rows: Array, width: int) -> Array:
-    known = rows.shape[1]
-    if known == width:
+    old_width = rows.shape[1]
+    if old_width == width:
         return rows
     wide = np.zeros((len(rows), width), rows.dtype)
-    wide[:, :known] = rows
+    wide[:, :old_width] = rows
     return wide
 
 
@@ -295,16 +296,16 @@ def _item(size: int) -> str:
     return _ITEMS.get(size, f"V{size}")
 
 
-def _taken(array: Array, order: Array, empty: Empty) -> Array:
-    found = empty((len(order), *array.shape[1:]), array.dtype)
+def _take_rows(array: Array, order: Array, empty: Empty) -> Array:
+    out = empty((len(order), *array.shape[1:]), array.dtype)
     if len(order):
         if array.ndim > 1 and array.flags.c_contiguous and array[0].nbytes:
-            one = _item(array[0].nbytes)
+            row_type = _item(array[0].nbytes)
             # Clipped: numpy writes through a buffer of its own otherwise.
-            array.view(one).reshape(len(array)).take(order, out=found.view(one).reshape(len(order)), mode="clip")
+            array.view(row_type).reshape(len(array)).take(order, out=out.view(row_type).reshape(len(order)), mode="clip")
         else:
-            array.take(order, axis=0, out=found, mode="clip")
-    return found
+            array.take(order, axis=0, out=out, mode="clip")
+    return out
 
 
 @cache

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipelines.loaders.columns import Flat, Held, held, most
+from pipelines.loaders.columns import Flat, PackedColumn, most, pack_lists
 from shared.domain.errors import BadData, Invalid
 
 Nulls = Mapping[str, float]
@@ -95,14 +95,14 @@ def check_nulls(nulls: Nulls, kinds: Mapping[str, pa.DataType]) -> None:
             raise Invalid(f"nulls: there is no column '{name}' among those that are loaded: {', '.join(kinds)}")
         kind = loaded_as(kinds[name])
         try:
-            found = _scalar(value, kind).as_py()
+            converted = _scalar(value, kind).as_py()
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            found = None
-        if found is None or (found != value and not pa.types.is_floating(kind)):
+            converted = None
+        if converted is None or (converted != value and not pa.types.is_floating(kind)):
             raise Invalid(f"nulls: {value!r} is no value of column '{name}', which is {kind}")
 
 
-def held_of(column: pa.Array, name: str, fill: float | None) -> Held:
+def pack_column(column: pa.Array, name: str, fill: float | None) -> PackedColumn:
     """`name`: as it is called in a message."""
     column = _plain(column)
     kind = column.type
@@ -115,7 +115,7 @@ def held_of(column: pa.Array, name: str, fill: float | None) -> Held:
         )
     if pa.types.is_fixed_size_list(kind):
         return Flat(_array(column.flatten(), name, fill).reshape(len(column), kind.list_size))
-    return held(_array(column.values, name, fill), column.offsets.to_numpy())
+    return pack_lists(_array(column.values, name, fill), column.offsets.to_numpy())
 
 
 def _array(column: pa.Array, name: str, fill: float | None) -> NDArray[Any]:
@@ -132,10 +132,10 @@ def _array(column: pa.Array, name: str, fill: float | None) -> NDArray[Any]:
         if fill is None:
             raise refused_nulls(name, missing)
         values = pc.fill_null(values, _scalar(fill, kind))
-    found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     if missing and fill is not None and pa.types.is_floating(kind):
-        found = np.where(values.is_null().to_numpy(zero_copy_only=False), found.dtype.type(fill), found)
-    return found
+        array = np.where(values.is_null().to_numpy(zero_copy_only=False), array.dtype.type(fill), array)
+    return array
 
 
 def _scalar(value: float, kind: pa.DataType) -> pa.Scalar:

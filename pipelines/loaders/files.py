@@ -35,7 +35,7 @@ class File(Protocol):
     def open(self, ranges: Ranges) -> pa.NativeFile:
         """To read these bytes, or others."""
 
-    def held(self, ranges: Ranges) -> int:
+    def buffer_size(self, ranges: Ranges) -> int:
         """Bytes in memory while it is open to read these."""
 
     def check(self) -> None:
@@ -50,16 +50,16 @@ def find_files(paths: Paths, filesystem: Any = None) -> tuple[File, ...]:
     `filesystem`: where all of them are, one of fsspec's or of pyarrow's; without it objects are read as everywhere in Eyas
     (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ...).
     """
-    found: dict[str, File] = {}
-    given = [paths] if isinstance(paths, str | Path) else list(paths)
-    if not given:
+    files: dict[str, File] = {}
+    locations = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not locations:
         raise Invalid("no path is given: name a Parquet file, a folder or a pattern such as rows/*.parquet")
-    for one in given:
-        for file in _of(str(one), filesystem):
-            if file.name in found:
+    for location in locations:
+        for file in _of(str(location), filesystem):
+            if file.name in files:
                 raise Invalid(f"{file.name}: it is named twice: its rows would come twice in an epoch")
-            found[file.name] = file
-    return tuple(found.values())
+            files[file.name] = file
+    return tuple(files.values())
 
 
 def is_parquet(name: str) -> bool:
@@ -84,16 +84,16 @@ def _of(path: str, filesystem: Any) -> Iterator[File]:
 def _local(path: str) -> Iterator[File]:
     place = Path(path).expanduser()
     if place.is_dir():
-        found = sorted(one for one in place.rglob("*") if is_parquet(one.relative_to(place).as_posix()) and one.is_file())
-        if not found:
+        paths = sorted(file for file in place.rglob("*") if is_parquet(file.relative_to(place).as_posix()) and file.is_file())
+        if not paths:
             raise BadData(f"{path}: the folder has no Parquet files (their names end in .parquet or .pq)")
     elif place.exists() or not MAGIC & set(path):
-        found = [place]
+        paths = [place]
     else:
-        found = sorted(Path(one) for one in glob.glob(str(place), recursive=True) if not Path(one).is_dir())  # noqa: PTH207 (may be absolute)
-        if not found:
+        paths = sorted(Path(name) for name in glob.glob(str(place), recursive=True) if not Path(name).is_dir())  # noqa: PTH207 (may be absolute)
+        if not paths:
             raise BadData(f"{path}: no file matches")
-    return (LocalFile.at(one) for one in found)
+    return (LocalFile.at(file) for file in paths)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class LocalFile:
     def open(self, ranges: Ranges) -> pa.NativeFile:
         return pa.OSFile(os.fspath(self.path))
 
-    def held(self, ranges: Ranges) -> int:
+    def buffer_size(self, ranges: Ranges) -> int:
         return 0
 
     def check(self) -> None:

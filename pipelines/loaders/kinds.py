@@ -39,21 +39,23 @@ class Described:
 
 def described(schema: pa.Schema) -> dict[str, Described]:
     """Of columns that a loader can load."""
-    found = {}
-    for one in schema:
-        kind, width, lists = one.type, None, False
+    columns = {}
+    for field in schema:
+        kind, width, lists = field.type, None, False
         if pa.types.is_fixed_size_list(kind):
             kind, width = kind.value_type, kind.list_size
         elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
             kind, lists = kind.value_type, True
-        found[one.name] = Described(pa.array([], kind).to_numpy(zero_copy_only=False).dtype, width, lists)
-    return found
+        columns[field.name] = Described(pa.array([], kind).to_numpy(zero_copy_only=False).dtype, width, lists)
+    return columns
 
 
 def described_by(batch: Mapping[str, Column]) -> dict[str, Described]:
     return {
-        name: Described(one.dtype, lists=True) if isinstance(one, Lists) else Described(one.dtype, one.shape[1] if one.ndim > 1 else None)
-        for name, one in batch.items()
+        name: Described(column.dtype, lists=True)
+        if isinstance(column, Lists)
+        else Described(column.dtype, column.shape[1] if column.ndim > 1 else None)
+        for name, column in batch.items()
     }
 
 
@@ -70,10 +72,10 @@ def label_of(columns: Mapping[str, Described], label: str | None = None) -> str 
 
 def kinds(columns: Mapping[str, Described], label: str | None = None) -> dict[str, Kind]:
     labelled = label_of(columns, label)
-    return {name: Kind.LABEL if name == labelled else _kind(one) for name, one in columns.items()}
+    return {name: Kind.LABEL if name == labelled else _kind(column) for name, column in columns.items()}
 
 
-def _kind(one: Described) -> Kind:
-    if one.dtype.kind == "f":
+def _kind(column: Described) -> Kind:
+    if column.dtype.kind == "f":
         return Kind.CONTINUOUS
-    return Kind.MULTI_HOT if one.lists or one.width is not None else Kind.SINGLE_HOT
+    return Kind.MULTI_HOT if column.lists or column.width is not None else Kind.SINGLE_HOT

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipelines.loaders.arena import Arena, keep_what_is_freed
-from pipelines.loaders.cache import Cache, Kept
+from pipelines.loaders.cache import Cache, SelectionCache
 from pipelines.loaders.chunks import Chunks, open_chunks
 from pipelines.loaders.columns import Column, Lists
 from pipelines.loaders.decoding import Nulls
@@ -65,14 +65,16 @@ class Loader:
     def plan(self) -> Plan:
         rows = (self._memory.pool - self._memory.largest) // self._memory.a_row
         pool = max(1, rows if self.pool is None else min(rows, self.pool))
-        return Plan([one.rows for one in self.chunks.chunks], self.batch_size, pool, self.seed, self.shuffle, self.drop_last, self.shard)
+        return Plan(
+            [chunk.rows for chunk in self.chunks.chunks], self.batch_size, pool, self.seed, self.shuffle, self.drop_last, self.shard
+        )
 
     @cached_property
     def orders(self) -> Orders:
         return Orders(self.seed, self.plan.sizes, self._memory.orders)
 
     @cached_property
-    def kept(self) -> Kept | None:
+    def selection_cache(self) -> SelectionCache | None:
         """What the cache has of its chunks."""
         return self.cache.of(self.chunks.digest) if self.cache is not None else None
 
@@ -82,7 +84,7 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: what it was made of, and nothing that was worked out since."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -92,7 +94,7 @@ class Loader:
     def columns(self) -> dict[str, Described]:
         """What a batch has: as the files say, or as a few rows show that have gone through the stages."""
         reads = Reads(self, 0)
-        full = (at for at, one in enumerate(self.chunks.chunks) if one.rows and self.stages)
+        full = (at for at, chunk in enumerate(self.chunks.chunks) if chunk.rows and self.stages)
         rows = next((rows for at in full if (rows := reads.part(Part(at, 0, self.chunks.chunks[at].rows), np.empty))), None)
         if rows is None:
             return described(self.chunks.schema)
@@ -127,7 +129,7 @@ class Loader:
                 if not read:
                     return
                 now = read.popleft()
-                parts = [reads.left(now.pool.left) if left is None else left, *(one.result() for one in now.parts)]
+                parts = [reads.left(now.pool.left) if left is None else left, *(future.result() for future in now.parts)]
                 now = replace(now, pool=without(now.pool, reads.lost, (self.seed, number), self.shuffle))
                 for step, (at, takes) in enumerate(now.slices, now.pool.step):
                     if step >= start:
@@ -136,13 +138,13 @@ class Loader:
                             yield made.popleft().result()
                 while made:
                     yield made.popleft().result()
-                left = {name: one.take(now.pool.order) for name, one in cut(parts, *now.rest).items()}
+                left = {name: column.take(now.pool.order) for name, column in cut(parts, *now.rest).items()}
                 now.arena.clear()
                 arenas.append(now.arena)
         finally:
             for workers in (decoding, assembling):
                 workers.shutdown(cancel_futures=True)
-            self._spare.extend([*arenas, *(one.arena for one in read)])
+            self._spare.extend([*arenas, *(reading.arena for reading in read)])
 
     @cached_property
     def _spare(self) -> list[Arena]:
@@ -203,14 +205,14 @@ class Assembly:
     epoch: int
 
     def batch(self, step: int, parts: Sequence[Rows], at: list[int], takes: list[int]) -> Columns:
-        columns = {name: one.column() for name, one in cut(parts, at, takes).items()}
+        columns = {name: column.column() for name, column in cut(parts, at, takes).items()}
         if self.loader.stages:
             random = np.random.default_rng((self.loader.seed, self.epoch, 4, step, self.loader.shard.rank))
             for stage in self.loader.stages:
                 columns = stage(columns, random)
-        for one in columns.values():
-            if isinstance(one, Lists):
-                _ = one.values, one.offsets  # here, not in the thread that waits for them
+        for column in columns.values():
+            if isinstance(column, Lists):
+                _ = column.values, column.offsets  # here, not in the thread that waits for them
         return columns
 
 
@@ -225,7 +227,7 @@ def open_loader(
 ) -> Loader:
     """`paths`: what `find_files` takes. `columns`, `nulls`: what `open_chunks` takes. `settings`: those of Loader."""
     chunks = open_chunks(paths, columns, nulls=nulls, filesystem=filesystem, corrupt=corrupt)
-    loader = Loader(chunks, corrupt=corrupt, skipped=Skipped({one.name: one for one in chunks.lost}), **settings)
+    loader = Loader(chunks, corrupt=corrupt, skipped=Skipped({lost.name: lost for lost in chunks.lost}), **settings)
     rows, world = chunks.rows, loader.shard.world
     where = str(paths) if isinstance(paths, str | Path) else ", ".join(map(str, paths[:3])) + (", ..." if len(paths) > 3 else "")
     if not rows:

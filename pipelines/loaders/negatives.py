@@ -48,19 +48,19 @@ class Negatives:
         order = random.permutation(len(source))
         source = source.take(order)
         places = np.flatnonzero(order >= len(items))
-        found = {name: taken(column, source) for name, column in batch.items() if name not in (self.item, self.label)}
-        drawn = self._drawn(found, places, items.dtype, random)
+        columns = {name: take_rows(column, source) for name, column in batch.items() if name not in (self.item, self.label)}
+        drawn = self._drawn(columns, places, items.dtype, random)
         items, labels = items.take(source), labels.take(source)
         if self.liked is not None:
-            there = self._verified(drawn, self._column(found, self.user).take(places), random)
+            there = self._verified(drawn, self._column(columns, self.user).take(places), random)
             drawn, places = drawn[there], places[there]
         items[places], labels[places] = drawn, 0
-        return found | {self.item: items, self.label: labels}
+        return columns | {self.item: items, self.label: labels}
 
     def _drawn(self, rows: Mapping[str, Column], places: Ints, kind: Any, random: np.random.Generator) -> NDArray[Any]:
         if self.draw is None:
             return random.integers(0, self.items, len(places), dtype=kind)
-        return self.draw({name: taken(column, places) for name, column in rows.items()}, random).astype(kind, copy=False)
+        return self.draw({name: take_rows(column, places) for name, column in rows.items()}, random).astype(kind, copy=False)
 
     def _verified(self, drawn: NDArray[Any], users: NDArray[Any], random: np.random.Generator) -> NDArray[np.bool_]:
         """Draws again in place what is liked. False where the user liked everything."""
@@ -74,21 +74,21 @@ class Negatives:
             left = left[self.liked(users[left], drawn[left])]
         catalogue = np.arange(self.items, dtype=drawn.dtype)
         for user in np.unique(users[left]):
-            mine = left[users[left] == user]
+            places = left[users[left] == user]
             free = catalogue[~self.liked(np.full(self.items, user), catalogue)]
-            there[mine] = len(free) > 0
+            there[places] = len(free) > 0
             if len(free):
-                drawn[mine] = random.choice(free, len(mine))
+                drawn[places] = random.choice(free, len(places))
         return there
 
     @staticmethod
     def _column(batch: Mapping[str, Column], name: str) -> NDArray[Any]:
         column = batch.get(name)
         if not isinstance(column, np.ndarray) or column.ndim != 1:
-            there = ", ".join(name for name, one in batch.items() if isinstance(one, np.ndarray) and one.ndim == 1)
+            there = ", ".join(name for name, array in batch.items() if isinstance(array, np.ndarray) and array.ndim == 1)
             raise Invalid(f"negatives: '{name}' is no column of one value a row: say item=, user= and label= as they are called ({there})")
         return column
 
 
-def taken(column: Column, order: Ints) -> Column:
+def take_rows(column: Column, order: Ints) -> Column:
     return Long(column).take(order).lists if isinstance(column, Lists) else column.take(order, axis=0)

@@ -22,7 +22,7 @@ class Orders:
         """`room`: bytes for those that are drawn once."""
         self._seed, self._sizes = seed, np.array(sizes, np.int64)
         self.often: set[int] = set()
-        for rows, times in sorted(Counter(sizes).items(), key=lambda one: (-one[1], one[0])):
+        for rows, times in sorted(Counter(sizes).items(), key=lambda pair: (-pair[1], pair[0])):
             size = self.FEW * 2 * 4 * rows
             if times > 2 * self.FEW and size <= room and rows < _MOST:
                 self.often.add(rows)
@@ -53,7 +53,7 @@ class Orders:
             if rows not in self._drawn:
                 random = np.random.default_rng((self._seed, 2, rows))
                 drawn = (random.permutation(rows).astype(np.int32) for _ in range(self.FEW))
-                self._drawn[rows] = [np.concatenate([one, one]) for one in drawn]
+                self._drawn[rows] = [np.concatenate([order, order]) for order in drawn]
             if self._numbers[0] != epoch:
                 random = np.random.default_rng((self._seed, epoch, 3))
                 numbers = random.integers(0, np.stack([np.full_like(self._sizes, self.FEW), self._sizes, self._sizes]).clip(1))

@@ -99,12 +99,12 @@ class Plan:
 
     def pools(self, epoch: int) -> Iterator[Pool]:
         parts, step, left = self._parts(epoch), 0, Left(np.empty(0, np.int64), np.empty(0, np.int64))
-        mine = sum(map(len, parts))
+        remaining = sum(map(len, parts))
         for number, group in enumerate(_grouped(parts, self.pool)):
-            mine -= sum(map(len, group))
+            remaining -= sum(map(len, group))
             there = np.array([len(left), *map(len, group)], np.int64)
             random = np.random.default_rng((self.seed, epoch, 1, number))
-            sizes = self._batches(int(there.sum()), self.steps - step, last=mine == 0)
+            sizes = self._batches(int(there.sum()), self.steps - step, last=remaining == 0)
             takes = drawn(there, sizes, random) if self.shuffle else in_order(there, sizes)
             rest = there - takes.sum(axis=0)
             order = random.permutation(rest.sum()) if self.shuffle else np.arange(rest.sum())
@@ -158,8 +158,8 @@ def in_order(there: Ints, sizes: list[int]) -> Ints:
     """What comes first is taken first."""
     ends = np.cumsum(there)
     reached = np.append(0, np.cumsum(np.array(sizes, np.int64)))
-    taken = np.clip(reached[:, None] - (ends - there)[None, :], 0, there[None, :])
-    return np.diff(taken, axis=0)
+    consumed = np.clip(reached[:, None] - (ends - there)[None, :], 0, there[None, :])
+    return np.diff(consumed, axis=0)
 
 
 def _left(left: Left, group: list[Part], rest: Ints, order: Ints) -> Left:

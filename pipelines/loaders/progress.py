@@ -148,7 +148,7 @@ def rows_of(batch: Any) -> int:
         of_rows = [name for name in batch if not name.endswith((VALUES, OFFSETS))]
         if of_rows:
             return rows_of(batch[of_rows[0]])
-        return next((rows_of(one) - 1 for name, one in batch.items() if name.endswith(OFFSETS)), 0)
+        return next((rows_of(column) - 1 for name, column in batch.items() if name.endswith(OFFSETS)), 0)
     shape = getattr(batch, "shape", None)
     return len(batch) if shape is None else int(shape[0])
 

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from pipelines.loaders.arena import Arena
 from pipelines.loaders.chunks import Corrupt
-from pipelines.loaders.columns import Empty, Held, joined
+from pipelines.loaders.columns import Empty, PackedColumn, joined
 from pipelines.loaders.plan import Left, Part, Pool
 from pipelines.loaders.skipping import Lost
 
 if TYPE_CHECKING:
     from pipelines.loaders.loader import Loader
 
-Rows = Mapping[str, Held]
+Rows = Mapping[str, PackedColumn]
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Reading:
     @property
     def rest(self) -> tuple[list[int], list[int]]:
         there = np.array([len(self.pool.left), *map(len, self.pool.parts)])
-        taken = self.pool.takes.sum(axis=0)
-        return taken.tolist(), (there - taken).tolist()
+        consumed = self.pool.takes.sum(axis=0)
+        return consumed.tolist(), (there - consumed).tolist()
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Reads:
             if self.loader.shuffle:
                 room = self._scratch("order", 8 * len(part)).view(np.int64)
                 order = self.loader.orders.of(self.epoch, part.chunk, part.first, part.last, room)
-                return {name: one.take(order, empty) for name, one in rows}
-            return {name: one.cut(part.first, part.last) for name, one in rows}
+                return {name: column.take(order, empty) for name, column in rows}
+            return {name: column.cut(part.first, part.last) for name, column in rows}
         return {}
 
     @contextlib.contextmanager
@@ -74,8 +74,8 @@ class Reads:
             if self.loader.corrupt == "stop":
                 raise
             self.lost.add(chunk)
-            one = self.loader.chunks.chunks[chunk]
-            self.loader.skipped.add(Lost(one.name, one.rows, str(error)))
+            lost_chunk = self.loader.chunks.chunks[chunk]
+            self.loader.skipped.add(Lost(lost_chunk.name, lost_chunk.rows, str(error)))
 
     def left(self, left: Left) -> Rows:
         """Read anew, where what left it wasn't."""
@@ -88,26 +88,26 @@ class Reads:
         if not parts:
             return {}
         back = np.argsort(np.concatenate(of))
-        return {name: joined([one[name] for one in parts], [slice(None)] * len(parts)).take(back) for name in parts[0]}
+        return {name: joined([part[name] for part in parts], [slice(None)] * len(parts)).take(back) for name in parts[0]}
 
     def _places(self, chunk: int, places: NDArray[np.int64]) -> Rows:
         order = self.loader.orders.of(self.epoch, chunk)[places] if self.loader.shuffle else places
-        return {name: one.take(order) for name, one in self._chunk(chunk)}
+        return {name: column.take(order) for name, column in self._chunk(chunk)}
 
-    def _chunk(self, chunk: int) -> Iterator[tuple[str, Held]]:
+    def _chunk(self, chunk: int) -> Iterator[tuple[str, PackedColumn]]:
         """Out of the cache, as far as it goes."""
-        kept, chunks = self.loader.kept, self.loader.chunks
-        if kept is None:
+        cache, chunks = self.loader.selection_cache, self.loader.chunks
+        if cache is None:
             yield from chunks.read(chunk)
             return
         read = set()
-        for name, one in kept.get(chunk, self._column):
+        for name, column in cache.get(chunk, self._column):
             read.add(name)
-            yield name, one
+            yield name, column
         if len(read) < len(chunks.columns):
             rows = dict(chunks.read(chunk))
-            kept.put(chunk, rows)
-            yield from ((name, one) for name, one in rows.items() if name not in read)
+            cache.put(chunk, rows)
+            yield from ((name, column) for name, column in rows.items() if name not in read)
 
     def _column(self, size: int) -> NDArray[np.uint8]:
         """For a column of the cache: used again once its rows are taken out of it."""
@@ -115,11 +115,11 @@ class Reads:
 
     def _scratch(self, name: str, size: int) -> NDArray[np.uint8]:
         """A thread's own."""
-        found: NDArray[np.uint8] | None = getattr(self._local, name, None)
-        if found is None or len(found) < size:
-            found = np.empty(size, np.uint8)
-            setattr(self._local, name, found)
-        return found[:size]
+        buffer: NDArray[np.uint8] | None = getattr(self._local, name, None)
+        if buffer is None or len(buffer) < size:
+            buffer = np.empty(size, np.uint8)
+            setattr(self._local, name, buffer)
+        return buffer[:size]
 
 
 def count(rows: Rows) -> int:

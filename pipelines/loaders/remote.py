@@ -48,7 +48,7 @@ class RemoteFile:
     def open(self, ranges: Ranges) -> pa.NativeFile:
         return pa.PythonFile(_Fetched(self, _joined(ranges)), mode="r")
 
-    def held(self, ranges: Ranges) -> int:
+    def buffer_size(self, ranges: Ranges) -> int:
         return sum(last - first for first, last in _joined(ranges))
 
     def check(self) -> None:
@@ -71,13 +71,13 @@ class RemoteFile:
 
 
 def _joined(ranges: Ranges) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
-        if found and first - found[-1][1] <= _GAP:
-            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        if merged and first - merged[-1][1] <= _GAP:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
         else:
-            found.append((first, last))
-    return found
+            merged.append((first, last))
+    return merged
 
 
 class _Fetched(io.RawIOBase):
@@ -128,10 +128,10 @@ class S3Objects:
 def in_s3(uri: str) -> Iterator[File]:
     bucket = uri.removeprefix(SCHEME).partition("/")[0]
     s3 = S3.from_environment()
-    found = [one for one in data_objects(uri, [f"{SCHEME}{bucket}"], s3) if kind_of(one.key) == "parquet"]
-    if not found:
+    objects = [entry for entry in data_objects(uri, [f"{SCHEME}{bucket}"], s3) if kind_of(entry.key) == "parquet"]
+    if not objects:
         raise BadData(f"{uri}: there are no Parquet files (their names end in .parquet or .pq)")
-    return (RemoteFile(S3Objects(s3), f"{one.bucket}/{one.key}", one.uri, one.size, one.tag) for one in found)
+    return (RemoteFile(S3Objects(s3), f"{entry.bucket}/{entry.key}", entry.uri, entry.size, entry.tag) for entry in objects)
 
 
 @dataclass(frozen=True)
@@ -144,25 +144,25 @@ class Filesystem:
 
     def read(self, path: str, stamp: str, first: int, into: memoryview) -> None:
         def some() -> None:
-            found = self.fs.cat_file(path, start=first, end=first + len(into), **self.how)
-            if len(found) != len(into):
-                raise OSError(f"{len(found)} bytes of {len(into)}")
-            into[:] = found
+            content = self.fs.cat_file(path, start=first, end=first + len(into), **self.how)
+            if len(content) != len(into):
+                raise OSError(f"{len(content)} bytes of {len(into)}")
+            into[:] = content
 
-        self.asked(path, some)
+        self.with_retries(path, some)
 
     def stamp(self, path: str) -> str | None:
         def now() -> str:
             self.fs.invalidate_cache(self.fs._parent(path))
             return str(self.fs.ukey(path))
 
-        return self.asked(path, now)
+        return self.with_retries(path, now)
 
     def file(self, path: str) -> RemoteFile:
-        size = self.asked(path, lambda: self.fs.info(path)["size"])
+        size = self.with_retries(path, lambda: self.fs.info(path)["size"])
         return RemoteFile(self, path, self.fs.unstrip_protocol(path), size, str(self.stamp(path)))
 
-    def asked(self, path: str, ask: Callable[[], T]) -> T:
+    def with_retries(self, path: str, ask: Callable[[], T]) -> T:
         why: Exception | None = None
         for attempt in range(_TRIES):
             if attempt:
@@ -177,26 +177,26 @@ class Filesystem:
                 raise
             except Exception as error:
                 why = error
-        said = " ".join(str(why).split())[:200]
-        raise Unavailable(f"{path}: reading it failed {_TRIES} times: {type(why).__name__}: {said}") from why
+        reason = " ".join(str(why).split())[:200]
+        raise Unavailable(f"{path}: reading it failed {_TRIES} times: {type(why).__name__}: {reason}") from why
 
 
-def in_a_filesystem(given: str, filesystem: Any) -> Iterator[File]:
+def in_a_filesystem(location: str, filesystem: Any) -> Iterator[File]:
     store = _store(filesystem)
-    path = store.fs._strip_protocol(given)
-    if store.asked(given, lambda: store.fs.isdir(path)):
-        below = store.asked(given, lambda: store.fs.find(path))
-        found = sorted(one for one in below if is_parquet(PurePosixPath(one).relative_to(path).as_posix()))
-        if not found:
-            raise BadData(f"{given}: the folder has no Parquet files (their names end in .parquet or .pq)")
-    elif not MAGIC & set(path) or store.asked(given, lambda: store.fs.exists(path)):
-        found = [path]
+    path = store.fs._strip_protocol(location)
+    if store.with_retries(location, lambda: store.fs.isdir(path)):
+        below = store.with_retries(location, lambda: store.fs.find(path))
+        paths = sorted(file for file in below if is_parquet(PurePosixPath(file).relative_to(path).as_posix()))
+        if not paths:
+            raise BadData(f"{location}: the folder has no Parquet files (their names end in .parquet or .pq)")
+    elif not MAGIC & set(path) or store.with_retries(location, lambda: store.fs.exists(path)):
+        paths = [path]
     else:
-        matches = store.asked(given, lambda: store.fs.glob(path, detail=True))
-        found = sorted(one for one, about in matches.items() if about["type"] == "file")
-        if not found:
-            raise BadData(f"{given}: no file matches")
-    return (store.file(one) for one in found)
+        matches = store.with_retries(location, lambda: store.fs.glob(path, detail=True))
+        paths = sorted(file for file, about in matches.items() if about["type"] == "file")
+        if not paths:
+            raise BadData(f"{location}: no file matches")
+    return (store.file(file) for file in paths)
 
 
 def _store(filesystem: Any) -> Filesystem:

@@ -41,23 +41,23 @@ class Skipped:
     @property
     def rows(self) -> int:
         """Of groups; of files whose end can't be read nobody knows."""
-        return sum(one.rows or 0 for one in self.lost.values())
+        return sum(lost.rows or 0 for lost in self.lost.values())
 
     @property
     def groups(self) -> int:
-        return sum(one.rows is not None for one in self.lost.values())
+        return sum(lost.rows is not None for lost in self.lost.values())
 
     @property
     def files(self) -> int:
         """Of which nothing could be read."""
         return len(self.lost) - self.groups
 
-    def add(self, one: Lost) -> None:
+    def add(self, lost: Lost) -> None:
         with self._lock:
-            new = one.name not in self.lost
-            self.lost[one.name] = one
+            new = lost.name not in self.lost
+            self.lost[lost.name] = lost
         if new:
-            _log.warning("left out: %s", one.why)
+            _log.warning("left out: %s", lost.why)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process, which has a lock of its own."""
@@ -67,11 +67,11 @@ class Skipped:
 def without(pool: Pool, lost: Collection[int], seed: tuple[int, int], shuffle: bool) -> Pool:
     """The pool, where these chunks can't be read: their parts are empty, and what was left of them is gone."""
     gone = np.isin(pool.left.chunks, list(lost))
-    kept = [~gone, *(np.full(len(part), part.chunk not in lost) for part in pool.parts)]
-    if all(one.all() for one in kept):
+    masks = [~gone, *(np.full(len(part), part.chunk not in lost) for part in pool.parts)]
+    if all(mask.all() for mask in masks):
         return pool
-    taken = pool.takes.sum(axis=0).tolist()
-    there = np.array([one[:n].sum() for one, n in zip(kept, taken, strict=True)], np.int64)
+    consumed = pool.takes.sum(axis=0).tolist()
+    there = np.array([mask[:n].sum() for mask, n in zip(masks, consumed, strict=True)], np.int64)
     steps, rows = len(pool.takes), int(there.sum())
     if rows < steps:
         raise BadData(
@@ -80,7 +80,7 @@ def without(pool: Pool, lost: Collection[int], seed: tuple[int, int], shuffle: b
         )
     sizes = np.diff(np.arange(steps + 1) * rows // max(1, steps)).tolist()
     takes = drawn(there, sizes, np.random.default_rng((*seed, 5, pool.step))) if shuffle else in_order(there, sizes)
-    rest = np.concatenate([one[n:] for one, n in zip(kept, taken, strict=True)])
+    rest = np.concatenate([mask[n:] for mask, n in zip(masks, consumed, strict=True)])
     order = (np.cumsum(rest) - 1)[pool.order[rest[pool.order]]]
     parts = tuple(part if part.chunk not in lost else replace(part, last=part.first) for part in pool.parts)
     return Pool(pool.step, Left(pool.left.chunks[~gone], pool.left.places[~gone]), parts, takes, order)

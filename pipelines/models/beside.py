@@ -19,7 +19,7 @@ _CHUNK = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class ExternalArray:
     """`blank`: the row that is all zeros in the graph, whatever the array has there."""
 
     kind: int
@@ -50,41 +50,45 @@ class Beside:
 
     def __init__(self, smallest: int = SMALLEST) -> None:
         self.smallest = smallest
-        self._held: dict[str, Held] = {}
+        self._arrays: dict[str, ExternalArray] = {}
 
     @property
     def size(self) -> int:
-        return sum(one.size for one in self._held.values())
+        return sum(array.size for array in self._arrays.values())
 
     def tensor(self, array: NDArray[Any], name: str, blank: int | None = None) -> Any:
         """The array as an initializer, or the mark of it."""
         from onnx import helper, numpy_helper
 
-        held = Held(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape, array, blank)
-        if held.size >= self.smallest:
-            return self._mark(held, name)
-        whole = np.concatenate([array.reshape(-1)[:0], *(one.reshape(-1) for one in held.chunks())])
-        return numpy_helper.from_array(whole.reshape(array.shape), name)
+        external = ExternalArray(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape, array, blank)
+        if external.size >= self.smallest:
+            return self._mark(external, name)
+        flat = np.concatenate([array.reshape(-1)[:0], *(chunk.reshape(-1) for chunk in external.chunks())])
+        return numpy_helper.from_array(flat.reshape(array.shape), name)
 
     def take(self, model: Any) -> None:
         """Holds what a model's graph has in itself: of models that were lowered without a thought of this."""
-        for one in model.graph.initializer:
-            if one.doc_string in self._held or not one.HasField("raw_data"):
+        for initializer in model.graph.initializer:
+            if initializer.doc_string in self._arrays or not initializer.HasField("raw_data"):
                 continue
-            raw = one.raw_data
+            raw = initializer.raw_data
             if len(raw) >= self.smallest:
-                one.CopyFrom(self._mark(Held(one.data_type, tuple(one.dims), np.frombuffer(raw, np.uint8)), one.name))
+                initializer.CopyFrom(
+                    self._mark(
+                        ExternalArray(initializer.data_type, tuple(initializer.dims), np.frombuffer(raw, np.uint8)), initializer.name
+                    )
+                )
 
-    def of(self, tensor: Any) -> Held | None:
-        return self._held.get(tensor.doc_string)
+    def of(self, tensor: Any) -> ExternalArray | None:
+        return self._arrays.get(tensor.doc_string)
 
-    def _mark(self, held: Held, name: str) -> Any:
+    def _mark(self, external: ExternalArray, name: str) -> Any:
         """A tensor of nothing, for nothing else passes the checks on the way; its note says which one it stands for."""
         from onnx import TensorProto
 
-        note = f"beside/{len(self._held)}"
-        self._held[note] = held
-        return TensorProto(name=name, data_type=held.kind, dims=[0], raw_data=b"", doc_string=note)
+        note = f"beside/{len(self._arrays)}"
+        self._arrays[note] = external
+        return TensorProto(name=name, data_type=external.kind, dims=[0], raw_data=b"", doc_string=note)
 
 
 @runtime_checkable

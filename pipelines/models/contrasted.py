@@ -66,8 +66,8 @@ def contrast(task: Task, pairs: Pairs, aim: Aim, width: int, rate: float, epochs
 def _go_on(parts: Parts, parent: Factors, rule: NewRows) -> None:
     """From the parent's vectors; the level of a new item is by its likes, as at first, and nothing is blended yet."""
     level = parent.items[:, -1] * parent.users[0, -1]
-    for mine, theirs in ((parts.own, parent.users[:, :-1]), (parts.items, parent.items[:, :-1])):
-        mine[FIRST:] = grown(theirs, mine, rule)[FIRST:]
+    for own, theirs in ((parts.own, parent.users[:, :-1]), (parts.items, parent.items[:, :-1])):
+        own[FIRST:] = grown(theirs, own, rule)[FIRST:]
     parts.level[FIRST : len(level)] = level[FIRST:]
     parts.liked[:] = 0
 

@@ -32,7 +32,7 @@ def hidden_layers(before: str, params: DeepParams) -> list[Node]:
 
 
 def layers_of(architecture: Architecture, kind: str = "hidden") -> tuple[int, ...]:
-    return tuple(one.units for one in architecture.network.nodes if isinstance(one, Dense) and one.name.startswith(f"{kind}_"))
+    return tuple(node.units for node in architecture.network.nodes if isinstance(node, Dense) and node.name.startswith(f"{kind}_"))
 
 
 def check_parent(parent: Architecture, params: DeepParams) -> None:
@@ -41,27 +41,27 @@ def check_parent(parent: Architecture, params: DeepParams) -> None:
 
 
 def check_pooling(parent: Architecture, wanted: str) -> None:
-    for pooling in {one.pooling for one in parent.tables if one.length}:
+    for pooling in {table.pooling for table in parent.tables if table.length}:
         check_same("pooling", wanted, pooling)
 
 
 def check_same(name: str, wanted: Any, before: Any) -> None:
     """Of a parameter, that it is the parent's."""
     if wanted != before:
-        wanted, before = (list(one) if isinstance(one, tuple) else one for one in (wanted, before))
+        wanted, before = (list(value) if isinstance(value, tuple) else value for value in (wanted, before))
         raise Invalid(f"model.params.{name}: {wanted} is not the parent's {before}: a warm run can't change it, start a full one")
 
 
 def levelled(architecture: Architecture, graph: Graph, params: DeepParams | TwoTowerParams, parent: Architecture | None) -> Architecture:
     """Vectors of `vector`, each by itself, unless the parameters say otherwise."""
-    made = {feature.name for one in graph.operators if isinstance(one, Vector) for feature in one.features}
+    made = {feature.name for operator in graph.operators if isinstance(operator, Vector) for feature in operator.features}
     vectors = [name for name, _ in architecture.numbers if name in made]
     if not vectors:
         if not params.layer_norm:
             raise Invalid("model.params: 'layer_norm' has no effect: no feature that the model takes is a vector: leave it out")
         return architecture
     if parent is not None:
-        check_same("layer_norm", params.layer_norm, any(isinstance(one, LayerNorm) for one in parent.network.nodes))
+        check_same("layer_norm", params.layer_norm, any(isinstance(node, LayerNorm) for node in parent.network.nodes))
     return level(architecture, vectors) if params.layer_norm else architecture
 
 
@@ -69,9 +69,9 @@ def level(architecture: Architecture, vectors: Sequence[str]) -> Architecture:
     """Each of these features goes through a layer norm of its own before anything looks at it."""
     names = {name: f"~level_{name}" for name in vectors}
     nodes: list[Node] = [LayerNorm(node, (name,)) for name, node in names.items()]
-    for one in architecture.network.nodes:
-        nodes.append(replace(one, of=tuple(names.get(name, name) for name in one.of)))
-        names.pop(one.name, None)  # from here on the name is this node's
+    for node in architecture.network.nodes:
+        nodes.append(replace(node, of=tuple(names.get(name, name) for name in node.of)))
+        names.pop(node.name, None)  # from here on the name is this node's
     return replace(architecture, network=Network(tuple(nodes)))
 
 
@@ -79,9 +79,9 @@ def planned(
     graph: Graph, params: DeepParams, tables: Sequence[Table], architecture_of: Of, parent: Architecture | None = None
 ) -> Architecture:
     """Refused where a parameter would have no effect, and what couldn't be exported."""
-    if params.pooling != type(params)().pooling and not any(one.length for one in tables):
+    if params.pooling != type(params)().pooling and not any(table.length for table in tables):
         raise Invalid("model.params: 'pooling' has no effect: no feature has several codes a row: leave it out")
-    numbers = tuple((one.name, one.width) for one in graph.numbers)
+    numbers = tuple((feature.name, feature.width) for feature in graph.numbers)
     architecture = levelled(architecture_of(tuple(tables), params, numbers), graph, params, parent)
     check_size(graph, architecture.size)
     return architecture

@@ -46,14 +46,14 @@ def plan(graph: Graph, params: DlrmParams, parent: Architecture | None) -> Archi
     if parent is not None:
         check_parent(parent, params)
         check_same("width", params.width, parent.tables[0].width)
-        check_same("itself", params.itself, next(one.itself for one in parent.network.nodes if isinstance(one, Interact)))
+        check_same("itself", params.itself, next(node.itself for node in parent.network.nodes if isinstance(node, Interact)))
         if graph.numbers:
             check_same("bottom", params.bottom, layers_of(parent, _BOTTOM)[:-1])
     return planned(graph, params, plan_tables(graph, params.width, pooling=params.pooling), architecture_of, parent)
 
 
 def architecture_of(tables: tuple[Table, ...], params: DlrmParams, numbers: Numbers = ()) -> Architecture:
-    nodes, vectors = _bottom(params, numbers), tuple(one.column for one in tables)
+    nodes, vectors = _bottom(params, numbers), tuple(table.column for table in tables)
     if nodes:
         vectors = (nodes[-1].name, *vectors)
     nodes.append(Interact("pairs", vectors, params.itself))

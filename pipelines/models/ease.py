@@ -1,10 +1,10 @@
 """The family `ease`: a weight for each pair of items, solved at once; a user's score for an item is the sum of its weights from what the
 user likes.
 
-Of a user the model knows what was liked when it was trained, looked up by code (`pipelines.models.known`). Who likes nothing, or isn't
-known, is answered as the mean of those who do. Weights are dense: time grows with the cube of the number of items, memory and the served
-graph with the square, so a catalogue that is too large is refused before anything is solved. A warm run solves anew, over every like known
-so far, which is all that going on could come to.
+Of a user the model knows what was liked when it was trained, looked up by code (`pipelines.models.user_history`). Who likes nothing, or
+isn't known, is answered as the mean of those who do. Weights are dense: time grows with the cube of the number of items, memory and the
+served graph with the square, so a catalogue that is too large is refused before anything is solved. A warm run solves anew, over every
+like known so far, which is all that going on could come to.
 """
 
 from __future__ import annotations
@@ -26,9 +26,19 @@ from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
 from pipelines.models.beside import Beside
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
-from pipelines.models.known import ITEMS, LIKED, Floats, Known, Turn, known_likes, load_known, lower, save_known
 from pipelines.models.liked import liked_pairs, metrics_of_likes
 from pipelines.models.tables import Table, check_size
+from pipelines.models.user_history import (
+    ITEMS,
+    LIKED,
+    Floats,
+    Turn,
+    UserHistory,
+    load_user_history,
+    lower,
+    save_user_history,
+    user_history_of,
+)
 from pipelines.training.choice import best, climb, hold_out_likes
 from pipelines.training.ease import solve
 from pipelines.training.likes import Ints, Pairs, Positions
@@ -52,7 +62,7 @@ class EaseModel:
 
     user: str
     item: str
-    known: Known
+    user_history: UserHistory
     weights: Floats
     """[items, items]: from what is liked, to what is scored; the row of no item is what strangers get."""
     regularisation: float
@@ -66,18 +76,18 @@ class EaseModel:
         facts = {"user": self.user, "item": self.item, "regularisation": self.regularisation}
         described.write_text(json.dumps({"version": 1, "family": Ease.name} | facts, indent=1))
         np.save(weights, self.weights, allow_pickle=False)
-        return {MODEL: described, WEIGHTS: weights} | save_known(self.known, folder)
+        return {MODEL: described, WEIGHTS: weights} | save_user_history(self.user_history, folder)
 
     def score(self, columns: Codes) -> Floats:
-        def one(liked: Positions, items: Ints) -> Floats:
-            found: Floats = self.weights[np.ix_(liked, items)].sum(axis=0)
-            return found
+        def score_user(liked: Positions, items: Ints) -> Floats:
+            scores: Floats = self.weights[np.ix_(liked, items)].sum(axis=0)
+            return scores
 
-        return self.known.scores(columns[self.user].astype(np.int64), columns[self.item].astype(np.int64), one)
+        return self.user_history.scores(columns[self.user].astype(np.int64), columns[self.item].astype(np.int64), score_user)
 
     def every(self, users: NDArray[np.int32]) -> Floats:
-        found: Floats = sparse(self.known.likes.rows(users), len(self.weights)) @ self.weights
-        return found
+        scores: Floats = sparse(self.user_history.likes.rows(users), len(self.weights)) @ self.weights
+        return scores
 
     def lower(self) -> Any:
         return self.lower_beside(Beside(sys.maxsize))
@@ -87,13 +97,15 @@ class EaseModel:
 
         def score(turn: Turn) -> str:
             first, second = turn.array("ease/first", np.array([0], np.int64)), turn.array("ease/second", np.array([1], np.int64))
-            liked, items = (turn.node("Cast", one, to=7) if self.weights.size > MOST_INT32 else one for one in (LIKED, ITEMS))  # 7: int64
+            liked, items = (
+                turn.node("Cast", codes, to=7) if self.weights.size > MOST_INT32 else codes for codes in (LIKED, ITEMS)
+            )  # 7: int64
             width = turn.array("ease/width", np.array(len(self.weights), np.int64 if self.weights.size > MOST_INT32 else np.int32))
             begin = turn.node("Mul", turn.node("Unsqueeze", liked, second), width)
             places = turn.node("Add", begin, turn.node("Unsqueeze", items, first))
             return turn.node("ReduceSum", turn.node("Gather", "ease/weights", places), first, keepdims=0)
 
-        return lower(self.known, self.user, self.item, {"ease/weights": self.weights.reshape(-1)}, score, beside)
+        return lower(self.user_history, self.user, self.item, {"ease/weights": self.weights.reshape(-1)}, score, beside)
 
     def embeddings(self, codes: Codes) -> None:
         """None: vectors as long as the catalogue are no way to search it."""
@@ -112,19 +124,19 @@ class Ease:
         items = graph.key(graph.item).state.cardinality
         _check_memory(items, task.memory)
         pairs = liked_pairs(task)
-        known = known_likes(pairs)
-        check_size(graph, 4 * items**2 + known.size, "a larger min_count, or another family", task.memory)
+        user_history = user_history_of(pairs)
+        check_size(graph, 4 * items**2 + user_history.size, "a larger min_count, or another family", task.memory)
         parent = json.loads(task.parent(MODEL).read_text())["regularisation"] if task.parent is not None else None
         strength = params.regularisation or parent or _choose(pairs, task.model.train.seed, task.log)
         weights = _solved(pairs, strength)
         weights[NULL] = _of_strangers(pairs, weights)
         metrics = metrics_of_likes(len(pairs), time.monotonic() - started, float(items**2))
-        return Fitted(EaseModel(graph.user, graph.item, known, weights, strength), metrics, {"regularisation": strength})
+        return Fitted(EaseModel(graph.user, graph.item, user_history, weights, strength), metrics, {"regularisation": strength})
 
     def load(self, fetch: Fetch) -> EaseModel:
         value = json.loads(fetch(MODEL).read_text())
         weights = np.load(fetch(WEIGHTS), allow_pickle=False)
-        return EaseModel(value["user"], value["item"], load_known(fetch), weights, value["regularisation"])
+        return EaseModel(value["user"], value["item"], load_user_history(fetch), weights, value["regularisation"])
 
 
 def _check_memory(items: int, limit: int | None) -> None:
@@ -146,15 +158,15 @@ def _solved(pairs: Pairs, strength: float, counts: NDArray[Any] | None = None) -
 
 
 def _choose(pairs: Pairs, seed: int, log: logging.Logger) -> float:
-    held = hold_out_likes(pairs, seed)
-    if held is None:
+    holdout = hold_out_likes(pairs, seed)
+    if holdout is None:
         log.info("too few likes to choose the regularisation by: %g it is", UNJUDGED)
         return UNJUDGED
-    counts = together(held.before)
+    counts = together(holdout.before)
 
     def judge(strength: float) -> float:
-        weights = _solved(held.before, strength, counts)
-        return held.ndcg(lambda users: sparse(held.liked.rows(users), pairs.item_count) @ weights)
+        weights = _solved(holdout.before, strength, counts)
+        return holdout.ndcg(lambda users: sparse(holdout.liked.rows(users), pairs.item_count) @ weights)
 
     return best(climb(STRENGTHS, BEGIN, judge), "regularisation", log)
 
@@ -162,5 +174,5 @@ def _choose(pairs: Pairs, seed: int, log: logging.Logger) -> float:
 def _of_strangers(pairs: Pairs, weights: Floats) -> Floats:
     """The mean of what is said to those who like something."""
     liked = np.bincount(pairs.items, minlength=pairs.item_count) / len(np.unique(pairs.users))
-    found: Floats = liked.astype(np.float32) @ weights
-    return found
+    scores: Floats = liked.astype(np.float32) @ weights
+    return scores

@@ -23,7 +23,7 @@ from pipelines.models.wide_deep import WideDeep
 from shared.domain.errors import Invalid
 
 FAMILIES: Mapping[str, Family] = {
-    one.name: one for one in (Mlp(), Dlrm(), WideDeep(), Counts(), Mf(), Neumf(), TwoTower(), Session(), Ease(), ItemKnn(), Gbm())
+    family.name: family for family in (Mlp(), Dlrm(), WideDeep(), Counts(), Mf(), Neumf(), TwoTower(), Session(), Ease(), ItemKnn(), Gbm())
 }
 
 
@@ -47,9 +47,9 @@ def load_model(fetch: Fetch, allowed: Collection[str] = ()) -> Trained:
 
 def check_saved(family: str, files: Mapping[str, Path]) -> None:
     """What a model has saved must lead back to its family."""
-    said = family_in(files[MODEL]) if MODEL in files else None
-    if said != family:
-        raise Invalid(f"model.family: what '{family}' saves must have a {MODEL} with its 'family' in it, which is " + repr(said))
+    saved_family = family_in(files[MODEL]) if MODEL in files else None
+    if saved_family != family:
+        raise Invalid(f"model.family: what '{family}' saves must have a {MODEL} with its 'family' in it, which is " + repr(saved_family))
 
 
 def check_parent(family: str, fetch: Fetch) -> None:

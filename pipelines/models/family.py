@@ -56,7 +56,7 @@ class Task:
     """Which of several processes this is."""
     new_rows: NewRows = "mean"
     """Of a warm run: where vectors of codes begin that the parent didn't know (pipelines.models.newcomers)."""
-    held: Path | None = None
+    holdout: Path | None = None
     """Of a warm run: pairs of its history that nobody has trained on, and nobody is to, since what is forgotten is told by them."""
 
 

@@ -23,7 +23,7 @@ from pipelines.models.trees.growing import Part, begin, leaves_of, library
 from pipelines.models.trees.knowledge import ITEM, USER
 from pipelines.models.trees.layout import Layout, layout_of
 from pipelines.models.trees.model import FAMILY, TreeModel, load, shown
-from pipelines.models.trees.rows import ROWS, Described, Drawing, Known, deal, described, find_out
+from pipelines.models.trees.rows import ROWS, Described, Drawing, FoldKnowledge, deal, described, find_out
 from pipelines.training.course import LOADER, LOOKED
 from pipelines.training.ranking import rank_held
 from pipelines.training.soundness import check_rows, free_memory
@@ -49,27 +49,27 @@ class Gbm:
         check_rows(graph, task.rows, task.items, task.users, params.negatives, task.parent is not None, missing=True)
         with tempfile.TemporaryDirectory(prefix="trees-", dir=task.rows.parent) as scratch:
             folder = Path(scratch)
-            rest, held = hold_out(task.rows, training.validation, training.seed, folder) if training.validation else (task.rows, None)
+            rest, holdout = hold_out(task.rows, training.validation, training.seed, folder) if training.validation else (task.rows, None)
             pairs = liked_pairs(replace(task, rows=rest))
-            known = find_out(pairs, params, training.seed, task.log)
+            fold_knowledge = find_out(pairs, params, training.seed, task.log)
             liked = read_liked(task.rows, task.history, task.popularity.items) if params.verified else None
             memory = LOADER if task.memory is None else min(LOADER, task.memory // 4)
             batches = Batches(task.rows, graph, task.items, task.users, ROWS, params.negatives, training.seed, liked=liked, memory=memory)
             codes = task.items.columns[graph.item]
             drawing = Drawing(params, task.popularity.scores, codes, pairs)
-            rows = described(batches, deal(rest, codes, params.folds, training.seed, folder), known, layout, drawing, memory)
+            rows = described(batches, deal(rest, codes, params.folds, training.seed, folder), fold_knowledge, layout, drawing, memory)
             check_memory(params, rows, task.memory)
             task.log.info("%s rows of %d columns to grow %d trees on", f"{rows.rows:,}", len(layout.columns), params.trees)
             course = begun(task, params, rows, parent)
-            if held is not None:
-                course.look = looked_at(task, params, batches, held, rest, known, layout, course)
+            if holdout is not None:
+                course.look = looked_at(task, params, batches, holdout, rest, fold_knowledge, layout, course)
             startup = time.monotonic() - started
             course.run()
         model = TreeModel(
             params.library,
             params.objective,
             layout,
-            known.whole,
+            fold_knowledge.complete,
             course.grower.model(),
             course.grower.trees() if params.library == "forest" else None,
         )
@@ -99,9 +99,9 @@ def check(task: Task, params: GbmParams, layout: Layout, parent: TreeModel | Non
         return
     if params.library == "forest":
         raise Invalid("model.params.library: a forest's trees don't go on from a parent's: a warm run can't, start a full one")
-    for name, mine, theirs in (("library", params.library, parent.library), ("objective", params.objective, parent.objective)):
-        if mine != theirs:
-            raise Invalid(f"model.params.{name}: '{mine}' is not the parent's '{theirs}': a warm run can't change it, start a full one")
+    for name, own, theirs in (("library", params.library, parent.library), ("objective", params.objective, parent.objective)):
+        if own != theirs:
+            raise Invalid(f"model.params.{name}: '{own}' is not the parent's '{theirs}': a warm run can't change it, start a full one")
     if layout.columns != parent.layout.columns:
         raise Invalid("features: the columns are not those of the parent's trees: a warm run can't change them, start a full one")
 
@@ -132,31 +132,38 @@ def begun(task: Task, params: GbmParams, rows: Described, parent: TreeModel | No
     """From a checkpoint, the parent's trees, or nothing."""
     stored, before = (None, 0) if parent is None else (parent.stored, len(parent.trees.roots))
     keeping = None if task.keeping is None else task.keeping.resting_on(rows=[rows.rows, list(rows.layout.columns)])
-    found = keeping.found() if keeping is not None and task.model.train.checkpoint is not None else None
+    checkpoint = keeping.newest_checkpoint() if keeping is not None and task.model.train.checkpoint is not None else None
     rounds: list[Round] = []
-    if found is not None:
-        stored, rounds = found.state["trees"].tobytes(), [Round(**one) for one in found.about["rounds"]]
-        task.log.info("going on from %s: %d trees are grown", found.attempt, rounds[-1].trees - before)
+    if checkpoint is not None:
+        stored, rounds = checkpoint.state["trees"].tobytes(), [Round(**fields) for fields in checkpoint.about["rounds"]]
+        task.log.info("going on from %s: %d trees are grown", checkpoint.attempt, rounds[-1].trees - before)
     first = next(rows())
     sample = Part(first.matrix[:SAMPLE], first.labels[:SAMPLE], first.groups[:SAMPLE])
     grower = begin(params, task.model.train.seed, rows, stored, before)
     probability = params.library != "forest" and params.objective == "logistic"
     return Course(
         grower, params.trees, before, rows.rows, task.model.train, sample, probability, params.objective == "rank", task.log, None, keeping,
-        rounds, found.attempt if found is not None else None,
+        rounds, checkpoint.attempt if checkpoint is not None else None,
     )  # fmt: skip
 
 
 def looked_at(
-    task: Task, params: GbmParams, batches: Batches, held: Path, rest: Path, known: Known, layout: Layout, course: Course
+    task: Task,
+    params: GbmParams,
+    batches: Batches,
+    holdout: Path,
+    rest: Path,
+    fold_knowledge: FoldKnowledge,
+    layout: Layout,
+    course: Course,
 ) -> Validation:
     """Held-out rows, and negatives of theirs that are drawn evenly: described by what the others tell."""
 
     def score(columns: dict[str, object]) -> object:
-        return shown(course.grower.margin(layout.matrix(columns, known.whole)), course.probability)  # type: ignore[arg-type]
+        return shown(course.grower.margin(layout.matrix(columns, fold_knowledge.complete)), course.probability)  # type: ignore[arg-type]
 
-    those = replace(batches, path=held, shuffle=False, unknown_share=0, negatives=params.negatives or LOOKED)
+    validation_batches = replace(batches, path=holdout, shuffle=False, unknown_share=0, negatives=params.negatives or LOOKED)
     ranking = None
     if ranked := task.model.train.ranked:
-        ranking = rank_held(those, rest, task.history, task.popularity.items, held.parent, score, ranked)  # type: ignore[arg-type]
-    return Validation(those, score, ranking)  # type: ignore[arg-type]
+        ranking = rank_held(validation_batches, rest, task.history, task.popularity.items, holdout.parent, score, ranked)  # type: ignore[arg-type]
+    return Validation(validation_batches, score, ranking)  # type: ignore[arg-type]

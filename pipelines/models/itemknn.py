@@ -1,8 +1,8 @@
 """The family `itemknn`: a user's score for an item is how near its nearest neighbours are that the user likes.
 
 Neighbours are items that the same users like (`pipelines.training.itemknn`). Of a user the model knows what was liked when it was trained,
-looked up by code (`pipelines.models.known`); strangers are answered as the mean of those who like something. Time follows the pairs of
-items that users like, memory and the served graph the items times their neighbours, so catalogues may be large. A warm run counts anew,
+looked up by code (`pipelines.models.user_history`); strangers are answered as the mean of those who like something. Time follows the pairs
+of items that users like, memory and the served graph the items times their neighbours, so catalogues may be large. A warm run counts anew,
 over every like known so far.
 """
 
@@ -24,9 +24,19 @@ from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
 from pipelines.models.beside import Beside
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
-from pipelines.models.known import ITEMS, LIKED, Floats, Known, Turn, known_likes, load_known, lower, save_known
 from pipelines.models.liked import liked_pairs, metrics_of_likes
 from pipelines.models.tables import Table, check_size
+from pipelines.models.user_history import (
+    ITEMS,
+    LIKED,
+    Floats,
+    Turn,
+    UserHistory,
+    load_user_history,
+    lower,
+    save_user_history,
+    user_history_of,
+)
 from pipelines.training.itemknn import Nearness, Neighbours, find_neighbours
 from pipelines.training.likes import Ints, Likes, Pairs, Positions
 from pipelines.training.sparse import sparse
@@ -43,7 +53,7 @@ class ItemKnnModel:
 
     user: str
     item: str
-    known: Known
+    user_history: UserHistory
     near: Neighbours
     """Of each code; the last one is no item, which strangers like."""
 
@@ -57,22 +67,22 @@ class ItemKnnModel:
         described.write_text(json.dumps({"version": 1, "family": ItemKnn.name, "user": self.user, "item": self.item}, indent=1))
         with neighbours.open("wb") as stream:
             np.savez(stream, items=self.near.items, nearness=self.near.nearness)
-        return {MODEL: described, NEIGHBOURS: neighbours} | save_known(self.known, folder)
+        return {MODEL: described, NEIGHBOURS: neighbours} | save_user_history(self.user_history, folder)
 
     def score(self, columns: Codes) -> Floats:
         likes = np.zeros(len(self.near.items), np.float32)
 
-        def one(liked: Positions, items: Ints) -> Floats:
+        def score_user(liked: Positions, items: Ints) -> Floats:
             likes[liked] = 1
-            found: Floats = (likes[self.near.items[items]] * self.near.nearness[items]).sum(axis=1)
+            scores: Floats = (likes[self.near.items[items]] * self.near.nearness[items]).sum(axis=1)
             likes[liked] = 0
-            return found
+            return scores
 
-        return self.known.scores(columns[self.user].astype(np.int64), columns[self.item].astype(np.int64), one)
+        return self.user_history.scores(columns[self.user].astype(np.int64), columns[self.item].astype(np.int64), score_user)
 
     def every(self, users: NDArray[np.int32]) -> Floats:
-        found: Floats = (sparse(self.known.likes.rows(users), len(self.near.items)) @ self._from_liked).toarray()
-        return found
+        scores: Floats = (sparse(self.user_history.likes.rows(users), len(self.near.items)) @ self._from_liked).toarray()
+        return scores
 
     @cached_property
     def _from_liked(self) -> Any:
@@ -100,7 +110,7 @@ class ItemKnnModel:
             "itemknn/nearness": self.near.nearness,
             "itemknn/none": np.zeros(len(self.near.items), np.float32),
         }
-        return lower(self.known, self.user, self.item, arrays, score, beside)
+        return lower(self.user_history, self.user, self.item, arrays, score, beside)
 
     def embeddings(self, codes: Codes) -> None:
         """None: a sum over some of a user's likes is no inner product of short vectors."""
@@ -117,18 +127,18 @@ class ItemKnn:
         assert isinstance(params, ItemKnnParams)
         started, graph = time.monotonic(), task.graph
         pairs = liked_pairs(task)
-        known = known_likes(pairs)
+        user_history = user_history_of(pairs)
         count = min(params.neighbours, pairs.item_count - 1)
-        check_size(graph, 8 * pairs.item_count * (count + 1) + known.size, "fewer neighbours or a larger min_count", task.memory)
+        check_size(graph, 8 * pairs.item_count * (count + 1) + user_history.size, "fewer neighbours or a larger min_count", task.memory)
         near = find_neighbours(pairs, Nearness(count, params.shrink, params.damping, params.pull), NULL)
         metrics = metrics_of_likes(len(pairs), time.monotonic() - started, float(np.count_nonzero(near.nearness)))
-        return Fitted(ItemKnnModel(graph.user, graph.item, known, _with_strangers(near, pairs)), metrics)
+        return Fitted(ItemKnnModel(graph.user, graph.item, user_history, _with_strangers(near, pairs)), metrics)
 
     def load(self, fetch: Fetch) -> ItemKnnModel:
         value = json.loads(fetch(MODEL).read_text())
         with np.load(fetch(NEIGHBOURS), allow_pickle=False) as stored:
             near = Neighbours(stored["items"], stored["nearness"])
-        return ItemKnnModel(value["user"], value["item"], load_known(fetch), near)
+        return ItemKnnModel(value["user"], value["item"], load_user_history(fetch), near)
 
 
 def _with_strangers(near: Neighbours, pairs: Pairs) -> Neighbours:

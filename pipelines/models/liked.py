@@ -20,15 +20,17 @@ def liked_pairs(task: Task) -> Pairs:
     users, items = newest["user_code"].to_numpy(), task.items.columns[graph.item][newest["item_row"].to_numpy()]
     if task.history is not None:
         before = pl.scan_parquet(task.history).filter(pl.col("before") == 1).sort("user", "item")
-        if task.held is not None:
-            before = before.join(pl.scan_parquet(task.held).select("user", "item"), on=["user", "item"], how="anti", maintain_order="left")
+        if task.holdout is not None:
+            before = before.join(
+                pl.scan_parquet(task.holdout).select("user", "item"), on=["user", "item"], how="anti", maintain_order="left"
+            )
         codes = before.select(
             graph.key(graph.user).state.encode(pl.col("user")).alias("user"),
             graph.key(graph.item).state.encode(pl.col("item")).alias("item"),
         ).collect(engine="streaming")
         users, items = np.concatenate([codes["user"].to_numpy(), users]), np.concatenate([codes["item"].to_numpy(), items])
-    known = (users >= FIRST) & (items >= FIRST)
-    users, items = users[known].astype(np.int64), items[known].astype(np.int64)
+    is_known = (users >= FIRST) & (items >= FIRST)
+    users, items = users[is_known].astype(np.int64), items[is_known].astype(np.int64)
     if not len(users):
         raise Invalid(
             f"model.family: '{task.model.family}' learns from likes, and no known user liked a known item: choose a smaller min_count"

@@ -78,8 +78,8 @@ class MfModel:
 
     def every(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
         """Implements ScoresAll."""
-        found: NDArray[np.float32] = self.factors.users[users] @ self.factors.items.T
-        return found
+        scores: NDArray[np.float32] = self.factors.users[users] @ self.factors.items.T
+        return scores
 
     def lower(self) -> Any:
         return self.lower_beside(Beside(sys.maxsize))
@@ -118,8 +118,8 @@ class Mf:
         if params.loss == "als":
             factors, losses, strength = _solved(task, params, pairs, width, parent)
         else:
-            found = contrasted(task, params, pairs, width, parent.factors if parent is not None else None)
-            factors, losses = found.factors, found.losses
+            fitted = contrasted(task, params, pairs, width, parent.factors if parent is not None else None)
+            factors, losses = fitted.factors, fitted.losses
             strength = params.regularisation or USUAL
         parameters = float((width + level) * (users + items))
         metrics = metrics_of_likes(len(pairs), time.monotonic() - started, parameters, len(losses)) | {"train.loss": losses[-1]}

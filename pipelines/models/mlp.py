@@ -43,6 +43,6 @@ def plan(graph: Graph, params: MlpParams, parent: Architecture | None) -> Archit
 
 
 def architecture_of(tables: tuple[Table, ...], params: MlpParams, numbers: Numbers = ()) -> Architecture:
-    joined = Join("features", (*(one.column for one in tables), *(name for name, _ in numbers)))
+    joined = Join("features", (*(table.column for table in tables), *(name for name, _ in numbers)))
     nodes = [joined, *hidden_layers(joined.name, params)]
     return Architecture(Mlp.name, tables, numbers, Network((*nodes, Dense("score", (nodes[-1].name,), 1, "linear"))))

@@ -45,18 +45,18 @@ class NeumfModel(NeuralModel):
     def every(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
         """A user's part of the first hidden layer is computed once, and so is an item's."""
         weights, nodes = self.weights, self.architecture.network.nodes
-        mine, theirs = (weights[table_path(one)] for one in self.tables)
-        mine = mine[users]
-        width = next(one.stop for one in nodes if isinstance(one, Part))
-        *hidden, last = (one.name for one in nodes if isinstance(one, Dense))
+        user_vectors, item_vectors = (weights[table_path(table)] for table in self.tables)
+        user_vectors = user_vectors[users]
+        width = next(node.stop for node in nodes if isinstance(node, Part))
+        *hidden, last = (node.name for node in nodes if isinstance(node, Dense))
         kernel, bias = weights[f"{last}/kernel"][:, 0], weights[f"{last}/bias"]
-        logits: NDArray[np.float32] = (mine[:, :width] * kernel[:width]) @ theirs[:, :width].T + bias
+        logits: NDArray[np.float32] = (user_vectors[:, :width] * kernel[:width]) @ item_vectors[:, :width].T + bias
         first, level = weights[f"{hidden[0]}/kernel"], weights[f"{hidden[0]}/bias"]
         middle = len(first) // 2
-        of_users = mine[:, width:] @ first[:middle] + level
-        for start in range(0, len(theirs), _BLOCK):
+        of_users = user_vectors[:, width:] @ first[:middle] + level
+        for start in range(0, len(item_vectors), _BLOCK):
             block = slice(start, start + _BLOCK)
-            of_items = theirs[block, width:] @ first[middle:]
+            of_items = item_vectors[block, width:] @ first[middle:]
             for row, of_user in enumerate(of_users):
                 rows = np.maximum(of_items + of_user, 0)
                 for name in hidden[1:]:
@@ -106,10 +106,10 @@ def plan(graph: Graph, params: NeumfParams, parent: Architecture | None) -> Arch
 
 
 def architecture_of(user: Table, item: Table, params: NeumfParams) -> Architecture:
-    width, whole = params.width, user.width
-    products = [Part(f"product_{at}", (one.column,), 0, width) for at, one in enumerate((user, item))]
-    deep = [Part(f"deep_{at}", (one.column,), width, whole) for at, one in enumerate((user, item))]
-    product, pair = Product("product", tuple(one.name for one in products)), Join("pair", tuple(one.name for one in deep))
+    width, full_width = params.width, user.width
+    products = [Part(f"product_{at}", (table.column,), 0, width) for at, table in enumerate((user, item))]
+    deep = [Part(f"deep_{at}", (table.column,), width, full_width) for at, table in enumerate((user, item))]
+    product, pair = Product("product", tuple(part.name for part in products)), Join("pair", tuple(part.name for part in deep))
     nodes: list[Node] = [*products, product, *deep, pair]
     for at, units in enumerate(params.layers):
         if params.dropout:
@@ -123,11 +123,11 @@ def pretrained(task: Task, params: NeumfParams, architecture: Architecture) -> W
     """First weights: a factorisation in the first part of the vectors, and hidden layers that say nothing yet."""
     task.log.info("a factorisation to begin from")
     aim = Aim("softmax", _AGAINST, params.factorisation, blend=True, damping=_DAMPING)
-    found = contrast(task, liked_pairs(task), aim, params.width - 1, _RATE, _PASSES)
+    factorisation = contrast(task, liked_pairs(task), aim, params.width - 1, _RATE, _PASSES)
     weights, width = begin(architecture, task.model.train.seed), params.width
-    for table, vectors in zip(architecture.tables, (found.factors.users, found.factors.items), strict=True):
+    for table, vectors in zip(architecture.tables, (factorisation.factors.users, factorisation.factors.items), strict=True):
         weights[table_path(table)][:, :width] = vectors
     weights["score/kernel"][:width] = 1
     weights["score/kernel"][width:] *= np.float32(0.1)
-    weights["score/bias"][:] = found.mean
+    weights["score/bias"][:] = factorisation.mean
     return weights

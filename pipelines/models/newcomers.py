@@ -21,10 +21,10 @@ def grown(old: Floats, begun: Floats, rule: NewRows) -> Floats:
     fresh = begun[len(old) :]
     if not len(fresh):
         return old.copy()
-    known = old[FIRST:] if len(old) > FIRST else old
-    if rule == "random" or not len(known):
+    known_rows = old[FIRST:] if len(old) > FIRST else old
+    if rule == "random" or not len(known_rows):
         return np.concatenate([old, fresh])
-    place = old[UNKNOWN] if rule == "unknown" and len(old) > UNKNOWN else known.mean(axis=0)
+    place = old[UNKNOWN] if rule == "unknown" and len(old) > UNKNOWN else known_rows.mean(axis=0)
     spread = float(fresh.std())
-    noise = fresh * (NOISE * known.std(axis=0) / np.float32(spread)) if spread else np.zeros_like(fresh)
+    noise = fresh * (NOISE * known_rows.std(axis=0) / np.float32(spread)) if spread else np.zeros_like(fresh)
     return np.concatenate([old, (place + noise).astype(old.dtype)])

@@ -31,16 +31,16 @@ def own_family(name: str, allowed: Collection[str]) -> Family:
     module, _, wanted = name.partition(":")
     check_allowed(name, allowed)
     try:
-        found = getattr(importlib.import_module(module), wanted, None)
+        candidate = getattr(importlib.import_module(module), wanted, None)
     except Exception as error:  # of code that isn't ours
         why = " ".join(str(error).split())
         raise Invalid(f"model.family: '{module}' can't be imported where stages run: {type(error).__name__}: {why}") from error
-    if not isinstance(found, type):
+    if not isinstance(candidate, type):
         raise Invalid(f"model.family: the module '{module}' has no class '{wanted}'")
-    _complete(found, _FAMILY, f"the class '{name}'")
-    if found.reads not in READS:  # type: ignore[attr-defined]
-        raise Invalid(f"model.family: '{name}': reads is {found.reads!r}: one of {', '.join(READS)} is expected")  # type: ignore[attr-defined]
-    family: Family = found()
+    _complete(candidate, _FAMILY, f"the class '{name}'")
+    if candidate.reads not in READS:  # type: ignore[attr-defined]
+        raise Invalid(f"model.family: '{name}': reads is {candidate.reads!r}: one of {', '.join(READS)} is expected")  # type: ignore[attr-defined]
+    family: Family = candidate()
     return family
 
 
@@ -48,10 +48,10 @@ def check_allowed(name: str, allowed: Collection[str]) -> None:
     """Before anything of it is imported."""
     module = module_of(name)
     if is_own(name) and module not in allowed:
-        known = ", ".join(sorted(allowed)) or "none at all"
+        allowed_names = ", ".join(sorted(allowed)) or "none at all"
         raise Invalid(
-            f"model.family: the module '{module}' is not allowed (allowed: {known}; a platform's EYAS_FAMILIES and a command's --allow name"
-            " them)"
+            f"model.family: the module '{module}' is not allowed (allowed: {allowed_names}; a platform's EYAS_FAMILIES and a command's"
+            " --allow name them)"
         )
 
 
@@ -70,7 +70,7 @@ def check_trained(model: Trained, name: str) -> None:
     _complete(model, _TRAINED, f"what '{name}' has trained")
 
 
-def _complete(one: Any, needed: tuple[str, ...], what: str) -> None:
-    lacking = [part for part in needed if not hasattr(one, part)]
+def _complete(candidate: Any, needed: tuple[str, ...], description: str) -> None:
+    lacking = [part for part in needed if not hasattr(candidate, part)]
     if lacking:
-        raise Invalid(f"model.family: {what} lacks {', '.join(lacking)}: see docs/how-to/own-family.md")
+        raise Invalid(f"model.family: {description} lacks {', '.join(lacking)}: see docs/how-to/own-family.md")

@@ -54,8 +54,8 @@ class Reader:
 
     def save(self, folder: Path) -> dict[str, Path]:
         paths = {name: folder / name for name in (MODEL, QUERIES)}
-        said = {"version": 1, "family": self.family, "user": self.user, "item": self.item, "sequence": self.sequence}
-        paths[MODEL].write_text(json.dumps(said | {"transformer": asdict(self.shape)}, indent=1))
+        document = {"version": 1, "family": self.family, "user": self.user, "item": self.item, "sequence": self.sequence}
+        paths[MODEL].write_text(json.dumps(document | {"transformer": asdict(self.shape)}, indent=1))
         np.save(paths[QUERIES], self.queries, allow_pickle=False)
         return {**paths, WEIGHTS: save_weights(self.weights, folder / WEIGHTS)}
 
@@ -74,26 +74,26 @@ class Reader:
         return Embeddings(item_vectors(self.weights)[codes[self.item]], np.concatenate([self.queries, ones], axis=1))
 
 
-def load_reader(fetch: Fetch, said: dict[str, Any]) -> Reader:
-    """`said`: what stands in model.json."""
-    shape, weights = Shape(**said["transformer"]), load_weights(fetch(WEIGHTS))
+def load_reader(fetch: Fetch, document: dict[str, Any]) -> Reader:
+    """`document`: what stands in model.json."""
+    shape, weights = Shape(**document["transformer"]), load_weights(fetch(WEIGHTS))
     check_weights(shape, weights)
     queries = np.load(fetch(QUERIES), allow_pickle=False)
     if queries.ndim != 2 or queries.shape[1] != shape.width:
         raise BadData(f"{QUERIES}: it isn't as model.json says: the files are not of one model: copy or train it anew")
-    return Reader(said["family"], said["user"], said["item"], said["sequence"], shape, weights, queries)
+    return Reader(document["family"], document["user"], document["item"], document["sequence"], shape, weights, queries)
 
 
 def read_sequence(graph: Graph, params: SessionParams) -> Sequence | None:
     """The feature that a graph has for it."""
-    found = next((one for one in graph.operators if isinstance(one, Sequence)), None)
-    if found is None:
+    sequence = next((operator for operator in graph.operators if isinstance(operator, Sequence)), None)
+    if sequence is None:
         return None
-    if found.reverse:
+    if sequence.reverse:
         raise Invalid("features: sequence.reverse: 'session' reads the oldest first: leave it out")
-    if params.length not in (SessionParams().length, found.length):
-        raise Invalid(f"model.params.length: the sequence feature says {found.length}, which is what is read: leave it out")
-    return found
+    if params.length not in (SessionParams().length, sequence.length):
+        raise Invalid(f"model.params.length: the sequence feature says {sequence.length}, which is what is read: leave it out")
+    return sequence
 
 
 def newest_by_code(graph: Graph, sequence: Sequence) -> Ints:
@@ -105,29 +105,29 @@ def newest_by_code(graph: Graph, sequence: Sequence) -> Ints:
         counts = (rows != NULL).sum(axis=1)[:, None]
         steps = np.arange(sequence.length)[None, :]
         rows = np.where(steps < counts, np.take_along_axis(rows, np.maximum(counts - 1 - steps, 0), axis=1), NULL).astype(np.int32)
-    found = np.full((users.cardinality, sequence.length), NULL, np.int32)
+    sequences = np.full((users.cardinality, sequence.length), NULL, np.int32)
     codes = users.coded(keys.to_series(0)) if len(keys) else np.empty(0, np.int32)
-    found[codes[codes >= FIRST]] = rows[codes >= FIRST]
-    return found
+    sequences[codes[codes >= FIRST]] = rows[codes >= FIRST]
+    return sequences
 
 
 def item_vectors(weights: Weights) -> Floats:
     """What a score is made with: a code that is no item stands as low as the least of them."""
-    found = weights[ITEMS].copy()
-    found[:FIRST] = 0
-    found[:FIRST, -1] = found[FIRST:, -1].min(initial=0)
-    return found
+    vectors = weights[ITEMS].copy()
+    vectors[:FIRST] = 0
+    vectors[:FIRST, -1] = vectors[FIRST:, -1].min(initial=0)
+    return vectors
 
 
 def queries_of(shape: Shape, weights: Weights, sequences: Ints) -> Floats:
     """Of each; equal ones, such as the empty one of all strangers, are worked out once."""
     counts = (sequences != NULL).sum(axis=1)
-    found = np.empty((len(sequences), shape.width), np.float32)
+    queries = np.empty((len(sequences), shape.width), np.float32)
     order = np.argsort(counts, kind="stable")
     alone = order[counts[order] > 0]
-    found[counts == 0] = plain.states(shape, weights, np.full((1, shape.length), NULL, np.int32))
-    found[alone] = plain.states(shape, weights, sequences[alone])
-    return found
+    queries[counts == 0] = plain.states(shape, weights, np.full((1, shape.length), NULL, np.int32))
+    queries[alone] = plain.states(shape, weights, sequences[alone])
+    return queries
 
 
 def scores_of(shape: Shape, weights: Weights, sequences: Ints, items: NDArray[Any]) -> Floats:
@@ -135,5 +135,5 @@ def scores_of(shape: Shape, weights: Weights, sequences: Ints, items: NDArray[An
     begins = np.append(True, (sequences[1:] != sequences[:-1]).any(axis=1))[: len(sequences)]
     distinct, place = np.unique(sequences[begins], axis=0, return_inverse=True)
     queries, vectors = queries_of(shape, weights, distinct)[place[np.cumsum(begins) - 1]], item_vectors(weights)[items]
-    found: Floats = np.einsum("nd,nd->n", queries, vectors[:, :-1]) + vectors[:, -1]
-    return found
+    scores: Floats = np.einsum("nd,nd->n", queries, vectors[:, :-1]) + vectors[:, -1]
+    return scores

@@ -58,8 +58,8 @@ def load_torch() -> Any:
     if os.environ.get(GPU_MEMORY) and torch.cuda.is_available():
         limit = _bytes(os.environ[GPU_MEMORY])
         for number in range(torch.cuda.device_count()):
-            whole = torch.cuda.get_device_properties(number).total_memory
-            torch.cuda.set_per_process_memory_fraction(min(1.0, limit / whole), number)
+            total = torch.cuda.get_device_properties(number).total_memory
+            torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), number)
     import keras  # noqa: F401
 
     return torch
@@ -90,9 +90,9 @@ def gpu_sizes() -> list[int]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
-    asked = [tool, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603  what PATH has
-    return [int(line) * MEBIBYTE for line in found.stdout.split() if line.isdigit()]
+    command = [tool, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603  what PATH has
+    return [int(line) * MEBIBYTE for line in completed.stdout.split() if line.isdigit()]
 
 
 def _loaded() -> bool:
@@ -105,17 +105,17 @@ def cap_gpu_memory(limit: int) -> None:
 
 
 def _cap(tf: Any, limit: int) -> None:
-    one = tf.config.LogicalDeviceConfiguration(memory_limit=max(1, limit // MEBIBYTE))
+    configuration = tf.config.LogicalDeviceConfiguration(memory_limit=max(1, limit // MEBIBYTE))
     for gpu in tf.config.list_physical_devices("GPU"):
         try:
-            tf.config.set_logical_device_configuration(gpu, [one])
+            tf.config.set_logical_device_configuration(gpu, [configuration])
         except RuntimeError as error:
             raise Conflict(f"TensorFlow uses {gpu.name} already: cap its memory before anything else of it runs") from error
 
 
-def _bytes(said: str) -> int:
+def _bytes(text: str) -> int:
     try:
-        return parse_memory(said)
+        return parse_memory(text)
     except ValueError as error:
         raise Invalid(f"{GPU_MEMORY}: {error}") from None
 
@@ -123,16 +123,16 @@ def _bytes(said: str) -> int:
 @contextmanager
 def _quiet() -> Iterator[None]:
     sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
+    saved_stderr = os.dup(2)
+    with tempfile.TemporaryFile() as captured:
+        os.dup2(captured.fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)
-            held.seek(0)
-            for line in held:
+            os.dup2(saved_stderr, 2)
+            os.close(saved_stderr)
+            captured.seek(0)
+            for line in captured:
                 if not _NOISE.fullmatch(line):
                     os.write(2, line)

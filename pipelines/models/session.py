@@ -91,9 +91,9 @@ class SessionModel:
 
     def save(self, folder: Path) -> dict[str, Path]:
         paths = {name: folder / name for name in (MODEL, QUERIES, SEQUENCES)}
-        said = {"version": 1, "family": Session.name, "user": self.user, "item": self.item, "until": self.until}
-        said["transformer"] = asdict(self.shape)
-        paths[MODEL].write_text(json.dumps(said, indent=1))
+        document = {"version": 1, "family": Session.name, "user": self.user, "item": self.item, "until": self.until}
+        document["transformer"] = asdict(self.shape)
+        paths[MODEL].write_text(json.dumps(document, indent=1))
         np.save(paths[QUERIES], self.queries, allow_pickle=False)
         with paths[SEQUENCES].open("wb") as stream:
             np.savez(stream, start=self.sequences.start, items=self.sequences.others)
@@ -104,8 +104,8 @@ class SessionModel:
 
     def every(self, users: NDArray[np.int32]) -> Floats:
         factors = self.factors
-        found: Floats = factors.users[users] @ factors.items.T
-        return found
+        scores: Floats = factors.users[users] @ factors.items.T
+        return scores
 
     def lower(self) -> Any:
         return self.lower_beside(Beside(sys.maxsize))
@@ -145,10 +145,20 @@ class Session:
         draw = drawn(params, items)
         size = sequences_at_once(training.batch_size, params, items)
         task.log.info("%s", size)
-        with _given(task) as (rest, held):
-            given = Streams(sequences_of(task, rest, before)) if sequence is None else streams(task, rest, sequence)
-            windows = Windows(rest, given.sequences, shape, size.size, training.seed, params.reversed, params.mask, draw, given.sought)
-            rows = newest_of(given.sequences, shape.length) if sequence is None else None
+        with _validation_split(task) as (rest, validation):
+            training_streams = Streams(sequences_of(task, rest, before)) if sequence is None else streams(task, rest, sequence)
+            windows = Windows(
+                rest,
+                training_streams.sequences,
+                shape,
+                size.size,
+                training.seed,
+                params.reversed,
+                params.mask,
+                draw,
+                training_streams.sought,
+            )
+            rows = newest_of(training_streams.sequences, shape.length) if sequence is None else None
 
             def score(weights: Weights, columns: Codes) -> Floats:
                 if sequence is not None:
@@ -159,22 +169,22 @@ class Session:
             framework = load_framework(task.model.framework)
             step = SequenceStep(framework, shape, first, how(training, 0.0), params.dropout, draw is not None, score)
             look = None
-            if held is not None:
+            if validation is not None:
                 ranking = None
                 if training.ranked:
-                    ranking = rank_held(held, rest, task.history, task.popularity.items, rest.parent, step.score, training.ranked)
-                look = Validation(held, step.score, ranking)
+                    ranking = rank_held(validation, rest, task.history, task.popularity.items, rest.parent, step.score, training.ranked)
+                look = Validation(validation, step.score, ranking)
             startup = time.monotonic() - started
             report = Loop(step, windows, training, task.log, look, task.keeping).run()
-        known = newest_by_code(graph, sequence) if sequence else newest_of(sequences_of(task, task.rows, before), shape.length)
-        step.compare(known[:64]).check(step.name, task.log)
+        newest = newest_by_code(graph, sequence) if sequence else newest_of(sequences_of(task, task.rows, before), shape.length)
+        step.compare(newest[:64]).check(step.name, task.log)
         weights = step.weights()
-        queries = queries_of(shape, weights, known)
+        queries = queries_of(shape, weights, newest)
         model: SessionModel | Reader
         if sequence is None:
             until = float(pl.scan_parquet(task.rows).select(pl.col("time").max()).collect().item())
             until = max(until, parent.until) if isinstance(parent, SessionModel) else until
-            model = SessionModel(graph.user, graph.item, shape, weights, as_likes(known), queries, until)
+            model = SessionModel(graph.user, graph.item, shape, weights, as_likes(newest), queries, until)
         else:
             model = Reader(self.name, graph.user, graph.item, sequence.name, shape, weights, queries)
         done = Course(step, report, startup, size)
@@ -225,27 +235,27 @@ def sequences_of(task: Task, rows: Path, before: tuple[Likes, float] | None) -> 
     rows that a warm run sees again are in them already."""
     graph = task.graph
     users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
-    found = (
+    likes = (
         pl.scan_parquet(rows)
         .filter(pl.col("label") > 0)
         .sort("time", maintain_order=True)
         .select("user_code", "item_row", "time")
         .collect()
     )
-    of, what = found["user_code"].to_numpy(), task.items.columns[graph.item][found["item_row"].to_numpy()]
+    of, liked_items = likes["user_code"].to_numpy(), task.items.columns[graph.item][likes["item_row"].to_numpy()]
     if before is not None:
         theirs, until = before
-        kept = np.zeros(users, bool)
-        kept[: len(theirs.lengths)] = theirs.lengths > 0
-        new = (found["time"].to_numpy() > until) | ~kept[of]
+        has_sequence = np.zeros(users, bool)
+        has_sequence[: len(theirs.lengths)] = theirs.lengths > 0
+        new = (likes["time"].to_numpy() > until) | ~has_sequence[of]
         of = np.concatenate([np.repeat(np.arange(len(theirs.lengths)), theirs.lengths), of[new]])
-        what = np.concatenate([theirs.others, what[new]])
-    known = (of >= FIRST) & (what >= FIRST) & (what < items)
-    of, what = of[known], what[known].astype(np.int32)
+        liked_items = np.concatenate([theirs.others, liked_items[new]])
+    is_known = (of >= FIRST) & (liked_items >= FIRST) & (liked_items < items)
+    of, liked_items = of[is_known], liked_items[is_known].astype(np.int32)
     if not len(of):
         raise Invalid("model.family: 'session' learns from likes, and no known user liked a known item: choose a smaller min_count")
     order = np.argsort(of, kind="stable")
-    return Likes(np.concatenate([[0], np.cumsum(np.bincount(of, minlength=users))]), what[order])
+    return Likes(np.concatenate([[0], np.cumsum(np.bincount(of, minlength=users))]), liked_items[order])
 
 
 def streams(task: Task, rows: Path, sequence: Sequence) -> Streams:
@@ -256,10 +266,10 @@ def newest_of(sequences: Likes, length: int) -> NDArray[np.int32]:
     """[users, length]: the newest items of each, the oldest of these first, NULL behind the last."""
     counts = np.minimum(sequences.lengths, length)
     there = np.arange(length)[None, :] < counts[:, None]
-    found = np.full(there.shape, NULL, np.int32)
+    newest = np.full(there.shape, NULL, np.int32)
     places = (sequences.start[1:] - counts)[:, None] + np.arange(length)[None, :]
-    found[there] = sequences.others[places[there]]
-    return found
+    newest[there] = sequences.others[places[there]]
+    return newest
 
 
 def as_likes(rows: NDArray[np.int32]) -> Likes:
@@ -270,20 +280,20 @@ def as_likes(rows: NDArray[np.int32]) -> Likes:
 def _scored(shape: Shape, weights: Weights, sequences: NDArray[np.int32], users: NDArray[Any], items: NDArray[Any]) -> Floats:
     distinct, inverse = np.unique(users, return_inverse=True)
     queries, vectors = queries_of(shape, weights, sequences[distinct]), item_vectors(weights)[items]
-    found: Floats = np.einsum("nd,nd->n", queries[inverse], vectors[:, :-1]) + vectors[:, -1]
-    return found
+    scores: Floats = np.einsum("nd,nd->n", queries[inverse], vectors[:, :-1]) + vectors[:, -1]
+    return scores
 
 
 @contextmanager
-def _given(task: Task) -> Iterator[tuple[Path, Batches | None]]:
+def _validation_split(task: Task) -> Iterator[tuple[Path, Batches | None]]:
     """The rows to train on, and those that are looked at after each epoch: the newest like of a share of the users."""
     share, seed = task.model.train.validation, task.model.train.seed
     if not share:
         yield task.rows, None
         return
     with tempfile.TemporaryDirectory(prefix="validation-", dir=task.rows.parent) as folder:
-        rest, held = hold_out_newest(task.rows, share, seed, Path(folder))
-        looked = Batches(held, task.graph, task.items, task.users, 1024, LOOKED, seed, shuffle=False, unknown_share=0)
+        rest, holdout = hold_out_newest(task.rows, share, seed, Path(folder))
+        looked = Batches(holdout, task.graph, task.items, task.users, 1024, LOOKED, seed, shuffle=False, unknown_share=0)
         yield rest, looked
 
 
@@ -294,8 +304,8 @@ def hold_out_newest(rows: Path, share: float, seed: int, folder: Path) -> tuple[
     chosen = np.random.default_rng((seed, 67)).random(len(some)) < share
     if not chosen.any():
         raise Invalid(f"model.train.validation: the newest like of {share:g} of so few users is none: choose a larger share, or 0")
-    held = pl.col("~row").is_in(pl.Series(some[chosen]).implode())
+    is_held_out = pl.col("~row").is_in(pl.Series(some[chosen]).implode())
     paths = folder / "rest.parquet", folder / "held.parquet"
-    for path, kept in zip(paths, (~held, held), strict=True):
-        frame.filter(kept).drop("~row").sink_parquet(path, row_group_size=65_536, compression="lz4", statistics=False)
+    for path, condition in zip(paths, (~is_held_out, is_held_out), strict=True):
+        frame.filter(condition).drop("~row").sink_parquet(path, row_group_size=65_536, compression="lz4", statistics=False)
     return paths

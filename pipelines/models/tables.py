@@ -65,17 +65,17 @@ def padded(width: int) -> int:
 
 def plan_tables(graph: Graph, width: int | None, parent: Mapping[str, int] | None = None, pooling: Pooling = "mean") -> tuple[Table, ...]:
     """The tables of a fitted graph; `parent` gives the widths that a warm run must keep."""
-    if parent is not None and width is not None and any(kept != width for kept in parent.values()):
+    if parent is not None and width is not None and any(parent_width != width for parent_width in parent.values()):
         raise Invalid(f"model.params.width: {width} is not the parent's width: a warm run can't change it, start a full one")
     return tuple(
         Table(name, size, parent[name] if parent is not None else width or padded(width_by_rule(size)), length, pooling)
-        for name, size, length in ((one.name, one.cardinality or 0, one.width) for one in graph.codes)
+        for name, size, length in ((feature.name, feature.cardinality or 0, feature.width) for feature in graph.codes)
     )
 
 
 def check_size(graph: Graph, weights: int, remedy: str = REMEDY, memory: int | None = None) -> None:
     """Before training: whether the vocabularies will fit into one exported graph, and so many bytes of weights into memory."""
-    words = sum(_size(frame) for one in graph.operators for frame in one.saved().frames.values() if len(frame) <= LIMIT)
+    words = sum(_size(frame) for operator in graph.operators for frame in operator.saved().frames.values() if len(frame) <= LIMIT)
     if words > EXPORT_LIMIT:
         raise Invalid(
             f"features: the vocabularies take {words / 1e9:.1f} GB; one exported graph holds {EXPORT_LIMIT / 1e9:.1f} GB: choose a larger"

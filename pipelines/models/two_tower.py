@@ -67,8 +67,8 @@ class KeyTowers(TwoTowerModel):
     """Implements ScoresAll: of keys alone."""
 
     def every(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
-        found: Floats = self.queries[users] @ self._items.T
-        return found
+        scores: Floats = self.queries[users] @ self._items.T
+        return scores
 
     @cached_property
     def _items(self) -> Floats:
@@ -87,7 +87,7 @@ class TwoTower:
         params, graph = task.model.params, task.graph
         assert isinstance(params, TwoTowerParams)
         architecture = plan(graph, params, load_architecture(task.parent(MODEL)) if task.parent else None)
-        if left := [one.name for one in graph.features if one.side not in SIDES]:
+        if left := [feature.name for feature in graph.features if feature.side not in SIDES]:
             task.log.info("no tower takes %s: of the moment, or of user and item together", ", ".join(left))
         loss = InBatch(
             vector_of("user"),
@@ -116,14 +116,14 @@ def plan(graph: Graph, params: TwoTowerParams, parent: Architecture | None) -> A
     """What will be trained; refused here, before training, where it couldn't be exported or isn't as the parent's."""
     if parent is not None:
         check_pooling(parent, params.pooling)
-    widths = {one.column: one.width for one in parent.tables} if parent is not None else None
+    widths = {table.column: table.width for table in parent.tables} if parent is not None else None
     if widths is not None and params.embedding is not None and set(widths.values()) != {params.embedding}:
         raise Invalid(f"model.params.embedding: {params.embedding} is not the parent's width: a warm run can't change it, start a full one")
-    names = [[one.name for one in graph.side(side)] for side in SIDES]
+    names = [[feature.name for feature in graph.side(side)] for side in SIDES]
     tables = _tables(graph, params, widths, [*names[0], *names[1]])
-    if params.pooling != TwoTowerParams().pooling and not any(one.length for one in tables):
+    if params.pooling != TwoTowerParams().pooling and not any(table.length for table in tables):
         raise Invalid("model.params: 'pooling' has no effect: no feature of a user or an item has several codes a row: leave it out")
-    numbers = tuple((one.name, one.width) for side in SIDES for one in graph.side(side) if one.kind != "code")
+    numbers = tuple((feature.name, feature.width) for side in SIDES for feature in graph.side(side) if feature.kind != "code")
     architecture = levelled(architecture_of(tables, numbers, (tuple(names[0]), tuple(names[1])), params), graph, params, parent)
     if parent is not None and _shape(parent) != _shape(architecture):
         raise Invalid(
@@ -134,9 +134,9 @@ def plan(graph: Graph, params: TwoTowerParams, parent: Architecture | None) -> A
 
 
 def _tables(graph: Graph, params: TwoTowerParams, parent: dict[str, int] | None, names: list[str]) -> tuple[Table, ...]:
-    planned = {one.column: one for one in plan_tables(graph, params.embedding, pooling=params.pooling)}
-    found = [planned[name] for name in names if name in planned]
-    return tuple(found) if parent is None else tuple(replace(one, width=parent.get(one.column, one.width)) for one in found)
+    planned = {table.column: table for table in plan_tables(graph, params.embedding, pooling=params.pooling)}
+    tables = [planned[name] for name in names if name in planned]
+    return tuple(tables) if parent is None else tuple(replace(table, width=parent.get(table.column, table.width)) for table in tables)
 
 
 def architecture_of(
@@ -166,7 +166,7 @@ def vector_of(side: Side) -> str:
 
 def _shape(architecture: Architecture) -> object:
     """What a warm run can't change."""
-    lengths = [one.length for one in architecture.network.nodes if isinstance(one, Length)]
+    lengths = [node.length for node in architecture.network.nodes if isinstance(node, Length)]
     return architecture.network.weights(architecture.features), lengths
 
 
@@ -174,10 +174,10 @@ def vectors_of(architecture: Architecture, weights: Weights, side: Side, columns
     """What the tower of that side gives."""
     network = architecture.network.towards(vector_of(side))
     names = {name for node in network.nodes for name in node.of}
-    tables = tuple(one for one in architecture.tables if one.column in names)
-    numbers = tuple(one for one in architecture.numbers if one[0] in names)
-    taken = {one.column: columns[one.column] for one in tables} | {name: columns[name] for name, _ in numbers}
-    return plain.outputs(replace(architecture, tables=tables, numbers=numbers, network=network), weights, taken)
+    tables = tuple(table for table in architecture.tables if table.column in names)
+    numbers = tuple(number for number in architecture.numbers if number[0] in names)
+    inputs = {table.column: columns[table.column] for table in tables} | {name: columns[name] for name, _ in numbers}
+    return plain.outputs(replace(architecture, tables=tables, numbers=numbers, network=network), weights, inputs)
 
 
 def known_users(graph: Graph, table: Catalogue | None) -> Codes:
@@ -185,18 +185,18 @@ def known_users(graph: Graph, table: Catalogue | None) -> Codes:
     state = graph.key(graph.user).state
     keys, count = state.values.to_numpy(), state.cardinality
     nobody = int(keys.max(initial=0)) + 1 if keys.max(initial=0) < np.iinfo(np.int64).max else int(keys.min()) - 1
-    whole = np.full(count, nobody, np.int64)
-    whole[FIRST : FIRST + len(keys)] = keys
-    found = Users(graph, None, None).of(whole)
-    found[graph.user] = np.arange(count, dtype=np.int32)
+    user_keys = np.full(count, nobody, np.int64)
+    user_keys[FIRST : FIRST + len(keys)] = keys
+    features = Users(graph, None, None).of(user_keys)
+    features[graph.user] = np.arange(count, dtype=np.int32)
     if table is not None:
         last = np.full(count, -1)
         codes = table.columns[graph.user]
         np.maximum.at(last, codes, np.arange(len(codes)))
         there = FIRST + np.flatnonzero(last[FIRST : FIRST + len(keys)] >= 0)
         for name, column in table.columns.items():
-            found[name][there] = column[last[there]]
-    return found
+            features[name][there] = column[last[there]]
+    return features
 
 
 def _met(task: Task) -> NDArray[Any]:

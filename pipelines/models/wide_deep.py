@@ -53,22 +53,22 @@ def plan(graph: Graph, params: WideDeepParams, parent: Architecture | None) -> A
 
 def tables_of(graph: Graph, params: WideDeepParams, parent: Architecture | None = None) -> tuple[Table, ...]:
     """By rule, the weight is one of the numbers that are padded to whole lines."""
-    crosses = {plain(out) for one in graph.operators if isinstance(one, Cross) for out in one.outputs}
+    crosses = {plain(out) for operator in graph.operators if isinstance(operator, Cross) for out in operator.outputs}
     if parent is not None:
-        for width in {one.width - 1 for one in parent.tables if one.width > 1} if params.width else ():
+        for width in {table.width - 1 for table in parent.tables if table.width > 1} if params.width else ():
             check_same("width", params.width, width)
-        return plan_tables(graph, None, {one.column: one.width for one in parent.tables}, params.pooling)
+        return plan_tables(graph, None, {table.column: table.width for table in parent.tables}, params.pooling)
     tables = plan_tables(graph, params.width and params.width + 1, pooling=params.pooling)
-    return tuple(replace(one, width=1) if one.column in crosses else one for one in tables)
+    return tuple(replace(table, width=1) if table.column in crosses else table for table in tables)
 
 
 def architecture_of(tables: tuple[Table, ...], params: WideDeepParams, numbers: Numbers = ()) -> Architecture:
     """A table of width 1 is wide alone."""
-    both, names = [one for one in tables if one.width > 1], tuple(name for name, _ in numbers)
-    nodes: list[Node] = [Part(f"{_WIDE}_{one.column}", (one.column,), 0, 1) for one in both]
-    weights = (*(one.name for one in nodes), *(one.column for one in tables if one.width == 1))
-    vectors = [Part(f"{_DEEP}_{one.column}", (one.column,), 1, one.width) for one in both]
-    nodes += [*vectors, Join(_WIDE, weights), Join(_DEEP, (*(one.name for one in vectors), *names))]
+    both, names = [table for table in tables if table.width > 1], tuple(name for name, _ in numbers)
+    nodes: list[Node] = [Part(f"{_WIDE}_{table.column}", (table.column,), 0, 1) for table in both]
+    weights = (*(node.name for node in nodes), *(table.column for table in tables if table.width == 1))
+    vectors = [Part(f"{_DEEP}_{table.column}", (table.column,), 1, table.width) for table in both]
+    nodes += [*vectors, Join(_WIDE, weights), Join(_DEEP, (*(part.name for part in vectors), *names))]
     if numbers:
         nodes.append(Join(_NUMBERS, names))
     hidden = hidden_layers(_DEEP, params)

@@ -47,8 +47,8 @@ class AdmittedEvents:
 def judged_tables(context: Context, reach: Reach) -> JudgedTables:
     """Of items and users. What is wrong with them is said, and refused, together with what is wrong with the interactions."""
     accepted = _accepted(context, "parent" if context.spec.mode == "warm" else ACCEPTED)
-    known = accepted.tables if accepted else {}
-    return judge_tables(context.spec.recommender, reach, known, context.output, context.scratch / "validation")
+    accepted_tables = accepted.tables if accepted else {}
+    return judge_tables(context.spec.recommender, reach, accepted_tables, context.output, context.scratch / "validation")
 
 
 def admit(context: Context, source: Source, tables: JudgedTables, events: pl.LazyFrame | None) -> Admitted:
@@ -90,7 +90,7 @@ def remembered(context: Context, tables: JudgedTables) -> dict[str, Path]:
 
 def _publish(context: Context, report: Report, quarantine: str) -> None:
     """BadData where thresholds say so. `quarantine`: of the report's own rows."""
-    parts: Mapping[str, Report | Section] = {quarantine: report} | {one.quarantine: one for one in report.sections}
+    parts: Mapping[str, Report | Section] = {quarantine: report} | {section.quarantine: section for section in report.sections}
     for name, part in parts.items():
         if part.rows.quarantined:
             context.keep(name)
@@ -105,8 +105,8 @@ def _publish(context: Context, report: Report, quarantine: str) -> None:
 
 
 def _facts(report: Report, compared: str | None) -> dict[str, Any]:
-    warned = [f"{one.name} {one.column}" if one.column else one.name for one in report.crossed("warn")]
-    warned += [f"{part.name}: {one.name} {one.column or ''}".rstrip() for part in report.sections for one in part.crossed("warn")]
+    warned = [f"{check.name} {check.column}" if check.column else check.name for check in report.crossed("warn")]
+    warned += [f"{part.name}: {check.name} {check.column or ''}".rstrip() for part in report.sections for check in part.crossed("warn")]
     sections: dict[str, Any] = {part.name: part.rows.model_dump() for part in report.sections}
     return {"verdict": report.verdict, "warned": warned, **report.rows.model_dump(), "compared": compared, **sections}
 
@@ -127,5 +127,5 @@ def _tell(context: Context, part: Report | Section) -> None:
         "%s: %s of %s rows are good, %s quarantined", part.source, *(f"{n:,}" for n in (rows.kept, rows.read, rows.quarantined))
     )
     for verdict in ("stop", "warn"):
-        for one in part.crossed(verdict)[:_TOLD]:
-            context.log.info("validation: %s: %s", verdict, one.says)
+        for check in part.crossed(verdict)[:_TOLD]:
+            context.log.info("validation: %s: %s", verdict, check.says)

@@ -15,12 +15,12 @@ from shared.contracts.archive import TABLES, EventTable, PartName, part_name
 
 def compact(context: Context) -> Outcome:
     number = int(context.spec.run.rsplit("-", 1)[1])
-    known = [(part_name(name), name) for name in sorted(context.spec.inputs.get("parts", {}))]
+    named_parts = [(part_name(name), name) for name in sorted(context.spec.inputs.get("parts", {}))]
     files: dict[str, Path] = {}
     rows: dict[str, int] = {}
     for name in sorted(context.spec.inputs["days"]):
         table, day = _of(name)
-        parts = [context.fetch("parts", stored) for part, stored in known if (part.what, part.day) == (table, day)]
+        parts = [context.fetch("parts", stored) for part, stored in named_parts if (part.table, part.day) == (table, day)]
         dump = context.fetch("days", name)
         new = unwritten(table, name, dump, parts)
         for path in (dump, *parts):  # they are many, and were read
@@ -35,4 +35,4 @@ def compact(context: Context) -> Outcome:
 
 def _of(name: str) -> tuple[EventTable, date]:
     table, day = name.removesuffix(".ndjson").split("/")
-    return next(one for one in TABLES if one == table), date.fromisoformat(day)
+    return next(event_table for event_table in TABLES if event_table == table), date.fromisoformat(day)

@@ -76,52 +76,52 @@ def _run(context: Context, chosen: Engine) -> Outcome:
     spec, log = context.spec.recommender, context.log
     tables = judged_tables(context, _reach(context))
     table, people = tables.items.source, tables.users.source if tables.users else None
-    known = load_graph(context.fetcher("parent")) if context.spec.mode == "warm" and context.has("parent", FEATURES) else None
+    parent_graph = load_graph(context.fetcher("parent")) if context.spec.mode == "warm" and context.has("parent", FEATURES) else None
     family = family_of(spec.model.family, context.spec.families)
     check_params(family, spec.model)
-    reads = known.reads if known else family.reads  # a warm run's family is its parent's, or training refuses it
+    reads = parent_graph.reads if parent_graph else family.reads  # a warm run's family is its parent's, or training refuses it
     vectors = TableVectors(context, _reach(context), reads)
     for source, key in ((table, spec.schema_.item), (people, spec.schema_.user)):
         if source is not None:
             vectors.check(source, key)
-    found = _warm(context, tables) if context.spec.mode == "warm" else _full(context, tables)
+    interactions = _warm(context, tables) if context.spec.mode == "warm" else _full(context, tables)
     items = read_items(table, spec)
-    frame, thinned = _normalised(context, found.frame, found.name)
-    parts = split(frame, spec.split, found.name)
+    frame, thinned = _normalised(context, interactions.frame, interactions.name)
+    parts = split(frame, spec.split, interactions.name)
 
     items = vectors.join(items, spec.schema_.item)
     users = read_users(people, spec) if people else None
-    names: dict[Table, str] = {"interactions": found.name, "items": f"the items table {table.name}"}
+    names: dict[Table, str] = {"interactions": interactions.name, "items": f"the items table {table.name}"}
     if people is not None and users is not None:
         users, names["users"] = vectors.join(users, spec.schema_.user), f"the users table {people.name}"
-    graph = graph_of(spec, found.extra, items.schema, users.schema if users is not None else None, names, reads)
+    graph = graph_of(spec, interactions.extra, items.schema, users.schema if users is not None else None, names, reads)
     if graph.left:
-        left = ", ".join(dict.fromkeys(one.feature for one in graph.left))
+        left = ", ".join(dict.fromkeys(dropped.feature for dropped in graph.left))
         log.info("not needed by the family '%s', and left out: %s", spec.model.family, left)
     if reads in ("keys", "sequence") and not graph.raws("users"):
         users = None
-    if known:
-        check_same(graph, known)
-    pages = _seen_by_known(context, found.pages, frame) if found.pages is not None and graph.paged else None
-    people_known = frame if known is None else pl.concat([frame.select("user"), past_users(context)])
+    if parent_graph:
+        check_same(graph, parent_graph)
+    pages = _seen_by_known(context, interactions.pages, frame) if interactions.pages is not None and graph.paged else None
+    people_known = frame if parent_graph is None else pl.concat([frame.select("user"), past_users(context)])
     ready, written = with_written(context, prepare(graph, items, users, people_known, chosen, pages), frame)
     history = ready.history(parts.train, parts.holdout, context.scratch / "history")
-    ready = ready.fit(parts.train, known, history)
+    ready = ready.fit(parts.train, parent_graph, history)
     graph = ready.graph
     for column, cardinality in graph.cardinalities().items():
         log.info("feature %s: %s codes", column, f"{cardinality:,}")
 
-    files, rows = _write(context, ready, parts, history, known is not None)
+    files, rows = _write(context, ready, parts, history, parent_graph is not None)
     files |= remembered(context, tables) | vectors.files()
     log.info("%s rows to train on, %s held out", f"{rows['train']:,}", f"{rows['holdout']:,}")
-    digests = (*found.digests, *(one.digest() for one in (table, people) if one), *vectors.digests, *written)
+    digests = (*interactions.digests, *(source.digest() for source in (table, people) if source), *vectors.digests, *written)
     facts = {
         "snapshot": hashlib.sha256("".join(digests).encode()).hexdigest(),
-        "rows": found.facts | thinned | {"items": len(items)},
+        "rows": interactions.facts | thinned | {"items": len(items)},
         "split": _stretch(parts),
         "cardinalities": graph.cardinalities(),
         "mode": context.spec.mode,
-        "validation": found.validation,
+        "validation": interactions.validation,
     }
     if vectors.facts:
         facts["encoded"] = vectors.facts
@@ -138,7 +138,7 @@ def _full(context: Context, tables: JudgedTables) -> Interactions:
     source = admitted.source
     frame, digests = from_file(source, spec, {f"{EXTRA}{name}": name for name in extra}), [source.digest()]
     pages = views(source, spec)
-    facts = {name: admitted.facts[found] for name, found in _FACTS.items() if found in admitted.facts}
+    facts = {name: admitted.facts[key] for name, key in _FACTS.items() if key in admitted.facts}
     if admitted.events is not None:
         facts["events"] = admitted.facts["events"]["read"]
         context.log.info("%s events joined", f"{facts['events']:,}")
@@ -194,8 +194,8 @@ def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> tuple[pl.La
     spec = context.spec.recommender
     with readable(name):
         written = _laid_down(frame, context.scratch / "interactions.parquet")
-    known = pl.scan_parquet(context.fetch("parent", "history.parquet")) if context.spec.mode == "warm" else None
-    thinned = thin(written, spec.data.interactions, known)
+    parent_history = pl.scan_parquet(context.fetch("parent", "history.parquet")) if context.spec.mode == "warm" else None
+    thinned = thin(written, spec.data.interactions, parent_history)
     for rule, count in thinned.facts.items():
         context.log.info("%s interactions left out: %s", f"{count:,}", rule.replace("_", " "))
     checked = _laid_down(thinned.frame, context.scratch / "thinned.parquet") if any(thinned.facts) else written
@@ -206,9 +206,9 @@ def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> tuple[pl.La
 
 def _seen_by_known(context: Context, pages: pl.LazyFrame, frame: pl.LazyFrame) -> pl.LazyFrame:
     """The views of pages of those who are in the data, on disk."""
-    laid = _laid_down(of_users(pages, frame), context.scratch / "pages.parquet")
-    context.log.info("%s views of pages stand among the items of sequences", f"{laid.select(pl.len()).collect().item():,}")
-    return laid
+    page_views = _laid_down(of_users(pages, frame), context.scratch / "pages.parquet")
+    context.log.info("%s views of pages stand among the items of sequences", f"{page_views.select(pl.len()).collect().item():,}")
+    return page_views
 
 
 def _laid_down(frame: pl.LazyFrame, path: Path) -> pl.LazyFrame:
@@ -254,20 +254,20 @@ def _history(context: Context, parts: Parts, warm: bool) -> Path:
 
 def _firsts(context: Context, parts: Parts, warm: bool) -> Path:
     """When anybody met each item for the first time."""
-    found = [part.group_by("item").agg(pl.col("time").min().alias("first")) for part in (parts.train, parts.holdout)]
+    firsts = [part.group_by("item").agg(pl.col("time").min().alias("first")) for part in (parts.train, parts.holdout)]
     if warm and context.has("parent", FIRSTS):  # an older parent has noted none: then its items count as new when they are met again
-        found.append(pl.scan_parquet(context.fetch("parent", FIRSTS)))
+        firsts.append(pl.scan_parquet(context.fetch("parent", FIRSTS)))
     path = context.out(FIRSTS)
-    pl.concat(found).group_by("item").agg(pl.col("first").min()).sort("item").sink_parquet(path)
+    pl.concat(firsts).group_by("item").agg(pl.col("first").min()).sort("item").sink_parquet(path)
     return path
 
 
 def _stretch(parts: Parts) -> dict[str, float]:
     """When the data and the rows to train on begin and end, and when the holdout begins if that is one moment."""
     times = [part.select(pl.col("time").min().alias("a"), pl.col("time").max().alias("b")) for part in (parts.train, parts.holdout)]
-    found = pl.concat(times).collect(engine="streaming")
+    bounds = pl.concat(times).collect(engine="streaming")
     cut = {"cut": parts.cut} if parts.cut is not None else {}
-    return {"oldest": float(found["a"].min()), **cut, "newest": float(found["b"].max()), "newest_trained": float(found["b"][0])}  # type: ignore[arg-type]
+    return {"oldest": float(bounds["a"].min()), **cut, "newest": float(bounds["b"].max()), "newest_trained": float(bounds["b"][0])}  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -100,9 +100,9 @@ def run(context: Context) -> Outcome:
             _broken(context, silence[BROKEN], error)
             continue
         judged.append(Contender(name, (Run(judgement, judge_seconds=time.monotonic() - begun),)))
-        whole = judgement.values(names)
-        values |= {f"{name}.{metric}": value for metric, value in (whole | sliced(judgement, names, slices)).items()}
-        text = ", ".join(f"{metric} {value:.4f}" for metric, value in whole.items())
+        metrics = judgement.values(names)
+        values |= {f"{name}.{metric}": value for metric, value in (metrics | sliced(judgement, names, slices)).items()}
+        text = ", ".join(f"{metric} {value:.4f}" for metric, value in metrics.items())
         log.info("%s, %s cases of %s users: %s", name, _n(judged_cases.count), _n(len(judged_cases.users)), text)
     evidence = Evidence({contender.name: contender.runs[0].judgement for contender in judged}, slices, labelled)
     if spec.serve.retrieve is not None:
@@ -137,7 +137,7 @@ def _ranked(judgement: Judgement) -> dict[str, int]:
 def _counts(cases: Cases, train: pl.LazyFrame) -> dict[str, int]:
     new = pl.LazyFrame({"user": cases.keys}).join(train.select("user"), on="user", how="anti").select(pl.len())
     without = new.collect(engine="streaming").item()
-    return {"ranked": cases.count, "found": cases.found, "users": len(cases.users), "users_without_training_rows": without}
+    return {"ranked": cases.count, "found": cases.positives, "users": len(cases.users), "users_without_training_rows": without}
 
 
 def _forgotten(
@@ -152,34 +152,42 @@ def _forgotten(
     spec, log = context.spec.recommender, context.log
     if not context.has("etl", HELD):
         return {}
-    held = context.fetch("etl", HELD)
+    held_path = context.fetch("etl", HELD)
     fetch, has_users = context.fetcher("parent"), context.has("parent", USERS)
     before = load_graph(fetch)
-    asked = read_meetings(fetch, has_users, before)
+    parent_meetings = read_meetings(fetch, has_users, before)
     sides: list[Side] = []
     for model, met, keys in (
         (load_model(context.fetcher("train"), context.spec.families), meetings, items),
-        (load_model(fetch, context.spec.families), asked, pl.read_parquet(fetch("items.parquet"), columns=[before.item])[before.item]),
+        (
+            load_model(fetch, context.spec.families),
+            parent_meetings,
+            pl.read_parquet(fetch("items.parquet"), columns=[before.item])[before.item],
+        ),
     ):
         sides.append(Side(model_scorer(met, model.score), model_every(met, model), keys.to_numpy(), is_pairwise(model)))
-    found = forgetting(pl.scan_parquet(held), history, sides[0], sides[1], spec.model.train.seed, spec.evaluate)
-    facts["old"] = {"cases": found.cases, "users": found.users}
-    if found.why:
-        silence[MISSING][f"candidate.{FORGOTTEN}"] = found.why
-        log.info("what is forgotten isn't known: %s", found.why)
+    forgotten = forgetting(pl.scan_parquet(held_path), history, sides[0], sides[1], spec.model.train.seed, spec.evaluate)
+    facts["old"] = {"cases": forgotten.cases, "users": forgotten.users}
+    if forgotten.why:
+        silence[MISSING][f"candidate.{FORGOTTEN}"] = forgotten.why
+        log.info("what is forgotten isn't known: %s", forgotten.why)
     else:
-        log.info("of %s likes held out before: %s", _n(found.cases), ", ".join(f"{name} {one:.4f}" for name, one in found.metrics.items()))
-    return dict(found.metrics)
+        log.info(
+            "of %s likes held out before: %s",
+            _n(forgotten.cases),
+            ", ".join(f"{name} {value:.4f}" for name, value in forgotten.metrics.items()),
+        )
+    return dict(forgotten.metrics)
 
 
 def _foreseen(
     context: Context, meetings: Meetings, candidate: Every, items: pl.Series, facts: dict[str, Any], silence: dict[str, dict[str, str]]
 ) -> dict[str, float]:
-    found = foresee(context, candidate, _finder(context, meetings) if context.spec.recommender.serve.retrieve else None, items)
-    facts |= found.facts
-    silence[MISSING] |= found.missing
-    silence[BROKEN] |= found.broken
-    return found.metrics
+    foresight = foresee(context, candidate, _finder(context, meetings) if context.spec.recommender.serve.retrieve else None, items)
+    facts |= foresight.facts
+    silence[MISSING] |= foresight.missing
+    silence[BROKEN] |= foresight.broken
+    return foresight.metrics
 
 
 def _retrieved(
@@ -188,41 +196,41 @@ def _retrieved(
     """How much of what was liked is retrieved, by contender and case; and how the candidate ranks that alone."""
     assert context.spec.recommender.serve.retrieve is not None
     count = context.spec.recommender.serve.retrieve.candidates
-    found: dict[str, Observed] = {}
+    recalls: dict[str, Observed] = {}
     values: dict[str, float] = {}
     for name, retrieve in _retrievers(context, meetings, cases, rival):
         served: dict[str, float] = {}
         if name == "candidate":
             ranks = ranks_of_retrieved(candidate, retrieve, count, cases)
             served = {metric: rank_metric(metric).of(ranks) for metric in names if is_rank_metric(metric) and "/" not in metric}
-            found[name] = Observed(cases.owners, np.isfinite(ranks).astype(np.float64))
+            recalls[name] = Observed(cases.owners, np.isfinite(ranks).astype(np.float64))
         else:
-            found[name] = recall(retrieve, cases, count)
-        values |= {f"{name}.recall@{count}": found[name].mean} | {f"retrieved.{metric}": value for metric, value in served.items()}
-        told = {f"recall@{count}": found[name].mean} | {f"{metric} of those": value for metric, value in served.items()}
-        context.log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in told.items()))
-    return found, values
+            recalls[name] = recall(retrieve, cases, count)
+        values |= {f"{name}.recall@{count}": recalls[name].mean} | {f"retrieved.{metric}": value for metric, value in served.items()}
+        summary = {f"recall@{count}": recalls[name].mean} | {f"{metric} of those": value for metric, value in served.items()}
+        context.log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in summary.items()))
+    return recalls, values
 
 
 def _certainties(names: list[str], evidence: Evidence, values: dict[str, float], missing: dict[str, str]) -> dict[str, float]:
     """Of gated metrics; adds why numbers aren't there."""
-    found, unsure = certainties(names, evidence)
+    standard_errors, unsure = certainties(names, evidence)
     missing |= unsure | unmeasured(names, evidence.judged, values)
-    return found
+    return standard_errors
 
 
 def _rival(context: Context, facts: dict[str, Any], broken: dict[str, str]) -> Rival | None:
     try:
-        found = find_rival(context)
+        rival = find_rival(context)
     except Invalid as error:
         _not_comparable(context, facts, error)
         return None
     except Exception as error:  # whatever is wrong with the version that serves, the candidate is judged
         _broken(context, broken, error)
         return None
-    if found is not None and found.before_refit:
+    if rival is not None and rival.before_refit:
         facts["serving_before_its_refit"] = True
-    return found
+    return rival
 
 
 def _broken(context: Context, broken: dict[str, str], error: Exception) -> None:
@@ -240,9 +248,9 @@ def _finder(context: Context, meetings: Meetings) -> Finder:
     model = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE), context.spec.families)
 
     def finder(users: NDArray[np.int64]) -> Retrieve:
-        found = by_model(model, meetings, popularity, users)
-        assert found is not None
-        return found
+        retrieve = by_model(model, meetings, popularity, users)
+        assert retrieve is not None
+        return retrieve
 
     return finder
 
@@ -251,11 +259,11 @@ def _columns(context: Context, cases: Cases) -> tuple[Slice, ...]:
     """Slices by what the tables of items and users say: for the report alone."""
     schema = context.spec.recommender.schema_
     items = pl.read_parquet(context.fetch("etl", "items.parquet"))
-    found = by_table(items, schema.item, items[schema.item][cases.targets])
+    slices = by_table(items, schema.item, items[schema.item][cases.targets])
     if not context.has("etl", "users.parquet"):
-        return found
+        return slices
     users = pl.Series(cases.keys[cases.owners])
-    return (*found, *by_table(pl.read_parquet(context.fetch("etl", "users.parquet")), schema.user, users))
+    return (*slices, *by_table(pl.read_parquet(context.fetch("etl", "users.parquet")), schema.user, users))
 
 
 def _report(
@@ -270,10 +278,10 @@ def _report(
         "settings": {"family": spec.model.family, "split": spec.split.model_dump(mode="json"), "mode": context.spec.mode},
     }
     main = tuple(name for name in STANDARD if name in names)
-    found = finite(document(judged, POPULAR, Wanted(names, main, slices, spec.model.train.seed), about))
+    content = finite(document(judged, POPULAR, Wanted(names, main, slices, spec.model.train.seed), about))
     files = {REPORT: context.out(REPORT), PAGE: context.out(PAGE)}
-    files[REPORT].write_text(json.dumps(found, indent=1) + "\n")
-    files[PAGE].write_text(page(found))
+    files[REPORT].write_text(json.dumps(content, indent=1) + "\n")
+    files[PAGE].write_text(page(content))
     return files
 
 

@@ -68,7 +68,7 @@ def run(context: Context) -> Outcome:
     }
     files |= write_online(served, raw.users, newest(context.fetcher("etl")), spec.serve.store.ttl, context.out)
     embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE), context.spec.families).embeddings(codes)
-    found: dict[str, float] = {}
+    extra_metrics: dict[str, float] = {}
     vectors: Vectors | None = None
     if embeddings is not None:
         sides = vectors_by_key(graph, items[graph.item], embeddings)
@@ -83,7 +83,7 @@ def run(context: Context) -> Outcome:
             index = neighbours.build_index(embeddings.vectors, queries, candidates, spec.model.train.seed)
             log.info("it finds %.1f%% of the exact candidates, weighing %d rows for each", 100 * index.recall, index.weighed)
             files[INDEX].write_bytes(index.content)
-            found = {"export.index_recall": index.recall, "export.index_bytes": float(len(index.content))}
+            extra_metrics = {"export.index_recall": index.recall, "export.index_bytes": float(len(index.content))}
     if spec.serve.batch is not None:
         files[RECOMMENDATIONS] = context.out(RECOMMENDATIONS)
         score, known_users = unit_scorer(files[served.file], served, raw), np.sort(graph.key(graph.user).state.values.to_numpy())
@@ -91,12 +91,12 @@ def run(context: Context) -> Outcome:
         keys = items[graph.item].to_numpy()
         count = write_recommendations(files[RECOMMENDATIONS], score, known_users, keys, liked, spec.serve.batch.k, vectors, log)
         log.info("recommendations for %s users written", f"{count:,}")
-        found["export.recommended_users"] = float(count)
+        extra_metrics["export.recommended_users"] = float(count)
     begun = begin_card(context.spec, graph, model.tables, model.meaning)
     files[CARD] = _text(context, CARD, begun.model_dump_json(indent=1))
     metrics = {"export.parity": parity, "export.bytes": float(size), "export.seconds": time.monotonic() - started}
-    metrics |= found
-    return Outcome(files, metrics, {"parity_rows": len(users), "inputs": [one.name for one in served.inputs]})
+    metrics |= extra_metrics
+    return Outcome(files, metrics, {"parity_rows": len(users), "inputs": [model_input.name for model_input in served.inputs]})
 
 
 def _fresh(context: Context, items: pl.Series) -> NDArray[np.int64]:

@@ -103,8 +103,8 @@ def _task(context: Context, model: Model, data: EncodedData, parent: Fetch | Non
         keeping=Keeping(context.live, made_of, context.scratch, context.log) if leads else None,
         rank=context.rank,
     )
-    held = data.fetch(HELD) if parent is not None and data.has(HELD) else None
-    return replace(task, new_rows=spec.retrain.warm.new_rows, held=held), replayed
+    held_path = data.fetch(HELD) if parent is not None and data.has(HELD) else None
+    return replace(task, new_rows=spec.retrain.warm.new_rows, holdout=held_path), replayed
 
 
 def _replayed(context: Context, rows: Path, data: EncodedData) -> tuple[Path, int]:

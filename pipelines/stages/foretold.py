@@ -59,63 +59,65 @@ def foresee(context: Context, every: Every, finder: Finder | None, items: pl.Ser
         return Foresight()
     keys = [f"candidate.{foretold(name)}" for name in names]
     try:
-        found, facts = _foretold(context, every, finder, items.to_numpy(), "dr" in names)
+        forecast, facts = _foretold(context, every, finder, items.to_numpy(), "dr" in names)
     except Exception as error:
         why = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
         context.log.exception("the online hit rate couldn't be foretold: %s", why)
         return Foresight(broken=dict.fromkeys(keys, why))
-    why_not = found if isinstance(found, str) else found.too_little
+    why_not = forecast if isinstance(forecast, str) else forecast.too_little
     if why_not is not None:
         context.log.info("the online hit rate is not foretold: %s", why_not)
         return Foresight(facts=facts, missing=dict.fromkeys(keys, why_not))
-    assert not isinstance(found, str)
+    assert not isinstance(forecast, str)
     metrics: dict[str, float] = {}
     for name in names:
-        own, key = found.by[name], foretold(name)
+        own, key = forecast.by[name], foretold(name)
         metrics |= {f"candidate.{key}": own.hit_rate, certainty(f"candidate.{key}"): own.se}
         metrics |= {certainty(f"candidate.{key}", "serving"): own.se_to_logged}
-        metrics |= {f"serving.{key}": found.logged.hit_rate, certainty(f"serving.{key}"): found.logged.se}
-        metrics |= {count_of(f"{who}.{key}"): float(found.users) for who in ("candidate", "serving")}
-        context.log.info("hit rate by %s: %.4f +- %.4f, the log's own %.4f", name, own.hit_rate, own.se, found.logged.hit_rate)
+        metrics |= {f"serving.{key}": forecast.logged.hit_rate, certainty(f"serving.{key}"): forecast.logged.se}
+        metrics |= {count_of(f"{who}.{key}"): float(forecast.users) for who in ("candidate", "serving")}
+        context.log.info("hit rate by %s: %.4f +- %.4f, the log's own %.4f", name, own.hit_rate, own.se, forecast.logged.hit_rate)
     return Foresight(metrics, facts)
 
 
 def _foretold(context: Context, every: Every, finder: Finder | None, keys: Ints, modelled: bool) -> tuple[Foretold | str, dict[str, Any]]:
-    spec, asked = context.spec.recommender, context.spec.answers
-    assert asked is not None
+    spec, answer_range = context.spec.recommender, context.spec.answers
+    assert answer_range is not None
     attribution = spec.rollout.analysis.attribution
     files = context.spec.inputs.get("answers", {})
     log = read_log({name: context.fetch("answers", name) for name in files}, attribution)
-    since = max(asked.since, datetime.fromtimestamp(_newest_learned(context), UTC) + timedelta(microseconds=1))
-    answers, left = usable(log, asked.version, since, asked.until - attribution)
-    taken = _sample(answers, spec.evaluate.pairwise_users(len(keys)), spec.serve.order.explore.among, spec.model.train.seed)
+    since = max(answer_range.since, datetime.fromtimestamp(_newest_learned(context), UTC) + timedelta(microseconds=1))
+    answers, left = usable(log, answer_range.version, since, answer_range.until - attribution)
+    sample = _sample(answers, spec.evaluate.pairwise_users(len(keys)), spec.serve.order.explore.among, spec.model.train.seed)
     facts: dict[str, Any] = {
-        "version": asked.version,
+        "version": answer_range.version,
         "since": since.isoformat(),
-        "until": (asked.until - attribution).isoformat(),
+        "until": (answer_range.until - attribution).isoformat(),
         "log": f"sha256:{digest_of(files)}",
-        "answers": len(taken),
+        "answers": len(sample),
         "sampled_from": len(answers),
         "left_out": dict(left),
     }
-    context.log.info("%s logged answers of version %s, after what was learned from", f"{len(taken):,}", asked.version)
-    if taken.is_empty():
-        said = "; ".join(f"{count:,} are {why}" for why, count in left.items())
-        return f"version {asked.version} has given no answer that tells: {said or 'none has waited for its likes yet'}", {"online": facts}
-    logged, candidate, was, would = _compared(taken, log, keys, every, finder, spec.serve)
+    context.log.info("%s logged answers of version %s, after what was learned from", f"{len(sample):,}", answer_range.version)
+    if sample.is_empty():
+        reasons = "; ".join(f"{count:,} are {why}" for why, count in left.items())
+        return f"version {answer_range.version} has given no answer that tells: {reasons or 'none has waited for its likes yet'}", {
+            "online": facts
+        }
+    logged, candidate, was, would = _compared(sample, log, keys, every, finder, spec.serve)
     likes = expected_likes(logged, candidate, was, would, attention_of(logged), len(keys)) if modelled else None
-    found = foretell(logged, candidate, likes)
+    forecast = foretell(logged, candidate, likes)
     facts |= {
-        "users": found.users,
-        "effective_answers": round(found.effective, 1),
-        "support": round(found.support, 4),
+        "users": forecast.users,
+        "effective_answers": round(forecast.effective, 1),
+        "support": round(forecast.support, 4),
         "clip": CLIP,
-        "cut": round(found.cut, 6),
-        "attention": [round(one, 3) for one in found.attention],
-        "logged": vars(found.logged),
-        "estimates": {name: vars(one) for name, one in found.by.items()},
+        "cut": round(forecast.cut, 6),
+        "attention": [round(weight, 3) for weight in forecast.attention],
+        "logged": vars(forecast.logged),
+        "estimates": {name: vars(estimate) for name, estimate in forecast.by.items()},
     }
-    return found, {"online": facts}
+    return forecast, {"online": facts}
 
 
 def _newest_learned(context: Context) -> float:
@@ -133,8 +135,8 @@ def _sample(answers: pl.DataFrame, most: int, among: int, seed: int) -> pl.DataF
     users = answers.group_by("user").len().sort("user")
     drawn = users[np.random.default_rng((seed, 29)).permutation(len(users))].head(most)
     room = pl.col("len").cum_sum() <= max(1, MAX_PLACES // width)
-    kept = drawn.filter(room | (pl.int_range(pl.len()) == 0))
-    return answers.join(kept.select("user"), on="user", how="semi").sort("user", "at", "request_id")
+    chosen = drawn.filter(room | (pl.int_range(pl.len()) == 0))
+    return answers.join(chosen.select("user"), on="user", how="semi").sort("user", "at", "request_id")
 
 
 def _compared(
@@ -153,7 +155,7 @@ def _compared(
     liked[answer_of_like, answers["liked"].explode().drop_nulls().to_numpy().astype(np.int64)] = True
 
     users, owners = np.unique(answers["user"].to_numpy(), return_inverse=True)
-    seen = _Seen(log.likes, keys, serve)
+    past_likes = _PastLikes(log.likes, keys, serve)
     times = answers["at"].dt.epoch("us").to_numpy()
     ranks, others = np.full(there.shape, -1, np.int64), np.zeros(count, np.int64)
     scores = np.zeros(there.shape)
@@ -162,10 +164,10 @@ def _compared(
     retrieved = finder(users)(users, _candidates(serve)) if finder is not None else [None] * len(users)
     bounds = np.searchsorted(owners, np.arange(len(users) + 1))
     scored = zip(users.tolist(), _scored(every, users, len(keys)), retrieved, strict=True)
-    for number, (user, found, candidates) in enumerate(scored):
-        line = line_of(found, keys, candidates, width + seen.most(user))
+    for number, (user, user_scores, candidates) in enumerate(scored):
+        line = line_of(user_scores, keys, candidates, width + past_likes.most(user))
         for at in range(bounds[number], bounds[number + 1]):
-            shown = line.without(seen.by(user, int(times[at])), int(lengths[at]) + explore.among)
+            shown = line.without(past_likes.by(user, int(times[at])), int(lengths[at]) + explore.among)
             ranks[at] = ranks_of(shown, rows[at])
             others[at] = max(len(shown) - int(lengths[at]), 0)
             would.items[at, : len(shown)] = shown
@@ -197,7 +199,7 @@ def _rows(keys: Ints, items: Ints) -> Ints:
     return np.where(keys[places] == items, places, -1)
 
 
-class _Seen:
+class _PastLikes:
     """What users had liked here, and so wouldn't be shown again, by the spec's `not_seen`."""
 
     def __init__(self, likes: pl.DataFrame, keys: Ints, serve: Serve) -> None:

@@ -32,9 +32,9 @@ def held_out(context: Context, train: pl.LazyFrame) -> Path:
     if not context.has("parent", REFIT):
         there = _new_likes(*(pl.scan_parquet(context.fetch("parent", f"{name}.parquet")) for name in ("holdout", "history")))
         parts.append(there.filter(stable_hash(pl.col("user") * 3 + pl.col("item")) % 2 == 0))
-    whole = pl.concat(parts).unique(_PAIR, keep="first").join(train.select(_PAIR), on=_PAIR, how="anti")
+    likes = pl.concat(parts).unique(_PAIR, keep="first").join(train.select(_PAIR), on=_PAIR, how="anti")
     path = context.out(HELD)
-    drawn(whole, MOST_HELD, 0).collect(engine="streaming").write_parquet(path)
+    drawn(likes, MOST_HELD, 0).collect(engine="streaming").write_parquet(path)
     return path
 
 
@@ -50,8 +50,8 @@ def withhold(train: pl.LazyFrame, holdout: pl.LazyFrame, history: pl.LazyFrame, 
     return drawn(pl.concat(parts, how="vertical_relaxed").unique(_PAIR, keep="first", maintain_order=True), MOST_HELD, 0).collect()
 
 
-def exclude_pairs(rows: pl.LazyFrame, held: pl.DataFrame) -> pl.LazyFrame:
-    return rows.join(held.lazy().select(_PAIR), on=_PAIR, how="anti", maintain_order="left")
+def exclude_pairs(rows: pl.LazyFrame, withheld: pl.DataFrame) -> pl.LazyFrame:
+    return rows.join(withheld.lazy().select(_PAIR), on=_PAIR, how="anti", maintain_order="left")
 
 
 def _new_likes(holdout: pl.LazyFrame, history: pl.LazyFrame) -> pl.LazyFrame:
@@ -65,11 +65,11 @@ def past_users(context: Context) -> pl.LazyFrame:
     return pl.concat([part.select("user") for part in _rows(context)]).unique()
 
 
-def past(context: Context, ready: Prepared, held: Path) -> Path:
+def past(context: Context, ready: Prepared, held_path: Path) -> Path:
     """Its rows, each with its own moment's features, as they were; and with its places in this run's tables."""
-    whole = pl.concat(_rows(context), how="diagonal").join(pl.scan_parquet(held).select(_PAIR), on=_PAIR, how="anti")
+    rows = pl.concat(_rows(context), how="diagonal").join(pl.scan_parquet(held_path).select(_PAIR), on=_PAIR, how="anti")
     path = context.out(PAST)
-    ready.placed(drawn(whole, MOST_PAST, 0)).sink_parquet(path, row_group_size=65_536, compression_level=1)
+    ready.placed(drawn(rows, MOST_PAST, 0)).sink_parquet(path, row_group_size=65_536, compression_level=1)
     return path
 
 
@@ -87,8 +87,8 @@ def with_past(rows: Path, past: Path, share: float, seed: int, path: Path) -> in
     new, older = pl.scan_parquet(rows), pl.scan_parquet(past)
     wanted = round(int(new.select(pl.len()).collect().item()) * share / (1 - share))
     names = new.collect_schema().names()
-    found = drawn(older, wanted, seed + 1).select(names)
-    pl.concat([new, found]).sink_parquet(path, row_group_size=65_536, compression_level=1)
+    replayed = drawn(older, wanted, seed + 1).select(names)
+    pl.concat([new, replayed]).sink_parquet(path, row_group_size=65_536, compression_level=1)
     return min(wanted, int(older.select(pl.len()).collect().item()))
 
 

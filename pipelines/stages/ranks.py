@@ -57,14 +57,14 @@ def launch(spec: StageSpec, path: Path, log: logging.Logger) -> int:
     try:
         _wait(ranks, float(os.environ.get(GRACE, "15")))
     finally:
-        for one in ranks:
-            if one.code is None:
-                one.process.kill()
-            one.process.wait()
+        for rank in ranks:
+            if rank.code is None:
+                rank.process.kill()
+            rank.process.wait()
     first = ranks[0].code
     if first in (0, REFUSED):
-        for one in ranks:
-            shutil.rmtree(one.folder, ignore_errors=True)
+        for rank in ranks:
+            shutil.rmtree(rank.folder, ignore_errors=True)
         return first
     failed = _culprit(ranks)
     if failed.number:
@@ -75,9 +75,9 @@ def launch(spec: StageSpec, path: Path, log: logging.Logger) -> int:
 
 
 def _started(spec: StageSpec, path: Path, count: int) -> list[Started]:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     threads = str(max(1, len(os.sched_getaffinity(0)) // count))
     shared = {RANKS: str(count), MEET: f"127.0.0.1:{port}", LAUNCHER: str(os.getpid()), "GLOO_SOCKET_IFNAME": "lo"}
     ranks = []
@@ -102,24 +102,24 @@ def _spawned(stage: str, spec: Path, environment: Mapping[str, str], log: Path |
 def _wait(ranks: Sequence[Started], grace: float) -> None:
     """For all. Once one has failed, or rank 0 has ended, the others have so many seconds left; who stays longer is ended."""
     until: float | None = None
-    while any(one.code is None for one in ranks):
+    while any(rank.code is None for rank in ranks):
         time.sleep(_POLL)
-        ended = any(one.code for one in ranks) or ranks[0].code is not None
+        ended = any(rank.code for rank in ranks) or ranks[0].code is not None
         if ended and until is None:
             until = time.monotonic() + grace
         if until is not None and time.monotonic() > until:
-            for one in ranks:
-                if one.code is None:
-                    one.ended_by_us = True
-                    one.process.kill()
-                    one.process.wait()
+            for rank in ranks:
+                if rank.code is None:
+                    rank.ended_by_us = True
+                    rank.process.kill()
+                    rank.process.wait()
 
 
 def _culprit(ranks: Sequence[Started]) -> Started:
     """Who died by itself; else who didn't answer, so that the others left; else one who left."""
-    died = [one for one in ranks if not one.ended_by_us and one.code not in (0, LEFT)]
-    silent = [one for one in ranks if one.ended_by_us]
-    return next(iter([*died, *silent, *(one for one in ranks if one.code)]))
+    died = [rank for rank in ranks if not rank.ended_by_us and rank.code not in (0, LEFT)]
+    silent = [rank for rank in ranks if rank.ended_by_us]
+    return next(iter([*died, *silent, *(rank for rank in ranks if rank.code)]))
 
 
 def _why(failed: Started, count: int) -> str:

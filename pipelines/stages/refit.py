@@ -70,26 +70,26 @@ def _encode(context: Context) -> tuple[dict[str, Path], dict[str, Any]]:
     """Rows and tables by features that are fitted on all rows; and facts."""
     train, holdout = (pl.scan_parquet(context.fetch("etl", name)) for name in (TRAIN, HOLDOUT))
     history = pl.scan_parquet(context.fetch("etl", "history.parquet"))
-    held = withhold(train, holdout, history, pl.scan_parquet(context.fetch("etl", HELD)) if context.has("etl", HELD) else None)
+    withheld = withhold(train, holdout, history, pl.scan_parquet(context.fetch("etl", HELD)) if context.has("etl", HELD) else None)
     extra = [name for name in train.collect_schema() if name.startswith(EXTRA)]
-    train, holdout = (exclude_pairs(part.select("user", "item", "time", "label", *extra), held) for part in (train, holdout))
-    whole = pl.concat([train, holdout])
+    train, holdout = (exclude_pairs(part.select("user", "item", "time", "label", *extra), withheld) for part in (train, holdout))
+    every_row = pl.concat([train, holdout])
     ready = _prepare(context)
     before = ready.history(train, holdout, context.scratch / "history")
-    ready = ready.fit(whole, load_graph(context.fetcher("parent")) if context.spec.mode == "warm" else None, before)
+    ready = ready.fit(every_row, load_graph(context.fetcher("parent")) if context.spec.mode == "warm" else None, before)
     files = ready.graph.save(context.output) | ready.write_tables(context.out)
     files |= {name: context.out(name) for name in (TRAIN, HOLDOUT, HELD, REFIT)}
-    rows = ready.write_part(whole, files[TRAIN], True, before)
+    rows = ready.write_part(every_row, files[TRAIN], True, before)
     ready.write_part(holdout, files[HOLDOUT], False, before, rows - int(holdout.select(pl.len()).collect(engine="streaming").item()))
-    held.write_parquet(files[HELD])
+    withheld.write_parquet(files[HELD])
     if context.has("etl", PAST):
         files[PAST] = context.out(PAST)
-        past = exclude_pairs(pl.scan_parquet(context.fetch("etl", PAST)), held)
+        past = exclude_pairs(pl.scan_parquet(context.fetch("etl", PAST)), withheld)
         ready.placed(past).sink_parquet(files[PAST], row_group_size=65_536, compression_level=1)
     newest = float(pl.scan_parquet(files[TRAIN]).select(pl.col("time").max()).collect(engine="streaming").item())
-    about = Refit(rows=rows, newest=newest, held=len(held))
+    about = Refit(rows=rows, newest=newest, held=len(withheld))
     files[REFIT].write_text(about.model_dump_json(indent=1))
-    context.log.info("%s rows to train on, %s likes are left out", f"{rows:,}", f"{len(held):,}")
+    context.log.info("%s rows to train on, %s likes are left out", f"{rows:,}", f"{len(withheld):,}")
     return files, about.model_dump(exclude={"version"}) | {"cardinalities": ready.graph.cardinalities()}
 
 
@@ -114,16 +114,16 @@ def _compare(context: Context, own: EncodedData) -> dict[str, float]:
         cases = cases.first(max(FEWEST, PAIRS // cases.catalogue))
     refit = _hit_rate(own, refitted, cases)
     candidate = _hit_rate(EncodedData(context.fetcher("etl"), lambda name: context.has("etl", name)), unrefitted, cases)
-    found = {GATE.value_name: refit[0], GATE.other_name: candidate[0], count_of(GATE.value_name): float(len(cases.users))}
-    return found | {certainty(GATE.value_name, GATE.against): refit[1].error(candidate[1])}
+    metrics = {GATE.value_name: refit[0], GATE.other_name: candidate[0], count_of(GATE.value_name): float(len(cases.users))}
+    return metrics | {certainty(GATE.value_name, GATE.against): refit[1].error(candidate[1])}
 
 
 def _hit_rate(data: EncodedData, model: Trained, cases: Cases) -> tuple[float, Influence]:
     """A model's hit rate, and each user's influence on it."""
     meetings = read_meetings(data.fetch, data.has(USERS), load_graph(data.fetch))
     ranked = judge(model_scorer(meetings, model.score), cases, {}, every=model_every(meetings, model)).ranked
-    seen = observe(ranked, [GATE.metric])[GATE.metric]
-    return seen.mean, of_mean(seen.values, seen.owners, len(cases.users))
+    observed = observe(ranked, [GATE.metric])[GATE.metric]
+    return observed.mean, of_mean(observed.values, observed.owners, len(cases.users))
 
 
 if __name__ == "__main__":

@@ -107,10 +107,10 @@ def _before_refit(context: Context) -> Rival:
     served = signature(graph, serve)
     served = named(served, write_unit(graph, load_model(fetch, families), folder / served.file, None, serve.lists))
     vectors, codes = None, read_table(fetch("items.features.parquet"), graph, "item").columns
-    found = load_retriever(fetch, context.has(BEFORE_REFIT, IS_BESIDE), families).embeddings(codes)
-    if found is not None:
+    embeddings = load_retriever(fetch, context.has(BEFORE_REFIT, IS_BESIDE), families).embeddings(codes)
+    if embeddings is not None:
         keys = pl.read_parquet(fetch("items.parquet"), columns=[graph.item])[graph.item]
-        sides = vectors_by_key(graph, keys, found)
+        sides = vectors_by_key(graph, keys, embeddings)
         vectors = write_arrays(folder / ITEMS, sides[ITEMS]), write_arrays(folder / USERS, sides[USERS])
     context.log.info("the serving version has learned rows of this holdout: the model of its last full run before the refit is compared")
     return Rival(served, folder / served.file, Published(served, context.fetcher(SERVING)), vectors, True)

@@ -46,7 +46,7 @@ class Context:
     store: FsspecArtifacts
     log: logging.Logger
     fetched: set[Path] = field(default_factory=set)
-    kept: dict[str, Path] = field(default_factory=dict)
+    diagnostic_files: dict[str, Path] = field(default_factory=dict)
     rank: Rank | None = None
     """Which of several this process is."""
 
@@ -88,7 +88,7 @@ class Context:
 
     def keep(self, name: str) -> Path:
         """An output file that is published even if the stage refuses its data: it says why. To be written by the caller."""
-        path = self.kept[name] = self.out(name)
+        path = self.diagnostic_files[name] = self.out(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -170,7 +170,7 @@ def _publish(context: Context, outcome: Outcome, failure: Failure | None, starte
         attempt=spec.attempt,
         started=started,
         ended=ended,
-        files={name: store.put(path) for name, path in sorted({**context.kept, **outcome.files}.items())},
+        files={name: store.put(path) for name, path in sorted({**context.diagnostic_files, **outcome.files}.items())},
         metrics={f"{spec.stage}.stage_seconds": seconds} | outcome.metrics,
         facts={"libraries": _versions()} | outcome.facts,
         failure=failure,
@@ -199,10 +199,10 @@ def _logger(stage: str) -> logging.Logger:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in LIBRARIES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -15,8 +15,8 @@ import polars as pl
 
 from pipelines.data.sources import Reach, Source
 from pipelines.data.vectors import open_vectors, with_vectors
-from pipelines.encoding.given import check_column, check_width, of_feature, open_given
 from pipelines.encoding.marked import Vectors, is_marked
+from pipelines.encoding.spec_encoder import check_column, check_width, of_feature, open_spec_encoder
 from pipelines.features.reading import Reads
 from pipelines.stages.runner import Context
 from shared.contracts.encoding import EARLIER, ENCODED, Encode
@@ -44,7 +44,7 @@ class TableVectors:
             if of.encode is not None:
                 with of_feature(of):
                     check_column(source.frame.collect_schema(), of.encode.column, source.name)
-                    open_given(of.encode, self.reach, self._scratch / of.output)
+                    open_spec_encoder(of.encode, self.reach, self._scratch / of.output)
 
     def join(self, table: pl.DataFrame, key: str) -> pl.DataFrame:
         """The table with the vectors that belong to its keys."""
@@ -64,15 +64,15 @@ class TableVectors:
 
     def _of(self, key: str) -> Iterator[VectorOf]:
         operators = self.context.spec.recommender.operators() if self.reads not in ("keys", "sequence") else ()
-        return (one.vector for one in operators if isinstance(one, Vector) and one.vector.of == key)
+        return (operator.vector for operator in operators if isinstance(operator, Vector) and operator.vector.of == key)
 
     def _encoded(self, table: pl.DataFrame, of: VectorOf, encode: Encode) -> pl.DataFrame:
-        given = open_given(encode, self.reach, self._scratch / of.output)
-        made = self._made = self._made or self._known()
+        encoder = open_spec_encoder(encode, self.reach, self._scratch / of.output)
+        made = self._made = self._made or self._earlier_vectors()
         rows, log = table.select(of.of, encode.column), self.context.log
-        marked = made.make(rows, given, encode.batch, of.width, self._progress(of.output, len(rows)))
-        found = made.of(marked.marks)
-        check_width(int(found.drop_nulls().list.len()[0]), of.width)
+        marked = made.make(rows, encoder, encode.batch, of.width, self._progress(of.output, len(rows)))
+        vectors = made.of(marked.marks)
+        check_width(int(vectors.drop_nulls().list.len()[0]), of.width)
         without = marked.left.count
         facts = {"encoded": marked.encoded, "known": len(rows) - marked.encoded - without, "without": without}
         self.facts[of.output] = facts
@@ -80,13 +80,13 @@ class TableVectors:
         for reason in marked.left.reasons[:_TOLD]:
             log.info("%s: left out: %s", of.output, reason)
         self.digests.append(_digest(table[of.of], marked.marks))
-        return table.with_columns(found.alias(of.output))
+        return table.with_columns(vectors.alias(of.output))
 
     @property
     def _scratch(self) -> Path:
         return self.reach.scratch / "encoding"
 
-    def _known(self) -> Vectors:
+    def _earlier_vectors(self) -> Vectors:
         """What an earlier etl has published."""
         vectors = Vectors(self._scratch / "vectors")
         if self.context.has(EARLIER, ENCODED):
@@ -100,17 +100,17 @@ class TableVectors:
     def _progress(self, name: str, rows: int) -> Callable[[int], None]:
         last = time.monotonic()
 
-        def told(done: int) -> None:
+        def report(done: int) -> None:
             nonlocal last
             if time.monotonic() - last > _EVERY:
                 last = time.monotonic()
                 self.context.log.info("%s: %s of %s rows", name, f"{done:,}", f"{rows:,}")
 
-        return told
+        return report
 
 
 def _digest(keys: pl.Series, marks: pl.Series) -> str:
-    whole = hashlib.sha256(keys.to_numpy().tobytes())
+    digest = hashlib.sha256(keys.to_numpy().tobytes())
     for mark in marks:
-        whole.update(mark or b"none")
-    return whole.hexdigest()
+        digest.update(mark or b"none")
+    return digest.hexdigest()

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from pipelines.features.asof import AT, KEY, SINCE, Stretches, microseconds, read_history, stretches, told
+from pipelines.features.asof import AT, KEY, SINCE, Stretches, join_history, microseconds, read_history, stretches
 from pipelines.features.prepared import Prepared
 from pipelines.stages.runner import Context
 from shared.contracts.online import MOST_WIDTH, USERS, OnlineColumn, View, history_name
@@ -24,9 +24,9 @@ def with_written(context: Context, ready: Prepared, interactions: pl.LazyFrame) 
     """The tables, and the digests of what was read."""
     name = history_name(USERS)
     columns = tuple(
-        OnlineColumn.model_validate({"name": one.name, "dtype": one.kind, "width": MOST_WIDTH if one.many else None})
-        for one in ready.graph.raws("users")
-        if one.name != ready.graph.user
+        OnlineColumn.model_validate({"name": raw.name, "dtype": raw.kind, "width": MOST_WIDTH if raw.many else None})
+        for raw in ready.graph.raws("users")
+        if raw.name != ready.graph.user
     )
     if ready.users is None or not columns or not context.has(ORIGIN, name):
         return ready, ()
@@ -54,4 +54,4 @@ def by_moments(users: pl.DataFrame, key: str, history: pl.LazyFrame, view: View,
     began = stretches(users[key], history, view, max(newest or 0, last or 0))
     places = Stretches.of(began[KEY], began[SINCE])
     met = interactions.select(places.row("user", time).unique()).collect(engine="streaming").to_series().to_numpy()
-    return told(users, key, began[np.union1d(places.last, met)], history, view)
+    return join_history(users, key, began[np.union1d(places.last, met)], history, view)

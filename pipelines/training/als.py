@@ -40,8 +40,8 @@ class Factors:
     items: Floats
 
     def scores(self, users: Ints, items: Ints) -> Floats:
-        found: Floats = np.einsum("nd,nd->n", self.users[users], self.items[items])
-        return found
+        scores: Floats = np.einsum("nd,nd->n", self.users[users], self.items[items])
+        return scores
 
 
 def begin(user_count: int, item_count: int, width: int, seed: int) -> Factors:
@@ -60,31 +60,31 @@ def sweeps(pairs: Pairs, factors: Factors, terms: Terms, count: int) -> Iterator
         yield _solve(by_item, factors.items, factors.users, terms) / max(1, len(pairs))
 
 
-def _solve(likes: Likes, mine: Floats, theirs: Floats, terms: Terms) -> float:
+def _solve(likes: Likes, factors: Floats, theirs: Floats, terms: Terms) -> float:
     """What is minimised, as it is then, without the regularisation."""
     lengths = likes.lengths
-    mine[lengths == 0] = 0
+    factors[lengths == 0] = 0
     met = np.count_nonzero(np.abs(theirs).max(axis=1, initial=0))
     weights = (terms.regularisation * (lengths + terms.unobserved * met)).astype(np.float32)
     shared = np.float32(terms.unobserved) * (theirs.T @ theirs)
     padded = np.concatenate([theirs, np.zeros((1, theirs.shape[1]), np.float32)])
-    batch = partial(_solve_batch, likes, mine, padded, shared, weights)
+    batch = partial(_solve_batch, likes, factors, padded, shared, weights)
     # BLAS's own threads cost more than they give on matrices this small.
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
         return float(sum(pool.map(batch, _batches(lengths, theirs.shape[1]))))
 
 
-def _solve_batch(likes: Likes, mine: Floats, padded: Floats, shared: Floats, weights: Floats, rows: Ints) -> float:
+def _solve_batch(likes: Likes, factors: Floats, padded: Floats, shared: Floats, weights: Floats, rows: Ints) -> float:
     """Gives what these rows leave unexplained. Where left @ vector = right, that is likes - vector.right - weight * |vector|^2."""
-    width, longest = mine.shape[1], int(likes.lengths[rows[0]])
+    width, longest = factors.shape[1], int(likes.lengths[rows[0]])
     left = shared + weights[rows][:, None, None] * np.eye(width, dtype=np.float32)
     right = np.zeros((len(rows), width), np.float32)
     step = max(1, CELLS // (len(rows) * width))
     for at in range(0, longest, step):
-        found = padded[_window(likes, rows, at, min(at + step, longest), len(padded) - 1)]
-        left += np.matmul(found.transpose(0, 2, 1), found)
-        right += found.sum(axis=1)
-    vectors = mine[rows] = _solved(left, right)
+        window = padded[_window(likes, rows, at, min(at + step, longest), len(padded) - 1)]
+        left += np.matmul(window.transpose(0, 2, 1), window)
+        right += window.sum(axis=1)
+    vectors = factors[rows] = _solved(left, right)
     explained = np.einsum("nd,nd->n", vectors, right + weights[rows][:, None] * vectors)
     return float((likes.lengths[rows] - explained).sum(dtype=np.float64))
 
@@ -93,12 +93,12 @@ def _solved(left: Floats, right: Floats) -> Floats:
     """By Cholesky, which numpy doesn't solve by: up to ten times as fast. `left` is overwritten."""
     from scipy.linalg import lapack
 
-    found = np.empty_like(right)
+    solution = np.empty_like(right)
     for at in range(len(right)):
-        _, found[at], failed = lapack.sposv(left[at].T, right[at], overwrite_a=True)
+        _, solution[at], failed = lapack.sposv(left[at].T, right[at], overwrite_a=True)
         if failed:
             raise FloatingPointError("the equations can't be solved in single precision: choose a stronger regularisation")
-    return found
+    return solution
 
 
 def _window(likes: Likes, rows: Ints, start: int, stop: int, blank: int) -> Ints:

@@ -18,16 +18,16 @@ _BEGIN, _SWEEPS = 0.008, 4
 
 
 def choose_strength(pairs: Pairs, width: int, unobserved: float, seed: int, log: logging.Logger) -> float:
-    held = hold_out_likes(_thinned(pairs, seed), seed)
-    if held is None:
+    held_out = hold_out_likes(_thinned(pairs, seed), seed)
+    if held_out is None:
         log.info("too few likes to choose the regularisation by: %g it is", UNJUDGED)
         return UNJUDGED
 
     def judge(strength: float) -> float:
         factors = begin(pairs.user_count, pairs.item_count, width, seed)
-        for _ in sweeps(held.before, factors, Terms(unobserved, strength), _SWEEPS):
+        for _ in sweeps(held_out.before, factors, Terms(unobserved, strength), _SWEEPS):
             pass
-        return held.ndcg(lambda users: factors.users[users] @ factors.items.T)
+        return held_out.ndcg(lambda users: factors.users[users] @ factors.items.T)
 
     return best(climb(STRENGTHS, _BEGIN, judge), "regularisation", log)
 
@@ -35,5 +35,5 @@ def choose_strength(pairs: Pairs, width: int, unobserved: float, seed: int, log:
 def _thinned(pairs: Pairs, seed: int) -> Pairs:
     if len(pairs) <= MOST_PAIRS:
         return pairs
-    kept = np.random.default_rng((seed, 47)).random(pairs.user_count) < MOST_PAIRS / len(pairs)
-    return pairs.take(np.flatnonzero(kept[pairs.users]))
+    chosen = np.random.default_rng((seed, 47)).random(pairs.user_count) < MOST_PAIRS / len(pairs)
+    return pairs.take(np.flatnonzero(chosen[pairs.users]))

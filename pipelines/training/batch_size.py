@@ -40,18 +40,18 @@ def batch_size(chosen: int | None, widths: Sequence[int], lookups: float, rows: 
                 f" {4 * chosen**2 / 1e9:.0f} GB several times over: say {MOST_IN_BATCH:,} at most"
             )
         return BatchSize(chosen, "as the spec says")
-    by_layers = _by_layers(sum(one * other for one, other in pairwise(widths)))
+    by_layers = _by_layers(sum(width * other for width, other in pairwise(widths)))
     by_lists = _power(int(_LOOKED_UP / max(1.0, lookups)))
-    found = min(
+    smallest = min(
         BatchSize(by_layers, f"by rule of its layers ({'-'.join(map(str, widths)) or 'none'})"),
         BatchSize(max(FEWEST, by_lists), f"by rule of its tables ({lookups:.3g} values looked up a row)"),
         *([BatchSize(IN_BATCH, "by rule of a step that weighs each row against each other one")] if in_batch else ()),
-        key=lambda one: one.size,
+        key=lambda candidate: candidate.size,
     )
     if rows is None:
-        return BatchSize(found.size, f"{found.why}; less on few rows, which training counts")
+        return BatchSize(smallest.size, f"{smallest.why}; less on few rows, which training counts")
     by_data = max(FEWEST, _power(rows // STEPS))
-    return BatchSize(by_data, f"by rule of its {rows:,} rows an epoch, for {STEPS} steps") if by_data < found.size else found
+    return BatchSize(by_data, f"by rule of its {rows:,} rows an epoch, for {STEPS} steps") if by_data < smallest.size else smallest
 
 
 def _by_layers(products: int) -> int:

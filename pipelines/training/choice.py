@@ -49,14 +49,14 @@ class HeldOut:
 def hold_out_likes(pairs: Pairs, seed: int) -> HeldOut | None:
     """None where too few are left to judge by."""
     random = np.random.default_rng((seed, 43))
-    held = np.zeros(len(pairs), dtype=bool)
+    held_mask = np.zeros(len(pairs), dtype=bool)
     if pairs.in_order:
-        held[len(pairs) - len(pairs) // 10 :] = True
+        held_mask[len(pairs) - len(pairs) // 10 :] = True
     else:
-        held[_one_of_each(pairs, random)] = True
-    before, after = pairs.take(np.flatnonzero(~held)), pairs.take(np.flatnonzero(held))
-    known = np.isin(after.users, before.users) & np.isin(after.items, before.items)
-    cases = np.flatnonzero(known)
+        held_mask[_one_of_each(pairs, random)] = True
+    before, after = pairs.take(np.flatnonzero(~held_mask)), pairs.take(np.flatnonzero(held_mask))
+    judgeable = np.isin(after.users, before.users) & np.isin(after.items, before.items)
+    cases = np.flatnonzero(judgeable)
     if len(cases) < FEWEST:
         return None
     cases = np.sort(random.permutation(cases)[:MOST_CASES])
@@ -68,8 +68,8 @@ def _one_of_each(pairs: Pairs, random: np.random.Generator) -> Ints:
     order = random.permutation(len(pairs))
     _, first, counts = np.unique(pairs.users[order], return_index=True, return_counts=True)
     chosen = random.permutation(np.flatnonzero(counts > 1))[:MOST_CASES]
-    found: Ints = order[first[chosen]]
-    return found
+    places: Ints = order[first[chosen]]
+    return places
 
 
 def climb(grid: Sequence[float], start: float, judge: Callable[[float], float]) -> dict[float, float]:
@@ -77,19 +77,19 @@ def climb(grid: Sequence[float], start: float, judge: Callable[[float], float]) 
     at = grid.index(start)
     tried = {start: judge(start)}
     for way in (1, -1):
-        here = at + way
-        while 0 <= here < len(grid):
-            tried[grid[here]] = judge(grid[here])
-            if tried[grid[here]] <= tried[grid[here - way]]:
+        place = at + way
+        while 0 <= place < len(grid):
+            tried[grid[place]] = judge(grid[place])
+            if tried[grid[place]] <= tried[grid[place - way]]:
                 break
-            here += way
-        if here != at + way:  # it rose on this side
+            place += way
+        if place != at + way:  # it rose on this side
             break
     return tried
 
 
-def best(tried: dict[float, float], what: str, log: logging.Logger) -> float:
-    chosen = max(tried, key=lambda one: tried[one])
-    said = ", ".join(f"{one:g}: {value:.4f}" for one, value in sorted(tried.items()))
-    log.info("%s %g, by ndcg@10 of held-out likes (%s)", what, chosen, said)
+def best(tried: dict[float, float], name: str, log: logging.Logger) -> float:
+    chosen = max(tried, key=lambda setting: tried[setting])
+    trials = ", ".join(f"{setting:g}: {value:.4f}" for setting, value in sorted(tried.items()))
+    log.info("%s %g, by ndcg@10 of held-out likes (%s)", name, chosen, trials)
     return chosen

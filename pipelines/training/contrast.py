@@ -110,8 +110,8 @@ def begin_parts(pairs: Pairs, width: int, blend: bool, seed: int) -> Parts:
     level = np.log((counts + 1) / counts.mean()).astype(np.float32)
 
     def drawn(rows: int) -> Floats:
-        found: Floats = random.standard_normal((rows, width), dtype=np.float32) * np.float32(0.1 / np.sqrt(width))
-        return found
+        matrix: Floats = random.standard_normal((rows, width), dtype=np.float32) * np.float32(0.1 / np.sqrt(width))
+        return matrix
 
     return Parts(drawn(pairs.user_count), drawn(pairs.item_count), level, drawn(pairs.item_count if blend else 0))
 
@@ -128,7 +128,7 @@ class Contrast:
         sampled = min(SAMPLE, pairs.item_count)
         self._at_once = max(1, min(USERS, CELLS // sampled, len(self._users) // STEPS))
         self._rates = _rates(rate, epochs * -(-len(self._users) // self._at_once))
-        self._own, self._items, self._level, self._liked = (Adam(one) for one in (parts.own, parts.items, parts.level, parts.liked))
+        self._own, self._items, self._level, self._liked = (Adam(table) for table in (parts.own, parts.items, parts.level, parts.liked))
 
     def epoch(self) -> float:
         """Every like once; the loss per like."""
@@ -183,22 +183,22 @@ def _slopes(aim: Aim, scores: Floats, rows: Ints, places: Ints, lengths: Ints, w
     if aim.loss == "softmax":
         scores -= scores.max(axis=1, keepdims=True)
         np.exp(scores, out=scores)
-        mine = scores[rows, places]
+        positives = scores[rows, places]
         scores *= weights
         scores[rows, places] = 0
         against = scores.sum(axis=1) * each
-        whole = mine + against[rows] + np.float32(1e-30)
-        right = mine / whole
-        scores *= (np.bincount(rows, 1 / whole, len(lengths)) * each)[:, None].astype(np.float32)
+        total = positives + against[rows] + np.float32(1e-30)
+        right = positives / total
+        scores *= (np.bincount(rows, 1 / total, len(lengths)) * each)[:, None].astype(np.float32)
         scores[rows, places] = right - 1
         return scores, -float(np.log(right + np.float32(1e-30)).sum(dtype=np.float64))
     np.clip(scores, -_MOST, _MOST, out=scores)
-    mine = scores[rows, places]
+    positives = scores[rows, places]
     odds = np.exp(scores)
     missed = np.log1p(odds) * weights
     missed[rows, places] = 0
     against = each * lengths
-    loss = float(np.log1p(np.exp(-mine)).sum(dtype=np.float64)) + float(against @ missed.sum(axis=1))
+    loss = float(np.log1p(np.exp(-positives)).sum(dtype=np.float64)) + float(against @ missed.sum(axis=1))
     np.divide(odds, odds + 1, out=scores)
     right = scores[rows, places]
     scores *= weights
@@ -208,16 +208,16 @@ def _slopes(aim: Aim, scores: Floats, rows: Ints, places: Ints, lengths: Ints, w
 
 
 def _scale(lengths: Ints) -> Floats:
-    found: Floats = (1 / np.sqrt(np.maximum(lengths, 1))).astype(np.float32)
-    return found
+    scale: Floats = (1 / np.sqrt(np.maximum(lengths, 1))).astype(np.float32)
+    return scale
 
 
 def _weights(lengths: Ints, damping: float) -> Floats:
     """Of each user's likes; on average over all likes 1."""
     there = np.maximum(lengths, 1).astype(np.float64)
-    said = there**-damping
-    found: Floats = (said * (lengths.sum() / max(float((said * lengths).sum()), 1e-9))).astype(np.float32)
-    return found
+    raw = there**-damping
+    weights: Floats = (raw * (lengths.sum() / max(float((raw * lengths).sum()), 1e-9))).astype(np.float32)
+    return weights
 
 
 def _rates(rate: float, steps: int) -> Iterator[float]:

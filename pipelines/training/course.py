@@ -83,7 +83,7 @@ class Course(Generic[S]):
 @dataclass(frozen=True)
 class Material:
     batches: Batches
-    held: Batches | None
+    validation: Batches | None
     """What is looked at after each epoch."""
     size: BatchSize = field(compare=False)
 
@@ -95,27 +95,27 @@ def run(task: Task, wants: Wants, begin: Callable[[], S], together: Together = A
         where = "what isn't a stage of a run" if task.rank is None else f"the family '{task.model.family}'"
         raise Invalid(f"model.train.processes: {where} trains in one process: leave it out")
     if training.resident and (not wants.resident or (wants.verified and task.history is not None)):
-        what = "verified negatives of a warm run" if wants.resident else f"batches of the family '{task.model.family}'"
-        raise Invalid(f"model.train.resident: {what} are made on the host: leave it out")
+        subject = "verified negatives of a warm run" if wants.resident else f"batches of the family '{task.model.family}'"
+        raise Invalid(f"model.train.resident: {subject} are made on the host: leave it out")
     check_rows(task.graph, task.rows, task.items, task.users, wants.negatives or wants.in_batch, task.parent is not None)
     check_memory(wants.weights, training.optimizer, task.memory)
-    with material(task, wants) as given:
-        task.log.info("%s", given.size)
+    with material(task, wants) as prepared:
+        task.log.info("%s", prepared.size)
         step = begin()
-        batches = _resident(given.batches, task) if training.resident else given.batches
+        batches = _resident(prepared.batches, task) if training.resident else prepared.batches
         look = None
-        if given.held is not None:
+        if prepared.validation is not None:
             ranking = None
             if training.ranked and together.leads:
                 keys = task.popularity.items
-                folder = given.held.path.parent
-                ranking = rank_held(given.held, given.batches.path, task.history, keys, folder, step.score, training.ranked)
-            look = Validation(given.held, step.score, ranking)
+                folder = prepared.validation.path.parent
+                ranking = rank_held(prepared.validation, prepared.batches.path, task.history, keys, folder, step.score, training.ranked)
+            look = Validation(prepared.validation, step.score, ranking)
             if training.resident:
                 look = looked_there(look, step, _device())
         startup = time.monotonic() - started
         report = Loop(step, batches, training, task.log, look, task.keeping, together=together).run()
-    return Course(step, report, startup, given.size)
+    return Course(step, report, startup, prepared.size)
 
 
 def _device() -> Any:
@@ -127,10 +127,12 @@ def _device() -> Any:
 def _resident(batches: Batches, task: Task) -> Batches:
     from pipelines.inputs.on_device import OnDevice
 
-    found = OnDevice.of(batches, _device(), task.rows)
-    size = found.rows.size
-    task.log.info("%s rows lie on %s, with features of items and users %.1f MB", f"{len(found.rows.labels):,}", found.device, size / 1e6)
-    return found
+    on_device = OnDevice.of(batches, _device(), task.rows)
+    size = on_device.rows.size
+    task.log.info(
+        "%s rows lie on %s, with features of items and users %.1f MB", f"{len(on_device.rows.labels):,}", on_device.device, size / 1e6
+    )
+    return on_device
 
 
 @contextmanager
@@ -138,17 +140,17 @@ def material(task: Task, wants: Wants) -> Iterator[Material]:
     training = task.model.train
     liked = read_liked(task.rows, task.history, task.popularity.items) if wants.verified else None
     memory = LOADER if task.memory is None else min(LOADER, task.memory // 4)
-    whole = Batches(task.rows, task.graph, task.items, task.users, 1, wants.negatives, training.seed, liked=liked, memory=memory)
+    base = Batches(task.rows, task.graph, task.items, task.users, 1, wants.negatives, training.seed, liked=liked, memory=memory)
     with tempfile.TemporaryDirectory(prefix="validation-", dir=task.rows.parent) as folder:
-        rest, held = task.rows, None
+        rest, held_path = task.rows, None
         if training.validation:
-            rest, held = hold_out(task.rows, training.validation, training.seed, Path(folder))
-        batches = replace(whole, path=rest, positives=wants.in_batch)
+            rest, held_path = hold_out(task.rows, training.validation, training.seed, Path(folder))
+        batches = replace(base, path=rest, positives=wants.in_batch)
         size = batch_size(training.batch_size, wants.widths, wants.lookups, batches.rows_per_epoch(), wants.in_batch)
         batches = replace(batches, batch_size=size.size)
-        yield Material(batches, None if held is None else _looked_at(batches, held, wants), size)
+        yield Material(batches, None if held_path is None else _looked_at(batches, held_path, wants), size)
 
 
-def _looked_at(batches: Batches, held: Path, wants: Wants) -> Batches:
+def _looked_at(batches: Batches, held_path: Path, wants: Wants) -> Batches:
     negatives = LOOKED if wants.in_batch else wants.negatives
-    return replace(batches, path=held, shuffle=False, unknown_share=0, negatives=negatives, positives=False)
+    return replace(batches, path=held_path, shuffle=False, unknown_share=0, negatives=negatives, positives=False)

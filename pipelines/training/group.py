@@ -25,11 +25,11 @@ _ASKED = 0.02
 
 @dataclass(frozen=True)
 class Share:
-    """What of a batch of `whole` rows is a rank's own."""
+    """What of a batch of `total` rows is a rank's own."""
 
     start: int
     stop: int
-    whole: int
+    total: int
 
     @property
     def rows(self) -> slice:
@@ -39,7 +39,7 @@ class Share:
     @property
     def weight(self) -> float:
         """Of its mean in the whole batch's."""
-        return (self.stop - self.start) / self.whole
+        return (self.stop - self.start) / self.total
 
 
 class Group:
@@ -61,7 +61,7 @@ class Group:
         with self.not_alone("meeting"):
             self._store = group.TCPStore(rank.host, rank.port, rank.count, rank.leads, timeout=timedelta(seconds=MEETING))
             self._store.set(f"gpus/{rank.number}", str(self._gpus()))
-            own = all(int(self._store.get(f"gpus/{one}")) for one in range(rank.count))
+            own = all(int(self._store.get(f"gpus/{other}")) for other in range(rank.count))
             self._store.set_timeout(patience)
             if own:
                 torch.cuda.set_device(rank.number % torch.cuda.device_count())
@@ -77,7 +77,7 @@ class Group:
             if not self.leads:
                 self._store.set(f"parted/{self.rank.number}", "")
             else:
-                self._store.wait([f"parted/{one}" for one in range(1, self.rank.count)])
+                self._store.wait([f"parted/{other}" for other in range(1, self.rank.count)])
             self._group.destroy_process_group()
 
     @property
@@ -91,10 +91,10 @@ class Group:
             with self.not_alone("waiting for rank 0"):
                 return json.loads(self._waited(key))
         with self._pulse():
-            found = work()
+            outcome = work()
         with self.not_alone("telling the others"):
-            self._store.set(key, json.dumps(found))
-        return found
+            self._store.set(key, json.dumps(outcome))
+        return outcome
 
     def looking(self) -> None:
         self.before_looking()
@@ -105,18 +105,18 @@ class Group:
     def granted(self, wanted: Callable[[], bool]) -> bool:
         return self._granted
 
-    def share(self, whole: int) -> Share:
+    def share(self, total: int) -> Share:
         number, count = self.rank.number, self.rank.count
-        return Share(number * whole // count, (number + 1) * whole // count, whole)
+        return Share(number * total // count, (number + 1) * total // count, total)
 
     def joined(self, tensors: Sequence[Any]) -> list[Any]:
         """The sums of all ranks' tensors, in one message, and with it whether rank 0 wants all to stand still."""
         torch = self._torch
-        parts = [one.reshape(-1) for one in tensors]
+        parts = [tensor.reshape(-1) for tensor in tensors]
         flat = torch.cat([*parts, parts[0].new_full((1,), float(self._wished))])
         self.reduced(flat)
         self._granted = bool(flat[-1] > 0)
-        return [one.reshape(like.shape) for one, like in zip(flat.split([*map(len, parts), 1]), tensors, strict=False)]
+        return [flat_part.reshape(like.shape) for flat_part, like in zip(flat.split([*map(len, parts), 1]), tensors, strict=False)]
 
     def summed(self, tensor: Any) -> Any:
         """The sum of all ranks' tensors, and as well of its gradients."""
@@ -124,20 +124,20 @@ class Group:
 
     def gathered(self, rows: Any, share: Share) -> Any:
         """The rows of the whole batch, of which these are this rank's."""
-        whole = rows.new_zeros((share.whole, *rows.shape[1:]))
+        batch = rows.new_zeros((share.total, *rows.shape[1:]))
         places = self._torch.arange(share.start, share.stop, device=rows.device)
-        return self.summed(whole.index_copy(0, places, rows[: share.stop - share.start]))
+        return self.summed(batch.index_copy(0, places, rows[: share.stop - share.start]))
 
-    def given(self, tensors: Sequence[Any]) -> None:
+    def broadcast(self, tensors: Sequence[Any]) -> None:
         """Rank 0's, in place of each rank's own."""
         torch = self._torch
         with self.not_alone("taking over rank 0's weights"), torch.no_grad():
-            for one in tensors:
-                flat = one.detach().reshape(-1).contiguous()
+            for tensor in tensors:
+                flat = tensor.detach().reshape(-1).contiguous()
                 bits = flat.view(torch.uint8)
                 self._group.broadcast(bits, 0)
                 self.sent += len(bits)
-                one.detach().copy_(flat.reshape(one.shape))
+                tensor.detach().copy_(flat.reshape(tensor.shape))
 
     def carried(self, tensor: Any, origin: int, to: int) -> None:
         """What one rank has into the memory of another one: both call it, and the others needn't."""
@@ -150,15 +150,15 @@ class Group:
 
     def check_same(self, tensors: Sequence[Any]) -> None:
         """Whether all hold the same. RuntimeError, in all of them, where one doesn't."""
-        whole = hashlib.sha256()
-        for one in tensors:
-            whole.update(one.detach().cpu().contiguous().numpy().tobytes())
+        digest = hashlib.sha256()
+        for tensor in tensors:
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         self._turn += 1
         number, count = self.rank.number, self.rank.count
         with self.not_alone("comparing weights"):
-            self._store.set(f"digest/{self._turn}/{number}", whole.hexdigest())
-            digests = [self._waited(f"digest/{self._turn}/{one}").decode() for one in range(count)]
-        if odd := [one for one in range(count) if digests[one] != digests[0]]:
+            self._store.set(f"digest/{self._turn}/{number}", digest.hexdigest())
+            digests = [self._waited(f"digest/{self._turn}/{other}").decode() for other in range(count)]
+        if odd := [other for other in range(count) if digests[other] != digests[0]]:
             raise RuntimeError(f"rank {odd[0]} ends with other weights than rank 0: nothing is published")
 
     def reduced(self, tensor: Any) -> Any:
@@ -170,8 +170,8 @@ class Group:
 
     def _gpus(self) -> int:
         """Whether there is one for each rank here: ranks of one machine share its GPUs, a pod has its own."""
-        here = self.rank.count if self.rank.host in {"127.0.0.1", "localhost"} else 1
-        return int(self._torch.cuda.is_available() and self._torch.cuda.device_count() >= here)
+        local_ranks = self.rank.count if self.rank.host in {"127.0.0.1", "localhost"} else 1
+        return int(self._torch.cuda.is_available() and self._torch.cuda.device_count() >= local_ranks)
 
     def _waited(self, key: str) -> bytes:
         pulse, since = -1, time.monotonic()
@@ -223,8 +223,8 @@ def _function(group: Group) -> Any:
         """Of all ranks; and so is its gradient, for each rank's loss is a part of the whole."""
 
         @staticmethod
-        def forward(context: Any, one: Any) -> Any:
-            return group.reduced(one.clone())
+        def forward(context: Any, tensor: Any) -> Any:
+            return group.reduced(tensor.clone())
 
         @staticmethod
         def backward(context: Any, gradient: Any) -> Any:

@@ -47,20 +47,20 @@ def find_neighbours(pairs: Pairs, how: Nearness, blank: int) -> Neighbours:
     liked_by = sparse(by_item, pairs.user_count)
     weights = np.bincount(pairs.items, weights=says[pairs.users], minlength=pairs.item_count)
     own, other = weights**how.pull, weights ** (1 - how.pull)
-    found = Neighbours(np.full((pairs.item_count, how.count), blank, np.int32), np.zeros((pairs.item_count, how.count), np.float32))
+    neighbours = Neighbours(np.full((pairs.item_count, how.count), blank, np.int32), np.zeros((pairs.item_count, how.count), np.float32))
 
     def fill(rows: slice) -> None:
         both = liked_by[rows] @ weighted
         for at, item in enumerate(range(rows.start, rows.stop)):
-            here = slice(both.indptr[at], both.indptr[at + 1])
-            items, sums = both.indices[here], both.data[here]
+            span = slice(both.indptr[at], both.indptr[at + 1])
+            items, sums = both.indices[span], both.data[span]
             near = sums / (own[item] * other[items] + how.shrink)
             near[items == item] = 0
             best = np.argpartition(-near, how.count)[: how.count] if len(near) > how.count else np.arange(len(near))
             best = best[np.lexsort((items[best], -near[best]))]
             best = best[near[best] > 0]
-            found.items[item, : len(best)], found.nearness[item, : len(best)] = items[best], near[best]
+            neighbours.items[item, : len(best)], neighbours.nearness[item, : len(best)] = items[best], near[best]
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(fill, blocks(pairs.item_count, pairs.item_count)))
-    return found
+    return neighbours

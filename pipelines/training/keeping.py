@@ -33,7 +33,7 @@ _NO_MATTER = frozenset({"checkpoint", "target"})
 
 
 @dataclass(frozen=True)
-class Found:
+class Checkpoint:
     about: Mapping[str, Any]
     attempt: str
     state: dict[str, NDArray[Any]]
@@ -69,22 +69,22 @@ class Keeping:
         finally:
             path.unlink()
 
-    def found(self) -> Found | None:
+    def newest_checkpoint(self) -> Checkpoint | None:
         """The newest that is whole and rests on the same."""
         try:
-            for kept in self.live.found():
-                other = changed(self.rests_on, kept.about["rests_on"])
+            for checkpoint in self.live.checkpoints():
+                other = changed(self.rests_on, checkpoint.about["rests_on"])
                 if other:
-                    self.log.info("the checkpoint of %s is left alone: %s", kept.attempt, "; ".join(other[:3]))
+                    self.log.info("the checkpoint of %s is left alone: %s", checkpoint.attempt, "; ".join(other[:3]))
                     continue
                 try:
-                    paths = {name: self.live.fetch(kept, name, self.folder / f"found-{name}") for name in kept.files}
+                    paths = {name: self.live.fetch(checkpoint, name, self.folder / f"found-{name}") for name in checkpoint.files}
                 except EyasError as error:
                     self.log.warning("%s", error)
                     continue
                 state = load_state(paths[STATE])
                 paths[STATE].unlink()
-                return Found(kept.about, kept.attempt, state, paths.get(BEST))
+                return Checkpoint(checkpoint.about, checkpoint.attempt, state, paths.get(BEST))
         except OSError as error:
             self.log.warning("checkpoints can't be read, so training begins anew: %s", error)
         return None
@@ -112,19 +112,19 @@ def load_state(path: Path) -> dict[str, NDArray[Any]]:
 
 def _code(*packages: str) -> str:
     """Of packages, or modules of one file."""
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for package in packages:
-        found = importlib.util.find_spec(package)
-        roots = [Path(root) for root in found.submodule_search_locations or ()] if found else []
+        module_spec = importlib.util.find_spec(package)
+        roots = [Path(root) for root in module_spec.submodule_search_locations or ()] if module_spec else []
         files = [path for root in roots for path in sorted(root.rglob("*.py"))]
-        if found and not roots and found.origin:
-            files = [Path(found.origin)]
+        if module_spec and not roots and module_spec.origin:
+            files = [Path(module_spec.origin)]
         for path in files:
             name = next((path.relative_to(root) for root in roots if path.is_relative_to(root)), Path(path.name))
-            whole.update(f"{package}/{name.as_posix()}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    return f"sha256:{whole.hexdigest()}"
+            digest.update(f"{package}/{name.as_posix()}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return f"sha256:{digest.hexdigest()}"
 
 
 def _libraries() -> str:
-    there = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions()}
+    there = {distribution.metadata["Name"]: distribution.version for distribution in importlib.metadata.distributions()}
     return " ".join([platform.python_version(), *(f"{name} {there[name]}" for name in _LIBRARIES if name in there)])

@@ -24,7 +24,7 @@ from pipelines.training.losses import Losses
 from pipelines.training.report import Epoch, Report
 from pipelines.training.step import ReadsTogether, State, Step
 from pipelines.training.together import ALONE, Together
-from pipelines.training.validation import Validation, said
+from pipelines.training.validation import Validation, describe_metrics
 from shared.contracts.models import Training
 from shared.contracts.progress import Progress
 from shared.domain.errors import Invalid
@@ -114,8 +114,8 @@ class Loop:
         number = len(self._epochs) + 1
         with self._training_time():
             source = self._batches.placed(number - 1, self._place)
-            while (found := self._next(source)) is not None:
-                batch, self._place = found
+            while (upcoming := self._next(source)) is not None:
+                batch, self._place = upcoming
                 self._together.wish(lambda: self._checkpoint_due(1))
                 self._losses.add(self._step(batch), len(batch))
                 self._unkept += 1
@@ -125,20 +125,20 @@ class Loop:
             self._losses.settle()
             rows, loss = self._losses.rows, self._losses.next_epoch()
         self._place = Place()
-        one = self._looked(Epoch(number, loss, rows, self._seconds, self._waited))
-        self._epochs.append(one)
+        epoch = self._looked(Epoch(number, loss, rows, self._seconds, self._waited))
+        self._epochs.append(epoch)
         self._seconds = self._waited = 0.0
-        ended = self._compared(one)
-        self._say(f"{one}, {one.rows_per_s:,.0f} rows/s, {self._left():.0f} s left")
+        ended = self._compared(epoch)
+        self._say(f"{epoch}, {epoch.rows_per_s:,.0f} rows/s, {self._left():.0f} s left")
         if not ended and self._together.led(self._checkpoint_due):
             self._checkpoint()
         return ended
 
     def _next(self, source: Iterator[Any]) -> Any:
-        asked = self._clock()
-        found = next(source, None)
-        self._waited += self._clock() - asked
-        return found
+        began = self._clock()
+        upcoming = next(source, None)
+        self._waited += self._clock() - began
+        return upcoming
 
     @contextmanager
     def _training_time(self) -> Iterator[None]:
@@ -166,30 +166,30 @@ class Loop:
             self._checkpoint()
         self._running_since = self._clock()
 
-    def _looked(self, one: Epoch) -> Epoch:
-        if self._look is None or one.number < self._training.validate_from:
-            return one
+    def _looked(self, epoch: Epoch) -> Epoch:
+        if self._look is None or epoch.number < self._training.validate_from:
+            return epoch
         look, began = self._look, self._clock()
         self._together.looking()
         values, rows = self._together.led(lambda: [look(), look.rows])
         if not all(map(math.isfinite, values.values())):
             raise Invalid(
-                f"model.train.learning_rate: after epoch {one.number} the model answers with values that are no numbers;"
+                f"model.train.learning_rate: after epoch {epoch.number} the model answers with values that are no numbers;"
                 f" {self._training.learning_rate:g} with {self._training.optimizer} is too high: lower it"
             )
-        return replace(one, looked=values, look_seconds=self._clock() - began, look_rows=rows)
+        return replace(epoch, looked=values, look_seconds=self._clock() - began, look_rows=rows)
 
-    def _compared(self, one: Epoch) -> str:
+    def _compared(self, epoch: Epoch) -> str:
         """Keeps what is best so far. Why training ends here, if it does."""
-        last = one.number >= self._training.epochs
-        if one.looked:
-            value = one.looked[self._by(one)]
+        last = epoch.number >= self._training.epochs
+        if epoch.looked:
+            value = epoch.looked[self._by(epoch)]
             stop = self._training.early_stop
             best = self._best or Best(0, math.inf if self._metric == "loss" else -math.inf, value)
             counts = best.epoch == 0 or self._better(value, best.counted, stop.min_change if stop is not None else 0.0)
             best.counted, best.looks = (value, 0) if counts else (best.counted, best.looks + 1)
             if self._better(value, best.value):
-                best.epoch, best.value = one.number, value
+                best.epoch, best.value = epoch.number, value
                 if not last:  # of the last epoch the step has the weights
                     self._keep_best()
             self._best = best
@@ -201,10 +201,10 @@ class Loop:
         state = self._step.state()
         self._together.led(lambda: save_state(state, self._best_path) and None)
 
-    def _by(self, one: Epoch) -> str:
+    def _by(self, epoch: Epoch) -> str:
         """What epochs are compared by: what the spec says, or else what there is."""
-        if self._metric not in one.looked:
-            there = next((name for name in ("auc", "loss") if name in one.looked), None)
+        if self._metric not in epoch.looked:
+            there = next((name for name in ("auc", "loss") if name in epoch.looked), None)
             if there is None or self._training.early_stop is not None:
                 raise Invalid(f"model.train.early_stop.metric: there is no {self._metric} to compare epochs by: {_MISSING[self._metric]}")
             self._metric = there
@@ -220,7 +220,9 @@ class Loop:
             number, metric = self._best.epoch, self._metric
             if number != last:
                 self._step.restore(load_state(self._best_path) if self._together.leads else {})
-            self._log.info("%s: epoch %d of %d is published, the best by %s", ended, number, last, said({metric: self._best.value}))
+            self._log.info(
+                "%s: epoch %d of %d is published, the best by %s", ended, number, last, describe_metrics({metric: self._best.value})
+            )
         return Report(
             self._training, self._batches.batch_size, tuple(self._epochs), number, metric, ended, self._kept, tuple(self._resumed)
         )
@@ -228,12 +230,12 @@ class Loop:
     def _left(self) -> float:
         """Seconds, if no epoch is spared: as long as the rows, looks and checkpoints until now took on average."""
         done = len(self._epochs) * self._rows + self._losses.rows
-        spent = sum(one.seconds + one.look_seconds for one in self._epochs) + self._seconds + self._kept
+        spent = sum(epoch.seconds + epoch.look_seconds for epoch in self._epochs) + self._seconds + self._kept
         return spent / done * (self._training.epochs * self._rows - done) if done else math.nan
 
-    def _say(self, what: str, within: bool = False) -> None:
+    def _say(self, text: str, within: bool = False) -> None:
         number = len(self._epochs) + within
-        self._log.info("epoch %d of %d, %s", number, self._training.epochs, what)
+        self._log.info("epoch %d of %d, %s", number, self._training.epochs, text)
         self._said = self._clock()
         if self._keeping is None or self._said - self._told < TOLD_EVERY:
             return
@@ -251,7 +253,7 @@ class Loop:
                 loss=self._losses.mean if within else self._epochs[-1].loss,
                 rows_per_s=done / seconds if seconds else 0.0,
                 seconds_left=None if math.isnan(left) else left,
-                history=tuple(one.told for one in self._epochs[-_TOLD:]),
+                history=tuple(epoch.progress for epoch in self._epochs[-_TOLD:]),
             )
         )
 
@@ -266,7 +268,7 @@ class Loop:
         about = {
             "losses": self._losses.state,
             "place": list(self._place),
-            "epochs": [asdict(one) for one in self._epochs],
+            "epochs": [asdict(epoch) for epoch in self._epochs],
             "best": None if self._best is None else asdict(self._best),
             "metric": self._metric,
             "resumed": self._resumed,
@@ -278,16 +280,16 @@ class Loop:
 
     def _go_on(self) -> None:
         """From the newest checkpoint, if there is one of the same."""
-        found = self._keeping.found() if self._keeping is not None and self._training.checkpoint is not None else None
-        about = self._together.led(lambda: None if found is None else {**found.about, "attempt": found.attempt})
+        checkpoint = self._keeping.newest_checkpoint() if self._keeping is not None and self._training.checkpoint is not None else None
+        about = self._together.led(lambda: None if checkpoint is None else {**checkpoint.about, "attempt": checkpoint.attempt})
         if about is None:
             return
-        self._step.restore({} if found is None else found.state)
-        if found is not None and found.best is not None:
-            shutil.move(found.best, self._best_path)
+        self._step.restore({} if checkpoint is None else checkpoint.state)
+        if checkpoint is not None and checkpoint.best is not None:
+            shutil.move(checkpoint.best, self._best_path)
         self._losses.go_on(about["losses"])
         self._place = Place(*about["place"])
-        self._epochs = [Epoch(**one) for one in about["epochs"]]
+        self._epochs = [Epoch(**epoch) for epoch in about["epochs"]]
         self._best = None if about["best"] is None else Best(**about["best"])
         self._metric, self._seconds, self._waited, self._kept = (about[name] for name in ("metric", "seconds", "waited", "kept"))
         at = {"attempt": about["attempt"], "epoch": len(self._epochs) + 1, "step": self._losses.step}

@@ -23,7 +23,7 @@ _LEAST = 0.1
 
 
 def one_by_one(losses: Sequence[Any]) -> list[float]:
-    return [float(one) for one in losses]
+    return [float(loss) for loss in losses]
 
 
 @dataclass
@@ -74,15 +74,15 @@ class Losses:
         self.recent = deque(state["recent"], maxlen=RECENT)
 
     def _read(self, left: int) -> None:
-        taken = [self._unread.popleft() for _ in range(len(self._unread) - left)]
-        if taken:
-            for value, (_, rows) in zip(self.read([loss for loss, _ in taken]), taken, strict=True):
+        due = [self._unread.popleft() for _ in range(len(self._unread) - left)]
+        if due:
+            for value, (_, rows) in zip(self.read([loss for loss, _ in due]), due, strict=True):
                 self._check(value, rows)
 
     def _check(self, loss: float, rows: int) -> None:
         self.step += 1
         if not math.isfinite(loss):
-            raise Invalid(self._said("the loss is no longer a number"))
+            raise Invalid(self._divergence_message("the loss is no longer a number"))
         self.total, self.rows = self.total + loss * rows, self.rows + rows
         self.recent.append(loss)
         if sum(count for _, count in self.begun) < FIRST_ROWS:
@@ -91,9 +91,11 @@ class Losses:
         began = sum(value * count for value, count in self.begun) / sum(count for _, count in self.begun)
         now = sum(self.recent) / len(self.recent)
         if len(self.recent) == RECENT and now > FAR * max(began, _LEAST):
-            raise Invalid(self._said(f"the loss is {now:.3g} over the last {RECENT} steps and began at {began:.3g}: it diverges"))
+            raise Invalid(
+                self._divergence_message(f"the loss is {now:.3g} over the last {RECENT} steps and began at {began:.3g}: it diverges")
+            )
 
-    def _said(self, what: str) -> str:
+    def _divergence_message(self, symptom: str) -> str:
         rate, how = self.training.learning_rate, self.training.optimizer
         where = f"in epoch {self.epoch}, step {self.step:,}"
-        return f"model.train.learning_rate: {what} {where}; {rate:g} with {how} is too high: lower it, to {rate / 10:g} say"
+        return f"model.train.learning_rate: {symptom} {where}; {rate:g} with {how} is too high: lower it, to {rate / 10:g} say"

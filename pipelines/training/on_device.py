@@ -27,7 +27,7 @@ SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class Kept:
+class DeviceRows:
     columns: Mapping[str, Tensor]
     labels: NDArray[np.float32]
 
@@ -39,51 +39,51 @@ class Kept:
 
 def parts(columns: Mapping[str, Tensor], rows: int) -> Iterator[dict[str, Tensor]]:
     for start in range(0, len(next(iter(columns.values()))), rows):
-        yield {name: one[start : start + rows] for name, one in columns.items()}
+        yield {name: column[start : start + rows] for name, column in columns.items()}
 
 
-def keep(batches: Batches, device: Any) -> Kept | None:
+def keep(batches: Batches, device: Any) -> DeviceRows | None:
     """None where they don't fit: they are read and made anew at each look then."""
     import torch
 
     from pipelines.loaders.doors.pytorch.resident import room
 
-    found, labels, free = [], [], room(torch.device(device), SHARE)
+    pieces, labels, free = [], [], room(torch.device(device), SHARE)
     for batch in batches.epoch(0):
-        there = {name: torch.from_numpy(np.array(one)).to(device) for name, one in batch.columns.items()}
-        free -= 2 * sum(one.numel() * one.element_size() for one in there.values())  # twice while they become one
+        there = {name: torch.from_numpy(np.array(column)).to(device) for name, column in batch.columns.items()}
+        free -= 2 * sum(tensor.numel() * tensor.element_size() for tensor in there.values())  # twice while they become one
         if free < 0:
             return None
-        found.append(there)
+        pieces.append(there)
         labels.append(batch.labels)
-    return Kept({name: torch.cat([one[name] for one in found]) for name in found[0]}, np.concatenate(labels))
+    return DeviceRows({name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}, np.concatenate(labels))
 
 
 @dataclass(frozen=True)
 class ValidationThere(Validation):
-    kept: Kept | None = None
+    device_rows: DeviceRows | None = None
     scores: Scores | None = None
 
     def scored(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        assert self.kept is not None and self.scores is not None
-        return self.kept.labels, self.kept.scored(self.scores).cpu().numpy()
+        assert self.device_rows is not None and self.scores is not None
+        return self.device_rows.labels, self.device_rows.scored(self.scores).cpu().numpy()
 
 
 @dataclass(frozen=True)
 class RankingThere(Ranking):
-    kept: Kept | None = None
+    device_rows: DeviceRows | None = None
     scores: Scores | None = None
 
     def ranks(self) -> NDArray[np.float64]:
-        assert self.kept is not None and self.scores is not None
-        found: NDArray[np.float64] = self._cases.ranks(self.kept.scored(self.scores)).cpu().numpy()
-        return found
+        assert self.device_rows is not None and self.scores is not None
+        ranks: NDArray[np.float64] = self._cases.ranks(self.device_rows.scored(self.scores)).cpu().numpy()
+        return ranks
 
     @cached_property
     def _cases(self) -> PlacedCases:
-        assert self.kept is not None
-        device = next(iter(self.kept.columns.values())).device
-        return PlacedCases.of(self.starts, len(self.kept.labels), device)
+        assert self.device_rows is not None
+        device = next(iter(self.device_rows.columns.values())).device
+        return PlacedCases.of(self.starts, len(self.device_rows.labels), device)
 
 
 @dataclass(frozen=True)
@@ -108,15 +108,15 @@ class PlacedCases:
 
         liked = scores.index_select(0, self.starts).index_select(0, self.owners)
         none = torch.zeros(len(self.starts), dtype=torch.int64, device=scores.device)
-        above, equal = (none.index_add(0, self.owners, found.long()) for found in (scores > liked, scores == liked))
+        above, equal = (none.index_add(0, self.owners, comparison.long()) for comparison in (scores > liked, scores == liked))
         return 1 + above.double() + (equal.double() - 1) / 2
 
 
 def looked_there(look: Validation, step: Any, device: Any) -> Validation:
     """The same look, of rows that are kept on the device as far as they fit."""
     ranking = look.ranking
-    if ranking is not None and (those := keep(ranking.batches, device)) is not None:
-        ranking = RankingThere(ranking.batches, ranking.starts, ranking.score, ranking.names, those, step.scores)
+    if ranking is not None and (ranking_rows := keep(ranking.batches, device)) is not None:
+        ranking = RankingThere(ranking.batches, ranking.starts, ranking.score, ranking.names, ranking_rows, step.scores)
     rows = keep(look.batches, device)
     if rows is None:
         return Validation(look.batches, look.score, ranking)

@@ -43,13 +43,13 @@ class Ranking:
         """Of each case, from 1."""
         scores = np.concatenate([self.score(batch.columns) for batch in self.batches.epoch(0)])
         liked = np.repeat(scores[self.starts], np.diff(np.append(self.starts, len(scores))))
-        above, equal = (np.add.reduceat(found.astype(np.float64), self.starts) for found in (scores > liked, scores == liked))
-        found: NDArray[np.float64] = 1 + above + (equal - 1) / 2  # the like is equal to itself; equal scores share their places
-        return found
+        above, equal = (np.add.reduceat(comparison.astype(np.float64), self.starts) for comparison in (scores > liked, scores == liked))
+        ranks: NDArray[np.float64] = 1 + above + (equal - 1) / 2  # the like is equal to itself; equal scores share their places
+        return ranks
 
 
 def rank_held(
-    held: Batches,
+    held_batches: Batches,
     rest: Path,
     history: Path | None,
     keys: Ints,
@@ -57,9 +57,9 @@ def rank_held(
     score: Callable[[Codes], NDArray[np.float32]],
     ranked: frozenset[LookMetric] = SAMPLED,
 ) -> Ranking:
-    """`held`: what is looked at. `rest`: the rows that are trained on; `history`: what of a warm run's users was known before. `keys`: of
-    the catalogue's items, in order. `ranked`: the metrics that are wanted."""
-    random = np.random.default_rng((held.seed, 53))
+    """`held_batches`: what is looked at. `rest`: the rows that are trained on; `history`: what of a warm run's users was known before.
+    `keys`: of the catalogue's items, in order. `ranked`: the metrics that are wanted."""
+    random = np.random.default_rng((held_batches.seed, 53))
     full = bool(ranked & FULL)
     cases = min(CASES, PAIRS // max(1, len(keys))) if full else CASES
     if cases < FEWEST:
@@ -67,46 +67,50 @@ def rank_held(
             f"model.train: {', '.join(sorted(ranked))} after each epoch ranks {len(keys):,} items for each user, and a look has "
             f"{PAIRS:,} pairs: fewer than {FEWEST} users: say {', '.join(f'{name}/{NEGATIVES}' for name in sorted(ranked))}"
         )
-    likes = _likes(held.path, rest, random, cases)
-    met = _met(likes["user"].unique(), held.path, rest, history, keys)
+    likes = _likes(held_batches.path, rest, random, cases)
+    met = _met(likes["user"].unique(), held_batches.path, rest, history, keys)
     chosen = [_strangers(met[user], len(keys), random, None if full else NEGATIVES) for user in likes["user"].to_list()]
-    counts = np.array([1 + len(one) for one in chosen])
+    counts = np.array([1 + len(negatives) for negatives in chosen])
     starts = np.cumsum(counts) - counts
     if len(likes) < 2 or counts.max(initial=0) < 2:
         raise Invalid(
             "model.train.early_stop.metric: nothing can be ranked: no user has a held-out like and items that it never met; hold out a "
             "larger share (model.train.validation), or compare by auc or loss"
         )
-    items = np.concatenate([np.append(item, one) for item, one in zip(likes["item_row"].to_list(), chosen, strict=True)])
+    items = np.concatenate([np.append(item, negatives) for item, negatives in zip(likes["item_row"].to_list(), chosen, strict=True)])
     rows = likes[np.repeat(np.arange(len(likes)), counts)].with_columns(
         pl.Series("item_row", items, likes["item_row"].dtype), pl.Series("label", np.isin(np.arange(len(items)), starts)).cast(pl.Int8)
     )
     path = folder / "ranked.parquet"
     rows.write_parquet(path, row_group_size=_AT_ONCE)
-    return Ranking(replace(held, path=path, batch_size=_AT_ONCE, negatives=0, liked=None), starts, score, FULL if full else SAMPLED)
+    return Ranking(replace(held_batches, path=path, batch_size=_AT_ONCE, negatives=0, liked=None), starts, score, FULL if full else SAMPLED)
 
 
-def _likes(held: Path, rest: Path, random: np.random.Generator, cases: int) -> pl.DataFrame:
+def _likes(held_path: Path, rest: Path, random: np.random.Generator, cases: int) -> pl.DataFrame:
     """One of each of some users, whole rows; nothing that the user is also trained to like."""
-    there = pl.scan_parquet(held).with_row_index("~row").filter(pl.col("label") > 0).select("~row", "user", "item")
-    found = (
+    there = pl.scan_parquet(held_path).with_row_index("~row").filter(pl.col("label") > 0).select("~row", "user", "item")
+    likes = (
         there.join(pl.scan_parquet(rest).select("user", "item"), on=["user", "item"], how="anti").collect(engine="streaming").sort("~row")
     )
-    found = found[random.permutation(len(found))].unique("user", keep="first", maintain_order=True).head(cases)
-    wanted = found["~row"].sort()
+    likes = likes[random.permutation(len(likes))].unique("user", keep="first", maintain_order=True).head(cases)
+    wanted = likes["~row"].sort()
     return (
-        pl.scan_parquet(held).with_row_index("~row").filter(pl.col("~row").is_in(wanted.implode())).drop("~row").collect(engine="streaming")
+        pl.scan_parquet(held_path)
+        .with_row_index("~row")
+        .filter(pl.col("~row").is_in(wanted.implode()))
+        .drop("~row")
+        .collect(engine="streaming")
     )
 
 
-def _met(users: pl.Series, held: Path, rest: Path, history: Path | None, keys: Ints) -> dict[int, Ints]:
+def _met(users: pl.Series, held_path: Path, rest: Path, history: Path | None, keys: Ints) -> dict[int, Ints]:
     """Rows of the catalogue that each of them met, liked or not."""
-    parts = [pl.scan_parquet(path).select("user", pl.col("item_row").cast(pl.Int64)) for path in (held, rest)]
+    parts = [pl.scan_parquet(path).select("user", pl.col("item_row").cast(pl.Int64)) for path in (held_path, rest)]
     if history is not None:
         places = pl.LazyFrame({"item": keys, "item_row": np.arange(len(keys))})
         parts.append(pl.scan_parquet(history).select("user", "item").join(places, on="item").select("user", "item_row"))
-    found = pl.concat(parts).filter(pl.col("user").is_in(users.implode())).unique().group_by("user").agg("item_row")
-    return {user: np.array(rows, np.int64) for user, rows in found.collect(engine="streaming").iter_rows()}
+    met = pl.concat(parts).filter(pl.col("user").is_in(users.implode())).unique().group_by("user").agg("item_row")
+    return {user: np.array(rows, np.int64) for user, rows in met.collect(engine="streaming").iter_rows()}
 
 
 def _strangers(met: Ints, items: int, random: np.random.Generator, most: int | None) -> Ints:

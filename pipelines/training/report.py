@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.training.validation import said
+from pipelines.training.validation import describe_metrics
 from shared.contracts.models import Training
 from shared.contracts.progress import EpochTold
 
@@ -33,19 +33,19 @@ class Epoch:
         return _rate(self.rows, self.seconds)
 
     def __str__(self) -> str:
-        return f"loss {self.loss:.4f}" + (f", {said(self.looked)}" if self.looked else "")
+        return f"loss {self.loss:.4f}" + (f", {describe_metrics(self.looked)}" if self.looked else "")
 
     @property
-    def told(self) -> EpochTold:
+    def progress(self) -> EpochTold:
         return EpochTold(epoch=self.number, loss=self.loss, seconds=self.seconds, rows_per_s=self.rows_per_s, validation=self.looked)
 
     @property
     def document(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"epoch": self.number, "loss": self.loss, "seconds": self.seconds, "rows": self.rows}
-        found |= {"rows_per_s": self.rows_per_s, "waited_seconds": self.waited}
+        document: dict[str, Any] = {"epoch": self.number, "loss": self.loss, "seconds": self.seconds, "rows": self.rows}
+        document |= {"rows_per_s": self.rows_per_s, "waited_seconds": self.waited}
         if self.looked:
-            found["validation"] = {**self.looked, "seconds": self.look_seconds, "rows_per_s": _rate(self.look_rows, self.look_seconds)}
-        return found
+            document["validation"] = {**self.looked, "seconds": self.look_seconds, "rows_per_s": _rate(self.look_rows, self.look_seconds)}
+        return document
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        return sum(one.seconds for one in self.epochs)
+        return sum(epoch.seconds for epoch in self.epochs)
 
     @property
     def best(self) -> Epoch:
@@ -76,16 +76,16 @@ class Report:
     def reached(self) -> tuple[int, float] | None:
         """The first epoch that reached the target, and the seconds until then: looks among them, since it takes one to know."""
         target, passed = self.training.target, 0.0
-        for one in self.epochs:
-            passed += one.seconds + one.look_seconds
-            if target is not None and target.metric in one.looked and target.reached(one.looked[target.metric]):
-                return one.number, passed
+        for epoch in self.epochs:
+            passed += epoch.seconds + epoch.look_seconds
+            if target is not None and target.metric in epoch.looked and target.reached(epoch.looked[target.metric]):
+                return epoch.number, passed
         return None
 
     @property
     def metrics(self) -> dict[str, float]:
-        rows, looks = sum(one.rows for one in self.epochs), [one for one in self.epochs if one.looked]
-        found = {
+        rows, looks = sum(epoch.rows for epoch in self.epochs), [epoch for epoch in self.epochs if epoch.looked]
+        metrics = {
             "train.seconds": self.seconds,
             "train.rows": float(rows),
             "train.rows_per_s": _rate(rows, self.seconds),
@@ -94,32 +94,38 @@ class Report:
             "train.published_epoch": float(self.published),
             "train.batch_size": float(self.batch_size),
         }
-        found |= {f"train.validation_{name}": value for name, value in self.best.looked.items()}
+        metrics |= {f"train.validation_{name}": value for name, value in self.best.looked.items()}
         if looks:
-            seconds = sum(one.look_seconds for one in looks)
-            found["train.validation_rows_per_s"] = _rate(sum(one.look_rows for one in looks), seconds)
+            seconds = sum(epoch.look_seconds for epoch in looks)
+            metrics["train.validation_rows_per_s"] = _rate(sum(epoch.look_rows for epoch in looks), seconds)
         if self.reached is not None:
-            found |= {"train.target_epoch": float(self.reached[0]), "train.target_seconds": self.reached[1]}
-        return found
+            metrics |= {"train.target_epoch": float(self.reached[0]), "train.target_seconds": self.reached[1]}
+        return metrics
 
     @property
     def facts(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"losses": [round(one.loss, 6) for one in self.epochs], "published": self._published, "ended": self.ended}
-        looks = [one for one in self.epochs if one.looked]
+        facts: dict[str, Any] = {
+            "losses": [round(epoch.loss, 6) for epoch in self.epochs],
+            "published": self._published,
+            "ended": self.ended,
+        }
+        looks = [epoch for epoch in self.epochs if epoch.looked]
         if looks:
             names = {"loss": "losses", "auc": "aucs"}
-            values = {name: [None if name not in one.looked else round(one.looked[name], 6) for one in looks] for name in looks[0].looked}
-            found["validation"] = {names.get(name, name): series for name, series in values.items()} | {"rows": looks[0].look_rows}
+            values = {
+                name: [None if name not in epoch.looked else round(epoch.looked[name], 6) for epoch in looks] for name in looks[0].looked
+            }
+            facts["validation"] = {names.get(name, name): series for name, series in values.items()} | {"rows": looks[0].look_rows}
         if self.resumed:
-            found["resumed"] = [dict(one) for one in self.resumed]
-        return found
+            facts["resumed"] = [dict(resumption) for resumption in self.resumed]
+        return facts
 
     @property
     def document(self) -> dict[str, Any]:
-        training, rows = self.training, sum(one.rows for one in self.epochs)
+        training, rows = self.training, sum(epoch.rows for epoch in self.epochs)
         return {
             "version": 1,
-            "epochs": [one.document for one in self.epochs],
+            "epochs": [epoch.document for epoch in self.epochs],
             "ended": self.ended,
             "published": self._published,
             "target": None if training.target is None else training.target.model_dump() | self._target,
@@ -130,11 +136,11 @@ class Report:
             "rows_per_s": _rate(rows, self.seconds),
             "seconds": {
                 "training": self.seconds,
-                "waiting": sum(one.waited for one in self.epochs),
-                "validation": sum(one.look_seconds for one in self.epochs),
+                "waiting": sum(epoch.waited for epoch in self.epochs),
+                "validation": sum(epoch.look_seconds for epoch in self.epochs),
                 "checkpoints": self.kept_seconds,
             },
-            "resumed": [dict(one) for one in self.resumed],
+            "resumed": [dict(resumption) for resumption in self.resumed],
         }
 
     @property

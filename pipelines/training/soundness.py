@@ -54,8 +54,8 @@ def check_memory(weights: int, optimizer: str, memory: int | None) -> None:
 def _check_labels(rows: Path, negatives: int, warm: bool) -> None:
     frame = pl.scan_parquet(rows)
     user = pl.col("user" if "user" in frame.collect_schema() else "user_code")
-    found = frame.select(pl.len(), (pl.col("label") > 0).sum(), user.min().alias("first"), user.max().alias("last"))
-    count, positives, first, last = found.collect(engine="streaming").row(0)
+    figures = frame.select(pl.len(), (pl.col("label") > 0).sum(), user.min().alias("first"), user.max().alias("last"))
+    count, positives, first, last = figures.collect(engine="streaming").row(0)
     if not count:
         raise BadData(f"{rows.name}: there are no rows to train on")
     if not positives:
@@ -94,18 +94,18 @@ def _check_references(graph: Graph, rows: Path, items: int, users: int | None) -
     ends = {"item_row": (items, "items table"), "user_row": (users, "users table")}
     there = pl.scan_parquet(rows).collect_schema().names()
     names = [name for name, (end, _) in ends.items() if end is not None and name in there]
-    found = pl.scan_parquet(rows).select(
+    extremes = pl.scan_parquet(rows).select(
         *(pl.col(name).min().alias(f"{name}<") for name in (*names, "user_code")),
         *(pl.col(name).max().alias(f"{name}>") for name in (*names, "user_code")),
     )
-    bounds = found.collect(engine="streaming").row(0, named=True)
+    bounds = extremes.collect(engine="streaming").row(0, named=True)
     for name in names:
         end, table = ends[name]
         if bounds[f"{name}<"] < 0 or bounds[f"{name}>"] >= (end or 0):
             raise BadData(
                 f"{rows.name}: '{name}' goes up to {bounds[f'{name}>']:,}, and the {table} has {end:,} rows: they are not of one run"
             )
-    user = next((one for one in graph.features if one.name == graph.user), None)
+    user = next((feature for feature in graph.features if feature.name == graph.user), None)
     if user is not None:
         _check_codes(user, bounds["user_code<"], bounds["user_code>"], rows.name)
 
@@ -137,8 +137,8 @@ def free_memory() -> int | None:
         lines = _MEMINFO.read_text().splitlines()
     except OSError:
         return None
-    found = next((line for line in lines if line.startswith("MemAvailable:")), None)
-    return int(found.split()[1]) * 1024 if found is not None else None
+    available = next((line for line in lines if line.startswith("MemAvailable:")), None)
+    return int(available.split()[1]) * 1024 if available is not None else None
 
 
 def _gb(count: int) -> str:

@@ -18,8 +18,8 @@ def sparse(likes: Likes, columns: int, values: NDArray[np.float32] | None = None
     """A row for each row of the likes; ones, where no values are said."""
     from scipy.sparse import csr_array
 
-    found = np.ones(len(likes.others), np.float32) if values is None else values
-    return csr_array((found, likes.others, likes.start), shape=(len(likes.lengths), columns))
+    entries = np.ones(len(likes.others), np.float32) if values is None else values
+    return csr_array((entries, likes.others, likes.start), shape=(len(likes.lengths), columns))
 
 
 def blocks(rows: int, columns: int) -> Iterator[slice]:
@@ -32,7 +32,7 @@ def blocks(rows: int, columns: int) -> Iterator[slice]:
 def together(pairs: Pairs) -> NDArray[np.float32]:
     """[items, items]: how many users like both."""
     by_item, by_user = sparse(pairs.by_item(), pairs.user_count), sparse(pairs.by_user(), pairs.item_count)
-    found = np.empty((pairs.item_count, pairs.item_count), np.float32)
+    counts = np.empty((pairs.item_count, pairs.item_count), np.float32)
     for rows in blocks(pairs.item_count, pairs.item_count):
-        found[rows] = (by_item[rows] @ by_user).toarray()
-    return found
+        counts[rows] = (by_item[rows] @ by_user).toarray()
+    return counts

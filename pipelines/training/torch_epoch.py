@@ -56,9 +56,9 @@ def run_epoch(
         begun = clock()
         source = iter(batches)
         while True:
-            asked = clock()
+            waiting_since = clock()
             batch = next(source, None)
-            waited += clock() - asked
+            waited += clock() - waiting_since
             if batch is None:
                 break
             columns, label = batch
@@ -78,7 +78,11 @@ def run_epoch(
 
 def summary(epochs: Sequence[Epoch]) -> str:
     """Of a training: all rows over all seconds, not a mean of epochs' rates."""
-    rows, seconds, waited = sum(one.rows for one in epochs), sum(one.seconds for one in epochs), sum(one.waited for one in epochs)
+    rows, seconds, waited = (
+        sum(epoch.rows for epoch in epochs),
+        sum(epoch.seconds for epoch in epochs),
+        sum(epoch.waited for epoch in epochs),
+    )
     return (
         f"{rows:,} rows in {len(epochs)} epochs of {seconds:.1f} s, {rows / seconds if seconds else 0:,.0f} rows/s,"
         f" {waited / seconds if seconds else 0:.0%} of the time waiting for batches"

@@ -53,12 +53,12 @@ class Validation:
 
     def scored(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Labels and scores of all rows."""
-        found = [(batch.labels, self.score(batch.columns)) for batch in self.batches.epoch(0)]
-        labels, scores = (np.concatenate(one) for one in zip(*found, strict=True))
+        pairs = [(batch.labels, self.score(batch.columns)) for batch in self.batches.epoch(0)]
+        labels, scores = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
         return labels, scores
 
 
-def said(values: Mapping[str, float]) -> str:
+def describe_metrics(values: Mapping[str, float]) -> str:
     """`validation loss 0.3012, AUC 0.8123, hr@10/99 0.4410`."""
     words = {"loss": "validation loss", "auc": "AUC"}
     return ", ".join(f"{words.get(name, name)} {value:.4f}" for name, value in values.items())
@@ -70,10 +70,10 @@ def hold_out(rows: Path, share: float, seed: int, folder: Path) -> tuple[Path, P
     for name, factor in zip(("user", "item", "time"), _FACTORS[1:], strict=True):
         row = row + pl.col(name).cast(pl.Int64).reinterpret(signed=False) * pl.lit(factor, pl.UInt64)
     mixed = stable_hash(row.reinterpret(signed=True))
-    held = mixed % _PARTS < round(share * _PARTS)
+    held_mask = mixed % _PARTS < round(share * _PARTS)
     paths = folder / "rest.parquet", folder / "held.parquet"
-    for path, kept in zip(paths, (~held, held), strict=True):
-        pl.scan_parquet(rows).filter(kept).sink_parquet(path, row_group_size=_ROW_GROUP, compression="lz4", statistics=False)
+    for path, chosen in zip(paths, (~held_mask, held_mask), strict=True):
+        pl.scan_parquet(rows).filter(chosen).sink_parquet(path, row_group_size=_ROW_GROUP, compression="lz4", statistics=False)
         if not pl.scan_parquet(path).select(pl.len()).collect().item():
             raise Invalid(f"model.train.validation: {share:g} of so few rows leaves none on one side: choose another share, or 0")
     return paths

@@ -25,42 +25,42 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Known:
+class TrainingPairs:
     """What there is to train on, by place: each pair once, sorted by user and item."""
 
     users: Numbering
     items: Numbering
-    of: Ints
-    what: Ints
+    pair_users: Ints
+    pair_items: Ints
 
     @classmethod
-    def from_pairs(cls, pairs: pl.DataFrame) -> Known:
+    def from_pairs(cls, pairs: pl.DataFrame) -> TrainingPairs:
         users, items = Numbering.of(pairs["user"]), Numbering.of(pairs["item"])
-        of, what = users.places(pairs["user"]), items.places(pairs["item"])
-        order = np.lexsort((what, of))
-        return cls(users, items, of[order], what[order])
+        pair_users, pair_items = users.places(pairs["user"]), items.places(pairs["item"])
+        order = np.lexsort((pair_items, pair_users))
+        return cls(users, items, pair_users[order], pair_items[order])
 
     def liked(self, user: int) -> Ints:
-        low, high = np.searchsorted(self.of, [user, user + 1])
-        return self.what[low:high]
+        low, high = np.searchsorted(self.pair_users, [user, user + 1])
+        return self.pair_items[low:high]
 
     @property
     def of_users(self) -> Ints:
-        return np.bincount(self.of, minlength=len(self.users))
+        return np.bincount(self.pair_users, minlength=len(self.users))
 
     @property
     def of_items(self) -> Ints:
-        return np.bincount(self.what, minlength=len(self.items))
+        return np.bincount(self.pair_items, minlength=len(self.items))
 
     def holds(self, users: Ints, items: Ints) -> NDArray[np.bool_]:
         """Whether these pairs are there."""
         width = len(self.items)
         there = (users >= 0) & (items >= 0)
-        return there & np.isin(users * width + items, self.of * width + self.what)
+        return there & np.isin(users * width + items, self.pair_users * width + self.pair_items)
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldOutPairs:
     """Test pairs, each once, sorted by user and item as they are written: a user's stand together."""
 
     name: str
@@ -72,11 +72,11 @@ class Held:
     faults: Mapping[str, int]
 
 
-def held_pairs(pairs: pl.DataFrame, name: str, known: Known) -> Held:
+def held_out_pairs(pairs: pl.DataFrame, name: str, training_pairs: TrainingPairs) -> HeldOutPairs:
     frame = pairs.select("user", "item").unique().sort("user", "item")
     if frame.is_empty():
         raise BadData(f"{name}: it has no pair to judge by")
-    users, items = known.users.places(frame["user"]), known.items.places(frame["item"])
+    users, items = training_pairs.users.places(frame["user"]), training_pairs.items.places(frame["item"])
     if (users == UNKNOWN).all():
         example = frame["user"][0]
         raise BadData(f"{name}: none of its users is in the file to train on, {example!r} for one: are these other ids?")
@@ -87,45 +87,47 @@ def held_pairs(pairs: pl.DataFrame, name: str, known: Known) -> Held:
     cases = []
     for low, high in zip(starts, np.append(starts[1:], len(frame)), strict=True):
         user = int(users[low])
-        liked = known.liked(user) if user != UNKNOWN else none
-        cases.append(UserCases(user, items[low:high], liked, liked, known=user != UNKNOWN))
+        liked = training_pairs.liked(user) if user != UNKNOWN else none
+        cases.append(UserCases(user, items[low:high], liked, liked, scorable=user != UNKNOWN))
     faults = {
         "repeated pairs": len(pairs) - len(frame),
-        "pairs that are to be trained on as well": int(known.holds(users, items).sum()),
+        "pairs that are to be trained on as well": int(training_pairs.holds(users, items).sum()),
         "pairs of users that training doesn't know": int((users == UNKNOWN).sum()),
         "pairs of items that training doesn't know": int((items == UNKNOWN).sum()),
     }
-    return Held(name, frame, users, items, Cases(tuple(cases), len(frame), len(known.items)), faults)
+    return HeldOutPairs(name, frame, users, items, Cases(tuple(cases), len(frame), len(training_pairs.items)), faults)
 
 
-def drawn(held: Held, count: int, seed: int) -> tuple[Mapping[int, Negatives], Mapping[str, int]]:
+def drawn(held_out: HeldOutPairs, count: int, seed: int) -> tuple[Mapping[int, Negatives], Mapping[str, int]]:
     """Verified: none that the user has to train on or to be judged by."""
-    short = count_short(held.cases, count)
-    return {count: drawn_negatives(held.cases, count, seed)}, {f"pairs with fewer than {count} items left to draw": short}
+    short = count_short(held_out.cases, count)
+    return {count: drawn_negatives(held_out.cases, count, seed)}, {f"pairs with fewer than {count} items left to draw": short}
 
 
-def supplied(file: NegativesFile, held: Held, known: Known, seed: int) -> tuple[Mapping[int, Negatives], Mapping[str, int]]:
+def supplied(
+    file: NegativesFile, held_out: HeldOutPairs, training_pairs: TrainingPairs, seed: int
+) -> tuple[Mapping[int, Negatives], Mapping[str, int]]:
     """By the most frequent number of negatives in a line. Pairs without a line get drawn ones."""
-    lines = _Lines.of(file, held, known)
+    lines = _Lines.of(file, held_out, training_pairs)
     ours = lines.case >= 0
     if not ours.any():
-        raise BadData(f"{file.name}: none of its {len(ours):,} lines is of a pair of {held.name}: is it for other users?")
+        raise BadData(f"{file.name}: none of its {len(ours):,} lines is of a pair of {held_out.name}: is it for other users?")
     count = Counter(lines.lengths.tolist()).most_common(1)[0][0]
-    keep, faults = lines.judged(held, known)
-    of_case = np.full(held.cases.count, -1)
+    keep, faults = lines.judged(held_out, training_pairs)
+    of_case = np.full(held_out.cases.count, -1)
     of_case[lines.case[ours]] = np.flatnonzero(ours)
     missing = int((of_case < 0).sum())
-    more, ends = drawn_negatives(held.cases, count, seed), np.cumsum(lines.lengths)
+    more, ends = drawn_negatives(held_out.cases, count, seed), np.cumsum(lines.lengths)
 
     def draw(first: int, end: int) -> NDArray[np.int32]:
-        chosen = of_case[held.cases.offsets[first] : held.cases.offsets[end]]
+        chosen = of_case[held_out.cases.offsets[first] : held_out.cases.offsets[end]]
         spare = more(first, end) if (chosen < 0).any() else np.empty((len(chosen), 0), np.int32)
         parts = [np.arange(ends[line] - lines.lengths[line], ends[line]) if line >= 0 else None for line in chosen]
         rows = [spare[at] if part is None else lines.places[part[keep[part]]] for at, part in enumerate(parts)]
-        found = np.full((len(rows), max(map(len, rows))), ABSENT, np.int32)
-        for at, one in enumerate(rows):
-            found[at, : len(one)] = one
-        return found
+        matrix = np.full((len(rows), max(map(len, rows))), ABSENT, np.int32)
+        for at, row in enumerate(rows):
+            matrix[at, : len(row)] = row
+        return matrix
 
     more_faults = {
         "test pairs without a line, for which verified ones were drawn": missing,
@@ -153,35 +155,35 @@ class _Lines:
     """The same of each line's own item."""
 
     @classmethod
-    def of(cls, file: NegativesFile, held: Held, known: Known) -> _Lines:
+    def of(cls, file: NegativesFile, held_out: HeldOutPairs, training_pairs: TrainingPairs) -> _Lines:
         frame = file.frame
         flat = frame["negatives"].explode(empty_as_null=False, keep_nulls=False)
-        users, items = Numbering.of(held.frame["user"]), Numbering.of(held.frame["item"])
-        pairs = users.places(held.frame["user"]) * len(items) + items.places(held.frame["item"])
-        of, what = users.places(frame["user"]), items.places(frame["item"])
-        wanted = np.where((of < 0) | (what < 0), -1, of * len(items) + what)
+        users, items = Numbering.of(held_out.frame["user"]), Numbering.of(held_out.frame["item"])
+        pairs = users.places(held_out.frame["user"]) * len(items) + items.places(held_out.frame["item"])
+        user_places, item_places = users.places(frame["user"]), items.places(frame["item"])
+        wanted = np.where((user_places < 0) | (item_places < 0), -1, user_places * len(items) + item_places)
         order = np.argsort(pairs)
         at = np.minimum(np.searchsorted(pairs[order], wanted), len(pairs) - 1)
         case = np.where(pairs[order][at] == wanted, order[at], -1)
-        text = [one.cast(pl.String) for one in (flat, frame["item"], held.frame["item"])]
-        world = Numbering.of(pl.concat([one.rename("id") for one in text]))
+        text = [series.cast(pl.String) for series in (flat, frame["item"], held_out.frame["item"])]
+        world = Numbering.of(pl.concat([series.rename("id") for series in text]))
         lengths = frame["negatives"].list.len().cast(pl.Int64).to_numpy()
         line = np.repeat(np.arange(len(frame)), lengths)
-        return cls(case, lengths, line, known.items.places(flat), world.places(text[0]), world.places(text[1]))
+        return cls(case, lengths, line, training_pairs.items.places(flat), world.places(text[0]), world.places(text[1]))
 
-    def judged(self, held: Held, known: Known) -> tuple[NDArray[np.bool_], dict[str, int]]:
+    def judged(self, held_out: HeldOutPairs, training_pairs: TrainingPairs) -> tuple[NDArray[np.bool_], dict[str, int]]:
         """What is left of the negatives, and why others aren't; of lines that are used."""
         used = self.case[self.line] >= 0
-        users = np.where(used, held.users[self.case[self.line]], UNKNOWN)
-        of_cases = held.cases.owners
+        users = np.where(used, held_out.users[self.case[self.line]], UNKNOWN)
+        of_cases = held_out.cases.owners
         owner = of_cases[self.case[self.line]]
-        size = int(max(self.world.max(initial=0), held.cases.catalogue)) + 1
-        tested = np.isin(owner * size + self.places, of_cases * size + held.items) & (self.places >= 0)
+        size = int(max(self.world.max(initial=0), held_out.cases.catalogue)) + 1
+        tested = np.isin(owner * size + self.places, of_cases * size + held_out.items) & (self.places >= 0)
         own = used & (tested | (self.world == self.own[self.line]))
         _, first = np.unique(self.line * size + self.world, return_index=True)
         again = np.ones(len(self.line), bool)
         again[first] = False
-        trained = known.holds(users, self.places)
+        trained = training_pairs.holds(users, self.places)
         faults = {
             "negatives that are the user's own test items, taken out": int(own.sum()),
             "negatives that are there twice, taken out": int((used & again & ~own).sum()),

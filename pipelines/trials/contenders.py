@@ -13,11 +13,11 @@ from shared.contracts.trials import BASELINE
 
 def named_models(names: tuple[str, ...], settings: Mapping[str, Any]) -> dict[str, Model]:
     """By name, each once; the baseline is first, and takes no settings beside others. Refused where one is nothing to a model."""
-    found = {BASELINE: _named(BASELINE, {})}
+    models = {BASELINE: _named(BASELINE, {})}
     for name in dict.fromkeys(names):
         if name != BASELINE or set(names) == {BASELINE}:
-            found[name] = _named(name, settings)
-    return found
+            models[name] = _named(name, settings)
+    return models
 
 
 def seeded(model: Model, seed: int) -> Model:

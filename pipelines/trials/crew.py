@@ -15,7 +15,7 @@ from typing import Any
 from shared.domain.errors import BadData, EyasError, Invalid
 
 COMMAND = (sys.executable, "-P", "-m", "pipelines.trials.worker")
-Said = dict[str, Any]
+Message = dict[str, Any]
 
 
 class Died(Exception):
@@ -25,14 +25,14 @@ class Died(Exception):
 class Worker:
     """`first` is what a new process is told before any trial, and where its scratch is, which goes with it however it ends."""
 
-    def __init__(self, first: Said, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, first: Message, command: Sequence[str] = COMMAND) -> None:
         self._first, self._command = first, command
         self._process: subprocess.Popen[str] | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        self.about: Said = {}
+        self.about: Message = {}
         """What it says of the data."""
 
-    def tried(self, request: Said) -> Said:
+    def tried(self, request: Message) -> Message:
         """A worker that dies has failed in this trial."""
         try:
             if self._process is None:
@@ -70,7 +70,7 @@ class Worker:
             self._scratch.cleanup()
             self._scratch = None
 
-    def _ask(self, request: Said) -> Said:
+    def _ask(self, request: Message) -> Message:
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         try:
@@ -83,7 +83,7 @@ class Worker:
             code = process.wait()
             self.close()
             raise Died(_reason(code))
-        answer: Said = json.loads(line)
+        answer: Message = json.loads(line)
         return answer
 
     def __enter__(self) -> Worker:

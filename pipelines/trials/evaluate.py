@@ -24,7 +24,7 @@ from pipelines.evaluation.report import Contender, Run, Wanted, document, finite
 from pipelines.models.families import family_of
 from pipelines.trials.contenders import named_models, seeded
 from pipelines.trials.judging import codes_of, forget, judged
-from pipelines.trials.kept import check_unseen, keep, kept_in, read_kept, undamaged
+from pipelines.trials.saved_model import check_unseen, keep, read_saved_model, saved_model_in, undamaged
 from pipelines.trials.task import prepare
 from pipelines.trials.telling import teller
 from pipelines.trials.trial import Trial, read_trial, trial_slices
@@ -39,8 +39,8 @@ MODELS = "models"
 _SHOWN = ("hr@10", "ndcg@10", "mrr@10", "coverage@10")
 
 
-def evaluate(told: Any) -> Evaluated:
-    request = read(EvaluateRequest, told, "eyas evaluate")
+def evaluate(arguments: Any) -> Evaluated:
+    request = read(EvaluateRequest, arguments, "eyas evaluate")
     log = teller("evaluate")
     with redirect_stdout(sys.stderr):  # an answer is all that stdout has
         return _evaluate(request, log)
@@ -49,9 +49,9 @@ def evaluate(told: Any) -> Evaluated:
 def _evaluate(request: EvaluateRequest, log: logging.Logger) -> Evaluated:
     began = time.monotonic()
     models = named_models(request.models, request.settings)
-    for one in request.saved:
-        read_kept(kept_in(Path(one)), request.allow)  # what is damaged is told before anything is trained
-        check_unseen(Path(one), request)
+    for saved in request.saved:
+        read_saved_model(saved_model_in(Path(saved)), request.allow)  # what is damaged is told before anything is trained
+        check_unseen(Path(saved), request)
     out = _folder(Path(request.out))
     trial = read_trial(request, log)
     slices = trial_slices(trial, request)
@@ -61,7 +61,7 @@ def _evaluate(request: EvaluateRequest, log: logging.Logger) -> Evaluated:
         for name, model in models.items():
             runs = _tried(name, model, trial, request, Path(scratch) / str(len(contenders)), log)
             contenders.append(Contender(name, runs, {"model": model.model_dump(mode="json", by_alias=True)}))
-    contenders += [_saved(Path(one), trial, request.allow, log) for one in request.saved]
+    contenders += [_saved(Path(saved), trial, request.allow, log) for saved in request.saved]
     wanted = Wanted(names, main, slices, request.seed)
     about = {
         "title": f"{Path(request.train).name}",
@@ -73,16 +73,16 @@ def _evaluate(request: EvaluateRequest, log: logging.Logger) -> Evaluated:
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": time.monotonic() - began,
     }
-    found = finite(document(contenders, BASELINE, wanted, about))
-    write_here(out / REPORT, json.dumps(found, indent=1) + "\n")
-    write_here(out / PAGE, page(found))
-    return _answer(found, trial, main, out)
+    report = finite(document(contenders, BASELINE, wanted, about))
+    write_here(out / REPORT, json.dumps(report, indent=1) + "\n")
+    write_here(out / PAGE, page(report))
+    return _answer(report, trial, main, out)
 
 
 def _tried(name: str, model: Model, trial: Trial, request: EvaluateRequest, folder: Path, log: logging.Logger) -> tuple[Run, ...]:
     """The baseline, where nobody asked for it, is trained once and isn't kept."""
-    asked = name in request.models
-    seeds = request.seeds if asked else 1
+    requested = name in request.models
+    seeds = request.seeds if requested else 1
     family = family_of(model.family, request.allow)
     task = prepare(trial.train, model, family.reads, folder, log)
     codes = codes_of(task, trial)
@@ -93,33 +93,33 @@ def _tried(name: str, model: Model, trial: Trial, request: EvaluateRequest, fold
         started = time.monotonic()
         fitted = family.train(replace(task, model=seeded(model, seed)))
         trained = time.monotonic()
-        found = judged(fitted.model, codes, trial, f"--model {name}, seed {seed}", log)
+        judgement = judged(fitted.model, codes, trial, f"--model {name}, seed {seed}", log)
         done = time.monotonic()
-        if asked and request.keep:
-            keep(Path(request.out) / MODELS / f"{name}-{seed}", fitted.model, task.graph, trial.known)
-        said = dict(fitted.metrics) | {key: value for key, value in fitted.facts.items() if key != "tables"}
+        if requested and request.keep:
+            keep(Path(request.out) / MODELS / f"{name}-{seed}", fitted.model, task.graph, trial.training_pairs)
+        facts = dict(fitted.metrics) | {key: value for key, value in fitted.facts.items() if key != "tables"}
         if fitted.report is not None:
-            said["report"] = fitted.report
-        runs.append(Run(found, seed, trained - started, done - trained, said))
+            facts["report"] = fitted.report
+        runs.append(Run(judgement, seed, trained - started, done - trained, facts))
         left = f"; {(done - began) / seed * (seeds - seed):.0f} s left" if seed < seeds else ""
         took = f"trained in {trained - started:.1f} s, judged in {done - trained:.1f} s"
-        log.info("%s, seed %d of %d: %s: %s%s", name, seed, seeds, took, _figures(found, trial), left)
+        log.info("%s, seed %d of %d: %s: %s%s", name, seed, seeds, took, _figures(judgement, trial), left)
     return tuple(runs)
 
 
 def _saved(folder: Path, trial: Trial, allow: Sequence[str], log: logging.Logger) -> Contender:
-    kept = read_kept(kept_in(folder), allow)
+    saved_model = read_saved_model(saved_model_in(folder), allow)
     began = time.monotonic()
     with undamaged(folder):
-        found = judged(kept.model, kept.codes(trial.known), trial, f"--saved {folder}", log)
+        judgement = judged(saved_model.model, saved_model.codes(trial.training_pairs), trial, f"--saved {folder}", log)
     took = time.monotonic() - began
-    log.info("%s: judged in %.1f s: %s", folder.name, took, _figures(found, trial))
-    return Contender(folder.name, (Run(found, judge_seconds=took),), {"saved": str(folder)})
+    log.info("%s: judged in %.1f s: %s", folder.name, took, _figures(judgement, trial))
+    return Contender(folder.name, (Run(judgement, judge_seconds=took),), {"saved": str(folder)})
 
 
-def _figures(found: Judgement, trial: Trial) -> str:
+def _figures(judgement: Judgement, trial: Trial) -> str:
     wanted = (f"hr@10/{trial.per_case}", f"ndcg@10/{trial.per_case}", "hr@10", "ndcg@10")
-    values = found.values(wanted)
+    values = judgement.values(wanted)
     return ", ".join(f"{name} {values[name]:.4f}" for name in wanted)
 
 
@@ -131,15 +131,15 @@ def _summary(trial: Trial, request: EvaluateRequest) -> list[str]:
     ]
 
 
-def _answer(found: Mapping[str, Any], trial: Trial, main: tuple[str, ...], out: Path) -> Evaluated:
+def _answer(report: Mapping[str, Any], trial: Trial, main: tuple[str, ...], out: Path) -> Evaluated:
     rows = []
-    for name, one in found["models"].items():
+    for name, model in report["models"].items():
         metrics = {
-            metric: Spread(**{key: one["metrics"][metric][key] for key in ("mean", "std", "seeds")})
+            metric: Spread(**{key: model["metrics"][metric][key] for key in ("mean", "std", "seeds")})
             for metric in dict.fromkeys((*main, *_SHOWN))
-            if metric in one["metrics"]
+            if metric in model["metrics"]
         }
-        rows.append(Evaluated.Row(model=name, metrics=metrics, minutes=one["minutes"].get("train", {}).get("mean")))
+        rows.append(Evaluated.Row(model=name, metrics=metrics, minutes=model["minutes"].get("train", {}).get("mean")))
     return Evaluated(rows=tuple(rows), faults=trial.wrong, report=str(out / REPORT), page=str(out / PAGE))
 
 
@@ -150,6 +150,6 @@ def _folder(out: Path) -> Path:
         tempfile.TemporaryDirectory(prefix=".trial-", dir=out).cleanup()
     except OSError as error:
         raise Invalid(f"--out {out}: it can't be made or written to: {error.strerror}: choose another folder") from None
-    if taken := next((name for name in (REPORT, PAGE) if (out / name).is_dir()), None):
-        raise Invalid(f"--out {out}: it holds a folder '{taken}', where the report goes: choose another folder")
+    if occupied := next((name for name in (REPORT, PAGE) if (out / name).is_dir()), None):
+        raise Invalid(f"--out {out}: it holds a folder '{occupied}', where the report goes: choose another folder")
     return out

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.data.called import What, column_called
+from pipelines.data.called import Role, column_called
 from pipelines.data.sources import readable
 from pipelines.data.times import seconds
 from pipelines.data.typed import scan_typed
 from shared.datafiles.kinds import kind_of
 from shared.domain.errors import BadData, Invalid
 
-_PLAIN: tuple[What, ...] = ("user", "item", "label", "time")
+_PLAIN: tuple[Role, ...] = ("user", "item", "label", "time")
 """What columns are in a file without a header."""
 _SEPARATORS = ("\t", "::", ",")
 _WHOLE = re.compile(r"[+-]?\d+")
@@ -93,7 +93,7 @@ def _from_text(path: Path) -> pl.DataFrame:
     first = list(islice(_lines(path), 2))
     if not first:
         raise BadData(f"{path}: it has no rows")
-    separator = next((one for one in _SEPARATORS if one in first[0]), None)
+    separator = next((candidate for candidate in _SEPARATORS if candidate in first[0]), None)
     if separator is None:
         raise BadData(f"{path}: line 1 has no tab, comma or '::' between a user and an item: {first[0][:_SHOWN]!r}")
     rows = [_fields(line, separator) for line in first]
@@ -101,13 +101,13 @@ def _from_text(path: Path) -> pl.DataFrame:
     names = rows[0] if header else [str(place) for place in range(len(rows[0]))]
     if len(set(names)) < len(names):
         raise BadData(f"{path}: its header has a name twice: {', '.join(names)[:_SHOWN]}")
-    given = names if separator != "::" else [one for name in names for one in (name, f"{name}:")][:-1]
+    fields = names if separator != "::" else [column for name in names for column in (name, f"{name}:")][:-1]
     scan = pl.scan_csv(
         path,
         separator=separator[0],
         has_header=False,
         skip_rows=1 if header else 0,
-        schema=dict.fromkeys(given, pl.String()),
+        schema=dict.fromkeys(fields, pl.String()),
         glob=False,
     )
     return _picked(scan.select(names), str(path), header)
@@ -131,16 +131,16 @@ def _picked(scan: pl.LazyFrame, name: str, named: bool = True) -> pl.DataFrame:
     names = schema.names()
     if len(names) < 2:
         raise BadData(f"{name}: it has one column; a user and an item are needed in every row")
-    found: dict[What, str | None] = {what: column_called(what, names) for what in _PLAIN}
+    guesses: dict[Role, str | None] = {role: column_called(role, names) for role in _PLAIN}
     if not named:
-        found = dict(zip(_PLAIN, names, strict=False))
+        guesses = dict(zip(_PLAIN, names, strict=False))
     else:
-        rest = (one for one in names if one not in found.values())
-        found |= {what: found[what] or next(rest, None) for what in ("user", "item")}
-    columns = {what: column for what, column in found.items() if column is not None}
+        rest = (column for column in names if column not in guesses.values())
+        guesses |= {role: guesses[role] or next(rest, None) for role in ("user", "item")}
+    columns = {role: column for role, column in guesses.items() if column is not None}
     if "item" not in columns:
         raise BadData(f"{name}: which column is the item? It has: {', '.join(names[:20])}")
-    wanted = [pl.col(columns[what]).alias(what) for what in ("user", "item")]
+    wanted = [pl.col(columns[role]).alias(role) for role in ("user", "item")]
     if "time" in columns:
         wanted.append(_time(columns["time"], schema[columns["time"]]).alias("time"))
     if "label" in columns:
@@ -155,31 +155,31 @@ def _picked(scan: pl.LazyFrame, name: str, named: bool = True) -> pl.DataFrame:
 
 def _time(column: str, dtype: pl.DataType) -> pl.Expr:
     """Of a file without types, seconds or ISO 8601."""
-    found = seconds(column, dtype)
+    parsed = seconds(column, dtype)
     if dtype == pl.String:
-        found = pl.col(column).str.strip_chars().cast(pl.Float64, strict=False).fill_null(found)
-    return pl.when(found.cast(pl.Float64).is_finite()).then(found)
+        parsed = pl.col(column).str.strip_chars().cast(pl.Float64, strict=False).fill_null(parsed)
+    return pl.when(parsed.cast(pl.Float64).is_finite()).then(parsed)
 
 
 def _ids(column: pl.Series, name: str) -> pl.Series:
     """As int64 where every id is a whole number as one would write it, else as text."""
-    what = column.name
+    role = column.name
     if column.dtype.is_float():
-        whole = column.cast(pl.Int64, strict=False)
-        if not (whole.cast(column.dtype) == column).fill_null(False).all():
-            raise BadData(f"{name}: column '{what}' has numbers that aren't whole, or none at all: ids are whole numbers or text")
-        column = whole
+        integers = column.cast(pl.Int64, strict=False)
+        if not (integers.cast(column.dtype) == column).fill_null(False).all():
+            raise BadData(f"{name}: column '{role}' has numbers that aren't whole, or none at all: ids are whole numbers or text")
+        column = integers
     if column.dtype.is_integer():
         if column.null_count():
-            raise BadData(f"{name}: {column.null_count():,} rows have no {what}")
+            raise BadData(f"{name}: {column.null_count():,} rows have no {role}")
         return column.cast(pl.Int64)
     if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
-        raise BadData(f"{name}: column '{what}' is {column.dtype}: ids are whole numbers or text")
+        raise BadData(f"{name}: column '{role}' is {column.dtype}: ids are whole numbers or text")
     text = column.cast(pl.String).str.strip_chars().str.strip_chars('"')
     empty = int((text.is_null() | (text == "").fill_null(True)).sum())
     if empty:
         row = int((text.is_null() | (text == "").fill_null(True)).arg_true()[0]) + 1
-        raise BadData(f"{name}: {empty:,} rows have no {what}, the first of them is row {row:,}")
+        raise BadData(f"{name}: {empty:,} rows have no {role}, the first of them is row {row:,}")
     number = text.cast(pl.Int64, strict=False)
     return number if not number.null_count() and (number.cast(pl.String) == text).all() else text
 
@@ -211,7 +211,7 @@ def _wide(path: Path) -> pl.DataFrame:
     """Parquet: user, item, and either a list of negatives or a column for each."""
     scan = pl.scan_parquet(path, glob=False)
     schema = scan.collect_schema()
-    keys = [column_called(what, schema.names()) or schema.names()[at] for at, what in enumerate(_PLAIN[:2]) if len(schema) > 2]
+    keys = [column_called(role, schema.names()) or schema.names()[at] for at, role in enumerate(_PLAIN[:2]) if len(schema) > 2]
     rest = [name for name in schema.names() if name not in keys]
     lists = [name for name in rest if isinstance(schema[name], pl.List | pl.Array)]
     if len(keys) < 2 or (len(lists) != 1 and (lists or len({schema[name] for name in rest}) != 1)):

@@ -25,20 +25,24 @@ def cut(pairs: Pairs, how: Holdout | None, seed: int) -> tuple[pl.DataFrame, pl.
         return _newest(frame, pairs.name)
     frame = frame.sort("user", "time", _ORDER) if chosen == "last" else frame.sort("user", _ORDER)
     user = frame["user"]
-    held = (user != user.shift(-1)).fill_null(True) & (user == user.shift(1)).fill_null(False)
-    if not held.any():
+    held_out = (user != user.shift(-1)).fill_null(True) & (user == user.shift(1)).fill_null(False)
+    if not held_out.any():
         raise BadData(f"{pairs.name}: no user has two items: nothing can be held out")
     words = "each user's newest item" if chosen == "last" else f"an item of each user, drawn at random (seed {seed})"
-    return _plain(frame.filter(~held)), _plain(frame.filter(held)), f"held out of {pairs.name}: {words}"
+    return _plain(frame.filter(~held_out)), _plain(frame.filter(held_out)), f"held out of {pairs.name}: {words}"
 
 
 def _newest(frame: pl.DataFrame, name: str) -> tuple[pl.DataFrame, pl.DataFrame, str]:
     """Rows of one moment stay together."""
     moment = frame["time"].sort()[min(len(frame) - 1, int(len(frame) * (1 - NEWEST)))]
-    held = frame["time"] >= moment
-    if held.all():
+    held_out = frame["time"] >= moment
+    if held_out.all():
         raise BadData(f"{name}: its rows have too few different times to hold the newest out: say --holdout random")
-    return _plain(frame.filter(~held)), _plain(frame.filter(held)), f"held out of {name}: the newest {held.sum():,} rows, {held.mean():.0%}"
+    return (
+        _plain(frame.filter(~held_out)),
+        _plain(frame.filter(held_out)),
+        f"held out of {name}: the newest {held_out.sum():,} rows, {held_out.mean():.0%}",
+    )
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:

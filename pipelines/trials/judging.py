@@ -23,12 +23,12 @@ Codes = NDArray[np.int32]
 def codes_of(task: Task, trial: Trial) -> tuple[Codes, Codes]:
     """Of the trial's users and items, in their order."""
     key = task.graph.key(USER).state
-    return key.coded(pl.Series(np.arange(len(trial.known.users)))), task.items.columns[ITEM]
+    return key.coded(pl.Series(np.arange(len(trial.training_pairs.users)))), task.items.columns[ITEM]
 
 
-def judged(model: Trained, codes: tuple[Codes, Codes], trial: Trial, what: str, log: logging.Logger) -> Judgement:
+def judged(model: Trained, codes: tuple[Codes, Codes], trial: Trial, title: str, log: logging.Logger) -> Judgement:
     """By places, which are the keys and the rows of the catalogue; `codes` are those of users and of items."""
-    cases, pace = trial.held.cases, Pace()
+    cases, pace = trial.held_out.cases, Pace()
 
     def scorer(users: Ints, rows: Ints) -> Scores:
         return model.score({USER: codes[0][users], ITEM: codes[1][rows]})
@@ -37,12 +37,12 @@ def judged(model: Trained, codes: tuple[Codes, Codes], trial: Trial, what: str, 
         pace.rows, pace.steps = pace.rows + ranked, pace.steps + ranked
         if pace.due():
             left = pace.left(len(cases.users))
-            log.info("%s: %s of %s users ranked, %.0f s left", what, f"{pace.rows:,}", f"{len(cases.users):,}", left)
+            log.info("%s: %s of %s users ranked, %.0f s left", title, f"{pace.rows:,}", f"{len(cases.users):,}", left)
 
     try:
-        return judge(scorer, cases, trial.negatives, likes=trial.known.of_items, every=_every(model, *codes), tell=tell)
+        return judge(scorer, cases, trial.negatives, likes=trial.training_pairs.of_items, every=_every(model, *codes), tell=tell)
     except BadData as error:
-        raise BadData(f"{what}: {error}") from None
+        raise BadData(f"{title}: {error}") from None
 
 
 def forget() -> None:

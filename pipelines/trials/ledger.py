@@ -69,11 +69,11 @@ def opened(folder: Path, fence: Fence) -> Iterator[Ledger]:
 def _fence(folder: Path, fence: Fence) -> None:
     """A search of which no trial is kept, because its data ended it, leaves the folder to another."""
     path, trials = folder / SEARCH, folder / TRIALS
-    mine = json.loads(json.dumps(fence))
+    current = json.loads(json.dumps(fence))
     if not path.exists():
         if trials.exists():
             raise BadData(f"--out {folder}: it has {TRIALS} without {SEARCH}, so nobody knows of which search: choose another folder")
-        write_here(path, json.dumps(mine, indent=1) + "\n")
+        write_here(path, json.dumps(current, indent=1) + "\n")
         return
     try:
         theirs = json.loads(path.read_text())
@@ -81,9 +81,9 @@ def _fence(folder: Path, fence: Fence) -> None:
         theirs = None
     if not isinstance(theirs, dict):
         raise BadData(f"{path}: it is damaged: choose another folder")
-    other = [name for name in mine if theirs.get(name) != mine[name]]
-    if other and theirs.keys() == mine.keys() and (not trials.exists() or not trials.stat().st_size):
-        write_here(path, json.dumps(mine, indent=1) + "\n")
+    other = [name for name in current if theirs.get(name) != current[name]]
+    if other and theirs.keys() == current.keys() and (not trials.exists() or not trials.stat().st_size):
+        write_here(path, json.dumps(current, indent=1) + "\n")
     elif other:
         raise Invalid(f"--out {folder}: another search is kept there, of another {' and another '.join(other)}: choose another folder")
 
@@ -93,11 +93,11 @@ def _read_rows(path: Path) -> list[TriedRow]:
     if not path.exists():
         return []
     content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        os.truncate(path, whole)
+    complete = content.rfind(b"\n") + 1
+    if complete < len(content):
+        os.truncate(path, complete)
     rows = []
-    for number, line in enumerate(content[:whole].splitlines()):
+    for number, line in enumerate(content[:complete].splitlines()):
         try:
             row = read(TriedRow, json.loads(line), f"line {number + 1}")
         except (ValueError, Invalid):

@@ -28,9 +28,9 @@ class Numbering:
 
     def places(self, ids: pl.Series) -> Ints:
         """UNKNOWN for what isn't there. Whole numbers and text are compared as text where files differ in it."""
-        known, asked = self.ids, ids.rename("id")
-        if known.dtype != asked.dtype:
-            known, asked = known.cast(pl.String), asked.cast(pl.String)
-        table = pl.DataFrame({"id": known}).with_row_index("place").with_columns(pl.col("place").cast(pl.Int64))
-        found = asked.to_frame().join(table, on="id", how="left", maintain_order="left")["place"]
-        return found.fill_null(UNKNOWN).to_numpy()
+        numbered, wanted = self.ids, ids.rename("id")
+        if numbered.dtype != wanted.dtype:
+            numbered, wanted = numbered.cast(pl.String), wanted.cast(pl.String)
+        table = pl.DataFrame({"id": numbered}).with_row_index("place").with_columns(pl.col("place").cast(pl.Int64))
+        places = wanted.to_frame().join(table, on="id", how="left", maintain_order="left")["place"]
+        return places.fill_null(UNKNOWN).to_numpy()

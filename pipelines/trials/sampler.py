@@ -33,10 +33,10 @@ def choose(space: Space, seed: int, number: int, trials: Sequence[TriedRow]) -> 
     sampler = optuna.samplers.TPESampler(n_startup_trials=AT_RANDOM, seed=own, multivariate=False)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for row in trials:
-        if (params := _told(space, row)) is not None:
+        if (params := _observed_params(space, row)) is not None:
             study.add_trial(_frozen(space, params, row))
     trial = study.ask()
-    return space.choose(lambda name, one, whole: _picked(trial, name, one, whole))
+    return space.choose(lambda name, range_, integer: _picked(trial, name, range_, integer))
 
 
 def load_optuna() -> Any:
@@ -50,25 +50,25 @@ def load_optuna() -> Any:
     return optuna
 
 
-def _told(space: Space, row: TriedRow) -> Chosen | None:
+def _observed_params(space: Space, row: TriedRow) -> Chosen | None:
     """None where what was tried isn't within the ranges, as settings as they are may not be."""
     if row.params:
         return row.params
     return space.before if space.before and space.before_is_within else None
 
 
-def _picked(trial: Any, name: str, one: Range, whole: bool) -> Any:
-    if one.of is not None:
-        return json.loads(trial.suggest_categorical(name, _words(one)))
-    if whole:
-        return trial.suggest_int(name, one.low, one.high, log=one.log)
-    assert one.low is not None and one.high is not None
-    found = trial.suggest_float(name, one.low, one.high, log=one.log)
-    return min(max(float(f"{found:.{_DIGITS}g}"), float(one.low)), float(one.high))
+def _picked(trial: Any, name: str, range_: Range, integer: bool) -> Any:
+    if range_.of is not None:
+        return json.loads(trial.suggest_categorical(name, _words(range_)))
+    if integer:
+        return trial.suggest_int(name, range_.low, range_.high, log=range_.log)
+    assert range_.low is not None and range_.high is not None
+    suggested = trial.suggest_float(name, range_.low, range_.high, log=range_.log)
+    return min(max(float(f"{suggested:.{_DIGITS}g}"), float(range_.low)), float(range_.high))
 
 
-def _words(one: Range) -> list[str]:
-    return [json.dumps(value) for value in one.of or ()]
+def _words(range_: Range) -> list[str]:
+    return [json.dumps(value) for value in range_.of or ()]
 
 
 def _frozen(space: Space, params: Chosen, row: TriedRow) -> Any:
@@ -79,16 +79,16 @@ def _frozen(space: Space, params: Chosen, row: TriedRow) -> Any:
     values: dict[str, Any] = {}
     among: dict[str, BaseDistribution] = {}
     for name, value in params.items():
-        one = space.ranges[name]
-        values[name] = value if one.of is None else json.dumps(value)
-        if one.of is not None:
-            among[name] = CategoricalDistribution(_words(one))
+        range_ = space.ranges[name]
+        values[name] = value if range_.of is None else json.dumps(value)
+        if range_.of is not None:
+            among[name] = CategoricalDistribution(_words(range_))
         else:
-            assert one.low is not None and one.high is not None
-            if name in space.whole:
-                among[name] = IntDistribution(int(one.low), int(one.high), log=one.log)
+            assert range_.low is not None and range_.high is not None
+            if name in space.integers:
+                among[name] = IntDistribution(int(range_.low), int(range_.high), log=range_.log)
             else:
-                among[name] = FloatDistribution(float(one.low), float(one.high), log=one.log)
+                among[name] = FloatDistribution(float(range_.low), float(range_.high), log=range_.log)
     if row.state == "failed":
         return create_trial(state=TrialState.PRUNED, params=values, distributions=among)
     return create_trial(value=row.value, params=values, distributions=among)

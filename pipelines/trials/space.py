@@ -32,7 +32,7 @@ class Space:
     """A spec's `model`, without what is searched."""
     ranges: Mapping[str, Range]
     """In the order in which they are chosen."""
-    whole: frozenset[str]
+    integers: frozenset[str]
     """Those of whole numbers."""
     before: Chosen
     """What the settings are where nothing is chosen, as far as they count then."""
@@ -43,9 +43,9 @@ class Space:
 
     def choose(self, pick: Pick) -> Chosen:
         chosen: Chosen = {}
-        for name, one in self.ranges.items():
-            if _fits(self.base, name, one, chosen) is None:
-                chosen[name] = pick(name, one, name in self.whole)
+        for name, range_ in self.ranges.items():
+            if _fits(self.base, name, range_, chosen) is None:
+                chosen[name] = pick(name, range_, name in self.integers)
         return chosen
 
     def model(self, chosen: Chosen) -> Model:
@@ -58,22 +58,22 @@ def space_of(model: Document, ranges: Mapping[str, Range]) -> Space:
     ranges = dict(ranges) or dict(getattr(whole_model.params, "ranges", {}))
     if not ranges:
         raise Invalid(f"there is nothing to search: '{whole_model.family}' has no ranges of its own: say --search NAME=FROM..TO")
-    _read({**model, "tune": {name: one.model_dump(by_alias=True, exclude_unset=True) for name, one in ranges.items()}})
+    _read({**model, "tune": {name: range_.model_dump(by_alias=True, exclude_unset=True) for name, range_ in ranges.items()}})
     base = _without(model, ranges)
     if (fault := _fault(base, {})) is not None:
         raise Invalid(fault)
-    choices = {name: one for name, one in ranges.items() if one.of is not None}
-    for name, one in ranges.items():
-        _check(base, name, one, choices)
+    choices = {name: range_ for name, range_ in ranges.items() if range_.of is not None}
+    for name, range_ in ranges.items():
+        _check(base, name, range_, choices)
     ordered = _ordered(base, ranges)
-    whole = frozenset(name for name, one in ordered.items() if one.of is None and _is_whole(base, name, one, choices))
+    integers = frozenset(name for name, range_ in ordered.items() if range_.of is None and _is_whole(base, name, range_, choices))
     before = _before(base, whole_model, ordered)
-    return Space(base, ordered, whole, before)
+    return Space(base, ordered, integers, before)
 
 
-def _check(base: Document, name: str, one: Range, choices: Mapping[str, Range]) -> None:
+def _check(base: Document, name: str, range_: Range, choices: Mapping[str, Range]) -> None:
     """Somewhere all of it is taken."""
-    faults = [_fits(base, name, one, context) for context in _contexts(name, choices)]
+    faults = [_fits(base, name, range_, context) for context in _contexts(name, choices)]
     if None not in faults:
         raise Invalid(f"--search {name.removeprefix('params.')}: {faults[0]}")
 
@@ -88,33 +88,33 @@ def _ordered(base: Document, ranges: Mapping[str, Range]) -> dict[str, Range]:
 
 
 def _before(base: Document, model: Model, ranges: Mapping[str, Range]) -> Chosen:
-    found: Chosen = {}
-    for name, one in ranges.items():
-        if _fits(base, name, one, found) is None:
-            found[name] = _value(model, name)
-    return found
+    chosen: Chosen = {}
+    for name, range_ in ranges.items():
+        if _fits(base, name, range_, chosen) is None:
+            chosen[name] = _value(model, name)
+    return chosen
 
 
-def _is_whole(base: Document, name: str, one: Range, choices: Mapping[str, Range]) -> bool:
+def _is_whole(base: Document, name: str, range_: Range, choices: Mapping[str, Range]) -> bool:
     """Written as whole numbers, of what takes no others; of a family that looks at its parameters itself, as they are written."""
-    if not (isinstance(one.low, int) and isinstance(one.high, int)):
+    if not (isinstance(range_.low, int) and isinstance(range_.high, int)):
         return False
     if not isinstance(_read(base).params, FamilyParams):
         return True
-    return all(_fault(base, context | {name: one.low + 0.5}) is not None for context in _contexts(name, choices))
+    return all(_fault(base, context | {name: range_.low + 0.5}) is not None for context in _contexts(name, choices))
 
 
 def _contexts(name: str, choices: Mapping[str, Range]) -> Iterator[Chosen]:
     """Nothing chosen first, then every way to choose among the others."""
-    others = {other: one for other, one in choices.items() if other != name}
-    values = [[(other, None), *((other, value) for value in one.of or ())] for other, one in others.items()]
-    for found in islice(product(*values), MOST_CONTEXTS):
-        yield {other: value for other, value in found if value is not None}
+    others = {other: range_ for other, range_ in choices.items() if other != name}
+    values = [[(other, None), *((other, value) for value in range_.of or ())] for other, range_ in others.items()]
+    for combination in islice(product(*values), MOST_CONTEXTS):
+        yield {other: value for other, value in combination if value is not None}
 
 
-def _fits(base: Document, name: str, one: Range, chosen: Chosen) -> str | None:
+def _fits(base: Document, name: str, range_: Range, chosen: Chosen) -> str | None:
     """Why it doesn't."""
-    faults = (_fault(base, chosen | {name: value}) for value in one.ends)
+    faults = (_fault(base, chosen | {name: value}) for value in range_.ends)
     return next((fault for fault in faults if fault is not None), None)
 
 
@@ -148,5 +148,5 @@ def _without(model: Document, names: Mapping[str, Any]) -> dict[str, Any]:
 
 def _value(model: Model, name: str) -> Any:
     part, _, key = name.partition(".")
-    found = getattr(model, part).model_dump(mode="json")
-    return found.get(key)
+    settings = getattr(model, part).model_dump(mode="json")
+    return settings.get(key)

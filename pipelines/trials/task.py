@@ -30,9 +30,9 @@ _SCHEMA = pl.Schema({USER: pl.Int64(), ITEM: pl.Int64(), TIME: pl.Int64()})
 def prepare(pairs: pl.DataFrame, model: Model, reads: Reads, folder: Path, log: logging.Logger) -> Task:
     """`reads`: what the model's family does. `pairs` has `user` and `item` as int64, and where they are known `time` (seconds) and `label`
     (1 is liked, 0 isn't; all are liked without one). The task's files lie in the folder, which is made."""
-    for what in (USER, ITEM):
-        if pairs[what].n_unique() < 2:
-            raise BadData(f"there is {'one' if len(pairs) else 'no'} {what} to train on: at least two are needed to tell anybody's taste")
+    for side in (USER, ITEM):
+        if pairs[side].n_unique() < 2:
+            raise BadData(f"there is {'one' if len(pairs) else 'no'} {side} to train on: at least two are needed to tell anybody's taste")
     folder.mkdir(parents=True, exist_ok=True)
     graph = graph_of_keys(pairs, reads)
     items = pairs[ITEM].unique().sort()
@@ -46,8 +46,8 @@ def prepare(pairs: pl.DataFrame, model: Model, reads: Reads, folder: Path, log: 
 def graph_of_keys(pairs: pl.DataFrame, reads: Reads) -> Graph:
     """Fitted: a code for every user and item."""
     graph = compile_graph((Categorify(categorify=(USER, ITEM)),), Tables(USER, ITEM, TIME, _SCHEMA), reads)
-    seen = pairs.lazy().select(USER, ITEM, pl.lit(0, pl.Int64).alias(TIME))
-    return graph.fit(Data(seen, None, None, graph.row))
+    interactions = pairs.lazy().select(USER, ITEM, pl.lit(0, pl.Int64).alias(TIME))
+    return graph.fit(Data(interactions, None, None, graph.row))
 
 
 def _rows(pairs: pl.DataFrame, graph: Graph, items: pl.Series) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 The folder holds
 
-- `model/`: a kept model (pipelines.trials.kept), which `eyas evaluate --saved` judges by other pairs
+- `model/`: a kept model (pipelines.trials.saved_model), which `eyas evaluate --saved` judges by other pairs
 - `triton/NAME/`: what Triton's model repository takes: config.pbtxt, and as version 1 the served unit and its signature
 - `model_card.json`: for people
 - `training.json`: what was trained on what, how long it took, what the family says; written last, so it is the sign that all is there
@@ -36,9 +36,9 @@ from pipelines.models.families import family_of
 from pipelines.models.family import Fitted, Task
 from pipelines.models.tables import report
 from pipelines.training.keeping import Keeping, rests_on
-from pipelines.trials.cases import Known
+from pipelines.trials.cases import TrainingPairs
 from pipelines.trials.contenders import seeded
-from pipelines.trials.kept import file_of, keep
+from pipelines.trials.saved_model import file_of, keep
 from pipelines.trials.task import ITEM, USER, graph_of_keys, prepare
 from pipelines.trials.telling import teller
 from pipelines.trials.trial import read_train
@@ -61,17 +61,17 @@ _STRANGER = -(2**62)
 
 
 @dataclass(frozen=True)
-class _Given:
+class _TrainingData:
     """`raw` is what the served unit takes: the file's ids where they are whole numbers, else their places."""
 
     places: pl.DataFrame
     raw: pl.DataFrame
-    known: Known
+    pairs: TrainingPairs
     faults: dict[str, int]
 
 
-def train(told: Any) -> TrainedAnswer:
-    request = read(TrainRequest, told, "eyas train")
+def train(arguments: Any) -> TrainedAnswer:
+    request = read(TrainRequest, arguments, "eyas train")
     with redirect_stdout(sys.stderr):  # an answer is all that stdout has
         return _train(request, teller("train"))
 
@@ -83,18 +83,18 @@ def _train(request: TrainRequest, log: logging.Logger) -> TrainedAnswer:
         model = seeded(model, request.seed)
     family = family_of(model.family, request.allow)
     out = _folder(Path(request.out))
-    given = _read(request, log)
+    training_data = _read(request, log)
     called = "eyas-" + re.sub(r"[^a-z0-9]+", "-", request.name.lower()).strip("-")
     with tempfile.TemporaryDirectory(prefix=".train-", dir=out) as folder:
         new = Path(folder) / "new"
-        task = prepare(given.places, model, family.reads, Path(folder) / "task", log)
+        task = prepare(training_data.places, model, family.reads, Path(folder) / "task", log)
         task = replace(task, keeping=_keeping(request, model, out, Path(folder), log))
         fitted = family.train(task)
-        keep(new / TRAINED, fitted.model, task.graph, given.known)
-        parity = _serve(new / SERVED / called, graph_of_keys(given.raw, family.reads), task, fitted, given)
+        keep(new / TRAINED, fitted.model, task.graph, training_data.pairs)
+        parity = _serve(new / SERVED / called, graph_of_keys(training_data.raw, family.reads), task, fitted, training_data)
         (new / CARD).write_text(_card(task, fitted, called).model_dump_json(indent=1))
         seconds = time.monotonic() - started
-        (new / TRAINING).write_text(json.dumps(_document(request, task, fitted, given, parity, seconds), indent=1) + "\n")
+        (new / TRAINING).write_text(json.dumps(_document(request, task, fitted, training_data, parity, seconds), indent=1) + "\n")
         _move(new, out)
     shutil.rmtree(out / _KEPT, ignore_errors=True)
     log.info("trained in %.1f s; the served unit differs from training by at most %.2g", seconds, parity)
@@ -108,15 +108,19 @@ def _train(request: TrainRequest, log: logging.Logger) -> TrainedAnswer:
     )
 
 
-def _read(request: TrainRequest, log: logging.Logger) -> _Given:
+def _read(request: TrainRequest, log: logging.Logger) -> _TrainingData:
     pairs, faults, left = read_train(request.train, request.min_interactions)
-    known, frame = Known.from_pairs(pairs.frame), pairs.frame.drop("label", strict=False)
-    places = frame.with_columns(pl.Series(USER, known.users.places(frame[USER])), pl.Series(ITEM, known.items.places(frame[ITEM])))
+    training_pairs, frame = TrainingPairs.from_pairs(pairs.frame), pairs.frame.drop("label", strict=False)
+    places = frame.with_columns(
+        pl.Series(USER, training_pairs.users.places(frame[USER])), pl.Series(ITEM, training_pairs.items.places(frame[ITEM]))
+    )
     raw = frame.select(side if frame[side].dtype == pl.Int64 else places[side] for side in (USER, ITEM))
-    log.info("%s pairs of %s users and %s items", *(f"{one:,}" for one in (len(frame), len(known.users), len(known.items))))
-    for line in (*left, *(f"{count:,} {what}" for what, count in faults.items() if count)):
+    log.info(
+        "%s pairs of %s users and %s items", *(f"{count:,}" for count in (len(frame), len(training_pairs.users), len(training_pairs.items)))
+    )
+    for line in (*left, *(f"{count:,} {fault}" for fault, count in faults.items() if count)):
         log.info("%s", line)
-    return _Given(places, raw, known, faults)
+    return _TrainingData(places, raw, training_pairs, faults)
 
 
 def _keeping(request: TrainRequest, model: Model, out: Path, scratch: Path, log: logging.Logger) -> Keeping:
@@ -126,7 +130,7 @@ def _keeping(request: TrainRequest, model: Model, out: Path, scratch: Path, log:
     return Keeping(live, made_of, scratch, log).resting_on(min_interactions=request.min_interactions)
 
 
-def _serve(folder: Path, graph: Graph, task: Task, fitted: Fitted, given: _Given) -> float:
+def _serve(folder: Path, graph: Graph, task: Task, fitted: Fitted, training_data: _TrainingData) -> float:
     """Its parity."""
     served = signature(graph)
     unit = folder / "1"
@@ -134,20 +138,22 @@ def _serve(folder: Path, graph: Graph, task: Task, fitted: Fitted, given: _Given
     served = named(served, write_unit(graph, fitted.model, unit / served.file))
     (unit / "signature.json").write_text(served.model_dump_json(indent=1))
     (folder / "config.pbtxt").write_text(model_config(folder.name, served, [1]).text())
-    return _parity(unit / served.file, served, task.graph, fitted, given)
+    return _parity(unit / served.file, served, task.graph, fitted, training_data)
 
 
-def _parity(unit: Path, served: Signature, graph: Graph, fitted: Fitted, given: _Given) -> float:
+def _parity(unit: Path, served: Signature, graph: Graph, fitted: Fitted, training_data: _TrainingData) -> float:
     """Pairs of the file, and a user and an item that nobody knows, as the unit takes them against places in training's own runtime."""
-    rows = np.random.default_rng(31).permutation(len(given.raw))[:_SAMPLED]
-    asked = {side: np.append(given.raw[side].to_numpy()[rows], _STRANGER) for side in (USER, ITEM)}
-    places = {side: pl.Series(np.append(given.places[side].to_numpy()[rows], _STRANGER)) for side in (USER, ITEM)}
+    rows = np.random.default_rng(31).permutation(len(training_data.raw))[:_SAMPLED]
+    inputs = {side: np.append(training_data.raw[side].to_numpy()[rows], _STRANGER) for side in (USER, ITEM)}
+    places = {side: pl.Series(np.append(training_data.places[side].to_numpy()[rows], _STRANGER)) for side in (USER, ITEM)}
     codes = {side: graph.key(side).state.coded(values) for side, values in places.items()}
-    answered = onnx_session(unit).run([OUTPUT], tensors(served, asked))[0]
-    found = float(np.abs(answered - fitted.model.score(codes)).max())
-    if not found <= _PARITY:
-        raise BadData(f"the served unit's scores differ by {found:.2g} from training's: the model's numbers are too large, or none at all")
-    return found
+    answered = onnx_session(unit).run([OUTPUT], tensors(served, inputs))[0]
+    difference = float(np.abs(answered - fitted.model.score(codes)).max())
+    if not difference <= _PARITY:
+        raise BadData(
+            f"the served unit's scores differ by {difference:.2g} from training's: the model's numbers are too large, or none at all"
+        )
+    return difference
 
 
 def _card(task: Task, fitted: Fitted, name: str) -> Exported:
@@ -166,27 +172,30 @@ def _card(task: Task, fitted: Fitted, name: str) -> Exported:
     )
 
 
-def _document(request: TrainRequest, task: Task, fitted: Fitted, given: _Given, parity: float, seconds: float) -> dict[str, Any]:
-    found = {
+def _document(
+    request: TrainRequest, task: Task, fitted: Fitted, training_data: _TrainingData, parity: float, seconds: float
+) -> dict[str, Any]:
+    document = {
         "version": 1,
         "model": task.model.model_dump(mode="json", by_alias=True),
         "file": request.train,
         "sha256": file_of(request.train).sha256,
-        "data": {"pairs": len(given.raw), "users": len(given.known.users), "items": len(given.known.items)} | given.faults,
+        "data": {"pairs": len(training_data.raw), "users": len(training_data.pairs.users), "items": len(training_data.pairs.items)}
+        | training_data.faults,
         "seconds": seconds,
         "parity": parity,
         "metrics": fitted.metrics,
         "facts": fitted.facts,
         "report": fitted.report,
     }
-    return dict[str, Any](finite(found))
+    return dict[str, Any](finite(document))
 
 
 def _folder(out: Path) -> Path:
     """What is there of another kind is nobody's to overwrite."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        there = {one.name for one in out.iterdir() if not one.name.startswith(".")}
+        there = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     except OSError as error:
         raise Invalid(f"--out {out}: it can't be written to: {error.strerror}") from None
     if other := sorted(there - {TRAINED, SERVED, CARD, TRAINING}):

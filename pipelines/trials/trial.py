@@ -13,7 +13,7 @@ import polars as pl
 from pipelines.data.thinning import frequent
 from pipelines.evaluation.cases import Negatives
 from pipelines.evaluation.slices import Slice, standard
-from pipelines.trials.cases import Held, Known, drawn, held_pairs, supplied
+from pipelines.trials.cases import HeldOutPairs, TrainingPairs, drawn, held_out_pairs, supplied
 from pipelines.trials.columns import column_slices
 from pipelines.trials.files import Pairs, read_negatives, read_pairs
 from pipelines.trials.holdout import cut
@@ -28,10 +28,10 @@ Faults = dict[str, Mapping[str, int]]
 class Trial:
     """What every model is tried on."""
 
-    known: Known
+    training_pairs: TrainingPairs
     train: pl.DataFrame
     """By place."""
-    held: Held
+    held_out: HeldOutPairs
     negatives: Mapping[int, Negatives]
     per_case: int
     faults: Faults
@@ -41,7 +41,7 @@ class Trial:
     @property
     def wrong(self) -> tuple[str, ...]:
         """The faults in words."""
-        return tuple(f"{file}: {count:,} {what}" for file, of in self.faults.items() for what, count in of.items() if count)
+        return tuple(f"{file}: {count:,} {fault}" for file, of in self.faults.items() for fault, count in of.items() if count)
 
 
 def read_trial(request: EvaluateRequest, log: logging.Logger) -> Trial:
@@ -55,16 +55,16 @@ def read_trial(request: EvaluateRequest, log: logging.Logger) -> Trial:
     else:
         if request.holdout is not None:
             raise Invalid("--holdout: there is a --test already: leave one of them out")
-        train, given = pairs.frame, read_pairs(Path(request.test))
-        test, name = given.frame, given.name
+        train, test_file = pairs.frame, read_pairs(Path(request.test))
+        test, name = test_file.frame, test_file.name
         how.append(f"judged by {name}")
-    known = Known.from_pairs(train)
-    for what, side in (("user", known.users), ("item", known.items)):
+    training_pairs = TrainingPairs.from_pairs(train)
+    for side_name, side in (("user", training_pairs.users), ("item", training_pairs.items)):
         if len(side) < 2:
-            raise BadData(f"{pairs.name}: it has one {what} to train on: at least two are needed to tell anybody's taste")
-    held = held_pairs(test, name, known)
+            raise BadData(f"{pairs.name}: it has one {side_name} to train on: at least two are needed to tell anybody's taste")
+    held_out = held_out_pairs(test, name, training_pairs)
     if request.negatives is None:
-        negatives, found = drawn(held, request.sampled, request.seed)
+        negatives, negative_faults = drawn(held_out, request.sampled, request.seed)
         where = "drawn negatives"
         how.append(
             f"{request.sampled} negatives for each test pair, drawn evenly (seed {request.seed}) from the items that its user has neither"
@@ -72,27 +72,29 @@ def read_trial(request: EvaluateRequest, log: logging.Logger) -> Trial:
         )
     else:
         file = read_negatives(Path(request.negatives))
-        negatives, found = supplied(file, held, known, request.seed)
+        negatives, negative_faults = supplied(file, held_out, training_pairs, request.seed)
         where = file.name
         how.append(f"negatives of {file.name}, without a user's own test items and without repeats")
     how += _HOW
     per_case = next(iter(negatives))
-    everything: Faults = {pairs.name: faults, held.name: held.faults, where: found}
-    numbered = train.with_columns(pl.Series(USER, known.users.places(train["user"])), pl.Series(ITEM, known.items.places(train["item"])))
+    everything: Faults = {pairs.name: faults, held_out.name: held_out.faults, where: negative_faults}
+    numbered = train.with_columns(
+        pl.Series(USER, training_pairs.users.places(train["user"])), pl.Series(ITEM, training_pairs.items.places(train["item"]))
+    )
     data = {
         "pairs to train on": len(train),
-        "users": len(known.users),
-        "items": len(known.items),
-        "test pairs": held.cases.count,
-        "users with test pairs": len(held.cases.users),
+        "users": len(training_pairs.users),
+        "items": len(training_pairs.items),
+        "test pairs": held_out.cases.count,
+        "users with test pairs": len(held_out.cases.users),
     }
-    log.info("%s pairs of %s users and %s items; %s test pairs", *(f"{data[one]:,}" for one in list(data)[:4]))
-    found_so = Trial(known, numbered.drop("label", strict=False), held, negatives, per_case, everything, tuple(how), data)
-    for line in found_so.wrong:
+    log.info("%s pairs of %s users and %s items; %s test pairs", *(f"{data[key]:,}" for key in list(data)[:4]))
+    trial = Trial(training_pairs, numbered.drop("label", strict=False), held_out, negatives, per_case, everything, tuple(how), data)
+    for line in trial.wrong:
         log.info("%s", line)
-    if request.strict and found_so.wrong:
-        raise BadData("; ".join(found_so.wrong) + " (without --strict they are counted)")
-    return found_so
+    if request.strict and trial.wrong:
+        raise BadData("; ".join(trial.wrong) + " (without --strict they are counted)")
+    return trial
 
 
 _HOW = (
@@ -111,20 +113,20 @@ def read_train(path: str, fewest: int) -> tuple[Pairs, dict[str, int], list[str]
     faults = {"repeated pairs, left out": len(pairs.frame) - len(frame)}
     if fewest == 1:
         return replace(pairs, frame=frame), faults, []
-    kept = frequent(frame.lazy(), {"user": fewest}).collect()
-    if kept.is_empty():
+    retained = frequent(frame.lazy(), {"user": fewest}).collect()
+    if retained.is_empty():
         raise BadData(f"{pairs.name}: no user has {fewest} items: choose a smaller --min-interactions")
-    gone = frame["user"].n_unique() - kept["user"].n_unique()
-    return replace(pairs, frame=kept), faults, [f"{gone:,} users with fewer than {fewest} items were left out"]
+    gone = frame["user"].n_unique() - retained["user"].n_unique()
+    return replace(pairs, frame=retained), faults, [f"{gone:,} users with fewer than {fewest} items were left out"]
 
 
 def trial_slices(trial: Trial, request: EvaluateRequest) -> tuple[Slice, ...]:
     """The standard ones, those of columns, and where some pairs can't be found by any model all the others."""
-    held, known = trial.held, trial.known
-    counts = known.of_items
-    of_users = np.array([len(one.liked) for one in held.cases.users], np.int64)
-    of_targets = np.where(held.items >= 0, counts[np.maximum(held.items, 0)], -1)
-    found = standard(held.cases.owners, of_users, of_targets, counts)
-    lost = (held.users < 0) | (held.items < 0)
-    known_ones = (Slice("known", "pairs whose user and item are in the file to train on", ~lost),) if lost.any() else ()
-    return (*found, *known_ones, *column_slices(request, held.frame))
+    held_out, training_pairs = trial.held_out, trial.training_pairs
+    counts = training_pairs.of_items
+    of_users = np.array([len(case.liked) for case in held_out.cases.users], np.int64)
+    of_targets = np.where(held_out.items >= 0, counts[np.maximum(held_out.items, 0)], -1)
+    slices = standard(held_out.cases.owners, of_users, of_targets, counts)
+    lost = (held_out.users < 0) | (held_out.items < 0)
+    known_slice = (Slice("known", "pairs whose user and item are in the file to train on", ~lost),) if lost.any() else ()
+    return (*slices, *known_slice, *column_slices(request, held_out.frame))

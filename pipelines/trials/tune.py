@@ -22,8 +22,8 @@ from pipelines.evaluation.metrics import is_rank_metric
 from pipelines.trials import ledger, sampler
 from pipelines.trials.crew import Worker
 from pipelines.trials.files import read_pairs
-from pipelines.trials.kept import file_of
 from pipelines.trials.ledger import Ledger
+from pipelines.trials.saved_model import file_of
 from pipelines.trials.space import Chosen, Space, space_of
 from pipelines.trials.telling import teller
 from pipelines.trials.tune_page import tune_page
@@ -40,8 +40,8 @@ SHOWN = 10
 _BESIDE = ("ndcg@10", "hr@10")
 
 
-def tune(told: Any) -> TunedAnswer:
-    request = read(TuneRequest, told, "eyas tune")
+def tune(arguments: Any) -> TunedAnswer:
+    request = read(TuneRequest, arguments, "eyas tune")
     with redirect_stdout(sys.stderr):  # an answer is all that stdout has
         return _tune(request, teller("tune"))
 
@@ -53,26 +53,26 @@ def _tune(request: TuneRequest, log: logging.Logger) -> TunedAnswer:
     space = space_of(request.model, request.ranges)
     out = Path(request.out)
     search_on, last = _data(request)
-    with ledger.opened(out, _fence(request, space)) as kept, Worker({"data": search_on, "model": dict(space.base)}) as worker:
+    with ledger.opened(out, _fence(request, space)) as trial_ledger, Worker({"data": search_on, "model": dict(space.base)}) as worker:
         worker.start()
-        if kept.rows:
-            log.info("%d trials are there already: the search goes on", len(kept.rows))
-        stopped = _search(_Search(request, space, kept, worker, log), started)
-        default, best = kept.rows[0], _ranked(kept.rows)
+        if trial_ledger.rows:
+            log.info("%d trials are there already: the search goes on", len(trial_ledger.rows))
+        stopped = _search(_Search(request, space, trial_ledger, worker, log), started)
+        default, best = trial_ledger.rows[0], _ranked(trial_ledger.rows)
         if not best:
-            raise BadData(f"all {len(kept.rows)} trials have failed; the last one: {kept.rows[-1].reason}")
+            raise BadData(f"all {len(trial_ledger.rows)} trials have failed; the last one: {trial_ledger.rows[-1].reason}")
         worker.close()
         write_here(out / BEST, _pasted(_settled(space, request, best[0].params), best[0], request))
         gain = _gain(request, space, best[0], last, log) if last is not None else None
-        document = _document(request, space, kept.rows, gain, worker.about)
+        document = _document(request, space, trial_ledger.rows, gain, worker.about)
         write_here(out / TUNE, json.dumps(document, indent=1) + "\n")
         write_here(out / TUNE_PAGE, tune_page(document))
     return TunedAnswer(
         metric=request.metric,
         best=tuple(best[:SHOWN]),
         default=default,
-        done=sum(row.state == "done" for row in kept.rows),
-        failed=sum(row.state == "failed" for row in kept.rows),
+        done=sum(row.state == "done" for row in trial_ledger.rows),
+        failed=sum(row.state == "failed" for row in trial_ledger.rows),
         gain=gain,
         stopped=stopped,
         files=tuple(str(out / name) for name in (BEST, TUNE, TUNE_PAGE)),
@@ -83,33 +83,33 @@ def _tune(request: TuneRequest, log: logging.Logger) -> TunedAnswer:
 class _Search:
     request: TuneRequest
     space: Space
-    kept: Ledger
+    trial_ledger: Ledger
     worker: Worker
     log: logging.Logger
 
 
 def _search(search: _Search, started: float) -> bool:
     """Whether the time was over too early."""
-    request, kept, log = search.request, search.kept, search.log
+    request, trial_ledger, log = search.request, search.trial_ledger, search.log
     until = None if request.minutes is None else started + 60 * request.minutes
-    mine: list[float] = []
-    while len(kept.rows) < request.trials:
-        if until is not None and time.monotonic() > until and kept.rows:
-            log.info("the time is over: %d of %d trials", len(kept.rows), request.trials)
+    durations: list[float] = []
+    while len(trial_ledger.rows) < request.trials:
+        if until is not None and time.monotonic() > until and trial_ledger.rows:
+            log.info("the time is over: %d of %d trials", len(trial_ledger.rows), request.trials)
             return True
-        row = _trial(search, len(kept.rows))
-        kept.append(row)
-        mine.append(row.seconds)
-        _tell(search, row, sum(mine) / len(mine), until)
-        if len(kept.rows) >= HOPELESS and not _ranked(kept.rows):
+        row = _trial(search, len(trial_ledger.rows))
+        trial_ledger.append(row)
+        durations.append(row.seconds)
+        _tell(search, row, sum(durations) / len(durations), until)
+        if len(trial_ledger.rows) >= HOPELESS and not _ranked(trial_ledger.rows):
             break
     return False
 
 
 def _trial(search: _Search, number: int) -> TriedRow:
-    chosen = sampler.choose(search.space, search.request.seed, number, search.kept.rows)
+    chosen = sampler.choose(search.space, search.request.seed, number, search.trial_ledger.rows)
     before = search.space.before
-    same = next((row for row in search.kept.rows if chosen and (row.params or before) == chosen and row.same_as is None), None)
+    same = next((row for row in search.trial_ledger.rows if chosen and (row.params or before) == chosen and row.same_as is None), None)
     if same is not None:
         return same.model_copy(update={"number": number, "params": chosen, "same_as": same.number, "seconds": 0.0})
     try:
@@ -120,9 +120,9 @@ def _trial(search: _Search, number: int) -> TriedRow:
     answer = search.worker.tried({"model": model, "metrics": metrics})
     if "failed" in answer:
         return TriedRow(number=number, params=chosen, state="failed", reason=answer["failed"], seconds=answer["seconds"])
-    found = answer["metrics"]
-    row = {"number": number, "params": chosen, "state": "done", "value": found[search.request.metric]}
-    return TriedRow(**row, metrics=found, seconds=answer["seconds"])
+    values = answer["metrics"]
+    row = {"number": number, "params": chosen, "state": "done", "value": values[search.request.metric]}
+    return TriedRow(**row, metrics=values, seconds=answer["seconds"])
 
 
 def _settled(space: Space, request: TuneRequest, chosen: Chosen) -> dict[str, Any]:
@@ -131,14 +131,14 @@ def _settled(space: Space, request: TuneRequest, chosen: Chosen) -> dict[str, An
 
 
 def _tell(search: _Search, row: TriedRow, seconds: float, until: float | None) -> None:
-    rows, request = search.kept.rows, search.request
+    rows, request = search.trial_ledger.rows, search.request
     best = _ranked(rows)
-    said = f"{request.metric} {row.value:.4f}" if row.value is not None else f"failed: {row.reason}"
+    outcome = f"{request.metric} {row.value:.4f}" if row.value is not None else f"failed: {row.reason}"
     left = seconds * (request.trials - len(rows))
     if until is not None:
         left = min(left, max(0.0, until - time.monotonic()))
     so_far = f"; the best so far {best[0].value:.4f} by trial {best[0].number + 1}" if best else ""
-    search.log.info("%d of %d: %s: %s%s; %s left", *(len(rows), request.trials, words(row.params), said, so_far, _time(left)))
+    search.log.info("%d of %d: %s: %s%s; %s left", *(len(rows), request.trials, words(row.params), outcome, so_far, _time(left)))
 
 
 def words(params: Mapping[str, Any]) -> str:
@@ -155,16 +155,16 @@ def _ranked(rows: list[TriedRow]) -> list[TriedRow]:
 
 def _gain(request: TuneRequest, space: Space, best: TriedRow, last: dict[str, Any], log: logging.Logger) -> Gain:
     """Both trained on all of the file and judged by pairs that no trial has seen."""
-    found: list[float] = []
+    values: list[float] = []
     with Worker({"data": last, "model": dict(space.base)}) as worker:
         for params in ({}, best.params):
-            if params or not found:
+            if params or not values:
                 answer = worker.tried({"model": _settled(space, request, params), "metrics": [request.metric]})
             if "failed" in answer:
                 raise BadData(f"{request.test}: {words(params)} can't be judged by it: {answer['failed']}")
-            found.append(answer["metrics"][request.metric])
-    log.info("by %s: %s %.4f with settings as they are, %.4f with the best", request.test, request.metric, *found)
-    return Gain(metric=request.metric, before=found[0], after=found[1])
+            values.append(answer["metrics"][request.metric])
+    log.info("by %s: %s %.4f with settings as they are, %.4f with the best", request.test, request.metric, *values)
+    return Gain(metric=request.metric, before=values[0], after=values[1])
 
 
 def _check(request: TuneRequest) -> None:
@@ -182,10 +182,10 @@ def _check(request: TuneRequest) -> None:
 def _data(request: TuneRequest) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What trials are judged by, and what the best is judged by in the end."""
     count = request.metric.partition("/")[2]
-    asked: dict[str, Any] = {"train": request.train, "models": (request.name,), "out": request.out, "seed": request.seed}
-    asked |= {"min_interactions": request.min_interactions, "allow": request.allow} | ({"sampled": int(count)} if count else {})
-    held, tested = asked | {"holdout": request.holdout}, asked | {"test": request.test}
-    dumped = [read(EvaluateRequest, one, "eyas tune").model_dump(mode="json") for one in (held, tested)]
+    common: dict[str, Any] = {"train": request.train, "models": (request.name,), "out": request.out, "seed": request.seed}
+    common |= {"min_interactions": request.min_interactions, "allow": request.allow} | ({"sampled": int(count)} if count else {})
+    held_out, tested = common | {"holdout": request.holdout}, common | {"test": request.test}
+    dumped = [read(EvaluateRequest, options, "eyas tune").model_dump(mode="json") for options in (held_out, tested)]
     if request.on_test:
         return dumped[1], None
     return dumped[0], dumped[1] if request.test is not None else None
@@ -197,7 +197,9 @@ def _fence(request: TuneRequest, space: Space) -> dict[str, Any]:
         "data": file_of(request.train).sha256,
         "test": file_of(request.test).sha256 if request.on_test and request.test else None,
         "model": _plain(request.model),
-        "ranges": {name: one.model_dump(mode="json", by_alias=True, exclude_unset=True) for name, one in sorted(space.ranges.items())},
+        "ranges": {
+            name: range_.model_dump(mode="json", by_alias=True, exclude_unset=True) for name, range_ in sorted(space.ranges.items())
+        },
         "metric": request.metric,
         "holdout": request.holdout,
         "min_interactions": request.min_interactions,
@@ -224,7 +226,8 @@ def _document(request: TuneRequest, space: Space, rows: list[TriedRow], gain: Ga
         "metric": request.metric,
         "model": _plain(request.model),
         "ranges": {
-            name: {"said": str(one), "log": one.log, "of": list(map(str, one.of)) if one.of else None} for name, one in space.ranges.items()
+            name: {"said": str(range_), "log": range_.log, "of": list(map(str, range_.of)) if range_.of else None}
+            for name, range_ in space.ranges.items()
         },
         "before": space.before,
         "best": best[0].model_dump(mode="json"),

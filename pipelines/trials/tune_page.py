@@ -30,7 +30,9 @@ def tune_page(search: Document) -> str:
         *_failures(search),
         "<h2>How it was measured</h2>",
         "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in search["how"]) + "</ul>",
-        table(("setting", "range"), [f"<td>{escape(name)}</td><td>{escape(one['said'])}</td>" for name, one in search["ranges"].items()]),
+        table(
+            ("setting", "range"), [f"<td>{escape(name)}</td><td>{escape(range_['said'])}</td>" for name, range_ in search["ranges"].items()]
+        ),
     ]
     return "\n".join([*parts, "</body></html>"]) + "\n"
 
@@ -57,7 +59,7 @@ def _table(search: Document, rows: list[Document]) -> str:
     cells = []
     for row in rows:
         chosen = row["params"] or search["before"]
-        settings = "".join(f'<td class="n">{escape(_said(chosen.get(name)))}</td>' for name in names)
+        settings = "".join(f'<td class="n">{escape(_value_text(chosen.get(name)))}</td>' for name in names)
         trial = f"{row['number'] + 1}" + ("" if row["params"] else " <small>as they are</small>")
         cells.append(f'<td>{trial}</td><td class="n">{row["value"]:.4f}</td>{settings}<td class="n">{row["seconds"]:.1f} s</td>')
     return table(("trial", search["metric"], *(name.removeprefix("params.") for name in names), "took"), cells, numbers=len(names) + 2)
@@ -73,17 +75,19 @@ def _history(search: Document, best: int) -> str:
 
 
 def _setting(search: Document, name: str, best: int) -> str:
-    one = search["ranges"][name]
+    range_ = search["ranges"][name]
     drawn = []
     for row in search["trials"]:
         value = (row["params"] or search["before"]).get(name)
         if row["state"] != "done" or value is None:
             continue
-        along = _said(value) if one["of"] or not isinstance(value, int | float) or isinstance(value, bool) else value
-        drawn.append(Point(along, row["value"], f"trial {row['number'] + 1}: {_said(value)}, {row['value']:.4f}", row["number"] == best))
+        along = _value_text(value) if range_["of"] or not isinstance(value, int | float) or isinstance(value, bool) else value
+        drawn.append(
+            Point(along, row["value"], f"trial {row['number'] + 1}: {_value_text(value)}, {row['value']:.4f}", row["number"] == best)
+        )
     if not drawn:
         return f"<p>{escape(name)}: no trial that ended well chose it.</p>"
-    return points(f"{search['metric']} by {name}", drawn, (name, search["metric"]), log=one["log"])
+    return points(f"{search['metric']} by {name}", drawn, (name, search["metric"]), log=range_["log"])
 
 
 def _failures(search: Document) -> list[str]:
@@ -96,10 +100,10 @@ def _failures(search: Document) -> list[str]:
 
 
 def _chosen(row: Document) -> str:
-    return ", ".join(f"{name} {_said(value)}" for name, value in row["params"].items()) or "settings as they are"
+    return ", ".join(f"{name} {_value_text(value)}" for name, value in row["params"].items()) or "settings as they are"
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

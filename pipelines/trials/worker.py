@@ -64,11 +64,11 @@ class Bench:
 
     @classmethod
     def made(cls, request: Answer, scratch: Path) -> Bench:
-        asked = read(EvaluateRequest, request["data"], "eyas tune")
+        evaluate_request = read(EvaluateRequest, request["data"], "eyas tune")
         model = read(Model, request["model"], "model")
-        trial = read_trial(asked, _quiet())
-        family = family_of(model.family, asked.allow)
-        return cls(trial, prepare(trial.train, model, family.reads, scratch, _quiet()), family, asked.seed)
+        trial = read_trial(evaluate_request, _quiet())
+        family = family_of(model.family, evaluate_request.allow)
+        return cls(trial, prepare(trial.train, model, family.reads, scratch, _quiet()), family, evaluate_request.seed)
 
     def tried(self, request: Answer) -> Answer:
         """Whatever goes wrong with a model is a failure of this trial alone."""
@@ -78,15 +78,15 @@ class Bench:
             forget()
             with np.errstate(all="ignore"):
                 fitted = self._family.train(replace(self._task, model=model))
-                found = judged(fitted.model, self._codes, self.trial, "the model", _quiet())
-            values = {name: found.values([name])[name] for name in request["metrics"]}
+                judgement = judged(fitted.model, self._codes, self.trial, "the model", _quiet())
+            values = {name: judgement.values([name])[name] for name in request["metrics"]}
         except MemoryError:
             return {"failed": "there is not enough memory for it", "seconds": time.monotonic() - started}
         except EyasError as error:
             return {"failed": " ".join(str(error).split()), "seconds": time.monotonic() - started}
         except Exception as error:
-            said = " ".join(str(error).split())[:300] or "no message"
-            return {"failed": f"{type(error).__name__}: {said}", "seconds": time.monotonic() - started}
+            message = " ".join(str(error).split())[:300] or "no message"
+            return {"failed": f"{type(error).__name__}: {message}", "seconds": time.monotonic() - started}
         return {"metrics": {name: float(value) for name, value in values.items()}, "seconds": time.monotonic() - started}
 
 

@@ -96,19 +96,19 @@ class Caller:
         """What the caller gave as the reason, for the audit log."""
         self.detail = reason
 
-    def row(self, what: str, store: ResourceStore[S], id: str) -> Record[S]:
+    def row(self, kind: str, store: ResourceStore[S], id: str) -> Record[S]:
         """A row by its id; of a recommender that the token doesn't see, it doesn't exist."""
         record = store.get(id)
         if not self.sees(record.recommender):
-            raise no_such(what, id)
+            raise no_such(kind, id)
         self.recommender = record.recommender
         return record
 
 
 def caller_of(scope: Scope) -> Caller:
     """Put there by the door: without it nothing gets this far."""
-    found: Caller = scope["state"]["caller"]
-    return found
+    caller: Caller = scope["state"]["caller"]
+    return caller
 
 
 def _who(request: Request) -> Caller:
@@ -122,15 +122,17 @@ class Guarded(APIRoute):
     """A route that knows its need, and can't be made without one."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **rest: Any) -> None:
-        said = (rest.get("openapi_extra") or {}).get(_ROLE)
-        if said is None:
+        role = (rest.get("openapi_extra") or {}).get(_ROLE)
+        if role is None:
             raise ValueError(f"{path}: no role is declared")
-        self.need: Need = said if said in (ANYBODY, HOLDER) else Role(said)
+        self.need: Need = role if role in (ANYBODY, HOLDER) else Role(role)
         super().__init__(path, endpoint, **rest)
         self.verbs = frozenset(self.methods or ())
         self.repeatable: bool = rest["openapi_extra"].get(_REPEATABLE, False)
         self._takes_body = self.body_field is not None or "requestBody" in rest["openapi_extra"]
-        self._queries = frozenset(one.alias for one in get_flat_params(self.dependant) if isinstance(one.field_info, params.Query))
+        self._queries = frozenset(
+            parameter.alias for parameter in get_flat_params(self.dependant) if isinstance(parameter.field_info, params.Query)
+        )
         self.audited: bool = not self.verbs <= _SAFE and rest["openapi_extra"].get(_AUDITED, True)
         self.scoped: bool = rest["openapi_extra"].get(_SCOPED, True)
         self.work = Work(**rest["openapi_extra"].get(_LIMITS, asdict(FREE)))
@@ -147,8 +149,8 @@ class Guarded(APIRoute):
             if size > self.work.bytes:
                 raise HTTPException(413, f"the body has {size} bytes; at most {self.work.bytes} are read here")
             if not self._takes_body and (await request.body()).strip() not in _EMPTY:
-                known = f"; what it takes goes into the query: {', '.join(sorted(self._queries))}" if self._queries else ""
-                raise Invalid(f"this takes no body{known}")
+                hint = f"; what it takes goes into the query: {', '.join(sorted(self._queries))}" if self._queries else ""
+                raise Invalid(f"this takes no body{hint}")
             if self.body_field is not None and not is_json(request.headers.get("content-type", "")) and await request.body():
                 raise HTTPException(415, "the body's type isn't JSON: send it with 'Content-Type: application/json'")
             if self.body_field is not None and size:
@@ -242,12 +244,12 @@ class Guarded(APIRoute):
             caller.enters(name)
         self._refuse_typos(QueryParams(scope["query_string"]))
 
-    def _refuse_typos(self, given: QueryParams) -> None:
+    def _refuse_typos(self, query: QueryParams) -> None:
         """A filter that is written wrong must not show everything as if it were asked for."""
-        unknown = [name for name in given if name not in self._queries]
+        unknown = [name for name in query if name not in self._queries]
         if unknown:
-            known = f"known here: {', '.join(sorted(self._queries))}" if self._queries else "this takes none"
-            raise Invalid(f"{unknown[0][:80]!r} is no query parameter of this; {known}")
+            hint = f"known here: {', '.join(sorted(self._queries))}" if self._queries else "this takes none"
+            raise Invalid(f"{unknown[0][:80]!r} is no query parameter of this; {hint}")
 
 
 def is_json(kind: str) -> bool:
@@ -328,12 +330,12 @@ FRAMEWORK = ("/openapi.json",)
 
 
 def table(rooms: Iterable[Room]) -> tuple[Permission, ...]:
-    found = [
+    permissions = [
         Permission(method, route.path, route.need, route.audited, route.scoped)
         for room in rooms
         for route in room.router.routes
         if isinstance(route, Guarded)
         for method in sorted(route.verbs)
     ]
-    found += [Permission("GET", path, HOLDER, False, True) for path in FRAMEWORK]
-    return tuple(sorted(found, key=lambda one: (one.path, one.method)))
+    permissions += [Permission("GET", path, HOLDER, False, True) for path in FRAMEWORK]
+    return tuple(sorted(permissions, key=lambda permission: (permission.path, permission.method)))

@@ -49,8 +49,8 @@ class Alert(BaseModel):
     @property
     def reason(self) -> str:
         summary = self.annotations.get("summary") or self.annotations.get("description") or ""
-        said = " ".join(f"{self.name}: {summary}".split()) if summary else self.name
-        return said[:_LONGEST_REASON]
+        text = " ".join(f"{self.name}: {summary}".split()) if summary else self.name
+        return text[:_LONGEST_REASON]
 
 
 class Webhook(BaseModel):
@@ -72,11 +72,11 @@ class Answers(BaseModel):
 @room.create("/v1/alerts", Role.OPERATOR, work=ALERTS)
 def take_alerts(parts: With, who: Who, webhook: Webhook) -> Answers:
     """Asks the retrainer of each firing alert's `recommender` label, if its spec's `retrain.on` lists the `alertname`."""
-    found = []
-    for one in webhook.alerts:
-        outcome, detail = _answer(parts, who, one)
-        found.append(AlertAnswer(fingerprint=one.fingerprint, alertname=one.name, outcome=outcome, detail=detail))
-    return Answers(alerts=found)
+    answers = []
+    for alert in webhook.alerts:
+        outcome, detail = _answer(parts, who, alert)
+        answers.append(AlertAnswer(fingerprint=alert.fingerprint, alertname=alert.name, outcome=outcome, detail=detail))
+    return Answers(alerts=answers)
 
 
 def _answer(parts: Parts, who: Caller, alert: Alert) -> tuple[Outcome, str]:
@@ -105,7 +105,7 @@ def _answer(parts: Parts, who: Caller, alert: Alert) -> tuple[Outcome, str]:
         return ("asked", "it is being looked at") if same else ("held back", f"another request is open ({record.asked.verb})")
     now = parts.clock.now()
     by = blocked("alert", record.status, parts.watch(name), plan, now)
-    if by is None or not any((one.key, one.by) == (alert.key, by) for one in record.status.held):  # else the history has it
+    if by is None or not any((entry.key, entry.by) == (alert.key, by) for entry in record.status.held):  # else the history has it
         try:
             parts.retrainers.ask(name, Request("alert", ACTOR, alert.reason, alert.key), now)
         except Conflict as error:

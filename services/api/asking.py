@@ -32,7 +32,7 @@ def ask(  # noqa: PLR0913, PLR0917  the pieces of one request
     who: Caller,
     store: ResourceStore[S],
     table: Mapping[str, frozenset[str]],
-    what: str,
+    kind: str,
     id: str,
     verb: str,
     why: Why | None,
@@ -40,21 +40,21 @@ def ask(  # noqa: PLR0913, PLR0917  the pieces of one request
 ) -> Record[S]:
     """`expected` are the revisions that the caller will have it at."""
     who.says(why.reason if why else "")
-    record = who.row(what, store, id)
+    record = who.row(kind, store, id)
     request = Request(verb, who.name, why.reason if why else "")
-    if who.once is not None and who.once.again and _asked(record, store, request, who.once):
+    if who.once is not None and who.once.again and _already_requested(record, store, request, who.once):
         return record
     state = record.status.state
     possible = requests(table, state)
     if verb not in possible:
         left = f"possible now: {', '.join(sorted(possible))}" if possible else "nothing can be asked of it now"
-        raise Conflict(f"{what} {id} is {state.replace('_', ' ')} and doesn't answer to '{verb}'; {left}")
-    asked = store.ask(id, request, parts.clock.now(), expected)
+        raise Conflict(f"{kind} {id} is {state.replace('_', ' ')} and doesn't answer to '{verb}'; {left}")
+    updated = store.ask(id, request, parts.clock.now(), expected)
     parts.wake()
-    return asked
+    return updated
 
 
-def _asked(record: Record[S], store: ResourceStore[S], request: Request, once: Once) -> bool:
+def _already_requested(record: Record[S], store: ResourceStore[S], request: Request, once: Once) -> bool:
     """The process that was asked first died before it could say so."""
-    said = request.said()
-    return record.asked == request or any(one.at >= once.at and said in one.reason for one in store.history(record.id))
+    reason = request.summary()
+    return record.asked == request or any(entry.at >= once.at and reason in entry.reason for entry in store.history(record.id))

@@ -43,7 +43,7 @@ def list_audit(
     scope = who.principal.recommenders
     if recommender is not None:
         scope = frozenset({recommender}) if who.sees(recommender) else frozenset()
-    found = parts.audit.list(
+    entries = parts.audit.list(
         recommenders=scope,
         actor=actor,
         action=action,
@@ -52,4 +52,4 @@ def list_audit(
         limit=pages.more,
         before=pages.number,
     )
-    return pages.page(found, lambda one: one.seq, lambda one: AuditView.model_validate(one, from_attributes=True))
+    return pages.page(entries, lambda entry: entry.seq, lambda entry: AuditView.model_validate(entry, from_attributes=True))

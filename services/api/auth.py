@@ -11,9 +11,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.api.access import Caller
-from services.api.known import Known
 from services.api.problems import problem, refused
 from services.api.rate_limits import RateLimits, TooFast
+from services.api.token_cache import TokenCache
 from shared.domain.access import OWNER, Principal, digest, token_id
 from shared.domain.errors import EyasError, NotFound
 from shared.ports import Clock, TokenStore
@@ -31,8 +31,8 @@ _UNKNOWABLE = "the token can't be looked up just now; the platform's log says wh
 
 
 class Refusal(Exception):
-    def __init__(self, reason: str, said: str) -> None:
-        super().__init__(said)
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
         self.reason = reason
 
 
@@ -48,7 +48,7 @@ class Auth:
             raise ValueError("the API needs a token that is not empty")
         self._app = app
         self._bootstrap = digest(bootstrap.strip())
-        self._known = Known(tokens, clock)
+        self._tokens = TokenCache(tokens, clock)
         self._clock = clock
         self._limits = limits
         self._accepted: dict[str, None] = {}
@@ -85,36 +85,36 @@ class Auth:
             raise Refusal("malformed", _NONE)
         if len(text) > _LONGEST or not text.isascii():
             raise Refusal("malformed", _WRONG)
-        given = digest(text)
-        if hmac.compare_digest(given, self._bootstrap):
+        token_digest = digest(text)
+        if hmac.compare_digest(token_digest, self._bootstrap):
             return OWNER
         id = token_id(text)
         if id is None:
             raise Refusal("unknown", _WRONG)
-        if given not in self._accepted:
+        if token_digest not in self._accepted:
             self._limits.check_failures(address)
         try:
-            found = await run_in_threadpool(self._holder, id, given)
+            principal = await run_in_threadpool(self._holder, id, token_digest)
         except Refusal:
-            self._accepted.pop(given, None)
+            self._accepted.pop(token_digest, None)
             self._limits.count_failure(address)
             raise
-        self._accept(given)
-        return found
+        self._accept(token_digest)
+        return principal
 
-    def _accept(self, given: str) -> None:
-        if given not in self._accepted:
-            self._accepted[given] = None
+    def _accept(self, token_digest: str) -> None:
+        if token_digest not in self._accepted:
+            self._accepted[token_digest] = None
             if len(self._accepted) > _ACCEPTED:
                 del self._accepted[next(iter(self._accepted))]
 
-    def _holder(self, id: str, given: str) -> Principal:
+    def _holder(self, id: str, token_digest: str) -> Principal:
         """Why a token is no longer good is told to its holder alone."""
         try:
-            token = self._known.get(id)
+            token = self._tokens.get(id)
         except NotFound:
             raise Refusal("unknown", _WRONG) from None
-        if not hmac.compare_digest(given, token.digest):
+        if not hmac.compare_digest(token_digest, token.digest):
             raise Refusal("unknown", _WRONG)
         refused = token.refusal(self._clock.now())
         if refused is not None:

@@ -32,8 +32,8 @@ IfMatch = Annotated[
 def tagged(request: Request, response: Response, revision: int, view: V) -> V | Response:
     """The view with its tag; or, for who has it already, 304."""
     tag = etag(revision, view)
-    given = request.headers.get("if-none-match", "")
-    if given.strip() == "*" or tag in (one.strip().removeprefix("W/") for one in given.split(",")):
+    header = request.headers.get("if-none-match", "")
+    if header.strip() == "*" or tag in (candidate.strip().removeprefix("W/") for candidate in header.split(",")):
         return Response(status_code=304, headers={"ETag": tag})
     response.headers["ETag"] = tag
     return view
@@ -61,14 +61,14 @@ def _expected_or_new(
 def _revisions(header: str) -> Container[int]:
     if header.strip() == "*":
         return _ANY
-    found: set[int] = set()
-    for one in header.split(","):
-        tag = _TAG.fullmatch(one.strip())
+    revisions: set[int] = set()
+    for text in header.split(","):
+        tag = _TAG.fullmatch(text.strip())
         if tag is None:
             raise Malformed('If-Match: expected ETags as they were answered, such as "3.0a1b2c", or `*`')
         if tag["revision"] and not tag["weak"]:
-            found.add(int(tag["revision"]))
-    return found
+            revisions.add(int(tag["revision"]))
+    return revisions
 
 
 Expected = Annotated[Container[int] | None, Depends(_expected)]

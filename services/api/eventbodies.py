@@ -16,7 +16,7 @@ from services.api.json_bodies import check_values, is_doubtful, parse
 from services.api.rate_limits import BULK
 from shared.contracts.events import Event, Interaction, PageView, Shown, event_model
 from shared.contracts.text import unkeepable
-from shared.contracts.words import said
+from shared.contracts.words import fault_message
 
 NDJSON = "application/x-ndjson"
 MOST_EVENTS = 1_000
@@ -68,8 +68,8 @@ async def _read(request: Request) -> tuple[str, bytes]:
     return request.headers.get("content-type", ""), await request.body()
 
 
-def _sent(found: Annotated[tuple[str, bytes], Depends(_read)]) -> Sent:
-    kind, body = found
+def _sent(content: Annotated[tuple[str, bytes], Depends(_read)]) -> Sent:
+    kind, body = content
     if kind.partition(";")[0].strip().lower() == NDJSON:
         return _of_lines(body)
     if body and not is_json(kind):
@@ -95,9 +95,9 @@ def _of_batch(body: bytes) -> Sent:
         raise _invalid("list", ("events",), f"expected at most {MOST_EVENTS} of them, got {len(events)}: send them in parts")
     good: list[Event] = []
     faults: list[dict[str, Any]] = []
-    for index, one in enumerate(events):
+    for index, document in enumerate(events):
         try:
-            good.append(event_model(one).model_validate(one))
+            good.append(event_model(document).model_validate(document))
         except ValidationError as error:
             faults += [{**fault, "loc": ("body", "events", index, *fault["loc"])} for fault in error.errors(include_url=False)]
         if len(faults) >= LISTED:
@@ -117,11 +117,11 @@ def _of_lines(body: bytes) -> Sent:
     refused: list[Refused] = []
     for number, line in enumerate(lines, 1):
         if line.strip():
-            found = _of_line(line, len(refused) < LISTED)
-            if isinstance(found, str):
-                refused.append(Refused(number, found))
+            parsed = _of_line(line, len(refused) < LISTED)
+            if isinstance(parsed, str):
+                refused.append(Refused(number, parsed))
             else:
-                events.append(found)
+                events.append(parsed)
                 places.append(number)
     return Sent(events, places, refused)
 
@@ -141,8 +141,8 @@ def _of_line(line: bytes, explained: bool) -> Event | str:
         return event_model(value).model_validate(value)
     except ValidationError as error:
         faults = error.errors(include_url=False) if explained else []
-        return "; ".join(": ".join(filter(None, (".".join(map(str, fault["loc"])), said(fault)))) for fault in faults[:5])
+        return "; ".join(": ".join(filter(None, (".".join(map(str, fault["loc"])), fault_message(fault)))) for fault in faults[:5])
 
 
-def _invalid(kind: str, place: tuple[str, ...], message: str, found: Any = None) -> RequestValidationError:
-    return RequestValidationError([{"type": kind, "loc": ("body", *place), "msg": message, "input": found}])
+def _invalid(kind: str, place: tuple[str, ...], message: str, value: Any = None) -> RequestValidationError:
+    return RequestValidationError([{"type": kind, "loc": ("body", *place), "msg": message, "input": value}])

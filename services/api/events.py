@@ -22,7 +22,7 @@ class RefusedLine(BaseModel):
     message: str = Field(description="What is wrong with it, the field first.")
 
 
-class Taken(BaseModel):
+class EventsAccepted(BaseModel):
     accepted: int = Field(description="Events that were taken in, or were there already.")
     duplicates: int | None = Field(description="Those that were there already; null where that is found out later.")
     conflicts: int | None = Field(
@@ -35,25 +35,27 @@ class Taken(BaseModel):
 
 
 @room.create("/v1/events", Role.CLIENT, audited=False, status_code=202, openapi_extra=EVENTS_BODY, work=BULK)
-def take_events(gateway: Online, who: Who, sent: EventsBody) -> Taken:
+def take_events(gateway: Online, who: Who, sent: EventsBody) -> EventsAccepted:
     """Durable when answered. Of a JSON batch all is taken or nothing: one bad event refuses it, and the problem names it. Of NDJSON
     each good line is taken and each bad one is named; where none is good, the answer is the problem."""
     if sent.lines is None:
-        return _taken(gateway.record(sent.events, who.sees), ())
-    found = gateway.record(sent.events, who.sees, partial=True)
-    late = [Refused(sent.lines[one.index], one.message) for one in found.refused]
-    refused = sorted([*sent.refused, *late], key=lambda one: one.line)
-    if refused and not found.accepted:
-        raise RequestValidationError([{"type": "line", "loc": ("body", "lines", one.line), "msg": one.message} for one in refused[:LISTED]])
-    return _taken(replace(found, refused=()), refused)
+        return _accepted(gateway.record(sent.events, who.sees), ())
+    recorded = gateway.record(sent.events, who.sees, partial=True)
+    late = [Refused(sent.lines[refusal.index], refusal.message) for refusal in recorded.refused]
+    refused = sorted([*sent.refused, *late], key=lambda refusal: refusal.line)
+    if refused and not recorded.accepted:
+        raise RequestValidationError(
+            [{"type": "line", "loc": ("body", "lines", refusal.line), "msg": refusal.message} for refusal in refused[:LISTED]]
+        )
+    return _accepted(replace(recorded, refused=()), refused)
 
 
-def _taken(found: Recorded, refused: list[Refused] | tuple[()]) -> Taken:
-    return Taken(
-        accepted=found.accepted,
-        duplicates=found.duplicates,
-        conflicts=found.conflicts,
-        hits=found.hits,
+def _accepted(recorded: Recorded, refused: list[Refused] | tuple[()]) -> EventsAccepted:
+    return EventsAccepted(
+        accepted=recorded.accepted,
+        duplicates=recorded.duplicates,
+        conflicts=recorded.conflicts,
+        hits=recorded.hits,
         refused=len(refused),
-        lines=[RefusedLine(line=one.line, message=one.message) for one in refused[:LISTED]],
+        lines=[RefusedLine(line=refusal.line, message=refusal.message) for refusal in refused[:LISTED]],
     )

@@ -32,11 +32,11 @@ class Express:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = _asked_of(scope)
-        if asked is None:
+        target = _target_of(scope)
+        if target is None:
             await self._app(scope, receive, send)
             return
-        caller, name, size = asked
+        caller, name, size = target
         try:
             scope["app"].state.door.limits.charge_online(caller.principal.token_id, name, size)
         except TooFast as error:
@@ -46,7 +46,7 @@ class Express:
         messages = [await receive()]
         while messages[-1].get("more_body", False):
             messages.append(await receive())
-        ask = _good(b"".join(one.get("body", b"") for one in messages))
+        ask = _good(b"".join(message.get("body", b"") for message in messages))
         if ask is None:
 
             async def replay() -> Message:
@@ -65,18 +65,18 @@ class Express:
         await send({"type": "http.response.body", "body": body})
 
 
-def _asked_of(scope: Scope) -> tuple[Caller, str, int] | None:
+def _target_of(scope: Scope) -> tuple[Caller, str, int] | None:
     """Who asks for which recommender, and the size of the body, where all that stands before the body is as it should be."""
     if scope["type"] != "http" or scope["method"] != "POST" or scope["query_string"]:
         return None
-    found = _PATH.fullmatch(scope["path"])
+    match = _PATH.fullmatch(scope["path"])
     headers = Headers(scope=scope)
     length = headers.get("content-length", "")
-    if found is None or headers.get("content-type") != "application/json" or not (length.isdecimal() and len(length) < 19):
+    if match is None or headers.get("content-type") != "application/json" or not (length.isdecimal() and len(length) < 19):
         return None
     size, caller = int(length), caller_of(scope)
-    may_ask = may(caller.principal, Role.CLIENT) and caller.principal.sees(found[1])
-    return (caller, found[1], size) if may_ask and size <= ONLINE.bytes else None
+    may_ask = may(caller.principal, Role.CLIENT) and caller.principal.sees(match[1])
+    return (caller, match[1], size) if may_ask and size <= ONLINE.bytes else None
 
 
 def _good(body: bytes) -> Ask | None:

@@ -50,16 +50,16 @@ class FeatureViews(BaseModel):
     views: list[FeatureView] = Field(description="What the serving version, and one that is tried, read.")
 
 
-class HeldRow(BaseModel):
+class FeatureRow(BaseModel):
     version: int | None = Field(description="The version that was published with it; null for what was written to the view.")
     at: datetime = Field(description="Its event time.")
     expired: bool = Field(description="Older than it may be: as if absent.")
     values: _Said = Field(description="Values by column; none are shown of what has expired.")
 
 
-class Held(BaseModel):
+class KeyFeatures(BaseModel):
     key: int = Field(description="As it was asked for.")
-    rows: list[HeldRow] = Field(description="The newest first: a column that it lacks is taken from the next.")
+    rows: list[FeatureRow] = Field(description="The newest first: a column that it lacks is taken from the next.")
 
 
 class RowWrite(BaseModel):
@@ -88,8 +88,8 @@ class Materialised(BaseModel):
 @room.get("/v1/features/{name}", Role.VIEWER)
 def list_features(parts: With, name: str) -> FeatureViews:
     """Empty where versions are asked with nothing but keys, items and the request."""
-    found = [_view(parts, name, version, one) for version, views in _views(parts, name).items() for one in views]
-    return FeatureViews(views=found)
+    listed = [_view(parts, name, version, view) for version, views in _views(parts, name).items() for view in views]
+    return FeatureViews(views=listed)
 
 
 @room.post("/v1/features/{name}:materialise", Role.OPERATOR)
@@ -104,7 +104,7 @@ def put_features(parts: With, who: Who, name: str, view: ViewPath, body: RowWrit
     """Of each key the newest event time counts, in whatever order rows come; sent again they change nothing. All or none is written."""
     wanted = _writable(_views(parts, name), name, view)
     now = parts.clock.now()
-    rows = [_row(wanted, number, one, now) for number, one in enumerate(body.rows)]
+    rows = [_row(wanted, number, row, now) for number, row in enumerate(body.rows)]
     parts.features.history.append(name, view, rows)
     standing = parts.features.store.write(name, view, rows) if rows else 0
     metrics.FEATURES_WRITTEN.labels(name, view).inc(len(rows))
@@ -112,21 +112,21 @@ def put_features(parts: With, who: Who, name: str, view: ViewPath, body: RowWrit
 
 
 @room.get("/v1/features/{name}/{view}/{key}", Role.OPERATOR)
-def get_features(parts: With, name: str, view: ViewPath, key: KeyPath) -> Held:
+def get_features(parts: With, name: str, view: ViewPath, key: KeyPath) -> KeyFeatures:
     """What versions are told of the key now, as far as the feature store holds it."""
     places: dict[str, timedelta | None] = {}
     for version, views in _views(parts, name).items():
-        for one in views:
-            if one.name == view:
-                places |= {own_place(view, version): one.ttl} | ({} if one.fitted else {view: one.ttl})
+        for online_view in views:
+            if online_view.name == view:
+                places |= {own_place(view, version): online_view.ttl} | ({} if online_view.fitted else {view: online_view.ttl})
     if not places:
         raise no_such("view", view)
-    found = parts.features.store.read(name, places, [key], parts.clock.now())
-    held = [_held(place, row.at, row) for (place, _), row in found.rows.items()]
-    held += [_held(place, at, None) for (place, _), at in found.expired.items()]
-    if not held:
+    stored = parts.features.store.read(name, places, [key], parts.clock.now())
+    rows = [_feature_row(place, row.at, row) for (place, _), row in stored.rows.items()]
+    rows += [_feature_row(place, at, None) for (place, _), at in stored.expired.items()]
+    if not rows:
         raise no_such("key", str(key))
-    return Held(key=key, rows=sorted(held, key=lambda one: (one.at, one.version or 0), reverse=True))
+    return KeyFeatures(key=key, rows=sorted(rows, key=lambda row: (row.at, row.version or 0), reverse=True))
 
 
 def _views(parts: Parts, name: str) -> Mapping[int, Sequence[OnlineView]]:
@@ -135,41 +135,41 @@ def _views(parts: Parts, name: str) -> Mapping[int, Sequence[OnlineView]]:
     route = parts.routes.get(name)
     if route is None:
         raise Conflict(f"recommender '{name}' serves nothing yet: which views there are is said by a version that serves")
-    return {version: parts.features.views(name, version) for version in sorted(route.named(), key=lambda one: one != route.stable)}
+    return {version: parts.features.views(name, version) for version in sorted(route.named(), key=lambda number: number != route.stable)}
 
 
 def _writable(views: Mapping[int, Sequence[OnlineView]], name: str, view: str) -> View:
     """With the columns of all versions that read it; where they differ in one's type, the stable version's counts."""
-    found = [one for those in views.values() for one in those if one.name == view]
-    if not found:
+    matching = [online_view for version_views in views.values() for online_view in version_views if online_view.name == view]
+    if not matching:
         raise no_such("view", view)
-    if all(one.fitted for one in found):
+    if all(online_view.fitted for online_view in matching):
         raise Invalid(f"view '{view}' holds values that each version of '{name}' makes for itself: nobody else writes them")
     columns: dict[str, OnlineColumn] = {}
-    for one in found:
-        if not one.fitted:
-            columns = {column.name: column for column in one.columns} | columns
-    return View(name=view, entity=found[0].entity, columns=tuple(columns.values()))
+    for online_view in matching:
+        if not online_view.fitted:
+            columns = {column.name: column for column in online_view.columns} | columns
+    return View(name=view, entity=matching[0].entity, columns=tuple(columns.values()))
 
 
-def _row(view: View, number: int, one: RowWrite, now: datetime) -> StoredRow:
-    at = one.at or now
+def _row(view: View, number: int, write: RowWrite, now: datetime) -> StoredRow:
+    at = write.at or now
     if at > now + EARLY:
         raise Invalid(f"rows.{number}: its time {at.isoformat()} is still to come; nothing of this request was written")
     try:
-        return view.row(one.key, at, one.values)
+        return view.row(write.key, at, write.values)
     except Invalid as error:
         raise Invalid(f"rows.{number}: {error}; nothing of this request was written") from None
 
 
-def _view(parts: Parts, name: str, version: int, one: OnlineView) -> FeatureView:
-    columns = [ColumnView(**column.model_dump()) for column in one.columns]
-    ttl = None if one.ttl is None else write_duration(one.ttl)
+def _view(parts: Parts, name: str, version: int, view: OnlineView) -> FeatureView:
+    columns = [ColumnView(**column.model_dump()) for column in view.columns]
+    ttl = None if view.ttl is None else write_duration(view.ttl)
     loaded = parts.features.loaded(name, version)
-    rest = {"name": one.name, "entity": one.entity, "fitted": one.fitted, "rows": one.rows}
+    rest = {"name": view.name, "entity": view.entity, "fitted": view.fitted, "rows": view.rows}
     return FeatureView(columns=columns, ttl=ttl, version=version, loaded=loaded, **rest)
 
 
-def _held(place: str, at: datetime, row: StoredRow | None) -> HeldRow:
-    values = {} if row is None else {name: list(one) if isinstance(one, tuple) else one for name, one in row.values.items()}
-    return HeldRow(version=version_of(place), at=at, expired=row is None, values=values)
+def _feature_row(place: str, at: datetime, row: StoredRow | None) -> FeatureRow:
+    values = {} if row is None else {name: list(value) if isinstance(value, tuple) else value for name, value in row.values.items()}
+    return FeatureRow(version=version_of(place), at=at, expired=row is None, values=values)

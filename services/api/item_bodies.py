@@ -104,24 +104,26 @@ Items = Annotated[ItemBody, Depends(_body)]
 _Place = tuple[str | int, ...]
 
 
-def _read(given: Iterator[tuple[_Place, Any]], declared: Mapping[str, Kind], is_doubtful: bool) -> list[ItemWrite]:
-    found: list[ItemWrite] = []
+def _read(entries: Iterator[tuple[_Place, Any]], declared: Mapping[str, Kind], is_doubtful: bool) -> list[ItemWrite]:
+    writes: list[ItemWrite] = []
     faults: list[dict[str, Any]] = []
-    for place, one in given:
-        said = [f"{'.'.join(map(str, inner))}: {what}" for inner, what in (unkeepable(one) if is_doubtful else ())]
-        if not said:
+    for place, entry in entries:
+        messages = [f"{'.'.join(map(str, inner))}: {message}" for inner, message in (unkeepable(entry) if is_doubtful else ())]
+        if not messages:
             try:
-                found.append(read_write(one, declared))
+                writes.append(read_write(entry, declared))
             except Invalid as error:
-                said = [str(error)]
-        faults += [{"type": "item", "loc": ("body", *place), "msg": f"{what}; nothing of this request was written"} for what in said]
+                messages = [str(error)]
+        faults += [
+            {"type": "item", "loc": ("body", *place), "msg": f"{message}; nothing of this request was written"} for message in messages
+        ]
         if len(faults) >= _SHOWN:
             break
-        if len(found) > MOST_AT_ONCE:
+        if len(writes) > MOST_AT_ONCE:
             raise Invalid(f"more than {MOST_AT_ONCE} items in one request: send them in parts; nothing of this one was written")
     if faults:
         raise RequestValidationError(faults)
-    return found
+    return writes
 
 
 def _lines(content: bytes) -> Iterator[tuple[_Place, Any]]:
@@ -134,7 +136,7 @@ def _items(content: bytes) -> Iterator[tuple[_Place, Any]]:
     body = _json(content, "the body")
     if not isinstance(body, Mapping) or not isinstance(body.get("items"), list) or len(body) > 1:
         raise Invalid('expected an object with a list of items: {"items": [{"item": 1, "attributes": {"price": 3}}]}')
-    yield from ((("items", index), one) for index, one in enumerate(body["items"]))
+    yield from ((("items", index), entry) for index, entry in enumerate(body["items"]))
 
 
 def _json(text: bytes, place: str, consequence: str = "") -> Any:

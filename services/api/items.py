@@ -57,13 +57,13 @@ def delete_items(parts: With, who: Who, name: str, body: Deletions) -> Deleted:
 @room.put("/v1/items/{name}", Role.OPERATOR, openapi_extra=ITEM_BODY, work=BULK)
 def put_items(parts: With, who: Who, name: str, body: Items) -> Written:
     """Each item is then what is said of it, and nothing else. All or none: a fault names its line, and nothing was written."""
-    return _write(parts, name, body, whole=True)
+    return _write(parts, name, body, overwrite=True)
 
 
 @room.create("/v1/items/{name}", Role.OPERATOR, openapi_extra=ITEM_BODY, work=BULK)
 def change_items(parts: With, who: Who, name: str, body: Items) -> Written:
     """Of each item only what is named changes; null forgets an attribute, and an item that isn't there is made. All or none."""
-    return _write(parts, name, body, whole=False)
+    return _write(parts, name, body, overwrite=False)
 
 
 @room.get("/v1/items/{name}", Role.VIEWER)
@@ -76,7 +76,7 @@ def list_items(parts: With, name: str, pages: Pages) -> Page[ItemView]:
         raise Malformed("cursor: this is none of this list: begin anew without a cursor") from None
     if after is not None and not -(2**63) <= after < 2**63:
         raise Malformed("cursor: this is none of this list: begin anew without a cursor")
-    return pages.page(parts.catalogue.page(name, pages.more, after), lambda one: str(one.item), _view)
+    return pages.page(parts.catalogue.page(name, pages.more, after), lambda entry: str(entry.item), _view)
 
 
 @room.get("/v1/items/{name}/{item}", Role.VIEWER)
@@ -94,12 +94,12 @@ def delete_item(parts: With, who: Who, name: str, item: ItemKey) -> None:
         raise no_such("item", str(item))
 
 
-def _write(parts: Parts, name: str, body: Items, whole: bool) -> Written:
+def _write(parts: Parts, name: str, body: Items, overwrite: bool) -> Written:
     declared = parts.recommenders.get(name).spec.serve.attributes
     writes = body.writes(declared)
-    return Written(accepted=len(writes), changed=parts.catalogue.put(name, writes, parts.clock.now(), whole))
+    return Written(accepted=len(writes), changed=parts.catalogue.put(name, writes, parts.clock.now(), overwrite))
 
 
-def _view(one: CatalogueItem) -> ItemView:
-    attributes = {name: list(value) if isinstance(value, tuple) else value for name, value in one.attributes.items()}
-    return ItemView.model_validate({**one.__dict__, "attributes": attributes})
+def _view(entry: CatalogueItem) -> ItemView:
+    attributes = {name: list(value) if isinstance(value, tuple) else value for name, value in entry.attributes.items()}
+    return ItemView.model_validate({**entry.__dict__, "attributes": attributes})

@@ -77,7 +77,7 @@ def refuse_unkeepable(value: Any) -> None:
     """Names each string that a database couldn't store."""
     faults = unkeepable(value)[:SHOWN]
     if faults:
-        raise RequestValidationError([{"type": "text", "loc": ("body", *place), "msg": said} for place, said in faults])
+        raise RequestValidationError([{"type": "text", "loc": ("body", *place), "msg": message} for place, message in faults])
 
 
 def bounded_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -35,9 +35,9 @@ class Rates(BaseModel):
     engagement: float = Field(description="The weights of those events, by answers.")
 
     @classmethod
-    def of(cls, one: Earning, **more: object) -> Self:
-        earned = one.earned
-        found = {
+    def of(cls, earning: Earning, **more: object) -> Self:
+        earned = earning.earned
+        rates = {
             "answers": earned.answers,
             "hits": earned.hits,
             "hit_rate": earned.hit_rate,
@@ -45,9 +45,9 @@ class Rates(BaseModel):
             "conversion": earned.conversion,
             "revenue": earned.revenue / MILLIONTHS,
             "revenue_per_answer": earned.revenue_per_answer,
-            "engagement": one.engagement,
+            "engagement": earning.engagement,
         }
-        return cls.model_validate(found | more)
+        return cls.model_validate(rates | more)
 
 
 class Kpi(Rates):
@@ -66,17 +66,17 @@ class Kpi(Rates):
     )
 
     @classmethod
-    def of_version(cls, version: int, one: VersionEarning) -> Kpi:
+    def of_version(cls, version: int, earning: VersionEarning) -> Kpi:
         return cls.of(
-            one,
+            earning,
             version=version,
-            kinds=dict(one.earned.kinds),
-            click_rate=[rate for _, rate in sorted(one.earned.click_rates().items())],
-            variants=_rates(one.variants),
-            slices=_rates(one.slices),
-            looked=one.spread.looked,
-            coverage=one.spread.coverage,
-            novelty=one.spread.novelty,
+            kinds=dict(earning.earned.kinds),
+            click_rate=[rate for _, rate in sorted(earning.earned.click_rates().items())],
+            variants=_rates(earning.variants),
+            slices=_rates(earning.slices),
+            looked=earning.spread.looked,
+            coverage=earning.spread.coverage,
+            novelty=earning.spread.novelty,
         )
 
 
@@ -89,8 +89,8 @@ class KpiPoint(Rates):
     ends: datetime = Field(description="Of the window, which doesn't hold its end.")
 
     @classmethod
-    def at(cls, one: Point) -> KpiPoint:
-        return cls.of(one.earning, ends=one.ends)
+    def at(cls, point: Point) -> KpiPoint:
+        return cls.of(point.earning, ends=point.ends)
 
 
 class VersionSeries(BaseModel):
@@ -108,8 +108,8 @@ class KpiSeries(BaseModel):
 def get_kpis(parts: With, name: str, window: Span = "1h") -> Kpis:
     """What the answers of each version earned."""
     parts.recommenders.get(name)
-    found = parts.kpis(name, span("window", window))
-    return Kpis(window=window, versions=[Kpi.of_version(number, one) for number, one in sorted(found.items())])
+    earnings = parts.kpis(name, span("window", window))
+    return Kpis(window=window, versions=[Kpi.of_version(number, earning) for number, earning in sorted(earnings.items())])
 
 
 @room.get("/v1/recommenders/{name}/kpis/series", Role.VIEWER)
@@ -123,20 +123,20 @@ def get_kpi_series(
     """The same in sliding windows, which end a step apart: the last one at the newest whole step whose attribution window has closed. A
     window is a whole number of steps; window and points are at most 2,000 steps together."""
     parts.recommenders.get(name)
-    found = parts.series(name, span("window", window), span("step", step), points)
-    made = [VersionSeries(version=number, points=[KpiPoint.at(one) for one in line]) for number, line in sorted(found.items()) if line]
+    series = parts.series(name, span("window", window), span("step", step), points)
+    made = [VersionSeries(version=number, points=[KpiPoint.at(point) for point in line]) for number, line in sorted(series.items()) if line]
     return KpiSeries(window=window, step=step, versions=made)
 
 
-def _rates(found: Mapping[str, Earning]) -> dict[str, Rates]:
-    return {name: Rates.of(one) for name, one in found.items()}
+def _rates(earnings: Mapping[str, Earning]) -> dict[str, Rates]:
+    return {name: Rates.of(earning) for name, earning in earnings.items()}
 
 
-def span(name: str, said: str) -> timedelta:
+def span(name: str, text: str) -> timedelta:
     try:
-        found = parse_duration(said)
+        duration = parse_duration(text)
     except (ValueError, OverflowError) as error:
         raise Invalid(f"{name}: {error}") from None
-    if not timedelta(0) < found <= _LONGEST:
-        raise Invalid(f"{name}: expected more than nothing and at most {_LONGEST.days} days, got '{said}'")
-    return found
+    if not timedelta(0) < duration <= _LONGEST:
+        raise Invalid(f"{name}: expected more than nothing and at most {_LONGEST.days} days, got '{text}'")
+    return duration

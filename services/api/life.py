@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 from services.api.access import Room
 from services.api.kpis import span
 from services.api.parts import With
-from services.monitor.life import MOST_STRETCHES, MOST_VERSIONS, Asked, Life, Stretch, telling
+from services.monitor.life import MOST_STRETCHES, MOST_VERSIONS, Life, LifeQuery, Stretch, telling
 from shared.domain.access import Role
 
 room = Room("monitoring")
@@ -38,10 +38,10 @@ class LifePoint(BaseModel):
     high: float = Field(description="Its upper end.")
 
     @classmethod
-    def of(cls, one: Stretch) -> Self:
-        low, high = one.bounds
-        counts = {"users": one.sample.users, "answers": one.sample.answers, "hits": one.sample.hits}
-        return cls(since=one.since, until=one.until, hit_rate=one.sample.mean, low=low, high=high, **counts)
+    def of(cls, stretch: Stretch) -> Self:
+        low, high = stretch.bounds
+        counts = {"users": stretch.sample.users, "answers": stretch.sample.answers, "hits": stretch.sample.hits}
+        return cls(since=stretch.since, until=stretch.until, hit_rate=stretch.sample.mean, low=low, high=high, **counts)
 
 
 class VersionLife(BaseModel):
@@ -51,12 +51,12 @@ class VersionLife(BaseModel):
 
     @classmethod
     def of(cls, version: int, line: Sequence[Stretch]) -> Self:
-        return cls(version=version, points=[LifePoint.of(one) for one in line], last=last_of(line))
+        return cls(version=version, points=[LifePoint.of(stretch) for stretch in line], last=last_of(line))
 
 
 def last_of(line: Sequence[Stretch]) -> LifePoint | None:
-    found = telling(line)
-    return LifePoint.of(found) if found else None
+    stretch = telling(line)
+    return LifePoint.of(stretch) if stretch else None
 
 
 class LifeView(BaseModel):
@@ -68,10 +68,10 @@ class LifeView(BaseModel):
     left_out: int = Field(description=f"Versions that answered in it as well: at most {MOST_VERSIONS} are given, those that were last.")
 
     @classmethod
-    def of(cls, one: Life) -> Self:
-        versions = [VersionLife.of(number, line) for number, line in one.versions.items()]
-        seconds = one.every.total_seconds()
-        return cls(since=one.since, until=one.until, every=seconds, newest=one.newest, versions=versions, left_out=one.left_out)
+    def of(cls, life: Life) -> Self:
+        versions = [VersionLife.of(number, line) for number, line in life.versions.items()]
+        seconds = life.every.total_seconds()
+        return cls(since=life.since, until=life.until, every=seconds, newest=life.newest, versions=versions, left_out=life.left_out)
 
 
 @room.get("/v1/recommenders/{name}/life", Role.VIEWER)
@@ -86,4 +86,4 @@ def get_life(
     """Hit rates by version in stretches of equal length, each with the interval that it surely lies in; users count, not answers. Answers
     whose attribution window hasn't closed aren't there yet."""
     parts.recommenders.get(name)
-    return LifeView.of(parts.life(name, Asked(points, since, until, None if window is None else span("window", window))))
+    return LifeView.of(parts.life(name, LifeQuery(points, since, until, None if window is None else span("window", window))))

@@ -42,8 +42,8 @@ class BodyLimit:
                     break
         if size > self._limit:
             metrics.LIMITED.labels("body").inc()
-            said = f"the body is larger than {self._limit} bytes: send it in parts"
-            await problem("too-large", 413, said, {"Connection": "close"})(scope, receive, send)
+            detail = f"the body is larger than {self._limit} bytes: send it in parts"
+            await problem("too-large", 413, detail, {"Connection": "close"})(scope, receive, send)
             return
 
         scope.setdefault("state", {})["size"] = size

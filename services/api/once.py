@@ -50,27 +50,27 @@ async def once(answers: Answers, clock: Clock, token: str, key: str, scope: Scop
     if not (1 <= len(key) <= 200 and key.isascii() and key.isprintable()):
         raise Malformed(f"{HEADER}: expected 1 to 200 printable ASCII characters, such as a UUID")
     body = await _read(receive)
-    asked = [scope["method"], scope["path"], scope["query_string"].decode("latin-1"), Headers(scope=scope).get("if-match", "")]
-    digest = hashlib.sha256(json.dumps(asked).encode() + b"\0" + body).hexdigest()
-    mine, found = await run_in_threadpool(answers.take, token, key, digest, clock.now(), STALE, KEPT)
-    if not mine:
-        await _given(found, digest, scope, receive, send)
+    request = [scope["method"], scope["path"], scope["query_string"].decode("latin-1"), Headers(scope=scope).get("if-match", "")]
+    digest = hashlib.sha256(json.dumps(request).encode() + b"\0" + body).hexdigest()
+    acquired, answer = await run_in_threadpool(answers.take, token, key, digest, clock.now(), STALE, KEPT)
+    if not acquired:
+        await _replay(answer, digest, scope, receive, send)
         return
     entropy = int.from_bytes(hashlib.sha256(f"{token}\0{key}".encode()).digest()[:4]) >> 2
-    kept = _Kept(send)
+    buffered = _BufferedResponse(send)
     try:
-        await handle(Once(found.at, entropy, found.taken_at > found.at), _again(body, receive), kept.send)
+        await handle(Once(answer.at, entropy, answer.taken_at > answer.at), _again(body, receive), buffered.send)
     except Exception:
-        await _settle(answers.release, token, key, found.taken_at)
+        await _settle(answers.release, token, key, answer.taken_at)
         raise
-    if kept.status >= 500 or kept.status in _NOT_FINAL:
-        await _settle(answers.release, token, key, found.taken_at)
+    if buffered.status >= 500 or buffered.status in _NOT_FINAL:
+        await _settle(answers.release, token, key, answer.taken_at)
     else:
-        await _settle(answers.keep, token, key, found.taken_at, kept.status, kept.headers, kept.body.decode())
-    await kept.deliver()
+        await _settle(answers.keep, token, key, answer.taken_at, buffered.status, buffered.headers, buffered.body.decode())
+    await buffered.deliver()
 
 
-class _Kept:
+class _BufferedResponse:
     """Holds the answer back until it is stored."""
 
     def __init__(self, send: Send) -> None:
@@ -94,15 +94,15 @@ class _Kept:
             await self._send(message)
 
 
-async def _given(found: Answer, digest: str, scope: Scope, receive: Receive, send: Send) -> None:
-    if found.request != digest:
+async def _replay(answer: Answer, digest: str, scope: Scope, receive: Receive, send: Send) -> None:
+    if answer.request != digest:
         raise Invalid(f"{HEADER}: this key came with another request within the last {KEPT.days * 24} hours: choose a new one")
-    if found.status is None:
-        said = "the first request with this key is still under way: ask again in a moment"
-        await problem("conflict", 409, said, {"Retry-After": "1"})(scope, receive, send)
+    if answer.status is None:
+        detail = "the first request with this key is still under way: ask again in a moment"
+        await problem("conflict", 409, detail, {"Retry-After": "1"})(scope, receive, send)
         return
-    headers = {**found.headers, "Idempotency-Replayed": "true"}
-    await Response(found.body.encode(), found.status, headers)(scope, receive, send)
+    headers = {**answer.headers, "Idempotency-Replayed": "true"}
+    await Response(answer.body.encode(), answer.status, headers)(scope, receive, send)
 
 
 async def _settle(write: Callable[..., None], *values: object) -> None:

@@ -88,38 +88,38 @@ _KEY = {
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    found = get_openapi(
+    openapi_document = get_openapi(
         title=app.title,
         version=app.version,
         description=_ABOUT,
         routes=app.routes,
-        tags=[{"name": name, "description": said} for name, said in TAGS.items()],
+        tags=[{"name": name, "description": description} for name, description in TAGS.items()],
         servers=[{"url": "/", "description": "The platform that shows this document"}],
         contact={"name": "Eyas", "url": "https://eyas.dev"},
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
     )
-    schemas = found["components"]["schemas"]
+    schemas = openapi_document["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     spec = RecommenderSpec.json_schema(_REF)
     schemas.update(spec.pop("$defs"))
     schemas.update({"RecommenderSpec": spec, "Problem": _PROBLEM})
-    schemas.update(event_schemas() if "/v1/events" in found["paths"] else {})
-    schemas.update(SCHEMAS if "/v1/items/{name}" in found["paths"] else {})
-    found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": _BEARER}}
-    for path, verb, operation in operations(found):
+    schemas.update(event_schemas() if "/v1/events" in openapi_document["paths"] else {})
+    schemas.update(SCHEMAS if "/v1/items/{name}" in openapi_document["paths"] else {})
+    openapi_document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": _BEARER}}
+    for path, verb, operation in operations(openapi_document):
         _complete(path, verb, operation)
     for schema in schemas.values():
         for name, field in schema.get("properties", {}).items():
             if "description" not in field and name in FIELDS:
                 field["description"] = FIELDS[name]
-    used = {tag for _, _, operation in operations(found) for tag in operation["tags"]}
-    found["tags"] = [tag for tag in found["tags"] if tag["name"] in used]
-    return found
+    used = {tag for _, _, operation in operations(openapi_document) for tag in operation["tags"]}
+    openapi_document["tags"] = [tag for tag in openapi_document["tags"] if tag["name"] in used]
+    return openapi_document
 
 
-def operations(found: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for path, item in found["paths"].items():
+def operations(openapi_document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in openapi_document["paths"].items():
         for verb, operation in item.items():
             if verb in _VERBS:
                 yield path, verb, operation
@@ -153,7 +153,7 @@ def _complete(path: str, verb: str, operation: dict[str, Any]) -> None:
     example = EXAMPLES.get(operation["operationId"], {})
     if "body" in example:
         for kind, content in operation["requestBody"]["content"].items():
-            lines = "".join(f"{json.dumps(one)}\n" for many in example["body"].values() for one in many) if kind == NDJSON else ""
+            lines = "".join(f"{json.dumps(entry)}\n" for many in example["body"].values() for entry in many) if kind == NDJSON else ""
             content["example"] = lines or example["body"]
     if "answer" in example:
         good = next(status for status in responses if status.startswith("2"))
@@ -162,7 +162,7 @@ def _complete(path: str, verb: str, operation: dict[str, Any]) -> None:
 
 def _if_given(schema: dict[str, Any]) -> dict[str, Any]:
     """A body that may be left out needn't be null too: generated clients send what isn't given as a null that they can't write."""
-    choices = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
+    choices = [choice for choice in schema.get("anyOf", []) if choice != {"type": "null"}]
     return choices[0] if len(choices) == 1 else schema
 
 
@@ -171,16 +171,16 @@ def _possible(path: str, verb: str, operation: Mapping[str, Any]) -> set[int]:
     if operation["x-eyas-role"] == ANYBODY:
         return {*_OF_EACH_CONNECTION, 405, 413, 422}
     names = {parameter["name"].lower() for parameter in operation.get("parameters", [])}
-    found = {*_OF_EACH_CONNECTION, 401, 405, 413, 422, 429, 500}
+    statuses = {*_OF_EACH_CONNECTION, 401, 405, 413, 422, 429, 500}
     if operation["x-eyas-role"] != HOLDER:
-        found.add(403)
+        statuses.add(403)
     if "{" in path or names & {"recommender", "with"} or operation["operationId"] in _NAMED_BY_BODY:
-        found.add(404)
+        statuses.add(404)
     if verb != "get":
-        found.add(409)
+        statuses.add(409)
     if names & {"if-match", "if-none-match"}:
-        found.add(412)
+        statuses.add(412)
     kinds = operation.get("requestBody", {}).get("content", {}).keys()
     if kinds and kinds <= {"application/json", NDJSON}:
-        found.add(415)
-    return found
+        statuses.add(415)
+    return statuses

@@ -63,37 +63,45 @@ def get_overview(
 ) -> Page[Overview]:
     """What serves, what it earns, whether tastes drift and what is under way: of every recommender, by name."""
     length, routes = span("window", window), parts.routes.all()
-    found = readable(parts, who, pages, prefix)
-    shown = found[: pages.limit]
-    lives, busy = parts.lately(shown, points, length), _under_way(parts, {one.name for one in shown})
-    return pages.page(found, lambda one: one.name, lambda one: _faring(parts, one, routes.get(one.name), lives.get(one.name), busy))
+    recommenders = readable(parts, who, pages, prefix)
+    shown = recommenders[: pages.limit]
+    lives, busy = parts.lately(shown, points, length), _under_way(parts, {recommender.name for recommender in shown})
+    return pages.page(
+        recommenders,
+        lambda recommender: recommender.name,
+        lambda recommender: _faring(parts, recommender, routes.get(recommender.name), lives.get(recommender.name), busy),
+    )
 
 
-def _faring(parts: Parts, one: Recommender, route: Route | None, life: Lately | None, busy: Mapping[str, Sequence[UnderWay]]) -> Overview:
+def _faring(
+    parts: Parts, recommender: Recommender, route: Route | None, life: Lately | None, busy: Mapping[str, Sequence[UnderWay]]
+) -> Overview:
     return Overview(
-        name=one.name,
+        name=recommender.name,
         serving=RouteView.of(route) if route else None,
         newest=life.newest if life else None,
         points=[LifePoint.of(at) for at in life.stretches] if life else [],
         last=last_of(life.stretches) if life else None,
-        drift=_drift(parts, one),
-        under_way=list(busy.get(one.name, ())),
+        drift=_drift(parts, recommender),
+        under_way=list(busy.get(recommender.name, ())),
     )
 
 
-def _drift(parts: Parts, one: Recommender) -> DriftSaid:
+def _drift(parts: Parts, recommender: Recommender) -> DriftSaid:
     """One whose drift can't be measured hides no other."""
     try:
-        found = drift_of(parts, one)
+        drift = drift_of(parts, recommender)
     except EyasError as error:
         return DriftSaid(state="unknown", said=[str(error)])
-    return DriftSaid(state=found.state, said=found.said)
+    return DriftSaid(state=drift.state, said=drift.said)
 
 
 def _under_way(parts: Parts, names: Collection[str]) -> Mapping[str, Sequence[UnderWay]]:
-    found: dict[str, list[UnderWay]] = defaultdict(list)
+    under_way: dict[str, list[UnderWay]] = defaultdict(list)
     for rollout in parts.rollouts.list(among=names, active=True, limit=_MOST):
-        found[rollout.recommender].append(UnderWay(kind="rollout", id=rollout.id, state=rollout.status.state, reason=rollout.status.reason))
+        under_way[rollout.recommender].append(
+            UnderWay(kind="rollout", id=rollout.id, state=rollout.status.state, reason=rollout.status.reason)
+        )
     for run in parts.runs.list(among=names, active=True, limit=_MOST):
-        found[run.recommender].append(UnderWay(kind="run", id=run.id, state=run.status.state, reason=run.status.reason))
-    return found
+        under_way[run.recommender].append(UnderWay(kind="run", id=run.id, state=run.status.state, reason=run.status.reason))
+    return under_way

@@ -57,22 +57,24 @@ class Paging:
         """How many rows to ask for, so that it shows whether others follow."""
         return self.limit + 1
 
-    def page(self, found: Sequence[T], place: Callable[[T], str | int], view: Callable[[T], V]) -> Page[V]:
+    def page(self, rows: Sequence[T], place: Callable[[T], str | int], view: Callable[[T], V]) -> Page[V]:
         """Of rows that begin after the cursor's place, with one more than fit if there is one."""
-        here = found[: self.limit]
-        following = _encode(place(here[-1]), self.digest) if len(found) > self.limit else None
-        return Page(items=[view(one) for one in here], next=following)
+        page_rows = rows[: self.limit]
+        following = _encode(place(page_rows[-1]), self.digest) if len(rows) > self.limit else None
+        return Page(items=[view(row) for row in page_rows], next=following)
 
-    def kept(self, ask: Callable[[P | None], Sequence[T]], place: Callable[[T], P], after: P | None, keep: Callable[[T], bool]) -> list[T]:
+    def filtered(
+        self, ask: Callable[[P | None], Sequence[T]], place: Callable[[T], P], after: P | None, keep: Callable[[T], bool]
+    ) -> list[T]:
         """As many rows as a page looks at, of those that the store's own filters can't tell from others."""
-        found: list[T] = []
-        while len(found) < self.more:
+        matching: list[T] = []
+        while len(matching) < self.more:
             rows = ask(after)
-            found += [one for one in rows if keep(one)]
+            matching += [row for row in rows if keep(row)]
             if len(rows) < self.more:
                 break
             after = place(rows[-1])
-        return found
+        return matching
 
 
 def _paging(
@@ -81,8 +83,8 @@ def _paging(
     cursor: Annotated[str | None, Query(max_length=1000, description="The `next` of the page before; absent: from the start.")] = None,
 ) -> Paging:
     filters = sorted((name, value) for name, value in request.query_params.multi_items() if name not in _OWN)
-    said = json.dumps([request.url.path, filters]).encode()
-    digest = hashlib.sha256(said).hexdigest()[:16]
+    canonical = json.dumps([request.url.path, filters]).encode()
+    digest = hashlib.sha256(canonical).hexdigest()[:16]
     return Paging(limit, digest, None if cursor is None else _decode(cursor, digest))
 
 
@@ -96,8 +98,8 @@ def _encode(place: str | int, digest: str) -> str:
 
 def _decode(cursor: str, digest: str) -> str | int:
     try:
-        found = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
-        place, of = found["after"], found["of"]
+        decoded = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
+        place, of = decoded["after"], decoded["of"]
     except (binascii.Error, ValueError, KeyError, TypeError, RecursionError):
         raise Malformed(_WRONG) from None
     good = (isinstance(place, str) and _writable(place)) or (type(place) is int and 0 <= place <= _LARGEST)

@@ -12,7 +12,7 @@ from fastapi import Depends, Request
 from services.api.rate_limits import RateLimits
 from services.gateway import Gateway
 from services.monitor.earnings import Point, VersionEarning
-from services.monitor.life import Asked, Lately, Life
+from services.monitor.life import Lately, Life, LifeQuery
 from shared.contracts.online import OnlineView
 from shared.contracts.sources import Place
 from shared.contracts.spec import RecommenderSpec
@@ -102,7 +102,7 @@ class Parts:
     """By version, what its answers earned in the newest closed stretch of time."""
     series: Callable[[str, timedelta, timedelta, int], Mapping[int, Sequence[Point]]]
     """By version, the same in windows of a width that end a step apart; so many of them."""
-    life: Callable[[str, Asked], Life]
+    life: Callable[[str, LifeQuery], Life]
     """What each version earned over a time, in stretches of it."""
     lately: Callable[[Sequence[Recommender], int, timedelta], Mapping[str, Lately]]
     """What serves of each, and earned in the last such time, in about so many stretches."""

@@ -25,7 +25,7 @@ from shared.ports import Recommender, Record
 room = Room("plans")
 
 
-class Asked(BaseModel):
+class PlanRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     mode: Wish = Field(
@@ -106,9 +106,9 @@ class Comparison(BaseModel):
 
 
 @room.post("/v1/recommenders/{name}:plan", Role.VIEWER, audited=False, work=HEAVY)
-def plan_run(parts: With, name: str, asked: Asked | None = None) -> PlanView:
+def plan_run(parts: With, name: str, request: PlanRequest | None = None) -> PlanView:
     """What a run would do now: which stages run, which are reused, and why. Writes nothing."""
-    return _plan(parts, parts.recommenders.get(name), asked or Asked(), applied=True)
+    return _plan(parts, parts.recommenders.get(name), request or PlanRequest(), applied=True)
 
 
 @room.post("/v1/recommenders:plan", Role.OPERATOR, audited=False, openapi_extra=SPEC_BODY, work=HEAVY)
@@ -118,24 +118,24 @@ def plan_spec(parts: With, who: Who, spec: SpecBody, mode: Annotated[Wish, Query
     spec = resolve_spec(parts, spec)
     now = parts.clock.now()
     try:
-        known = parts.recommenders.get(spec.name)
+        current = parts.recommenders.get(spec.name)
     except NotFound:
-        known = Recommender(spec.name, 0, spec, now, now)
-    applied = known.generation > 0 and known.spec == spec
-    return _plan(parts, Recommender(spec.name, known.generation, spec, known.created_at, now), Asked(mode=mode), applied)
+        current = Recommender(spec.name, 0, spec, now, now)
+    applied = current.generation > 0 and current.spec == spec
+    return _plan(parts, Recommender(spec.name, current.generation, spec, current.created_at, now), PlanRequest(mode=mode), applied)
 
 
-def _plan(parts: Parts, recommender: Recommender, asked: Asked, applied: bool) -> PlanView:
-    run = make_run(parts, recommender, asked.mode, "a plan", Terms(priority=asked.priority, fresh=asked.fresh))
-    found = parts.plan(run)
+def _plan(parts: Parts, recommender: Recommender, request: PlanRequest, applied: bool) -> PlanView:
+    run = make_run(parts, recommender, request.mode, "a plan", Terms(priority=request.priority, fresh=request.fresh))
+    plan = parts.plan(run)
     return PlanView(
         recommender=recommender.name,
         mode=run.spec["mode"],
         applied=applied,
-        waits=found.waits,
-        stages=[PlannedStage.model_validate(one, from_attributes=True) for one in found.stages],
-        gates=list(found.gates),
-        data=dict(found.data),
+        waits=plan.waits,
+        stages=[PlannedStage.model_validate(stage, from_attributes=True) for stage in plan.stages],
+        gates=list(plan.gates),
+        data=dict(plan.data),
         warnings=faults_of_places(parts, recommender.spec, run.spec["mode"] == "warm"),
         serving=run.spec["serving"],
     )
@@ -153,10 +153,16 @@ def compare_runs(
         left=_side(views[0]),
         right=_side(views[1]),
         spec=[
-            DifferenceView.model_validate(one, from_attributes=True) for one in differences(left.spec["document"], right.spec["document"])
+            DifferenceView.model_validate(difference, from_attributes=True)
+            for difference in differences(left.spec["document"], right.spec["document"])
         ],
-        lineage=[DifferenceView.model_validate(one, from_attributes=True) for one in differences(_lineage(views[0]), _lineage(views[1]))],
-        metrics=[NumbersView.model_validate(one, from_attributes=True) for one in numbers(views[0].metrics, views[1].metrics)],
+        lineage=[
+            DifferenceView.model_validate(difference, from_attributes=True)
+            for difference in differences(_lineage(views[0]), _lineage(views[1]))
+        ],
+        metrics=[
+            NumbersView.model_validate(comparison, from_attributes=True) for comparison in numbers(views[0].metrics, views[1].metrics)
+        ],
         gates=_gates(*views),
         stages=_stages(left, right, *views),
     )
@@ -175,8 +181,8 @@ def _gates(left: RunView, right: RunView) -> list[GatePair]:
     return [GatePair(gate=name, left=sides[0].get(name), right=sides[1].get(name)) for name in dict.fromkeys((*sides[0], *sides[1]))]
 
 
-def _stages(left: Record[RunStatus], right: Record[RunStatus], one: RunView, other: RunView) -> list[StagePair]:
-    sides = {done.stage: done for done in one.stages}, {done.stage: done for done in other.stages}
+def _stages(left: Record[RunStatus], right: Record[RunStatus], left_view: RunView, right_view: RunView) -> list[StagePair]:
+    sides = {done.stage: done for done in left_view.stages}, {done.stage: done for done in right_view.stages}
     parts = [{done.stage: dict(done.basis.parts) if done.basis else {} for done in run.status.stages} for run in (left, right)]
     return [
         StagePair(

@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from shared.contracts.words import said
+from shared.contracts.words import fault_message
 from shared.domain.errors import EyasError, is_disk_fault
 from shared.telemetry import metrics
 
@@ -79,8 +79,8 @@ def _validation(request: Request, error: Exception) -> Response:
     faults = error.errors()
     if any(fault["type"] == "json_invalid" for fault in faults):
         return problem("malformed", 400, "the body is not valid JSON")
-    errors = [{"field": _field(fault["loc"]), "message": said(fault)} for fault in faults[:100]]
-    return problem("invalid", 422, "; ".join(f"{one['field']}: {one['message']}" for one in errors[:5]), errors=errors)
+    errors = [{"field": _field(fault["loc"]), "message": fault_message(fault)} for fault in faults[:100]]
+    return problem("invalid", 422, "; ".join(f"{entry['field']}: {entry['message']}" for entry in errors[:5]), errors=errors)
 
 
 def _http(request: Request, error: Exception) -> Response:
@@ -91,8 +91,8 @@ def _http(request: Request, error: Exception) -> Response:
             return problem("not-found", 404, verb)
         allowed = _allowed(request)
         if allowed:
-            said = f"{request.method} is nothing that can be done here; known: {', '.join(allowed)}"
-            return problem("method-not-allowed", 405, said, {"Allow": ", ".join(allowed)})
+            message = f"{request.method} is nothing that can be done here; known: {', '.join(allowed)}"
+            return problem("method-not-allowed", 405, message, {"Allow": ", ".join(allowed)})
     if error.status_code == 400:  # of the framework's own: nested too deeply, or a number with thousands of digits
         return problem("malformed", 400, "the body is not valid JSON, or not of a kind that is read")
     if error.status_code == 413:
@@ -104,11 +104,11 @@ def _http(request: Request, error: Exception) -> Response:
 
 def _verb(request: Request) -> str | None:
     """`/v1/runs/r1:fly` looks like a run's own address, which has no POST: what it means is a verb that there isn't."""
-    place, colon, said = request.url.path.rpartition(":")
-    if request.method != "POST" or not colon or "/" in said:
+    place, colon, verb = request.url.path.rpartition(":")
+    if request.method != "POST" or not colon or "/" in verb:
         return None
-    known = sorted({path.rpartition(":")[2] for path in _paths(request.app) if ":" in path and _fits(path.rpartition(":")[0], place)})
-    return f"'{said[:80]}' is nothing that can be asked here; known: {', '.join(known)}" if known else None
+    verbs = sorted({path.rpartition(":")[2] for path in _paths(request.app) if ":" in path and _fits(path.rpartition(":")[0], place)})
+    return f"'{verb[:80]}' is nothing that can be asked here; known: {', '.join(verbs)}" if verbs else None
 
 
 def _allowed(request: Request) -> list[str]:
@@ -116,8 +116,8 @@ def _allowed(request: Request) -> list[str]:
     paths = request.app.openapi()["paths"]
     fitting = [path for path in paths if _fits(path, request.scope["path"])]
     nearest = [path for path in fitting if ":" in path] or fitting
-    found = {method for path in nearest for method in paths[path]}
-    return [method for method in _METHODS if method.lower() in found]
+    methods = {method for path in nearest for method in paths[path]}
+    return [method for method in _METHODS if method.lower() in methods]
 
 
 def _paths(app: Any) -> list[str]:

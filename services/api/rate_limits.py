@@ -145,14 +145,14 @@ class RateLimits:
 
     def check_failures(self, address: str) -> None:
         if self._failures is not None and (wait := self._failures.wait(address)):
-            said = "too many requests from this address came with tokens that are not known here"
-            raise _too_fast("failures", said, "EYAS_FAILURE_RATE", wait)
+            reason = "too many requests from this address came with tokens that are not known here"
+            raise _too_fast("failures", reason, "EYAS_FAILURE_RATE", wait)
 
 
 def _buckets(kind: str, per_second: float, clock: Callable[[], float]) -> Buckets | None:
     return Buckets(per_second, BURST[kind], clock) if per_second else None
 
 
-def _too_fast(limit: str, what: str, setting: str, wait: float) -> TooFast:
+def _too_fast(limit: str, reason: str, setting: str, wait: float) -> TooFast:
     metrics.LIMITED.labels(limit).inc()
-    return TooFast(f"{what}: wait as long as Retry-After says, or have the operator raise {setting}", wait)
+    return TooFast(f"{reason}: wait as long as Retry-After says, or have the operator raise {setting}", wait)

@@ -26,9 +26,9 @@ MOST = 1000
 """Items of an answer."""
 
 
-def _context(given: object) -> dict[str, Value]:
+def _context(context: object) -> dict[str, Value]:
     try:
-        return {name: value for name, value in check_attributes(given, {}).items() if value is not None}
+        return {name: value for name, value in check_attributes(context, {}).items() if value is not None}
     except Invalid as error:
         raise ValueError(str(error)) from None
 
@@ -137,16 +137,16 @@ def _view(answer: Answer, ask: Ask) -> AnswerView:
     )
 
 
-def _explanation(one: Explained) -> Explanation:
+def _explanation(explained: Explained) -> Explanation:
     return Explanation(
-        milliseconds={stage: round(1000 * seconds, 3) for stage, seconds in one.seconds.items()},
-        together=one.together,
-        retrieved=one.told.looked,
-        filtered=one.told.looked - one.told.kept,
-        dropped=dict(one.told.dropped),
-        scored=one.told.scored,
-        explored=None if one.told.explored is None else one.told.explored + 1,
-        rules=[list(said) for said in one.told.why],
+        milliseconds={stage: round(1000 * seconds, 3) for stage, seconds in explained.seconds.items()},
+        together=explained.together,
+        retrieved=explained.explanation.looked,
+        filtered=explained.explanation.looked - explained.explanation.eligible,
+        dropped=dict(explained.explanation.dropped),
+        scored=explained.explanation.scored,
+        explored=None if explained.explanation.explored is None else explained.explanation.explored + 1,
+        rules=[list(rule) for rule in explained.explanation.why],
     )
 
 
@@ -167,9 +167,9 @@ class ScoresView(BaseModel):
 @room.post("/v1/score/{name}", Role.CLIENT, audited=False, work=KEYS)
 async def score(gateway: Online, name: str, ask: AskScores) -> ScoresView:
     """What the version that the user is given thinks of items. Nothing is filtered, ordered or logged."""
-    found = await asyncio.wrap_future(gateway.submit_scores(name, ask.user, ask.items))
-    items = [Item(item=item, score=score) for item, score in found.items]
-    return ScoresView(version=found.version, variant=found.variant, items=items, fallback=found.fallback)
+    scored = await asyncio.wrap_future(gateway.submit_scores(name, ask.user, ask.items))
+    items = [Item(item=item, score=score) for item, score in scored.items]
+    return ScoresView(version=scored.version, variant=scored.variant, items=items, fallback=scored.fallback)
 
 
 class AskSimilar(BaseModel):
@@ -189,5 +189,5 @@ class SimilarView(BaseModel):
 @room.post("/v1/similar/{name}", Role.CLIENT, audited=False, work=ONLINE)
 def similar(gateway: Online, name: str, ask: AskSimilar) -> SimilarView:
     """Items that are like one, by the vectors of the stable version, of those that may be shown. Nothing is logged."""
-    found = gateway.similar(name, ask.item, ask.k, ask.exclude, ask.context)
-    return SimilarView(version=found.version, items=[Item(item=item, score=score) for item, score in found.items])
+    neighbours = gateway.similar(name, ask.item, ask.k, ask.exclude, ask.context)
+    return SimilarView(version=neighbours.version, items=[Item(item=item, score=score) for item, score in neighbours.items])

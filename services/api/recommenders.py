@@ -125,8 +125,10 @@ def list_recommenders(
 ) -> Page[ServingRecommender]:
     """By name."""
     routes = parts.routes.all()
-    found = readable(parts, who, pages, prefix, lambda name: serving is None or serving == (name in routes))
-    return pages.page(found, lambda one: one.name, lambda one: _view(one, routes.get(one.name)))
+    recommenders = readable(parts, who, pages, prefix, lambda name: serving is None or serving == (name in routes))
+    return pages.page(
+        recommenders, lambda recommender: recommender.name, lambda recommender: _view(recommender, routes.get(recommender.name))
+    )
 
 
 def readable(
@@ -151,24 +153,24 @@ def _read(parts: Parts, names: Iterable[str]) -> Iterator[Recommender]:
 @room.get("/v1/recommenders/{name}", Role.VIEWER, response_model=ServingRecommender, responses=NOT_MODIFIED)
 def get_recommender(parts: With, name: str, request: HttpRequest, response: Response) -> ServingRecommender | Response:
     """Its spec, and what serves."""
-    one = parts.recommenders.get(name)
-    return tagged(request, response, one.generation, _view(one, parts.routes.get(name)))
+    recommender = parts.recommenders.get(name)
+    return tagged(request, response, recommender.generation, _view(recommender, parts.routes.get(name)))
 
 
 @room.get("/v1/recommenders/{name}/specs", Role.VIEWER)
 def list_specs(parts: With, name: str, pages: Pages) -> Page[SpecEntry]:
     """Every generation of its spec: who wrote it and when, the newest first."""
     parts.recommenders.get(name)
-    found = parts.recommenders.writings(name, pages.more, pages.number)
-    return pages.page(found, lambda one: one.generation, lambda one: SpecEntry.model_validate(one, from_attributes=True))
+    entries = parts.recommenders.writings(name, pages.more, pages.number)
+    return pages.page(entries, lambda entry: entry.generation, lambda entry: SpecEntry.model_validate(entry, from_attributes=True))
 
 
 @room.get("/v1/recommenders/{name}/specs/{generation}", Role.VIEWER)
 def get_spec(parts: With, name: str, generation: Generation) -> SpecView:
     """One of them as it was stored, with every default of its time filled in."""
     parts.recommenders.get(name)
-    one = parts.recommenders.writing(name, generation)
-    return SpecView(generation=one.generation, at=one.at, actor=one.actor, spec=dict(one.document))
+    writing = parts.recommenders.writing(name, generation)
+    return SpecView(generation=writing.generation, at=writing.at, actor=writing.actor, spec=dict(writing.document))
 
 
 @room.delete("/v1/recommenders/{name}", Role.ADMIN, status_code=204)
@@ -192,23 +194,23 @@ def roll_back(parts: With, who: Who, name: str, wish: Back | None = None) -> Rol
     """
     wish = wish or Back()
     who.says(wish.reason)
-    one = parts.recommenders.get(name)
+    recommender = parts.recommenders.get(name)
     route = parts.routes.get(name)
     if route is None:
         raise Conflict(f"recommender '{name}' serves nothing yet, so there is nothing to go back to")
     if (done := _done_before(parts, who, name, route)) is not None:
         return done
-    active = sorted(parts.rollouts.list(name, active=True), key=lambda found: (found.created_at, found.id))
+    active = sorted(parts.rollouts.list(name, active=True), key=lambda rollout: (rollout.created_at, rollout.id))
     target = _target(parts, name, route, wish.to, bool(active))
-    for found in active:
-        ask(parts, who, parts.rollouts, ANSWERS, "rollout", found.id, "abort", Why(reason=wish.reason))
-    aborted = [found.id for found in active]
+    for rollout in active:
+        ask(parts, who, parts.rollouts, ANSWERS, "rollout", rollout.id, "abort", Why(reason=wish.reason))
+    aborted = [rollout.id for rollout in active]
     if target == route.stable:
         return RolledBack(stable=target, aborted=aborted, rollout=None)
-    asked = Request("rollback", who.name, wish.reason)
+    request = Request("rollback", who.name, wish.reason)
     if active or target not in parts.server.answering(name):
-        return RolledBack(stable=route.stable, aborted=aborted, rollout=_start_back(parts, who, one, target, asked))
-    now_serving = parts.routes.put(name, Route(target), parts.clock.now(), who.name, asked.said())
+        return RolledBack(stable=route.stable, aborted=aborted, rollout=_start_back(parts, who, recommender, target, request))
+    now_serving = parts.routes.put(name, Route(target), parts.clock.now(), who.name, request.summary())
     parts.wake()
     return RolledBack(stable=now_serving.stable, aborted=[], rollout=None)
 
@@ -244,10 +246,10 @@ def _target(parts: Parts, name: str, route: Route, wanted: int | None, active: b
     return previous
 
 
-def _start_back(parts: Parts, who: Caller, one: Recommender, target: int, asked: Request) -> str:
+def _start_back(parts: Parts, who: Caller, recommender: Recommender, target: int, request: Request) -> str:
     now = parts.clock.now()
     id = who.fresh_id("o", now)
-    parts.rollouts.create(back_rollout(one, target, id, asked, now), who.name)
+    parts.rollouts.create(back_rollout(recommender, target, id, request, now), who.name)
     parts.wake()
     return id
 
@@ -258,5 +260,5 @@ def get_spec_schema() -> dict[str, Any]:
     return RecommenderSpec.json_schema()
 
 
-def _view(one: Recommender, route: Route | None) -> ServingRecommender:
-    return ServingRecommender(**RecommenderView.fields(one), serving=RouteView.of(route) if route else None)
+def _view(recommender: Recommender, route: Route | None) -> ServingRecommender:
+    return ServingRecommender(**RecommenderView.fields(recommender), serving=RouteView.of(route) if route else None)

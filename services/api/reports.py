@@ -94,12 +94,12 @@ def get_run_gates(parts: With, who: Who, id: str) -> GatesView:
     spec = read(RecommenderSpec, record.spec["document"], f"spec of {id}")
     metrics = run_view(parts, record).metrics
     gates = run_plan(spec, record.spec["mode"]).gates
-    return GatesView(run=id, gates=[_asked(gate, record, metrics) for gate in gates if gate.stage in stages_of(record)])
+    return GatesView(run=id, gates=[_gate_view(gate, record, metrics) for gate in gates if gate.stage in stages_of(record)])
 
 
-def _asked(gate: Gate, record: Record[RunStatus], metrics: Mapping[str, float]) -> GateAsked:
+def _gate_view(gate: Gate, record: Record[RunStatus], metrics: Mapping[str, float]) -> GateAsked:
     name = str(gate)
-    result = next((one for one in record.status.gates if one.gate == name), None)
+    result = next((outcome for outcome in record.status.gates if outcome.gate == name), None)
     ended = MACHINE.terminal(record.status.state)
     value_name, other_name = gate.compared_names(metrics)
     value, users = metrics.get(value_name), metrics.get(count_of(value_name))
@@ -142,7 +142,7 @@ def get_run_features(parts: With, who: Who, id: str) -> FeatureReport:
         raise NotFound(f"run {id} has made no features: it has a report of them when etl has ended well")
     trained = attempt_of(record, "train")
     train = parts.artifacts.manifest(trained) if trained else None
-    tables = {one["column"]: one for one in _list(train, "tables")}
+    tables = {table["column"]: table for table in _list(train, "tables")}
     split = _mapping(made, "split")
     rows = {name.removeprefix("rows."): int(value) for name, value in made.metrics.items() if name.startswith("rows.")}
     return FeatureReport(
@@ -162,40 +162,40 @@ def get_run_features(parts: With, who: Who, id: str) -> FeatureReport:
 
 def _features(parts: Parts, files: Files) -> list[FeatureMade]:
     document = json.loads(parts.artifacts.read(files[_FEATURES]))
-    found = []
+    features = []
     for number, entry in enumerate(document["entries"]):
         operator = next((name for name in OPERATORS if name in entry), "?")
-        said = entry.get(operator, [])
-        more = {name: value for name, value in said.items() if name not in _NAMES} if isinstance(said, dict) else {}
+        operand = entry.get(operator, [])
+        more = {name: value for name, value in operand.items() if name not in _NAMES} if isinstance(operand, dict) else {}
         state = document["state"][number] if number < len(document["state"]) else {}
-        found.append(
+        features.append(
             FeatureMade(
                 operator=operator,
-                of=_named(said),
+                of=_named(operand),
                 settings={name: value for name, value in {**entry, **more}.items() if name != operator and value is not None},
                 fitted={name: value for name, value in state.items() if len(json.dumps(value)) <= _SHORT},
             )
         )
-    return found
+    return features
 
 
-def _named(said: Any) -> list[str]:
+def _named(operand: Any) -> list[str]:
     """Columns are said as a name, as several, or under `of` and `by`."""
-    if isinstance(said, str):
-        return [said]
-    if isinstance(said, dict):
-        return [name for key in _NAMES for name in _named(said.get(key, []))]
-    return [one for one in said if isinstance(one, str)] if isinstance(said, list) else []
+    if isinstance(operand, str):
+        return [operand]
+    if isinstance(operand, dict):
+        return [name for key in _NAMES for name in _named(operand.get(key, []))]
+    return [column for column in operand if isinstance(column, str)] if isinstance(operand, list) else []
 
 
 def _mapping(made: Manifest, name: str) -> Mapping[str, Any]:
-    found = made.facts.get(name)
-    return found if isinstance(found, dict) else {}
+    fact = made.facts.get(name)
+    return fact if isinstance(fact, dict) else {}
 
 
 def _list(made: Manifest | None, name: str) -> list[Any]:
-    found = made.facts.get(name) if made is not None else None
-    return found if isinstance(found, list) else []
+    fact = made.facts.get(name) if made is not None else None
+    return fact if isinstance(fact, list) else []
 
 
 def _instant(seconds: Any) -> datetime | None:

@@ -41,8 +41,8 @@ class RetrainerView(BaseModel):
 
     @classmethod
     def of(cls, status: RetrainerStatus) -> RetrainerView:
-        held = [HeldView.model_validate(one, from_attributes=True) for one in status.held]
-        return cls(state=status.state, reason=status.reason, run=status.run, until=status.until, held=held)
+        views = [HeldView.model_validate(entry, from_attributes=True) for entry in status.held]
+        return cls(state=status.state, reason=status.reason, run=status.run, until=status.until, held=views)
 
 
 class MovedView(BaseModel):
@@ -67,22 +67,22 @@ class ReadingView(BaseModel):
     shares: list[MovedView] = Field(description="Of psi: the shares of up to 12 values, those that moved most first.")
 
     @classmethod
-    def of(cls, one: Reading, thresholds: Mapping[str, float], memory: Memory) -> ReadingView:
-        known = next((found for found in memory.standing if found.reading.key == one.key), None)
+    def of(cls, reading: Reading, thresholds: Mapping[str, float], memory: Memory) -> ReadingView:
+        alarm = next((alarm for alarm in memory.standing if alarm.reading.key == reading.key), None)
         return cls(
-            detector=one.detector,
-            feature=one.column,
-            size=one.size,
-            threshold=thresholds.get(one.detector),
-            chance=one.chance,
-            limit=one.limit,
-            users_before=one.users[0],
-            users_now=one.users[1],
-            moved=[MovedView.model_validate(value, from_attributes=True) for value in one.moved],
-            stands=known is not None and known.stands,
-            since=known.since if known else None,
-            said=one.sentence(),
-            shares=[MovedView.model_validate(value, from_attributes=True) for value in one.shares],
+            detector=reading.detector,
+            feature=reading.column,
+            size=reading.size,
+            threshold=thresholds.get(reading.detector),
+            chance=reading.chance,
+            limit=reading.limit,
+            users_before=reading.users[0],
+            users_now=reading.users[1],
+            moved=[MovedView.model_validate(value, from_attributes=True) for value in reading.moved],
+            stands=alarm is not None and alarm.stands,
+            since=alarm.since if alarm else None,
+            said=reading.sentence(),
+            shares=[MovedView.model_validate(value, from_attributes=True) for value in reading.shares],
         )
 
 
@@ -126,37 +126,40 @@ def drift_of(parts: Parts, recommender: Recommender) -> Drift:
     look, retrainer = parts.drift(name), _retrainer(parts, name)
     memory = retrainer.drift if retrainer and look and retrainer.drift.version == look.version else Memory()
     thresholds = (trigger or DriftTrigger()).thresholds()
-    found = [ReadingView.of(one, thresholds, memory) for one in look.readings] if look else []
-    found.sort(key=lambda one: (not one.stands, one.chance, -one.size, one.detector, one.feature))
+    readings = [ReadingView.of(reading, thresholds, memory) for reading in look.readings] if look else []
+    readings.sort(key=lambda reading: (not reading.stands, reading.chance, -reading.size, reading.detector, reading.feature))
     liked = parts.liked(name) if look is None else None
-    known: DriftState = "steady"
-    if any(map(_beyond, found)):
-        known = "drifting" if any(one.stands for one in found) else "unsure"
+    state: DriftState = "steady"
+    if any(map(_beyond, readings)):
+        state = "drifting" if any(reading.stands for reading in readings) else "unsure"
     return Drift(
-        state=known if found else "unknown",
-        version=look.version if look and found else None,
-        at=look.at if look and found else None,
-        psi={one.feature: one.size for one in found if one.detector == "psi"},
-        readings=found,
-        said=[look.note] if look and look.note else _said(found, trigger is not None),
+        state=state if readings else "unknown",
+        version=look.version if look and readings else None,
+        at=look.at if look and readings else None,
+        psi={reading.feature: reading.size for reading in readings if reading.detector == "psi"},
+        readings=readings,
+        said=[look.note] if look and look.note else _sentences(readings, trigger is not None),
         retrainer=RetrainerView.of(retrainer) if retrainer else None,
         likes=liked[0] if liked else None,
         wanted=liked[1] if liked else None,
     )
 
 
-def _beyond(one: ReadingView) -> bool:
-    return one.stands or (one.threshold is not None and one.size >= one.threshold)
+def _beyond(reading: ReadingView) -> bool:
+    return reading.stands or (reading.threshold is not None and reading.size >= reading.threshold)
 
 
-def _said(found: Sequence[ReadingView], watched: bool) -> list[str]:
-    if not found:
+def _sentences(readings: Sequence[ReadingView], watched: bool) -> list[str]:
+    if not readings:
         return ["too few likes, or users, for two windows apart: nothing is known of drift yet"]
-    standing = [f"{one.said}; so since {one.since:%Y-%m-%d %H:%M:%S} UTC" for one in found if one.stands]
-    beyond = [one for one in found if _beyond(one) and not one.stands]
-    coming = [f"{one.said}; {'it does not stand yet' if one.chance <= one.limit else 'that is too often to tell'}" for one in beyond]
-    said = standing + coming or [f"nothing has moved: the least likely of {len(found)} readings is {found[0].said}"]
-    return said if watched else [*said, "no retraining follows: the spec has no drift trigger"]
+    standing = [f"{reading.said}; so since {reading.since:%Y-%m-%d %H:%M:%S} UTC" for reading in readings if reading.stands]
+    beyond = [reading for reading in readings if _beyond(reading) and not reading.stands]
+    coming = [
+        f"{reading.said}; {'it does not stand yet' if reading.chance <= reading.limit else 'that is too often to tell'}"
+        for reading in beyond
+    ]
+    sentences = standing + coming or [f"nothing has moved: the least likely of {len(readings)} readings is {readings[0].said}"]
+    return sentences if watched else [*sentences, "no retraining follows: the spec has no drift trigger"]
 
 
 def _retrainer(parts: Parts, name: str) -> RetrainerStatus | None:

@@ -38,8 +38,8 @@ class AnsweredView(BaseModel):
     p99: float | None = Field(description="In seconds.")
 
     @classmethod
-    def of(cls, one: Answered) -> AnsweredView:
-        return cls.model_validate(one, from_attributes=True)
+    def of(cls, answered: Answered) -> AnsweredView:
+        return cls.model_validate(answered, from_attributes=True)
 
 
 class CheckView(BaseModel):
@@ -64,23 +64,23 @@ class ReportView(BaseModel):
     candidate_answers: AnsweredView | None = Field(description="The same of the candidate's.")
 
     @classmethod
-    def of(cls, one: StepReport) -> ReportView:
-        goal = one.judgement
-        named = [("goal", goal), *((check.name, check.judgement) for check in one.checks)]
+    def of(cls, report: StepReport) -> ReportView:
+        goal = report.judgement
+        named = [("goal", goal), *((check.name, check.judgement) for check in report.checks)]
         return cls(
-            step=one.step,
-            weight=one.weight,
-            since=one.since,
-            stable=SampleView.of(one.stable),
-            candidate=SampleView.of(one.candidate),
-            verdict=one.verdict or goal.verdict,
-            reason=one.reason or goal.reason,
-            checks=[CheckView(name=name, verdict=found.verdict, reason=found.reason) for name, found in named],
+            step=report.step,
+            weight=report.weight,
+            since=report.since,
+            stable=SampleView.of(report.stable),
+            candidate=SampleView.of(report.candidate),
+            verdict=report.verdict or goal.verdict,
+            reason=report.reason or goal.reason,
+            checks=[CheckView(name=name, verdict=judgement.verdict, reason=judgement.reason) for name, judgement in named],
             lift=goal.lift,
             lower=goal.lower,
             upper=goal.upper,
-            stable_answers=AnsweredView.of(one.answered[0]) if one.answered else None,
-            candidate_answers=AnsweredView.of(one.answered[1]) if one.answered else None,
+            stable_answers=AnsweredView.of(report.answered[0]) if report.answered else None,
+            candidate_answers=AnsweredView.of(report.answered[1]) if report.answered else None,
         )
 
 
@@ -106,11 +106,11 @@ class LooksView(BaseModel):
 
     @classmethod
     def of(cls, status: RolloutStatus, plan: RolloutPlan) -> LooksView:
-        found = [
-            LookView.model_validate({**vars(one), "weight": plan.steps[one.step].weight if one.step < len(plan.steps) else 0.0})
-            for one in status.looks
+        looks = [
+            LookView.model_validate({**vars(look), "weight": plan.steps[look.step].weight if look.step < len(plan.steps) else 0.0})
+            for look in status.looks
         ]
-        return cls(goal=plan.goal, max_harm=plan.max_harm, looks=found)
+        return cls(goal=plan.goal, max_harm=plan.max_harm, looks=looks)
 
 
 class StepView(BaseModel):
@@ -133,15 +133,20 @@ class TermsView(BaseModel):
     def of(cls, plan: RolloutPlan) -> TermsView:
         steps = [
             StepView(
-                weight=one.weight,
-                min_users=one.min_users,
-                min_answers=one.min_answers,
-                min=one.min.total_seconds(),
-                max=one.max.total_seconds(),
+                weight=step.weight,
+                min_users=step.min_users,
+                min_answers=step.min_answers,
+                min=step.min.total_seconds(),
+                max=step.max.total_seconds(),
             )
-            for one in plan.steps
+            for step in plan.steps
         ]
-        return cls(goal=plan.goal, max_harm=plan.max_harm, steps=steps, guardrails={one.metric: str(one) for one in plan.guardrails})
+        return cls(
+            goal=plan.goal,
+            max_harm=plan.max_harm,
+            steps=steps,
+            guardrails={guardrail.metric: str(guardrail) for guardrail in plan.guardrails},
+        )
 
 
 class ShadowView(BaseModel):
@@ -156,17 +161,17 @@ class ShadowView(BaseModel):
     reason: str
 
     @classmethod
-    def of(cls, one: ShadowReport) -> ShadowView:
+    def of(cls, report: ShadowReport) -> ShadowView:
         return cls(
-            since=one.since,
-            compared=one.compared,
-            errors=one.errors,
-            dropped=one.dropped,
-            overlap=one.overlap,
-            stable_p99=one.stable_p99,
-            candidate_p99=one.candidate_p99,
-            verdict=one.judgement.verdict,
-            reason=one.judgement.reason,
+            since=report.since,
+            compared=report.compared,
+            errors=report.errors,
+            dropped=report.dropped,
+            overlap=report.overlap,
+            stable_p99=report.stable_p99,
+            candidate_p99=report.candidate_p99,
+            verdict=report.judgement.verdict,
+            reason=report.judgement.reason,
         )
 
 
@@ -207,7 +212,7 @@ class RolloutView(BaseModel):
             state=status.state,
             reason=status.reason,
             step=status.step,
-            steps=[one.weight for one in plan.steps],
+            steps=[step.weight for step in plan.steps],
             since=status.since,
             looked_at=status.looked_at,
             created_at=record.created_at,
@@ -215,7 +220,7 @@ class RolloutView(BaseModel):
             cause=started.reason if started else "",
             asked=record.asked.verb if record.asked else None,
             shadow=ShadowView.of(status.shadow) if status.shadow else None,
-            reports=[ReportView.of(one) for one in status.reports],
+            reports=[ReportView.of(report) for report in status.reports],
             against=status.looks[-1].against if status.looks else None,
             plan=TermsView.of(plan),
             deadline=deadline(status, plan),

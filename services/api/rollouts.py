@@ -44,13 +44,13 @@ def start_rollout(parts: With, who: Who, name: str, wish: StartRollout) -> Rollo
     It waits until the rollouts before it have ended. Where nothing serves yet, everybody gets the version as soon as it answers.
     """
     who.says(wish.reason)
-    one = parts.recommenders.get(name)
+    recommender = parts.recommenders.get(name)
     now = parts.clock.now()
     id = who.fresh_id("o", now)
     begun = _begun_before(parts, who, id)
     if begun is None:
         _check_start(parts, name, wish.version)
-        begun = parts.rollouts.create(asked_rollout(one, wish.version, id, Request("start", who.name, wish.reason), now), who.name)
+        begun = parts.rollouts.create(asked_rollout(recommender, wish.version, id, Request("start", who.name, wish.reason), now), who.name)
         parts.wake()
     return _view(begun)
 
@@ -78,11 +78,11 @@ def _check_start(parts: Parts, name: str, number: int) -> None:
     if route is not None and route.stable == number:
         raise Conflict(f"version {number} of '{name}' is the stable version already, so there is nothing to roll out; choose another")
     active = parts.rollouts.list(name, active=True)
-    for found in active:
-        if int(found.spec["version"]) == number:
-            able = ", ".join(sorted(ANSWERS[found.status.state]))
-            said = f"rollout {found.id} of version {number} is {found.status.state} already"
-            raise Conflict(f"{said}: wait until it has ended, or steer that one ({able})")
+    for rollout in active:
+        if int(rollout.spec["version"]) == number:
+            able = ", ".join(sorted(ANSWERS[rollout.status.state]))
+            message = f"rollout {rollout.id} of version {number} is {rollout.status.state} already"
+            raise Conflict(f"{message}: wait until it has ended, or steer that one ({able})")
     if route is None and not active and not proven(version):
         raise Conflict(f"recommender '{name}' serves nothing yet, and {unproven(number)}")
 
@@ -94,10 +94,10 @@ def list_rollouts(
     """The newest first."""
     parts.recommenders.get(name)
     try:
-        found = parts.rollouts.list(name, states=state, limit=pages.more, before=pages.text)
+        rollouts = parts.rollouts.list(name, states=state, limit=pages.more, before=pages.text)
     except NotFound:  # the place of a cursor that somebody has made up
         raise Malformed("cursor: this is none of this list: begin anew without a cursor") from None
-    return pages.page(found, lambda one: one.id, _view)
+    return pages.page(rollouts, lambda rollout: rollout.id, _view)
 
 
 @room.get("/v1/rollouts/{id}", Role.VIEWER, response_model=RolloutView, responses=NOT_MODIFIED)
@@ -111,7 +111,7 @@ def get_rollout(parts: With, who: Who, id: str, request: HttpRequest, response: 
 def list_rollout_events(parts: With, who: Who, id: str, pages: Pages) -> Page[EventView]:
     """Every change of state and of weight: when, why, by whom."""
     who.row("rollout", parts.rollouts, id)
-    return pages.page(parts.rollouts.history(id, pages.more, pages.number), lambda one: one.seq, EventView.of)
+    return pages.page(parts.rollouts.history(id, pages.more, pages.number), lambda entry: entry.seq, EventView.of)
 
 
 @room.get("/v1/rollouts/{id}/looks", Role.VIEWER)

@@ -116,8 +116,8 @@ def _decided(parts: Parts, recommender: Recommender, wish: Wish, cause: str) -> 
     """What `auto` is now, and the cause that says so."""
     if wish != "auto":
         return wish, cause
-    found = choose(parts.past(recommender), auto_rule(recommender.spec.retrain))
-    return found.mode, f"{cause}; {found.said}"
+    choice = choose(parts.past(recommender), auto_rule(recommender.spec.retrain))
+    return choice.mode, f"{cause}; {choice.summary}"
 
 
 def start_run(
@@ -174,11 +174,11 @@ def _page(parts: Parts, pages: Paging, filters: Filters, name: str | None, among
         )
 
     try:
-        found = ask(pages.text)
+        runs = ask(pages.text)
     except NotFound:  # the place of a cursor that somebody has made up
         raise Malformed("cursor: this is none of this list: begin anew without a cursor") from None
-    turns = parts.turns() if any(one.status.state == "pending" for one in found) else {}
-    return pages.page(found, lambda one: one.id, lambda one: run_view(parts, one, turns))
+    turns = parts.turns() if any(run.status.state == "pending" for run in runs) else {}
+    return pages.page(runs, lambda run: run.id, lambda run: run_view(parts, run, turns))
 
 
 @room.get("/v1/runs/{id}", Role.VIEWER, response_model=RunView, responses=NOT_MODIFIED)
@@ -201,8 +201,8 @@ def prioritise_run(parts: With, who: Who, id: str, wanted: Prioritise) -> RunVie
     if record.status.state != "pending" or record.intent is not None:
         raise Conflict(f"run {id} is {record.status.state} and no longer in the queue: its priority changes nothing now")
     who.says(wanted.reason)
-    said = Request("prioritise", who.name, wanted.reason).said()
-    entry = HistoryEntry(parts.clock.now(), "pending", "pending", f"priority {record.priority} -> {wanted.priority}, {said}", who.name)
+    reason = Request("prioritise", who.name, wanted.reason).summary()
+    entry = HistoryEntry(parts.clock.now(), "pending", "pending", f"priority {record.priority} -> {wanted.priority}, {reason}", who.name)
     changed = parts.runs.prioritise(record, wanted.priority, entry)
     parts.wake()
     return run_view(parts, changed, parts.turns())
@@ -212,13 +212,13 @@ def prioritise_run(parts: With, who: Who, id: str, wanted: Prioritise) -> RunVie
 def retry(parts: With, who: Who, id: str, wanted: Retry | None = None) -> RunView:
     """A new run of the same spec that takes over what this one had published before the stage."""
     record = who.row("run", parts.runs, id)
-    asked = wanted or Retry()
-    who.says(asked.reason)
-    if asked.accept and not asked.reason.strip():
+    options = wanted or Retry()
+    who.says(options.reason)
+    if options.accept and not options.reason.strip():
         raise Invalid("reason: to accept what is inconclusive, say why")
     now = parts.clock.now()
-    cause = asked.reason or f"retry of {id}, asked by {who.name}"
-    run = retry_run(record, asked.stage, who.fresh_id("r", now), cause, now, by=who.name, accept=asked.accept)
+    cause = options.reason or f"retry of {id}, asked by {who.name}"
+    run = retry_run(record, options.stage, who.fresh_id("r", now), cause, now, by=who.name, accept=options.accept)
     gone = collected_basis(run, parts.registry.collected(run.recommender))
     if gone:
         raise Conflict(f"run {id} can't be retried: {gone}")
@@ -231,7 +231,7 @@ def retry(parts: With, who: Who, id: str, wanted: Retry | None = None) -> RunVie
 def list_run_events(parts: With, who: Who, id: str, pages: Pages) -> Page[EventView]:
     """Every change of state: when, why, by whom."""
     who.row("run", parts.runs, id)
-    return pages.page(parts.runs.history(id, pages.more, pages.number), lambda one: one.seq, EventView.of)
+    return pages.page(parts.runs.history(id, pages.more, pages.number), lambda entry: entry.seq, EventView.of)
 
 
 @room.get("/v1/runs/{id}/logs", Role.VIEWER)
@@ -260,15 +260,15 @@ def get_run_log(
 
 def _end_of_log(parts: Parts, attempt: str, stage: str | None, offset: int, last: int) -> RunLog:
     """Read through to its end, which only whoever has read so far knows; the number of pieces is bounded."""
-    kept, following = b"", offset
+    tail, following = b"", offset
     for _ in range(_PIECES):
         text, after = parts.executor.log(attempt, following)
         if after <= following:
             break
-        kept, following = (kept + text.encode())[-last:], after
-    if following - offset > len(kept):
-        kept = kept[kept.find(b"\n") + 1 :]
-    return RunLog(text=kept.decode(errors="replace"), start=following - len(kept), next=following, stage=stage, attempt=attempt)
+        tail, following = (tail + text.encode())[-last:], after
+    if following - offset > len(tail):
+        tail = tail[tail.find(b"\n") + 1 :]
+    return RunLog(text=tail.decode(errors="replace"), start=following - len(tail), next=following, stage=stage, attempt=attempt)
 
 
 @room.get("/v1/runs/{id}/validation", Role.VIEWER)
@@ -304,7 +304,7 @@ def newest_stage(record: Record[RunStatus]) -> str | None:
 
 def attempt_of(record: Record[RunStatus], stage: str) -> str | None:
     status = record.status
-    done = next((one.attempt for one in status.stages if one.stage == stage), None)
+    done = next((completed.attempt for completed in status.stages if completed.stage == stage), None)
     if done is not None:
         return done
     attempt = status.attempt - (status.retry_at is not None)  # the one before, while the next one pauses
@@ -318,14 +318,14 @@ def run_view(parts: Parts, record: Record[RunStatus], turns: Mapping[str, Turn] 
     if version is not None:
         return RunView.of(record, version.metrics, version.number, _rollout(parts, record.id))
     manifests = [parts.artifacts.manifest(done.attempt) for done in record.status.stages]
-    numbers = {name: value for one in manifests if one is not None for name, value in one.metrics.items()}
+    numbers = {name: value for manifest in manifests if manifest is not None for name, value in manifest.metrics.items()}
     return RunView.of(record, numbers, None, None, turns.get(record.id), _progress(parts, record))
 
 
 def _progress(parts: Parts, record: Record[RunStatus]) -> Progress | None:
     working = works(record.id, record.status)
     try:
-        return next((parts.artifacts.told(attempt) for attempt in working), None)
+        return next((parts.artifacts.progress(attempt) for attempt in working), None)
     except (EyasError, OSError, ValueError):  # what a run is shows without it
         return None
 

@@ -70,16 +70,16 @@ class Serving(BaseModel):
 @room.get("/v1/serving", Role.VIEWER)
 def get_serving(parts: With, who: Who) -> Serving:
     """What answers right now."""
-    seen = {name: route for name, route in parts.routes.all().items() if who.sees(name)}
-    routes = {name: RouteView.of(route) for name, route in seen.items()}
-    gateways = [GatewayView.of(one, seen) for one in parts.routes.gateways(parts.clock.now() - _REMEMBERED)]
+    visible = {name: route for name, route in parts.routes.all().items() if who.sees(name)}
+    routes = {name: RouteView.of(route) for name, route in visible.items()}
+    gateways = [GatewayView.of(gateway, visible) for gateway in parts.routes.gateways(parts.clock.now() - _REMEMBERED)]
     successes: dict[str, dict[int, int]] = {}
     try:
         info = parts.server.info()
         server = Server(
             version=info.version,
-            models=[dict(one) for one in info.models if who.sees(one["recommender"])],
-            replicas=[Replica.of(one, who) for one in info.replicas],
+            models=[dict(model) for model in info.models if who.sees(model["recommender"])],
+            replicas=[Replica.of(replica, who) for replica in info.replicas],
             fault=None,
         )
         for (name, version), count in parts.server.successes().items():
@@ -121,9 +121,9 @@ def get_latency(
 
     if request.app.state.gateway is None:
         return Latency(measured=False, whole=None, stages=[])
-    whole = answers(sees)
+    total = answers(sees)
     return Latency(
         measured=True,
-        whole=None if whole is None else TimesView.of("whole", whole),
+        whole=None if total is None else TimesView.of("whole", total),
         stages=[TimesView.of(name, times) for name, times in stages(sees).items()],
     )

@@ -114,10 +114,10 @@ def stream_run_log(
 
 
 def _stream(request: Request, who: Caller, look: Look) -> EventStream:
-    return EventStream(_told(look, who, request.app.state.closing), request.app.state.listeners)
+    return EventStream(_stream_events(look, who, request.app.state.closing), request.app.state.listeners)
 
 
-async def _told(look: Look, who: Caller, closing: Callable[[], bool]) -> AsyncGenerator[str]:
+async def _stream_events(look: Look, who: Caller, closing: Callable[[], bool]) -> AsyncGenerator[str]:
     yield "retry: 2000\n\n"
     spoke = checked = time.monotonic()
     while not closing():
@@ -129,8 +129,8 @@ async def _told(look: Look, who: Caller, closing: Callable[[], bool]) -> AsyncGe
         except (EyasError, Refusal) as error:
             yield _event("problem", {"detail": answer_of(error) if isinstance(error, EyasError) else str(error)})
             return
-        for one in events:
-            yield one
+        for event in events:
+            yield event
         if ended:
             return
         if events:
@@ -161,14 +161,14 @@ class _Changes:
     def __call__(self) -> tuple[list[str], bool, bool]:
         record = self._parts.runs.get(self._id)  # before its history, so that none is missed after the end
         entries = self._parts.runs.history(self._id, _PAGE, self._seq)
-        found = [_event("state", EventView.of(one).model_dump(mode="json"), one.seq) for one in entries]
+        events = [_event("state", EventView.of(entry).model_dump(mode="json"), entry.seq) for entry in entries]
         if entries:
             self._seq = entries[-1].seq
         if len(entries) == _PAGE:
-            return found, False, True
-        found += self._lines(record)
+            return events, False, True
+        events += self._lines(record)
         ended = record.status.state not in _UNFINISHED
-        return ([*found, _end(record)] if ended else found), ended, False
+        return ([*events, _end(record)] if ended else events), ended, False
 
     def _lines(self, record: Record[RunStatus]) -> list[str]:
         stage = record.status.state if record.status.state in STAGES else None
@@ -197,32 +197,32 @@ class _Text:
     def __call__(self) -> tuple[list[str], bool, bool]:
         record = self._parts.runs.get(self._id)  # before the text, so that none is missed after the end
         status = record.status
-        found: list[str] = []
+        events: list[str] = []
         for attempt in self._next(record):
             if attempt != self._attempt:
                 self._attempt, self._offset = attempt, 0
             text, more = self._read(attempt)
-            found += text
+            events += text
             if more:
-                return found, False, True
-        done = self._stage is not None and any(one.stage == self._stage for one in status.stages)
+                return events, False, True
+        done = self._stage is not None and any(completed.stage == self._stage for completed in status.stages)
         if done or status.state not in _UNFINISHED:
-            return [*found, _end(record)], True, False
-        return found, False, False
+            return [*events, _end(record)], True, False
+        return events, False, False
 
     def _next(self, record: Record[RunStatus]) -> list[str]:
         """The attempt that was read last, for its rest, and what this run has begun since: a stage may be over between two looks."""
         status = record.status
         stage = self._stage or newest_stage(record)
         newest = attempt_of(record, stage) if stage else None
-        chain = [] if self._stage else [one.attempt for one in status.stages if one.attempt.startswith(f"{self._id}-")]
+        chain = [] if self._stage else [completed.attempt for completed in status.stages if completed.attempt.startswith(f"{self._id}-")]
         if newest is not None and newest not in chain:
             chain.append(newest)
         if self._attempt is None:
             return chain[-1:]
         if self._attempt in chain:
             return chain[chain.index(self._attempt) :]
-        before = [one.stage for one in status.stages]
+        before = [completed.stage for completed in status.stages]
         stage = self._attempt.split("-")[-2]
         return [self._attempt, *chain[before.index(stage) if stage in before and not self._stage else -1 :]]
 

@@ -84,8 +84,8 @@ def list_tokens(parts: With, who: Who, pages: Pages) -> Page[TokenView]:
     def ask(after: str | None) -> Sequence[Token]:
         return parts.tokens.list(limit=pages.more, before=after)
 
-    found = pages.kept(ask, lambda one: one.id, pages.text, lambda one: _manages(who, one))
-    return pages.page(found, lambda one: one.id, TokenView.of)
+    tokens = pages.filtered(ask, lambda token: token.id, pages.text, lambda token: _manages(who, token))
+    return pages.page(tokens, lambda token: token.id, TokenView.of)
 
 
 @room.post("/v1/tokens", Role.ADMIN, status_code=201)
@@ -150,13 +150,13 @@ def _scope(names: list[str] | None) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def _expiry(said: str | None, now: datetime) -> datetime | None:
-    if said is None:
+def _expiry(text: str | None, now: datetime) -> datetime | None:
+    if text is None:
         return None
     try:
-        life = parse_duration(said)
+        life = parse_duration(text)
     except (ValueError, OverflowError) as error:
         raise Invalid(f"expires_in: {error}") from None
     if not timedelta(0) < life <= _LONGEST:
-        raise Invalid(f"expires_in: expected more than nothing and at most {_LONGEST.days} days, got '{said}'")
+        raise Invalid(f"expires_in: expected more than nothing and at most {_LONGEST.days} days, got '{text}'")
     return now + life

@@ -72,16 +72,18 @@ def get_triggers(parts: With, name: str) -> Triggers:
     plan = retrain_plan(parts.recommenders.get(name).spec)
     now = parts.clock.now()
     try:
-        known = parts.retrainers.get(name).status
+        current = parts.retrainers.get(name).status
     except NotFound:  # it is just being made
-        known = None
-    status, seen = known or RetrainerStatus(), parts.watch(name)
+        current = None
+    status, observation = current or RetrainerStatus(), parts.watch(name)
     return Triggers(
-        retrainer=RetrainerView.of(known) if known else None,
-        triggers=[_view(one, status, seen, plan, now) for one in (*findings(status, seen, plan, now), *_alerts(plan))],
+        retrainer=RetrainerView.of(current) if current else None,
+        triggers=[
+            _view(finding, status, observation, plan, now) for finding in (*findings(status, observation, plan, now), *_alerts(plan))
+        ],
         schedule=ScheduleView.of(plan.schedule, now) if plan.schedule else None,
         max_per_day=plan.max_per_day,
-        firings=[FiringView.model_validate(one, from_attributes=True) for one in reversed(recent(status.firings, now))],
+        firings=[FiringView.model_validate(firing, from_attributes=True) for firing in reversed(recent(status.firings, now))],
     )
 
 
@@ -93,19 +95,19 @@ def list_trigger_events(parts: With, name: str, pages: Pages) -> Page[EventView]
         entries = parts.retrainers.latest(name, pages.more, pages.number)
     except NotFound:
         entries = ()
-    return pages.page(entries, lambda one: one.seq, EventView.of)
+    return pages.page(entries, lambda entry: entry.seq, EventView.of)
 
 
-def _view(one: Finding, status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> TriggerView:
-    mode, why = chosen(one.mode, seen, plan)
+def _view(finding: Finding, status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> TriggerView:
+    mode, why = chosen(finding.mode, observation, plan)
     return TriggerView(
-        trigger=one.trigger,
+        trigger=finding.trigger,
         mode=mode,
-        fires=one.fires,
-        found=f"{one.said}; {why}" if why else one.said,
-        value=one.value,
-        threshold=one.threshold,
-        held_by=blocked(one.trigger, status, seen, plan, now),
+        fires=finding.fires,
+        found=f"{finding.summary}; {why}" if why else finding.summary,
+        value=finding.value,
+        threshold=finding.threshold,
+        held_by=blocked(finding.trigger, status, observation, plan, now),
     )
 
 

@@ -31,8 +31,10 @@ def list_versions(parts: With, name: str, pages: Pages) -> Page[VersionView]:
     """The newest first."""
     parts.recommenders.get(name)
     after = pages.number
-    found = sorted((one for one in parts.registry.list(name) if after is None or one.number < after), key=lambda one: -one.number)
-    return pages.page(found, lambda one: one.number, _viewer(parts, name))
+    versions = sorted(
+        (version for version in parts.registry.list(name) if after is None or version.number < after), key=lambda version: -version.number
+    )
+    return pages.page(versions, lambda version: version.number, _viewer(parts, name))
 
 
 @room.get("/v1/recommenders/{name}/versions/{version}", Role.VIEWER)
@@ -49,14 +51,14 @@ def get_card(parts: With, name: str, version: str) -> Card:
     """The model card: data, metrics beside the baseline's, gates with reasons, lineage, sizes. By number, alias or tag."""
     parts.recommenders.get(name)
     named = aliases(parts.routes.get(name), parts.routes.previous(name))
-    found = parts.registry.get(name, number_of(name, version, named, parts.registry.tags(name)))
-    what = f"version {found.number} of '{name}'"
-    if found.number in parts.registry.collected(name):
-        raise NotFound(f"{what} was collected: its card went with its files")
-    content = json.loads(parts.artifacts.read(found.files[CARD])) if CARD in found.files else {}
+    registered = parts.registry.get(name, number_of(name, version, named, parts.registry.tags(name)))
+    label = f"version {registered.number} of '{name}'"
+    if registered.number in parts.registry.collected(name):
+        raise NotFound(f"{label} was collected: its card went with its files")
+    content = json.loads(parts.artifacts.read(registered.files[CARD])) if CARD in registered.files else {}
     if "gates" not in content:
-        raise NotFound(f"{what} has no card: it was registered before cards were completed; start a new run for one that has")
-    return read(Card, content, f"{CARD} of {what}")
+        raise NotFound(f"{label} has no card: it was registered before cards were completed; start a new run for one that has")
+    return read(Card, content, f"{CARD} of {label}")
 
 
 @room.put("/v1/recommenders/{name}/versions/{version}/tags/{tag}", Role.OPERATOR)
@@ -81,12 +83,12 @@ def list_served(parts: With, name: str, pages: Pages, at: At = None) -> Page[Ser
     parts.recommenders.get(name)
     if at is not None:
         return _then(parts, name, at)
-    return pages.page(parts.routes.history(name, pages.more, pages.number), lambda one: one.route.generation, ServedView.entry)
+    return pages.page(parts.routes.history(name, pages.more, pages.number), lambda entry: entry.route.generation, ServedView.entry)
 
 
 def _then(parts: Parts, name: str, at: datetime) -> Page[ServedView]:
-    found = parts.routes.at(name, at)
-    return Page(items=[ServedView.entry(found)] if found else [], next=None)
+    entry = parts.routes.at(name, at)
+    return Page(items=[ServedView.entry(entry)] if entry else [], next=None)
 
 
 def _number(parts: Parts, name: str, word: str) -> int:
@@ -101,12 +103,12 @@ def _viewer(parts: Parts, name: str) -> Callable[[Version], VersionView]:
     named = aliases(parts.routes.get(name), parts.routes.previous(name))
     tags, collected = parts.registry.tags(name), parts.registry.collected(name)
 
-    def view(one: Version) -> VersionView:
+    def view(version: Version) -> VersionView:
         return VersionView.of(
-            one,
-            [alias for alias, number in named.items() if number == one.number],
-            [tag for tag, number in tags.items() if number == one.number],
-            collected.get(one.number),
+            version,
+            [alias for alias, number in named.items() if number == version.number],
+            [tag for tag, number in tags.items() if number == version.number],
+            collected.get(version.number),
         )
 
     return view

@@ -50,13 +50,13 @@ class RecommenderView(BaseModel):
     updated_at: datetime
 
     @staticmethod
-    def fields(one: Recommender) -> dict[str, Any]:
+    def fields(recommender: Recommender) -> dict[str, Any]:
         return {
-            "name": one.name,
-            "generation": one.generation,
-            "spec": one.spec.document(),
-            "created_at": one.created_at,
-            "updated_at": one.updated_at,
+            "name": recommender.name,
+            "generation": recommender.generation,
+            "spec": recommender.spec.document(),
+            "created_at": recommender.created_at,
+            "updated_at": recommender.updated_at,
         }
 
 
@@ -153,7 +153,7 @@ class RunView(BaseModel):
         progress: Progress | None = None,
     ) -> RunView:
         status, spec = record.status, record.spec
-        waits = turn.said if turn is not None and status.state == "pending" else None
+        waits = turn.summary if turn is not None and status.state == "pending" else None
         return cls(
             id=record.id,
             recommender=record.recommender,
@@ -175,7 +175,7 @@ class RunView(BaseModel):
             asked=record.asked.verb if record.asked else None,
             stages=[StageView.of(done) for done in status.stages],
             planned_stages=list(stages_of(record)),
-            gates=[GateView.model_validate(found, from_attributes=True) for found in status.gates],
+            gates=[GateView.model_validate(gate, from_attributes=True) for gate in status.gates],
             metrics=dict(metrics),
             version=version,
             rollout=rollout,
@@ -211,20 +211,20 @@ class VersionView(BaseModel):
     created_at: datetime
 
     @classmethod
-    def of(cls, one: Version, names: Sequence[str], tags: Sequence[str], collected_at: datetime | None) -> VersionView:
+    def of(cls, version: Version, names: Sequence[str], tags: Sequence[str], collected_at: datetime | None) -> VersionView:
         return cls(
-            recommender=one.recommender,
-            version=one.number,
+            recommender=version.recommender,
+            version=version.number,
             aliases=list(names),
             tags=list(tags),
             collected_at=collected_at,
-            run=one.run,
-            digest=one.digest,
-            metrics=dict(one.metrics),
-            lineage=dict(one.lineage),
-            parent=one.parent,
-            files=one.files,
-            created_at=one.created_at,
+            run=version.run,
+            digest=version.digest,
+            metrics=dict(version.metrics),
+            lineage=dict(version.lineage),
+            parent=version.parent,
+            files=version.files,
+            created_at=version.created_at,
         )
 
 
@@ -234,8 +234,8 @@ class ServedView(RouteView):
     reason: str
 
     @classmethod
-    def entry(cls, one: RouteEntry) -> ServedView:
-        return cls(**RouteView.of(one.route).model_dump(), until=one.until, actor=one.actor, reason=one.reason)
+    def entry(cls, entry: RouteEntry) -> ServedView:
+        return cls(**RouteView.of(entry.route).model_dump(), until=entry.until, actor=entry.actor, reason=entry.reason)
 
 
 class EventView(BaseModel):

@@ -19,13 +19,21 @@ Limit = Annotated[int, typer.Option(min=1, max=200, help="How many at most.")]
 @app.command("list")
 def list_tokens(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List tokens, the newest first."""
-    found = client(ctx).get("/v1/tokens", limit=limit)
+    page = client(ctx).get("/v1/tokens", limit=limit)
     if as_json:
-        show_json(found)
+        show_json(page)
         return
     rows = [
-        (one["id"], one["name"], one["role"], _scope(one), when(one["expires_at"]), when(one["revoked_at"]), one["created_by"])
-        for one in found["items"]
+        (
+            token["id"],
+            token["name"],
+            token["role"],
+            _scope(token),
+            when(token["expires_at"]),
+            when(token["revoked_at"]),
+            token["created_by"],
+        )
+        for token in page["items"]
     ]
     show_table(
         ("ID", "NAME", "ROLE", "RECOMMENDERS", "EXPIRES", "REVOKED", "MADE BY"),
@@ -46,14 +54,14 @@ def create(
 ) -> None:
     """Make a token. It is shown this once."""
     body = {"name": holder, "role": role, "recommenders": recommender or None, "expires_in": None if expires_in == "never" else expires_in}
-    found = client(ctx).post("/v1/tokens", body)
+    created = client(ctx).post("/v1/tokens", body)
     if as_json:
-        show_json(found)
+        show_json(created)
         return
-    about = found["about"]
+    about = created["about"]
     ends = f"until {when(about['expires_at'])}" if about["expires_at"] else "until it is revoked"
     typer.echo(f"{about['id']}: {about['role']} '{about['name']}' of {_scope(about)}, {ends}; it is shown this once:", err=True)
-    show_text(found["token"])
+    show_text(created["token"])
 
 
 @app.command()
@@ -66,18 +74,18 @@ def revoke(
     show(client(ctx).delete(paths.token(id)), as_json, _draw_revoked)
 
 
-def _draw_revoked(found: Any) -> None:
-    say(f"{found['id']} ('{found['name']}') was revoked at {when(found['revoked_at'])} by {found['revoked_by']}")
+def _draw_revoked(token: Any) -> None:
+    say(f"{token['id']} ('{token['name']}') was revoked at {when(token['revoked_at'])} by {token['revoked_by']}")
 
 
 def whoami(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show what the token in use may do."""
-    found = client(ctx).get("/v1/whoami")
+    identity = client(ctx).get("/v1/whoami")
     if as_json:
-        show_json(found)
+        show_json(identity)
         return
-    ends = f", until {when(found['expires_at'])}" if found["expires_at"] else ""
-    say(f"{found['name']}: {found['role']} of {_scope(found)}{ends} (token {found['token']})")
+    ends = f", until {when(identity['expires_at'])}" if identity["expires_at"] else ""
+    say(f"{identity['name']}: {identity['role']} of {_scope(identity)}{ends} (token {identity['token']})")
 
 
 def audit(
@@ -90,18 +98,24 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Show who asked for which write and how it was answered, the newest first."""
-    found = client(ctx).get("/v1/audit", actor=actor, recommender=recommender, since=since, until=until, limit=limit)
+    page = client(ctx).get("/v1/audit", actor=actor, recommender=recommender, since=since, until=until, limit=limit)
     if as_json:
-        show_json(found)
+        show_json(page)
         return
     rows = [
-        (when(one["at"]), one["actor"], f"{one['action'].split()[0]} {one['target']}", one["status"] or "unknown", one["detail"])
-        for one in found["items"]
+        (
+            when(entry["at"]),
+            entry["actor"],
+            f"{entry['action'].split()[0]} {entry['target']}",
+            entry["status"] or "unknown",
+            entry["detail"],
+        )
+        for entry in page["items"]
     ]
     filtered = any((actor, recommender, since, until))
     empty = "nothing like that has been asked for" if filtered else "nothing has been asked for yet"
     show_table(("TIME", "ACTOR", "ASKED FOR", "ANSWER", "REASON"), rows, empty, drop=("REASON", "ACTOR"))
 
 
-def _scope(one: dict[str, Any]) -> str:
-    return "all recommenders" if one["recommenders"] is None else ", ".join(one["recommenders"])
+def _scope(token: dict[str, Any]) -> str:
+    return "all recommenders" if token["recommenders"] is None else ", ".join(token["recommenders"])

@@ -132,15 +132,15 @@ def _wait(answer: httpx.Response) -> float | None:
 
 
 def _events(lines: Iterator[str]) -> Iterator[tuple[str, str | None, Any]]:
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in lines:
         if line:
             name, _, value = line.partition(": ")
-            found[name] = value
+            fields[name] = value
         else:
-            if "event" in found:
-                yield found["event"], found.get("id"), json.loads(found.get("data", "null"))
-            found = {}
+            if "event" in fields:
+                yield fields["event"], fields.get("id"), json.loads(fields.get("data", "null"))
+            fields = {}
 
 
 def _address(url: str) -> str:
@@ -163,8 +163,8 @@ def _json(answer: httpx.Response, url: str) -> Any:
 
 def _line(answer: httpx.Response, url: str) -> str:
     try:
-        found = answer.json()
-        kind, detail = str(found["type"]).rsplit("/", 1)[-1], str(found["detail"])
+        problem = answer.json()
+        kind, detail = str(problem["type"]).rsplit("/", 1)[-1], str(problem["detail"])
     except (ValueError, KeyError, TypeError):
         return f"{url} answered {answer.status_code} without a word that Eyas would say: is it an Eyas platform?"
     if answer.status_code == 401:

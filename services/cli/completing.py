@@ -39,33 +39,33 @@ def completion(
 
 def names(ctx: typer.Context, incomplete: str) -> Words:
     def ask(http: Client) -> Iterator[tuple[str, str]]:
-        for one in http.get("/v1/recommenders", limit=_MOST, prefix=incomplete or None)["items"]:
-            serving = one.get("serving")
-            yield one["name"], f"serves version {serving['stable']}" if serving else "serves nothing yet"
+        for recommender in http.get("/v1/recommenders", limit=_MOST, prefix=incomplete or None)["items"]:
+            serving = recommender.get("serving")
+            yield recommender["name"], f"serves version {serving['stable']}" if serving else "serves nothing yet"
 
-    return _asked(ctx, ask, incomplete)
+    return _complete(ctx, ask, incomplete)
 
 
 def runs(ctx: typer.Context, incomplete: str) -> Words:
     def ask(http: Client) -> Iterator[tuple[str, str]]:
-        for one in http.get("/v1/runs", limit=_MOST)["items"]:
-            yield one["id"], f"{one['recommender']}, {one['state']}"
+        for run in http.get("/v1/runs", limit=_MOST)["items"]:
+            yield run["id"], f"{run['recommender']}, {run['state']}"
 
-    return _asked(ctx, ask, incomplete)
+    return _complete(ctx, ask, incomplete)
 
 
 def rollouts(ctx: typer.Context, incomplete: str) -> Words:
     def ask(http: Client) -> Iterator[tuple[str, str]]:
         from services.cli import paths
 
-        for one in http.get(paths.recommender(_given(ctx, "name"), "/rollouts"), limit=_MOST)["items"]:
-            yield one["id"], f"version {one['version']}, {one['state']}"
+        for rollout in http.get(paths.recommender(_argument(ctx, "name"), "/rollouts"), limit=_MOST)["items"]:
+            yield rollout["id"], f"version {rollout['version']}, {rollout['state']}"
 
-    return _asked(ctx, ask, incomplete)
+    return _complete(ctx, ask, incomplete)
 
 
 def versions(ctx: typer.Context, incomplete: str) -> Words:
-    return [one for one in called(ctx, incomplete) if one[0].isdecimal()]
+    return [completion for completion in called(ctx, incomplete) if completion[0].isdecimal()]
 
 
 def called(ctx: typer.Context, incomplete: str) -> Words:
@@ -74,19 +74,19 @@ def called(ctx: typer.Context, incomplete: str) -> Words:
     def ask(http: Client) -> Iterator[tuple[str, str]]:
         from services.cli import paths
 
-        for one in http.get(paths.recommender(_given(ctx, "name"), "/versions"), limit=_MOST)["items"]:
-            words = [*one["aliases"], *one["tags"]]
-            yield str(one["version"]), ", ".join(words) or f"of {one['run']}"
-            yield from ((word, f"version {one['version']}") for word in words)
+        for version in http.get(paths.recommender(_argument(ctx, "name"), "/versions"), limit=_MOST)["items"]:
+            words = [*version["aliases"], *version["tags"]]
+            yield str(version["version"]), ", ".join(words) or f"of {version['run']}"
+            yield from ((word, f"version {version['version']}") for word in words)
 
-    return _asked(ctx, ask, incomplete)
+    return _complete(ctx, ask, incomplete)
 
 
 def stages(incomplete: str) -> list[str]:
-    return [one for one in _STAGES if one.startswith(incomplete)]
+    return [stage for stage in _STAGES if stage.startswith(incomplete)]
 
 
-def _asked(ctx: Any, ask: Any, incomplete: str) -> Words:
+def _complete(ctx: Any, ask: Any, incomplete: str) -> Words:
     from services.cli.session import Session
 
     root = ctx.find_root().params
@@ -100,6 +100,6 @@ def _asked(ctx: Any, ask: Any, incomplete: str) -> Words:
         return []
 
 
-def _given(ctx: Any, name: str) -> str:
+def _argument(ctx: Any, name: str) -> str:
     """An argument, also where an option before it still waits for its value: then the words aren't told apart yet."""
     return str(ctx.params.get(name) or next(iter(ctx.args), ""))

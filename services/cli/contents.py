@@ -32,16 +32,16 @@ class Entry:
     @property
     def about(self) -> str:
         """Its first line, in the list of commands."""
-        found = self.load()
-        text = found.info.help if isinstance(found, typer.Typer) else found.__doc__
+        implementation = self.load()
+        text = implementation.info.help if isinstance(implementation, typer.Typer) else implementation.__doc__
         return str(text or "").strip().split("\n")[0]
 
     def command(self) -> Any:
-        found = self.load()
-        if isinstance(found, typer.Typer):
-            return get_command(found)
+        implementation = self.load()
+        if isinstance(implementation, typer.Typer):
+            return get_command(implementation)
         app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        app.command(self.name)(found)
+        app.command(self.name)(implementation)
         return get_command(app)
 
 
@@ -144,7 +144,7 @@ class _Commands(MutableMapping[str, Any]):
     """By name, each made when it is first asked for."""
 
     def __init__(self) -> None:
-        self._entries = {one.name: one for one in ENTRIES}
+        self._entries = {entry.name: entry for entry in ENTRIES}
         self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -168,8 +168,8 @@ class _Commands(MutableMapping[str, Any]):
 class Contents(Guarded):
     """`eyas` itself."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.commands: Any = _Commands()
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -177,10 +177,10 @@ class Contents(Guarded):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """From the first lines alone: no command has to be made for it."""
-        widest = max(len(one.name) for one in ENTRIES)
+        widest = max(len(entry.name) for entry in ENTRIES)
         room = formatter.width - widest - 6
         with formatter.section("Commands"):
-            formatter.write_dl([(one.name, _short(one.about, room)) for one in ENTRIES])
+            formatter.write_dl([(entry.name, _short(entry.about, room)) for entry in ENTRIES])
 
 
 def _short(line: str, room: int) -> str:

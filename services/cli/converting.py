@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.datatools import asked
+from services.cli.datatools import run_tool
 from services.cli.shown import AsJson, say, show_json, show_text
 
 
@@ -24,12 +24,12 @@ def convert(
     """Show Keras preprocessing layers or TensorFlow feature columns as a spec's features. Nothing in the file is run."""
     from shared.contracts.conversion import Conversion, ConvertRequest
 
-    found = asked("convert_features", ConvertRequest(file=str(file.absolute())), Conversion)
+    conversion = run_tool("convert_features", ConvertRequest(file=str(file.absolute())), Conversion)
     if as_json:
-        show_json(found.model_dump(mode="json"))
+        show_json(conversion.model_dump(mode="json"))
         return
-    for note in found.notes:
+    for note in conversion.notes:
         say(f"# {' '.join(note.split())}")
     show_text("features:")
-    for entry in found.features:
+    for entry in conversion.features:
         show_text(f"  - {json.dumps(entry, ensure_ascii=False)}")

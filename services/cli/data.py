@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from services.cli.datatools import asked, placed
+from services.cli.datatools import placed, run_tool
 from services.cli.exits import Exit
 from services.cli.faults import Guarded, Refused
 from services.cli.report import show_report
@@ -35,7 +35,7 @@ def synth(
     """Write a synthetic twin: rows in the shape of a public data set, the same for the same seed."""
     from shared.contracts.datatools import Synth, Written
 
-    _tell_rows(asked("synth", Synth(name=dataset, to=_absolute(to), rows=rows, seed=seed, parquet=parquet), Written), to, as_json)
+    _tell_rows(run_tool("synth", Synth(name=dataset, to=_absolute(to), rows=rows, seed=seed, parquet=parquet), Written), to, as_json)
 
 
 @app.command()
@@ -43,12 +43,12 @@ def download(dataset: SetName, to: To, as_json: AsJson = False) -> None:
     """Fetch MovieLens from GroupLens, checked by size and sha256. Its licence is shown: it may not be handed on."""
     from shared.contracts.datatools import Download, Downloaded
 
-    found = asked("download", Download(name=dataset, to=_absolute(to)), Downloaded)
+    answer = run_tool("download", Download(name=dataset, to=_absolute(to)), Downloaded)
     if as_json:
-        show_json(found.model_dump(mode="json"))
+        show_json(answer.model_dump(mode="json"))
         return
-    say(f"{found.folder}: {found.bytes:,} bytes, sha256 {found.sha256[:16]}...")
-    say(found.licence)
+    say(f"{answer.folder}: {answer.bytes:,} bytes, sha256 {answer.sha256[:16]}...")
+    say(answer.licence)
 
 
 @app.command()
@@ -60,14 +60,14 @@ def describe(
     """Show what is in data: rows; types, nulls, distinct values, ends and the most frequent values of each column."""
     from shared.contracts.datatools import Describe, Described
 
-    found = asked("describe", Describe(uri=_place(place), top=top), Described)
+    description = run_tool("describe", Describe(uri=_place(place), top=top), Described)
     if as_json:
-        show_json(found.model_dump(mode="json"))
+        show_json(description.model_dump(mode="json"))
         return
-    say(f"{place}: {found.rows:,} rows, {len(found.columns)} columns")
+    say(f"{place}: {description.rows:,} rows, {len(description.columns)} columns")
     show_table(
         ("COLUMN", "TYPE", "NULLS", "DISTINCT", "MIN", "MAX", "MOST FREQUENT"),
-        [_row(one) for one in found.columns],
+        [_row(column) for column in description.columns],
         "",
         drop=("MAX", "MIN", "MOST FREQUENT"),
     )
@@ -92,7 +92,7 @@ def convert(
     request = Convert(
         source=_place(source), to=_absolute(to), name=dataset, short=_pairs(short or []), batch=batch, grouped=grouped, narrow=narrow
     )
-    _tell_rows(asked("convert", request, Written), to, as_json)
+    _tell_rows(run_tool("convert", request, Written), to, as_json)
 
 
 @app.command()
@@ -114,7 +114,7 @@ def validate(
     request = {
         "source": source,
         "roots": [*(data_root or ()), *_roots(source)],
-        "columns": dict(_pair(one) for one in column or ()),
+        "columns": dict(_pair(text) for text in column or ()),
         "positive": positive,
         "against": placed(against),
         "folder": placed(to),
@@ -122,37 +122,37 @@ def validate(
     from shared.contracts.datatools import Validated, ValidateRequest
     from shared.contracts.strict import read
 
-    found = asked("validate", read(ValidateRequest, request, "eyas data validate"), Validated)
+    validation = run_tool("validate", read(ValidateRequest, request, "eyas data validate"), Validated)
     if as_json:
-        show_json(found.report.model_dump(mode="json"))
+        show_json(validation.report.model_dump(mode="json"))
     else:
-        show_report(found.report)
-        say(f"stop: {found.refusal}" if found.refusal else f"{found.report.verdict}: a run would use it")
-    if found.refusal is not None:
+        show_report(validation.report)
+        say(f"stop: {validation.refusal}" if validation.refusal else f"{validation.report.verdict}: a run would use it")
+    if validation.refusal is not None:
         raise typer.Exit(Exit.NO)
 
 
 def _pair(written: str) -> tuple[str, str]:
-    what, equals, name = written.partition("=")
-    if not (what and equals and name):
+    role, equals, name = written.partition("=")
+    if not (role and equals and name):
         raise Invalid(f"--column: expected WHAT=NAME such as user=userId, got {written!r}")
-    return what, name
+    return role, name
 
 
-def _tell_rows(found: Written, to: Path, as_json: bool) -> None:
+def _tell_rows(answer: Written, to: Path, as_json: bool) -> None:
     if as_json:
-        show_json(found.model_dump(mode="json"))
+        show_json(answer.model_dump(mode="json"))
         return
     folder = to if to.is_dir() else to.parent
-    for name, rows in found.rows.items():
+    for name, rows in answer.rows.items():
         say(f"{folder / name}: {rows:,} rows")
 
 
-def _row(one: Described.Column) -> tuple[Any, ...]:
-    about = "about " if one.estimated else ""
-    distinct = None if one.distinct is None else f"{about}{one.distinct:,}"
-    lists = f" of {one.shortest} to {one.longest}" if one.longest is not None else ""
-    return one.name, one.type + lists, f"{one.nulls:,}", distinct, _end(one.min), _end(one.max), _most(one.top)
+def _row(column: Described.Column) -> tuple[Any, ...]:
+    about = "about " if column.estimated else ""
+    distinct = None if column.distinct is None else f"{about}{column.distinct:,}"
+    lists = f" of {column.shortest} to {column.longest}" if column.longest is not None else ""
+    return column.name, column.type + lists, f"{column.nulls:,}", distinct, _end(column.min), _end(column.max), _most(column.top)
 
 
 def _end(value: Any) -> Any:
@@ -165,14 +165,14 @@ def _most(top: tuple[tuple[Any, int], ...]) -> str | None:
     return ", ".join(f"{str(value)[:30]} ({rows:,})" for value, rows in top if rows > 1) or None
 
 
-def _pairs(given: list[str]) -> dict[str, str]:
-    found = {}
-    for one in given:
-        column, _, feature = one.partition("=")
+def _pairs(options: list[str]) -> dict[str, str]:
+    features = {}
+    for option in options:
+        column, _, feature = option.partition("=")
         if not column or not feature:
-            raise Refused(f"--short {one}: expected COLUMN=FEATURE", Exit.WRONG)
-        found[column] = feature
-    return found
+            raise Refused(f"--short {option}: expected COLUMN=FEATURE", Exit.WRONG)
+        features[column] = feature
+    return features
 
 
 def _roots(source: str) -> list[str]:

@@ -19,12 +19,12 @@ def placed(path: Path | None) -> str | None:
     return None if path is None else str(path.absolute())
 
 
-def asked(tool: str, request: Strict, answer: type[S]) -> S:
+def run_tool(tool: str, request: Strict, answer: type[S]) -> S:
     """What the tool answers; its refusal is the command's."""
     from services.wiring.tools import work_on_data
     from shared.contracts.strict import read
 
-    given = work_on_data(tool, request)
-    if given.fault is not None:
-        raise Refused(given.fault, Exit.WRONG if given.code == Exit.WRONG else Exit.AWAY)
-    return read(answer, given.found, f"the answer of '{tool}'")
+    reply = work_on_data(tool, request)
+    if reply.fault is not None:
+        raise Refused(reply.fault, Exit.WRONG if reply.code == Exit.WRONG else Exit.AWAY)
+    return read(answer, reply.found, f"the answer of '{tool}'")

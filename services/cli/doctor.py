@@ -12,14 +12,14 @@ from services.cli.shown import AsJson, say, show_json, show_table
 
 def doctor(as_json: AsJson = False) -> None:
     """Show what this machine has and lacks. Exit code 1 if the platform can't run here."""
-    found = examine(default_home())
-    able = all(one.good for one in found if one.needed)
+    findings = examine(default_home())
+    able = all(finding.good for finding in findings if finding.needed)
     if as_json:
-        show_json({"able": able, "findings": [_plain(one) for one in found]})
+        show_json({"able": able, "findings": [_plain(finding) for finding in findings]})
     else:
         show_table(
             ("", "PART", "FOUND", "HOW TO MEND IT"),
-            [(_mark(one), one.part, one.found, "" if one.good else one.mend) for one in found],
+            [(_mark(finding), finding.part, finding.detail, "" if finding.good else finding.mend) for finding in findings],
             "",
             drop=("FOUND",),
         )
@@ -28,11 +28,17 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(Exit.NO)
 
 
-def _mark(one: Finding) -> str:
-    if one.good:
+def _mark(finding: Finding) -> str:
+    if finding.good:
         return "ok"
-    return "lacks" if one.needed else "could"
+    return "lacks" if finding.needed else "could"
 
 
-def _plain(one: Finding) -> dict[str, object]:
-    return {"part": one.part, "good": one.good, "needed": one.needed, "found": one.found, "mend": "" if one.good else one.mend}
+def _plain(finding: Finding) -> dict[str, object]:
+    return {
+        "part": finding.part,
+        "good": finding.good,
+        "needed": finding.needed,
+        "found": finding.detail,
+        "mend": "" if finding.good else finding.mend,
+    }

@@ -18,7 +18,7 @@ def dot(nodes: Sequence[Node]) -> str:
         shape = "box" if node.table else "ellipse"
         pen = ", penwidth=2" if node.feature else ""
         lines.append(f"  n{number} [label={_quoted(_label(node))}, shape={shape}, fillcolor={_quoted(_COLOURS[node.side])}{pen}];")
-    lines += [f"  n{one} -> n{other};" for one, other in _edges(nodes)]
+    lines += [f"  n{source} -> n{target};" for source, target in _edges(nodes)]
     return "\n".join([*lines, "}"])
 
 
@@ -27,19 +27,19 @@ def mermaid(nodes: Sequence[Node]) -> str:
     for number, node in enumerate(nodes):
         left, right = ("[", "]") if node.table else ("([", "])")
         lines.append(f"  n{number}{left}{_quoted(_label(node))}{right}:::{node.side}")
-    lines += [f"  n{one} --> n{other}" for one, other in _edges(nodes)]
+    lines += [f"  n{source} --> n{target}" for source, target in _edges(nodes)]
     return "\n".join([*lines, *(f"  classDef {side} fill:{colour}" for side, colour in _COLOURS.items())])
 
 
 def _edges(nodes: Sequence[Node]) -> Iterator[tuple[int, int]]:
     place = {node.id: number for number, node in enumerate(nodes)}
     for number, node in enumerate(nodes):
-        yield from ((place[one], number) for one in node.of)
+        yield from ((place[source], number) for source in node.of)
 
 
 def _label(node: Node) -> str:
-    said = f"{node.by}, {node.table}" if node.by and node.table else node.by or node.table
-    return f"{node.name} ({said})"
+    origin = f"{node.by}, {node.table}" if node.by and node.table else node.by or node.table
+    return f"{node.name} ({origin})"
 
 
 def _quoted(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.datatools import asked, placed
+from services.cli.datatools import placed, run_tool
 from services.cli.exits import Exit
 from services.cli.faults import Refused
 from services.cli.shown import AsJson, say, show_json
@@ -43,21 +43,21 @@ def encode(
         "column": column,
         "out": str(out.absolute()),
         "images": placed(images),
-        **dict(_chosen(one) for one in option or ()),
+        **dict(_chosen(text) for text in option or ()),
     }
-    found = asked("encode", read(EncodeRequest, request, "eyas features encode"), Encoded)
+    answer = run_tool("encode", read(EncodeRequest, request, "eyas features encode"), Encoded)
     if as_json:
-        show_json(found.model_dump(mode="json"))
+        show_json(answer.model_dump(mode="json"))
         return
-    again = f", {found.before:,} of them by an earlier try" if found.before else ""
-    say(f"{out}: {found.rows:,} vectors of {found.width} numbers{again}; {found.left_out:,} rows have none")
-    for reason in found.reasons:
+    again = f", {answer.before:,} of them by an earlier try" if answer.before else ""
+    say(f"{out}: {answer.rows:,} vectors of {answer.width} numbers{again}; {answer.left_out:,} rows have none")
+    for reason in answer.reasons:
         say(f"left out: {reason}")
-    say(f"in a spec: vector: {{of: {key}, from: {out}, width: {found.width}}}")
+    say(f"in a spec: vector: {{of: {key}, from: {out}, width: {answer.width}}}")
 
 
 def _chosen(written: str) -> tuple[str, str]:
     name, equals, value = written.partition("=")
     if not equals or name not in _OPTIONS:
-        raise Refused(f"--option: expected one of {', '.join(f'{one}=...' for one in _OPTIONS)}, got {written!r}", Exit.WRONG)
+        raise Refused(f"--option: expected one of {', '.join(f'{allowed}=...' for allowed in _OPTIONS)}, got {written!r}", Exit.WRONG)
     return name, value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from services.cli.datatools import asked
+from services.cli.datatools import run_tool
 from services.cli.drawing import dot, mermaid
 from services.cli.files import read_text
 from services.cli.settings import Allow, allowed
@@ -39,57 +39,67 @@ def explain(
     spec = parse_spec(read_text(file), str(file))
     roots, modules = _roots(spec, data_root or [], file), allowed(allow, family)
     request = ExplainRequest(spec=spec, roots=roots, data=data, most=rows, family=family, allow=modules)
-    found = asked("explain", request, Explanation)
+    explanation = run_tool("explain", request, Explanation)
     if as_json:
-        show_json(found.model_dump(mode="json", by_alias=True))
+        show_json(explanation.model_dump(mode="json", by_alias=True))
     elif draw:
-        show_text({"dot": dot, "mermaid": mermaid}[draw](found.nodes))
+        show_text({"dot": dot, "mermaid": mermaid}[draw](explanation.nodes))
     else:
-        _show(found)
+        _show(explanation)
 
 
-def _roots(spec: RecommenderSpec, given: list[str], file: Path) -> tuple[str, ...]:
+def _roots(spec: RecommenderSpec, data_roots: list[str], file: Path) -> tuple[str, ...]:
     """Who asks here reads with rights of their own: nothing is shut off."""
     buckets = [f"s3://{place.uri.split('/')[2]}" for place in spec.places().values() if place.uri and place.uri.startswith("s3://")]
-    return *given, "data", str(Path.cwd()), str(file.absolute().parent), "/", *buckets
+    return *data_roots, "data", str(Path.cwd()), str(file.absolute().parent), "/", *buckets
 
 
-def _show(found: Explanation) -> None:
-    say(_headline(found) + "\n")
-    features = [(one.name, one.side, _KINDS[one.kind] + _length(one), _number(one.cardinality), one.made) for one in found.features]
+def _show(explanation: Explanation) -> None:
+    say(_headline(explanation) + "\n")
+    features = [
+        (feature.name, feature.side, _KINDS[feature.kind] + _length(feature), _number(feature.cardinality), feature.made)
+        for feature in explanation.features
+    ]
     show_table(("FEATURE", "SIDE", "TYPE", "CODES", "MADE OF"), features, "")
     say("")
     tables = [
-        (one.feature, _number(one.codes), _number(one.width), _bytes(one.bytes), one.values_per_row, _bytes(one.bytes_per_row))
-        for one in found.tables
+        (table.feature, _number(table.codes), _number(table.width), _bytes(table.bytes), table.values_per_row, _bytes(table.bytes_per_row))
+        for table in explanation.tables
     ]
-    show_table(("TABLE", "CODES", "WIDTH", "SIZE", "VALUES A ROW", "READ A ROW"), tables, f"the family {found.family} looks up nothing")
+    show_table(
+        ("TABLE", "CODES", "WIDTH", "SIZE", "VALUES A ROW", "READ A ROW"), tables, f"the family {explanation.family} looks up nothing"
+    )
     if tables:
-        say(_summed(found.totals))
+        say(_summed(explanation.totals))
     say("")
-    inputs = [(one.name, one.dtype + _length(one), one.side, one.origin, ", ".join(one.features)) for one in found.inputs]
+    inputs = [
+        (model_input.name, model_input.dtype + _length(model_input), model_input.side, model_input.origin, ", ".join(model_input.features))
+        for model_input in explanation.inputs
+    ]
     show_table(("INPUT", "TYPE", "SIDE", "FROM", "FOR"), inputs, "")
-    if found.left_out:
+    if explanation.left_out:
         say("")
-        show_table(("LEFT OUT", "OF", "WHY"), [(one.operator, one.feature, one.why) for one in found.left_out], "")
-    say("\n" + _runtimes(found.operators))
+        show_table(
+            ("LEFT OUT", "OF", "WHY"), [(omission.operator, omission.feature, omission.why) for omission in explanation.left_out], ""
+        )
+    say("\n" + _runtimes(explanation.operators))
 
 
-def _headline(found: Explanation) -> str:
-    seen = found.data
-    if seen is None:
-        return f"{found.recommender}, family {found.family}: by the schemas alone; '-' is what only fitting tells"
-    sample = f", of one user in {seen.one_user_in}: there may be more codes" if seen.one_user_in > 1 else ""
-    counted = f"{seen.rows:,} rows to train on, {seen.items:,} items, {seen.users:,} users"
-    return f"{found.recommender}, family {found.family}: fitted on {counted}{sample}"
+def _headline(explanation: Explanation) -> str:
+    training_data = explanation.data
+    if training_data is None:
+        return f"{explanation.recommender}, family {explanation.family}: by the schemas alone; '-' is what only fitting tells"
+    sample = f", of one user in {training_data.one_user_in}: there may be more codes" if training_data.one_user_in > 1 else ""
+    counted = f"{training_data.rows:,} rows to train on, {training_data.items:,} items, {training_data.users:,} users"
+    return f"{explanation.recommender}, family {explanation.family}: fitted on {counted}{sample}"
 
 
-def _length(one: FeatureExplained | InputExplained) -> str:
-    if not one.several:
+def _length(field: FeatureExplained | InputExplained) -> str:
+    if not field.several:
         return ""
-    if one.width is not None:
-        return f" x {one.width}"
-    return f" x up to {one.width_at_most}" if one.width_at_most else " x ?"
+    if field.width is not None:
+        return f" x {field.width}"
+    return f" x up to {field.width_at_most}" if field.width_at_most else " x ?"
 
 
 def _summed(totals: Totals) -> str:
@@ -104,12 +114,12 @@ def _summed(totals: Totals) -> str:
 
 def _runtimes(operators: tuple[OperatorExplained, ...]) -> str:
     """What can compute which operators."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for one in operators:
-        kinds = found.setdefault(one.runtimes, [])
-        if one.operator not in kinds:
-            kinds.append(one.operator)
-    return "\n".join(f"in {', '.join(names)}: {', '.join(kinds)}" for names, kinds in found.items())
+    by_runtimes: dict[tuple[str, ...], list[str]] = {}
+    for operator in operators:
+        kinds = by_runtimes.setdefault(operator.runtimes, [])
+        if operator.operator not in kinds:
+            kinds.append(operator.operator)
+    return "\n".join(f"in {', '.join(names)}: {', '.join(kinds)}" for names, kinds in by_runtimes.items())
 
 
 def _number(value: int | None) -> str:

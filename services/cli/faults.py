@@ -30,12 +30,12 @@ class Refused(Exception):
 class Guarded(TyperGroup):
     """Turns every fault below it into its line and its exit code; a traceback is shown to who sets EYAS_DEBUG."""
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **given: Any) -> Any:
-        asked = given.pop("standalone_mode", True)
-        if not asked:
-            return super().main(args, prog_name, standalone_mode=False, **given)
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> Any:
+        standalone = options.pop("standalone_mode", True)
+        if not standalone:
+            return super().main(args, prog_name, standalone_mode=False, **options)
         try:
-            code = super().main(args, prog_name, standalone_mode=False, **given)
+            code = super().main(args, prog_name, standalone_mode=False, **options)
         except typer.Abort:
             _tell("nothing was done")
             sys.exit(Exit.NO)
@@ -45,9 +45,9 @@ class Guarded(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
-            known = self.list_commands(ctx)
-            said = f"`{ctx.command_path}` has no command '{args[0]}'"
-            raise Refused(f"{said}: {meant(args[0], known) or f'`{ctx.command_path} --help` lists them'}", Exit.WRONG)
+            commands = self.list_commands(ctx)
+            message = f"`{ctx.command_path}` has no command '{args[0]}'"
+            raise Refused(f"{message}: {meant(args[0], commands) or f'`{ctx.command_path} --help` lists them'}", Exit.WRONG)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -68,9 +68,9 @@ class Guarded(TyperGroup):
             _end(f"unexpected {type(error).__name__}: {error} (set EYAS_DEBUG=1 to see where)", Exit.AWAY)
 
 
-def meant(word: str, known: Any) -> str:
+def meant(word: str, candidates: Any) -> str:
     """The nearest of some words, as a question; nothing where none is near."""
-    names = list(known)
+    names = list(candidates)
     starts = [name for name in names if len(word) > 1 and name.startswith(word)]
     near = starts if len(starts) == 1 else get_close_matches(word, names, n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'?" if near else ""
@@ -79,20 +79,25 @@ def meant(word: str, known: Any) -> str:
 def _misused(error: TyperException) -> int:
     """A command line that can't be read: its fault in the words of the parser, on one line, with where to look."""
     ctx: Any = getattr(error, "ctx", None)
-    said = " ".join(error.format_message().split())
+    message = " ".join(error.format_message().split())
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(error.format_message(), err=True)
         return Exit.WRONG
     if ctx is None:
-        _tell(said)
+        _tell(message)
         return Exit.WRONG
     option = getattr(error, "option_name", None)
     if type(error).__name__ == "NoSuchOption" and option is not None:
-        known = [word for one in ctx.command.get_params(ctx) for word in (*one.opts, *one.secondary_opts) if word.startswith("-")]
-        near = meant(option, known)
+        option_names = [
+            word
+            for parameter in ctx.command.get_params(ctx)
+            for word in (*parameter.opts, *parameter.secondary_opts)
+            if word.startswith("-")
+        ]
+        near = meant(option, option_names)
         _tell(f"`{ctx.command_path}` has no option {option}: {near or f'`{ctx.command_path} --help` lists them'}")
         return Exit.WRONG
-    _tell(f"{said[:1].lower()}{said[1:].rstrip('.')} (`{ctx.command_path} --help` says more)")
+    _tell(f"{message[:1].lower()}{message[1:].rstrip('.')} (`{ctx.command_path} --help` says more)")
     return Exit.WRONG
 
 

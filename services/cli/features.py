@@ -38,17 +38,17 @@ def list_views(ctx: typer.Context, name: Name, watch: watching.Watch = False, as
     watching.shown(lambda: http.get(paths.features(name)), _draw_views, as_json, watch)
 
 
-def _draw_views(found: Any) -> None:
+def _draw_views(answer: Any) -> None:
     rows = [
         (
-            one["name"],
-            one["version"],
-            one["rows"],
-            "yes" if one["loaded"] else "no",
-            one["ttl"],
-            " ".join(c["name"] for c in one["columns"]),
+            view["name"],
+            view["version"],
+            view["rows"],
+            "yes" if view["loaded"] else "no",
+            view["ttl"],
+            " ".join(c["name"] for c in view["columns"]),
         )
-        for one in found["views"]
+        for view in answer["views"]
     ]
     empty = "the serving versions read nothing out of the feature store"
     show_table(("VIEW", "VERSION", "ROWS", "LOADED", "TTL", "COLUMNS"), rows, empty, drop=("TTL", "ROWS"))
@@ -57,17 +57,17 @@ def _draw_views(found: Any) -> None:
 @app.command()
 def get(ctx: typer.Context, name: Name, view: View, key: Key, as_json: AsJson = False) -> None:
     """Show what is held of a key."""
-    found = client(ctx).get(paths.features(name, view, key))
+    answer = client(ctx).get(paths.features(name, view, key))
     if as_json:
-        show_json(found)
+        show_json(answer)
         return
     rows = [
         (
-            "written" if one["version"] is None else f"version {one['version']}",
-            when(one["at"]),
-            "expired" if one["expired"] else json.dumps(one["values"], ensure_ascii=False),
+            "written" if row["version"] is None else f"version {row['version']}",
+            when(row["at"]),
+            "expired" if row["expired"] else json.dumps(row["values"], ensure_ascii=False),
         )
-        for one in found["rows"]
+        for row in answer["rows"]
     ]
     show_table(("FROM", "AT", "VALUES"), rows, "nothing is held of it")
 
@@ -90,16 +90,16 @@ def put(
             raise Refused(f"{error} (rows are counted from the {accepted + 1}. of {file}; those before are written)", error.code) from None
         accepted += answer["accepted"]
         standing += answer["standing"]
-    told = f"{name}: {accepted} rows written to {view}, {standing} of them are now the newest of their key"
-    show({"accepted": accepted, "standing": standing}, as_json, lambda _: say(told))
+    summary = f"{name}: {accepted} rows written to {view}, {standing} of them are now the newest of their key"
+    show({"accepted": accepted, "standing": standing}, as_json, lambda _: say(summary))
 
 
 @app.command()
 def materialise(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Load what the serving versions were published with, and what was written since, into the feature store anew."""
-    found = client(ctx).post(f"{paths.features(name)}:materialise")
+    answer = client(ctx).post(f"{paths.features(name)}:materialise")
     follow = f"follow it with: eyas features list {name} --watch"
-    show(found, as_json, lambda found: say(f"{name}: {found['views']} views are loaded anew; {follow}"))
+    show(answer, as_json, lambda answer: say(f"{name}: {answer['views']} views are loaded anew; {follow}"))
 
 
 def _row(place: str, value: Any, _: str) -> dict[str, Any]:

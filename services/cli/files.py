@@ -31,23 +31,23 @@ def read_text(file: Path) -> str:
 def json_lines(file: Path, made: Callable[[str, Any, str], T]) -> list[T]:
     """What `made` makes of each line that isn't blank: of its place, its value and its text."""
 
-    def one(place: str, line: str) -> T:
+    def convert(place: str, line: str) -> T:
         return made(place, _value(place, line), line)
 
     with _reading(file), file.open(encoding="utf-8") as lines:
-        return [one(f"{file}:{number}", line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+        return [convert(f"{file}:{number}", line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def batches(found: Sequence[T], most: int) -> Iterator[list[T]]:
+def batches(entries: Sequence[T], most: int) -> Iterator[list[T]]:
     """At least one, if empty: a wrong name is told of though there is nothing to send."""
     batch: list[T] = []
     size = 0
-    for one in found:
-        length = len((one if isinstance(one, str) else json.dumps(one)).encode()) + 2
+    for entry in entries:
+        length = len((entry if isinstance(entry, str) else json.dumps(entry)).encode()) + 2
         if batch and (len(batch) == most or size + length > BYTES):
             yield batch
             batch, size = [], 0
-        batch.append(one)
+        batch.append(entry)
         size += length
     yield batch
 

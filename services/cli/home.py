@@ -29,14 +29,14 @@ def endpoint(home: Path) -> str:
 
 def token(file: Path) -> str:
     try:
-        found = read_secret_file(file).strip()
+        text = read_secret_file(file).strip()
     except Invalid as error:
         hint = "" if os.access(file, os.R_OK) else "; start the platform with `eyas up`, or name its file by --token-file"
         raise Refused(f"{error}{hint}", Exit.WRONG) from None
-    return usable(found, str(file))
+    return usable(text, str(file))
 
 
-def usable(found: str, place: str) -> str:
-    if not found or not found.isascii() or not found.isprintable():
+def usable(token: str, place: str) -> str:
+    if not token or not token.isascii() or not token.isprintable():
         raise Refused(f"{place} holds no usable token", Exit.WRONG)
-    return found
+    return token

@@ -46,8 +46,8 @@ def put(
             ) from None
         accepted += answer["accepted"]
         changed += answer["changed"]
-    told = f"{name}: {accepted} items written, {changed} of them are now other than before"
-    show({"accepted": accepted, "changed": changed}, as_json, lambda _: say(told))
+    summary = f"{name}: {accepted} items written, {changed} of them are now other than before"
+    show({"accepted": accepted, "changed": changed}, as_json, lambda _: say(summary))
 
 
 @app.command()
@@ -56,9 +56,9 @@ def get(ctx: typer.Context, name: Name, item: Item, as_json: AsJson = False) -> 
     show(client(ctx).get(paths.items(name, item)), as_json, _draw_item)
 
 
-def _draw_item(found: Any) -> None:
-    say(f"item {found['item']}: {'available' if found['available'] else 'not available'}, changed {when(found['updated_at'])}")
-    attributes = [(name, json.dumps(value, ensure_ascii=False)) for name, value in found["attributes"].items()]
+def _draw_item(item: Any) -> None:
+    say(f"item {item['item']}: {'available' if item['available'] else 'not available'}, changed {when(item['updated_at'])}")
+    attributes = [(name, json.dumps(value, ensure_ascii=False)) for name, value in item["attributes"].items()]
     show_table(("ATTRIBUTE", "VALUE"), attributes, "it has no attributes")
 
 
@@ -71,18 +71,18 @@ def list_items(
 ) -> None:
     """List items in the order of their keys."""
     http = client(ctx)
-    found: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
     cursor = None
-    while len(found) < limit:
-        page = http.get(paths.items(name), limit=min(200, limit - len(found)), cursor=cursor)
-        found += page["items"]
+    while len(items) < limit:
+        page = http.get(paths.items(name), limit=min(200, limit - len(items)), cursor=cursor)
+        items += page["items"]
         cursor = page["next"]
         if cursor is None:
             break
     if as_json:
-        show_json({"items": found, "next": cursor})
+        show_json({"items": items, "next": cursor})
         return
-    rows = [(one["item"], "yes" if one["available"] else "no", when(one["updated_at"]), _short(one["attributes"])) for one in found]
+    rows = [(item["item"], "yes" if item["available"] else "no", when(item["updated_at"]), _short(item["attributes"])) for item in items]
     show_table(("ITEM", "AVAILABLE", "CHANGED", "ATTRIBUTES"), rows, "the catalogue holds no items", drop=("CHANGED", "AVAILABLE"))
     if cursor is not None:
         typer.echo("there are more: ask for them with --limit", err=True)
@@ -96,9 +96,9 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete items: they aren't available until they are put again."""
-    found = client(ctx).post(f"{paths.items(name)}:delete", {"items": items})
-    none = "" if found["deleted"] else "; none of them was there"
-    show(found, as_json, lambda found: say(f"{name}: {found['deleted']} of {len(items)} items deleted{none}"))
+    answer = client(ctx).post(f"{paths.items(name)}:delete", {"items": items})
+    none = "" if answer["deleted"] else "; none of them was there"
+    show(answer, as_json, lambda answer: say(f"{name}: {answer['deleted']} of {len(items)} items deleted{none}"))
 
 
 def _short(attributes: dict[str, Any]) -> str:

@@ -43,26 +43,26 @@ def kpis(  # noqa: PLR0913, PLR0917  the options of a command
         watching.shown(partial(http.get, paths.recommender(name, "/kpis"), window=window), draw, as_json, watch)
 
 
-def _draw(window: str, parts: bool, found: Any) -> None:
+def _draw(window: str, parts: bool, answer: Any) -> None:
     rows = []
-    for one in found["versions"]:
-        rows.append((one["version"], "", *_rates(one), _said(one["coverage"]), _said(one["novelty"])))
-        apart = [*one["variants"].items(), *one["slices"].items()] if parts else []
-        rows += [(one["version"], part, *_rates(rates), "", "") for part, rates in apart]
+    for version in answer["versions"]:
+        rows.append((version["version"], "", *_rates(version), _blank_if_none(version["coverage"]), _blank_if_none(version["novelty"])))
+        apart = [*version["variants"].items(), *version["slices"].items()] if parts else []
+        rows += [(version["version"], part, *_rates(rates), "", "") for part, rates in apart]
     columns = ("VERSION", "PART", *_SHOWN, "COVERAGE", "NOVELTY")
     show_table(columns, rows, f"no answers whose attribution window has closed in the last {window}", drop=("NOVELTY", "COVERAGE", *_LEAST))
 
 
-def _draw_series(found: Any) -> None:
+def _draw_series(answer: Any) -> None:
     rows: list[tuple[Any, ...]] = [
-        (when(one["ends"]), line["version"], *_rates(one)) for line in found["versions"] for one in line["points"]
+        (when(point["ends"]), line["version"], *_rates(point)) for line in answer["versions"] for point in line["points"]
     ]
     show_table(("ENDS", "VERSION", *_SHOWN), sorted(rows), "no answers in any of these windows", drop=_LEAST)
 
 
-def _rates(one: Any) -> tuple[Any, ...]:
-    return tuple(one[column] for column in _SHOWN.values())
+def _rates(metrics: Any) -> tuple[Any, ...]:
+    return tuple(metrics[column] for column in _SHOWN.values())
 
 
-def _said(value: float | None) -> Any:
+def _blank_if_none(value: float | None) -> Any:
     return "" if value is None else value

@@ -38,26 +38,42 @@ class _List:
     def show(self, ctx: typer.Context, prefix: str | None, limit: int, watch: bool, as_json: bool) -> None:
         http = client(ctx)
 
-        def draw(found: Any) -> None:
+        def draw(page: Any) -> None:
             begins = f" that begins with '{prefix}'" if prefix else " yet: eyas apply FILE creates one"
-            show_table(self.columns, [self.row(one) for one in found["items"]], f"there is no recommender{begins}", drop=self.drop)
-            if found["next"]:
+            show_table(
+                self.columns, [self.row(recommender) for recommender in page["items"]], f"there is no recommender{begins}", drop=self.drop
+            )
+            if page["next"]:
                 say(f"there are more than {limit}: ask for them with --limit or --prefix")
 
         watching.shown(lambda: http.get(self.path, prefix=prefix, limit=limit), draw, as_json, watch)
 
 
-def _applied(one: Any) -> Sequence[Any]:
-    route = one["serving"]
+def _applied(recommender: Any) -> Sequence[Any]:
+    route = recommender["serving"]
     candidate = f"{route['candidate']} at {route['weight']:.4g}" if route and route["candidate"] else ""
-    return one["name"], _served(route), candidate, one["generation"], when(one["created_at"]), when(one["updated_at"])
+    return (
+        recommender["name"],
+        _served(route),
+        candidate,
+        recommender["generation"],
+        when(recommender["created_at"]),
+        when(recommender["updated_at"]),
+    )
 
 
-def _faring(one: Any) -> Sequence[Any]:
-    last, busy = one["last"], one["under_way"]
+def _faring(recommender: Any) -> Sequence[Any]:
+    last, busy = recommender["last"], recommender["under_way"]
     earned = f"{last['hit_rate']:.1%} ({last['low']:.1%} to {last['high']:.1%})" if last else ""
-    under_way = ", ".join(f"{what['kind']} {what['id']}: {what['state'].replace('_', ' ')}" for what in busy)
-    return one["name"], _served(one["serving"]), earned, when(one["newest"]), one["drift"]["state"], under_way
+    under_way = ", ".join(f"{task['kind']} {task['id']}: {task['state'].replace('_', ' ')}" for task in busy)
+    return (
+        recommender["name"],
+        _served(recommender["serving"]),
+        earned,
+        when(recommender["newest"]),
+        recommender["drift"]["state"],
+        under_way,
+    )
 
 
 def _served(route: Any) -> str:

@@ -23,7 +23,7 @@ _PORTS = (("API", 8080), ("metrics", 9090))
 class Finding:
     part: str
     good: bool
-    found: str
+    detail: str
     mend: str = ""
     needed: bool = True
     """False: the platform runs without it."""
@@ -83,8 +83,8 @@ def folder(home: Path) -> Sequence[Finding]:
 
 def pipelines() -> Finding:
     absent = [name for name in _PIPELINES if find_spec(name) is None]
-    found = f"lacks {', '.join(absent)}" if absent else "TensorFlow, polars, ONNX"
-    return Finding("training", not absent, found, "pip install 'eyas[pipelines]'")
+    detail = f"lacks {', '.join(absent)}" if absent else "TensorFlow, polars, ONNX"
+    return Finding("training", not absent, detail, "pip install 'eyas[pipelines]'")
 
 
 def framework(part: str, name: str, use: str) -> Finding:
@@ -101,7 +101,9 @@ def triton() -> Sequence[Finding]:
     how = "pip install 'eyas[triton]'"
     package = find_spec("pytriton")
     folders = list(package.submodule_search_locations or ()) if package else []
-    binary = next((path for path in (Path(one) / "tritonserver/bin/tritonserver" for one in folders) if os.access(path, os.X_OK)), None)
+    binary = next(
+        (path for path in (Path(folder) / "tritonserver/bin/tritonserver" for folder in folders) if os.access(path, os.X_OK)), None
+    )
     if binary is None:
         return (Finding("Triton", False, "the wheel is there without its tritonserver" if package else "not installed", how),)
     library = "libpython3.11.so.1.0"
@@ -140,10 +142,10 @@ def gpu() -> Finding:
     if command is None:
         return Finding("GPU", False, "none (no nvidia-smi)", mend, needed=False)
     try:
-        told = subprocess.run([command, "-L"], capture_output=True, text=True, timeout=10, check=True).stdout  # noqa: S603
+        output = subprocess.run([command, "-L"], capture_output=True, text=True, timeout=10, check=True).stdout  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return Finding("GPU", False, "nvidia-smi doesn't answer", mend, needed=False)
-    names = [line.split(":", 1)[1].split("(")[0].strip() for line in told.splitlines() if ":" in line]
+    names = [line.split(":", 1)[1].split("(")[0].strip() for line in output.splitlines() if ":" in line]
     return Finding("GPU", bool(names), ", ".join(names) or "none", mend, needed=False)
 
 

@@ -16,16 +16,18 @@ def models(as_json: AsJson = False) -> None:
     if as_json:
         families = [{"family": name, "about": kind.meaning} for name, kind in FAMILIES.items()]
         presets = [
-            {"preset": name, "family": one.family, "params": dict(one.params), "train": dict(one.train), "about": one.about}
-            for name, one in PRESETS.items()
+            {"preset": name, "family": preset.family, "params": dict(preset.params), "train": dict(preset.train), "about": preset.about}
+            for name, preset in PRESETS.items()
         ]
         show_json({"families": families, "presets": presets})
         return
     show_table(("FAMILY", "WHAT IT IS"), [(name, kind.meaning.rstrip(".")) for name, kind in FAMILIES.items()], "")
-    rows = [(name, one.family, _said(one.params), _said(one.train), one.about) for name, one in PRESETS.items()]
+    rows = [
+        (name, preset.family, _settings_text(preset.params), _settings_text(preset.train), preset.about) for name, preset in PRESETS.items()
+    ]
     say("")
     show_table(("PRESET", "FAMILY", "PARAMS", "TRAIN", "TUNED ON"), rows, "there are no presets", drop=("TRAIN", "PARAMS"))
 
 
-def _said(settings: Mapping[str, Any]) -> str:
+def _settings_text(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in settings.items())

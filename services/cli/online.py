@@ -27,19 +27,20 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Ask for items for a user. The answer is logged like any other."""
-    found = client(ctx).post(paths.recommend(name), {"user": user, "k": k}, **({"explain": "true"} if explain else {}))
+    answer = client(ctx).post(paths.recommend(name), {"user": user, "k": k}, **({"explain": "true"} if explain else {}))
     if as_json:
-        show_json(found)
+        show_json(answer)
         return
-    fallback = f", not its own: {found['fallback']}" if found["fallback"] else ""
-    say(f"request {found['request_id']}: version {found['version']} ({found['variant']}){fallback}")
-    told = found.get("explain")
-    if told:
-        took = ", ".join(f"{stage} {milliseconds:g} ms" for stage, milliseconds in told["milliseconds"].items())
-        say(f"{told['retrieved']} candidates, {told['filtered']} filtered; {took}")
-    why = told["rules"] if told and told["rules"] else [[] for _ in found["items"]]
+    fallback = f", not its own: {answer['fallback']}" if answer["fallback"] else ""
+    say(f"request {answer['request_id']}: version {answer['version']} ({answer['variant']}){fallback}")
+    explanation = answer.get("explain")
+    if explanation:
+        took = ", ".join(f"{stage} {milliseconds:g} ms" for stage, milliseconds in explanation["milliseconds"].items())
+        say(f"{explanation['retrieved']} candidates, {explanation['filtered']} filtered; {took}")
+    why = explanation["rules"] if explanation and explanation["rules"] else [[] for _ in answer["items"]]
     rows = [
-        (place, one["item"], one["score"], "; ".join(said)) for place, (one, said) in enumerate(zip(found["items"], why, strict=True), 1)
+        (place, item["item"], item["score"], "; ".join(reasons))
+        for place, (item, reasons) in enumerate(zip(answer["items"], why, strict=True), 1)
     ]
     columns = ("PLACE", "ITEM", "SCORE", "WHY")
     show_table(columns if explain else columns[:3], [row if explain else row[:3] for row in rows], "no items are left for this user")
@@ -53,12 +54,12 @@ def similar(
     as_json: AsJson = False,
 ) -> None:
     """Ask for items that are like one, by the stable version's vectors."""
-    found = client(ctx).post(paths.similar(name), {"item": item, "k": k})
+    answer = client(ctx).post(paths.similar(name), {"item": item, "k": k})
     if as_json:
-        show_json(found)
+        show_json(answer)
         return
-    say(f"version {found['version']}")
-    rows = [(place, one["item"], one["score"]) for place, one in enumerate(found["items"], 1)]
+    say(f"version {answer['version']}")
+    rows = [(place, neighbour["item"], neighbour["score"]) for place, neighbour in enumerate(answer["items"], 1)]
     show_table(("PLACE", "ITEM", "LIKENESS"), rows, "nothing is like this item")
 
 
@@ -75,22 +76,22 @@ def events(
 ) -> None:
     """Send what users did. Every line is checked before the first one is sent."""
     http = client(ctx)
-    found = json_lines(file, partial(_interaction, name))
-    if not found:
+    interactions = json_lines(file, partial(_interaction, name))
+    if not interactions:
         http.get(paths.recommender(name))  # a wrong name is said, though there is nothing to send
-    accepted, hits, known = 0, 0, 0
+    accepted, hits, duplicates = 0, 0, 0
     later = False
-    for batch in batches(found, _BATCH) if found else ():
+    for batch in batches(interactions, _BATCH) if interactions else ():
         try:
             answer = http.post("/v1/events", {"events": batch})
         except Refused as error:
             raise Refused(f"{error} (lines of {file} that were sent before: {accepted})", error.code) from None
         accepted += answer["accepted"]
         later = later or answer["hits"] is None
-        hits, known = hits + (answer["hits"] or 0), known + (answer["duplicates"] or 0)
-    again = f", {known} of them known already" if known else ""
+        hits, duplicates = hits + (answer["hits"] or 0), duplicates + (answer["duplicates"] or 0)
+    again = f", {duplicates} of them known already" if duplicates else ""
     if as_json:
-        show_json({"accepted": accepted, "duplicates": known, "hits": None if later else hits})
+        show_json({"accepted": accepted, "duplicates": duplicates, "hits": None if later else hits})
         return
     earned = "what they earn shows in a moment" if later else f"{hits} answers became hits"
     say(f"{name}: {accepted} events taken in{again}, {earned}")
@@ -102,11 +103,11 @@ def serving(ctx: typer.Context, watch: watching.Watch = False, as_json: AsJson =
     watching.shown(lambda: http.get("/v1/serving"), _draw_serving, as_json, watch)
 
 
-def _draw_serving(found: Any) -> None:
-    server = found["server"]
+def _draw_serving(serving: Any) -> None:
+    server = serving["server"]
     if server["fault"]:
         say(f"no Triton answers: {server['fault']}")
-    rows = [(one["name"], one["state"], _versions(one["versions"]), one["fault"] or "") for one in server["replicas"]]
+    rows = [(replica["name"], replica["state"], _versions(replica["versions"]), replica["fault"] or "") for replica in server["replicas"]]
     show_table(("TRITON", "STATE", "VERSIONS", "WHY"), rows, "this control plane knows no replica: the one that places versions does")
 
 

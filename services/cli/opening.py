@@ -20,7 +20,7 @@ _PLACES = ("recommenders", "runs", "rollouts")
 
 def open_(
     ctx: typer.Context,
-    what: Annotated[
+    name_or_id: Annotated[
         str | None,
         typer.Argument(
             metavar="[WHAT]",
@@ -35,19 +35,21 @@ def open_(
 ) -> None:
     """Show the console's address, or that of a recommender, a run or a rollout in it."""
     http = client(ctx)
-    place = "" if what is None else f"{_place(http, what)}/{what}"
-    found = {"url": f"{http.url}/{place}"}
-    show(found, as_json, lambda found: show_text(found["url"]))
+    place = "" if name_or_id is None else f"{_place(http, name_or_id)}/{name_or_id}"
+    link = {"url": f"{http.url}/{place}"}
+    show(link, as_json, lambda link: show_text(link["url"]))
     if browser:
         import webbrowser
 
-        if not webbrowser.open(found["url"]):
+        if not webbrowser.open(link["url"]):
             raise Refused("no browser can be opened here: take the address above to one", Exit.NO)
 
 
-def _place(http: Client, what: str) -> str:
+def _place(http: Client, name_or_id: str) -> str:
     """A name, else a run's id, else a rollout's: what the platform knows it as."""
     for place in _PLACES:
-        if http.knows(f"/v1/{place}/{what}"):
+        if http.knows(f"/v1/{place}/{name_or_id}"):
             return place
-    raise Refused(f"no recommender, run or rollout is called '{what}': `eyas recommenders` and `eyas runs NAME` list them", Exit.WRONG)
+    raise Refused(
+        f"no recommender, run or rollout is called '{name_or_id}': `eyas recommenders` and `eyas runs NAME` list them", Exit.WRONG
+    )

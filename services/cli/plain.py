@@ -18,7 +18,7 @@ def plain(text: str) -> str:
     """Without sequences; what else can't be printed is shown as a replacement."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(one if _printable(one) else "\ufffd" for one in _SEQUENCE.sub("", text))
+    return "".join(character if _printable(character) else "\ufffd" for character in _SEQUENCE.sub("", text))
 
 
 def cell(text: str) -> str:
@@ -30,8 +30,10 @@ def width(text: str) -> int:
     """The columns of a terminal that it takes."""
     if text.isascii():
         return len(text)
-    return sum(2 if unicodedata.east_asian_width(one) in _WIDE else unicodedata.category(one) not in _UNSEEN for one in text)
+    return sum(
+        2 if unicodedata.east_asian_width(character) in _WIDE else unicodedata.category(character) not in _UNSEEN for character in text
+    )
 
 
-def _printable(one: str) -> bool:
-    return one in _HARMLESS or (unicodedata.category(one) != "Cc" and one not in _TURNING)
+def _printable(character: str) -> bool:
+    return character in _HARMLESS or (unicodedata.category(character) != "Cc" and character not in _TURNING)

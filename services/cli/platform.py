@@ -28,7 +28,7 @@ def up(
     """Start the platform on this machine. It stays until it is interrupted."""
     from services.wiring import serve
 
-    given = {
+    options = {
         "role": "all",
         "home": home or default_home(),
         "port": port,
@@ -36,7 +36,7 @@ def up(
         "data_roots": data_root or None,
         "triton_replicas": tritons,
     }
-    raise typer.Exit(serve(given))
+    raise typer.Exit(serve(options))
 
 
 def serve_role(

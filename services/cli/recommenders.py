@@ -25,12 +25,12 @@ def apply(
 
     text = read_text(file)
     parse_spec(text, str(file))  # its faults are named by file before anything is sent
-    found = client(ctx).post_text("/v1/recommenders", text, "application/yaml", run=str(run).lower())
+    answer = client(ctx).post_text("/v1/recommenders", text, "application/yaml", run=str(run).lower())
     if as_json:
-        show_json(found)
+        show_json(answer)
         return
-    started = f"run {found['run']} started" if found["run"] else "no run started"
-    say(f"{found['name']}: generation {found['generation']}, {started}")
+    started = f"run {answer['run']} started" if answer["run"] else "no run started"
+    say(f"{answer['name']}: generation {answer['generation']}, {started}")
 
 
 def rollback(
@@ -48,10 +48,10 @@ def rollback(
     show(client(ctx).post(paths.recommender(name, ":rollback"), wish), as_json, partial(_draw_rollback, name))
 
 
-def _draw_rollback(name: str, found: Any) -> None:
-    aborted = f" (asked to abort: {', '.join(found['aborted'])})" if found["aborted"] else ""
-    loads = f"; rollout {found['rollout']} loads the other version and then moves everybody" if found["rollout"] else ""
-    say(f"{name}: version {found['stable']} is the stable one{aborted}{loads}")
+def _draw_rollback(name: str, answer: Any) -> None:
+    aborted = f" (asked to abort: {', '.join(answer['aborted'])})" if answer["aborted"] else ""
+    loads = f"; rollout {answer['rollout']} loads the other version and then moves everybody" if answer["rollout"] else ""
+    say(f"{name}: version {answer['stable']} is the stable one{aborted}{loads}")
 
 
 def delete(
@@ -74,18 +74,25 @@ def drift(ctx: typer.Context, name: Name, watch: watching.Watch = False, as_json
     watching.shown(lambda: http.get(paths.recommender(name, "/drift")), _draw_drift, as_json, watch)
 
 
-def _draw_drift(found: Any) -> None:
-    for line in found["said"]:
+def _draw_drift(drift: Any) -> None:
+    for line in drift["said"]:
         say(line)
     rows = [
-        (one["feature"], one["detector"], one["size"], one["threshold"], one["chance"], when(one["since"]) if one["stands"] else "")
-        for one in found["readings"]
+        (
+            reading["feature"],
+            reading["detector"],
+            reading["size"],
+            reading["threshold"],
+            reading["chance"],
+            when(reading["since"]) if reading["stands"] else "",
+        )
+        for reading in drift["readings"]
     ]
     if rows:
         columns = ("FEATURE", "DETECTOR", "MOVED BY", "THRESHOLD", "BY CHANCE", "STANDS SINCE")
         show_table(columns, rows, "", drop=("THRESHOLD", "BY CHANCE", "DETECTOR"))
-    if found["retrainer"]:
-        _show_retrainer(found["retrainer"])
+    if drift["retrainer"]:
+        _show_retrainer(drift["retrainer"])
 
 
 def triggers(
@@ -106,31 +113,34 @@ def triggers(
 
 
 def _draw_triggered(name: str, page: Any) -> None:
-    lines = [(when(one["at"]), one["target"], one["reason"], one["actor"]) for one in page["items"]]
+    lines = [(when(transition["at"]), transition["target"], transition["reason"], transition["actor"]) for transition in page["items"]]
     show_table(("AT", "STATE", "REASON", "BY"), lines, f"nothing has happened to the retrainer of {name} yet", drop=("BY",))
 
 
-def _draw_triggers(name: str, found: Any) -> None:
-    rows = [(one["trigger"], one["mode"], "yes" if one["fires"] else "no", one["found"], one["held_by"]) for one in found["triggers"]]
+def _draw_triggers(name: str, answer: Any) -> None:
+    rows = [
+        (trigger["trigger"], trigger["mode"], "yes" if trigger["fires"] else "no", trigger["found"], trigger["held_by"])
+        for trigger in answer["triggers"]
+    ]
     columns = ("TRIGGER", "MODE", "FIRES", "FOUND", "HELD BACK BY")
     show_table(columns, rows, f"the spec of {name} names no trigger: retrain by hand", drop=("MODE",))
-    if found["schedule"]:
-        due = found["schedule"]
+    if answer["schedule"]:
+        due = answer["schedule"]
         say(f"next: {when(due['next'])} UTC, {due['next_local']} in {due['timezone']}")
-    most = f" of at most {found['max_per_day']}" if found["max_per_day"] else ""
-    by = ", ".join(f"{one['trigger']} at {when(one['at'])}" for one in found["firings"])
-    say(f"in the last 24 hours: {len(found['firings'])}{most}" + (f" ({by})" if by else ""))
-    if found["retrainer"]:
-        _show_retrainer(found["retrainer"])
+    most = f" of at most {answer['max_per_day']}" if answer["max_per_day"] else ""
+    by = ", ".join(f"{firing['trigger']} at {when(firing['at'])}" for firing in answer["firings"])
+    say(f"in the last 24 hours: {len(answer['firings'])}{most}" + (f" ({by})" if by else ""))
+    if answer["retrainer"]:
+        _show_retrainer(answer["retrainer"])
 
 
 def retrain(ctx: typer.Context, name: Name, reason: Reason = "", as_json: AsJson = False) -> None:
     """Ask for a retraining. It starts as the spec says, as soon as nothing else is under way."""
-    found = client(ctx).post(paths.recommender(name, ":retrain"), {"reason": reason})
-    show(found, as_json, lambda _: say(f"{name}: retraining asked for"))
+    answer = client(ctx).post(paths.recommender(name, ":retrain"), {"reason": reason})
+    show(answer, as_json, lambda _: say(f"{name}: retraining asked for"))
 
 
-def _show_retrainer(found: dict[str, Any]) -> None:
-    say(f"retrainer: {found['state']}  {found['reason']}")
-    for one in found["held"]:
-        say(f"{'let go' if one['dropped'] else 'held back'}: {one['trigger']} since {when(one['since'])}: {one['by']}")
+def _show_retrainer(retrainer: dict[str, Any]) -> None:
+    say(f"retrainer: {retrainer['state']}  {retrainer['reason']}")
+    for trigger in retrainer["held"]:
+        say(f"{'let go' if trigger['dropped'] else 'held back'}: {trigger['trigger']} since {when(trigger['since'])}: {trigger['by']}")

@@ -79,7 +79,7 @@ def reference() -> str:
 
 def _exits() -> Iterator[str]:
     yield "## Exit codes\n\n| code | meaning |\n| --- | --- |\n"
-    yield from (f"| {one.value} | {one.meaning} |\n" for one in Exit)
+    yield from (f"| {code.value} | {code.meaning} |\n" for code in Exit)
 
 
 def _command(command: Any, name: str, example: str, json: str, depth: str) -> Iterator[str]:
@@ -93,45 +93,45 @@ def _command(command: Any, name: str, example: str, json: str, depth: str) -> It
         yield f"`--json`: {_json(json)}.\n\n"
 
 
-def _json(what: str) -> str:
-    verb, _, path = what.partition(" ")
-    return f"`{what}`" if verb in {"GET", "POST", "PUT", "DELETE"} and "," not in path else what.replace(_PAGES, f"`{_PAGES}`")
+def _json(source: str) -> str:
+    verb, _, path = source.partition(" ")
+    return f"`{source}`" if verb in {"GET", "POST", "PUT", "DELETE"} and "," not in path else source.replace(_PAGES, f"`{_PAGES}`")
 
 
 def _options(command: Any, ctx: Any) -> str:
-    rows = [_row(one, ctx) for one in command.params if one.name != "help"]
+    rows = [_row(parameter, ctx) for parameter in command.params if parameter.name != "help"]
     if not rows:
         return ""
     return "| | | default |\n| --- | --- | --- |\n" + "".join(rows) + "\n"
 
 
-def _row(one: Any, ctx: Any) -> str:
-    named = isinstance(one.opts, list) and one.opts[0].startswith("-")
-    words = ", ".join(f"`{word}`" for word in (*one.opts, *one.secondary_opts)) if named else f"`{one.make_metavar(ctx)}`"
-    kind = "" if not named or one.is_flag else f" {_kind(one, ctx)}".rstrip()
-    environment = f" `${one.envvar}`." if getattr(one, "envvar", None) else ""
-    default = one.default
-    if one.required:
-        said = "required"
-    elif default in (None, False, "") or callable(default) or (named and one.is_flag and default is None):
-        said = ""
+def _row(parameter: Any, ctx: Any) -> str:
+    named = isinstance(parameter.opts, list) and parameter.opts[0].startswith("-")
+    words = ", ".join(f"`{word}`" for word in (*parameter.opts, *parameter.secondary_opts)) if named else f"`{parameter.make_metavar(ctx)}`"
+    kind = "" if not named or parameter.is_flag else f" {_kind(parameter, ctx)}".rstrip()
+    environment = f" `${parameter.envvar}`." if getattr(parameter, "envvar", None) else ""
+    default = parameter.default
+    if parameter.required:
+        default_text = "required"
+    elif default in (None, False, "") or callable(default) or (named and parameter.is_flag and default is None):
+        default_text = ""
     elif default is True:
-        said = f"`{one.opts[0]}`"
+        default_text = f"`{parameter.opts[0]}`"
     else:
-        said = f"`{default}`"
-    return f"| {words}{kind} | {_cell(one.help or '')}{environment} | {said} |\n"
+        default_text = f"`{default}`"
+    return f"| {words}{kind} | {_cell(parameter.help or '')}{environment} | {default_text} |\n"
 
 
-def _kind(one: Any, ctx: Any) -> str:
+def _kind(parameter: Any, ctx: Any) -> str:
     """What it takes: a number and its bounds, one of some words, or text."""
-    least, most = (getattr(one.type, end, None) for end in ("min", "max"))
-    if one.metavar:
-        return f"`{one.metavar}`"
+    least, most = (getattr(parameter.type, end, None) for end in ("min", "max"))
+    if parameter.metavar:
+        return f"`{parameter.metavar}`"
     if least is not None or most is not None:
         return f"from {least} to {most}" if most is not None else f"from {least}"
-    if words := getattr(one.type, "choices", None):
+    if words := getattr(parameter.type, "choices", None):
         return " or ".join(f"`{word}`" for word in words)
-    return {"int": "a number", "float": "a number", "path": "a path"}.get(one.make_metavar(ctx).strip("[]<>"), "")
+    return {"int": "a number", "float": "a number", "path": "a path"}.get(parameter.make_metavar(ctx).strip("[]<>"), "")
 
 
 def _cell(text: str) -> str:

@@ -30,18 +30,18 @@ def versions(ctx: typer.Context, name: Name, limit: Limit = 20, watch: watching.
     watching.shown(ask, partial(_draw_versions, name), as_json, watch)
 
 
-def _draw_versions(name: str, found: Any) -> None:
+def _draw_versions(name: str, page: Any) -> None:
     rows = [
         (
-            one["version"],
-            ", ".join([*one["aliases"], *one["tags"], *(["collected"] if one["collected_at"] else [])]),
-            when(one["created_at"]),
-            one["run"],
-            one["lineage"].get("mode"),
-            one["parent"],
-            _candidate(one["metrics"]),
+            version["version"],
+            ", ".join([*version["aliases"], *version["tags"], *(["collected"] if version["collected_at"] else [])]),
+            when(version["created_at"]),
+            version["run"],
+            version["lineage"].get("mode"),
+            version["parent"],
+            _candidate(version["metrics"]),
         )
-        for one in found["items"]
+        for version in page["items"]
     ]
     columns = ("VERSION", "CALLED", "REGISTERED", "RUN", "MODE", "PARENT", "METRICS")
     show_table(columns, rows, f"{name} has no version yet", drop=("PARENT", "MODE", "RUN", "REGISTERED", "METRICS"))
@@ -49,24 +49,24 @@ def _draw_versions(name: str, found: Any) -> None:
 
 def card(ctx: typer.Context, name: Name, version: Called, as_json: AsJson = False) -> None:
     """Show a version's model card: data, metrics beside the baseline's, gates with reasons, lineage, sizes."""
-    found = client(ctx).get(paths.card(name, version))
+    card = client(ctx).get(paths.card(name, version))
     if as_json:
-        show_json(found)
+        show_json(card)
         return
-    data, lineage = found["data"], found["lineage"]
+    data, lineage = card["data"], card["lineage"]
     span = " to ".join(when(data[end]) or "?" for end in ("oldest", "newest"))
     counts = ", ".join(f"{value:,.0f} {part}" for part, value in data["rows"].items())
-    say(f"{name}: run {found['run']}, {lineage['cause']}" + (f", from version {lineage['parent']}" if lineage["parent"] else ""))
+    say(f"{name}: run {card['run']}, {lineage['cause']}" + (f", from version {lineage['parent']}" if lineage["parent"] else ""))
     say(f"data: {counts}; {span}; {data['fingerprint'][:24]}")
-    for fit in found.get("fits", ()):
+    for fit in card.get("fits", ()):
         epochs = "" if fit["epochs"] is None else f"; epochs, sweeps or trees: {fit['epochs']}"
-        what = "candidate (the metrics)" if fit["stage"] == "train" else "refit (what serves)"
-        say(f"{what}: {fit['rows']:,} rows; the newest of {when(fit['newest']) or '?'}{epochs}")
-    who = [name for name in ("candidate", "popularity", "baseline", "serving") if name != "baseline" or _named(found["metrics"], name)]
-    show_table(("METRIC", *map(str.upper, who)), [(metric, *map(of.get, who)) for metric, of in found["metrics"].items()], "no metrics")
-    show_table(("GATE", "VERDICT", "REASON"), [(one["gate"], one["verdict"], one["reason"]) for one in found["gates"]], "no gates")
-    show_table(("ON A SERVER", "VALUE"), sorted(found["serving"].items()), "not measured")
-    show_table(("FILE", "SIZE"), [(file, _mebibytes(size)) for file, size in found["files"].items()], "no files")
+        label = "candidate (the metrics)" if fit["stage"] == "train" else "refit (what serves)"
+        say(f"{label}: {fit['rows']:,} rows; the newest of {when(fit['newest']) or '?'}{epochs}")
+    who = [name for name in ("candidate", "popularity", "baseline", "serving") if name != "baseline" or _named(card["metrics"], name)]
+    show_table(("METRIC", *map(str.upper, who)), [(metric, *map(of.get, who)) for metric, of in card["metrics"].items()], "no metrics")
+    show_table(("GATE", "VERDICT", "REASON"), [(gate["gate"], gate["verdict"], gate["reason"]) for gate in card["gates"]], "no gates")
+    show_table(("ON A SERVER", "VALUE"), sorted(card["serving"].items()), "not measured")
+    show_table(("FILE", "SIZE"), [(file, _mebibytes(size)) for file, size in card["files"].items()], "no files")
 
 
 def _named(metrics: dict[str, dict[str, float]], who: str) -> bool:
@@ -75,8 +75,8 @@ def _named(metrics: dict[str, dict[str, float]], who: str) -> bool:
 
 def tag(ctx: typer.Context, name: Name, version: Version, tag: Tag, as_json: AsJson = False) -> None:
     """Put a tag on a version. A tag names one version at a time, and a tagged version keeps its files."""
-    found = client(ctx).put(paths.tag(name, version, tag))
-    show(found, as_json, lambda found: say(f"{name}: version {found['version']} is tagged {', '.join(found['tags'])}"))
+    answer = client(ctx).put(paths.tag(name, version, tag))
+    show(answer, as_json, lambda answer: say(f"{name}: version {answer['version']} is tagged {', '.join(answer['tags'])}"))
 
 
 def untag(ctx: typer.Context, name: Name, version: Version, tag: Tag, as_json: AsJson = False) -> None:
@@ -100,19 +100,19 @@ def history(
     watching.shown(ask, partial(_draw_history, name, at), as_json, watch)
 
 
-def _draw_history(name: str, at: str | None, found: Any) -> None:
+def _draw_history(name: str, at: str | None, page: Any) -> None:
     rows = [
         (
-            one["generation"],
-            when(one["since"]),
-            when(one["until"]) or "now",
-            one["stable"],
-            one["candidate"],
-            one["weight"] if one["candidate"] else None,
-            one["actor"],
-            one["reason"],
+            route["generation"],
+            when(route["since"]),
+            when(route["until"]) or "now",
+            route["stable"],
+            route["candidate"],
+            route["weight"] if route["candidate"] else None,
+            route["actor"],
+            route["reason"],
         )
-        for one in found["items"]
+        for route in page["items"]
     ]
     empty = f"{name} served nothing {'at ' + at if at else 'yet'}"
     columns = ("GENERATION", "SINCE", "UNTIL", "STABLE", "CANDIDATE", "WEIGHT", "BY", "REASON")
@@ -125,16 +125,16 @@ def gc(
     as_json: AsJson = False,
 ) -> None:
     """Collect garbage now: versions beyond those to keep, what old runs published, files that nothing names."""
-    found = client(ctx).post("/v1/gc", dry_run=str(dry_run).lower())
+    report = client(ctx).post("/v1/gc", dry_run=str(dry_run).lower())
     if as_json:
-        show_json(found)
+        show_json(report)
         return
     would = "would go" if dry_run else "went"
-    counted = f"{len(found['versions'])} versions, {len(found['attempts'])} attempts and {found['blobs']} files {would} to the trash"
-    freed = f"{'would free' if dry_run else 'freed'} {_mebibytes(found['erased_bytes'])}"
-    say(f"{counted} ({_mebibytes(found['bytes'])}); the trash {freed}")
-    for one in found["versions"]:
-        say(f"{one['recommender']} version {one['version']}")
+    counted = f"{len(report['versions'])} versions, {len(report['attempts'])} attempts and {report['blobs']} files {would} to the trash"
+    freed = f"{'would free' if dry_run else 'freed'} {_mebibytes(report['erased_bytes'])}"
+    say(f"{counted} ({_mebibytes(report['bytes'])}); the trash {freed}")
+    for version in report["versions"]:
+        say(f"{version['recommender']} version {version['version']}")
 
 
 def _mebibytes(size: int) -> str:

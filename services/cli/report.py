@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def validation(ctx: typer.Context, id: RunId, as_json: AsJson = False) -> None:
     """Show what the checks of a run's data found."""
-    found = client(ctx).get(paths.run(id, "/validation"))
+    document = client(ctx).get(paths.run(id, "/validation"))
     if as_json:
-        show_json(found)
+        show_json(document)
         return
     from shared.contracts.strict import read
     from shared.contracts.validation_report import Report
 
-    report = read(Report, found, "the platform's answer")
+    report = read(Report, document, "the platform's answer")
     show_report(report)
     say(report.verdict, report.verdict)
 
@@ -43,13 +43,16 @@ def _show(part: Report | Section, named: str) -> None:
     views = "" if rows.pages is None else f" ({rows.pages:,} of them views of pages)"
     say(f"{named}{part.source}: {rows.read:,} rows read, {rows.kept:,} kept{views}, {rows.quarantined:,} quarantined")
     ordered = [*part.crossed("stop"), *part.crossed("warn"), *part.crossed("pass")]
-    lines = [(one.verdict, one.name, one.column or "", _figure(one, one.figure), _figure(one, one.stop), one.says) for one in ordered]
+    lines = [
+        (check.verdict, check.name, check.column or "", _figure(check, check.figure), _figure(check, check.stop), check.says)
+        for check in ordered
+    ]
     show_table(
         ("VERDICT", "CHECK", "COLUMN", "FIGURE", "ALLOWED", "WHAT WAS SEEN"), lines, "nothing was checked", drop=("ALLOWED", "FIGURE")
     )
 
 
-def _figure(one: Check, value: float | None) -> str:
+def _figure(check: Check, value: float | None) -> str:
     if value is None:
         return "any"
-    return f"{value:.3f}" if one.unit == "index" else f"{value:.2%}"
+    return f"{value:.3f}" if check.unit == "index" else f"{value:.2%}"

@@ -42,16 +42,17 @@ def start(ctx: typer.Context, name: Name, version: Version, reason: Reason = "",
     """Roll a registered version out once more, by the spec as it stands."""
     http = client(ctx)
     path = paths.recommender(name, "/rollouts")
-    found = http.post(path, {"version": version, "reason": reason})
-    show(found, as_json, lambda _: _draw_start(found, http.get(path, limit=1, state=_UNDER_WAY)["items"]))
+    rollout = http.post(path, {"version": version, "reason": reason})
+    show(rollout, as_json, lambda _: _draw_start(rollout, http.get(path, limit=1, state=_UNDER_WAY)["items"]))
 
 
-def _draw_start(found: Any, under_way: list[Any]) -> None:
-    name, id = found["recommender"], found["id"]
-    say(f"{id}: version {found['version']} of {name} is {found['state'].replace('_', ' ')}: eyas rollout status {name} --id {id} --watch")
-    for one in under_way:
-        if one["id"] != id:
-            say(f"it waits until rollout {one['id']} of version {one['version']} has ended, which is {one['state']}")
+def _draw_start(rollout: Any, under_way: list[Any]) -> None:
+    name, id = rollout["recommender"], rollout["id"]
+    state = rollout["state"].replace("_", " ")
+    say(f"{id}: version {rollout['version']} of {name} is {state}: eyas rollout status {name} --id {id} --watch")
+    for other in under_way:
+        if other["id"] != id:
+            say(f"it waits until rollout {other['id']} of version {other['version']} has ended, which is {other['state']}")
 
 
 @app.command()
@@ -60,45 +61,45 @@ def status(ctx: typer.Context, name: Name, id: Which = None, watch: watching.Wat
     waited for: its rollout is the one that is watched."""
     http = client(ctx)
     begun = _await_run(http, name) if watch and id is None else None
-    seen: list[str | None] = [id]
+    ids: list[str | None] = [id]
 
     def ask() -> Any:
         nonlocal begun
-        found, begun = begun or _find(http, name, seen[-1]), None
-        seen.append(found["id"])  # the same one again, though a newer one may begin
-        return found
+        rollout, begun = begun or _find(http, name, ids[-1]), None
+        ids.append(rollout["id"])  # the same one again, though a newer one may begin
+        return rollout
 
     watching.shown(ask, _draw, as_json, watch, ended)
 
 
-def ended(found: Any) -> Exit | None:
+def ended(rollout: Any) -> Exit | None:
     """Of a rollout: whether it is over, and how."""
-    return ENDS.get(found["state"])
+    return ENDS.get(rollout["state"])
 
 
-def _draw(found: Any) -> None:
-    say(f"{found['id']}: version {found['version']} is {found['state'].replace('_', ' ')}  {found['reason']}", found["state"])
-    if shadow := found.get("shadow"):
+def _draw(rollout: Any) -> None:
+    say(f"{rollout['id']}: version {rollout['version']} is {rollout['state'].replace('_', ' ')}  {rollout['reason']}", rollout["state"])
+    if shadow := rollout.get("shadow"):
         say(f"shadow: {shadow['verdict']}  {shadow['reason']}")
-    reports = found["reports"]
+    reports = rollout["reports"]
     rows = [
         (
-            percent(one["weight"]),
-            one["verdict"],
-            *(f"{one['stable'][what]:,} / {one['candidate'][what]:,}" for what in ("users", "answers", "hits")),
-            f"{one['stable']['mean']:.3f} / {one['candidate']['mean']:.3f}",
-            _evidence(one),
+            percent(report["weight"]),
+            report["verdict"],
+            *(f"{report['stable'][count]:,} / {report['candidate'][count]:,}" for count in ("users", "answers", "hits")),
+            f"{report['stable']['mean']:.3f} / {report['candidate']['mean']:.3f}",
+            _evidence(report),
         )
-        for one in reports
+        for report in reports
     ]
     heads = ("WEIGHT", "VERDICT", "USERS (STABLE / CANDIDATE)", "ANSWERS", "HITS", "HIT RATE", "CHANGE")
     show_table(heads, rows, "no step has been judged yet", drop=("ANSWERS", "HITS", "USERS (STABLE / CANDIDATE)"))
-    checks = [(percent(one["weight"]), each["name"], each["verdict"], each["reason"]) for one in reports for each in one["checks"]]
+    checks = [(percent(report["weight"]), each["name"], each["verdict"], each["reason"]) for report in reports for each in report["checks"]]
     if checks:
         say()
         show_table(("WEIGHT", "CHECK", "VERDICT", "SAYS"), checks, "")
-    if found["state"] == "paused":
-        say(f"\nit waits for you: eyas rollout resume, skip, promote or abort {found['recommender']}")
+    if rollout["state"] == "paused":
+        say(f"\nit waits for you: eyas rollout resume, skip, promote or abort {rollout['recommender']}")
 
 
 @app.command()
@@ -141,9 +142,9 @@ def _evidence(report: Any) -> str:
 
 def _steer(ctx: typer.Context, name: str, id: str | None, verb: str, reason: str, as_json: bool) -> None:
     http = client(ctx)
-    found = _find(http, name, id)
-    answer = http.post(paths.rollout(found["id"], f":{verb}"), {"reason": reason})
-    show(answer, as_json, lambda _: say(f"{found['id']}: {verb} asked for"))
+    rollout = _find(http, name, id)
+    answer = http.post(paths.rollout(rollout["id"], f":{verb}"), {"reason": reason})
+    show(answer, as_json, lambda _: say(f"{rollout['id']}: {verb} asked for"))
 
 
 def _await_run(http: Client, name: str) -> Any:
@@ -166,10 +167,10 @@ def _await_run(http: Client, name: str) -> Any:
 
 def _find(http: Client, name: str, id: str | None) -> Any:
     if id is not None:
-        found = http.get(paths.rollout(id))
-        if found["recommender"] != name:
-            raise Refused(f"rollout {id} belongs to '{found['recommender']}', not to '{name}'", Exit.WRONG)
-        return found
+        rollout = http.get(paths.rollout(id))
+        if rollout["recommender"] != name:
+            raise Refused(f"rollout {id} belongs to '{rollout['recommender']}', not to '{name}'", Exit.WRONG)
+        return rollout
     path = paths.recommender(name, "/rollouts")
     newest = http.get(path, limit=1, state=_UNDER_WAY)["items"] or http.get(path, limit=1)["items"]
     if not newest:

@@ -43,31 +43,31 @@ def run(  # noqa: PLR0913, PLR0917  the options of a command
 ) -> None:
     """Start a run."""
     http = client(ctx)
-    found = http.post(paths.recommender(name, "/runs"), {"mode": mode, "reason": reason, "priority": priority, "fresh": fresh})
+    run = http.post(paths.recommender(name, "/runs"), {"mode": mode, "reason": reason, "priority": priority, "fresh": fresh})
     if watch:
-        first = [found]
-        watching.shown(lambda: first.pop() if first else http.get(paths.run(found["id"])), _draw_run, as_json, watch, ended)
+        first = [run]
+        watching.shown(lambda: first.pop() if first else http.get(paths.run(run["id"])), _draw_run, as_json, watch, ended)
         return
     if not as_json:
-        say(f"run {found['id']} started")
+        say(f"run {run['id']} started")
     if wait:
-        found = _until_ended(http, found, quiet=as_json)
+        run = _until_ended(http, run, quiet=as_json)
     if as_json:
-        show_json(found)
-    if wait and found["state"] != "registered":
+        show_json(run)
+    if wait and run["state"] != "registered":
         raise typer.Exit(Exit.NO)
 
 
-def ended(found: Any) -> Exit | None:
+def ended(run: Any) -> Exit | None:
     """Of a run: whether it is over, and how."""
-    if found["state"] not in ENDED:
+    if run["state"] not in ENDED:
         return None
-    return Exit.DONE if found["state"] == "registered" else Exit.NO
+    return Exit.DONE if run["state"] == "registered" else Exit.NO
 
 
-def _draw_run(found: Any) -> None:
-    say(f"run {found['id']} of {found['recommender']}: {found['state']}  {found['reason']}".rstrip(), found["state"])
-    for line in _epochs(found, set()):
+def _draw_run(run: Any) -> None:
+    say(f"run {run['id']} of {run['recommender']}: {run['state']}  {run['reason']}".rstrip(), run["state"])
+    for line in _epochs(run, set()):
         say(line)
 
 
@@ -85,10 +85,10 @@ def runs(
     def ask() -> Any:
         return http.get(paths.recommender(name, "/runs"), limit=limit, dead_letter="true" if dead_letter else None)
 
-    def draw(found: Any) -> None:
+    def draw(page: Any) -> None:
         rows = [
-            (one["id"], one["state"], one["mode"], when(one["created_at"]), one["version"], one["cause"], one["reason"])
-            for one in found["items"]
+            (run["id"], run["state"], run["mode"], when(run["created_at"]), run["version"], run["cause"], run["reason"])
+            for run in page["items"]
         ]
         empty = f"no run of {name} gave up" if dead_letter else f"{name} has no run yet"
         columns = ("RUN", "STATE", "MODE", "CREATED", "VERSION", "CAUSE", "REASON")
@@ -99,8 +99,8 @@ def runs(
 
 def cancel(ctx: typer.Context, id: RunId, reason: Reason = "", as_json: AsJson = False) -> None:
     """End a run before its time."""
-    found = client(ctx).post(paths.run(id, ":cancel"), {"reason": reason})
-    show(found, as_json, lambda _: say(f"run {id}: asked to end"))
+    answer = client(ctx).post(paths.run(id, ":cancel"), {"reason": reason})
+    show(answer, as_json, lambda _: say(f"run {id}: asked to end"))
 
 
 def retry(
@@ -118,8 +118,8 @@ def retry(
 ) -> None:
     """Start a new run that goes on from where one ended, with what that had published."""
     wish = {"from": stage, "reason": reason} | ({"accept": True} if accept else {})
-    found = client(ctx).post(paths.run(id, ":retry"), wish)
-    show(found, as_json, lambda found: say(f"run {found['id']} started"))
+    new_run = client(ctx).post(paths.run(id, ":retry"), wish)
+    show(new_run, as_json, lambda new_run: say(f"run {new_run['id']} started"))
 
 
 def prioritise(
@@ -130,9 +130,9 @@ def prioritise(
     as_json: AsJson = False,
 ) -> None:
     """Give a run that waits another place in the queue."""
-    found = client(ctx).post(paths.run(id, ":prioritise"), {"priority": priority, "reason": reason})
-    why = f", {found['reason']}" if found["reason"] else ""
-    show(found, as_json, lambda found: say(f"run {id}: priority {found['priority']}{why}"))
+    run = client(ctx).post(paths.run(id, ":prioritise"), {"priority": priority, "reason": reason})
+    why = f", {run['reason']}" if run["reason"] else ""
+    show(run, as_json, lambda run: say(f"run {id}: priority {run['priority']}{why}"))
 
 
 def plan(
@@ -144,23 +144,23 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what a run would do now: which stages run, and which are reused. Nothing is started."""
-    found = client(ctx).post(paths.recommender(name, ":plan"), {"mode": mode})
+    plan = client(ctx).post(paths.recommender(name, ":plan"), {"mode": mode})
     if as_json:
-        show_json(found)
+        show_json(plan)
         return
     show_table(
         ("STAGE", "DOES", "ATTEMPT", "SECONDS", "MEMORY", "WHY"),
-        [tuple(stage[name] for name in ("stage", "does", "attempt", "seconds", "memory", "why")) for stage in found["stages"]],
+        [tuple(stage[name] for name in ("stage", "does", "attempt", "seconds", "memory", "why")) for stage in plan["stages"]],
         "",
         drop=("MEMORY", "ATTEMPT"),
     )
-    known = [stage["seconds"] for stage in found["stages"] if stage["seconds"] is not None]
-    if known:
-        say(f"time: about {sum(known):,.0f} s, as long as these stages took in the newest run that ran them")
-    say(f"gates: {'; '.join(found['gates']) or 'none'}")
-    say(f"queue: {found['waits'] or 'it could begin at once'}")
-    for one in found["warnings"]:
-        say(f"warning: {one}")
+    durations = [stage["seconds"] for stage in plan["stages"] if stage["seconds"] is not None]
+    if durations:
+        say(f"time: about {sum(durations):,.0f} s, as long as these stages took in the newest run that ran them")
+    say(f"gates: {'; '.join(plan['gates']) or 'none'}")
+    say(f"queue: {plan['waits'] or 'it could begin at once'}")
+    for warning in plan["warnings"]:
+        say(f"warning: {warning}")
 
 
 def compare(
@@ -175,19 +175,19 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare the settings and the numbers of two runs, from the older run to the newer one."""
-    found = client(ctx).get(paths.run(id, "/compare"), **{"with": other})
+    comparison = client(ctx).get(paths.run(id, "/compare"), **{"with": other})
     if as_json:
-        show_json(found)
+        show_json(comparison)
         return
-    differing = [(f"spec: {one['path']}", one["left"], one["right"]) for one in found["spec"]]
-    differing += [(one["path"], one["left"], one["right"]) for one in found["lineage"]]
-    older, newer = found["left"]["id"], found["right"]["id"]
+    differing = [(f"spec: {difference['path']}", difference["left"], difference["right"]) for difference in comparison["spec"]]
+    differing += [(difference["path"], difference["left"], difference["right"]) for difference in comparison["lineage"]]
+    older, newer = comparison["left"]["id"], comparison["right"]["id"]
     show_table(("WHAT", older, newer), differing, "spec, data and code are the same")
-    numbers = [(one["metric"], one["left"], one["right"], one["change"]) for one in found["metrics"]]
+    numbers = [(metric["metric"], metric["left"], metric["right"], metric["change"]) for metric in comparison["metrics"]]
     show_table(("METRIC", older, newer, "CHANGE"), numbers, "neither has measured anything")
-    gates = [(one["gate"], *((one[side] or {}).get("verdict") for side in ("left", "right"))) for one in found["gates"]]
+    gates = [(gate["gate"], *((gate[side] or {}).get("verdict") for side in ("left", "right"))) for gate in comparison["gates"]]
     show_table(("GATE", older, newer), gates, "neither has met a gate")
-    seconds = [(one["stage"], _took(one, "left"), _took(one, "right")) for one in found["stages"]]
+    seconds = [(stage["stage"], _took(stage, "left"), _took(stage, "right")) for stage in comparison["stages"]]
     show_table(("SECONDS OF", older, newer), seconds, "neither has published a stage")
 
 
@@ -220,7 +220,7 @@ def logs(
 
 def watch(ctx: typer.Context, id: RunId, as_json: AsJson = False) -> None:
     """Show each change of a run's state as it comes, until the run has ended; exit code 1 unless it registered a version."""
-    for name, data in watching.told(client(ctx), paths.run(id, "/stream")):
+    for name, data in watching.stream_events(client(ctx), paths.run(id, "/stream")):
         if as_json and name in {"state", "end"}:
             show_json_line({"event": name} | data)
         elif name == "state":
@@ -238,46 +238,46 @@ def _print_log(
 ) -> tuple[str | None, int]:
     """Everything from the offset on; without a chosen stage, the rest of this one and then the next one's beginning."""
     newest = get(paths.run(id, "/logs"), stage=stage, offset=0)["stage"] if stage is None else stage
-    wanted = [one for one in (shown, newest) if one is not None]
-    for one in dict.fromkeys(wanted):
-        if one != shown:
+    wanted = [name for name in (shown, newest) if name is not None]
+    for name in dict.fromkeys(wanted):
+        if name != shown:
             offset = 0
         while True:
-            found = get(paths.run(id, "/logs"), stage=one, offset=offset)
+            chunk = get(paths.run(id, "/logs"), stage=name, offset=offset)
             if not as_json:
-                typer.echo(plain(found["text"]), nl=False)
-            elif found["text"]:
-                show_json_line({"stage": one, "attempt": found["attempt"], "text": found["text"]})
-            moved, offset = found["next"] > offset, found["next"]
+                typer.echo(plain(chunk["text"]), nl=False)
+            elif chunk["text"]:
+                show_json_line({"stage": name, "attempt": chunk["attempt"], "text": chunk["text"]})
+            moved, offset = chunk["next"] > offset, chunk["next"]
             if not moved:
                 break
-        shown = one
+        shown = name
     return shown, offset
 
 
-def _epochs(found: Any, told: set[tuple[int, float]]) -> Iterator[str]:
+def _epochs(run: Any, printed_epochs: set[tuple[int, float]]) -> Iterator[str]:
     """Each epoch of the stage under way that has ended, once: another try of the stage may have gone on from where one was."""
-    progress = found.get("progress")
-    for one in progress["history"] if progress else ():
-        if (one["epoch"], one["loss"]) not in told:
-            told.add((one["epoch"], one["loss"]))
-            seen = "".join(f", validation {name} {value:.4f}" for name, value in one["validation"].items())
-            rate = f"{one['rows_per_s']:,.0f} rows/s"
-            yield f"{found['state']}  epoch {one['epoch']} of {progress['epochs']}, loss {one['loss']:.4f}{seen}, {rate}"
+    progress = run.get("progress")
+    for epoch in progress["history"] if progress else ():
+        if (epoch["epoch"], epoch["loss"]) not in printed_epochs:
+            printed_epochs.add((epoch["epoch"], epoch["loss"]))
+            validation = "".join(f", validation {name} {value:.4f}" for name, value in epoch["validation"].items())
+            rate = f"{epoch['rows_per_s']:,.0f} rows/s"
+            yield f"{run['state']}  epoch {epoch['epoch']} of {progress['epochs']}, loss {epoch['loss']:.4f}{validation}, {rate}"
 
 
-def _until_ended(http: Client, found: Any, quiet: bool) -> Any:
-    said = ""
-    told: set[tuple[int, float]] = set()
+def _until_ended(http: Client, run: Any, quiet: bool) -> Any:
+    last_line = ""
+    printed_epochs: set[tuple[int, float]] = set()
     while True:
-        line = f"{found['state']}  {found['reason']}".rstrip()
-        if line != said and not quiet:
-            say(line, found["state"])
-            said = line
-        for epoch in _epochs(found, told):
+        line = f"{run['state']}  {run['reason']}".rstrip()
+        if line != last_line and not quiet:
+            say(line, run["state"])
+            last_line = line
+        for epoch in _epochs(run, printed_epochs):
             if not quiet:
                 say(epoch)
-        if found["state"] in ENDED:
-            return found
+        if run["state"] in ENDED:
+            return run
         time.sleep(_POLL)
-        found = watching.patiently(http, paths.run(found["id"]))
+        run = watching.patiently(http, paths.run(run["id"]))

@@ -39,6 +39,6 @@ class Session:
 
 def client(ctx: typer.Context) -> Client:
     session = ctx.find_object(Session) or Session()
-    found = session.client()
-    ctx.call_on_close(found.close)
-    return found
+    http = session.client()
+    ctx.call_on_close(http.close)
+    return http

@@ -25,15 +25,15 @@ Allow = Annotated[
 ]
 
 
-def allowed(said: list[str] | None, *named: str | None) -> tuple[str, ...]:
+def allowed(modules: list[str] | None, *named: str | None) -> tuple[str, ...]:
     """`named`: families and presets of the command line."""
     from shared.contracts.families import OWN
 
-    return (*(said or ()), *(name.partition(":")[0] for name in named if name is not None and OWN.fullmatch(name)))
+    return (*(modules or ()), *(name.partition(":")[0] for name in named if name is not None and OWN.fullmatch(name)))
 
 
-def settings(said: list[str] | None) -> dict[str, Any]:
-    return dict(map(_setting, said or ()))
+def settings(assignments: list[str] | None) -> dict[str, Any]:
+    return dict(map(_setting, assignments or ()))
 
 
 def value(text: str) -> Any:
@@ -49,7 +49,7 @@ def _none_of_json(text: str) -> None:
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    name, between, said = text.partition("=")
+    name, between, value_text = text.partition("=")
     if not between or not name:
         raise Invalid(f"--set {text}: expected NAME=VALUE, such as width=64 or train.epochs=10")
-    return name, value(said)
+    return name, value(value_text)

@@ -30,7 +30,7 @@ def say(line: str = "", state: str = "") -> None:
     room = terminal.width()
     text = plain(line)
     if room is not None:
-        text = "\n".join("\n".join(wrapped(one, room)) if width(one) > room else one for one in text.split("\n"))
+        text = "\n".join("\n".join(wrapped(row, room)) if width(row) > room else row for row in text.split("\n"))
     if shown := state.replace("_", " "):
         text = text.replace(shown, in_its_colour(state, shown), 1)
     page = _PAGE.get()
@@ -102,11 +102,11 @@ def in_its_colour(word: str, shown: str) -> str:
 
 def _painted(line: Line) -> str:
     if line.kind == "head":
-        return line.text([terminal.painted(one, "bold") for one in line.cells])
+        return line.text([terminal.painted(cell, "bold") for cell in line.cells])
     if line.kind == "note":
         return terminal.painted(line.text(), "dim")
     if line.kind == "pair":
         return line.text([terminal.painted(line.cells[0], "bold"), in_its_colour(line.cells[1], line.cells[1])])
     return line.text(
-        [in_its_colour(one, one) if name in _PAINTED else one for name, one in zip(line.columns, line.cells, strict=False)] or None
+        [in_its_colour(cell, cell) if name in _PAINTED else cell for name, cell in zip(line.columns, line.cells, strict=False)] or None
     )

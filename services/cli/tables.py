@@ -31,7 +31,7 @@ class Table:
 
     @classmethod
     def of(cls, columns: Sequence[str], rows: Sequence[Sequence[Any]], drop: Sequence[str] = ()) -> Table:
-        return cls(tuple(map(cell, columns)), tuple(tuple(map(_said, row)) for row in rows), tuple(drop))
+        return cls(tuple(map(cell, columns)), tuple(tuple(map(_cell_text, row)) for row in rows), tuple(drop))
 
     def without(self, column: str) -> Table:
         place = self.columns.index(column)
@@ -54,7 +54,7 @@ class Line:
 
     def text(self, painted: Sequence[str] | None = None) -> str:
         shown = painted or self.cells
-        padded = (show + " " * (wide - width(one)) for show, one, wide in zip(shown, self.cells, self.widths, strict=True))
+        padded = (show + " " * (wide - width(cell)) for show, cell, wide in zip(shown, self.cells, self.widths, strict=True))
         return (" " * _GAP).join(padded).rstrip().replace(HARD, " ")
 
 
@@ -75,8 +75,8 @@ def laid_out(table: Table, room: int | None) -> list[Line]:
         return list(_blocks(table, room))
     lines = list(_grid(fitted, widths))
     if left_out:
-        said = f"without {', '.join(left_out)}: a wider terminal or --json shows them"
-        lines += [Line((one,), (0,), "note") for one in wrapped(said, room)]
+        note = f"without {', '.join(left_out)}: a wider terminal or --json shows them"
+        lines += [Line((part,), (0,), "note") for part in wrapped(note, room)]
     return lines
 
 
@@ -105,7 +105,9 @@ def _folded(table: Table, room: int, least: int) -> tuple[int, ...] | None:
         if not spare:
             return None
         widest, place = max(spare)
-        step = min(over, widest - floors[place], max(1, widest - max((one for one, other in spare if other != place), default=0)))
+        step = min(
+            over, widest - floors[place], max(1, widest - max((spare_width for spare_width, other in spare if other != place), default=0))
+        )
         widths[place] -= step
         over -= step
     return tuple(widths)
@@ -114,16 +116,16 @@ def _folded(table: Table, room: int, least: int) -> tuple[int, ...] | None:
 def _floor(table: Table, place: int, least: int) -> int:
     cells = table.column(place)
     natural = max(map(width, cells))
-    if not any(width(one) > _WORD and " " in one for one in cells):
+    if not any(width(cell) > _WORD and " " in cell for cell in cells):
         return natural
-    words = max(width(word) for one in cells for word in (one.split(" ") if width(one) > _WORD else [one]))
+    words = max(width(word) for cell in cells for word in (cell.split(" ") if width(cell) > _WORD else [cell]))
     return max(words, min(natural, least))
 
 
 def _grid(table: Table, widths: tuple[int, ...]) -> Iterator[Line]:
     yield Line(table.columns, widths, "head")
     for row in table.rows:
-        parts = [wrapped(one, wide) if width(one) > wide else [one] for one, wide in zip(row, widths, strict=True)]
+        parts = [wrapped(cell, wide) if width(cell) > wide else [cell] for cell, wide in zip(row, widths, strict=True)]
         for number in range(max(map(len, parts))):
             yield Line(tuple(part[number] if number < len(part) else "" for part in parts), widths, columns=table.columns)
 
@@ -144,7 +146,7 @@ def _blocks(table: Table, room: int) -> Iterator[Line]:
                 yield from (Line((part,), (0,), "rest") for part in wrapped(value, room))
 
 
-def _said(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else cell(str(value))

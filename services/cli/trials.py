@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from services.cli import paths
-from services.cli.datatools import asked, placed
+from services.cli.datatools import placed, run_tool
 from services.cli.runs import RunId
 from services.cli.session import client
 from services.cli.settings import Allow, Fewest, Settings, allowed, settings
@@ -58,7 +58,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  the options of a command
         "test": placed(test),
         "negatives": placed(negatives),
         "models": tuple(model or ()),
-        "saved": tuple(placed(one) for one in saved or ()),
+        "saved": tuple(placed(folder) for folder in saved or ()),
         "allow": allowed(allow, *model or ()),
         "keep": keep,
         "settings": settings(set_),
@@ -73,19 +73,19 @@ def evaluate(  # noqa: PLR0913, PLR0917  the options of a command
         "slices": tuple(slice_ or ()),
         "strict": strict,
     }
-    found = asked("evaluate", read(EvaluateRequest, request, "eyas evaluate"), Evaluated)
+    evaluation = run_tool("evaluate", read(EvaluateRequest, request, "eyas evaluate"), Evaluated)
     if as_json:
-        show_json(found.model_dump(mode="json"))
+        show_json(evaluation.model_dump(mode="json"))
         return
-    metrics = list(dict.fromkeys(name for row in found.rows for name in row.metrics))
+    metrics = list(dict.fromkeys(name for row in evaluation.rows for name in row.metrics))
     rows = [
-        (row.model, *(_said(row.metrics.get(name)) for name in metrics), None if row.minutes is None else f"{row.minutes:.2f}")
-        for row in found.rows
+        (row.model, *(_spread_text(row.metrics.get(name)) for name in metrics), None if row.minutes is None else f"{row.minutes:.2f}")
+        for row in evaluation.rows
     ]
     show_table(("MODEL", *map(str.upper, metrics), "MINUTES"), rows, "")
-    for fault in found.faults:
+    for fault in evaluation.faults:
         say(f"note: {fault}")
-    say(f"{found.report}\n{found.page}")
+    say(f"{evaluation.report}\n{evaluation.page}")
 
 
 def evaluation(
@@ -97,18 +97,20 @@ def evaluation(
     """Show how a run's model did on the holdout, beside popularity and the version that served."""
     from shared.contracts.trials import PAGE, REPORT
 
-    found = client(ctx).get(paths.run(id, "/evaluation"))
+    answer = client(ctx).get(paths.run(id, "/evaluation"))
     if to is not None:
-        _write(to, {REPORT: json.dumps(found["report"], indent=1) + "\n", PAGE: found["page"]})
+        _write(to, {REPORT: json.dumps(answer["report"], indent=1) + "\n", PAGE: answer["page"]})
     if as_json:
-        show_json(found["report"])
+        show_json(answer["report"])
         return
-    models = found["report"]["models"]
-    metrics = list(dict.fromkeys(name for one in models.values() for name in one["metrics"]))
-    rows = [(name, *(_interval(one["metrics"].get(name)) for one in models.values())) for name in metrics]
-    slices = dict.fromkeys((part, name) for one in models.values() for part, told in one["slices"].items() for name in told["metrics"])
+    models = answer["report"]["models"]
+    metrics = list(dict.fromkeys(name for model in models.values() for name in model["metrics"]))
+    rows = [(name, *(_interval(model["metrics"].get(name)) for model in models.values())) for name in metrics]
+    slices = dict.fromkeys(
+        (part, name) for model in models.values() for part, slice_report in model["slices"].items() for name in slice_report["metrics"]
+    )
     rows += [
-        (f"{name}{{{part}}}", *(_interval(one["slices"].get(part, {}).get("metrics", {}).get(name)) for one in models.values()))
+        (f"{name}{{{part}}}", *(_interval(model["slices"].get(part, {}).get("metrics", {}).get(name)) for model in models.values()))
         for part, name in slices
     ]
     show_table(("METRIC", *map(str.upper, models)), rows, "no metrics")
@@ -125,14 +127,14 @@ def _write(folder: Path, texts: dict[str, str]) -> None:
         raise Invalid(f"--to {folder}: it can't be written to: {error.strerror}") from None
 
 
-def _interval(found: dict[str, Any] | None) -> str:
-    if found is None:
+def _interval(figure: dict[str, Any] | None) -> str:
+    if figure is None:
         return "-"
-    ends = found.get("interval")
-    return f"{found['mean']:.4f}" + (f" ({ends[0]:.4f} to {ends[1]:.4f})" if ends else "")
+    ends = figure.get("interval")
+    return f"{figure['mean']:.4f}" + (f" ({ends[0]:.4f} to {ends[1]:.4f})" if ends else "")
 
 
-def _said(figure: Spread | None) -> str:
+def _spread_text(figure: Spread | None) -> str:
     if figure is None:
         return "-"
     return f"{figure.mean:.4f}" + (f" ±{figure.std:.4f}" if figure.seeds > 1 else "")

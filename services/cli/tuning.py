@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from services.cli.datatools import asked, placed
+from services.cli.datatools import placed, run_tool
 from services.cli.files import read_text
 from services.cli.settings import Allow, Fewest, Settings, allowed, settings, value
 from services.cli.shown import AsJson, say, show_json, show_table
@@ -55,12 +55,12 @@ def train(  # noqa: PLR0913, PLR0917  the options of a command
         "seed": seed,
         "out": _folder(out),
     }
-    found = asked("train", read(TrainRequest, request, "eyas train"), TrainedAnswer)
+    answer = run_tool("train", read(TrainRequest, request, "eyas train"), TrainedAnswer)
     if as_json:
-        show_json(found.model_dump(mode="json"))
+        show_json(answer.model_dump(mode="json"))
         return
-    show_table(("WHAT", "VALUE"), [*found.metrics.items(), ("parity of the served unit", f"{found.parity:.2g}")], "")
-    say(f"{found.model}\n{found.served}\n{found.training}")
+    show_table(("WHAT", "VALUE"), [*answer.metrics.items(), ("parity of the served unit", f"{answer.parity:.2g}")], "")
+    say(f"{answer.model}\n{answer.served}\n{answer.training}")
 
 
 def tune(  # noqa: PLR0913, PLR0917  the options of a command
@@ -102,11 +102,11 @@ def tune(  # noqa: PLR0913, PLR0917  the options of a command
     from shared.contracts.tuning import TunedAnswer, TuneRequest
 
     name, document = _model(spec, model, set_)
-    own = [_range(one) for one in search or ()]
+    own = [_range(text) for text in search or ()]
     if len({key for key, _ in own}) < len(own):
         raise Invalid("--search: a setting is given twice")
-    said = {f"{part}.{key}" for part in ("params", "train") for key in document.get(part, {})} if spec is None else set()
-    if both := sorted(said & {key for key, _ in own}):
+    fixed_keys = {f"{part}.{key}" for part in ("params", "train") for key in document.get(part, {})} if spec is None else set()
+    if both := sorted(fixed_keys & {key for key, _ in own}):
         raise Invalid(f"--search {both[0].removeprefix('params.')}: --set gives it one value already: leave one of them out")
     ranges = dict(document.pop("tune", {})) if not own else {}
     request = {
@@ -125,28 +125,28 @@ def tune(  # noqa: PLR0913, PLR0917  the options of a command
         "seed": seed,
         "out": _folder(out),
     }
-    found = asked("tune", read(TuneRequest, request, "eyas tune"), TunedAnswer)
+    answer = run_tool("tune", read(TuneRequest, request, "eyas tune"), TunedAnswer)
     if as_json:
-        show_json(found.model_dump(mode="json"))
+        show_json(answer.model_dump(mode="json"))
         return
-    _show(found)
+    _show(answer)
 
 
-def _show(found: TunedAnswer) -> None:
-    names = list(dict.fromkeys(name for row in found.best for name in row.params))
-    heads = ("TRIAL", found.metric.upper(), *(name.removeprefix("params.").upper() for name in names))
-    show_table(heads, [_row(row, names) for row in found.best], "")
-    if found.default not in found.best:
-        said = f"{found.default.value:.4f}" if found.default.value is not None else f"failed: {found.default.reason}"
-        say(f"settings as they are: {said}")
-    if found.failed:
-        say(f"{found.failed} of {found.failed + found.done} trials failed")
-    if found.gain is not None:
-        gain = found.gain
+def _show(answer: TunedAnswer) -> None:
+    names = list(dict.fromkeys(name for row in answer.best for name in row.params))
+    heads = ("TRIAL", answer.metric.upper(), *(name.removeprefix("params.").upper() for name in names))
+    show_table(heads, [_row(row, names) for row in answer.best], "")
+    if answer.default not in answer.best:
+        outcome = f"{answer.default.value:.4f}" if answer.default.value is not None else f"failed: {answer.default.reason}"
+        say(f"settings as they are: {outcome}")
+    if answer.failed:
+        say(f"{answer.failed} of {answer.failed + answer.done} trials failed")
+    if answer.gain is not None:
+        gain = answer.gain
         say(f"on pairs that no trial has seen: {gain.metric} {gain.after:.4f}, {gain.before:.4f} with settings as they are")
-    if found.stopped:
+    if answer.stopped:
         say("the time was over: the same command goes on")
-    for file in found.files:
+    for file in answer.files:
         say(file)
 
 
@@ -156,7 +156,7 @@ def _row(row: TriedRow, names: list[str]) -> tuple[Any, ...]:
     return (row.number + 1, f"{row.value:.4f}", *shown)
 
 
-def _model(spec: Path | None, name: str | None, said: list[str] | None) -> tuple[str, dict[str, Any]]:
+def _model(spec: Path | None, name: str | None, assignments: list[str] | None) -> tuple[str, dict[str, Any]]:
     """What it is called, and a spec's `model`."""
     from shared.contracts.models import Model
     from shared.contracts.presets import named, with_settings
@@ -166,12 +166,12 @@ def _model(spec: Path | None, name: str | None, said: list[str] | None) -> tuple
     if (spec is None) == (name is None):
         raise Invalid("say either a SPEC or --model NAME, such as --model mf")
     if spec is not None:
-        found = parse_spec(read_text(spec), str(spec))
-        document = found.model.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        name = found.name
+        parsed_spec = parse_spec(read_text(spec), str(spec))
+        document = parsed_spec.model.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        name = parsed_spec.name
     else:
         document = named(str(name))
-    document = with_settings(document, settings(said))
+    document = with_settings(document, settings(assignments))
     read(Model, document, "model" if spec is None else str(spec))
     return str(name), document
 
@@ -187,28 +187,28 @@ def _range(text: str) -> tuple[str, Range]:
     from shared.contracts.ranges import Range
     from shared.contracts.strict import read
 
-    name, between, said = text.partition("=")
-    if not between or not name or not said:
+    name, between, range_text = text.partition("=")
+    if not between or not name or not range_text:
         raise Invalid(f"--search {text}: expected NAME=FROM..TO, NAME=FROM..TO:log or NAME=ONE,OTHER, such as width=32..256")
     where = f"--search {text}"
     if name == FRAMEWORK:
         raise Invalid(f"{where}: a search has one framework: say --set framework=torch")
-    if numbers := _BETWEEN.fullmatch(said.strip()):
+    if numbers := _BETWEEN.fullmatch(range_text.strip()):
         low, high = _number(numbers[1]), _number(numbers[2])
         return place_of(name), read(Range, {"from": low, "to": high, "log": numbers[3] is not None}, where)
-    if ".." in said:
+    if ".." in range_text:
         raise Invalid(f"{where}: expected two numbers, such as width=32..256 or learning_rate=1e-4..1e-2:log")
-    return place_of(name), read(Range, {"of": _values(said)}, where)
+    return place_of(name), read(Range, {"of": _values(range_text)}, where)
 
 
 def _values(text: str) -> list[Any]:
     """`[64],[128,64]` and `1,2` as JSON has them; else words."""
-    found = value(f"[{text}]")
-    return found if isinstance(found, list) else [value(one.strip()) for one in text.split(",") if one.strip()]
+    values = value(f"[{text}]")
+    return values if isinstance(values, list) else [value(word.strip()) for word in text.split(",") if word.strip()]
 
 
 def _number(text: str) -> int | float:
-    found = float(text)
-    if not math.isfinite(found):
+    number = float(text)
+    if not math.isfinite(number):
         raise Invalid(f"--search: {text} is too large a number")
-    return int(found) if found.is_integer() and re.fullmatch(r"[+-]?\d+", text) else found
+    return int(number) if number.is_integer() and re.fullmatch(r"[+-]?\d+", text) else number

@@ -94,7 +94,7 @@ def patiently(http: Client, path: str, **query: Any) -> Any:
     return again(lambda: http.get(path, **query), Away())
 
 
-def told(http: Client, path: str) -> Iterator[tuple[str, Any]]:
+def stream_events(http: Client, path: str) -> Iterator[tuple[str, Any]]:
     """Each event of a stream, once. One that ends without an end is of a platform that has stopped, and perhaps comes back."""
     last: str | None = None
     heard: float | None = None

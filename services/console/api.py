@@ -67,16 +67,16 @@ class Api:
         headers: Mapping[str, str] | None = None,
         text: str | None = None,
     ) -> Any:
-        given: list[tuple[str, str | int | float | bool | None]] = [
-            (name.rstrip("_"), str(one))
+        params: list[tuple[str, str | int | float | bool | None]] = [
+            (name.rstrip("_"), str(entry))
             for name, value in query.items()
-            for one in (value if isinstance(value, list | tuple) else [value])
-            if one is not None
+            for entry in (value if isinstance(value, list | tuple) else [value])
+            if entry is not None
         ]
         transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url=_INSIDE) as client:
             sent = {"Authorization": f"Bearer {self.token}", **(headers or {})}
-            answer = await client.request(method, path, params=given, json=body, content=text, headers=sent)
+            answer = await client.request(method, path, params=params, json=body, content=text, headers=sent)
         if answer.status_code >= 400:
             raise _refused(answer)
         return answer.json() if answer.content else None
@@ -99,13 +99,13 @@ class Api:
         except ValueError:
             raise Refused(503, f"what answers at {self.online} (EYAS_GATEWAY_URL) is no gateway") from None
 
-    async def all(self, *asked: Awaitable[T]) -> list[T]:
+    async def all(self, *awaitables: Awaitable[T]) -> list[T]:
         """At once."""
-        return list(await asyncio.gather(*asked))
+        return list(await asyncio.gather(*awaitables))
 
-    async def unless(self, status: int, asked: Awaitable[T]) -> T | None:
+    async def unless(self, status: int, awaitable: Awaitable[T]) -> T | None:
         try:
-            return await asked
+            return await awaitable
         except Refused as refused:
             if refused.status == status:
                 return None
@@ -120,7 +120,7 @@ def at(*parts: object, verb: str | None = None) -> str:
 
 def _refused(answer: httpx.Response) -> Refused:
     try:
-        said = answer.json()
-        return Refused(answer.status_code, str(said["detail"]), tuple(said.get("errors", ())))
+        problem = answer.json()
+        return Refused(answer.status_code, str(problem["detail"]), tuple(problem.get("errors", ())))
     except (ValueError, KeyError, TypeError):
         return Refused(answer.status_code, f"the API answered {answer.status_code} without a reason; the platform's log says more")

@@ -17,11 +17,11 @@ _KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=ut
 @cache
 def _files() -> dict[str, tuple[bytes, str]]:
     """By served name. These and no others: no path is ever built of a request."""
-    found = {}
+    files = {}
     for path in sorted(_FOLDER.iterdir()):
         if path.suffix in _KINDS:
-            found[_name(path)] = (path.read_bytes(), _KINDS[path.suffix])
-    return found
+            files[_name(path)] = (path.read_bytes(), _KINDS[path.suffix])
+    return files
 
 
 @cache
@@ -35,9 +35,9 @@ def address(name: str) -> str:
 
 def routes() -> list[BaseRoute]:
     async def asset(request: Request) -> Response:
-        found = _files().get(request.path_params["name"])
-        if found is None:
+        file = _files().get(request.path_params["name"])
+        if file is None:
             return Response(status_code=404)
-        return Response(found[0], media_type=found[1], headers={"Cache-Control": "public, max-age=31536000, immutable"})
+        return Response(file[0], media_type=file[1], headers={"Cache-Control": "public, max-age=31536000, immutable"})
 
     return [Route("/static/{name}", asset)]

@@ -84,10 +84,10 @@ class Scale:
 def spark(values: Sequence[float | None], label: str) -> Markup:
     """A row's small line; where nothing is known it breaks."""
     width, height = 120, 28
-    known = [value for value in values if value is not None]
-    if not known:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
         return element("span", DASH, class_="quiet")
-    across, up = Scale(0, max(1, len(values) - 1), 2, width - 2), Scale(min(known), max(known), height - 3, 3)
+    across, up = Scale(0, max(1, len(values) - 1), 2, width - 2), Scale(min(numbers), max(numbers), height - 3, 3)
     shapes = [
         element("polyline", points=_path(run, across, up))
         if len(run) > 1
@@ -107,7 +107,7 @@ def timeline(
 ) -> Markup:
     """Lines with their bands over one axis, upright marks, shaded stretches and level lines."""
     points = [point for line in lines for point in line.points]
-    xs = [point.x for point in points] + [mark.x for mark in marks] + [x for one in stretches for x in (one.start, one.end)]
+    xs = [point.x for point in points] + [mark.x for mark in marks] + [x for stretch in stretches for x in (stretch.start, stretch.end)]
     if not xs:
         return Markup("")
     first, last = axis.span or (min(xs), max(xs))
@@ -119,12 +119,12 @@ def timeline(
     top, bottom = 22 + _LANE * max(lanes, default=0), axis.height - 26
     up = Scale(ticks[0], ticks[-1], bottom, top)
     shapes: list[Markup] = []
-    for one in stretches:
-        size = {"width": across(one.end) - across(one.start), "height": bottom - top}
-        shapes.append(element("rect", class_=f"stretch {one.tone}", x=across(one.start), y=top, **size))
+    for stretch in stretches:
+        size = {"width": across(stretch.end) - across(stretch.start), "height": bottom - top}
+        shapes.append(element("rect", class_=f"stretch {stretch.tone}", x=across(stretch.start), y=top, **size))
     for tick in ticks:
         shapes.append(_level("grid", up(tick), left, right))
-        shapes.append(element("text", said(tick, axis.unit), class_="tick", x=left - 6, y=up(tick) + 4, text_anchor="end"))
+        shapes.append(element("text", with_unit(tick, axis.unit), class_="tick", x=left - 6, y=up(tick) + 4, text_anchor="end"))
     for x, text in _moments(first, last) if axis.clock else [(x, f"{x:,.4g}") for x in _ticks(first, last)]:
         if first <= x <= last:
             shapes.append(element("text", text, class_="tick", x=across(x), y=axis.height - 8, text_anchor="middle"))
@@ -145,30 +145,30 @@ def bars(rows: Sequence[tuple[str, float, float]], label: str, names: tuple[str,
         return Markup("")
     width, height = max(240, 44 * len(rows) + 20), 160
     top, bottom = 8, height - 22
-    up = Scale(0, max(max(one, other) for _, one, other in rows) or 1.0, bottom, top)
+    up = Scale(0, max(max(before, after) for _, before, after in rows) or 1.0, bottom, top)
     shapes = []
     for index, (name, *shares) in enumerate(rows):
         x = 12 + 44 * index
         for place, (value, which) in enumerate(zip(shares, names, strict=True)):
-            told = element("title", f"{name}: {which} {value:.2%}")
+            title = element("title", f"{name}: {which} {value:.2%}")
             size = {"x": x + 14 * place, "y": up(value), "width": 13, "height": bottom - up(value)}
-            shapes.append(element("rect", told, class_=f"bar{place}", **size))
+            shapes.append(element("rect", title, class_=f"bar{place}", **size))
         shapes.append(element("text", name[:6], class_="tick", x=x + 14, y=height - 8, text_anchor="middle"))
     return _picture("bars", label, width, height, shapes)
 
 
 def element(tag: str, *inside: str | Markup, **attributes: str | float) -> Markup:
     """Whatever isn't markup already is text: no name or reason can become an element. `class_`, and `_` for `-`."""
-    said = Markup("").join(
+    attribute_text = Markup("").join(
         Markup(' {}="{}"').format(
             name.rstrip("_").replace("_", "-"), f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else value
         )
         for name, value in attributes.items()
     )
-    return Markup("<{tag}{said}>{inside}</{tag}>").format(tag=tag, said=said, inside=Markup("").join(inside))
+    return Markup("<{tag}{attribute_text}>{inside}</{tag}>").format(tag=tag, attribute_text=attribute_text, inside=Markup("").join(inside))
 
 
-def said(value: float, unit: str) -> str:
+def with_unit(value: float, unit: str) -> str:
     return f"{value * 100:.3g} %" if unit == "%" else f"{value:.3g}{' ' + unit if unit else ''}"
 
 
@@ -193,8 +193,8 @@ def _drawn(line: Line, across: Scale, up: Scale, unit: str) -> list[Markup]:
         if len(run) > 1:
             shapes.append(element("polyline", class_=f"line {hue}", points=_path(run, across, up)))
         for point in run:
-            told = element("title", f"{line.name}: {said(point.y or 0, unit)}")
-            shapes.append(element("circle", told, class_=f"dot {hue}", cx=across(point.x), cy=up(point.y or 0), r=2.5))
+            title = element("title", f"{line.name}: {with_unit(point.y or 0, unit)}")
+            shapes.append(element("circle", title, class_=f"dot {hue}", cx=across(point.x), cy=up(point.y or 0), r=2.5))
     return shapes
 
 
@@ -237,7 +237,7 @@ _STEPS = (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10800, 21600, 86400, 172800, 6
 
 
 def _moments(low: float, high: float) -> list[tuple[float, str]]:
-    step = next((one for one in _STEPS if (high - low) / one <= 7), _STEPS[-1])
+    step = next((seconds for seconds in _STEPS if (high - low) / seconds <= 7), _STEPS[-1])
     shape = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%b %d" if step < 31536000 else "%Y"
-    found = [(float(x), datetime.fromtimestamp(x, UTC).strftime(shape)) for x in range(math.ceil(low / step) * step, int(high) + 1, step)]
-    return found or [(low, datetime.fromtimestamp(low, UTC).strftime("%H:%M:%S"))]
+    moments = [(float(x), datetime.fromtimestamp(x, UTC).strftime(shape)) for x in range(math.ceil(low / step) * step, int(high) + 1, step)]
+    return moments or [(low, datetime.fromtimestamp(low, UTC).strftime("%H:%M:%S"))]

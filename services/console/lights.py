@@ -14,25 +14,25 @@ DRAWN = 10
 """Users of a stretch of a version's life, from which on it is a point of a picture: one user's luck isn't a fall of the hit rate."""
 
 
-def drawn(points: Sequence[Json], known: Sequence[Json] | None = None) -> list[Json]:
+def drawn(points: Sequence[Json], all_points: Sequence[Json] | None = None) -> list[Json]:
     """The stretches with users enough; all of them where none of `known` (these themselves, if not said) has."""
-    fewest = DRAWN if any(point["users"] >= DRAWN for point in (points if known is None else known)) else 0
+    fewest = DRAWN if any(point["users"] >= DRAWN for point in (points if all_points is None else all_points)) else 0
     return [point for point in points if point["users"] >= fewest]
 
 
-def under_way(kind: str, found: Sequence[Json]) -> list[Json]:
+def under_way(kind: str, jobs: Sequence[Json]) -> list[Json]:
     """What hasn't ended of runs, or of rollouts, each with its page."""
     return [
-        {"what": kind.capitalize(), "at": way(f"{kind}s", one["id"]), "state": one["state"], "reason": one["reason"]}
-        for one in found
-        if one["state"] not in ENDED
+        {"what": kind.capitalize(), "at": way(f"{kind}s", job["id"]), "state": job["state"], "reason": job["reason"]}
+        for job in jobs
+        if job["state"] not in ENDED
     ]
 
 
 def light(drift: Json) -> Json:
     """What the newest look came to, in a word, and why in sentences."""
-    said, tone = _LIGHTS[drift["state"]]
-    return {"said": said, "tone": tone, "why": "; ".join(drift["said"])}
+    label, tone = _LIGHTS[drift["state"]]
+    return {"said": label, "tone": tone, "why": "; ".join(drift["said"])}
 
 
 _LIGHTS = {

@@ -45,9 +45,9 @@ class Who:
     recommenders: tuple[str, ...] | None
 
     @classmethod
-    def of(cls, said: Json) -> Who:
-        scope = said.get("recommenders")
-        return cls(said["name"], said["role"], None if scope is None else tuple(scope))
+    def of(cls, identity: Json) -> Who:
+        scope = identity.get("recommenders")
+        return cls(identity["name"], identity["role"], None if scope is None else tuple(scope))
 
     def may(self, role: str) -> bool:
         return self.role != "client" and _RANK[self.role] >= _RANK[role]
@@ -74,14 +74,14 @@ class Pages:
 
         def made(done: Done) -> Done:
             async def endpoint(request: Request) -> Response:
-                async def taken(api: Api) -> Response:
+                async def handle_form(api: Api) -> Response:
                     try:
                         form = request.state.form = await form_of(request, api.token)
                     except Unacceptable as error:
                         return fault(request, Fault(403, "Not taken", str(error)))
                     return await done(request, api, form)
 
-                return await _entered(request, taken)
+                return await _entered(request, handle_form)
 
             self.routes.append(Route(path, endpoint, methods=["POST"], name=done.__name__))
             return done
@@ -107,7 +107,7 @@ async def _entered(request: Request, then: Callable[[Api], Awaitable[Response]])
 
 async def _to_door(request: Request) -> Response:
     if request.method != "GET" or request.headers.get(LIVE) is not None:
-        return fault(request, Fault(401, "Signed out", "Sign in again; nothing was done.", kept=await _typed(request)))
+        return fault(request, Fault(401, "Signed out", "Sign in again; nothing was done.", unsaved_text=await _typed(request)))
     path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return render.onwards("/login" if path == "/" else f"/login?next={quote(path, safe='/')}")
 

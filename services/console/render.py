@@ -30,7 +30,7 @@ class Fault:
     title: str
     detail: str
     errors: tuple[dict[str, Any], ...] = ()
-    kept: str = ""
+    unsaved_text: str = ""
     """What somebody had typed, which is nowhere else any more."""
 
 
@@ -44,11 +44,11 @@ def _environment() -> Environment:
     return made
 
 
-def page(request: Request, template: str, every: float | None = None, status: int = 200, **known: Any) -> Response:
+def page(request: Request, template: str, every: float | None = None, status: int = 200, **context: Any) -> Response:
     """`every`: after how many seconds an open page asks again what is new; None for never."""
     token = token_of(request)
     live = request.headers.get(LIVE) is not None
-    said = unquote(request.cookies.get(SAID, ""))
+    message = unquote(request.cookies.get(SAID, ""))
     theme = request.cookies.get(THEME, "")
     text = (
         _environment()
@@ -57,41 +57,41 @@ def page(request: Request, template: str, every: float | None = None, status: in
             frame="live.html" if live else "base.html",
             every=every,
             path=request.url.path,
-            here=_here(request),
+            return_path=_return_path(request),
             query=request.query_params,
             who=getattr(request.state, "who", None),
             word=word(token) if token else "",
             once=lambda: secrets.token_urlsafe(18),
-            said=said,
+            message=message,
             theme=theme if theme in THEMES else "",
-            **known,
+            **context,
         )
     )
     response = Response(text, status, media_type="text/html; charset=utf-8", headers={"Cache-Control": "no-store", "Vary": "Cookie"})
-    if said and not live:
+    if message and not live:
         response.delete_cookie(SAID)
     return response
 
 
-def macro(template: str, name: str, *given: Any) -> str:
+def macro(template: str, name: str, *arguments: Any) -> str:
     """Renders a macro of a template, escaped like a page."""
-    rendered: Markup = getattr(_environment().get_template(template).module, name)(*given)
+    rendered: Markup = getattr(_environment().get_template(template).module, name)(*arguments)
     return rendered
 
 
-def fault(request: Request, found: Fault) -> Response:
-    return page(request, "fault.html", status=found.status, fault=found)
+def fault(request: Request, problem: Fault) -> Response:
+    return page(request, "fault.html", status=problem.status, fault=problem)
 
 
-def onwards(path: str, said: str = "") -> Response:
+def onwards(path: str, message: str = "") -> Response:
     """To a page that is read anew, which says what was done."""
     response = Response(status_code=303, headers={"Location": quote(inside(path), safe="/:?=&%#,~+-._"), "Cache-Control": "no-store"})
-    if said:
-        response.set_cookie(SAID, quote(said[:500]), 60, httponly=True, samesite="lax")
+    if message:
+        response.set_cookie(SAID, quote(message[:500]), 60, httponly=True, samesite="lax")
     return response
 
 
-def _here(request: Request) -> str:
+def _return_path(request: Request) -> str:
     """What can be asked for again: of a form's answer, the page that the form was on."""
     if request.method == "POST":
         return inside(split(request.headers.get("referer", "")).path)

@@ -58,8 +58,8 @@ class Site:
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                said = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(one for one in _RAW if one[0] not in said)]
+                header_names = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(header for header in _RAW if header[0] not in header_names)]
             await send(message)
 
         begun = False
@@ -85,5 +85,5 @@ class Site:
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    found = Fault(404, "Nothing here", f"There is no page at {scope['path'][:200]}.")
-    await fault(Request(scope), found)(scope, receive, send)
+    problem = Fault(404, "Nothing here", f"There is no page at {scope['path'][:200]}.")
+    await fault(Request(scope), problem)(scope, receive, send)

@@ -25,7 +25,7 @@ class Changed:
     text: str
 
 
-def whole(document: Any) -> str:
+def full_text(document: Any) -> str:
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
 
 
@@ -33,10 +33,10 @@ def short(document: Any) -> str:
     """Without what is said by default; all of it where today's platform reads another spec out of the short one, or none at all."""
     try:
         spec = RecommenderSpec.model_validate(document)
-        text = whole(spec.model_dump(mode="json", by_alias=True, exclude_defaults=True))
-        return text if parse_spec(text) == spec else whole(document)
+        text = full_text(spec.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+        return text if parse_spec(text) == spec else full_text(document)
     except (EyasError, ValueError):
-        return whole(document)
+        return full_text(document)
 
 
 def changes(before: str, after: str) -> list[Changed]:
@@ -44,8 +44,8 @@ def changes(before: str, after: str) -> list[Changed]:
     if before != after and max(before.count("\n"), after.count("\n")) > MOST_LINES:
         return [Changed("@", f"more than {MOST_LINES} lines: compare them with a tool of your own")]
     lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=3))[2:]
-    found = [Changed("@", "\u22ef") if line.startswith("@@") else Changed(line[:1], line[1:]) for line in lines]
-    return found[1:] if lines[:1] and lines[0].startswith("@@ -1,") else found
+    changed_lines = [Changed("@", "\u22ef") if line.startswith("@@") else Changed(line[:1], line[1:]) for line in lines]
+    return changed_lines[1:] if lines[:1] and lines[0].startswith("@@ -1,") else changed_lines
 
 
 def nodes_of(text: str) -> yaml.MappingNode | None:
@@ -59,13 +59,13 @@ def nodes_of(text: str) -> yaml.MappingNode | None:
 
 def line_of(node: Any, field: str) -> int | None:
     """In which line of a YAML text a field stands, or what it would stand in."""
-    found: int | None = None
+    nearest_line: int | None = None
     for part in field.split("."):
         line, inner = _step(node, part)
         if line is None:
             break
-        found, node = line, inner
-    return found
+        nearest_line, node = line, inner
+    return nearest_line
 
 
 def _step(node: Any, part: str) -> tuple[int | None, Any]:
@@ -81,5 +81,5 @@ def _step(node: Any, part: str) -> tuple[int | None, Any]:
 def placed(text: str, errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The faults of a spec in the order of their lines."""
     nodes = nodes_of(text) if errors else None
-    found = [{"line": line_of(nodes, one["field"]), "field": one["field"], "message": one["message"]} for one in errors]
-    return sorted(found, key=lambda one: one["line"] or 0)
+    faults = [{"line": line_of(nodes, error["field"]), "field": error["field"], "message": error["message"]} for error in errors]
+    return sorted(faults, key=lambda fault: fault["line"] or 0)

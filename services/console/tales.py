@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 ENDED = MACHINE.ends
 _CONTENDERS = ("candidate", "serving", "baseline", "popularity")
-_THEIRS = tuple(f"{one}." for one in _CONTENDERS)
+_THEIRS = tuple(f"{name}." for name in _CONTENDERS)
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class Row:
 def usual(runs: Sequence[Json], mode: str) -> dict[str, Usual]:
     """By stage, of runs that worked through it; of the same mode where there are any."""
     same = [run for run in runs if run["mode"] == mode] or list(runs)
-    found: dict[str, Usual] = {}
+    by_stage: dict[str, Usual] = {}
     for stage in STAGES:
-        took = [seconds_of(one) for run in same for one in run["stages"] if one["stage"] == stage and not one["reused"]]
+        took = [seconds_of(entry) for run in same for entry in run["stages"] if entry["stage"] == stage and not entry["reused"]]
         if took:
-            found[stage] = Usual(statistics.median(took), len(took))
-    if "train" in found:  # the best that is known before a first refit
-        found.setdefault("refit", found["train"])
-    return found
+            by_stage[stage] = Usual(statistics.median(took), len(took))
+    if "train" in by_stage:  # the best that is known before a first refit
+        by_stage.setdefault("refit", by_stage["train"])
+    return by_stage
 
 
 def seconds_of(stage: Json) -> float:
@@ -62,20 +62,20 @@ def seconds_of(stage: Json) -> float:
     return took.total_seconds()
 
 
-def stages(run: Json, known: dict[str, Usual], now: datetime) -> list[Row]:
-    done = {one["stage"]: one for one in run["stages"]}
+def stages(run: Json, usual_by_stage: dict[str, Usual], now: datetime) -> list[Row]:
+    done = {entry["stage"]: entry for entry in run["stages"]}
     planned = _planned(run)
     ended_in = planned[min(len(done), len(planned) - 1)]
     rows = []
     for name in planned:
-        usually = known.get(name)
+        usually = usual_by_stage.get(name)
         if name in done:
-            one = done[name]
-            took = None if one["reused"] else seconds_of(one)
-            state = "reused" if one["reused"] else "done"
-            last = one["attempt"].rsplit("-", 1)[-1]
+            entry = done[name]
+            took = None if entry["reused"] else seconds_of(entry)
+            state = "reused" if entry["reused"] else "done"
+            last = entry["attempt"].rsplit("-", 1)[-1]
             number = int(last) if last.isascii() and last.isdecimal() else 0
-            rows.append(Row(name, state, one["attempt"], number, took, usually, 1.0, one["why"], one["reused"], True))
+            rows.append(Row(name, state, entry["attempt"], number, took, usually, 1.0, entry["why"], entry["reused"], True))
         elif run["state"] == name:
             began = moment(run["attempt_since"])
             took = (now - began).total_seconds() if began else None
@@ -93,9 +93,9 @@ def share(progress: Json | None) -> float | None:
     if progress is None or not progress["epochs"]:
         return None
     inside: float = progress["step"] / progress["steps"] if progress["steps"] else 0.0
-    whole: int = max(progress["epoch"], 1) - 1
+    finished_epochs: int = max(progress["epoch"], 1) - 1
     epochs: int = progress["epochs"]
-    return min(1.0, (whole + min(inside, 1.0)) / epochs)
+    return min(1.0, (finished_epochs + min(inside, 1.0)) / epochs)
 
 
 def left(run: Json, rows: Sequence[Row]) -> float | None:
@@ -104,9 +104,9 @@ def left(run: Json, rows: Sequence[Row]) -> float | None:
     for row in rows:
         if row.state in ("done", "reused"):
             continue
-        told = run["progress"]["seconds_left"] if row.state == "running" and run["progress"] else None
-        if told is not None:
-            total += told
+        seconds_left = run["progress"]["seconds_left"] if row.state == "running" and run["progress"] else None
+        if seconds_left is not None:
+            total += seconds_left
         elif row.usual is None:
             return None
         else:
@@ -121,15 +121,15 @@ def sentence(run: Json, rows: Sequence[Row], gates: Sequence[Json], took: float 
         return f"It was asked to {run['asked']} and will answer in a moment."
     if state == "registered":
         after = f" after {span(took)}" if took is not None else ""
-        passed = sum(one["verdict"] == "pass" for one in gates)
-        said = f"{passed} of {len(gates)} gates passed" if gates and passed < len(gates) else reason or "all gates passed"
-        return f"Registered as version {run['version']}{after}: {said}."
+        passed = sum(gate["verdict"] == "pass" for gate in gates)
+        detail = f"{passed} of {len(gates)} gates passed" if gates and passed < len(gates) else reason or "all gates passed"
+        return f"Registered as version {run['version']}{after}: {detail}."
     if state == "rejected":
         return f"Rejected{_refused(gates)}: {reason}."
     if state == "failed":
         more = " It gave up, and waits for somebody to retry it." if run["dead_letter"] else ""
-        said = next((reason.removeprefix(f"{row.name}: ") for row in rows if row.state == "failed"), reason)
-        return f"Failed{_where(rows)}: {said or 'no reason was given'}.{more}"
+        detail = next((reason.removeprefix(f"{row.name}: ") for row in rows if row.state == "failed"), reason)
+        return f"Failed{_where(rows)}: {detail or 'no reason was given'}.{more}"
     if state == "cancelled":
         return f"Cancelled{_where(rows)}: {reason or 'no reason was given'}."
     time = _time(left(run, rows), rows)
@@ -142,13 +142,13 @@ def sentence(run: Json, rows: Sequence[Row], gates: Sequence[Json], took: float 
 
 
 def _refused(gates: Sequence[Json]) -> str:
-    asked = [one for one in gates if one["verdict"] not in ("open", "not asked")]
-    refused = [one for one in asked if one["verdict"] != "pass" and not one["accepted"]]
+    judged_gates = [gate for gate in gates if gate["verdict"] not in ("open", "not asked")]
+    refused = [gate for gate in judged_gates if gate["verdict"] != "pass" and not gate["accepted"]]
     if not refused:
         return ""
-    verdicts = {one["verdict"] for one in refused}
+    verdicts = {gate["verdict"] for gate in refused}
     word = {"fail": "failed", "error": "broke"}.get(next(iter(verdicts)), "could not be told") if len(verdicts) == 1 else "did not pass"
-    return f" after {refused[0]['stage']}: {len(refused)} of the {len(asked)} gates that were asked {word}"
+    return f" after {refused[0]['stage']}: {len(refused)} of the {len(judged_gates)} gates that were asked {word}"
 
 
 def _where(rows: Sequence[Row]) -> str:
@@ -167,14 +167,14 @@ def _attempt(run: Json) -> str:
 def _time(seconds: float | None, rows: Sequence[Row]) -> str:
     if seconds is None:
         return "How long it will take is not known: no earlier run of this recommender tells it."
-    told = max((row.usual.runs for row in rows if row.usual), default=0)
-    by = f", by what {told} earlier run{'' if told == 1 else 's'} took" if told else ", as it tells itself"
+    run_count = max((row.usual.runs for row in rows if row.usual), default=0)
+    by = f", by what {run_count} earlier run{'' if run_count == 1 else 's'} took" if run_count else ", as it tells itself"
     return f"About {span(round(seconds)) if seconds >= 1 else 'a second'} of work left{by}."
 
 
 def contenders(metrics: dict[str, float]) -> tuple[list[str], list[tuple[str, list[float | None]]], list[tuple[str, list[float | None]]]]:
     """Whose metrics there are, and rows of them: whole, and by slices. How sure they are stands elsewhere."""
-    names = [one for one in _CONTENDERS if any(key.startswith(f"{one}.") for key in metrics)]
+    names = [name for name in _CONTENDERS if any(key.startswith(f"{name}.") for key in metrics)]
     keys = dict.fromkeys(key.split(".", 1)[1] for key in metrics if key.startswith(_THEIRS) and not is_detail(key))
     rows = [(key, [metrics.get(f"{name}.{key}") for name in names]) for key in keys]
     return names, [row for row in rows if "{" not in row[0]], [row for row in rows if "{" in row[0]]
@@ -193,16 +193,16 @@ def possible(run: Json) -> list[str]:
 
 
 def _planned(run: Json) -> Sequence[str]:
-    found: Sequence[str] = run.get("planned_stages", STAGES)
-    return found
+    planned: Sequence[str] = run.get("planned_stages", STAGES)
+    return planned
 
 
 def retried_from(run: Json) -> str:
     """Which the API takes when it is told none."""
     at = len(run["stages"]) - (run["state"] == "rejected")
     planned = _planned(run)
-    found: str = planned[max(0, min(at, len(planned) - 1))]
-    return found
+    stage: str = planned[max(0, min(at, len(planned) - 1))]
+    return stage
 
 
 def place(run: Json) -> str:

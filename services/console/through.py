@@ -20,9 +20,9 @@ class Through(Response):
             self._sent.append((b"last-event-id", last.encode("latin-1")))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kept = {name: scope[name] for name in ("type", "asgi", "http_version", "scheme", "client", "server") if name in scope}
-        asked = {
-            **kept,
+        base_scope = {name: scope[name] for name in ("type", "asgi", "http_version", "scheme", "client", "server") if name in scope}
+        inner_scope = {
+            **base_scope,
             "method": "GET",
             "path": self._path,
             "raw_path": self._path.encode(),
@@ -31,4 +31,4 @@ class Through(Response):
             "headers": self._sent,
             "state": {},
         }
-        await self._api(asked, receive, send)
+        await self._api(inner_scope, receive, send)

@@ -22,13 +22,13 @@ TONES = {state: tone for tone, states in _TONES.items() for state in states}
 
 
 @overload
-def moment(given: str | datetime) -> datetime: ...
+def moment(timestamp: str | datetime) -> datetime: ...
 @overload
-def moment(given: None) -> None: ...
-def moment(given: str | datetime | None) -> datetime | None:
-    if given is None:
+def moment(timestamp: None) -> None: ...
+def moment(timestamp: str | datetime | None) -> datetime | None:
+    if timestamp is None:
         return None
-    at = given if isinstance(given, datetime) else datetime.fromisoformat(given)
+    at = timestamp if isinstance(timestamp, datetime) else datetime.fromisoformat(timestamp)
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
@@ -36,9 +36,9 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def ago(given: str | datetime | None) -> Markup | str:
+def ago(timestamp: str | datetime | None) -> Markup | str:
     """How long since, or until; the moment itself stands in the element."""
-    at = moment(given)
+    at = moment(timestamp)
     if at is None:
         return DASH
     apart = now() - at
@@ -48,73 +48,73 @@ def ago(given: str | datetime | None) -> Markup | str:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(), clock(at), text)
 
 
-def clock(given: str | datetime | None) -> str:
-    at = moment(given)
+def clock(timestamp: str | datetime | None) -> str:
+    at = moment(timestamp)
     return DASH if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def span(given: float | timedelta | None) -> str:
+def span(duration: float | timedelta | None) -> str:
     """Two units at most: 3 d 4 h, 2 min 5 s, 0.25 s."""
-    if given is None:
+    if duration is None:
         return DASH
-    seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms" if seconds < 0.995 else "1 s"
     if seconds < 10:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
+    total = round(seconds)
     for unit, size, small, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size} {unit} {rest} {small}" if rest and whole < 20 * size else f"{whole // size} {unit}"
-    return f"{whole} s"
+        if total >= size:
+            rest = total % size // part
+            return f"{total // size} {unit} {rest} {small}" if rest and total < 20 * size else f"{total // size} {unit}"
+    return f"{total} s"
 
 
-def span_small(given: float | None) -> str:
+def span_small(seconds: float | None) -> str:
     """Of what takes milliseconds: 0.42 ms, 12 ms, 1.2 s."""
-    if given is None:
+    if seconds is None:
         return DASH
-    return f"{given * 1000:.2g} ms" if given < 0.0995 else f"{given * 1000:.0f} ms" if given < 0.9995 else f"{given:.2g} s"
+    return f"{seconds * 1000:.2g} ms" if seconds < 0.0995 else f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.2g} s"
 
 
-def past(given: str | datetime | None) -> bool:
-    at = moment(given)
+def past(timestamp: str | datetime | None) -> bool:
+    at = moment(timestamp)
     return at is not None and at <= now()
 
 
-def query(given: Mapping[str, str]) -> str:
+def query(parameters: Mapping[str, str]) -> str:
     """Of an address: what is empty is left out."""
-    return urlencode({name: value for name, value in given.items() if value})
+    return urlencode({name: value for name, value in parameters.items() if value})
 
 
-def percent(given: float | None, digits: int = 1) -> str:
-    return DASH if given is None else f"{given * 100:.{digits}f} %"
+def percent(fraction: float | None, digits: int = 1) -> str:
+    return DASH if fraction is None else f"{fraction * 100:.{digits}f} %"
 
 
-def share(given: float | None) -> str:
+def share(fraction: float | None) -> str:
     """Of what a spec says: no digit of it is lost, half a percent stays half a percent."""
-    return DASH if given is None else f"{given * 100:g} %"
+    return DASH if fraction is None else f"{fraction * 100:g} %"
 
 
-def roughly(given: float) -> str:
+def roughly(fraction: float) -> str:
     """Two digits that count: what is little isn't nothing."""
-    return f"{given * 100:.0f} %" if given == 0 or abs(given) >= 0.095 else f"{given * 100:.2g} %"
+    return f"{fraction * 100:.0f} %" if fraction == 0 or abs(fraction) >= 0.095 else f"{fraction * 100:.2g} %"
 
 
-def number(given: float | None, digits: int = 4) -> str:
-    if given is None:
+def number(value: float | None, digits: int = 4) -> str:
+    if value is None:
         return DASH
-    if isinstance(given, bool):
-        return "yes" if given else "no"
-    if isinstance(given, int) or (float(given).is_integer() and abs(given) < 1e15):
-        return f"{int(given):,}"
-    return f"{given:,.{digits}g}" if abs(given) < 1000 else f"{given:,.0f}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
+        return f"{int(value):,}"
+    return f"{value:,.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def size(given: float | None) -> str:
-    if given is None:
+def size(byte_count: float | None) -> str:
+    if byte_count is None:
         return DASH
-    value = float(given)
+    value = float(byte_count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
@@ -130,8 +130,8 @@ def plain(state: str | None) -> str:
     return DASH if state is None else state.replace("_", " ")
 
 
-def pretty(given: Any) -> str:
-    return json.dumps(given, indent=2, ensure_ascii=False, sort_keys=False)
+def pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=False)
 
 
 def users(count: int) -> str:
@@ -139,4 +139,4 @@ def users(count: int) -> str:
 
 
 _FILTERS = (ago, clock, moment, span, span_small, past, query, percent, share, roughly, number, size, tone, plain, users, pretty)
-FILTERS: dict[str, Callable[..., Any]] = {one.__name__: one for one in _FILTERS}
+FILTERS: dict[str, Callable[..., Any]] = {function.__name__: function for function in _FILTERS}

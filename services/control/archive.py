@@ -30,20 +30,20 @@ class Archive:
         self._known: dict[str, tuple[Manifest, ...]] = {}  # manifests never change
 
     def compactions(self, recommender: str) -> Sequence[Manifest]:
-        found = list(self._known.get(recommender, ()))
-        while (manifest := self._artifacts.manifest(_name(recommender, len(found)))) is not None:
-            found.append(manifest)
-        self._known[recommender] = tuple(found)
-        return found
+        manifests = list(self._known.get(recommender, ()))
+        while (manifest := self._artifacts.manifest(_name(recommender, len(manifests)))) is not None:
+            manifests.append(manifest)
+        self._known[recommender] = tuple(manifests)
+        return manifests
 
     def days(self, recommender: str, table: EventTable) -> Mapping[date, Sequence[Part]]:
-        found: dict[date, list[Part]] = {}
+        parts_by_day: dict[date, list[Part]] = {}
         for manifest in self.compactions(recommender):
             for name, file in manifest.files.items():
-                known = part_name(name)
-                if known.what == table:
-                    found.setdefault(known.day, []).append(Part(known, file, manifest.facts["rows"][name]))
-        return found
+                parsed = part_name(name)
+                if parsed.table == table:
+                    parts_by_day.setdefault(parsed.day, []).append(Part(parsed, file, manifest.facts["rows"][name]))
+        return parts_by_day
 
     def add(self, recommender: str, number: int, done: Manifest) -> bool:
         """What a try has published becomes compaction `number`; False where another try was first."""

@@ -56,10 +56,10 @@ class Bases:
     def of(self, record: Record[RunStatus], stage: str, done: tuple[StageDone, ...]) -> Basis:
         """Of a stage that would start now, after those that are done."""
         spec = spec_of(record)
-        kept = adopted(record, stage, done)
-        if kept is not None and self.intact(kept.attempt) is not None:
-            old = kept.basis or Basis()
-            return Basis(old.digest, old.parts, kept.attempt, f"published by run {record.spec['retry_of']}", kept.began)
+        adopted_stage = adopted(record, stage, done)
+        if adopted_stage is not None and self.intact(adopted_stage.attempt) is not None:
+            old = adopted_stage.basis or Basis()
+            return Basis(old.digest, old.parts, adopted_stage.attempt, f"published by run {record.spec['retry_of']}", adopted_stage.began)
         parts = self._parts(record, spec, stage, done)
         if stage in NEVER:
             return Basis(parts=parts, why=NEVER[stage])
@@ -74,18 +74,18 @@ class Bases:
                 return Basis(parts=parts, why="its data can't be seen from here")
         if stage == "evaluate" and estimators(spec):
             return Basis(parts=parts, why=_LOG)
-        found = Basis(digest(stage, parts), parts)
+        basis = Basis(digest(stage, parts), parts)
         if record.spec.get("fresh"):
-            return replace(found, why="asked to run everything anew")
-        equal = self._outputs.find(record.recommender, stage, found.digest)
+            return replace(basis, why="asked to run everything anew")
+        equal = self._outputs.find(record.recommender, stage, basis.digest)
         if equal is None:
-            return replace(found, why=why_not(parts, self._outputs.newest(record.recommender, stage)))
+            return replace(basis, why=why_not(parts, self._outputs.newest(record.recommender, stage)))
         manifest = self.intact(equal.attempt)
         if manifest is None:
-            return replace(found, why=f"what {equal.attempt} published is gone or damaged")
+            return replace(basis, why=f"what {equal.attempt} published is gone or damaged")
         if stage == "etl" and not _still_judged(manifest, self._accepted(record)):
-            return replace(found, why=f"other data was accepted since {equal.attempt} was compared with it")
-        return replace(found, attempt=equal.attempt, why=f"nothing has changed since {equal.attempt}", since=equal.at)
+            return replace(basis, why=f"other data was accepted since {equal.attempt} was compared with it")
+        return replace(basis, attempt=equal.attempt, why=f"nothing has changed since {equal.attempt}", since=equal.at)
 
     def changed(self, record: Record[RunStatus], stage: str) -> str | None:
         """Why a stage runs, as far as that can be said before its inputs are there; None where they decide."""
@@ -97,8 +97,8 @@ class Bases:
         own = self._own_parts(record, spec_of(record), stage)
         if newest is None:
             return why_not(own, None)
-        known = replace(newest, parts={name: value for name, value in newest.parts.items() if not name.startswith(_INPUT)})
-        return why_not(own, known) if known.parts != own else None
+        comparable = replace(newest, parts={name: value for name, value in newest.parts.items() if not name.startswith(_INPUT)})
+        return why_not(own, comparable) if comparable.parts != own else None
 
     def _own_parts(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str) -> dict[str, str]:
         return stage_parts(spec, stage, record.spec["mode"]) | {"code": self._code, "mode": record.spec["mode"]}
@@ -138,9 +138,11 @@ class Bases:
     def _stage_files(self, done: Sequence[StageDone], stages: Collection[str]) -> dict[str, Files]:
         """What those of the stages have published that are done. What a refit publishes takes the place of the model, and of etl's files of
         the same names."""
-        found = {one.stage: published(self.artifacts, one.attempt).files for one in done if one.stage in stages}
-        refit = found.pop("refit", None)
-        return found if refit is None else {**found, "etl": {**found["etl"], **refit}, "train": refit}
+        files_by_stage = {
+            stage_done.stage: published(self.artifacts, stage_done.attempt).files for stage_done in done if stage_done.stage in stages
+        }
+        refit = files_by_stage.pop("refit", None)
+        return files_by_stage if refit is None else {**files_by_stage, "etl": {**files_by_stage["etl"], **refit}, "train": refit}
 
     def _files_before_refit(self, version: Version) -> Files:
         """What evaluate needs to compare a full run with the version fairly, because the version may have learned rows that the run holds
@@ -169,7 +171,7 @@ class Bases:
 
     def _encoded(self, record: Record[RunStatus], spec: RecommenderSpec) -> Files:
         """Vectors that the newest etl has worked out, or that of the newest version; nothing where this spec has no use for them."""
-        if not any(isinstance(one, Vector) and one.vector.encode is not None for one in spec.operators()):
+        if not any(isinstance(operator, Vector) and operator.vector.encode is not None for operator in spec.operators()):
             return {}
         newest = self._outputs.newest(record.recommender, "etl")
         return self._of(newest.attempt if newest else None, ENCODED) or self._of(self._learned_from(record), ENCODED)
@@ -227,8 +229,13 @@ class Bases:
             "seeds": {"train": spec_of(record).model.train.seed},
             "retry_of": spec.get("retry_of"),
             "attempts": {
-                one.stage: {"attempt": one.attempt, "reused": one.reused, "why": one.basis.why if one.basis else "", **_digest(one)}
-                for one in stages
+                stage_done.stage: {
+                    "attempt": stage_done.attempt,
+                    "reused": stage_done.reused,
+                    "why": stage_done.basis.why if stage_done.basis else "",
+                    **_digest(stage_done),
+                }
+                for stage_done in stages
             },
             "stages": facts,
         }
@@ -270,11 +277,11 @@ def published(artifacts: ArtifactStore, attempt: str) -> Manifest:
 def spec_of(record: Record[Any]) -> RecommenderSpec:
     """The spec as it was when the row was made; parsed once, for it is asked for several times a pass."""
     document = record.spec["document"]
-    known = _specs.get(record.id)
-    if known is not None and known[0] == document:
-        return known[1]
-    found = read(RecommenderSpec, document, f"spec of {record.id}")
+    cached = _specs.get(record.id)
+    if cached is not None and cached[0] == document:
+        return cached[1]
+    spec = read(RecommenderSpec, document, f"spec of {record.id}")
     if len(_specs) >= _KNOWN:
         _specs.clear()
-    _specs[record.id] = (document, found)
-    return found
+    _specs[record.id] = (document, spec)
+    return spec

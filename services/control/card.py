@@ -33,10 +33,10 @@ def complete(
         fits=tuple(_fits(published)),
         metrics=_beside(published["evaluate"].metrics),
         serving={name: value for name, value in published["verify"].metrics.items() if "." not in name},
-        gates=tuple(CardGate(gate=one.gate, verdict=one.verdict.value, reason=one.reason) for one in status.gates),
+        gates=tuple(CardGate(gate=gate.gate, verdict=gate.verdict.value, reason=gate.reason) for gate in status.gates),
         lineage=CardLineage(
             parent=parent,
-            attempts={stage: one["attempt"] for stage, one in lineage["attempts"].items()},
+            attempts={stage: attempt["attempt"] for stage, attempt in lineage["attempts"].items()},
             **{name: lineage[name] for name in ("serving", "cause", "asked_by", "code", "spec_generation", "spec_digest", "seeds")},
         ),
         files={name: file.size for name, file in sorted(export.files.items())},
@@ -66,14 +66,14 @@ def _moment(seconds: float | None) -> datetime | None:
 
 
 def _epochs(stage: str, metrics: Mapping[str, float]) -> int | None:
-    found = next((metrics[f"{stage}.{name}"] for name in ("published_epoch", "trees", "epochs") if f"{stage}.{name}" in metrics), None)
-    return None if found is None else int(found)
+    epochs = next((metrics[f"{stage}.{name}"] for name in ("published_epoch", "trees", "epochs") if f"{stage}.{name}" in metrics), None)
+    return None if epochs is None else int(epochs)
 
 
 def _beside(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
+    by_metric: dict[str, dict[str, float]] = {}
     for name, value in sorted(metrics.items()):
         who, _, metric = name.partition(".")
         if who in CONTENDERS:
-            found.setdefault(metric, {})[who] = value
-    return found
+            by_metric.setdefault(metric, {})[who] = value
+    return by_metric

@@ -44,7 +44,7 @@ _ALL = 1_000_000
 
 
 @dataclass(frozen=True)
-class _Known:
+class _References:
     """The database's side of the references, read once."""
 
     versions: Sequence[Version]
@@ -61,8 +61,8 @@ class _Known:
             raise NotFound(f"version {number} of '{recommender}' is not in the registry")
         return self._by_number[recommender, number]
 
-    def kept(self) -> list[Version]:
-        return [one for one in self.versions if one.number not in self.collected.get(one.recommender, {})]
+    def uncollected_versions(self) -> list[Version]:
+        return [version for version in self.versions if version.number not in self.collected.get(version.recommender, {})]
 
 
 class Collector:
@@ -100,21 +100,21 @@ class Collector:
     def preview(self) -> Sweep:
         """What would go in the end if nothing else happened; changes nothing."""
         now, would = self._clock.now(), Sweep()
-        known = self._read()
-        going = {name: dict.fromkeys(numbers, now) for name, numbers in self._versions(known, now).items()}
+        references = self._read()
+        going = {name: dict.fromkeys(numbers, now) for name, numbers in self._versions(references, now).items()}
         would.versions = [(name, number) for name, numbers in going.items() for number in numbers]
-        gone = {name: {**known.collected.get(name, {}), **going.get(name, {})} for name in {*known.collected, *going}}
-        after = _Known(known.versions, gone, known.active, known.reusable)
+        gone = {name: {**references.collected.get(name, {}), **going.get(name, {})} for name in {*references.collected, *going}}
+        after = _References(references.versions, gone, references.active, references.reusable)
         attempts = self._attic.shelf("manifests")
-        would.attempts = list(self._attempts(after, [AttemptFacts(one.name, one.written_at) for one in attempts], now))
-        staying = {one.name for one in attempts} - set(would.attempts)
-        blobs = {one.name: one for one in self._attic.shelf("blobs")}
+        would.attempts = list(self._attempts(after, [AttemptFacts(manifest.name, manifest.written_at) for manifest in attempts], now))
+        staying = {manifest.name for manifest in attempts} - set(would.attempts)
+        blobs = {blob.name: blob for blob in self._attic.shelf("blobs")}
         needed = self._files(after, self._attic.pins(), staying, now)
-        ages = {name: one.written_at for name, one in blobs.items()}
-        old = blobs_to_go(ages, needed, self._grace(known), now)
+        ages = {name: blob.written_at for name, blob in blobs.items()}
+        old = blobs_to_go(ages, needed, self._grace(references), now)
         would.blobs, would.bytes = len(old), sum(blobs[name].size for name in old)
-        trash = [one for one in self._attic.trash() if now - one.at > self._grace(known)]
-        would.erased, would.erased_bytes = len(trash), sum(one.size for one in trash)
+        trash = [discarded for discarded in self._attic.trash() if now - discarded.at > self._grace(references)]
+        would.erased, would.erased_bytes = len(trash), sum(discarded.size for discarded in trash)
         return would
 
     def steps(self, done: Sweep) -> Iterator[str]:
@@ -133,79 +133,79 @@ class Collector:
         done.rows += self._leftovers.forget(now - self._wish.runs, now - self._wish.answers)
 
     def _manifests(self, now: datetime, done: Sweep) -> Iterator[str]:
-        found = {one.name: one for one in self._attic.shelf("manifests")}
+        manifests = {manifest.name: manifest for manifest in self._attic.shelf("manifests")}
         yield "manifests listed"
-        facts = [AttemptFacts(one.name, one.written_at) for one in found.values()]
+        facts = [AttemptFacts(manifest.name, manifest.written_at) for manifest in manifests.values()]
         for attempt in self._attempts(self._read(), facts, now):
             yield "going to move a manifest"
-            if self._attic.discard("manifests", found[attempt], now):
+            if self._attic.discard("manifests", manifests[attempt], now):
                 done.attempts.append(attempt)
 
     def _blobs(self, now: datetime, done: Sweep) -> Iterator[str]:
-        found = {one.name: one for one in self._attic.shelf("blobs")}
+        blobs = {blob.name: blob for blob in self._attic.shelf("blobs")}
         yield "blobs listed"
         needed = yield from self._needed(now)
-        ages = {name: one.written_at for name, one in found.items()}
+        ages = {name: blob.written_at for name, blob in blobs.items()}
         for name in blobs_to_go(ages, needed, self._grace(self._read()), now):
             yield "going to move a blob"
-            if self._attic.discard("blobs", found[name], now):
+            if self._attic.discard("blobs", blobs[name], now):
                 done.blobs += 1
-                done.bytes += found[name].size
+                done.bytes += blobs[name].size
 
     def _restore(self, shelf: Shelf, done: Sweep) -> Iterator[str]:
         """What is named by now comes back: of this sweep, and of those that died."""
         yield f"{shelf} moved"
-        trash = [one for one in self._attic.trash() if one.shelf == shelf]
+        trash = [discarded for discarded in self._attic.trash() if discarded.shelf == shelf]
         if not trash:
             return
-        kept = yield from self._still(shelf)
-        for one in trash:
-            if kept(one):
+        is_referenced = yield from self._still(shelf)
+        for discarded in trash:
+            if is_referenced(discarded):
                 yield "going to restore"
-                self._attic.restore(one)
+                self._attic.restore(discarded)
                 done.restored += 1
 
     def _empty(self, now: datetime, done: Sweep) -> Iterator[str]:
         grace = self._grace(self._read())
         shelves: tuple[Shelf, ...] = ("manifests", "blobs")
         for shelf in shelves:
-            old = [one for one in self._attic.trash() if one.shelf == shelf and now - one.at > grace]
+            old = [discarded for discarded in self._attic.trash() if discarded.shelf == shelf and now - discarded.at > grace]
             if not old:
                 continue
-            kept = yield from self._still(shelf)
-            for one in old:
-                if not kept(one):
+            is_referenced = yield from self._still(shelf)
+            for discarded in old:
+                if not is_referenced(discarded):
                     yield "going to erase"
-                    self._attic.erase(one)
+                    self._attic.erase(discarded)
                     done.erased += 1
-                    done.erased_bytes += one.size
+                    done.erased_bytes += discarded.size
 
     def _still(self, shelf: Shelf) -> Generator[str, None, Callable[[Discarded], bool]]:
         """Reads the references of a shelf; returns what tells whether something in the trash is named."""
         now = self._clock.now()
         if shelf == "blobs":
             needed = yield from self._needed(now)
-            return lambda one: one.name in needed
-        known = self._read()
+            return lambda discarded: discarded.name in needed
+        references = self._read()
         yield "references read"
-        needed, ended = self._stages(known), self._ended(known)
-        return lambda one: not one.name.endswith(".part") and (one.name in needed or not ended(run_of(one.name)))
+        needed, ended = self._stages(references), self._ended(references)
+        return lambda discarded: not discarded.name.endswith(".part") and (discarded.name in needed or not ended(run_of(discarded.name)))
 
     def _needed(self, now: datetime) -> Generator[str, None, frozenset[str]]:
         """Every blob that something names, read in the order in which references are handed on."""
         pins = self._attic.pins()
         yield "pins read"
-        attempts = {one.name for one in self._attic.shelf("manifests")}
+        attempts = {manifest.name for manifest in self._attic.shelf("manifests")}
         yield "manifests read"
-        attempts |= {one.name for one in self._attic.trash() if one.shelf == "manifests"}
-        attempts |= {one.name for one in self._attic.shelf("manifests")}  # what another collector restored meanwhile
-        known = self._read()
+        attempts |= {discarded.name for discarded in self._attic.trash() if discarded.shelf == "manifests"}
+        attempts |= {manifest.name for manifest in self._attic.shelf("manifests")}  # what another collector restored meanwhile
+        references = self._read()
         yield "rows read"
-        return self._files(known, pins, attempts, now)
+        return self._files(references, pins, attempts, now)
 
     def _drop_pins(self, now: datetime) -> None:
-        known = self._read()
-        ended, grace = self._ended(known), self._grace(known)
+        references = self._read()
+        ended, grace = self._ended(references), self._grace(references)
         for pin in self._attic.pins():
             if not pin_holds(pin.attempt, pin.written_at, ended, grace, now):
                 self._attic.unpin(pin)
@@ -217,24 +217,26 @@ class Collector:
             if ended(run_of(attempt)):
                 self._attic.drop_live(attempt)
 
-    def _read(self) -> _Known:
-        active = {one.id: one for one in self._runs.list(active=True, limit=_ALL)}
-        return _Known(self._registry.everything(), self._registry.all_collected(), active, self._leftovers.reusable())
+    def _read(self) -> _References:
+        active = {run.id: run for run in self._runs.list(active=True, limit=_ALL)}
+        return _References(self._registry.everything(), self._registry.all_collected(), active, self._leftovers.reusable())
 
-    def _versions(self, known: _Known, now: datetime) -> dict[str, tuple[int, ...]]:
+    def _versions(self, references: _References, now: datetime) -> dict[str, tuple[int, ...]]:
         of: dict[str, list[Version]] = {}
-        for one in known.kept():
-            of.setdefault(one.recommender, []).append(one)
+        for version in references.uncollected_versions():
+            of.setdefault(version.recommender, []).append(version)
         closed = self._routes.closed()
         deleted = replace(self._wish, versions=0, served=timedelta(0))
         going = {}
         for name, versions in of.items():
             wish = deleted if name in closed else self._wish
-            if versions_to_go([VersionFacts(one.number, one.created_at) for one in versions], wish, now):  # if nobody needed any
-                going[name] = versions_to_go(self._facts(name, versions, known), wish, now)
+            if versions_to_go(
+                [VersionFacts(version.number, version.created_at) for version in versions], wish, now
+            ):  # if nobody needed any
+                going[name] = versions_to_go(self._facts(name, versions, references), wish, now)
         return going
 
-    def _facts(self, name: str, versions: Sequence[Version], known: _Known) -> list[VersionFacts]:
+    def _facts(self, name: str, versions: Sequence[Version], references: _References) -> list[VersionFacts]:
         holders: dict[int, list[str]] = {}
         for alias, number in aliases(self._routes.get(name), self._routes.previous(name)).items():
             holders.setdefault(number, []).append(alias)
@@ -242,36 +244,39 @@ class Collector:
             holders.setdefault(number, []).append(f"tag {tag}")
         for rollout in self._rollouts.list(name, active=True, limit=_ALL):
             holders.setdefault(int(rollout.spec["version"]), []).append(f"rollout {rollout.id}")
-        for run in known.active.values():
+        for run in references.active.values():
             if run.recommender == name and run.spec["serving"] is not None:
                 holders.setdefault(run.spec["serving"], []).append(f"run {run.id}")
         left = self._routes.left(name)
-        return [VersionFacts(one.number, one.created_at, tuple(holders.get(one.number, ())), left.get(one.number)) for one in versions]
+        return [
+            VersionFacts(version.number, version.created_at, tuple(holders.get(version.number, ())), left.get(version.number))
+            for version in versions
+        ]
 
-    def _attempts(self, known: _Known, facts: Sequence[AttemptFacts], now: datetime) -> tuple[str, ...]:
-        return attempts_to_go(facts, self._stages(known), self._ended(known), self._wish, now)
+    def _attempts(self, references: _References, facts: Sequence[AttemptFacts], now: datetime) -> tuple[str, ...]:
+        return attempts_to_go(facts, self._stages(references), self._ended(references), self._wish, now)
 
-    def _stages(self, known: _Known) -> frozenset[str]:
+    def _stages(self, references: _References) -> frozenset[str]:
         """Attempts that something names: those of a kept version's run (a warm start reads them) and of the last full run of its line
         (later full runs are compared with its model before the refit), of runs under way, reusable ones."""
-        needed = set(known.reusable)
-        records = list(known.active.values())
-        for version in known.kept():
-            *_, full = line_of(version, known.version)
+        needed = set(references.reusable)
+        records = list(references.active.values())
+        for version in references.uncollected_versions():
+            *_, full = line_of(version, references.version)
             for run in {version.run, full.run}:
                 with suppress(NotFound):
                     records.append(self._runs.get(run))
         for record in records:
             needed |= {done.attempt for done in record.status.stages}
-        for record in known.active.values():
-            needed |= {str(kept["attempt"]) for kept in record.spec.get("adopt", {}).values()}  # of the run that it retries
+        for record in references.active.values():
+            needed |= {str(adopted["attempt"]) for adopted in record.spec.get("adopt", {}).values()}  # of the run that it retries
             if record.status.basis is not None and record.status.basis.attempt:
                 needed.add(record.status.basis.attempt)
         return frozenset(needed)
 
-    def _files(self, known: _Known, pins: Iterable[Pin], attempts: Iterable[str], now: datetime) -> frozenset[str]:
-        ended, grace = self._ended(known), self._grace(known)
-        needed = {file.sha256 for version in known.kept() for file in version.files.values()}
+    def _files(self, references: _References, pins: Iterable[Pin], attempts: Iterable[str], now: datetime) -> frozenset[str]:
+        ended, grace = self._ended(references), self._grace(references)
+        needed = {file.sha256 for version in references.uncollected_versions() for file in version.files.values()}
         for pin in pins:
             if pin_holds(pin.attempt, pin.written_at, ended, grace, now):
                 needed |= pin.blobs
@@ -280,21 +285,21 @@ class Collector:
                 needed |= self._attic.named(attempt)
         return frozenset(needed)
 
-    def _ended(self, known: _Known) -> Callable[[str], bool]:
+    def _ended(self, references: _References) -> Callable[[str], bool]:
         @cache
         def ended(run: str) -> bool:
             try:
-                return run not in known.active and MACHINE.terminal(self._runs.get(run).status.state)
+                return run not in references.active and MACHINE.terminal(self._runs.get(run).status.state)
             except NotFound:
                 return False
 
         return ended
 
-    def _grace(self, known: _Known) -> timedelta:
+    def _grace(self, references: _References) -> timedelta:
         """Never shorter than a stage that is under way may take."""
         longest = self._wish.grace
-        for one in known.active.values():
+        for run in references.active.values():
             with suppress(Invalid):  # such a run starts no stage
-                document = read(RecommenderSpec, one.spec["document"], f"spec of {one.id}")
+                document = read(RecommenderSpec, run.spec["document"], f"spec of {run.id}")
                 longest = max(longest, *run_plan(document).timeouts.values())
         return longest

@@ -104,7 +104,7 @@ class Compactor:
     def _start(self, spec: RecommenderSpec, number: int, attempt: str) -> bool:
         closed = closed_before(self._clock.now(), spec.rollout.analysis.attribution)
         wanted = [self._due(spec.name, table, closed) for table in TABLES]
-        if not any(one.days for one in wanted):
+        if not any(due_days.days for due_days in wanted):
             return False
         self._executor.start(
             StageSpec(
@@ -113,8 +113,8 @@ class Compactor:
                 attempt=attempt,
                 recommender=spec,
                 inputs={
-                    "days": {name: file for one in wanted for name, file in self._dumped(spec.name, one).items()},
-                    "parts": {str(part.name): part.file for one in wanted for parts in one.days.values() for part in parts},
+                    "days": {name: file for due_days in wanted for name, file in self._dumped(spec.name, due_days).items()},
+                    "parts": {str(part.name): part.file for due_days in wanted for parts in due_days.days.values() for part in parts},
                 },
                 mode="compact",
                 artifacts=self._artifacts.url,

@@ -52,24 +52,24 @@ class Lines:
     def _line(self, version: Version, spec: RecommenderSpec) -> tuple[Link, ...]:
         """Versions don't change, so a line is read once."""
         name = version.recommender
-        known = self._known.get(name)
-        if known is None or known[0] != version.number:
-            known = self._known[name] = version.number, self._read(version, (spec.schema_.user, spec.schema_.item))
-        return known[1]
+        cached_line = self._known.get(name)
+        if cached_line is None or cached_line[0] != version.number:
+            cached_line = self._known[name] = version.number, self._read(version, (spec.schema_.user, spec.schema_.item))
+        return cached_line[1]
 
     def _read(self, version: Version, columns: tuple[str, str]) -> tuple[Link, ...]:
-        return tuple(_link(one, columns) for one in islice(line_of(version, self._registry.get), LONGEST))
+        return tuple(_link(ancestor, columns) for ancestor in islice(line_of(version, self._registry.get), LONGEST))
 
     def _refused(self, version: Version) -> str | None:
         rejected = self._runs.list(version.recommender, states={"rejected"}, since=version.created_at, limit=_RECENT)
-        return next((one.id for one in rejected if one.spec["mode"] == "warm" and one.spec["serving"] == version.number), None)
+        return next((run.id for run in rejected if run.spec["mode"] == "warm" and run.spec["serving"] == version.number), None)
 
 
 def _link(version: Version, columns: tuple[str, str]) -> Link:
     stages = version.lineage.get("stages", {})
     codes = stages.get("refit", stages.get("etl", {})).get("cardinalities", {})
-    known = {name: int(codes[name]) for name in columns if name in codes}
-    return Link("warm" if version.lineage.get("mode") == "warm" else "full", known, version.metrics.get(f"candidate.{FORGOTTEN}"))
+    cardinalities = {name: int(codes[name]) for name in columns if name in codes}
+    return Link("warm" if version.lineage.get("mode") == "warm" else "full", cardinalities, version.metrics.get(f"candidate.{FORGOTTEN}"))
 
 
 def _changed(before: RecommenderSpec, now: RecommenderSpec) -> str | None:
@@ -78,14 +78,16 @@ def _changed(before: RecommenderSpec, now: RecommenderSpec) -> str | None:
 
 
 def _at(document: dict[str, Any], path: str) -> Any:
-    found: Any = document
+    value: Any = document
     for name in path.split("."):
-        found = found[name]
-    return found
+        value = value[name]
+    return value
 
 
 def _farthest(look: Look | None) -> tuple[str, float] | None:
     """Beyond what chance explains."""
-    found = [one for one in look.readings if one.detector == "psi" and one.chance <= one.limit] if look is not None else []
-    farthest = max(found, key=lambda one: one.size, default=None)
+    significant = (
+        [reading for reading in look.readings if reading.detector == "psi" and reading.chance <= reading.limit] if look is not None else []
+    )
+    farthest = max(significant, key=lambda reading: reading.size, default=None)
     return None if farthest is None else (farthest.column, farthest.size)

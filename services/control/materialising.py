@@ -39,12 +39,12 @@ Desired = Callable[[], Mapping[str, frozenset[int]]]
 
 def named(routes: RouteStore, rollouts: RolloutStore) -> Mapping[str, frozenset[int]]:
     """The versions that a route names, and those of rollouts under way."""
-    found: dict[str, set[int]] = {}
+    versions_by_recommender: dict[str, set[int]] = {}
     for record in rollouts.list(active=True, limit=100_000):  # first: a rollout puts its route before it ends
-        found.setdefault(record.recommender, set()).add(int(record.spec["version"]))
+        versions_by_recommender.setdefault(record.recommender, set()).add(int(record.spec["version"]))
     for name, route in routes.all().items():
-        found.setdefault(name, set()).update(route.named())
-    return {name: frozenset(versions) for name, versions in found.items()}
+        versions_by_recommender.setdefault(name, set()).update(route.named())
+    return {name: frozenset(versions) for name, versions in versions_by_recommender.items()}
 
 
 class Materialiser:
@@ -123,10 +123,10 @@ class Materialiser:
 
     def again(self, recommender: str) -> int:
         """All that is held of it will be loaded anew, while the rows stand. Returns of how many views."""
-        found = [view for name, view in self._store.marks() if name == recommender]
-        for view in found:
+        views = [view for name, view in self._store.marks() if name == recommender]
+        for view in views:
             self._store.mark(recommender, view, 0)
-        return len(found)
+        return len(views)
 
     def drop(self, recommender: str) -> None:
         """All that was held or written of it: it was deleted. What can't be dropped now goes with a later step."""
@@ -173,17 +173,17 @@ class Materialiser:
 
     def _part(self, recommender: str, version: int, view: OnlineView, name: str) -> Values | None:
         """None where it will never be had."""
-        what = f"version {version} of {recommender}: {name}"
+        label = f"version {version} of {recommender}: {name}"
         try:
             file = self._registry.get(recommender, version).files.get(name)
             if file is None:
-                raise NotFound(f"{what}: it isn't among the version's files")
+                raise NotFound(f"{label}: it isn't among the version's files")
             content = self._artifacts.read(file)
         except _DEAD as error:
             self._failed(recommender, version, error)
             return None
         try:
-            return read_values(content, view, what)
+            return read_values(content, view, label)
         except Unavailable as error:
             self._failed(recommender, version, error)
             return None
@@ -200,7 +200,7 @@ class Materialiser:
         for recommender in self._gone({name for name, _ in marks} | self._written()):
             self.drop(recommender)
         of_versions = [(*place, version) for place in marks if (version := version_of(place[1])) is not None]
-        doubted = [one for one in of_versions if one[2] not in named.get(one[0], ())]
+        doubted = [stored_view for stored_view in of_versions if stored_view[2] not in named.get(stored_view[0], ())]
         desired = self._desired() if doubted else {}
         for recommender, view, version in doubted:
             if version not in desired.get(recommender, ()):
@@ -233,7 +233,7 @@ class Materialiser:
 
     def _failed(self, recommender: str, version: int, error: Exception) -> None:
         """Said once."""
-        said = str(error)
-        if self._faults.get((recommender, version)) != said:
-            self._faults[recommender, version] = said
-            log.error("features of %s version %d can't be loaded: %s", recommender, version, said)
+        message = str(error)
+        if self._faults.get((recommender, version)) != message:
+            self._faults[recommender, version] = message
+            log.error("features of %s version %d can't be loaded: %s", recommender, version, message)

@@ -36,7 +36,7 @@ TELL_AGAIN = timedelta(seconds=15)
 
 def warmth(recommenders: RecommenderStore) -> Callable[[str], timedelta]:
     """What each spec says of how long a version is kept warm; the default for one that can't be read. A spec is read once."""
-    known: dict[str, tuple[int, timedelta]] = {}
+    cache: dict[str, tuple[int, timedelta]] = {}
     heads: Mapping[str, int] = {}
     looked = -_LOOK
 
@@ -44,10 +44,10 @@ def warmth(recommenders: RecommenderStore) -> Callable[[str], timedelta]:
         nonlocal heads, looked
         if time.monotonic() - looked >= _LOOK:
             heads, looked = recommenders.heads(), time.monotonic()
-        generation, found = heads.get(recommender, 0), known.get(recommender)
-        if found is None or found[0] != generation:
-            found = known[recommender] = generation, read(recommender)
-        return found[1]
+        generation, cached = heads.get(recommender, 0), cache.get(recommender)
+        if cached is None or cached[0] != generation:
+            cached = cache[recommender] = generation, read(recommender)
+        return cached[1]
 
     def read(recommender: str) -> timedelta:
         try:
@@ -165,7 +165,7 @@ class Placement:
         anew = routes is not self._routed or not timedelta(0) <= now - self._routed_at < _READ_AGAIN
         if anew:
             self._routed, self._routed_at, self._of_route = routes, now, {}
-            self._past = {name: one for name, one in self._past.items() if name in routes}
+            self._past = {name: past for name, past in self._past.items() if name in routes}
         looked = routes if anew else tuple(self._moving)
         self._moving = set()
         for name in looked:
@@ -190,11 +190,11 @@ class Placement:
 
     def _past_of(self, recommender: str, route: Route, now: datetime) -> _Past:
         """A version that is gone back to may be collected, which is no change of the route."""
-        known = self._past.get(recommender)
-        if known is None or known.generation != route.generation or not timedelta(0) <= now - known.read_at < _READ_AGAIN:
+        past = self._past.get(recommender)
+        if past is None or past.generation != route.generation or not timedelta(0) <= now - past.read_at < _READ_AGAIN:
             left, previous = self._routes.left(recommender), self._routes.previous(recommender)
-            known = self._past[recommender] = _Past(route.generation, now, left, previous)
-        return known
+            past = self._past[recommender] = _Past(route.generation, now, left, previous)
+        return past
 
     def _recent(self, left: Mapping[int, datetime], now: datetime) -> frozenset[int]:
         self._leaving += [at + GRACE for at in left.values()]

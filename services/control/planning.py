@@ -37,14 +37,17 @@ class Planner:
         spec = spec_of(record)
         gates = tuple(str(gate) for gate in run_plan(spec, record.spec["mode"]).gates)
         stages = self._with_estimates(self._stages(record), record, spec)
-        return RunForecast(turn.said, stages, gates, self._bases.data_parts(record, spec))
+        return RunForecast(turn.summary, stages, gates, self._bases.data_parts(record, spec))
 
     def _with_estimates(self, stages: Sequence[Foreseen], record: Record[RunStatus], spec: RecommenderSpec) -> tuple[Foreseen, ...]:
         seconds = self._seconds(record.recommender, record.spec["mode"])
-        memory = {one.stage: spec.resources.of(one.stage).memory for one in stages}
+        memory = {forecast.stage: spec.resources.of(forecast.stage).memory for forecast in stages}
         written = {stage: write_memory(size) for stage, size in memory.items() if size is not None}
         return tuple(
-            one if one.does == "reuse" else replace(one, seconds=seconds.get(one.stage), memory=written.get(one.stage)) for one in stages
+            forecast
+            if forecast.does == "reuse"
+            else replace(forecast, seconds=seconds.get(forecast.stage), memory=written.get(forecast.stage))
+            for forecast in stages
         )
 
     def _seconds(self, recommender: str, mode: str) -> Mapping[str, float]:
@@ -58,18 +61,18 @@ class Planner:
 
     def _stages(self, record: Record[RunStatus]) -> tuple[Foreseen, ...]:
         done: tuple[StageDone, ...] = ()
-        found: list[Foreseen] = []
+        forecasts: list[Foreseen] = []
         for stage in stages_of(record):
-            unknown = next((one.stage for one in found if one.stage in TAKES[stage] and one.does != "reuse"), None)
+            unknown = next((forecast.stage for forecast in forecasts if forecast.stage in TAKES[stage] and forecast.does != "reuse"), None)
             if unknown is not None:
-                found.append(self._after(record, stage, unknown))
+                forecasts.append(self._after(record, stage, unknown))
                 continue
             basis = self._bases.of(record, stage, done)
-            found.append(Foreseen(stage, "reuse" if basis.attempt else "run", basis.attempt or None, basis.why))
+            forecasts.append(Foreseen(stage, "reuse" if basis.attempt else "run", basis.attempt or None, basis.why))
             if basis.attempt:
                 now = self._clock.now()
                 done = (*done, StageDone(stage, basis.attempt, now, now, basis))
-        return tuple(found)
+        return tuple(forecasts)
 
     def _after(self, record: Record[RunStatus], stage: str, unknown: str) -> Foreseen:
         """A stage whose inputs aren't there yet: what is known of the rest may be enough to say that it runs."""

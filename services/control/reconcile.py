@@ -56,7 +56,7 @@ class Kind(Protocol[S, O, E]):
 
     def observe(self, record: Record[S]) -> O: ...
 
-    def decide(self, record: Record[S], seen: O, now: datetime) -> Decision[S, E]: ...
+    def decide(self, record: Record[S], observation: O, now: datetime) -> Decision[S, E]: ...
 
     def act(self, record: Record[S], following: S, effect: E) -> None:
         """Idempotent: after a crash it is done again."""
@@ -222,7 +222,7 @@ class Reconciler(Generic[S, O, E]):
         moved = before.state != after.state or bool(decision.effects)
         entry = None
         if moved or decision.consumes_request or decision.note:
-            entry = HistoryEntry(now, before.state, after.state, *_said(record.asked, decision, moved, finished))
+            entry = HistoryEntry(now, before.state, after.state, *_reason_and_actor(record.asked, decision, moved, finished))
         clear = decision.consumes_request or finished
         self._kind.store.commit(record, after, due_at=now, entry=entry, finished=finished, clear_request=clear)
         self._looks.pop(record.id, None)
@@ -250,12 +250,12 @@ def _lasts(error: Exception) -> bool:
     return isinstance(error, EyasError) and (isinstance(error, Damaged) or not isinstance(error, Unavailable))
 
 
-def _said(asked: Request | None, decision: Decision[Any, Any], moved: bool, finished: bool) -> tuple[str, str]:
+def _reason_and_actor(request: Request | None, decision: Decision[Any, Any], moved: bool, finished: bool) -> tuple[str, str]:
     """The reason and the actor of a line of history: who asked is named, and so is a request that came to nothing."""
     reason = decision.next.reason if moved else decision.note or decision.next.reason
-    if asked is None or not (decision.consumes_request or finished):
+    if request is None or not (decision.consumes_request or finished):
         return reason, "eyas"
     if decision.consumes_request:
-        told = moved or asked.verb in reason
-        return (reason if told else f"{asked.said()}: refused, it is {decision.next.state}"), asked.actor
-    return f"{reason} ({asked.said()} came too late)".lstrip(), "eyas"
+        names_request = moved or request.verb in reason
+        return (reason if names_request else f"{request.summary()}: refused, it is {decision.next.state}"), request.actor
+    return f"{reason} ({request.summary()} came too late)".lstrip(), "eyas"

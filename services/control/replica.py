@@ -85,9 +85,9 @@ class Replica:
 
     def _take(self, lease: str) -> bool:
         now = self._clock.now()
-        held = self._holds(lease)
+        was_held = self._holds(lease)
         if self._leases.hold(lease, self.holder, self._term):
-            self._terms[lease] = self._terms.get(lease, 0) + (not held)
+            self._terms[lease] = self._terms.get(lease, 0) + (not was_held)
             self._held[lease] = now
             return True
         if self._held.pop(lease, None) is not None:

@@ -81,8 +81,8 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         heads = self._recommenders.heads()
         if heads is self._ensured:
             return
-        known = {row.id for row in self.store.queued()}  # a retrainer never ends
-        for name in heads.keys() - known:
+        existing = {row.id for row in self.store.queued()}  # a retrainer never ends
+        for name in heads.keys() - existing:
             now = self._clock.now()
             self.store.create(Record(name, name, {}, RetrainerStatus(), now, now), "eyas")
         self._ensured = heads
@@ -106,24 +106,24 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
             return RetrainerObservation(record.asked, ended=ended, promoted=promoted, applied=applied)
         return self.look(record.recommender, record.asked, applied)
 
-    def look(self, recommender: str, asked: Request | None = None, applied: datetime | None = None) -> RetrainerObservation:
+    def look(self, recommender: str, request: Request | None = None, applied: datetime | None = None) -> RetrainerObservation:
         """What every trigger looks at, whatever the retrainer does."""
         busy = self._busy(recommender)
         route = self._routes.get(recommender)
         if route is None:
-            return RetrainerObservation(asked, busy=busy, applied=applied)
-        found = self._signals.signals(recommender)
+            return RetrainerObservation(request, busy=busy, applied=applied)
+        signals = self._signals.signals(recommender)
         return RetrainerObservation(
-            asked,
+            request,
             busy=busy,
             serving=True,
             version=route.stable,
-            drift=found.drift,
-            kpi=found.kpi,
-            snapshot=found.snapshot,
-            events=found.events,
+            drift=signals.drift,
+            kpi=signals.kpi,
+            snapshot=signals.snapshot,
+            events=signals.events,
             applied=applied,
-            past=self._past(recommender, found.drift),
+            past=self._past(recommender, signals.drift),
         )
 
     def past(self, recommender: Recommender) -> Past:
@@ -137,30 +137,38 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
             return self._lines.past(recommender, drift) if retrain_plan(recommender.spec).chooses else None
         return None
 
-    def decide(self, record: Record[RetrainerStatus], seen: RetrainerObservation, now: datetime) -> domain.RetrainerDecision:
-        if seen.gone:
-            retired = domain.retire(record.status, seen)
+    def decide(self, record: Record[RetrainerStatus], observation: RetrainerObservation, now: datetime) -> domain.RetrainerDecision:
+        if observation.gone:
+            retired = domain.retire(record.status, observation)
             still = self._activity is not None and record.status.state == "retired"
             return replace(retired, requeue_after=LONGEST_REST) if still else retired
         plan = retrain_plan(self._recommenders.get(record.recommender).spec)
-        decision = domain.decide(record.id, record.status, seen, plan, now)
-        rest = self._rest(record.recommender, decision.next, seen, plan, now)
+        decision = domain.decide(record.id, record.status, observation, plan, now)
+        rest = self._rest(record.recommender, decision.next, observation, plan, now)
         return decision if rest is None else replace(decision, requeue_after=rest)
 
-    def _rest(self, name: str, status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> timedelta | None:
+    def _rest(
+        self, name: str, status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime
+    ) -> timedelta | None:
         """How long one that watches a recommender that nobody uses needn't look; None: as long as the domain says."""
-        waits = seen.busy or seen.request or any(not one.dropped for one in status.held) or status.drift.moved or status.kpi.moved
+        waits = (
+            observation.busy
+            or observation.request
+            or any(not held_firing.dropped for held_firing in status.held)
+            or status.drift.moved
+            or status.kpi.moved
+        )
         if self._activity is None or status.state != "watching" or waits:
             return None
         routes, _, newest = self._seen
         route = routes.get(name)
-        last = [newest.get(name, _NOTHING).at, seen.applied, route.since if route is not None else None]
+        last = [newest.get(name, _NOTHING).at, observation.applied, route.since if route is not None else None]
         quiet = now - max((at for at in last if at is not None), default=now)
         due = [status.calm_after, *status.follow[:1]]
         if plan.schedule is not None:
             due.append(plan.schedule.next(now))
-        if plan.new_data is not None and seen.snapshot is not None:
-            due.append(seen.snapshot + plan.new_data)
+        if plan.new_data is not None and observation.snapshot is not None:
+            due.append(observation.snapshot + plan.new_data)
         ahead = [at - now for at in due if at is not None and at > now]
         return max(domain.WATCH, min(LONGEST_REST, quiet * REST, *ahead))
 
@@ -181,19 +189,19 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
             self._runs.create(run, "eyas")
 
     def committed(self, record: Record[RetrainerStatus], following: RetrainerStatus) -> None:
-        for held in following.held:
-            if held not in record.status.held:
-                metrics.RETRAININGS_HELD.labels(record.recommender, held.trigger).inc()
+        for held_firing in following.held:
+            if held_firing not in record.status.held:
+                metrics.RETRAININGS_HELD.labels(record.recommender, held_firing.trigger).inc()
         if following.state == "retraining" and record.status.state != "retraining":
             with suppress(NotFound):
                 mode = self._runs.get(following.run or "").spec["mode"]
                 metrics.RETRAININGS.labels(record.recommender, following.firings[-1].trigger, mode).inc()
 
     def _busy(self, recommender: str) -> str | None:
-        for what, store in (("run", self._runs), ("rollout", self._rollouts)):
+        for kind, store in (("run", self._runs), ("rollout", self._rollouts)):
             active = store.list(recommender, active=True, limit=1)
             if active:
-                return f"{what} {active[0].id} is under way"
+                return f"{kind} {active[0].id} is under way"
         return None
 
     def _ended(self, run: str | None) -> tuple[str | None, bool]:
@@ -214,8 +222,8 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
             return f"run {run} has no rollout", False
         if not rollouts.MACHINE.terminal(rollout.status.state):
             return None, False
-        said = f"version {rollout.spec['version']} {rollout.status.state.replace('_', ' ')}: {rollout.status.reason}"
-        return said, rollout.status.state == "promoted"
+        outcome = f"version {rollout.spec['version']} {rollout.status.state.replace('_', ' ')}: {rollout.status.reason}"
+        return outcome, rollout.status.state == "promoted"
 
 
 def _changed(old: Mapping[str, object], new: Mapping[str, object]) -> Collection[str]:
@@ -238,7 +246,7 @@ def _hide(name: str) -> None:
     for gauge, labels in (
         (metrics.RETRAINER_ALERTING, (name,)),
         (metrics.FRUITLESS, (name,)),
-        *((metrics.DRIFTING, (name, one)) for one in ("drift", "kpi")),
+        *((metrics.DRIFTING, (name, trigger)) for trigger in ("drift", "kpi")),
     ):
         with suppress(KeyError):
             gauge.remove(*labels)

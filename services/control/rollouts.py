@@ -77,7 +77,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         if self._values is not None and version not in named and not self._values.loaded(record.recommender, version):
             answering -= {version}
         first = route is None and version in answering
-        seen = RolloutObservation(
+        observation = RolloutObservation(
             record.asked,
             stable=stable,
             serves=serves,
@@ -86,11 +86,11 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
             proven=not first or self._is_proven(record.recommender, version),
         )
         if route is None or state not in ("shadow", "canary"):
-            return seen
-        return self._at_a_step(record, seen, route)
+            return observation
+        return self._at_a_step(record, observation, route)
 
-    def decide(self, record: Record[RolloutStatus], seen: RolloutObservation, now: datetime) -> domain.RolloutDecision:
-        return domain.decide(record.id, int(record.spec["version"]), record.status, seen, _plan(record), now)
+    def decide(self, record: Record[RolloutStatus], observation: RolloutObservation, now: datetime) -> domain.RolloutDecision:
+        return domain.decide(record.id, int(record.spec["version"]), record.status, observation, _plan(record), now)
 
     def act(self, record: Record[RolloutStatus], following: RolloutStatus, effect: SetRoute) -> None:
         self._routes.put(record.recommender, effect.route, self._clock.now(), effect.actor, effect.reason, record)
@@ -111,19 +111,19 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
     def _is_proven(self, recommender: str, version: int) -> bool:
         return proven(self._registry.get(recommender, version))
 
-    def _at_a_step(self, record: Record[RolloutStatus], seen: RolloutObservation, route: Route) -> RolloutObservation:
+    def _at_a_step(self, record: Record[RolloutStatus], observation: RolloutObservation, route: Route) -> RolloutObservation:
         """Gateways are asked until the step has begun, the data only when a look at it is due."""
         status = record.status
         at = (route.candidate, route.salt, route.step, route.shadow)
         if at != (int(record.spec["version"]), record.id, status.step, status.state == "shadow"):
-            return replace(seen, ours=False)
+            return replace(observation, ours=False)
         if status.step_since is None:
             missing = self._missing(record.recommender, route)
             base = self._base(record, route) if not missing and status.base_of != status.step else None
-            return replace(seen, routed=not missing, missing=missing, base=base)
+            return replace(observation, routed=not missing, missing=missing, base=base)
         if not domain.due(status, _plan(record), self._clock.now()):
-            return seen
-        return replace(seen, look=self._look(record, route))
+            return observation
+        return replace(observation, look=self._look(record, route))
 
     def _missing(self, recommender: str, route: Route) -> str:
         """Which gateways, of those that are alive, don't serve this route yet."""
@@ -143,10 +143,10 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         try:
             serving = self._routes.serving_since(record.recommender, route.stable)
             since = max(serving or until - BASE, until - BASE)
-            found = self._sources.kpis.hit_rate(record.recommender, route.stable, since, until, attribution)
+            hit_rate = self._sources.kpis.hit_rate(record.recommender, route.stable, since, until, attribution)
         except EyasError:
             return None
-        return found.rate if found.hits else None
+        return hit_rate.rate if hit_rate.hits else None
 
     def _look(self, record: Record[RolloutStatus], route: Route) -> Look:
         analysis, now = spec_of(record).rollout.analysis, self._clock.now()

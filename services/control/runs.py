@@ -65,13 +65,13 @@ class Runs:
 
     def observe(self, record: Record[RunStatus]) -> RunObservation:
         try:
-            seen = self._look(record)
+            observation = self._look(record)
         except NotFound:
             gone = self._gone(record)
             if gone is None:
                 raise
             return RunObservation(gone=gone)
-        return seen if seen.ahead is None else replace(seen, gone=self._gone(record))
+        return observation if observation.ahead is None else replace(observation, gone=self._gone(record))
 
     def _gone(self, record: Record[RunStatus]) -> str | None:
         return None if rests_on(record) is None else collected_basis(record, self._registry.collected(record.recommender))
@@ -110,10 +110,10 @@ class Runs:
         done = StageDone(status.state, attempt, self._clock.now(), self._clock.now())
         return RunObservation(job=job, published=published, ahead=self._bases.of(record, following, (*status.stages, done)))
 
-    def decide(self, record: Record[RunStatus], seen: RunObservation, now: datetime) -> domain.RunDecision:
+    def decide(self, record: Record[RunStatus], observation: RunObservation, now: datetime) -> domain.RunDecision:
         plan = run_plan(spec_of(record), record.spec["mode"])
         plan = replace(plan, stages=stages_of(record), accepts=record.spec.get("accepts", ""))
-        return domain.decide(record.id, record.status, seen, plan, now)
+        return domain.decide(record.id, record.status, observation, plan, now)
 
     def act(self, record: Record[RunStatus], following: RunStatus, effect: domain.RunEffect) -> None:
         if isinstance(effect, StartStage):
@@ -153,7 +153,7 @@ class Runs:
     def _wanted(self, record: Record[RunStatus]) -> frozenset[str]:
         """The attempts that are, or are about to be, under way."""
         effects = record.intent["effects"] if record.intent is not None else ()
-        starting = {str(one["attempt"]) for one in effects if one["kind"] == "start_stage"}
+        starting = {str(effect["attempt"]) for effect in effects if effect["kind"] == "start_stage"}
         return domain.works(record.id, record.status) | starting
 
     def _stage(self, record: Record[RunStatus], following: RunStatus, effect: StartStage) -> StageSpec:

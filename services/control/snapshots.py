@@ -36,23 +36,25 @@ class Snapshots:
     def take(self, recommender: str, since: datetime | None, until: datetime) -> Files:
         """Interactions of [since, until): `events.csv`, or stretches of time whose names are in their order, each a CSV
         or the parts of a day."""
-        whole = self._whole(recommender, "interactions")
-        stored = self._days.counts(recommender, "interactions", until) if whole else {}
-        found: Files = {}
-        for number, one in enumerate(stretches(since, until, stored, rows_of(whole))):
-            if one.day is not None:
-                found |= {f"{number:05d}/part-{part.name.number:05d}.parquet": part.file for part in whole[one.day]}
+        compacted_days = self._compacted_days(recommender, "interactions")
+        stored = self._days.counts(recommender, "interactions", until) if compacted_days else {}
+        files: Files = {}
+        for number, stretch in enumerate(stretches(since, until, stored, rows_of(compacted_days))):
+            if stretch.day is not None:
+                files |= {f"{number:05d}/part-{part.name.number:05d}.parquet": part.file for part in compacted_days[stretch.day]}
             else:
-                found |= self._exported(recommender, one, EVENTS if (one.since, one.until) == (since, until) else f"{number:05d}.csv")
-        return found or self._exported(recommender, Stretch(since, until), EVENTS)
+                files |= self._exported(
+                    recommender, stretch, EVENTS if (stretch.since, stretch.until) == (since, until) else f"{number:05d}.csv"
+                )
+        return files or self._exported(recommender, Stretch(since, until), EVENTS)
 
     def answers(self, recommender: str, since: datetime, until: datetime, liked_since: datetime | None) -> Files:
         """What was shown since a moment and liked since an earlier one, by days: the parts of those that are compacted, and the others as
         dumped. Whole days, so there is more than was asked for at both ends."""
         shown: list[date] = []
         stored = self._days.counts(recommender, "impressions", until)
-        for day in sorted((one for one in stored if one >= _day(since)), reverse=True):
-            if shown and sum(stored[one] for one in (*shown, day)) > MOST_ANSWERS:
+        for day in sorted((stored_day for stored_day in stored if stored_day >= _day(since)), reverse=True):
+            if shown and sum(stored[shown_day] for shown_day in (*shown, day)) > MOST_ANSWERS:
                 break
             shown.append(day)
         done = self._days.counts(recommender, "interactions", until)
@@ -60,21 +62,21 @@ class Snapshots:
         return self._dumped(recommender, "impressions", shown, stored) | self._dumped(recommender, "interactions", liked, done)
 
     def _dumped(self, recommender: str, table: EventTable, days: Sequence[date], stored: Mapping[date, int]) -> Files:
-        whole = self._whole(recommender, table)
-        rows = rows_of(whole)
-        found: Files = {}
+        compacted_days = self._compacted_days(recommender, table)
+        rows = rows_of(compacted_days)
+        files: Files = {}
         with tempfile.TemporaryDirectory(prefix="eyas-days-") as folder:
             for day in days:
                 if rows.get(day) == stored[day]:
-                    found |= {str(part.name): part.file for part in whole[day]}
+                    files |= {str(part.name): part.file for part in compacted_days[day]}
                     continue
                 path = Path(folder) / f"{day}.ndjson"
                 self._days.dump(recommender, table, day, path)
-                found[f"{table}/{path.name}"] = self._artifacts.put(path)
+                files[f"{table}/{path.name}"] = self._artifacts.put(path)
                 path.unlink()
-        return found
+        return files
 
-    def _whole(self, recommender: str, table: EventTable) -> Mapping[date, Sequence[Part]]:
+    def _compacted_days(self, recommender: str, table: EventTable) -> Mapping[date, Sequence[Part]]:
         """Days that were compacted, and whose files are all there."""
         days = self._archive.days(recommender, table)
         return {day: parts for day, parts in days.items() if all(self._artifacts.holds(part.file) for part in parts)}
@@ -91,10 +93,10 @@ class Snapshots:
             path = Path(folder) / history_name(USERS)
             return {path.name: self._artifacts.put(path)} if self._history.export(recommender, USERS, until, path) else {}
 
-    def _exported(self, recommender: str, one: Stretch, name: str) -> Files:
+    def _exported(self, recommender: str, stretch: Stretch, name: str) -> Files:
         with tempfile.TemporaryDirectory(prefix="eyas-events-") as folder:
             path = Path(folder) / EVENTS
-            rows = self._events.export(recommender, one.since, one.until, path)
+            rows = self._events.export(recommender, stretch.since, stretch.until, path)
             return {name: self._artifacts.put(path)} if rows or name == EVENTS else {}
 
 

@@ -28,14 +28,14 @@ class Turnstile:
         self._since: datetime | None = None
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """With time enough to start what is let in."""
         return self._since is not None and timedelta(0) <= self._clock.now() - self._since < _TERM / 2
 
     def enter(self) -> bool:
         now = self._clock.now()
         self._since = now if self._leases.hold(_LEASE, self._holder, _TERM) else None
-        return self.held
+        return self.is_held
 
     def leave(self) -> None:
         if self._since is not None:
@@ -67,7 +67,7 @@ class Turns:
         waits = self._waits(record)
         if waits is not None:
             return waits
-        if self._stile is not None and not self._stile.held:
+        if self._stile is not None and not self._stile.is_held:
             if not self._stile.enter():
                 return record.status.reason or _ELSEWHERE
             self._let_in.clear()  # others may have let somebody in since: the rows alone say who has begun

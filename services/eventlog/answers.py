@@ -73,12 +73,12 @@ class Answer:
 def targets(connection: Connection, events: Sequence[Positive]) -> list[Answer | None]:
     """The answer that each of them reacts to: the one that it names, if that can be; else the newest in which this user can have
     seen the item."""
-    known = named(connection, {event.request_id for event in events if event.request_id is not None})
-    found: list[Answer | None] = []
+    by_request = named(connection, {event.request_id for event in events if event.request_id is not None})
+    answers: list[Answer | None] = []
     for event in events:
-        answer = known.get(event.request_id or "")
-        found.append(answer if answer is not None and answer.was_given_to(event) else _newest(connection, event, known))
-    return found
+        answer = by_request.get(event.request_id or "")
+        answers.append(answer if answer is not None and answer.was_given_to(event) else _newest(connection, event, by_request))
+    return answers
 
 
 def named(connection: Connection, names: Iterable[str]) -> dict[str, Answer]:
@@ -91,11 +91,11 @@ def portions(values: Iterable[T], size: int = AT_ONCE) -> Iterator[list[T]]:
         yield some
 
 
-def _newest(connection: Connection, event: Positive, known: dict[str, Answer]) -> Answer | None:
+def _newest(connection: Connection, event: Positive, by_request: dict[str, Answer]) -> Answer | None:
     bounds = {"recommender": event.recommender, "user_key": event.user, "until": event.at, "since": event.at - event.within}
     with connection.execute(_OF_USER, bounds) as rows:
         for row in rows:
-            answer = known.get(row.request_id) or known.setdefault(row.request_id, _answer(row))
+            answer = by_request.get(row.request_id) or by_request.setdefault(row.request_id, _answer(row))
             if event.item in answer.showed:
                 return answer
     return None

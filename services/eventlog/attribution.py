@@ -73,18 +73,18 @@ def attribute_earlier(connection: Connection, shown: Sequence[Impression], insta
 
 def _waiting(connection: Connection, shown: Sequence[Impression], instants: Sequence[int]) -> list[Positive]:
     """The positives that may belong to one of these impressions: those that name it, and those of its user from its time on."""
-    found: dict[int, Positive] = {}
+    positives: dict[int, Positive] = {}
     since: dict[str, dict[int, int]] = {}
-    for one, at in zip(shown, instants, strict=True):
-        mine = since.setdefault(one.recommender, {})
-        mine[one.user] = min(at, mine.get(one.user, at))
+    for impression, at in zip(shown, instants, strict=True):
+        earliest = since.setdefault(impression.recommender, {})
+        earliest[impression.user] = min(at, earliest.get(impression.user, at))
     for recommender, users in since.items():
         for some in portions(sorted(users)):
             bounds = {"recommender": recommender, "users": some, "since": min(users[user] for user in some)}
-            found |= {row.seq: _positive(row) for row in connection.execute(_OF_USERS, bounds) if row.at >= users[row.user]}
-    for names in portions(sorted({one.request_id for one in shown})):
-        found |= {row.seq: _positive(row) for row in connection.execute(_NAMING, {"names": names})}
-    return [found[seq] for seq in sorted(found)]
+            positives |= {row.seq: _positive(row) for row in connection.execute(_OF_USERS, bounds) if row.at >= users[row.user]}
+    for names in portions(sorted({impression.request_id for impression in shown})):
+        positives |= {row.seq: _positive(row) for row in connection.execute(_NAMING, {"names": names})}
+    return [positives[seq] for seq in sorted(positives)]
 
 
 def _count_anew(connection: Connection, left: Sequence[Positive]) -> None:

@@ -35,39 +35,39 @@ class SqlEventDays:
     def __init__(self, engine: Engine) -> None:
         self._reads = engine.execution_options(read_only=True)
 
-    def counts(self, recommender: str, what: EventTable, until: datetime) -> Mapping[date, int]:
-        at, named = _TABLES[what].c.at, _TABLES[what].c.recommender
+    def counts(self, recommender: str, table: EventTable, until: datetime) -> Mapping[date, int]:
+        at, named = _TABLES[table].c.at, _TABLES[table].c.recommender
         number = (at // _LENGTH).label("day")
         query = select(number, func.count()).where(named == recommender, at >= 0, at < instant(until)).group_by(number)
         with self._reads.connect() as connection:
             return {_EPOCH + timedelta(days=day): rows for day, rows in connection.execute(query)}
 
-    def dump(self, recommender: str, what: EventTable, day: date, to: Path) -> int:
+    def dump(self, recommender: str, table: EventTable, day: date, to: Path) -> int:
         count = 0
         with complete(to) as part, self._reads.connect() as connection, part.open("w", encoding="utf-8") as stream:
-            rows = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(_of(recommender, what, day))
+            rows = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(_of(recommender, table, day))
             for batch in rows.partitions():
-                stream.writelines(_lines(what, batch))
+                stream.writelines(_lines(table, batch))
                 count += len(batch)
         return count
 
 
-def _of(recommender: str, what: EventTable, day: date) -> Select[Any]:
+def _of(recommender: str, table: EventTable, day: date) -> Select[Any]:
     columns: tuple[Any, ...] = (
         (_done.seq, _done.event, _done.user, _done.item, _done.kind, _done.value, _done.revenue, _done.positive, _done.request_id, _done.at)
-        if what == "interactions"
+        if table == "interactions"
         else (
             *(_shown.request_id, _shown.user, _shown.version, _shown.variant, _shown.generation, _shown.step, _items, _shown.fallback),
             *(_shown.chances, _shown.slices, _shown.bucket, _shown.score, _shown.at),
         )
     )
-    at, start = _TABLES[what].c.at, start_of(day)
-    return select(*columns).where(_TABLES[what].c.recommender == recommender, at >= instant(start), at < instant(start + DAY))
+    at, start = _TABLES[table].c.at, start_of(day)
+    return select(*columns).where(_TABLES[table].c.recommender == recommender, at >= instant(start), at < instant(start + DAY))
 
 
-def _lines(what: EventTable, rows: Any) -> Iterator[str]:
-    told = _interaction if what == "interactions" else _impression
-    return (json.dumps(told(row), separators=(",", ":")) + "\n" for row in rows)
+def _lines(table: EventTable, rows: Any) -> Iterator[str]:
+    document_of = _interaction if table == "interactions" else _impression
+    return (json.dumps(document_of(row), separators=(",", ":")) + "\n" for row in rows)
 
 
 def _interaction(row: Row[Any]) -> dict[str, Any]:
@@ -103,10 +103,10 @@ def _impression(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def _list(told: str, request_id: str) -> list[Any] | None:
+def _list(text: str, request_id: str) -> list[Any] | None:
     try:
-        found: list[Any] = json.loads(told)
+        values: list[Any] = json.loads(text)
     except ValueError:
         log.error("what answer '%s' showed can't be read: it is left out", request_id)
         return None
-    return found
+    return values

@@ -45,44 +45,44 @@ def earned_by(
     keys: Sequence[ColumnElement[Any]] = (),
 ) -> Mapping[Key, Earned]:
     """By the values of the keys, which are of the answers alone; what no answer has is left out."""
-    given = answers_of(recommender, version, since, until)
+    conditions = answers_of(recommender, version, since, until)
     named = [key.label(f"key_{at}") for at, key in enumerate(keys)]
     labels = [f"key_{at}" for at in range(len(named))]
 
     def reactions(*columns: Any) -> Select[Any]:
         joined = impressions.join(interactions, _done.answer == _shown.request_id)
-        here = (*given, _shown.hit_at.is_not(None), _done.at - _shown.at <= attribution)
-        return select(*named, *columns).select_from(joined).where(*here)
+        reaction_conditions = (*conditions, _shown.hit_at.is_not(None), _done.at - _shown.at <= attribution)
+        return select(*named, *columns).select_from(joined).where(*reaction_conditions)
 
-    found: dict[Key, _Counts] = defaultdict(_Counts)
+    tallies: dict[Key, _Counts] = defaultdict(_Counts)
 
     def rows(query: Select[Any], *groups: Any) -> list[tuple[_Counts, Sequence[Any]]]:
         by = [*labels, *groups]
         grouped = query.group_by(*by) if by else query
-        return [(found[_key(row, len(named))], row[len(named) :]) for row in connection.execute(grouped)]
+        return [(tallies[_key(row, len(named))], row[len(named) :]) for row in connection.execute(grouped)]
 
     hits = func.count(_shown.hit_at).filter(_shown.hit_at - _shown.at <= attribution)
-    for one, (size, answers, hit) in rows(select(*named, _shown.size, func.count(), hits).where(*given), _shown.size):
-        one.answers += answers
-        one.hits += hit
+    for tally, (size, answers, hit) in rows(select(*named, _shown.size, func.count(), hits).where(*conditions), _shown.size):
+        tally.answers += answers
+        tally.hits += hit
         if size is not None:
-            one.shown[size] = answers
+            tally.shown[size] = answers
     revenue = (func.sum(_done.revenue // MILLIONTHS), func.sum(_done.revenue % MILLIONTHS))  # in two sums, or many large ones would
-    for one, (kind, count, whole, rest) in rows(reactions(_done.kind, func.count(), *revenue), _done.kind):  # leave the whole numbers
-        one.revenue += int(whole or 0) * MILLIONTHS + int(rest or 0)
+    for tally, (kind, count, units, rest) in rows(reactions(_done.kind, func.count(), *revenue), _done.kind):  # leave the whole numbers
+        tally.revenue += int(units or 0) * MILLIONTHS + int(rest or 0)
         if kind is not None:
-            one.kinds[kind] = count
+            tally.kinds[kind] = count
     answered = func.count(_done.answer.distinct())
-    for one, (place, count) in rows(reactions(_done.position, answered), _done.position):
+    for tally, (place, count) in rows(reactions(_done.position, answered), _done.position):
         if place is not None:
-            one.clicked[place] = count
+            tally.clicked[place] = count
     if conversions:
-        for one, (count,) in rows(reactions(answered).where(_done.kind.in_(sorted(conversions)))):
-            one.conversions = int(count)
+        for tally, (count,) in rows(reactions(answered).where(_done.kind.in_(sorted(conversions)))):
+            tally.conversions = int(count)
     return {
-        key: Earned(one.answers, one.hits, one.conversions, one.revenue, one.kinds, one.shown, one.clicked)
-        for key, one in found.items()
-        if one.answers
+        key: Earned(tally.answers, tally.hits, tally.conversions, tally.revenue, tally.kinds, tally.shown, tally.clicked)
+        for key, tally in tallies.items()
+        if tally.answers
     }
 
 

@@ -20,7 +20,7 @@ from services.eventlog.nats import JetStream
 from services.eventlog.sql import SqlEventLog
 from shared.contracts.events import Impression, Interaction
 from shared.domain.errors import Invalid, Unavailable, Unreadable
-from shared.ports import Taken
+from shared.ports import IngestResult
 from shared.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -43,24 +43,24 @@ class JetStreamEventLog:
         self._joined = joined
 
     def impressions(self, impressions: Sequence[Impression]) -> None:
-        for one in impressions:
-            if one.at.tzinfo is None:
-                raise Invalid(f"an event's time needs a zone: {one.at.isoformat()}")
+        for impression in impressions:
+            if impression.at.tzinfo is None:
+                raise Invalid(f"an event's time needs a zone: {impression.at.isoformat()}")
         if impressions:
             self._stream.publish(list(of_impressions(impressions)))
 
-    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> Taken:
+    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> IngestResult:
         pairs = list(zip(interactions, positive, strict=True))
-        if any(one.at is None for one, _ in pairs):
+        if any(interaction.at is None for interaction, _ in pairs):
             raise Invalid("an interaction is stored with its time: the time of arrival where the client gave none")
         if pairs:
             self._stream.publish(list(of_interactions(interactions, positive, attribution)))
-        return Taken(len(pairs), None, None, None)
+        return IngestResult(len(pairs), None, None, None)
 
-    def seen(
+    def seen_items(
         self, recommender: str, users: Collection[int], since: datetime | None = None, limit: int = 1000
     ) -> Mapping[int, Mapping[int, datetime]]:
-        return self._joined.seen(recommender, users, since, limit)
+        return self._joined.seen_items(recommender, users, since, limit)
 
     def count(self, recommender: str, since: datetime, until: datetime, limit: int) -> int:
         return self._joined.count(recommender, since, until, limit)
@@ -99,44 +99,44 @@ class Joiner:
             return Joined()
         parcels, unread = _read(messages)
         try:
-            found = self._store([parcel for _, parcel in parcels])
+            stored = self._store([parcel for _, parcel in parcels])
         except Unavailable:
             self._stream.give_back(messages, _AGAIN)
             raise
         except Exception:
             log.exception("%d messages can't be stored together: they are stored one by one", len(parcels))
-            found = self._one_by_one(parcels)
+            stored = self._one_by_one(parcels)
         else:
             self._stream.acknowledge([message for message, _ in parcels])
         if unread:
             self._stream.give_back(unread, _AGAIN * 12)
-        return Joined(len(messages), found.new, found.duplicates or 0, found.conflicts or 0, found.hits or 0)
+        return Joined(len(messages), stored.new, stored.duplicates or 0, stored.conflicts or 0, stored.hits or 0)
 
-    def _store(self, parcels: Sequence[Parcel]) -> Taken:
+    def _store(self, parcels: Sequence[Parcel]) -> IngestResult:
         """Impressions first: then a hit is counted with its reaction."""
-        self._joined.impressions([one for parcel in parcels for one in parcel.impressions])
+        self._joined.impressions([impression for parcel in parcels for impression in parcel.impressions])
         total: Counter[str] = Counter()
         for attribution in sorted({parcel.attribution for parcel in parcels if parcel.interactions}):
             some = [parcel for parcel in parcels if parcel.interactions and parcel.attribution == attribution]
-            done = [one for parcel in some for one in parcel.interactions]
-            taken = self._joined.interactions(done, [good for parcel in some for good in parcel.positive], attribution)
-            total.update(new=taken.new, duplicates=taken.duplicates or 0, conflicts=taken.conflicts or 0, hits=taken.hits or 0)
+            done = [interaction for parcel in some for interaction in parcel.interactions]
+            stored = self._joined.interactions(done, [good for parcel in some for good in parcel.positive], attribution)
+            total.update(new=stored.new, duplicates=stored.duplicates or 0, conflicts=stored.conflicts or 0, hits=stored.hits or 0)
         metrics.JOINED.inc(total["new"])
-        return Taken(total["new"], total["duplicates"], total["conflicts"], total["hits"])
+        return IngestResult(total["new"], total["duplicates"], total["conflicts"], total["hits"])
 
-    def _one_by_one(self, parcels: Sequence[tuple[Msg, Parcel]]) -> Taken:
+    def _one_by_one(self, parcels: Sequence[tuple[Msg, Parcel]]) -> IngestResult:
         """One that can't be stored holds up no other, and stays in the stream."""
         total: Counter[str] = Counter()
         for message, parcel in parcels:
             try:
-                taken = self._store([parcel])
+                stored = self._store([parcel])
             except Exception as error:
                 log.error("a message can't be stored, and waits in the stream: %s", error)
                 self._stream.give_back([message], _AGAIN * 12)
                 continue
-            total.update(new=taken.new, duplicates=taken.duplicates or 0, conflicts=taken.conflicts or 0, hits=taken.hits or 0)
+            total.update(new=stored.new, duplicates=stored.duplicates or 0, conflicts=stored.conflicts or 0, hits=stored.hits or 0)
             self._stream.acknowledge([message])
-        return Taken(total["new"], total["duplicates"], total["conflicts"], total["hits"])
+        return IngestResult(total["new"], total["duplicates"], total["conflicts"], total["hits"])
 
 
 def _read(messages: Sequence[Msg]) -> tuple[list[tuple[Msg, Parcel]], list[Msg]]:

@@ -41,8 +41,8 @@ class SqlKpis:
             return traffic_of(connection, recommender, generation, instant(now))
 
     def hit_rate(self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta) -> HitRate:
-        given = _here(select(_shown.at, _shown.hit_at), recommender, version, since, until)
-        return self._count(given.subquery(), attribution)
+        answers = _of_answers(select(_shown.at, _shown.hit_at), recommender, version, since, until)
+        return self._count(answers.subquery(), attribution)
 
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
@@ -53,8 +53,8 @@ class SqlKpis:
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
     ) -> Mapping[Part, Earned]:
         keys = (_shown.variant, _shown.fallback, _shown.slices)
-        found = self._earned(recommender, version, since, until, attribution, conversions, keys)
-        return {Part(variant, fallback, tuple((slices or "").split())): one for (variant, fallback, slices), one in found.items()}
+        earnings = self._earned(recommender, version, since, until, attribution, conversions, keys)
+        return {Part(variant, fallback, tuple((slices or "").split())): earned for (variant, fallback, slices), earned in earnings.items()}
 
     def steps(
         self,
@@ -67,21 +67,21 @@ class SqlKpis:
         conversions: Collection[str],
     ) -> Mapping[int, Earned]:
         step = (_shown.at - instant(since)) // length(every)
-        found = self._earned(recommender, version, since, until, attribution, conversions, (step,))
-        return {int(at): one for (at,), one in found.items()}
+        earnings = self._earned(recommender, version, since, until, attribution, conversions, (step,))
+        return {int(at): earned for (at,), earned in earnings.items()}
 
     def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> Showings:
         newest = (_shown.at.desc(), _shown.request_id.desc())
-        query = _here(select(_shown["items"]), recommender, version, since, until).order_by(*newest).limit(limit)
+        query = _of_answers(select(_shown["items"]), recommender, version, since, until).order_by(*newest).limit(limit)
         with self._reads.connect() as connection:
             lists = [read for text in connection.execute(query).scalars() if (read := read_items(text)) is not None]
-        return Showings(len(lists), Counter(item for one in lists for item in set(one)))
+        return Showings(len(lists), Counter(item for shown_items in lists for item in set(shown_items)))
 
     def liked(self, recommender: str, until: datetime, limit: int) -> Mapping[int, int]:
         newest = (_done.at.desc(), _done.seq.desc())
-        here = (_done.recommender == recommender, _done.at < instant(until), _done.positive.is_(True))
+        conditions = (_done.recommender == recommender, _done.at < instant(until), _done.positive.is_(True))
         with self._reads.connect() as connection:
-            return Counter(connection.execute(select(_done.item).where(*here).order_by(*newest).limit(limit)).scalars())
+            return Counter(connection.execute(select(_done.item).where(*conditions).order_by(*newest).limit(limit)).scalars())
 
     def _earned(
         self,
@@ -103,19 +103,19 @@ class SqlKpis:
         return HitRate(row.answers, row.hits)
 
 
-def _here(query: Select[Any], recommender: str, version: int, since: datetime, until: datetime) -> Select[Any]:
+def _of_answers(query: Select[Any], recommender: str, version: int, since: datetime, until: datetime) -> Select[Any]:
     return query.where(*answers_of(recommender, version, instant(since), instant(until)))
 
 
 def _samples(recommender: str, generation: int, window: int, attribution: int, now: int) -> Select[Any]:
     """By intention to treat: every request that was assigned to a variant counts, unless no version could be asked at all."""
-    here = (_shown.recommender == recommender, _shown.generation == generation, _shown.fallback.is_distinct_from(SERVER_AWAY))
+    conditions = (_shown.recommender == recommender, _shown.generation == generation, _shown.fallback.is_distinct_from(SERVER_AWAY))
     first = func.min(_shown.at).over(partition_by=(_shown.variant, _shown.user))
-    given = select(_shown.variant, _shown.user, _shown.at, _shown.hit_at, first.label("first")).where(*here).subquery()
+    answers = select(_shown.variant, _shown.user, _shown.at, _shown.hit_at, first.label("first")).where(*conditions).subquery()
     users = (
-        select(given.c.variant, func.count().label("answers"), hits(given.c, attribution).label("hits"))
-        .where(given.c.first <= now - window - attribution, given.c.at <= given.c.first + window)
-        .group_by(given.c.variant, given.c.user)
+        select(answers.c.variant, func.count().label("answers"), hits(answers.c, attribution).label("hits"))
+        .where(answers.c.first <= now - window - attribution, answers.c.at <= answers.c.first + window)
+        .group_by(answers.c.variant, answers.c.user)
         .subquery()
     )
     return over_users(users, "variant")

@@ -37,12 +37,12 @@ class Parcel:
 def of_impressions(impressions: Sequence[Impression]) -> Iterator[Message]:
     batch: list[Impression] = []
     weight = 0
-    for one in impressions:
-        if batch and (len(batch) == _EVENTS or weight + len(one.items) > _ITEMS):
+    for impression in impressions:
+        if batch and (len(batch) == _EVENTS or weight + len(impression.items) > _ITEMS):
             yield _written(Parcel(impressions=batch), [shown.request_id for shown in batch])
             batch, weight = [], 0
-        batch.append(one)
-        weight += len(one.items)
+        batch.append(impression)
+        weight += len(impression.items)
     if batch:
         yield _written(Parcel(impressions=batch), [shown.request_id for shown in batch])
 
@@ -52,9 +52,11 @@ def of_interactions(interactions: Sequence[Interaction], positive: Sequence[bool
     the time of their arrival; another body under the same ids is another message."""
     for start in range(0, len(interactions), _EVENTS):
         some, good = interactions[start : start + _EVENTS], positive[start : start + _EVENTS]
-        named = [one if one.id is not None else one.model_copy(update={"id": uuid.uuid4().hex}) for one in some]
-        said = [one.model_dump_json(exclude={"at"}) for one in named]
-        yield _written(Parcel(interactions=named, positive=good, attribution=attribution), said)
+        named = [
+            interaction if interaction.id is not None else interaction.model_copy(update={"id": uuid.uuid4().hex}) for interaction in some
+        ]
+        identities = [interaction.model_dump_json(exclude={"at"}) for interaction in named]
+        yield _written(Parcel(interactions=named, positive=good, attribution=attribution), identities)
 
 
 def read_parcel(payload: bytes) -> Parcel:
@@ -66,17 +68,17 @@ def read_parcel(payload: bytes) -> Parcel:
         return Parcel(
             _impressions.validate_json(json.dumps(value["impressions"])),
             _interactions.validate_json(json.dumps(value["interactions"])),
-            [bool(one) for one in value["positive"]],
+            [bool(flag) for flag in value["positive"]],
             value["attribution"] * microseconds,
         )
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         raise Unreadable(f"a message that is none of ours: {type(error).__name__}") from None
 
 
-def _written(parcel: Parcel, said: Sequence[str]) -> Message:
+def _written(parcel: Parcel, identities: Sequence[str]) -> Message:
     head: dict[str, Any] = {"format": FORMAT, "attribution": parcel.attribution // timedelta(microseconds=1)}
     start = json.dumps(head | {"positive": list(parcel.positive)})[:-1].encode()
     shown = _impressions.dump_json(tuple(parcel.impressions))
     done = _interactions.dump_json(tuple(parcel.interactions))
-    id = hashlib.sha256("\n".join(said).encode()).hexdigest()
+    id = hashlib.sha256("\n".join(identities).encode()).hexdigest()
     return Message(id, start + b', "impressions": ' + shown + b', "interactions": ' + done + b"}")

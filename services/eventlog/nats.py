@@ -53,7 +53,7 @@ class JetStream:
         except ImportError:
             raise Unsupported("events on NATS need its client: install it with pip install 'eyas[cluster]'") from None
         self._nats = nats
-        self._servers = [one.strip() for one in url.split(",")]
+        self._servers = [server.strip() for server in url.split(",")]
         self._most_bytes = most_bytes
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="nats", daemon=True)
@@ -72,11 +72,11 @@ class JetStream:
         return self._do(self._fetch(most, wait), wait + PATIENCE)
 
     def acknowledge(self, messages: Sequence[Msg]) -> None:
-        self._do(self._each([one.ack() for one in messages]), PATIENCE)
+        self._do(self._each([message.ack() for message in messages]), PATIENCE)
 
     def give_back(self, messages: Sequence[Msg], delay: float) -> None:
         """To be given out again after `delay` seconds."""
-        self._do(self._each([one.nak(delay=delay) for one in messages]), PATIENCE)
+        self._do(self._each([message.nak(delay=delay) for message in messages]), PATIENCE)
 
     def waiting(self) -> int:
         """Messages that aren't acknowledged yet."""
@@ -101,11 +101,14 @@ class JetStream:
     @property
     def place(self) -> str:
         """Where it is, without credentials."""
-        return ", ".join(one.rpartition("@")[2].rpartition("//")[2] for one in self._servers)
+        return ", ".join(server.rpartition("@")[2].rpartition("//")[2] for server in self._servers)
 
     async def _publish(self, messages: Sequence[Message]) -> None:
         context = await self._opened()
-        sent = (context.publish(SUBJECT, one.payload, timeout=PATIENCE, stream=STREAM, headers={"Nats-Msg-Id": one.id}) for one in messages)
+        sent = (
+            context.publish(SUBJECT, message.payload, timeout=PATIENCE, stream=STREAM, headers={"Nats-Msg-Id": message.id})
+            for message in messages
+        )
         await asyncio.gather(*sent)
 
     async def _fetch(self, most: int, wait: float) -> list[Msg]:
@@ -126,8 +129,8 @@ class JetStream:
 
     @staticmethod
     async def _each(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-        for one in work:
-            await one
+        for coroutine in work:
+            await coroutine
 
     async def _opened(self) -> JetStreamContext:
         async with self._opening:
@@ -148,10 +151,10 @@ class JetStream:
         from nats.aio.client import Client
 
         client = Client()
-        said: list[Exception] = []
+        errors: list[Exception] = []
 
         async def note(error: Exception) -> None:
-            said.append(error)
+            errors.append(error)
             log.debug("nats: %s", error)
 
         try:
@@ -159,7 +162,7 @@ class JetStream:
             await asyncio.wait_for(opening, _CONNECTING)
         except Exception as error:  # a refused password is said to the callback alone
             await client.close()
-            raise next((one for one in said if isinstance(one, self._nats.errors.Error)), error) from None
+            raise next((fault for fault in errors if isinstance(fault, self._nats.errors.Error)), error) from None
         return client
 
     async def _made(self, client: Client) -> JetStreamContext:

@@ -26,16 +26,16 @@ class SqlSightings:
 
     def likes(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[Like]:
         order = (_liked.at.desc(), _liked.seq.desc()) if newest else (_liked.at, _liked.seq)
-        here = (_liked.recommender == recommender, _liked.at >= instant(since), _liked.positive.is_(True))
-        query = select(_liked.user, _liked.item, _liked.at).where(*here).order_by(*order).limit(count)
+        conditions = (_liked.recommender == recommender, _liked.at >= instant(since), _liked.positive.is_(True))
+        query = select(_liked.user, _liked.item, _liked.at).where(*conditions).order_by(*order).limit(count)
         with self._reads.connect() as connection:
             return [Like(row.user, row.item, moment(row.at)) for row in connection.execute(query)]
 
     def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[Scored]:
         order = (_shown.at.desc(), _shown.request_id.desc()) if newest else (_shown.at, _shown.request_id)
-        here = (_shown.recommender == recommender, _shown.version == version, _shown.at >= instant(since))
+        conditions = (_shown.recommender == recommender, _shown.version == version, _shown.at >= instant(since))
         own = (_shown.fallback.is_(None), _shown.score.is_not(None))  # an empty answer has no score
-        query = select(_shown.user, _shown.score, _shown.at).where(*here, *own).order_by(*order).limit(count)
+        query = select(_shown.user, _shown.score, _shown.at).where(*conditions, *own).order_by(*order).limit(count)
         with self._reads.connect() as connection:
             return [Scored(row.user, row.score, moment(row.at)) for row in connection.execute(query)]
 
@@ -43,11 +43,11 @@ class SqlSightings:
         self, recommender: str, version: int, since: datetime, until: datetime, every: timedelta, attribution: timedelta
     ) -> Mapping[int, Sample]:
         begin, span = instant(since), length(every)
-        here = (_shown.recommender == recommender, _shown.version == version, _shown.at >= begin, _shown.at < instant(until))
+        conditions = (_shown.recommender == recommender, _shown.version == version, _shown.at >= begin, _shown.at < instant(until))
         block = ((_shown.at - begin) // span).label("block")
         users = (
             select(block, func.count().label("answers"), hits(_shown, length(attribution)).label("hits"))
-            .where(*here, answered_by_version(_shown.fallback))
+            .where(*conditions, answered_by_version(_shown.fallback))
             .group_by("block", _shown.user)
             .subquery()
         )
@@ -63,15 +63,15 @@ class SqlSightings:
 
 def _newest(dialect: str) -> Select[Any]:
     """One statement for all: two looks at the ends of indexes for each."""
-    given: Any = bindparam("versions", type_=Text)
-    listed = func.json_each_text(cast(given, JSON)) if dialect == "postgresql" else func.json_each(given)
-    asked = (
+    versions: Any = bindparam("versions", type_=Text)
+    listed = func.json_each_text(cast(versions, JSON)) if dialect == "postgresql" else func.json_each(versions)
+    requested = (
         listed.table_valued(column("key", Text), column("value", Text)).render_derived("asked")
         if dialect == "postgresql"
         else (listed.table_valued(column("key", Text), column("value", Integer), name="asked"))
     )
-    version = cast(asked.c.value, Integer)
-    answer = select(func.max(_shown.at)).where(_shown.recommender == asked.c.key, _shown.version == version).scalar_subquery()
-    event = select(func.max(_liked.at)).where(_liked.recommender == asked.c.key).scalar_subquery()
-    found = select(asked.c.key.label("name"), answer.label("answer"), event.label("event")).subquery()
-    return select(found).where((found.c.answer.is_not(None)) | (found.c.event.is_not(None)))
+    version = cast(requested.c.value, Integer)
+    answer = select(func.max(_shown.at)).where(_shown.recommender == requested.c.key, _shown.version == version).scalar_subquery()
+    event = select(func.max(_liked.at)).where(_liked.recommender == requested.c.key).scalar_subquery()
+    newest = select(requested.c.key.label("name"), answer.label("answer"), event.label("event")).subquery()
+    return select(newest).where((newest.c.answer.is_not(None)) | (newest.c.event.is_not(None)))

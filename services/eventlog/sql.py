@@ -15,8 +15,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from services.eventlog.answers import Positive
 from services.eventlog.attribution import attribute, attribute_earlier
+from services.eventlog.dedup import unknown
 from services.eventlog.files import complete
-from services.eventlog.known import unknown
 from services.eventlog.tables import impressions as shown
 from services.eventlog.tables import instant, length, moment
 from services.eventlog.tables import interactions as done
@@ -24,7 +24,7 @@ from services.eventlog.turns import take_turns
 from shared.contracts.events import Impression, Interaction
 from shared.domain.earned import MILLIONTHS
 from shared.domain.errors import Invalid
-from shared.ports import Taken
+from shared.ports import IngestResult
 
 _ROWS_AT_ONCE = 10_000
 
@@ -39,21 +39,23 @@ class SqlEventLog:
         self._insert_new = new.on_conflict_do_nothing(index_elements=[shown.c.request_id])
 
     def impressions(self, impressions: Sequence[Impression]) -> None:
-        given = sorted(impressions, key=lambda one: one.request_id)  # in one order: no two writers deadlock
-        rows = [_impression(one) for one in given]
+        ordered = sorted(impressions, key=lambda impression: impression.request_id)  # in one order: no two writers deadlock
+        rows = [_impression(impression) for impression in ordered]
         if rows:
             with self._engine.begin() as connection:
-                take_turns(connection, {(one.recommender, one.user) for one in given})
+                take_turns(connection, {(impression.recommender, impression.user) for impression in ordered})
                 connection.execute(self._insert_new, rows)
-                attribute_earlier(connection, given, [row["at"] for row in rows])
+                attribute_earlier(connection, ordered, [row["at"] for row in rows])
 
-    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> Taken:
-        given = [_interaction(one, good, attribution) for one, good in zip(interactions, positive, strict=True)]
-        if not given:
-            return Taken()
+    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> IngestResult:
+        received = [_interaction(interaction, good, attribution) for interaction, good in zip(interactions, positive, strict=True)]
+        if not received:
+            return IngestResult()
         with self._engine.begin() as connection:
-            take_turns(connection, {(row["recommender"], row[key]) for row in given for key in ("user", "event") if row[key] is not None})
-            rows, conflicts = unknown(connection, given)
+            take_turns(
+                connection, {(row["recommender"], row[key]) for row in received for key in ("user", "event") if row[key] is not None}
+            )
+            rows, conflicts = unknown(connection, received)
             good = [row for row in rows if row["positive"]]
             answers, hits = attribute(connection, [_positive(row) for row in good], length(attribution))
             for row, answer in zip(good, answers, strict=True):
@@ -61,12 +63,12 @@ class SqlEventLog:
                     row |= {"answer": answer.request_id, "position": answer.showed[row["item"]]}
             if rows:
                 connection.execute(insert(done), rows)
-        return Taken(len(rows), len(given) - len(rows), conflicts, hits)
+        return IngestResult(len(rows), len(received) - len(rows), conflicts, hits)
 
-    def seen(
+    def seen_items(
         self, recommender: str, users: Collection[int], since: datetime | None = None, limit: int = 1000
     ) -> Mapping[int, Mapping[int, datetime]]:
-        found: dict[int, dict[int, datetime]] = {}
+        histories: dict[int, dict[int, datetime]] = {}
         if users:
             bounds = {
                 "recommender": recommender,
@@ -76,12 +78,12 @@ class SqlEventLog:
             }
             with self._reads.connect() as connection:
                 for user, item, at in connection.execute(_SEEN, bounds):
-                    found.setdefault(user, {})[item] = moment(at)
-        return found
+                    histories.setdefault(user, {})[item] = moment(at)
+        return histories
 
     def count(self, recommender: str, since: datetime, until: datetime, limit: int) -> int:
-        here = (done.c.recommender == recommender, done.c.at >= instant(since), done.c.at < instant(until))
-        some = select(literal(1)).select_from(done).where(*here).limit(limit).subquery()
+        conditions = (done.c.recommender == recommender, done.c.at >= instant(since), done.c.at < instant(until))
+        some = select(literal(1)).select_from(done).where(*conditions).limit(limit).subquery()
         with self._reads.connect() as connection:
             return int(connection.execute(select(func.count()).select_from(some)).scalar_one())
 
@@ -102,12 +104,16 @@ class SqlEventLog:
         return count
 
 
-def _seen() -> Select[Any]:
+def _seen_query() -> Select[Any]:
     """Made once: making it takes longer than asking it."""
-    here = (done.c.recommender == bindparam("recommender"), done.c.user.in_(bindparam("users", expanding=True)), done.c.positive.is_(True))
+    conditions = (
+        done.c.recommender == bindparam("recommender"),
+        done.c.user.in_(bindparam("users", expanding=True)),
+        done.c.positive.is_(True),
+    )
     newest = (
         select(done.c.user, done.c.item, func.max(done.c.at).label("last"))
-        .where(*here, done.c.at >= bindparam("since"))
+        .where(*conditions, done.c.at >= bindparam("since"))
         .group_by(done.c.user, done.c.item)
         .subquery()
     )
@@ -118,37 +124,37 @@ def _seen() -> Select[Any]:
 
 
 _EVER = -(2**63)
-_SEEN = _seen()
+_SEEN = _seen_query()
 
 
-def _impression(one: Impression) -> dict[str, Any]:
-    items = json.dumps(one.items, separators=(",", ":"))
-    chances = None if one.chances is None else _chances(one.chances)
-    row = one.model_dump(exclude={"items", "slices", "at", "chances"})
-    slices = " ".join(one.slices) or None
-    return row | {"items": items, "size": len(one.items), "at": instant(one.at), "chances": chances, "slices": slices}
+def _impression(impression: Impression) -> dict[str, Any]:
+    items = json.dumps(impression.items, separators=(",", ":"))
+    chances = None if impression.chances is None else _chances(impression.chances)
+    row = impression.model_dump(exclude={"items", "slices", "at", "chances"})
+    slices = " ".join(impression.slices) or None
+    return row | {"items": items, "size": len(impression.items), "at": instant(impression.at), "chances": chances, "slices": slices}
 
 
 @lru_cache(1024)
 def _chances(chances: tuple[float, ...]) -> str:
     """Mostly the same ones."""
-    return json.dumps([float(f"{one:.9g}") for one in chances], separators=(",", ":"))
+    return json.dumps([float(f"{chance:.9g}") for chance in chances], separators=(",", ":"))
 
 
-def _interaction(one: Interaction, positive: bool, attribution: timedelta) -> dict[str, Any]:
-    if one.at is None:
+def _interaction(interaction: Interaction, positive: bool, attribution: timedelta) -> dict[str, Any]:
+    if interaction.at is None:
         raise Invalid("an interaction is stored with its time: the time of arrival where the client gave none")
     return {
-        "recommender": one.recommender,
-        "user": one.user,
-        "item": one.item,
-        "value": one.value,
+        "recommender": interaction.recommender,
+        "user": interaction.user,
+        "item": interaction.item,
+        "value": interaction.value,
         "positive": positive,
-        "request_id": one.request_id,
-        "at": instant(one.at),
-        "event": one.id,
-        "kind": one.kind,
-        "revenue": None if one.revenue is None else round(one.revenue * MILLIONTHS),
+        "request_id": interaction.request_id,
+        "at": instant(interaction.at),
+        "event": interaction.id,
+        "kind": interaction.kind,
+        "revenue": None if interaction.revenue is None else round(interaction.revenue * MILLIONTHS),
         "within": length(attribution) if positive else None,
         "answer": None,
         "position": None,
@@ -160,5 +166,5 @@ def _positive(row: Mapping[str, Any]) -> Positive:
 
 
 def _seconds(at: int) -> str:
-    whole, rest = divmod(at, 1_000_000)
-    return f"{whole}.{rest:06d}" if rest else str(whole)
+    seconds, rest = divmod(at, 1_000_000)
+    return f"{seconds}.{rest:06d}" if rest else str(seconds)

@@ -27,7 +27,7 @@ _shown = impressions.c
 
 
 def traffic_of(connection: Connection, recommender: str, generation: int, now: int) -> Mapping[str, Traffic]:
-    here = (_shown.recommender == recommender, _shown.generation == generation, _shown.at <= now)
+    conditions = (_shown.recommender == recommender, _shown.generation == generation, _shown.at <= now)
     how = (_shown.variant, _shown.fallback, _shown.bucket)
     sums = select(
         *how,
@@ -36,17 +36,17 @@ def traffic_of(connection: Connection, recommender: str, generation: int, now: i
         func.sum(_shown.score).label("total"),
         func.sum(_shown.score * _shown.score).label("squares"),
     )
-    people = {row.variant: row for row in connection.execute(_by_variant(here))}
-    rows = connection.execute(sums.where(*here).group_by(*how)).all()
+    people = {row.variant: row for row in connection.execute(_by_variant(conditions))}
+    rows = connection.execute(sums.where(*conditions).group_by(*how)).all()
     lists = {variant: _lists(connection, recommender, generation, variant, now) for variant in people}
-    looked = min((len(found) for found in lists.values() if found), default=0)
+    looked = min((len(shown) for shown in lists.values() if shown), default=0)
     return {
         variant: _traffic(users, [row for row in rows if row.variant == variant], lists[variant][:looked])
         for variant, users in people.items()
     }
 
 
-def _by_variant(here: Sequence[ColumnElement[bool]]) -> Select[Any]:
+def _by_variant(conditions: Sequence[ColumnElement[bool]]) -> Select[Any]:
     """How many users there are, and sums over users of the shares of their answers that are fallbacks, and empty."""
 
     def count(condition: ColumnElement[bool]) -> ColumnElement[int]:
@@ -59,7 +59,7 @@ def _by_variant(here: Sequence[ColumnElement[bool]]) -> Select[Any]:
             count(_shown.fallback.in_(NOT_PERSONAL)).label("fallback"),
             count(_shown.fallback == NOTHING_LEFT).label("empty"),
         )
-        .where(*here)
+        .where(*conditions)
         .group_by(_shown.variant, _shown.user)
         .subquery()
     )
@@ -92,8 +92,8 @@ def _traffic(users: Row[Any], rows: Iterable[Row[Any]], lists: Sequence[Sequence
 def _lists(connection: Connection, recommender: str, generation: int, variant: str, now: int) -> Sequence[Sequence[int]]:
     """What the newest answers showed, among so many of the variant's version as are read: those of other generations, and those
     that aren't its own, are read and left out."""
-    here = (_shown.recommender == recommender, _shown.generation == generation, _shown.variant == variant)
-    version = connection.execute(select(_shown.version).where(*here).limit(1)).scalar()
+    conditions = (_shown.recommender == recommender, _shown.generation == generation, _shown.variant == variant)
+    version = connection.execute(select(_shown.version).where(*conditions).limit(1)).scalar()
     newest = select(_shown["items"].label("showed"), _shown.generation, _shown.variant, _shown.fallback, _shown.at)
     newest = newest.where(_shown.recommender == recommender, _shown.version == version, _shown.at <= now)
     some = newest.order_by(_shown.at.desc()).limit(_LOOKED).subquery()

@@ -25,7 +25,7 @@ from services.executors.jobspec import ATTEMPT, INSTANCE, MANAGED, Stored, job_n
 from services.executors.jobstate import STOPPED, explain, gone, rank, state
 from services.executors.kubernetes import Cluster, Object
 from services.executors.text import whole_characters
-from services.executors.tracker import REMEMBERED, Seen, Tracker
+from services.executors.tracker import REMEMBERED, ObservedJob, Tracker
 from shared.contracts.stage import StageSpec
 from shared.domain.errors import Conflict, EyasError, Unavailable
 from shared.domain.run import Job
@@ -74,7 +74,7 @@ class KubernetesExecutor:
             log.info("stage %s: its Job gets no GPU: %s", spec.attempt, fault)
         body = manifest(spec, Stored(self._artifacts.url, file), self._settings, self._modules)
         # Its pod may wait for days; until its run has ended nothing that it will read is collected.
-        self._artifacts.pin(spec.attempt, [file, *(one for files in spec.inputs.values() for one in files.values())])
+        self._artifacts.pin(spec.attempt, [file, *(input_file for files in spec.inputs.values() for input_file in files.values())])
         try:
             self._tracker.add(self._cluster.create(body))
         except Conflict:
@@ -91,20 +91,20 @@ class KubernetesExecutor:
         self._tracker.check(self._patience)
         if attempt in self._stopped:
             return STOPPED
-        seen = self._find(name)
-        if seen is None or not self._ours(seen.job, attempt):
+        observed = self._find(name)
+        if observed is None or not self._ours(observed.job, attempt):
             return None
-        found = self._state(seen)
-        if found.phase == "lost" and seen.present and not seen.pods:  # a Job's news may run before its pods'
-            seen = Seen(seen.job, tuple(self._cluster.pods(name)), True)
-            found = self._state(seen)
-        if found.phase == "waiting":
-            return explain(found, self._warnings(seen))
-        if found.phase != "running":
-            self._keep(attempt, seen)
-        if found.phase == "lost" and seen.present:
-            self._leave(seen.job)
-        return found
+        job = self._state(observed)
+        if job.phase == "lost" and observed.present and not observed.pods:  # a Job's news may run before its pods'
+            observed = ObservedJob(observed.job, tuple(self._cluster.pods(name)), True)
+            job = self._state(observed)
+        if job.phase == "waiting":
+            return explain(job, self._warnings(observed))
+        if job.phase != "running":
+            self._keep(attempt, observed)
+        if job.phase == "lost" and observed.present:
+            self._leave(observed.job)
+        return job
 
     def stop(self, attempt: str) -> None:
         """Returns when its pods have ended, or can't be heard of any more."""
@@ -112,11 +112,11 @@ class KubernetesExecutor:
         job = self._cluster.get(name)
         if job is None or not self._ours(job, attempt):
             return
-        seen = Seen(job, tuple(self._cluster.pods(name)), True)
-        if attempt not in self._stopped and self._state(seen).phase not in ("waiting", "running"):
+        observed = ObservedJob(job, tuple(self._cluster.pods(name)), True)
+        if attempt not in self._stopped and self._state(observed).phase not in ("waiting", "running"):
             return
         bound = self._settings.grace.total_seconds() + 30
-        with self._last_words(attempt, seen, bound):
+        with self._last_words(attempt, observed, bound):
             _remember(self._stopped, attempt, None)
             try:
                 self._cluster.delete(name, job["metadata"]["uid"])
@@ -127,13 +127,13 @@ class KubernetesExecutor:
 
     def log(self, attempt: str, offset: int = 0) -> tuple[str, int]:
         name, offset = job_name(attempt), max(offset, 0)
-        kept = self._artifacts.kept_log(attempt, offset, _LOG_PIECE)
-        if kept is None:
-            seen = self._tracker.find(name)
-            pods = _voices(seen) if seen is not None and seen.present else []
-            kept = self._read(pods[0][1], offset) if pods else b""
-        kept = whole_characters(kept)
-        return kept.decode(errors="replace"), offset + len(kept)
+        content = self._artifacts.kept_log(attempt, offset, _LOG_PIECE)
+        if content is None:
+            observed = self._tracker.find(name)
+            pods = _voices(observed) if observed is not None and observed.present else []
+            content = self._read(pods[0][1], offset) if pods else b""
+        content = whole_characters(content)
+        return content.decode(errors="replace"), offset + len(content)
 
     def close(self) -> None:
         """Stops watching. Jobs work on: they are the cluster's, and the next control plane finds them."""
@@ -143,34 +143,34 @@ class KubernetesExecutor:
         self._tracker.join(1)  # a watch of which nothing was heard yet can't be woken; it ends with the process
         self._keeper.join(10)
 
-    def _find(self, name: str) -> Seen | None:
+    def _find(self, name: str) -> ObservedJob | None:
         """What nobody has heard of may have been made by another control plane just now."""
-        seen = self._tracker.find(name)
-        if seen is not None:
-            return seen
+        observed = self._tracker.find(name)
+        if observed is not None:
+            return observed
         job = self._cluster.get(name)
-        return None if job is None else Seen(job, tuple(self._cluster.pods(name)), True)
+        return None if job is None else ObservedJob(job, tuple(self._cluster.pods(name)), True)
 
-    def _state(self, seen: Seen) -> Job:
-        found = state(seen.job, seen.pods, datetime.now(UTC))
-        return found if seen.present else gone(found)
+    def _state(self, observed: ObservedJob) -> Job:
+        job = state(observed.job, observed.pods, datetime.now(UTC))
+        return job if observed.present else gone(job)
 
     def _ours(self, job: Object, attempt: str) -> bool:
         labels, annotations = job["metadata"].get("labels") or {}, job["metadata"].get("annotations") or {}
         return (labels.get(MANAGED), labels.get(INSTANCE), annotations.get(ATTEMPT)) == ("eyas", self._settings.instance, attempt)
 
-    def _warnings(self, seen: Seen) -> list[Object]:
+    def _warnings(self, observed: ObservedJob) -> list[Object]:
         """Asked for at most once in two seconds an attempt."""
-        name = seen.job["metadata"]["name"]
-        at, found = self._warned.get(name, (float("-inf"), []))
+        name = observed.job["metadata"]["name"]
+        at, warnings = self._warned.get(name, (float("-inf"), []))
         if time.monotonic() - at > 2:
             try:
-                found = self._cluster.warnings([name, *(pod["metadata"]["name"] for pod in seen.pods)])
+                warnings = self._cluster.warnings([name, *(pod["metadata"]["name"] for pod in observed.pods)])
                 self._outages.succeed("", "reasons why pods wait: recovered")
             except Unavailable as error:
                 self._outages.fail("", "reasons why pods wait can't be read: %s", error, level=logging.WARNING)
-            _remember(self._warned, name, (time.monotonic(), found))
-        return found
+            _remember(self._warned, name, (time.monotonic(), warnings))
+        return warnings
 
     def _leave(self, job: Object) -> None:
         """An attempt that is lost works no more, whatever its cluster puts in the place of its pod."""
@@ -189,9 +189,9 @@ class KubernetesExecutor:
         log.warning("the pods of %s had not ended %d s after they were told to; their node may be gone", name, bound)
 
     @contextlib.contextmanager
-    def _last_words(self, attempt: str, seen: Seen, seconds: float) -> Iterator[None]:
+    def _last_words(self, attempt: str, observed: ObservedJob, seconds: float) -> Iterator[None]:
         """Reads on until its pods have ended, and keeps what they printed."""
-        pods = _voices(seen)
+        pods = _voices(observed)
         if not pods:
             yield
             return
@@ -205,15 +205,15 @@ class KubernetesExecutor:
     def _keep_logs(self) -> None:
         """Keeps logs of attempts that nobody asked about: their pods don't stay for ever."""
         while (name := self._heard.get()) is not None:
-            seen = self._tracker.find(name)
-            attempt = None if seen is None else (seen.job["metadata"].get("annotations") or {}).get(ATTEMPT)
-            if seen is not None and attempt is not None and self._state(seen).phase not in ("waiting", "running"):
-                self._keep(attempt, seen)
+            observed = self._tracker.find(name)
+            attempt = None if observed is None else (observed.job["metadata"].get("annotations") or {}).get(ATTEMPT)
+            if observed is not None and attempt is not None and self._state(observed).phase not in ("waiting", "running"):
+                self._keep(attempt, observed)
 
-    def _keep(self, attempt: str, seen: Seen) -> None:
-        pods = _voices(seen)
+    def _keep(self, attempt: str, observed: ObservedJob) -> None:
+        pods = _voices(observed)
         with self._keeping:
-            if attempt not in self._kept and attempt not in self._stopped and pods and seen.present:
+            if attempt not in self._kept and attempt not in self._stopped and pods and observed.present:
                 self._keep_safely(attempt, pods, False, 30.0)
 
     def _keep_safely(self, attempt: str, pods: Voices, follow: bool, seconds: float) -> None:
@@ -251,13 +251,13 @@ class KubernetesExecutor:
 
     def _read(self, pod: str, offset: int) -> bytes:
         """The API has no byte offsets: what was read before is read again and dropped."""
-        found, skip = b"", offset
+        content, skip = b"", offset
         for chunk in self._cluster.log(pod):
-            found += chunk[skip:]
+            content += chunk[skip:]
             skip = max(0, skip - len(chunk))
-            if len(found) >= _LOG_PIECE:
+            if len(content) >= _LOG_PIECE:
                 break
-        return found[:_LOG_PIECE]
+        return content[:_LOG_PIECE]
 
 
 def _cut_postscript(path: Path) -> None:
@@ -265,9 +265,9 @@ def _cut_postscript(path: Path) -> None:
     with path.open("r+b") as stream:
         start = max(0, path.stat().st_size - 1024)
         stream.seek(start)
-        said = _POSTSCRIPT.search(stream.read())
-        if said:
-            stream.truncate(start + said.start())
+        match = _POSTSCRIPT.search(stream.read())
+        if match:
+            stream.truncate(start + match.start())
 
 
 def _append(to: Path, part: Path, prefix: bytes) -> None:
@@ -279,12 +279,12 @@ def _append(to: Path, part: Path, prefix: bytes) -> None:
             stream.write(prefix + line)
 
 
-def _voices(seen: Seen) -> Voices:
+def _voices(observed: ObservedJob) -> Voices:
     """The pods whose words are the attempt's: the first one; of several processes the first of each rank, in their order."""
-    found: dict[int, str] = {}
-    for pod in sorted(seen.pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", ""))):
-        found.setdefault(rank(pod) or 0, str(pod["metadata"]["name"]))
-    return sorted(found.items())
+    names_by_rank: dict[int, str] = {}
+    for pod in sorted(observed.pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", ""))):
+        names_by_rank.setdefault(rank(pod) or 0, str(pod["metadata"]["name"]))
+    return sorted(names_by_rank.items())
 
 
 def _remember(memory: OrderedDict[str, Any], key: str, value: Any) -> None:

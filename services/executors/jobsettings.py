@@ -75,9 +75,9 @@ class Volume(Strict):
 
     @model_validator(mode="after")
     def _one_source(self) -> Volume:
-        given = [one for one in ("claim", "host_path", "config_map", "secret") if getattr(self, one) is not None]
-        if len(given) != 1:
-            raise ValueError(f"volume '{self.name}': name one of claim, host_path, config_map, secret; it names {len(given)}")
+        sources = [source for source in ("claim", "host_path", "config_map", "secret") if getattr(self, source) is not None]
+        if len(sources) != 1:
+            raise ValueError(f"volume '{self.name}': name one of claim, host_path, config_map, secret; it names {len(sources)}")
         if self.name in TAKEN:
             raise ValueError(f"volume '{self.name}': the names {', '.join(sorted(TAKEN))} are taken")
         return self
@@ -157,7 +157,7 @@ class JobSettings(Strict):
                 raise ValueError(f"gpu_engines: '{engine}' has no image; name it in images")
         _once("volumes", [volume.name for volume in self.volumes])
         _once("volumes, mount", [volume.mount for volume in self.volumes])
-        _once("environment, secret_variables", [*self.environment, *(one.name for one in self.secret_variables)])
+        _once("environment, secret_variables", [*self.environment, *(variable.name for variable in self.secret_variables)])
         return self
 
     def image(self, engine: str) -> str:

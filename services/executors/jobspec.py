@@ -73,13 +73,13 @@ def selector(settings: JobSettings) -> str:
 
 
 def needs(spec: StageSpec, settings: JobSettings) -> Needs:
-    asked: StageResources = spec.recommender.resources.of(spec.stage)
+    resources: StageResources = spec.recommender.resources.of(spec.stage)
     default: StageDefaults = settings.of(spec.stage)
-    gpu = default.gpu if asked.gpu is None else asked.gpu
+    gpu = default.gpu if resources.gpu is None else resources.gpu
     fault = gpu_fault(spec.recommender, spec.stage, settings.gpu_engines, spec.mode) if gpu else ""
     return Needs(
-        cpu=default.cpu if asked.cpu is None else asked.cpu,
-        memory=default.memory if asked.memory is None else asked.memory,
+        cpu=default.cpu if resources.cpu is None else resources.cpu,
+        memory=default.memory if resources.memory is None else resources.memory,
         gpu=0 if fault else gpu,
         processes=spec.recommender.model.train.processes if spec.stage in ranks.TRAINING else 1,
         gpu_fault=fault,
@@ -198,11 +198,11 @@ def _container(spec: StageSpec, stored: Stored, settings: JobSettings, wanted: N
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    given: list[dict[str, Any]] = [{"secretRef": {"name": name}} for name in settings.secrets]
+    env_from: list[dict[str, Any]] = [{"secretRef": {"name": name}} for name in settings.secrets]
     if settings.artifacts_secret is not None:
-        given.append({"prefix": ARTIFACTS, "secretRef": {"name": settings.artifacts_secret}})
-    if given:
-        container["envFrom"] = given
+        env_from.append({"prefix": ARTIFACTS, "secretRef": {"name": settings.artifacts_secret}})
+    if env_from:
+        container["envFrom"] = env_from
     return container
 
 
@@ -221,21 +221,22 @@ def _environment(spec: StageSpec, settings: JobSettings, wanted: Needs) -> list[
     if wanted.gpu:
         ours[GPUS] = str(wanted.gpu)
     from_secrets = [
-        {"name": one.name, "valueFrom": {"secretKeyRef": {"name": one.secret, "key": one.key}}} for one in settings.secret_variables
+        {"name": variable.name, "valueFrom": {"secretKeyRef": {"name": variable.secret, "key": variable.key}}}
+        for variable in settings.secret_variables
     ]
-    named = {one.name for one in settings.secret_variables}
+    named = {variable.name for variable in settings.secret_variables}
     plain = [{"name": name, "value": value} for name, value in (ours | settings.environment).items() if name not in named]
-    found: list[dict[str, Any]] = [*plain, *from_secrets]
+    variables: list[dict[str, Any]] = [*plain, *from_secrets]
     if wanted.processes > 1:
         first = f"{job_name(spec.attempt)}-0.{_rendezvous(settings)}.{settings.namespace}.svc"
-        told: list[dict[str, Any]] = [
+        rank_variables: list[dict[str, Any]] = [
             {"name": ranks.RANK, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}},
             {"name": ranks.RANKS, "value": str(wanted.processes)},
             {"name": ranks.MEET, "value": f"{first}:{MEETING_PORT}"},
         ]
-        given = {one["name"] for one in told}
-        found = [one for one in found if one["name"] not in given] + told
-    return found
+        rank_names = {variable["name"] for variable in rank_variables}
+        variables = [variable for variable in variables if variable["name"] not in rank_names] + rank_variables
+    return variables
 
 
 def _rendezvous(settings: JobSettings) -> str:
@@ -246,14 +247,14 @@ def _rendezvous(settings: JobSettings) -> str:
 
 def _volumes(settings: JobSettings) -> list[dict[str, Any]]:
     scratch = {"emptyDir": {"sizeLimit": write_memory(settings.scratch)}}
-    found: list[dict[str, Any]] = [
+    volumes: list[dict[str, Any]] = [
         {"name": "scratch", **scratch},
         {"name": "tmp", **scratch},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": write_memory(settings.shared_memory)}},
     ]
     if settings.cache is not None:
-        found.append({"name": "cache", "persistentVolumeClaim": {"claimName": settings.cache}})
-    return found + [{"name": volume.name, **_source(volume)} for volume in settings.volumes]
+        volumes.append({"name": "cache", "persistentVolumeClaim": {"claimName": settings.cache}})
+    return volumes + [{"name": volume.name, **_source(volume)} for volume in settings.volumes]
 
 
 def _source(volume: Volume) -> dict[str, Any]:
@@ -267,15 +268,15 @@ def _source(volume: Volume) -> dict[str, Any]:
 
 
 def _mounts(settings: JobSettings) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
+    mounts: list[dict[str, Any]] = [
         {"name": "scratch", "mountPath": SCRATCH},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  a volume of the pod's own
         {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
     ]
     if settings.cache is not None:
-        found.append({"name": "cache", "mountPath": CACHE})
-    return found + [{"name": one.name, "mountPath": one.mount, "readOnly": one.read_only} for one in settings.volumes]
+        mounts.append({"name": "cache", "mountPath": CACHE})
+    return mounts + [{"name": volume.name, "mountPath": volume.mount, "readOnly": volume.read_only} for volume in settings.volumes]
 
 
 def _tolerations(tolerations: Sequence[Toleration]) -> list[dict[str, Any]]:
-    return [one.model_dump(exclude_none=True) for one in tolerations]
+    return [toleration.model_dump(exclude_none=True) for toleration in tolerations]

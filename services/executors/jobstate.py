@@ -68,17 +68,17 @@ def state(job: Object, pods: Sequence[Object], now: datetime) -> Job:
 
 def rank(pod: Object) -> int | None:
     """Of a pod of an indexed Job; None of any other."""
-    found = (pod["metadata"].get("annotations") or {}).get(INDEX)
-    return int(found) if found is not None and str(found).isdecimal() else None
+    index = (pod["metadata"].get("annotations") or {}).get(INDEX)
+    return int(index) if index is not None and str(index).isdecimal() else None
 
 
 def _of_ranks(job: Object, pods: Sequence[Object], count: int, condition: Object | None, now: datetime) -> Job:
     ends = [_Ended(rank(pod), end, pod) for pod in pods if (end := _end(job, pod)) is not None]
-    if any(one.number == 0 and one.end.phase == "succeeded" for one in ends):
+    if any(ended.number == 0 and ended.end.phase == "succeeded" for ended in ends):
         return Job("succeeded")  # it has published; whoever else is there has nothing left to do
-    bad = sorted((one for one in ends if one.end.phase != "succeeded"), key=lambda one: one.blame)
+    bad = sorted((ended for ended in ends if ended.end.phase != "succeeded"), key=lambda ended: ended.blame)
     if bad and (bad[0].began_it or condition is not None or now > bad[0].at + _NEWS):
-        return (_overdue(job, now) if bad[0].end.phase == "lost" else None) or bad[0].said
+        return (_overdue(job, now) if bad[0].end.phase == "lost" else None) or bad[0].job
     if condition is not None:
         return _ended_without_a_pod(job, condition, pods)
     if "deletionTimestamp" in job["metadata"]:
@@ -91,10 +91,10 @@ def _of_ranks(job: Object, pods: Sequence[Object], count: int, condition: Object
     if missing and len(pods) < count:
         return Job("waiting", f"rank {min(missing)}: its pod is not made yet")
     alive = [(rank(pod), _alive(pod)) for pod in pods if _end(job, pod) is None]
-    waits = next(((number, one) for number, one in alive if one.phase == "waiting"), None)
+    waits = next(((number, rank_job) for number, rank_job in alive if rank_job.phase == "waiting"), None)
     if waits is not None:
         return _named(*waits)
-    return Job("running", since=max((one.since for _, one in alive if one.since is not None), default=None))
+    return Job("running", since=max((rank_job.since for _, rank_job in alive if rank_job.since is not None), default=None))
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ class _Ended:
         """When; of a node that doesn't say, when it was given up."""
         ended = (_container(self.pod).get("state") or {}).get("terminated") or {}
         disrupted = _true(self.pod, "DisruptionTarget") or {}
-        said = (ended.get("finishedAt"), disrupted.get("lastTransitionTime"), self.pod["metadata"].get("deletionTimestamp"))
-        return next((at for one in said if (at := _time(one)) is not None), datetime.max.replace(tzinfo=UTC) - _NEWS)
+        times = (ended.get("finishedAt"), disrupted.get("lastTransitionTime"), self.pod["metadata"].get("deletionTimestamp"))
+        return next((at for value in times if (at := _time(value)) is not None), datetime.max.replace(tzinfo=UTC) - _NEWS)
 
     @property
     def blame(self) -> tuple[bool, bool, datetime]:
@@ -124,7 +124,7 @@ class _Ended:
         return not self.began_it, self._code == LEFT, self.at
 
     @property
-    def said(self) -> Job:
+    def job(self) -> Job:
         return _named(self.number, self.end)
 
     @property
@@ -141,31 +141,33 @@ def _named(number: int | None, job: Job) -> Job:
     return job if number is None else replace(job, reason=f"rank {number}: {job.reason}")
 
 
-def gone(seen: Job) -> Job:
-    """Of a Job that isn't there any more, whose last state was `seen`."""
-    return seen if seen.phase not in ("waiting", "running") else Job("lost", "its Job was deleted while it worked", "evicted")
+def gone(last_state: Job) -> Job:
+    """Of a Job that isn't there any more, whose last state was `last_state`."""
+    return last_state if last_state.phase not in ("waiting", "running") else Job("lost", "its Job was deleted while it worked", "evicted")
 
 
-def explain(seen: Job, events: Sequence[Object]) -> Job:
+def explain(job: Job, events: Sequence[Object]) -> Job:
     """A waiting attempt with what the cluster's warnings say of it, the newest first."""
-    named = _RANK.fullmatch(seen.reason)
+    named = _RANK.fullmatch(job.reason)
     assert named is not None
-    found = _explained(replace(seen, reason=named[2]), events)
-    return replace(found, reason=(named[1] or "") + found.reason)
+    explained = _explained(replace(job, reason=named[2]), events)
+    return replace(explained, reason=(named[1] or "") + explained.reason)
 
 
-def _explained(seen: Job, events: Sequence[Object]) -> Job:
-    said = [(str(event.get("reason", "")), _line(str(event.get("message", "")))) for event in events]
-    refused = next((message for reason, message in said if reason == "FailedCreate"), None)
-    if seen.reason == "its pod is not made yet" and refused is not None:
+def _explained(job: Job, events: Sequence[Object]) -> Job:
+    warnings = [(str(event.get("reason", "")), _line(str(event.get("message", "")))) for event in events]
+    refused = next((message for reason, message in warnings if reason == "FailedCreate"), None)
+    if job.reason == "its pod is not made yet" and refused is not None:
         return Job("waiting", *_refused(refused))
-    if seen.fault == "image" and seen.reason.endswith(_NO_CAUSE):
-        cause = next((message for reason, message in said if reason == "Failed" and "pull" in message and "Error: " not in message), None)
-        return Job("waiting", f"{seen.reason.removesuffix(_NO_CAUSE)}: {cause}", "image") if cause else seen
-    if seen.reason == _BEING_MADE:
-        cause = next((message for reason, message in said if reason.startswith("Failed")), None)
-        return Job("waiting", f"{_BEING_MADE}: {cause}") if cause else seen
-    return seen
+    if job.fault == "image" and job.reason.endswith(_NO_CAUSE):
+        cause = next(
+            (message for reason, message in warnings if reason == "Failed" and "pull" in message and "Error: " not in message), None
+        )
+        return Job("waiting", f"{job.reason.removesuffix(_NO_CAUSE)}: {cause}", "image") if cause else job
+    if job.reason == _BEING_MADE:
+        cause = next((message for reason, message in warnings if reason.startswith("Failed")), None)
+        return Job("waiting", f"{_BEING_MADE}: {cause}") if cause else job
+    return job
 
 
 _NO_CAUSE = " (the cluster tries again)"
@@ -217,8 +219,8 @@ def _end(job: Object, pod: Object) -> Job | None:
         return Job("failed", f"used more disk than it may: {message}", "crash")
     disrupted = _true(pod, "DisruptionTarget")
     if disrupted is not None or why:
-        said = message or _line((disrupted or {}).get("message", "")) or str(why)
-        return Job("lost", f"its node gave it up: {said}", "evicted")
+        reason = message or _line((disrupted or {}).get("message", "")) or str(why)
+        return Job("lost", f"its node gave it up: {reason}", "evicted")
     return _exited(job, pod)
 
 
@@ -243,8 +245,8 @@ def _taken_away(pod: Object, finished: datetime | None) -> bool:
     deleted = _time(pod["metadata"].get("deletionTimestamp"))
     if deleted is None:
         return False
-    asked = deleted - timedelta(seconds=int(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
-    return finished is None or finished >= asked
+    requested_at = deleted - timedelta(seconds=int(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
+    return finished is None or finished >= requested_at
 
 
 def _alive(pod: Object) -> Job:
@@ -252,14 +254,14 @@ def _alive(pod: Object) -> Job:
     if pod.get("status", {}).get("phase", "Pending") != "Pending":
         running = (_container(pod).get("state") or {}).get("running") or {}
         return Job("running", since=_time(running.get("startedAt")))
-    scheduled = next((one for one in _conditions(pod) if one["type"] == "PodScheduled"), None)
+    scheduled = next((condition for condition in _conditions(pod) if condition["type"] == "PodScheduled"), None)
     if scheduled is None or scheduled["status"] != "True":
         if scheduled is not None and scheduled.get("reason") == "Unschedulable":
             return Job("waiting", _short_of(pod, _line(scheduled.get("message", ""))), "unschedulable")
         return Job("waiting", _line((scheduled or {}).get("message", "")) or "waits for a node")
     waiting = (_container(pod).get("state") or {}).get("waiting") or {}
     why, message = waiting.get("reason", ""), _line(waiting.get("message", ""))
-    image = next((one["image"] for one in pod["spec"]["containers"] if one["name"] == CONTAINER), "")
+    image = next((container["image"] for container in pod["spec"]["containers"] if container["name"] == CONTAINER), "")
     if why in _IMAGE:
         cause = _NO_CAUSE if not message or message.startswith("Back-off") else f": {message}"
         return Job("waiting", f"its image {image} can't be fetched{cause}", "image")
@@ -288,22 +290,24 @@ def _field(job: Object, name: str) -> str:
 
 
 def _limit(pod: Object, name: str, kind: str = "limits") -> str:
-    amounts: Object = next((one.get("resources", {}).get(kind, {}) for one in pod["spec"]["containers"] if one["name"] == CONTAINER), {})
+    amounts: Object = next(
+        (container.get("resources", {}).get(kind, {}) for container in pod["spec"]["containers"] if container["name"] == CONTAINER), {}
+    )
     return str(amounts.get(name, "?"))
 
 
 def _container(pod: Object) -> Object:
     statuses: Sequence[Object] = pod.get("status", {}).get("containerStatuses") or ()
-    return next((one for one in statuses if one["name"] == CONTAINER), {})
+    return next((status for status in statuses if status["name"] == CONTAINER), {})
 
 
 def _conditions(thing: Object) -> Sequence[Object]:
-    found: Sequence[Object] = thing.get("status", {}).get("conditions") or ()
-    return found
+    conditions: Sequence[Object] = thing.get("status", {}).get("conditions") or ()
+    return conditions
 
 
 def _true(thing: Object, *types: str) -> Object | None:
-    return next((one for one in _conditions(thing) if one["type"] in types and one["status"] == "True"), None)
+    return next((condition for condition in _conditions(thing) if condition["type"] in types and condition["status"] == "True"), None)
 
 
 def _time(value: Any) -> datetime | None:
@@ -311,5 +315,5 @@ def _time(value: Any) -> datetime | None:
 
 
 def _line(message: Any) -> str:
-    said = " ".join(str(message or "").split())
-    return said if len(said) <= _SHOWN else f"{said[:_SHOWN]}..."
+    line = " ".join(str(message or "").split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."

@@ -47,8 +47,8 @@ class Cluster:
         owner = settings.owner
         if owner is None or owner.uid is not None:
             return settings
-        found = self._json(self._apps.read_namespaced_deployment, owner.name, self._namespace)
-        return settings.model_copy(update={"owner": owner.model_copy(update={"uid": found["metadata"]["uid"]})})
+        deployment = self._json(self._apps.read_namespaced_deployment, owner.name, self._namespace)
+        return settings.model_copy(update={"owner": owner.model_copy(update={"uid": deployment["metadata"]["uid"]})})
 
     def create(self, body: Object) -> Object:
         """Conflict if the name is taken."""
@@ -71,10 +71,10 @@ class Cluster:
 
     def warnings(self, names: Sequence[str]) -> list[Object]:
         """Of these objects, the newest first."""
-        found: list[Object] = []
+        events: list[Object] = []
         for name in names:
-            found += self._all(self._core.list_namespaced_event, field_selector=f"type=Warning,involvedObject.name={name}")[0]
-        return sorted(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), reverse=True)
+            events += self._all(self._core.list_namespaced_event, field_selector=f"type=Warning,involvedObject.name={name}")[0]
+        return sorted(events, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), reverse=True)
 
     def log(self, pod: str, *, follow: bool = False, seconds: float = 30.0) -> Iterator[bytes]:
         """What the pod has printed; nothing if it has not begun, or is gone."""
@@ -120,8 +120,8 @@ class Cluster:
                         sock.shutdown(socket.SHUT_RDWR)
 
     def _listing(self, kind: Kind) -> Callable[..., Any]:
-        found: Callable[..., Any] = self._jobs.list_namespaced_job if kind == "jobs" else self._core.list_namespaced_pod
-        return found
+        listing: Callable[..., Any] = self._jobs.list_namespaced_job if kind == "jobs" else self._core.list_namespaced_pod
+        return listing
 
     def _all(self, call: Callable[..., Any], **chosen: Any) -> tuple[list[Object], str]:
         items: list[Object] = []
@@ -133,14 +133,14 @@ class Cluster:
                 return items, str(page["metadata"]["resourceVersion"])
             more = {"_continue": page["metadata"]["continue"]}
 
-    def _json(self, call: Callable[..., Any], *given: Any, **named: Any) -> Object:
-        response = self._call(call, *given, **({"_request_timeout": _QUICK} | named))
-        found: Object = json.loads(b"".join(self._stream(response)))
-        return found
+    def _json(self, call: Callable[..., Any], *args: Any, **named: Any) -> Object:
+        response = self._call(call, *args, **({"_request_timeout": _QUICK} | named))
+        document: Object = json.loads(b"".join(self._stream(response)))
+        return document
 
-    def _call(self, call: Callable[..., Any], *given: Any, **named: Any) -> urllib3.HTTPResponse:
+    def _call(self, call: Callable[..., Any], *args: Any, **named: Any) -> urllib3.HTTPResponse:
         try:
-            response: urllib3.HTTPResponse = call(*given, **named, _preload_content=False)
+            response: urllib3.HTTPResponse = call(*args, **named, _preload_content=False)
         except ApiException as error:
             raise _ours(error) from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -163,38 +163,38 @@ class Cluster:
 
 def connect(settings: JobSettings, kubeconfig: str | None = None) -> Cluster:
     """From within the cluster, or by a kubeconfig file."""
-    found = client.Configuration()
+    configuration = client.Configuration()
     try:
         if kubeconfig is None:
-            config.load_incluster_config(client_configuration=found)
+            config.load_incluster_config(client_configuration=configuration)
         else:
-            config.load_kube_config(config_file=kubeconfig, client_configuration=found)
+            config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
     except (config.ConfigException, OSError) as error:
         where = "the pod's service account" if kubeconfig is None else kubeconfig
         raise Invalid(f"the Kubernetes API can't be reached through {where}: {_short(error)}") from None
-    found.retries = False  # whoever calls decides about trying again
-    return Cluster(client.ApiClient(found), settings)
+    configuration.retries = False  # whoever calls decides about trying again
+    return Cluster(client.ApiClient(configuration), settings)
 
 
 def _ours(error: ApiException) -> EyasError | Expired:
     """The API's refusals in our words."""
-    said = _said(error)
+    message = _message(error)
     if error.status == 404:
-        return NotFound(said)
+        return NotFound(message)
     if error.status == 409:
-        return Conflict(said)
+        return Conflict(message)
     if error.status == 410:
         return Expired()
     if error.status in (400, 413, 422):
-        return Invalid(f"the Kubernetes API refuses it: {said}")
-    if error.status == 403 and "exceeded quota" in said:
-        return Unavailable(f"a quota of the namespace is exceeded: {said}")
+        return Invalid(f"the Kubernetes API refuses it: {message}")
+    if error.status == 403 and "exceeded quota" in message:
+        return Unavailable(f"a quota of the namespace is exceeded: {message}")
     if error.status in (401, 403):
-        return Unavailable(f"the control plane lacks a right on the Kubernetes API: {said}")
-    return Unavailable(f"the Kubernetes API has a fault (status {error.status}): {said}")
+        return Unavailable(f"the control plane lacks a right on the Kubernetes API: {message}")
+    return Unavailable(f"the Kubernetes API has a fault (status {error.status}): {message}")
 
 
-def _said(error: ApiException) -> str:
+def _message(error: ApiException) -> str:
     try:
         return str(json.loads(error.body or "")["message"])
     except (ValueError, KeyError, TypeError):
@@ -202,5 +202,5 @@ def _said(error: ApiException) -> str:
 
 
 def _short(error: object) -> str:
-    said = " ".join(str(error).split())
-    return said[:300] or type(error).__name__
+    text = " ".join(str(error).split())
+    return text[:300] or type(error).__name__

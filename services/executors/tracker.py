@@ -41,7 +41,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedJob:
     """A Job and every pod that was seen of it. `present`: whether the Job is still there."""
 
     job: dict[str, Any]
@@ -67,7 +67,7 @@ class Tracker:
         self._lock = threading.Condition()
         self._jobs: dict[str, dict[str, Any]] = {}
         self._pods: dict[str, dict[str, dict[str, Any]]] = {}
-        self._past: OrderedDict[str, Seen] = OrderedDict()
+        self._past: OrderedDict[str, ObservedJob] = OrderedDict()
         self._fresh: dict[str, int] = {}
         self._lists = 0
         self._begun = False
@@ -99,12 +99,12 @@ class Tracker:
             if self._trouble:
                 raise Unavailable(f"the Kubernetes API can't be heard: {'; '.join(dict.fromkeys(self._trouble.values()))}")
 
-    def find(self, name: str) -> Seen | None:
+    def find(self, name: str) -> ObservedJob | None:
         with self._lock:
             job = self._jobs.get(name)
             if job is None:
                 return self._past.get(name)
-            return Seen(job, tuple(self._pods.get(job["metadata"]["uid"], {}).values()), True)
+            return ObservedJob(job, tuple(self._pods.get(job["metadata"]["uid"], {}).values()), True)
 
     def names(self) -> list[str]:
         with self._lock:
@@ -145,11 +145,11 @@ class Tracker:
         if self._stopped.is_set():
             return
         with self._lock:
-            told = kind in self._trouble
+            already_lost = kind in self._trouble
             self._trouble[kind] = str(error)
         if not isinstance(error, Unavailable):
             log.exception("the watch of %s failed", kind)
-        elif not told:
+        elif not already_lost:
             log.warning("the watch of %s was lost: %s", kind, error)
 
     def _list(self, kind: Kind) -> str:
@@ -183,27 +183,27 @@ class Tracker:
         return {name for pod in items if (name := self._keep_pod(pod)) is not None}
 
     def _apply(self, kind: Kind, event: dict[str, Any], version: str) -> str:
-        thing, what = event["object"], event["type"]
-        if what == "ERROR":
+        thing, event_type = event["object"], event["type"]
+        if event_type == "ERROR":
             if thing.get("code") == 410:
                 raise Expired
             raise Unavailable(f"the watch of {kind} ended: {thing.get('message', thing.get('reason', 'no reason'))}")
-        if what != "BOOKMARK":
+        if event_type != "BOOKMARK":
             with self._lock:
-                name = self._job_event(what, thing) if kind == "jobs" else self._pod_event(what, thing)
+                name = self._job_event(event_type, thing) if kind == "jobs" else self._pod_event(event_type, thing)
             self._tell({name} if name else set())
         return str(thing["metadata"].get("resourceVersion", version))
 
-    def _job_event(self, what: str, job: dict[str, Any]) -> str:
+    def _job_event(self, event_type: str, job: dict[str, Any]) -> str:
         name: str = job["metadata"]["name"]
         self._put_job(name, _lean(job))
-        if what == "DELETED":
+        if event_type == "DELETED":
             self._forget(name)
         return name
 
-    def _pod_event(self, what: str, pod: dict[str, Any]) -> str | None:
+    def _pod_event(self, event_type: str, pod: dict[str, Any]) -> str | None:
         name = self._keep_pod(pod)
-        if what == "DELETED":
+        if event_type == "DELETED":
             self._bury(pod)
         return name
 
@@ -219,13 +219,13 @@ class Tracker:
         job = self._jobs.pop(name)
         self._fresh.pop(name, None)
         pods = self._pods.pop(job["metadata"]["uid"], {})
-        self._past[name] = Seen(job, tuple(pods.values()), False)
+        self._past[name] = ObservedJob(job, tuple(pods.values()), False)
         while len(self._past) > REMEMBERED:
             self._past.popitem(last=False)
 
     def _keep_pod(self, pod: dict[str, Any]) -> str | None:
         """The name of its Job."""
-        owner = next((one for one in pod["metadata"].get("ownerReferences", ()) if one["kind"] == "Job"), None)
+        owner = next((reference for reference in pod["metadata"].get("ownerReferences", ()) if reference["kind"] == "Job"), None)
         if owner is None:
             return None
         past = self._past.get(owner["name"])
@@ -237,9 +237,9 @@ class Tracker:
     def _bury(self, pod: dict[str, Any]) -> None:
         """It is gone: it stays as it was last seen, deleted, for as long as its Job is known."""
         for pods in self._pods.values():
-            kept = pods.get(pod["metadata"]["uid"])
-            if kept is not None:
-                kept["metadata"].setdefault("deletionTimestamp", datetime.now(UTC).isoformat())
+            tracked = pods.get(pod["metadata"]["uid"])
+            if tracked is not None:
+                tracked["metadata"].setdefault("deletionTimestamp", datetime.now(UTC).isoformat())
 
     def _tell(self, names: set[str]) -> None:
         for name in names:

@@ -33,15 +33,15 @@ class SqlFeatureHistory:
         return new
 
     def as_of(
-        self, recommender: str, view: str, asked: Sequence[tuple[int, datetime]], ttl: timedelta | None
+        self, recommender: str, view: str, lookups: Sequence[tuple[int, datetime]], ttl: timedelta | None
     ) -> Sequence[StoredRow | None]:
-        found: list[StoredRow | None] = []
+        rows: list[StoredRow | None] = []
         with self._reads.connect() as connection:
-            for key, at in asked:
-                here = (_row.recommender == recommender, _row.view == view, _row.entity == key, _row["at"] <= instant(at))
-                row = connection.execute(select(feature_history).where(*here).order_by(_row["at"].desc()).limit(1)).one_or_none()
-                found.append(None if row is None or is_over(moment(row.at), ttl, at) else sound(row))
-        return found
+            for key, at in lookups:
+                conditions = (_row.recommender == recommender, _row.view == view, _row.entity == key, _row["at"] <= instant(at))
+                row = connection.execute(select(feature_history).where(*conditions).order_by(_row["at"].desc()).limit(1)).one_or_none()
+                rows.append(None if row is None or is_over(moment(row.at), ttl, at) else sound(row))
+        return rows
 
     def latest(self, recommender: str, view: str, limit: int, after: int | None = None) -> Sequence[StoredRow]:
         last = select(_row.entity, func.max(_row["at"]).label("last")).where(_row.recommender == recommender, _row.view == view)
@@ -56,21 +56,21 @@ class SqlFeatureHistory:
         )
         with self._reads.connect() as connection:
             rows = connection.execute(query).all()
-        return [row for one in rows if (row := sound(one)) is not None]
+        return [row for record in rows if (row := sound(record)) is not None]
 
     def views(self) -> Collection[tuple[str, str]]:
         with self._reads.connect() as connection:
             return [(name, view) for name, view in connection.execute(select(_row.recommender, _row.view).distinct())]
 
     def export(self, recommender: str, view: str, until: datetime, to: Path) -> int:
-        here = (_row.recommender == recommender, _row.view == view, _row["at"] < instant(until))
-        query = select(feature_history).where(*here).order_by(_row.entity, _row["at"])
+        conditions = (_row.recommender == recommender, _row.view == view, _row["at"] < instant(until))
+        query = select(feature_history).where(*conditions).order_by(_row.entity, _row["at"])
         count = 0
         with self._reads.connect() as connection, to.open("w", encoding="utf-8") as lines:
-            for one in connection.execution_options(yield_per=AT_ONCE).execute(query):
-                if (row := sound(one)) is not None:
-                    said = {"key": row.key, "at": instant(row.at), "values": dict(row.values)}
-                    lines.write(json.dumps(said, separators=(",", ":"), ensure_ascii=False) + "\n")
+            for record in connection.execution_options(yield_per=AT_ONCE).execute(query):
+                if (row := sound(record)) is not None:
+                    document = {"key": row.key, "at": instant(row.at), "values": dict(row.values)}
+                    lines.write(json.dumps(document, separators=(",", ":"), ensure_ascii=False) + "\n")
                     count += 1
         return count
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 from shared.domain.errors import Unavailable, Unsupported
 from shared.domain.stored import StoredRow, check_place, instant, is_over, moment, newest, read_row
-from shared.ports import Found
+from shared.ports import FeatureRows
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -70,26 +70,26 @@ class RedisFeatureStore:
         stand = 0
         standing = list(newest(rows).values())
         for start in range(0, max(1, len(standing)), _AT_ONCE):
-            said: list[Any] = [_field(recommender, view)]
+            arguments: list[Any] = [_field(recommender, view)]
             for row in standing[start : start + _AT_ONCE]:
-                said += [row.key, instant(row.at), row.digest, row.text]
+                arguments += [row.key, instant(row.at), row.digest, row.text]
             keys = [_place(recommender, view), _MARKS]
-            stand += int(self._do(lambda keys=keys, said=said: self._write(keys, said)))  # type: ignore[misc]
+            stand += int(self._do(lambda keys=keys, arguments=arguments: self._write(keys, arguments)))  # type: ignore[misc]
         return stand
 
-    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Collection[int], now: datetime) -> Found:
+    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Collection[int], now: datetime) -> FeatureRows:
         rows: dict[tuple[str, int], StoredRow] = {}
         expired: dict[tuple[str, int], datetime] = {}
         if not views or not keys:
-            return Found(rows, expired)
+            return FeatureRows(rows, expired)
         wanted = sorted(set(keys))
 
         def ask() -> list[list[bytes | None]]:
             together = self._redis.pipeline(transaction=False)
             for view in views:
                 together.hmget(_place(recommender, view), [str(key) for key in wanted])
-            found: list[list[bytes | None]] = together.execute()
-            return found
+            responses: list[list[bytes | None]] = together.execute()
+            return responses
 
         for view, values in zip(views, self._do(ask), strict=True):
             for key, value in zip(wanted, values, strict=True):
@@ -98,14 +98,14 @@ class RedisFeatureStore:
                     expired[view, key] = row.at
                 elif row is not None and row.at <= now:
                     rows[view, key] = row
-        return Found(rows, expired)
+        return FeatureRows(rows, expired)
 
     def mark(self, recommender: str, view: str, count: int) -> None:
         self._do(lambda: self._redis.hset(_MARKS, _field(recommender, view), str(count)))
 
     def marks(self) -> Mapping[tuple[str, str], int]:
-        found: Mapping[bytes, bytes] = self._do(lambda: self._redis.hgetall(_MARKS))  # type: ignore[arg-type,return-value]
-        return {_read_field(name): int(count) for name, count in found.items()}
+        counts: Mapping[bytes, bytes] = self._do(lambda: self._redis.hgetall(_MARKS))  # type: ignore[arg-type,return-value]
+        return {_read_field(name): int(count) for name, count in counts.items()}
 
     def forget(self, recommender: str, view: str) -> None:
         self._do(lambda: self._redis.unlink(_place(recommender, view)))

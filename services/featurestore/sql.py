@@ -13,7 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from services.featurestore.tables import feature_values, feature_views
 from shared.domain.stored import StoredRow, check_place, instant, is_over, moment, newest, read_row
-from shared.ports import Found
+from shared.ports import FeatureRows
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -46,21 +46,21 @@ class SqlFeatureStore:
                 self._enter(connection, recommender, view)
         return stand
 
-    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Collection[int], now: datetime) -> Found:
+    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Collection[int], now: datetime) -> FeatureRows:
         rows: dict[tuple[str, int], StoredRow] = {}
         expired: dict[tuple[str, int], datetime] = {}
         if not views or not keys:
-            return Found(rows, expired)
+            return FeatureRows(rows, expired)
         with self._reads.connect() as connection:
-            asked = {"recommender": recommender, "views": sorted(views), "keys": sorted(set(keys))}
-            found = connection.execute(_READ, asked).all()
-        for one in found:
-            at = moment(one.at)
-            if is_over(at, views[one.view], now):
-                expired[one.view, one.entity] = at
-            elif at <= now and (row := sound(one)) is not None:
-                rows[one.view, one.entity] = row
-        return Found(rows, expired)
+            parameters = {"recommender": recommender, "views": sorted(views), "keys": sorted(set(keys))}
+            records = connection.execute(_READ, parameters).all()
+        for record in records:
+            at = moment(record.at)
+            if is_over(at, views[record.view], now):
+                expired[record.view, record.entity] = at
+            elif at <= now and (row := sound(record)) is not None:
+                rows[record.view, record.entity] = row
+        return FeatureRows(rows, expired)
 
     def mark(self, recommender: str, view: str, count: int) -> None:
         check_place(view)
@@ -74,12 +74,12 @@ class SqlFeatureStore:
 
     def forget(self, recommender: str, view: str) -> None:
         """The mark goes last: what was broken off is begun again."""
-        here = (_value.recommender == recommender, _value.view == view)
+        conditions = (_value.recommender == recommender, _value.view == view)
         while True:
             with self._engine.begin() as connection:
-                keys = connection.execute(select(_value.entity).where(*here).limit(10 * AT_ONCE)).scalars().all()
+                keys = connection.execute(select(_value.entity).where(*conditions).limit(10 * AT_ONCE)).scalars().all()
                 if keys:
-                    connection.execute(delete(feature_values).where(*here, _value.entity.between(min(keys), max(keys))))
+                    connection.execute(delete(feature_values).where(*conditions, _value.entity.between(min(keys), max(keys))))
                     continue
                 marks = feature_views.c
                 connection.execute(delete(feature_views).where(marks.recommender == recommender, marks.view == view))

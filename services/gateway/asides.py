@@ -39,13 +39,13 @@ def scores_of(server: Scorer, feeding: Feeding, wish: Wish, unit: Unit, variant:
     if not unit.knows(wish.user):
         return Scores(unit.version, variant, [(item, None) for item in items], UNKNOWN_USER)
     rows = unit.rows(dict.fromkeys(items))
-    found: Mapping[int, float] = {}
+    scores_by_item: Mapping[int, float] = {}
     if len(rows):
-        (one,) = scored(server, feeding, [Candidates(wish, rows, True, len(rows))], unit)
-        if isinstance(one.scores, Exception):
-            raise one.scores
-        found = dict(zip(unit.items[rows].tolist(), one.scores.tolist(), strict=True))
-    return Scores(unit.version, variant, [(item, found.get(item)) for item in items])
+        (result,) = scored(server, feeding, [Candidates(wish, rows, True, len(rows))], unit)
+        if isinstance(result.scores, Exception):
+            raise result.scores
+        scores_by_item = dict(zip(unit.items[rows].tolist(), result.scores.tolist(), strict=True))
+    return Scores(unit.version, variant, [(item, scores_by_item.get(item)) for item in items])
 
 
 def similar_to(wish: Wish, unit: Unit, item: int) -> Similar:
@@ -55,11 +55,11 @@ def similar_to(wish: Wish, unit: Unit, item: int) -> Similar:
         raise NotFound(f"version {unit.version} of '{wish.recommender}' has no item {item}")
     if unit.vectors is None:
         raise Invalid(f"version {unit.version} of '{wish.recommender}' has no vectors: add 'retrieve' to the spec's 'serve' and train anew")
-    found: Rows = np.empty(0, np.intp)
+    similar_rows: Rows = np.empty(0, np.intp)
     for count in (10 * wish.k, len(unit.items)):
         near = unit.vectors.similar(int(rows[0]), min(count, len(unit.items)))
-        found = wish.kept(unit, near)[: wish.k]
-        if len(found) == wish.k or count >= len(unit.items):
+        similar_rows = wish.allowed_rows(unit, near)[: wish.k]
+        if len(similar_rows) == wish.k or count >= len(unit.items):
             break
-    likeness = unit.vectors.directions(found) @ unit.vectors.directions(rows)[0]
-    return Similar(unit.version, list(zip(unit.items[found].tolist(), likeness.tolist(), strict=True)))
+    likeness = unit.vectors.directions(similar_rows) @ unit.vectors.directions(rows)[0]
+    return Similar(unit.version, list(zip(unit.items[similar_rows].tolist(), likeness.tolist(), strict=True)))

@@ -50,8 +50,8 @@ class Order:
     """Sorted."""
 
     def place(self, text: str) -> int:
-        found = bisect_left(self.texts, text)
-        return 2 * found + (found < len(self.texts) and self.texts[found] == text)
+        position = bisect_left(self.texts, text)
+        return 2 * position + (position < len(self.texts) and self.texts[position] == text)
 
 
 class Words:
@@ -81,14 +81,14 @@ class Words:
 
     def order(self, count: int) -> Order:
         """Of the first `count` codes at least."""
-        known = self._order
-        if known is None or len(known.texts) < count:
+        current_order = self._order
+        if current_order is None or len(current_order.texts) < count:
             texts = self._texts[:]
             order = sorted(range(len(texts)), key=texts.__getitem__)
             places = np.empty(len(texts), np.int64)
             places[order] = np.arange(len(texts)) * 2 + 1
-            self._order = known = Order(places, [texts[code] for code in order])
-        return known
+            self._order = current_order = Order(places, [texts[code] for code in order])
+        return current_order
 
     def keep_order(self) -> None:
         """Where somebody has asked for it, it is made anew before requests need it."""
@@ -100,25 +100,25 @@ class Words:
 class Pairs:
     """An attribute that is a list: each value of each item, in the order of the values."""
 
-    known: Mask
+    has_value: Mask
     values: Column
     slots: Rows
     _having: dict[float, Mask] = field(default_factory=dict)
 
     def having(self, value: float) -> Mask:
         """By slot. Of what is asked for again and again, such as a region, the answer is kept for as long as the state."""
-        found = self._having.get(value)
-        if found is None:
+        mask = self._having.get(value)
+        if mask is None:
             if len(self._having) >= _KEPT:
                 self._having.clear()
-            self._having[value] = found = self._find(value)
-        return found
+            self._having[value] = mask = self._find(value)
+        return mask
 
     def _find(self, value: float) -> Mask:
-        found = np.zeros(len(self.known), bool)
+        mask = np.zeros(len(self.has_value), bool)
         begin, end = np.searchsorted(self.values, value, "left"), np.searchsorted(self.values, value, "right")
-        found[self.slots[begin:end]] = True
-        return found
+        mask[self.slots[begin:end]] = True
+        return mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,16 +132,16 @@ class Slots:
 
     def align(self, unit: Unit) -> Rows:
         """The slot of each row; -1, which is the slot after the last one, where the catalogue doesn't know the item."""
-        found = self._aligned.get(unit)
-        if found is None:
-            self._aligned[unit] = found = self._find(unit.items)
-        return found
+        aligned = self._aligned.get(unit)
+        if aligned is None:
+            self._aligned[unit] = aligned = self._find(unit.items)
+        return aligned
 
     def _find(self, items: Keys) -> Rows:
         places, there = find(self.keys, items)
-        found: Rows = np.full(len(items), -1, np.intp)
-        found[there] = self.of[places[there]]
-        return found
+        slots: Rows = np.full(len(items), -1, np.intp)
+        slots[there] = self.of[places[there]]
+        return slots
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,8 +163,8 @@ class Attributes:
     def size(self) -> int:
         """Bytes of the arrays."""
         arrays = [self.available, self.slots.keys, self.slots.of, *self.scalars.values()]
-        arrays += [part for one in self.lists.values() for part in (one.known, one.values, one.slots)]
-        return sum(one.nbytes for one in arrays)
+        arrays += [part for pairs in self.lists.values() for part in (pairs.has_value, pairs.values, pairs.slots)]
+        return sum(array.nbytes for array in arrays)
 
 
 def nothing() -> Attributes:
@@ -183,21 +183,25 @@ class Ledger:
 
     def take(self, changes: Sequence[CatalogueItem]) -> Attributes:
         """The state after these changes, oldest first; what is named twice is as it was named last."""
-        latest = {one.item: one for one in changes}
+        latest = {change.item: change for change in changes}
         if not latest:
             return self.state
         before = len(self._slots)
         changed = np.fromiter((self._slots.setdefault(item, len(self._slots)) for item in latest), np.intp, len(latest))
         count, words = len(self._slots) + 1, self.state.words
-        said = _Said(words)
-        for slot, one in zip(changed.tolist(), latest.values(), strict=True):
-            said.add(slot, one)
+        new_values = _NewValues(words)
+        for slot, change in zip(changed.tolist(), latest.values(), strict=True):
+            new_values.add(slot, change)
         available = _grown(self.state.available, count, True)
-        available[changed] = [one.available and not one.deleted for one in latest.values()]
+        available[changed] = [change.available and not change.deleted for change in latest.values()]
         scalars = {
-            key: _scalar(self.state.scalars.get(key), key[1], count, changed, said.scalars.get(key)) for key in said.all_scalars(self.state)
+            key: _scalar(self.state.scalars.get(key), key[1], count, changed, new_values.scalars.get(key))
+            for key in new_values.all_scalars(self.state)
         }
-        lists = {key: _pairs(self.state.lists.get(key), key[1], count, changed, said.lists.get(key)) for key in said.all_lists(self.state)}
+        lists = {
+            key: _pairs(self.state.lists.get(key), key[1], count, changed, new_values.lists.get(key))
+            for key in new_values.all_lists(self.state)
+        }
         self.state = Attributes(
             slots=self.state.slots if count == before + 1 else self._sorted(),
             words=words,
@@ -222,7 +226,7 @@ def _tidied(state: Attributes) -> Attributes:
     """With the words alone that some item has."""
     scalars = {key: column for key, column in state.scalars.items() if key[1] == "text"}
     lists = {key: pairs for key, pairs in state.lists.items() if key[1] == "texts"}
-    used = np.unique(np.concatenate([*scalars.values(), *(one.values for one in lists.values()), np.array([-1])]))[1:]
+    used = np.unique(np.concatenate([*scalars.values(), *(pairs.values for pairs in lists.values()), np.array([-1])]))[1:]
     codes = np.full(len(state.words) + 1, -1, np.int32)  # the last one is that of -1
     codes[used] = np.arange(len(used))
     words = Words(state.words[code] for code in used.tolist())
@@ -231,11 +235,14 @@ def _tidied(state: Attributes) -> Attributes:
         words=words,
         texts=len(words),
         scalars={**state.scalars, **{key: codes[column] for key, column in scalars.items()}},
-        lists={**state.lists, **{key: Pairs(one.known, codes[one.values], one.slots) for key, one in lists.items()}},  # in the same order
+        lists={
+            **state.lists,
+            **{key: Pairs(pairs.has_value, codes[pairs.values], pairs.slots) for key, pairs in lists.items()},
+        },  # in the same order
     )
 
 
-class _Said:
+class _NewValues:
     """What changes say, by attribute and kind."""
 
     def __init__(self, words: Words) -> None:
@@ -243,16 +250,16 @@ class _Said:
         self.scalars: dict[tuple[str, Kind], tuple[list[int], list[Any]]] = {}
         self.lists: dict[tuple[str, Kind], tuple[list[int], list[int], list[Any]]] = {}
 
-    def add(self, slot: int, one: CatalogueItem) -> None:
-        for name, value in one.attributes.items() if not one.deleted else ():
+    def add(self, slot: int, change: CatalogueItem) -> None:
+        for name, value in change.attributes.items() if not change.deleted else ():
             for kind in kinds_of(value):
                 if kind in _SCALARS:
                     slots, values = self.scalars.setdefault((name, kind), ([], []))
                     slots.append(slot)
                     values.append(self._words.add(value) if isinstance(value, str) else value)
                 elif isinstance(value, Sequence):
-                    known, slots, values = self.lists.setdefault((name, kind), ([], [], []))
-                    known.append(slot)
+                    item_slots, slots, values = self.lists.setdefault((name, kind), ([], [], []))
+                    item_slots.append(slot)
                     slots += [slot] * len(value)
                     values += [self._words.add(each) if isinstance(each, str) else each for each in value]
 
@@ -263,40 +270,40 @@ class _Said:
         return {**state.lists, **self.lists}
 
 
-def _scalar(former: Column | None, kind: Kind, count: int, changed: Rows, said: tuple[list[int], list[Any]] | None) -> Column | None:
+def _scalar(former: Column | None, kind: Kind, count: int, changed: Rows, new_values: tuple[list[int], list[Any]] | None) -> Column | None:
     """None where no item has it any more."""
     dtype, unknown = _SCALARS[kind]
     column = np.full(count, unknown, dtype) if former is None else _grown(former, count, unknown)
     column[changed] = unknown
-    if said is not None:
-        column[said[0]] = said[1]
-    return column if said is not None or known(column).any() else None
+    if new_values is not None:
+        column[new_values[0]] = new_values[1]
+    return column if new_values is not None or has_value(column).any() else None
 
 
 def _pairs(
-    former: Pairs | None, kind: Kind, count: int, changed: Rows, said: tuple[list[int], list[int], list[Any]] | None
+    former: Pairs | None, kind: Kind, count: int, changed: Rows, new_values: tuple[list[int], list[int], list[Any]] | None
 ) -> Pairs | None:
-    known = np.zeros(count, bool) if former is None else _grown(former.known, count, False)
-    known[changed] = False
+    has_value = np.zeros(count, bool) if former is None else _grown(former.has_value, count, False)
+    has_value[changed] = False
     values, slots = np.empty(0, _LISTS[kind]), np.empty(0, np.intp)
     if former is not None:
         touched = np.zeros(count, bool)
         touched[changed] = True
         stays = ~touched[former.slots]
         values, slots = former.values[stays], former.slots[stays]
-    if said is not None:
-        known[said[0]] = True
-        values = np.concatenate((values, np.asarray(said[2], _LISTS[kind])))
-        slots = np.concatenate((slots, np.asarray(said[1], np.intp)))
+    if new_values is not None:
+        has_value[new_values[0]] = True
+        values = np.concatenate((values, np.asarray(new_values[2], _LISTS[kind])))
+        slots = np.concatenate((slots, np.asarray(new_values[1], np.intp)))
         order = np.argsort(values, kind="stable")
         values, slots = values[order], slots[order]
-    return Pairs(known, values, slots) if known.any() else None
+    return Pairs(has_value, values, slots) if has_value.any() else None
 
 
-def known(column: Column) -> Mask:
+def has_value(column: Column) -> Mask:
     """Where a column of single values has one."""
-    found: Mask = ~np.isnan(column) if column.dtype == np.float64 else column >= 0
-    return found
+    mask: Mask = ~np.isnan(column) if column.dtype == np.float64 else column >= 0
+    return mask
 
 
 def _grown(column: Column, count: int, unknown: float) -> Column:

@@ -42,22 +42,22 @@ class Breaker:
         if key not in self._broken:
             return True
         with self._lock:
-            found = self._broken.get(key)
-            if found is None or not found.pause:
+            state = self._broken.get(key)
+            if state is None or not state.pause:
                 return True
-            if found.tried or self._now() < found.until:
+            if state.tried or self._now() < state.until:
                 return False
-            self._broken[key] = replace(found, tried=True)
+            self._broken[key] = replace(state, tried=True)
             return True
 
     def failed(self, key: Hashable) -> None:
         with self._lock:
-            found = self._broken.get(key, _Broken(0))
-            if found.failures + 1 < self._failures:
-                self._broken[key] = _Broken(found.failures + 1)
-            elif not found.pause or found.tried:  # others were under way when it broke: they count for nothing
-                pause = min(self._longest, 2 * found.pause or self._pause)
-                self._broken[key] = _Broken(found.failures + 1, self._now() + pause, pause)
+            state = self._broken.get(key, _Broken(0))
+            if state.failures + 1 < self._failures:
+                self._broken[key] = _Broken(state.failures + 1)
+            elif not state.pause or state.tried:  # others were under way when it broke: they count for nothing
+                pause = min(self._longest, 2 * state.pause or self._pause)
+                self._broken[key] = _Broken(state.failures + 1, self._now() + pause, pause)
 
     def answered(self, key: Hashable) -> None:
         if key in self._broken:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from services.gateway.filtering import Asked, Filter
+from services.gateway.filtering import Filter, FilterInput
 from services.gateway.laps import Laps
 from services.gateway.rules import Rules
 from services.gateway.units import Unit
@@ -30,7 +30,7 @@ class Wish:
     user: int
     k: int
     filter: Filter
-    asked: Asked
+    filter_input: FilterInput
     rules: Rules
     luck: float = 1.0
     """In [0, 1): what is explored."""
@@ -40,9 +40,9 @@ class Wish:
     at: datetime = _LONG_AGO
     """When it was asked."""
 
-    def kept(self, unit: Unit, rows: Rows) -> Rows:
+    def allowed_rows(self, unit: Unit, rows: Rows) -> Rows:
         """Those whose items may be shown, in their order."""
-        return rows[self.filter.keep(unit, rows, self.asked)]
+        return rows[self.filter.keep(unit, rows, self.filter_input)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,16 +64,16 @@ def candidates(wishes: Sequence[Wish], unit: Unit, laps: Laps) -> list[Candidate
         return []
     retrieve = wishes[0].filter.serve.retrieve
     if retrieve is None or unit.vectors is None or retrieve.candidates >= len(unit.items):
-        found = [Candidates(wish, wish.kept(unit, unit.every), False, len(unit.items), unit.every) for wish in wishes]
+        picks = [Candidates(wish, wish.allowed_rows(unit, unit.every), False, len(unit.items), unit.every) for wish in wishes]
     else:
         retrieved = unit.retrieve_many([wish.user for wish in wishes], retrieve.candidates)
         laps.lap("retrieve")
-        found = [
+        picks = [
             (_by_session(wish, unit) if rows is None else None) or _retrieved(wish, unit, rows, retrieve.candidates)
             for wish, rows in zip(wishes, retrieved, strict=True)
         ]
     laps.lap("filter")
-    return found
+    return picks
 
 
 def alike(wish: Wish, unit: Unit) -> Candidates | None:
@@ -82,14 +82,14 @@ def alike(wish: Wish, unit: Unit) -> Candidates | None:
     if unit.vectors is None or not len(rows):
         return None
     count = wish.filter.serve.retrieve.candidates if wish.filter.serve.retrieve else _WIDER * wish.k
-    found = unit.vectors.alike(rows, count)
-    return Candidates(wish, wish.kept(unit, found), True, len(found), found)
+    similar_rows = unit.vectors.alike(rows, count)
+    return Candidates(wish, wish.allowed_rows(unit, similar_rows), True, len(similar_rows), similar_rows)
 
 
 def _by_session(wish: Wish, unit: Unit) -> Candidates | None:
     """Of whom the vectors don't know, what is like the items that the version is to read; None where too few are left of these."""
-    found = alike(wish, unit) if unit.reads(wish.items) else None
-    return found if found is not None and len(found.rows) >= wish.k else None
+    similar_candidates = alike(wish, unit) if unit.reads(wish.items) else None
+    return similar_candidates if similar_candidates is not None and len(similar_candidates.rows) >= wish.k else None
 
 
 def popular(wish: Wish, unit: Unit) -> Candidates:
@@ -103,7 +103,7 @@ def _with_fresh(wish: Wish, unit: Unit, rows: Rows) -> Rows:
     share = wish.filter.serve.fresh
     if not share or not len(unit.fresh_rows):
         return rows
-    fresh = deque(wish.kept(unit, unit.fresh_rows[: _WIDER * wish.k]).tolist())
+    fresh = deque(wish.allowed_rows(unit, unit.fresh_rows[: _WIDER * wish.k]).tolist())
     mixed: dict[int, None] = {}
     for row in rows.tolist():
         while fresh and int((len(mixed) + 1) * share) > int(len(mixed) * share):
@@ -114,18 +114,18 @@ def _with_fresh(wish: Wish, unit: Unit, rows: Rows) -> Rows:
 
 def _popular(wish: Wish, unit: Unit, count: int) -> Rows:
     """Among the first `count`, or among all where that leaves too few."""
-    first = wish.kept(unit, unit.popular_rows[:count])
-    return first if len(first) >= wish.k else wish.kept(unit, unit.popular_rows)[:count]
+    first = wish.allowed_rows(unit, unit.popular_rows[:count])
+    return first if len(first) >= wish.k else wish.allowed_rows(unit, unit.popular_rows)[:count]
 
 
 def _retrieved(wish: Wish, unit: Unit, rows: Rows | None, count: int) -> Candidates:
     if rows is None:  # a user whom the model knows and the vectors don't
         return Candidates(wish, _popular(wish, unit, count), True, len(unit.popular_rows), unit.popular_rows)
-    kept = wish.kept(unit, rows)
+    allowed_rows = wish.allowed_rows(unit, rows)
     for wider in (_WIDER * count, len(unit.items)):
-        if len(kept) >= wish.k or len(rows) == len(unit.items):
+        if len(allowed_rows) >= wish.k or len(rows) == len(unit.items):
             break
         more = unit.retrieve(wish.user, min(wider, len(unit.items)))
         rows = rows if more is None else more
-        kept = wish.kept(unit, rows)[:count]
-    return Candidates(wish, kept, True, len(rows), rows)
+        allowed_rows = wish.allowed_rows(unit, rows)[:count]
+    return Candidates(wish, allowed_rows, True, len(rows), rows)

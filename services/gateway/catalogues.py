@@ -80,8 +80,8 @@ class Catalogues:
     def _read(self, until: float) -> bool:
         """Whether nothing is left to read."""
         heads = self._store.heads()
-        whole = [self._follow(name, head, until) for name, head in heads.items()]
-        return all(whole)
+        complete = [self._follow(name, head, until) for name, head in heads.items()]
+        return all(complete)
 
     def _follow(self, name: str, head: CatalogueHead, until: float) -> bool:
         copy = self._copies.get(name)

@@ -37,11 +37,11 @@ class Chances:
 
     @classmethod
     def _made(cls, fitting: Sequence[int], free: Sequence[int], rate: float) -> Chances:
-        kept = [1.0] * len(fitting)
+        shown_chances = [1.0] * len(fitting)
         for place in free:
             if fitting[place]:
-                kept[place] = 1.0 - rate / len(free)
-        return cls(tuple(kept), tuple(fitting), tuple(free), rate)
+                shown_chances[place] = 1.0 - rate / len(free)
+        return cls(tuple(shown_chances), tuple(fitting), tuple(free), rate)
 
     def after(self, place: int) -> Chances:
         """Now that this place was given away."""

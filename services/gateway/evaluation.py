@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from services.gateway.attributes import DTYPES, Attributes, Column, Order, known
+from services.gateway.attributes import DTYPES, Attributes, Column, Order, has_value
 from services.gateway.keys import Mask
 from shared.domain.attributes import Kind, Value, kinds_of
 from shared.domain.expressions import (
@@ -36,7 +36,7 @@ from shared.serving.nearest import Rows
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class TruthMasks:
     true: Mask
     false: Mask
 
@@ -49,18 +49,22 @@ class Columns:
     slots: Rows
     user: Mapping[str, Value]
 
-    def look(self, tree: Tree) -> Found:
+    def look(self, tree: Tree) -> TruthMasks:
         match tree:
             case Not():
-                found = self.look(tree.part)
-                return Found(found.false, found.true)
+                negated = self.look(tree.part)
+                return TruthMasks(negated.false, negated.true)
             case All():
                 parts = [self.look(part) for part in tree.parts]
-                return Found(np.logical_and.reduce([one.true for one in parts]), np.logical_or.reduce([one.false for one in parts]))
+                return TruthMasks(
+                    np.logical_and.reduce([masks.true for masks in parts]), np.logical_or.reduce([masks.false for masks in parts])
+                )
             case Some():
                 parts = [self.look(part) for part in tree.parts]
-                return Found(np.logical_or.reduce([one.true for one in parts]), np.logical_and.reduce([one.false for one in parts]))
-        if not any(isinstance(one, Name) and one.source == "item" for one in operands(tree)):
+                return TruthMasks(
+                    np.logical_or.reduce([masks.true for masks in parts]), np.logical_and.reduce([masks.false for masks in parts])
+                )
+        if not any(isinstance(operand, Name) and operand.source == "item" for operand in operands(tree)):
             return self._everywhere(truth(tree, {}, self.user))
         match tree:
             case Compare():
@@ -69,28 +73,28 @@ class Columns:
                 return self._member(tree)
             case Has():
                 has = self._has(tree.name.name)
-                return Found(has, ~has)
+                return TruthMasks(has, ~has)
             case Holds():
                 values = self._column(tree.operand, "boolean")
-                return self._everywhere(None) if values is None else Found(values == 1, values == 0)
+                return self._everywhere(None) if values is None else TruthMasks(values == 1, values == 0)
 
-    def _everywhere(self, value: bool | None) -> Found:
-        return Found(np.full(len(self.slots), value is True), np.full(len(self.slots), value is False))
+    def _everywhere(self, value: bool | None) -> TruthMasks:
+        return TruthMasks(np.full(len(self.slots), value is True), np.full(len(self.slots), value is False))
 
-    def _compare(self, test: Compare) -> Found:
+    def _compare(self, test: Compare) -> TruthMasks:
         true, false = np.zeros(len(self.slots), bool), np.zeros(len(self.slots), bool)
         for kind in SCALARS:
-            left, right = (self._side(one, kind) for one in (test.left, test.right))
+            left, right = (self._side(operand, kind) for operand in (test.left, test.right))
             if left is None or right is None:
                 continue
-            both = known(left) & known(right)
+            both = has_value(left) & has_value(right)
             if kind == "text" and test.order not in ("==", "!="):
                 order = self.attributes.words.order(self.attributes.texts)
                 left, right = self._places(test.left, left, order), self._places(test.right, right, order)
             holds = ORDERS[test.order](left, right)
             true |= holds & both
             false |= ~holds & both
-        return Found(true, false)
+        return TruthMasks(true, false)
 
     def _side(self, operand: Operand, kind: Kind) -> Column | None:
         """As values or codes of that kind; what isn't one has none."""
@@ -103,21 +107,21 @@ class Columns:
 
     def _places(self, operand: Operand, codes: Column, order: Order) -> Column:
         if _of_item(operand):
-            found: Column = order.places[codes]  # of an unknown one any place: it isn't looked at
-            return found
+            places: Column = order.places[codes]  # of an unknown one any place: it isn't looked at
+            return places
         value = self._constant(operand)
         assert isinstance(value, str)
         return np.array(order.place(value))
 
-    def _member(self, test: Member) -> Found:
+    def _member(self, test: Member) -> TruthMasks:
         true, false = np.zeros(len(self.slots), bool), np.zeros(len(self.slots), bool)
         for kind, many in LISTS.items():
-            found = self._among(test, kind, many)
-            if found is not None:
-                inside, both = found
+            membership = self._among(test, kind, many)
+            if membership is not None:
+                inside, both = membership
                 true |= inside & both
                 false |= ~inside & both
-        return Found(true, false & ~true)
+        return TruthMasks(true, false & ~true)
 
     def _among(self, test: Member, kind: Kind, many: Kind) -> tuple[Mask, Mask] | None:
         """Where the element is in the list, and where both are known."""
@@ -128,19 +132,19 @@ class Columns:
             value = self._constant(test.container)
             if value is None or many not in kinds_of(value) or isinstance(value, str | int | float):
                 return None
-            return np.isin(element, np.array([self._code(one) for one in value], element.dtype)), known(element)
+            return np.isin(element, np.array([self._code(member) for member in value], element.dtype)), has_value(element)
         assert isinstance(test.container, Name)
         pairs = self.attributes.lists.get((test.container.name, many))
         if pairs is None:
             return None
-        there = pairs.known[self.slots]
+        there = pairs.has_value[self.slots]
         if not _of_item(test.element):
             return pairs.having(element.item())[self.slots], there
         assert isinstance(test.element, Name)
         column = self.attributes.scalars[test.element.name, kind]
-        inside = np.zeros(len(pairs.known), bool)
+        inside = np.zeros(len(pairs.has_value), bool)
         inside[pairs.slots[column[pairs.slots] == pairs.values]] = True
-        return inside[self.slots], there & known(element)
+        return inside[self.slots], there & has_value(element)
 
     def _code(self, value: Value) -> Any:
         return self.attributes.words.code(value) if isinstance(value, str) else value
@@ -156,14 +160,14 @@ class Columns:
         return self.user.get(operand.name) if isinstance(operand, Name) else operand.value
 
     def _has(self, name: str) -> Mask:
-        found = np.full(len(self.slots), name == "available")
-        for (one, _), column in self.attributes.scalars.items():
-            if one == name:
-                found |= known(column[self.slots])
-        for (one, _), pairs in self.attributes.lists.items():
-            if one == name:
-                found |= pairs.known[self.slots]
-        return found
+        mask = np.full(len(self.slots), name == "available")
+        for (attribute, _), column in self.attributes.scalars.items():
+            if attribute == name:
+                mask |= has_value(column[self.slots])
+        for (attribute, _), pairs in self.attributes.lists.items():
+            if attribute == name:
+                mask |= pairs.has_value[self.slots]
+        return mask
 
 
 def _of_item(operand: Operand) -> bool:

@@ -17,7 +17,7 @@ from shared.contracts.strict import unknown_name
 from shared.domain.errors import Invalid, NotFound, no_such
 from shared.domain.ids import REQUEST_ID
 from shared.domain.pages import page_key
-from shared.ports import Clock, EventLog, RecommenderStore, Taken
+from shared.ports import Clock, EventLog, IngestResult, RecommenderStore
 from shared.telemetry import metrics
 
 TOLERANCE = timedelta(minutes=1)
@@ -45,12 +45,12 @@ class _Sorted:
 
     shown: list[Impression] = field(default_factory=list)
     done: dict[str, tuple[RecommenderSpec, list[Interaction], list[bool]]] = field(default_factory=dict)
-    known: int = 0
+    own_impressions: int = 0
     """Impressions that the gateway wrote itself."""
 
-    def does(self, one: Interaction, spec: RecommenderSpec, positive: bool) -> None:
-        _, batch, judged = self.done.setdefault(one.recommender, (spec, [], []))
-        batch.append(one)
+    def does(self, interaction: Interaction, spec: RecommenderSpec, positive: bool) -> None:
+        _, batch, judged = self.done.setdefault(interaction.recommender, (spec, [], []))
+        batch.append(interaction)
         judged.append(positive)
 
 
@@ -65,22 +65,22 @@ class Feedback:
         now = self._clock.now()
         specs: dict[str, RecommenderSpec] = {}
         good, refused = _Sorted(), []
-        for index, one in enumerate(events):
+        for index, event in enumerate(events):
             try:
-                spec = specs.get(one.recommender) or specs.setdefault(one.recommender, self._spec(one.recommender, sees))
-                _sort(one, spec, now, good)
+                spec = specs.get(event.recommender) or specs.setdefault(event.recommender, self._spec(event.recommender, sees))
+                _sort(event, spec, now, good)
             except Invalid as error:
                 if not partial:
                     raise Invalid(f"events.{index}.{error}") from None
                 refused.append(Refusal(index, str(error)))
         if good.shown:
             self._events.impressions(good.shown)
-        taken = [self._append(name, *batch) for name, batch in good.done.items()]
+        results = [self._append(name, *batch) for name, batch in good.done.items()]
         return Recorded(
             len(events) - len(refused),
-            _sum([one.hits for one in taken]),
-            _sum([good.known, *(one.duplicates for one in taken)]),
-            _sum([one.conflicts for one in taken]),
+            _sum([result.hits for result in results]),
+            _sum([good.own_impressions, *(result.duplicates for result in results)]),
+            _sum([result.conflicts for result in results]),
             refused,
         )
 
@@ -92,56 +92,58 @@ class Feedback:
         except NotFound:
             raise Invalid(f"recommender: there is no recommender '{name}'") from None
 
-    def _append(self, name: str, spec: RecommenderSpec, batch: list[Interaction], positive: list[bool]) -> Taken:
-        taken = self._events.interactions(batch, positive, spec.rollout.analysis.attribution)
-        metrics.INTERACTIONS.labels(name).inc(taken.new)
-        metrics.DUPLICATES.labels(name).inc(taken.duplicates or 0)
-        metrics.CONFLICTS.labels(name).inc(taken.conflicts or 0)
-        metrics.HITS.labels(name).inc(taken.hits or 0)
-        return taken
+    def _append(self, name: str, spec: RecommenderSpec, batch: list[Interaction], positive: list[bool]) -> IngestResult:
+        result = self._events.interactions(batch, positive, spec.rollout.analysis.attribution)
+        metrics.INTERACTIONS.labels(name).inc(result.new)
+        metrics.DUPLICATES.labels(name).inc(result.duplicates or 0)
+        metrics.CONFLICTS.labels(name).inc(result.conflicts or 0)
+        metrics.HITS.labels(name).inc(result.hits or 0)
+        return result
 
 
-def _sort(one: Event, spec: RecommenderSpec, now: datetime, good: _Sorted) -> None:
-    at = _when(one, now)
-    if isinstance(one, Interaction):
-        kind, positive = _judged(one, spec)
-        named = one.request_id if one.request_id is None else _named(one.recommender, one.request_id)
-        good.does(one.model_copy(update={"at": at, "kind": kind, "request_id": named}), spec, positive)
-    elif isinstance(one, PageView):
-        good.does(_viewed(one, spec, at), spec, False)
-    elif re.fullmatch(REQUEST_ID, one.request_id):
-        good.known += 1
+def _sort(event: Event, spec: RecommenderSpec, now: datetime, good: _Sorted) -> None:
+    at = _when(event, now)
+    if isinstance(event, Interaction):
+        kind, positive = _judged(event, spec)
+        named = event.request_id if event.request_id is None else _named(event.recommender, event.request_id)
+        good.does(event.model_copy(update={"at": at, "kind": kind, "request_id": named}), spec, positive)
+    elif isinstance(event, PageView):
+        good.does(_viewed(event, spec, at), spec, False)
+    elif re.fullmatch(REQUEST_ID, event.request_id):
+        good.own_impressions += 1
     else:
-        good.shown.append(_impression(one, at))
+        good.shown.append(_impression(event, at))
 
 
-def _judged(one: Interaction, spec: RecommenderSpec) -> tuple[str, bool]:
-    kind = one.kind or ("click" if one.value is None else "rating")
-    known = spec.feedback.known()
-    if kind not in known:
-        raise Invalid(f"kind: {unknown_name('kind', kind, known)}")
-    if known[kind].positive == "by_label" and one.value is None:
+def _judged(interaction: Interaction, spec: RecommenderSpec) -> tuple[str, bool]:
+    kind = interaction.kind or ("click" if interaction.value is None else "rating")
+    known_kinds = spec.feedback.all_kinds()
+    if kind not in known_kinds:
+        raise Invalid(f"kind: {unknown_name('kind', kind, known_kinds)}")
+    if known_kinds[kind].positive == "by_label" and interaction.value is None:
         raise Invalid(f"value: a {kind} needs one, for the label rule '{spec.positive()}' reads it")
-    return kind, spec.feedback.positive(kind, one.value, spec.positive())
+    return kind, spec.feedback.positive(kind, interaction.value, spec.positive())
 
 
-def _viewed(one: PageView, spec: RecommenderSpec, at: datetime) -> Interaction:
+def _viewed(page_view: PageView, spec: RecommenderSpec, at: datetime) -> Interaction:
     """Under the page's key, which no item has."""
     if spec.schema_.page is None:
         raise Invalid("page: nothing would be learned of it: name the column of pages in the spec (schema.page)")
-    return Interaction(id=one.id, recommender=one.recommender, user=one.user, item=page_key(one.page), kind=PAGE, at=at)
+    return Interaction(
+        id=page_view.id, recommender=page_view.recommender, user=page_view.user, item=page_key(page_view.page), kind=PAGE, at=at
+    )
 
 
-def _impression(one: Shown, at: datetime) -> Impression:
+def _impression(shown: Shown, at: datetime) -> Impression:
     return Impression(
-        request_id=_named(one.recommender, one.request_id),
-        recommender=one.recommender,
-        user=one.user,
-        version=one.version or 0,
+        request_id=_named(shown.recommender, shown.request_id),
+        recommender=shown.recommender,
+        user=shown.user,
+        version=shown.version or 0,
         variant="stable",
         generation=0,  # of no route: it never judges a rollout
         step=-1,
-        items=one.items,
+        items=shown.items,
         fallback=FRONT_END,
         at=at,
     )
@@ -152,15 +154,15 @@ def _named(recommender: str, request_id: str) -> str:
     return request_id if re.fullmatch(REQUEST_ID, request_id) or len(request_id) > LONGEST else f"{recommender}/{request_id}"
 
 
-def _when(one: Event, now: datetime) -> datetime:
-    if one.at is None:
+def _when(event: Event, now: datetime) -> datetime:
+    if event.at is None:
         return now
     try:
-        at = one.at.astimezone(UTC)
+        at = event.at.astimezone(UTC)
     except OverflowError:
-        raise Invalid(f"at: {one.at.isoformat()} is outside the years of our calendar") from None
+        raise Invalid(f"at: {event.at.isoformat()} is outside the years of our calendar") from None
     if at > now + TOLERANCE:
-        raise Invalid(f"at: {one.at.isoformat()} is in the future (here it is {now.isoformat()})")
+        raise Invalid(f"at: {event.at.isoformat()} is in the future (here it is {now.isoformat()})")
     return at
 
 

@@ -27,43 +27,43 @@ class Feeding:
 
     def of(self, wishes: Sequence[Wish], unit: Unit) -> Mapping[str, Array]:
         """A column for each such input, in the order of the wishes, which are of one recommender."""
-        found: dict[str, Array] = {unit.user_input: np.array([wish.user for wish in wishes], np.int64)}
+        columns: dict[str, Array] = {unit.user_input: np.array([wish.user for wish in wishes], np.int64)}
         stored: Sequence[Mapping[str, Stored]] = ()
         if unit.views and wishes:
             first = wishes[0]
             patience = first.filter.serve.deadlines.features.total_seconds()
             stored = self._values.of(first.recommender, unit, [wish.user for wish in wishes], first.at, patience)
-        for one in unit.others:
-            if one.origin == "store":
-                found[one.name] = column(one, [values.get(one.name) for values in stored])
+        for model_input in unit.others:
+            if model_input.origin == "store":
+                columns[model_input.name] = column(model_input, [values.get(model_input.name) for values in stored])
                 continue
-            if one.name == unit.moment:
-                found[one.name] = np.array([(wish.at - _EPOCH) // timedelta(seconds=1) for wish in wishes], np.int64)
-            elif one.name == unit.session:
-                found[one.name] = column(one, [wish.items[-(one.width or 1) :] for wish in wishes])
+            if model_input.name == unit.moment:
+                columns[model_input.name] = np.array([(wish.at - _EPOCH) // timedelta(seconds=1) for wish in wishes], np.int64)
+            elif model_input.name == unit.session:
+                columns[model_input.name] = column(model_input, [wish.items[-(model_input.width or 1) :] for wish in wishes])
             else:
-                found[one.name] = column(one, [wish.asked.context.get(one.name) for wish in wishes])
-        return found
+                columns[model_input.name] = column(model_input, [wish.filter_input.context.get(model_input.name) for wish in wishes])
+        return columns
 
 
-def column(one: Input, values: Sequence[Value | Stored | None]) -> Array:
+def column(model_input: Input, values: Sequence[Value | Stored | None]) -> Array:
     """Blank where a value isn't known, or is of another kind than the input takes."""
-    taken, blank = _TAKEN[one.dtype], BLANK[one.dtype]
-    if one.width is None:
-        return np.array([_first(taken(value), blank) for value in values], _TYPES[one.dtype])
+    convert, blank = _CONVERTERS[model_input.dtype], BLANK[model_input.dtype]
+    if model_input.width is None:
+        return np.array([_first(convert(value), blank) for value in values], _TYPES[model_input.dtype])
     rows = []
     for value in values:
-        several = list(value)[: one.width] if isinstance(value, list | tuple) else []
-        known = [_first(taken(each), blank) for each in several]
-        rows.append(known + [blank] * (one.width - len(known)))
-    return np.array(rows, _TYPES[one.dtype]).reshape(len(values), one.width)
+        several = list(value)[: model_input.width] if isinstance(value, list | tuple) else []
+        converted = [_first(convert(each), blank) for each in several]
+        rows.append(converted + [blank] * (model_input.width - len(converted)))
+    return np.array(rows, _TYPES[model_input.dtype]).reshape(len(values), model_input.width)
 
 
 def _first(value: Any, blank: Any) -> Any:
     return blank if value is None else value
 
 
-def _whole(value: Any) -> int | None:
+def _integer(value: Any) -> int | None:
     if isinstance(value, float) and not value.is_integer():
         return None
     return int(value) if isinstance(value, int | float) and -(2**63) <= value < 2**63 else None
@@ -78,4 +78,4 @@ def _text(value: Any) -> str | None:
 
 
 _LARGEST = float(np.finfo(np.float32).max)
-_TAKEN: Mapping[DataType, Callable[[Any], Any]] = {"int64": _whole, "float32": _number, "string": _text}
+_CONVERTERS: Mapping[DataType, Callable[[Any], Any]] = {"int64": _integer, "float32": _number, "string": _text}

@@ -22,7 +22,7 @@ from shared.serving.nearest import Rows
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class FilterInput:
     """Of one request."""
 
     attributes: Attributes
@@ -36,8 +36,8 @@ class Asked:
 class Filter:
     def __init__(self, serve: Serve) -> None:
         self.serve = serve
-        self._trees = tuple(one.tree for one in serve.expressions())
-        self._texts = tuple(one for one in serve.filter if isinstance(one, str))
+        self._trees = tuple(expression.tree for expression in serve.expressions())
+        self._texts = tuple(entry for entry in serve.filter if isinstance(entry, str))
         self._available = serve.only_available
         self._window = window(serve.not_seen) if serve.not_seen else None
         self.drops_seen = serve.not_seen is not None
@@ -51,36 +51,36 @@ class Filter:
         """From when on what a user has liked is dropped; None: ever."""
         return None if self._window is None else now - self._window
 
-    def keep(self, unit: Unit, rows: Rows, asked: Asked) -> Mask:
+    def keep(self, unit: Unit, rows: Rows, filter_input: FilterInput) -> Mask:
         """True where the item of a row may be shown."""
-        kept = np.ones(len(rows), bool)
-        if asked.dropped:
+        allowed = np.ones(len(rows), bool)
+        if filter_input.dropped:
             dropped = np.zeros(len(unit.items), bool)
-            dropped[unit.rows(asked.dropped)] = True
-            kept &= ~dropped[rows]
-        if self._trees or (self._available and len(asked.attributes)):
-            slots = asked.attributes.slots.align(unit)[rows]
+            dropped[unit.rows(filter_input.dropped)] = True
+            allowed &= ~dropped[rows]
+        if self._trees or (self._available and len(filter_input.attributes)):
+            slots = filter_input.attributes.slots.align(unit)[rows]
             if self._available:
-                kept &= asked.attributes.available[slots]
-            columns = Columns(asked.attributes, slots, asked.context)
+                allowed &= filter_input.attributes.available[slots]
+            columns = Columns(filter_input.attributes, slots, filter_input.context)
             for tree in self._trees:
-                kept &= columns.look(tree).true
-        return kept
+                allowed &= columns.look(tree).true
+        return allowed
 
-    def dropped(self, unit: Unit, rows: Rows, asked: Asked) -> Mapping[str, int]:
+    def dropped(self, unit: Unit, rows: Rows, filter_input: FilterInput) -> Mapping[str, int]:
         """Of what may not be shown: how many for which entry, the first that says so. For who asks: `keep` is what counts."""
-        left, found = np.ones(len(rows), bool), dict[str, int]()
-        slots = asked.attributes.slots.align(unit)[rows]
-        seen = np.zeros(len(unit.items), bool)
-        seen[unit.rows(asked.dropped)] = True
-        tests = [("seen before, or excluded", ~seen[rows])]
-        if self._available and len(asked.attributes):
-            tests.append(("not available", asked.attributes.available[slots]))
-        columns = Columns(asked.attributes, slots, asked.context)
+        left, drop_counts = np.ones(len(rows), bool), dict[str, int]()
+        slots = filter_input.attributes.slots.align(unit)[rows]
+        excluded = np.zeros(len(unit.items), bool)
+        excluded[unit.rows(filter_input.dropped)] = True
+        tests = [("seen before, or excluded", ~excluded[rows])]
+        if self._available and len(filter_input.attributes):
+            tests.append(("not available", filter_input.attributes.available[slots]))
+        columns = Columns(filter_input.attributes, slots, filter_input.context)
         tests += [(text, columns.look(tree).true) for text, tree in zip(self._texts, self._trees, strict=True)]
         for text, fine in tests:
             count = int((left & ~fine).sum())
             if count:
-                found[text] = count
+                drop_counts[text] = count
             left &= fine
-        return found
+        return drop_counts

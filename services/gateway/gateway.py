@@ -22,12 +22,12 @@ from services.gateway.candidates import Wish
 from services.gateway.catalogues import Catalogues
 from services.gateway.feedback import Feedback, Recorded
 from services.gateway.feeding import Feeding
-from services.gateway.filtering import Asked
+from services.gateway.filtering import FilterInput
 from services.gateway.journal import Journal
 from services.gateway.laps import Laps
 from services.gateway.loader import Loader
 from services.gateway.rules import Rules
-from services.gateway.scoring import Ranked, Scoring, Shown, Told
+from services.gateway.scoring import Explanation, Ranked, Scoring, Shown
 from services.gateway.shadow import Mirrored, Shadow
 from services.gateway.snapshot import Served, Snapshot
 from services.gateway.units import Unit
@@ -86,7 +86,7 @@ class Answer:
 class Explained:
     """How an answer came about."""
 
-    told: Told
+    explanation: Explanation
     together: int
     """So many requests were answered at once; the times are of all of them."""
     seconds: Mapping[str, float]
@@ -158,7 +158,7 @@ class Gateway:
     @property
     def versions(self) -> Sequence[tuple[str, int]]:
         """Every version that it may ask for by its routes."""
-        return [(name, number) for name, one in self._loader.snapshot.served.items() for number in one.units]
+        return [(name, number) for name, served in self._loader.snapshot.served.items() for number in served.units]
 
     def record(self, events: Sequence[Event], sees: Callable[[str], bool] = lambda _: True, partial: bool = False) -> Recorded:
         """A recommender that the sender doesn't see isn't there for it. `partial`: bad events don't keep out the good ones."""
@@ -168,10 +168,10 @@ class Gateway:
         self, name: str, user: int, k: int = 10, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT
     ) -> Answer:
         """One by itself, on the caller's thread."""
-        (found,) = self._answered([Question(name, user, k, frozenset(exclude), context)])
-        if isinstance(found, Exception):
-            raise found
-        return found
+        (answer,) = self._answered([Question(name, user, k, frozenset(exclude), context)])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def submit(self, question: Question) -> Future[Answer]:
         """Answered with others of the same version. Overloaded if too many of them wait."""
@@ -187,9 +187,9 @@ class Gateway:
 
     def submit_scores(self, name: str, user: int, items: Sequence[int]) -> Future[Scores]:
         """Scores by the version that the user is given, in the queue of that version's requests."""
-        asked = _ScoresQuestion(name, user, items)
+        question = _ScoresQuestion(name, user, items)
         served = self._loader.snapshot.served.get(name)
-        return self._batcher.submit(None if served is None else (name, choose(served.route, user)[0]), asked)
+        return self._batcher.submit(None if served is None else (name, choose(served.route, user)[0]), question)
 
     def score(self, name: str, user: int, items: Sequence[int]) -> Scores:
         """By the version that the user is given, on the caller's thread."""
@@ -208,7 +208,7 @@ class Gateway:
     ) -> Wish:
         """Of what isn't an answer: nothing is dropped as seen, and no rule holds."""
         return Wish(
-            name, user, k, served.filter, Asked(self._catalogues.of(name), context, frozenset(exclude)), Rules(), at=self._clock.now()
+            name, user, k, served.filter, FilterInput(self._catalogues.of(name), context, frozenset(exclude)), Rules(), at=self._clock.now()
         )
 
     def _served(self, name: str, snapshot: Snapshot) -> Served:
@@ -243,24 +243,24 @@ class Gateway:
 
     def _work(self, batch: Sequence[_Routed | Question | _ScoresQuestion]) -> list[Answer | Scores | Exception]:
         """What waited in one queue, in order."""
-        found: dict[int, Answer | Scores | Exception] = {}
+        answers: dict[int, Answer | Scores | Exception] = {}
         routed: dict[int, _Routed] = {}
-        for place, one in enumerate(batch):
-            if isinstance(one, _Routed):
-                routed[place] = one
-            elif isinstance(one, Question):
-                (found[place],) = self._answered([one])
+        for place, request in enumerate(batch):
+            if isinstance(request, _Routed):
+                routed[place] = request
+            elif isinstance(request, Question):
+                (answers[place],) = self._answered([request])
             else:
                 try:
-                    found[place] = self.score(one.recommender, one.user, one.items)
+                    answers[place] = self.score(request.recommender, request.user, request.items)
                 except Exception as error:
-                    found[place] = error
-        found |= zip(routed, self._of_versions(list(routed.values())), strict=True)
-        return [found[place] for place in range(len(batch))]
+                    answers[place] = error
+        answers |= zip(routed, self._of_versions(list(routed.values())), strict=True)
+        return [answers[place] for place in range(len(batch))]
 
     def _answered(self, questions: Sequence[Question]) -> list[Answer | Exception]:
         """In the order of the questions, on the caller's thread."""
-        found: dict[int, Answer | Exception] = {}
+        answers: dict[int, Answer | Exception] = {}
         routed: dict[int, _Routed] = {}
         snapshot = self._loader.snapshot  # read once: all of them see the same
         for place, question in enumerate(questions):
@@ -270,46 +270,46 @@ class Gateway:
             except EyasError as error:
                 if isinstance(error, _Unloaded):
                     metrics.REQUESTS.labels(question.recommender, "none", "none", "error").inc()
-                found[place] = error
+                answers[place] = error
                 continue
             routed[place] = _Routed(question, served, *choose(served.route, question.user))
-        found |= zip(routed, self._of_versions(list(routed.values())), strict=True)
-        return [found[place] for place in range(len(questions))]
+        answers |= zip(routed, self._of_versions(list(routed.values())), strict=True)
+        return [answers[place] for place in range(len(questions))]
 
     def _of_versions(self, routed: Sequence[_Routed]) -> list[Answer | Exception]:
         """In order; those that share a version and its route are answered together."""
         together: dict[tuple[int, int], list[_Routed]] = {}
-        for one in routed:
-            together.setdefault((id(one.served), one.version), []).append(one)
-        found: dict[int, Answer | Exception] = {}
-        for those in together.values():
-            found |= zip(map(id, those), self._of_version(those), strict=True)
-        return [found[id(one)] for one in routed]
+        for request in routed:
+            together.setdefault((id(request.served), request.version), []).append(request)
+        answers: dict[int, Answer | Exception] = {}
+        for group in together.values():
+            answers |= zip(map(id, group), self._of_version(group), strict=True)
+        return [answers[id(request)] for request in routed]
 
     def _of_version(self, routed: Sequence[_Routed]) -> Sequence[Answer | Exception]:
         began = time.perf_counter()
-        found: Sequence[Answer | Exception]
+        answers: Sequence[Answer | Exception]
         try:
-            found = self._shown(routed)
+            answers = self._shown(routed)
         except Exception as error:
-            found = [error] * len(routed)
+            answers = [error] * len(routed)
             self._refused(routed, FAILED)
         seconds = time.perf_counter() - began
-        for one, answer in zip(routed, found, strict=True):
-            if one.question.trial:
+        for request, answer in zip(routed, answers, strict=True):
+            if request.question.trial:
                 continue
             outcome = "error" if isinstance(answer, Exception) else answer.fallback or "ok"
-            metrics.REQUESTS.labels(one.question.recommender, str(one.version), one.variant, outcome).inc()
-            metrics.REQUEST_SECONDS.labels(one.question.recommender, one.variant).observe(seconds)
-        return found
+            metrics.REQUESTS.labels(request.question.recommender, str(request.version), request.variant, outcome).inc()
+            metrics.REQUEST_SECONDS.labels(request.question.recommender, request.variant).observe(seconds)
+        return answers
 
     def _refused(self, routed: Sequence[_Routed], why: str) -> None:
         """Logs requests that the version of a canary failed: the user counts for the variant, with an answer that earned nothing."""
         now = self._clock.now()
         impressions = [
-            _impression(new_id("q", now, secrets.randbits(30)), one, Shown(()), now, why)
-            for one in routed
-            if one.served.route.judged and not one.question.trial
+            _impression(new_id("q", now, secrets.randbits(30)), request, Shown(()), now, why)
+            for request in routed
+            if request.served.route.judged and not request.question.trial
         ]
         if impressions:
             self._journal.add(*impressions)
@@ -319,48 +319,50 @@ class Gateway:
         first = routed[0]
         name, served, unit = first.question.recommender, first.served, first.unit
         filter, rules = served.filter, served.ordering.at(now)
-        seen: Mapping[int, Mapping[int, datetime]] = {}
+        seen_items: Mapping[int, Mapping[int, datetime]] = {}
         if filter.drops_seen:
             patience = filter.serve.deadlines.seen.total_seconds()
-            seen = self._journal.seen(name, {one.question.user for one in routed}, filter.since(now), patience)
+            seen_items = self._journal.seen_items(name, {request.question.user for request in routed}, filter.since(now), patience)
             laps.lap("seen")
         attributes = self._catalogues.of(name)
         wishes = []
-        for one in routed:
-            question = one.question
-            dropped = question.exclude | seen[question.user].keys() if question.user in seen else question.exclude
+        for request in routed:
+            question = request.question
+            dropped = question.exclude | seen_items[question.user].keys() if question.user in seen_items else question.exclude
             if unit.session is not None:
                 dropped = frozenset({*dropped, *question.items})
-            asked = Asked(attributes, question.context, dropped)
+            filter_input = FilterInput(attributes, question.context, dropped)
             luck = self._luck() if rules.explore.rate and not question.trial else 1.0
-            wishes.append(Wish(name, question.user, question.k, filter, asked, rules, luck, question.items, question.explain, now))
+            wishes.append(Wish(name, question.user, question.k, filter, filter_input, rules, luck, question.items, question.explain, now))
         ranked = self._scoring.show(wishes, unit, laps)
         answers: list[Answer] = []
         impressions: list[Impression] = []
         bucket, timed = bucket_of(ranked.seconds), False
-        for one, shown in zip(routed, ranked.shown, strict=True):
+        for request, shown in zip(routed, ranked.shown, strict=True):
             id_ = new_id("q", now, secrets.randbits(30))
             fallback = shown.fallback if shown.items else NOTHING_LEFT
-            answers.append(Answer(id_, name, one.version, one.variant, shown.items, fallback))
-            if one.question.trial:
+            answers.append(Answer(id_, name, request.version, request.variant, shown.items, fallback))
+            if request.question.trial:
                 continue
             logged = SERVER_AWAY if fallback is not None and self._scoring.server_away else fallback
             own = logged in ANSWERED_BY_VERSION
             # Answers of one batch take one time: as several observations of it they would prove too much.
-            impressions.append(_impression(id_, one, shown, now, logged, bucket if shown.asked and not (own and timed) else None))
-            timed = timed or (own and shown.asked)
+            impressions.append(
+                _impression(id_, request, shown, now, logged, bucket if shown.model_called and not (own and timed) else None)
+            )
+            timed = timed or (own and shown.model_called)
         if impressions:
             self._journal.write(*impressions)
         laps.lap("log")
         route = served.route
         if impressions and route.shadow and route.candidate is not None:
-            public = [place for place, one in enumerate(routed) if not one.question.trial]
+            public = [place for place, request in enumerate(routed) if not request.question.trial]
             stable = Ranked([ranked.shown[place] for place in public], ranked.seconds)
             self._shadow.mirror(Mirrored([wishes[place] for place in public], route.generation, served.units[route.candidate], stable))
         for stage, seconds in laps.seconds.items() if impressions else ():
             metrics.ANSWER_STAGE_SECONDS.labels(name, stage).observe(seconds)
         return [
-            answer if shown.told is None else replace(answer, explained=Explained(shown.told, len(routed), laps.seconds))
+            answer if shown.explanation is None else replace(answer, explained=Explained(shown.explanation, len(routed), laps.seconds))
             for answer, shown in zip(answers, ranked.shown, strict=True)
         ]
 

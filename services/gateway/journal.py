@@ -30,7 +30,7 @@ PATIENCE = 2.0
 """Seconds that an answer waits for the log."""
 PAUSE = 0.5
 """Between two tries of a log that is away."""
-KEPT = 500_000
+CAPACITY = 500_000
 """Items shown in the answers that wait at most, each answer counted as ten more; beyond that the oldest are lost."""
 _AT_ONCE = 500
 _READERS = 8
@@ -47,11 +47,11 @@ class _Entry:
 
 
 class Journal:
-    def __init__(self, events: EventLog, patience: float = PATIENCE, pause: float = PAUSE, kept: int = KEPT) -> None:
+    def __init__(self, events: EventLog, patience: float = PATIENCE, pause: float = PAUSE, capacity: int = CAPACITY) -> None:
         self._events = events
         self._patience = patience
         self._pause = pause
-        self._kept = kept
+        self._capacity = capacity
         self._line: deque[_Entry] = deque()
         self._weight = 0
         self._more = threading.Condition()
@@ -76,12 +76,12 @@ class Journal:
 
     def add(self, *impressions: Impression) -> Sequence[_Entry]:
         """To be written soon: nobody waits for it."""
-        entries = [_Entry(one) for one in impressions]
+        entries = [_Entry(impression) for impression in impressions]
         with self._more:
             for entry in entries:
                 self._line.append(entry)
                 self._weight += entry.weight
-            while self._weight > self._kept and len(self._line) > 1:
+            while self._weight > self._capacity and len(self._line) > 1:
                 self._lose(self._drop_first())
             if self._writer is None:
                 self._writer = threading.Thread(target=self._work, name="journal", daemon=True)
@@ -89,16 +89,16 @@ class Journal:
             self._more.notify()
         return entries
 
-    def seen(
+    def seen_items(
         self, recommender: str, users: Collection[int], since: datetime | None = None, patience: float = PATIENCE
     ) -> Mapping[int, Mapping[int, datetime]]:
         """By user, what they have liked, and when last; nothing, and counted, while the log is away or takes longer than the patience."""
         if not self._away:
-            asked: Future[Mapping[int, Mapping[int, datetime]]] = self._readers.submit(self._events.seen, recommender, users, since)
+            future: Future[Mapping[int, Mapping[int, datetime]]] = self._readers.submit(self._events.seen_items, recommender, users, since)
             try:
-                return asked.result(min(patience, self._patience))
+                return future.result(min(patience, self._patience))
             except TooLate:
-                asked.cancel()
+                future.cancel()
                 if patience >= self._patience:  # who can't wait so long says nothing of the log
                     self._gone(f"a look took more than {self._patience:g} s")
             except Unavailable as error:

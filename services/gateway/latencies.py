@@ -30,8 +30,8 @@ def answers(sees: Callable[[str], bool]) -> Times | None:
 
 def stages(sees: Callable[[str], bool]) -> Mapping[str, Times]:
     """Requests that came together count once."""
-    found = _read(metrics.ANSWER_STAGE_SECONDS, sees, lambda labels: labels["stage"])
-    return {name: found[name] for name in STAGES if name in found}
+    times = _read(metrics.ANSWER_STAGE_SECONDS, sees, lambda labels: labels["stage"])
+    return {name: times[name] for name in STAGES if name in times}
 
 
 def quantile(share: float, buckets: Iterable[tuple[float, float]]) -> float:
@@ -52,11 +52,11 @@ def _read(histogram: MetricWrapperBase, sees: Callable[[str], bool], key: Callab
     for family in histogram.collect():
         for sample in family.samples:
             if sample.name.endswith("_bucket") and sees(sample.labels["recommender"]):
-                known = counts.setdefault(key(sample.labels), {})
+                bucket_counts = counts.setdefault(key(sample.labels), {})
                 bound = float(sample.labels["le"])
-                known[bound] = known.get(bound, 0.0) + sample.value
+                bucket_counts[bound] = bucket_counts.get(bound, 0.0) + sample.value
     return {
-        name: Times(int(known[math.inf]), quantile(0.5, known.items()), quantile(0.99, known.items()))
-        for name, known in counts.items()
-        if known[math.inf]
+        name: Times(int(bucket_counts[math.inf]), quantile(0.5, bucket_counts.items()), quantile(0.99, bucket_counts.items()))
+        for name, bucket_counts in counts.items()
+        if bucket_counts[math.inf]
     }

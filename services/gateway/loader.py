@@ -93,8 +93,8 @@ class Loader:
         """What couldn't be loaded is tried again with the heartbeat, not at every pass."""
         routes, specs = self._routes.all(), self._recommenders.heads()
         due = self._reported is None or now - self._reported[0] >= HEARTBEAT
-        told = self._followed
-        if told is None or told[0] is not routes or told[1] is not specs or (due and self._faults):
+        followed = self._followed
+        if followed is None or followed[0] is not routes or followed[1] is not specs or (due and self._faults):
             self.snapshot = self._following(routes, specs, now)
             self._followed = routes, specs
             generations = self.snapshot.generations()
@@ -129,21 +129,23 @@ class Loader:
         spec = stored.spec
         serve, slices = spec.serve, spec.monitor.compiled()
         same = former is not None and (former.filter.serve, former.slices) == (serve, slices)
-        known = dict(former.units) if former else {}
+        loaded = dict(former.units) if former else {}
         units = {
-            number: known.get(number) or load_unit(self._registry.get(name, number), self._artifacts, self._indexes)
+            number: loaded.get(number) or load_unit(self._registry.get(name, number), self._artifacts, self._indexes)
             for number in sorted(route.named())
         }
         if former is not None and same:
             return replace(former, route=route, units=units, spec=stored.generation)
         return Served(route, units, Filter(serve), Ordering(serve.order), slices, stored.generation)
 
-    def _fault(self, what: str, consequence: str, error: Exception) -> None:
-        said = f"{type(error).__name__}: {error}"
-        if self._faults.get(what) != said:
-            self._faults[what] = said
-            log.error("gateway %s: %s: %s; %s", self._id, what, said, consequence, exc_info=None if isinstance(error, EyasError) else error)
+    def _fault(self, subject: str, consequence: str, error: Exception) -> None:
+        message = f"{type(error).__name__}: {error}"
+        if self._faults.get(subject) != message:
+            self._faults[subject] = message
+            log.error(
+                "gateway %s: %s: %s; %s", self._id, subject, message, consequence, exc_info=None if isinstance(error, EyasError) else error
+            )
 
-    def _healed(self, what: str) -> None:
-        if self._faults.pop(what, None) is not None:
-            log.info("gateway %s: %s: in step again", self._id, what)
+    def _healed(self, subject: str) -> None:
+        if self._faults.pop(subject, None) is not None:
+            log.info("gateway %s: %s: in step again", self._id, subject)

@@ -60,9 +60,9 @@ def arrange(pick: Candidates, scores: Scores | None, unit: Unit, explores: bool 
             shown = shown.copy()
             shown[explored] = pool[which]
             chances = chances.after(explored)
-    said = tuple(None for _ in shown) if scores is None else tuple(scores[shown].tolist())
+    shown_scores = tuple(None for _ in shown) if scores is None else tuple(scores[shown].tolist())
     why = tuple((EXPLORED,) if place == explored else () for place in range(len(shown))) if wish.explain else ()
-    return Arranged(pick.rows[shown], said, chances.shown if chances else None, explored, why)
+    return Arranged(pick.rows[shown], shown_scores, chances.shown if chances else None, explored, why)
 
 
 class _Answer:
@@ -70,23 +70,25 @@ class _Answer:
 
     def __init__(self, pick: Candidates, scores: Scores | None, unit: Unit) -> None:
         self._wish, self._unit, self._rules = pick.wish, unit, pick.wish.rules
-        rows, found = pick.rows, _numbers(scores, len(pick.rows))
+        rows, numeric_scores = pick.rows, _numbers(scores, len(pick.rows))
         pinned = self._absent(rows)
         self._own = len(rows)
         self._rows = rows = np.concatenate((rows, pinned))
-        worth = np.concatenate((_standard(found), np.full(len(pinned), -np.inf)))
-        self._columns = Columns(self._wish.asked.attributes, self._wish.asked.attributes.slots.align(unit)[rows], self._wish.asked.context)
+        worth = np.concatenate((_standard(numeric_scores), np.full(len(pinned), -np.inf)))
+        self._columns = Columns(
+            self._wish.filter_input.attributes, self._wish.filter_input.attributes.slots.align(unit)[rows], self._wish.filter_input.context
+        )
         behind = np.zeros(len(rows), bool)
-        self._touched = [(one, self._columns.look(one.tree).true) for one in self._rules.shifts]
+        self._touched = [(shift, self._columns.look(shift.tree).true) for shift in self._rules.shifts]
         for shift, where in self._touched:
             if shift.by is None:
                 behind |= where
             else:
                 worth[where] += shift.by
-        self._shares = [(one, self._columns.look(one.tree).true) for one in self._rules.shares]
-        self._values = [(one.at_most, self._codes(one.attribute)) for one in self._rules.distinct]
+        self._shares = [(share, self._columns.look(share.tree).true) for share in self._rules.shares]
+        self._values = [(limit.at_most, self._codes(limit.attribute)) for limit in self._rules.distinct]
         self._worth, self._behind = worth, behind
-        self._scores = None if scores is None else found
+        self._scores = None if scores is None else numeric_scores
         self._pins = self._pinned()
         self._line = self._weighed()
 
@@ -102,33 +104,33 @@ class _Answer:
                 explored, which = draw
                 shown[explored] = pool[np.flatnonzero(fits[:, explored])[which]]
                 chances = chances.after(explored)
-        said = [self._score(place) for place in shown]
+        shown_scores = [self._score(place) for place in shown]
         why = [self._why(place, at == explored) for at, place in enumerate(shown)] if self._wish.explain else ()
-        return Arranged(self._rows[np.asarray(shown, np.intp)], said, chances.shown if chances else None, explored, why)
+        return Arranged(self._rows[np.asarray(shown, np.intp)], shown_scores, chances.shown if chances else None, explored, why)
 
     def _absent(self, rows: Rows) -> Rows:
         """Items that are pinned by name and that no candidate is: they have a place all the same, if they may be shown."""
-        keys = [one.item for one in self._rules.pins if isinstance(one.item, int) and one.place < self._wish.k]
+        keys = [pin.item for pin in self._rules.pins if isinstance(pin.item, int) and pin.place < self._wish.k]
         if not keys:
             return rows[:0]
-        found = self._wish.kept(self._unit, self._unit.rows(dict.fromkeys(keys)))
-        return found[~np.isin(found, rows)]
+        absent = self._wish.allowed_rows(self._unit, self._unit.rows(dict.fromkeys(keys)))
+        return absent[~np.isin(absent, rows)]
 
     def _pinned(self) -> Mapping[int, int]:
         """By place in the answer, the candidate."""
-        found: dict[int, int] = {}
-        for one in self._rules.pins:
-            if one.place >= self._wish.k:
+        pinned: dict[int, int] = {}
+        for pin in self._rules.pins:
+            if pin.place >= self._wish.k:
                 continue
-            if isinstance(one.item, int):
-                where = np.flatnonzero(self._unit.items[self._rows] == one.item)
+            if isinstance(pin.item, int):
+                where = np.flatnonzero(self._unit.items[self._rows] == pin.item)
             else:
-                where = np.flatnonzero(self._columns.look(one.item).true[: self._own])
+                where = np.flatnonzero(self._columns.look(pin.item).true[: self._own])
                 where = where[np.lexsort((self._unit.items[self._rows[where]], -self._worth[where]))]
-            free = [place for place in where.tolist() if place not in found.values()]
+            free = [place for place in where.tolist() if place not in pinned.values()]
             if free:
-                found[one.place] = free[0]
-        return found
+                pinned[pin.place] = free[0]
+        return pinned
 
     def _weighed(self) -> Rows:
         """The best candidates in their order, and of each kind that must be there its best."""
@@ -138,7 +140,7 @@ class _Answer:
         line = best(worth, keys, count)
         wanted = [np.flatnonzero(where[: self._own]) for share, where in self._shares if share.at_least]
         if wanted and len(worth) > count:
-            line = np.unique(np.concatenate([line, *(one[best(worth[one], keys[one], self._wish.k)] for one in wanted)]))
+            line = np.unique(np.concatenate([line, *(places[best(worth[places], keys[places], self._wish.k)] for places in wanted)]))
             line = line[np.lexsort((keys[line], -worth[line]))]
         return self._others(line, list(self._pins.values()))
 
@@ -158,7 +160,7 @@ class _Answer:
         line, shown, free = self._line, list[int](), list[bool]()
         open_ = np.ones(len(line), bool)
         counts = [sum(bool(where[place]) for place in self._pins.values()) for _, where in self._shares]
-        seen = [_Values(at_most, codes, line, self._pins.values()) for at_most, codes in self._values]
+        distinct_counters = [_Values(at_most, codes, line, self._pins.values()) for at_most, codes in self._values]
         like = _Likeness(self._unit, self._rows[line], self._rules.diversity)
         for place in self._pins.values():
             like.shown(int(self._rows[place]))
@@ -169,8 +171,8 @@ class _Answer:
                 free.append(False)
                 continue
             allowed = open_ & self._allowed(line, counts, left)
-            for one in seen:
-                allowed &= one.open
+            for counter in distinct_counters:
+                allowed &= counter.open
             left -= 1
             if not allowed.any():
                 continue
@@ -178,8 +180,8 @@ class _Answer:
             open_[chosen] = False
             place = int(line[chosen])
             counts = [count + bool(where[place]) for count, (_, where) in zip(counts, self._shares, strict=True)]
-            for one in seen:
-                one.take(chosen)
+            for counter in distinct_counters:
+                counter.take(chosen)
             like.shown(int(self._rows[place]))
             shown.append(place)
             free.append(True)
@@ -201,10 +203,10 @@ class _Answer:
         return rest[~self._behind[rest]][: self._rules.explore.among]
 
     def _others(self, line: Rows, shown: Sequence[int]) -> Rows:
-        taken = np.zeros(len(self._rows), bool)
-        taken[shown] = True
-        found: Rows = line[~taken[line]]
-        return found
+        excluded = np.zeros(len(self._rows), bool)
+        excluded[shown] = True
+        others: Rows = line[~excluded[line]]
+        return others
 
     def _fits(self, shown: Sequence[int], pool: Rows, free: Sequence[bool]) -> Mask:
         """Which of the pool could stand in which place, by the rules, with all others as they are."""
@@ -223,22 +225,22 @@ class _Answer:
 
     def _codes(self, attribute: str) -> Any:
         """One whole number for each value of an attribute; -1 where none is known."""
-        found = np.full(len(self._rows), -1, np.int64)
-        for (name, _), column in self._wish.asked.attributes.scalars.items():
+        codes = np.full(len(self._rows), -1, np.int64)
+        for (name, _), column in self._wish.filter_input.attributes.scalars.items():
             if name == attribute:
                 values = column[self._columns.slots]
                 there = ~np.isnan(values) if values.dtype == np.float64 else values >= 0
-                found[there] = found.max(initial=-1) + 1 + np.unique(values[there], return_inverse=True)[1]
-        return found
+                codes[there] = codes.max(initial=-1) + 1 + np.unique(values[there], return_inverse=True)[1]
+        return codes
 
     def _score(self, place: int) -> float | None:
         return None if self._scores is None or place >= self._own else float(self._scores[place])
 
     def _why(self, place: int, explored: bool) -> Sequence[str]:
-        said = [shift.said for shift, where in self._touched if where[place]]
-        said += [one.said for one in self._rules.pins if self._pins.get(one.place) == place]
-        said += [share.said for share, where in self._shares if where[place] and share.at_least is not None]
-        return [*said, EXPLORED] if explored else said
+        reasons = [shift.description for shift, where in self._touched if where[place]]
+        reasons += [pin.description for pin in self._rules.pins if self._pins.get(pin.place) == place]
+        reasons += [share.description for share, where in self._shares if where[place] and share.at_least is not None]
+        return [*reasons, EXPLORED] if explored else reasons
 
 
 class _Values:
@@ -288,5 +290,5 @@ def _numbers(scores: Scores | None, count: int) -> Floats:
 
 def _standard(scores: Floats) -> Floats:
     spread = scores.std() if len(scores) else 0.0
-    found: Floats = (scores - scores.mean()) / spread if spread > 0 else np.zeros(len(scores))
-    return found
+    standardised: Floats = (scores - scores.mean()) / spread if spread > 0 else np.zeros(len(scores))
+    return standardised

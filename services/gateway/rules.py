@@ -17,7 +17,7 @@ class Shift:
     tree: Tree
     by: float | None
     """Standard deviations of the candidates' scores; None: behind all others."""
-    said: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Pinned:
     item: int | Tree
     place: int
     """From 0."""
-    said: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Share:
     tree: Tree
     at_most: int | None
     at_least: int | None
-    said: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Rules:
 class Ordering:
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._times = sorted({at for one in order.campaigns for at in (one.start, one.until)})
+        self._times = sorted({at for campaign in order.campaigns for at in (campaign.start, campaign.until)})
         self._made: tuple[int, Rules] | None = None
 
     def at(self, now: datetime) -> Rules:
@@ -75,26 +75,26 @@ class Ordering:
         return made[1]
 
     def _rules(self, now: datetime) -> Rules:
-        said = list(_said(self._order, now))
+        active_rules = list(_active_rules(self._order, now))
         pins: dict[int, Pinned] = {}
-        for rule, text in said:
+        for rule, text in active_rules:
             if isinstance(rule, Pin):
                 pins.setdefault(rule.at - 1, Pinned(rule.pin if isinstance(rule.pin, int) else _tree(rule), rule.at - 1, text))
         return Rules(
-            shifts=tuple(_shift(rule, text) for rule, text in said if isinstance(rule, Boost | Bury)),
+            shifts=tuple(_shift(rule, text) for rule, text in active_rules if isinstance(rule, Boost | Bury)),
             pins=tuple(pins[place] for place in sorted(pins)),
-            shares=tuple(Share(_tree(rule), rule.at_most, rule.at_least, text) for rule, text in said if isinstance(rule, Quota)),
-            distinct=tuple(Distinct(rule.each, rule.at_most) for rule, _ in said if isinstance(rule, Each)),
+            shares=tuple(Share(_tree(rule), rule.at_most, rule.at_least, text) for rule, text in active_rules if isinstance(rule, Quota)),
+            distinct=tuple(Distinct(rule.each, rule.at_most) for rule, _ in active_rules if isinstance(rule, Each)),
             diversity=self._order.diversity,
             explore=self._order.explore,
         )
 
 
-def _said(order: Order, now: datetime) -> Iterable[tuple[Rule, str]]:
+def _active_rules(order: Order, now: datetime) -> Iterable[tuple[Rule, str]]:
     """With the words by which `explain` calls them. A campaign's come first: it was made for this time."""
-    for one in order.campaigns:
-        if one.start <= now < one.until:
-            yield from ((rule, _words(rule, one)) for rule in one.rules)
+    for campaign in order.campaigns:
+        if campaign.start <= now < campaign.until:
+            yield from ((rule, _words(rule, campaign)) for rule in campaign.rules)
     yield from ((rule, _words(rule, None)) for rule in order.rules)
 
 
@@ -120,6 +120,6 @@ def _shift(rule: Boost | Bury, text: str) -> Shift:
 
 
 def _tree(rule: Rule) -> Tree:
-    found = condition(rule)
-    assert found is not None
-    return found.tree
+    expression = condition(rule)
+    assert expression is not None
+    return expression.tree

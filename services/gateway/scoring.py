@@ -41,11 +41,11 @@ _NO_SCORES: Scores = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True)
-class Told:
+class Explanation:
     """Of one answer, for who asks how it came about."""
 
     looked: int
-    kept: int
+    eligible: int
     """Of those, how many the filter left."""
     scored: bool
     explored: int | None
@@ -59,11 +59,11 @@ class Shown:
     items: Items
     """Best first; what no model has scored has no score."""
     fallback: str | None = None
-    asked: bool = False
+    model_called: bool = False
     """Whether the version was asked for scores."""
     chances: tuple[float, ...] | None = None
     """That each item stood in its place; None where nothing is explored."""
-    told: Told | None = None
+    explanation: Explanation | None = None
 
     @property
     def score(self) -> float | None:
@@ -101,47 +101,47 @@ class Scoring:
     def show(self, wishes: Sequence[Wish], unit: Unit, laps: Laps) -> Ranked:
         """Of one version."""
         began = time.perf_counter()
-        known = [unit.scores(wish.user, wish.items) for wish in wishes]
-        found = iter(self._own([wish for wish, is_known in zip(wishes, known, strict=True) if is_known], unit, laps))
-        shown = [next(found) if is_known else _stranger(wish, unit) for wish, is_known in zip(wishes, known, strict=True)]
+        scorable = [unit.scores(wish.user, wish.items) for wish in wishes]
+        own_shown = iter(self._own([wish for wish, is_known in zip(wishes, scorable, strict=True) if is_known], unit, laps))
+        shown = [next(own_shown) if is_known else _stranger(wish, unit) for wish, is_known in zip(wishes, scorable, strict=True)]
         laps.lap("order")
         return Ranked(shown, time.perf_counter() - began)
 
     def _own(self, wishes: Sequence[Wish], unit: Unit, laps: Laps) -> Iterator[Shown]:
         """Of users whom the version knows, or whose items it reads."""
         picks = candidates(wishes, unit, laps)
-        asked = [pick for pick in picks if len(pick.rows)]
-        if not asked:
+        to_score = [pick for pick in picks if len(pick.rows)]
+        if not to_score:
             return (shown(pick, None, unit) for pick in picks)
         key = (wishes[0].recommender, unit.version)
         if not self._breaker.lets(key):
-            metrics.UNASKED.labels(key[0], str(key[1])).inc(len(asked))
-            return (_unscored(pick, unit, asked=False) for pick in picks)
+            metrics.UNASKED.labels(key[0], str(key[1])).inc(len(to_score))
+            return (_unscored(pick, unit, model_called=False) for pick in picks)
         good = False
         try:
-            found = scored(self._server, self._feeding, picks, unit, laps)
-            good = not all(isinstance(one.scores, Exception) for one in found)
-            away = any(isinstance(one.scores, ServerAway) for one in found)
+            results = scored(self._server, self._feeding, picks, unit, laps)
+            good = not all(isinstance(result.scores, Exception) for result in results)
+            away = any(isinstance(result.scores, ServerAway) for result in results)
             self._away_until = time.monotonic() + AWAY if away else -math.inf
         finally:
             (self._breaker.answered if good else self._breaker.failed)(key)
         laps.lap("score")
-        return (self._shown(pick, unit, one) for pick, one in zip(picks, found, strict=True))
+        return (self._shown(pick, unit, result) for pick, result in zip(picks, results, strict=True))
 
-    def _shown(self, pick: Candidates, unit: Unit, found: Scored) -> Shown:
-        if isinstance(found.scores, Exception):
-            self._failed(pick.wish, unit, found.scores)
-            return _unscored(pick, unit, found.asked)
-        if found.asked:
+    def _shown(self, pick: Candidates, unit: Unit, result: Scored) -> Shown:
+        if isinstance(result.scores, Exception):
+            self._failed(pick.wish, unit, result.scores)
+            return _unscored(pick, unit, result.model_called)
+        if result.model_called:
             self._answered(pick.wish, unit)
-        return shown(pick, found.scores, unit, found.asked, explores=self._explores)
+        return shown(pick, result.scores, unit, result.model_called, explores=self._explores)
 
     def _failed(self, wish: Wish, unit: Unit, error: Exception) -> None:
         """Said once, counted each time."""
         key = (wish.recommender, unit.version)
-        said = str(error) if isinstance(error, EyasError) else f"{type(error).__name__}: {error}"
+        reason = str(error) if isinstance(error, EyasError) else f"{type(error).__name__}: {error}"
         message = "%s version %d: %s; answers go out without its scores"
-        self._outages.fail(key, message, *key, said, error=error, level=self._level)
+        self._outages.fail(key, message, *key, reason, error=error, level=self._level)
 
     def _answered(self, wish: Wish, unit: Unit) -> None:
         key = (wish.recommender, unit.version)
@@ -154,60 +154,60 @@ class Scored:
 
     scores: Scores | Exception
     """Row by row."""
-    asked: bool = False
+    model_called: bool = False
     """Whether the model server was asked."""
 
 
 def scored(server: Scorer, feeding: Feeding, picks: Sequence[Candidates], unit: Unit, laps: Laps | None = None) -> list[Scored]:
     """In the order of the picks; as few calls as their rows allow."""
-    found: list[Scored] = []
+    results: list[Scored] = []
     asking = [pick for pick in picks if len(pick.rows)]
     try:
-        asked = feeding.of([pick.wish for pick in asking], unit)
+        request_columns = feeding.of([pick.wish for pick in asking], unit)
     except Exception as error:
-        found = [Scored(error)] * len(asking)
+        results = [Scored(error)] * len(asking)
         asking = []
     if laps is not None and unit.views:
         laps.lap("features")
     for some in _calls(asking, unit):
-        part = slice(len(found), len(found) + len(some))
-        found += _scored(server, some, unit, {name: values[part] for name, values in asked.items()})
-    those = iter(found)
-    return [next(those) if len(pick.rows) else Scored(_NO_SCORES) for pick in picks]
+        part = slice(len(results), len(results) + len(some))
+        results += _scored(server, some, unit, {name: values[part] for name, values in request_columns.items()})
+    remaining = iter(results)
+    return [next(remaining) if len(pick.rows) else Scored(_NO_SCORES) for pick in picks]
 
 
 def shown(
     pick: Candidates,
     scores: Scores | None,
     unit: Unit,
-    asked: bool = False,
+    model_called: bool = False,
     fallback: str | None = None,
     explores: bool = True,
 ) -> Shown:
     """In its order; without scores the likeliest come first."""
-    found = arrange(pick, scores, unit, explores)
-    items = tuple(zip(unit.items[found.rows].tolist(), found.scores, strict=True))
-    return Shown(items, fallback, asked, found.chances, _told(pick, scores, unit, found) if pick.wish.explain else None)
+    arranged = arrange(pick, scores, unit, explores)
+    items = tuple(zip(unit.items[arranged.rows].tolist(), arranged.scores, strict=True))
+    return Shown(items, fallback, model_called, arranged.chances, _explain(pick, scores, unit, arranged) if pick.wish.explain else None)
 
 
-def _told(pick: Candidates, scores: Scores | None, unit: Unit, found: Arranged) -> Told:
-    dropped = {} if pick.before is None else pick.wish.filter.dropped(unit, pick.before, pick.wish.asked)
-    return Told(pick.looked, len(pick.rows), scores is not None, found.explored, found.why, dropped)
+def _explain(pick: Candidates, scores: Scores | None, unit: Unit, arranged: Arranged) -> Explanation:
+    dropped = {} if pick.before is None else pick.wish.filter.dropped(unit, pick.before, pick.wish.filter_input)
+    return Explanation(pick.looked, len(pick.rows), scores is not None, arranged.explored, arranged.why, dropped)
 
 
 def _stranger(wish: Wish, unit: Unit) -> Shown:
     """For a user whom the version doesn't know."""
-    found = alike(wish, unit)
-    if found is not None and len(found.rows):
-        return shown(found, None, unit, fallback=BY_ITEMS)
+    similar_candidates = alike(wish, unit)
+    if similar_candidates is not None and len(similar_candidates.rows):
+        return shown(similar_candidates, None, unit, fallback=BY_ITEMS)
     return shown(popular(wish, unit), None, unit, fallback=UNKNOWN_USER)
 
 
-def _unscored(pick: Candidates, unit: Unit, asked: bool) -> Shown:
+def _unscored(pick: Candidates, unit: Unit, model_called: bool) -> Shown:
     """The likeliest ones, or else popular ones."""
     if not len(pick.rows):
         return shown(pick, None, unit)
-    return shown(pick if pick.retrieved else popular(pick.wish, unit), None, unit, asked, NO_SCORES)
+    return shown(pick if pick.retrieved else popular(pick.wish, unit), None, unit, model_called, NO_SCORES)
 
 
 def _calls(picks: Sequence[Candidates], unit: Unit) -> Iterator[Sequence[Candidates]]:
@@ -225,25 +225,25 @@ def _calls(picks: Sequence[Candidates], unit: Unit) -> Iterator[Sequence[Candida
         yield some
 
 
-def _scored(server: Scorer, picks: Sequence[Candidates], unit: Unit, asked: Mapping[str, Array]) -> list[Scored]:
+def _scored(server: Scorer, picks: Sequence[Candidates], unit: Unit, request_columns: Mapping[str, Array]) -> list[Scored]:
     """By one call. The whole catalogue goes as it is, and what may not be shown is left out afterwards: its columns are the same in
     every call, which the server's side knows how to use."""
-    whole = len(picks) == 1 and not picks[0].retrieved
-    rows = [unit.every if whole else pick.rows for pick in picks]
-    ends = np.cumsum([len(one) for one in rows])
+    full_catalogue = len(picks) == 1 and not picks[0].retrieved
+    rows = [unit.every if full_catalogue else pick.rows for pick in picks]
+    ends = np.cumsum([len(request_rows) for request_rows in rows])
     try:
-        feed = unit.feed(asked) if whole else unit.feed_of(asked, rows)
+        feed = unit.feed(request_columns) if full_catalogue else unit.feed_of(request_columns, rows)
         patience = picks[0].wish.filter.serve.deadlines.score.total_seconds()
         scores = np.asarray(server.score(picks[0].wish.recommender, unit.version, feed, patience))
         if scores.shape != (ends[-1],):
             raise Unavailable(f"the server gave scores of shape {scores.shape} for {ends[-1]} items")
     except Exception as error:
-        return [Scored(error, asked=True)] * len(picks)
+        return [Scored(error, model_called=True)] * len(picks)
     parts = np.split(scores, ends[:-1])
-    return [Scored(_numbers(pick, part, whole), asked=True) for pick, part in zip(picks, parts, strict=True)]
+    return [Scored(_numbers(pick, part, full_catalogue), model_called=True) for pick, part in zip(picks, parts, strict=True)]
 
 
-def _numbers(pick: Candidates, scores: Scores, whole: bool) -> Scores | Exception:
+def _numbers(pick: Candidates, scores: Scores, full_catalogue: bool) -> Scores | Exception:
     if not np.isfinite(scores).all():
         return Unavailable("the server gave scores that are no numbers")
-    return scores[pick.rows] if whole else scores
+    return scores[pick.rows] if full_catalogue else scores

@@ -76,15 +76,15 @@ class Shadow:
         self._outages = Outages(log)
         self._lock = threading.Lock()
 
-    def mirror(self, one: Mirrored) -> None:
+    def mirror(self, mirrored: Mirrored) -> None:
         """Returns at once, and never raises."""
-        if not one.comparable:
+        if not mirrored.comparable:
             return
         self._start()
         try:
-            self._queue.put_nowait(one)
+            self._queue.put_nowait(mirrored)
         except queue.Full:
-            self._add(one, Mirror(dropped=len(one.comparable)))
+            self._add(mirrored, Mirror(dropped=len(mirrored.comparable)))
 
     def report(self, now: datetime) -> None:
         """Tells what is new, as often as a heartbeat. Never raises: what couldn't be told is told next time."""
@@ -119,32 +119,32 @@ class Shadow:
 
     def _work(self) -> None:
         while True:
-            one = self._queue.get()
+            mirrored = self._queue.get()
             began = time.monotonic()
             try:
-                self._add(one, self._compared(one))
+                self._add(mirrored, self._compared(mirrored))
             except Exception:
-                log.exception("the shadow of %s", one.key[0])
-                self._add(one, Mirror(len(one.comparable), len(one.comparable)))
+                log.exception("the shadow of %s", mirrored.key[0])
+                self._add(mirrored, Mirror(len(mirrored.comparable), len(mirrored.comparable)))
             time.sleep(min(LONGEST_REST, REST * (time.monotonic() - began)))
 
-    def _compared(self, one: Mirrored) -> Mirror:
+    def _compared(self, mirrored: Mirrored) -> Mirror:
         """Requests that are answered together take one time, so they are one observation of it."""
-        places = one.comparable
-        ranked = self._scoring.show(one.wishes, one.unit, Laps())
+        places = mirrored.comparable
+        ranked = self._scoring.show(mirrored.wishes, mirrored.unit, Laps())
         if self._scoring.server_away:
             return Mirror(dropped=len(places))
-        pairs = [(one.stable.shown[place], ranked.shown[place]) for place in places]
+        pairs = [(mirrored.stable.shown[place], ranked.shown[place]) for place in places]
         errors = sum(candidate.fallback is not None for _, candidate in pairs)
         overlap = sum(_overlap(stable, candidate) for stable, candidate in pairs if candidate.fallback is None)
-        stable, candidate = ({bucket_of(seconds): 1} for seconds in (one.stable.seconds, ranked.seconds))
+        stable, candidate = ({bucket_of(seconds): 1} for seconds in (mirrored.stable.seconds, ranked.seconds))
         return Mirror(len(pairs), errors, stable, candidate if errors < len(pairs) else {}, overlap)
 
-    def _add(self, one: Mirrored, seen: Mirror) -> None:
+    def _add(self, mirrored: Mirrored, delta: Mirror) -> None:
         with self._lock:
-            self._totals[one.key] = self._totals.get(one.key, Mirror()).plus(seen)
-        for outcome, count in (("compared", seen.compared - seen.errors), ("error", seen.errors), ("dropped", seen.dropped)):
-            metrics.SHADOWS.labels(one.key[0], outcome).inc(count)
+            self._totals[mirrored.key] = self._totals.get(mirrored.key, Mirror()).plus(delta)
+        for outcome, count in (("compared", delta.compared - delta.errors), ("error", delta.errors), ("dropped", delta.dropped)):
+            metrics.SHADOWS.labels(mirrored.key[0], outcome).inc(count)
 
 
 def _overlap(stable: Shown, candidate: Shown) -> float:

@@ -33,4 +33,4 @@ class Snapshot:
     """None: the routes have never been read."""
 
     def generations(self) -> dict[str, int]:
-        return {name: one.route.generation for name, one in self.served.items()}
+        return {name: served.route.generation for name, served in self.served.items()}

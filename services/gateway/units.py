@@ -101,8 +101,8 @@ class Unit:
         """The rows of these items, in their order; what isn't in the catalogue has none."""
         wanted = np.fromiter(keys, dtype=np.int64)
         places, there = find(self._sorted, wanted)
-        found: Rows = self._by_key[places[there]]
-        return found
+        rows: Rows = self._by_key[places[there]]
+        return rows
 
     def retrieve(self, user: int, n: int) -> Rows | None:
         """The rows whose vectors meet the user's best, best first; None without vectors, or for a user who has none."""
@@ -117,125 +117,127 @@ class Unit:
         row = self.rows([item])
         return None if self.vectors is None or not len(row) else self.vectors.similar(int(row[0]), n)
 
-    def feed_of(self, asked: Mapping[str, Array], rows: Sequence[Rows]) -> Mapping[str, Array]:
+    def feed_of(self, request_columns: Mapping[str, Array], rows: Sequence[Rows]) -> Mapping[str, Array]:
         """Some rows for each of several requests, one after the other; of what they are asked with, one value a request."""
-        together, lengths = np.concatenate(rows), [len(one) for one in rows]
-        repeated = {name: np.repeat(values, lengths, axis=0) for name, values in asked.items()}
+        together, lengths = np.concatenate(rows), [len(request_rows) for request_rows in rows]
+        repeated = {name: np.repeat(values, lengths, axis=0) for name, values in request_columns.items()}
         return {**repeated, **{name: column[together] for name, column in self.columns.items()}}
 
-    def feed(self, asked: Mapping[str, Array]) -> Mapping[str, Array]:
+    def feed(self, request_columns: Mapping[str, Array]) -> Mapping[str, Array]:
         """The whole catalogue for one request."""
-        return {**{name: np.repeat(values, len(self.items), axis=0) for name, values in asked.items()}, **self.columns}
+        return {**{name: np.repeat(values, len(self.items), axis=0) for name, values in request_columns.items()}, **self.columns}
 
 
 def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> Unit:
     """Reads what the gateway needs of a version, and refuses what it couldn't serve."""
-    what = f"version {version.number} of {version.recommender}"
-    signature = read(Signature, json.loads(_file(version, artifacts, what, "signature.json")), f"signature.json of {what}")
-    _check_inputs(signature, what)
-    with np.load(io.BytesIO(_file(version, artifacts, what, "catalogue.npz")), allow_pickle=False) as catalogue:
-        absent = [one.name for one in signature.side("item") if one.name not in catalogue.files]
+    label = f"version {version.number} of {version.recommender}"
+    signature = read(Signature, json.loads(_file(version, artifacts, label, "signature.json")), f"signature.json of {label}")
+    _check_inputs(signature, label)
+    with np.load(io.BytesIO(_file(version, artifacts, label, "catalogue.npz")), allow_pickle=False) as catalogue:
+        absent = [model_input.name for model_input in signature.side("item") if model_input.name not in catalogue.files]
         if absent:
-            raise Unavailable(f"{what}: catalogue.npz lacks the input '{absent[0]}'")
-        columns = {one.name: np.ascontiguousarray(catalogue[one.name]) for one in signature.side("item")}
-    items = _keys(columns[signature.item], f"{what}: catalogue.npz, '{signature.item}'")
+            raise Unavailable(f"{label}: catalogue.npz lacks the input '{absent[0]}'")
+        columns = {model_input.name: np.ascontiguousarray(catalogue[model_input.name]) for model_input in signature.side("item")}
+    items = _keys(columns[signature.item], f"{label}: catalogue.npz, '{signature.item}'")
     uneven = [name for name, column in columns.items() if len(column) != len(items)]
     if uneven or not len(items):
-        raise Unavailable(f"{what}: catalogue.npz is empty or its column '{(uneven or [signature.item])[0]}' has another length")
+        raise Unavailable(f"{label}: catalogue.npz is empty or its column '{(uneven or [signature.item])[0]}' has another length")
     for column in columns.values():
         column.flags.writeable = False  # the same in every call, which those who pack it may rely on
     order = np.argsort(items, kind="stable")
-    views = _views(version, artifacts, what, signature)
+    views = _views(version, artifacts, label, signature)
     return Unit(
         version=version.number,
         user_input=signature.user,
         columns=columns,
         items=items,
-        popular=_array(version, artifacts, what, "popular.npy"),
-        fresh=_array(version, artifacts, what, FRESH) if FRESH in version.files else np.empty(0, np.int64),
-        users=np.sort(_array(version, artifacts, what, "users.npy")),
-        vectors=_vectors(version, artifacts, what, items, indexes),
+        popular=_array(version, artifacts, label, "popular.npy"),
+        fresh=_array(version, artifacts, label, FRESH) if FRESH in version.files else np.empty(0, np.int64),
+        users=np.sort(_array(version, artifacts, label, "users.npy")),
+        vectors=_vectors(version, artifacts, label, items, indexes),
         _by_key=order,
         _sorted=items[order],
-        others=tuple(one for one in signature.asked() if one.name != signature.user),
+        others=tuple(model_input for model_input in signature.request_inputs() if model_input.name != signature.user),
         moment=signature.time,
         session=signature.session,
         views=views,
-        own=_own(version, artifacts, what, views),
+        own=_own(version, artifacts, label, views),
     )
 
 
-def _views(version: Version, artifacts: ArtifactStore, what: str, signature: Signature) -> tuple[OnlineView, ...]:
+def _views(version: Version, artifacts: ArtifactStore, label: str, signature: Signature) -> tuple[OnlineView, ...]:
     """Each input out of the store is a column of its view, of the same type."""
-    inputs = [one for one in signature.inputs if one.origin == "store"]
+    inputs = [model_input for model_input in signature.inputs if model_input.origin == "store"]
     if not inputs:
         return ()
-    online = read(Online, json.loads(_file(version, artifacts, what, ONLINE)), f"{ONLINE} of {what}")
-    for one in inputs:
-        view = online.view(str(one.view))
+    online = read(Online, json.loads(_file(version, artifacts, label, ONLINE)), f"{ONLINE} of {label}")
+    for model_input in inputs:
+        view = online.view(str(model_input.view))
         columns = {column.name: (column.dtype, column.width) for column in view.columns} if view else {}
-        if columns.get(one.name) != (one.dtype, one.width):
-            raise Unavailable(f"{what} wants '{one.name}' of the view '{one.view}', and its {ONLINE} has no such column of that type")
-    wanted = {one.view for one in inputs}
+        if columns.get(model_input.name) != (model_input.dtype, model_input.width):
+            raise Unavailable(
+                f"{label} wants '{model_input.name}' of the view '{model_input.view}', and its {ONLINE} has no such column of that type"
+            )
+    wanted = {model_input.view for model_input in inputs}
     return tuple(view for view in online.views if view.name in wanted)
 
 
-def _own(version: Version, artifacts: ArtifactStore, what: str, views: Sequence[OnlineView]) -> Mapping[str, Values]:
+def _own(version: Version, artifacts: ArtifactStore, label: str, views: Sequence[OnlineView]) -> Mapping[str, Values]:
     """All rows of a view, or none."""
-    found: dict[str, Values] = {}
+    own_values: dict[str, Values] = {}
     room = OWN_BYTES
     for view in views:
         parts: list[Values] = []
         for name in view.parts:
-            parts.append(read_values(_file(version, artifacts, what, name), view, f"{what}: {name}"))
+            parts.append(read_values(_file(version, artifacts, label, name), view, f"{label}: {name}"))
             room -= parts[-1].nbytes
             if room < 0:
-                log.info("%s: its %d rows of the view '%s' are held by the feature store alone", what, view.rows, view.name)
-                return found
+                log.info("%s: its %d rows of the view '%s' are held by the feature store alone", label, view.rows, view.name)
+                return own_values
         if parts:
-            found[view.name] = join_values(parts)
-    return found
+            own_values[view.name] = join_values(parts)
+    return own_values
 
 
-def _vectors(version: Version, artifacts: ArtifactStore, what: str, items: Keys, indexes: Indexes) -> Vectors | None:
+def _vectors(version: Version, artifacts: ArtifactStore, label: str, items: Keys, indexes: Indexes) -> Vectors | None:
     if not {"embeddings.npz", "queries.npz"} <= version.files.keys():
         return None
-    keys, vectors = read_vectors(_file(version, artifacts, what, "embeddings.npz"), f"{what}: embeddings.npz", "items")
-    users, queries = read_vectors(_file(version, artifacts, what, "queries.npz"), f"{what}: queries.npz", "users")
+    keys, vectors = read_vectors(_file(version, artifacts, label, "embeddings.npz"), f"{label}: embeddings.npz", "items")
+    users, queries = read_vectors(_file(version, artifacts, label, "queries.npz"), f"{label}: queries.npz", "users")
     if not np.array_equal(keys, items):
-        raise Unavailable(f"{what}: embeddings.npz has other items than catalogue.npz, or another order")
+        raise Unavailable(f"{label}: embeddings.npz has other items than catalogue.npz, or another order")
     if queries.shape[1] != vectors.shape[1] or (np.diff(users) <= 0).any():
-        raise Unavailable(f"{what}: queries.npz doesn't fit embeddings.npz: its users must be sorted and its vectors as wide")
-    return build_vectors(items, vectors, users, queries, _index(version, artifacts, what, items, vectors, indexes))
+        raise Unavailable(f"{label}: queries.npz doesn't fit embeddings.npz: its users must be sorted and its vectors as wide")
+    return build_vectors(items, vectors, users, queries, _index(version, artifacts, label, items, vectors, indexes))
 
 
-def _index(version: Version, artifacts: ArtifactStore, what: str, items: Keys, vectors: Array, indexes: Indexes) -> CandidateIndex:
+def _index(version: Version, artifacts: ArtifactStore, label: str, items: Keys, vectors: Array, indexes: Indexes) -> CandidateIndex:
     """The vectors say all that an index says: one that can't be used costs time, and no answer."""
     if INDEX in version.files:
         try:
             return indexes.open(items, vectors, artifacts.read(version.files[INDEX]))
         except (Damaged, NotFound, BadData) as error:
-            log.error("%s: %s; its candidates are found exactly, slower", what, error)
+            log.error("%s: %s; its candidates are found exactly, slower", label, error)
             metrics.UNUSABLE.labels(version.recommender).inc()
     return indexes.open(items, vectors, None)
 
 
-def _check_inputs(signature: Signature, what: str) -> None:
+def _check_inputs(signature: Signature, label: str) -> None:
     """Keys are whole numbers."""
-    for one in signature.inputs:
-        if one.name in (signature.user, signature.item) and (one.dtype != "int64" or one.width is not None):
-            raise Unavailable(f"{what}: the key '{one.name}' must be one int64 a row")
+    for model_input in signature.inputs:
+        if model_input.name in (signature.user, signature.item) and (model_input.dtype != "int64" or model_input.width is not None):
+            raise Unavailable(f"{label}: the key '{model_input.name}' must be one int64 a row")
 
 
-def _file(version: Version, artifacts: ArtifactStore, what: str, name: str) -> bytes:
+def _file(version: Version, artifacts: ArtifactStore, label: str, name: str) -> bytes:
     if name not in version.files:
-        raise Unavailable(f"{what} has no {name}: it was not exported for serving")
+        raise Unavailable(f"{label} has no {name}: it was not exported for serving")
     return artifacts.read(version.files[name])
 
 
-def _array(version: Version, artifacts: ArtifactStore, what: str, name: str) -> Keys:
-    loaded = np.load(io.BytesIO(_file(version, artifacts, what, name)), allow_pickle=False)
-    return _keys(loaded, f"{what}: {name}")
+def _array(version: Version, artifacts: ArtifactStore, label: str, name: str) -> Keys:
+    loaded = np.load(io.BytesIO(_file(version, artifacts, label, name)), allow_pickle=False)
+    return _keys(loaded, f"{label}: {name}")
 
 
 def _keys(array: Array, place: str) -> Keys:

@@ -22,7 +22,7 @@ from services.gateway.units import Unit
 from shared.contracts.online import AWAY, OnlineView
 from shared.domain.errors import EyasError
 from shared.domain.stored import Stored, StoredRow, is_over, own_place
-from shared.ports import FeatureStore, Found
+from shared.ports import FeatureRows, FeatureStore
 from shared.telemetry import metrics
 from shared.telemetry.outages import QUIET, Outages
 
@@ -35,7 +35,7 @@ _READERS = 8
 
 
 @dataclass(frozen=True)
-class _Known:
+class _StoreRows:
     """What the store said of a user, by view: rows that may still grow too old. `until`: how long it is good for."""
 
     rows: Mapping[str, Sequence[StoredRow]]
@@ -52,40 +52,40 @@ class UserValues:
         self._now = now
         self._breaker = Breaker(now=now)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="features")
-        self._cache: OrderedDict[tuple[str, int, int], _Known] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, int, int], _StoreRows] = OrderedDict()
         self._lock = threading.Lock()
         self._outages = Outages(log, QUIET, now)
 
     def of(self, recommender: str, unit: Unit, users: Sequence[int], now: datetime, patience: float) -> Sequence[Mapping[str, Stored]]:
         """For each user, by column; what nobody knows isn't there. Never raises for what the store does."""
-        known = self._known(recommender, unit, users, now, patience)
-        return [self._merged(recommender, unit, user, known.get(user), now) for user in users]
+        rows_by_user = self._read_rows(recommender, unit, users, now, patience)
+        return [self._merged(recommender, unit, user, rows_by_user.get(user), now) for user in users]
 
     def close(self) -> None:
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    def _known(self, recommender: str, unit: Unit, users: Sequence[int], now: datetime, patience: float) -> dict[int, _Known]:
-        found: dict[int, _Known] = {}
+    def _read_rows(self, recommender: str, unit: Unit, users: Sequence[int], now: datetime, patience: float) -> dict[int, _StoreRows]:
+        rows_by_user: dict[int, _StoreRows] = {}
         moment = self._now()
         with self._lock:
             for user in set(users):
                 cached = self._cache.get((recommender, unit.version, user))
                 if cached is not None and cached.until > moment:
-                    found[user] = cached
-        missing = sorted(set(users) - found.keys())
-        asked = self._ask(recommender, unit, missing, now, patience) if missing else None
-        if asked is None:
-            return found
+                    rows_by_user[user] = cached
+        missing = sorted(set(users) - rows_by_user.keys())
+        response = self._ask(recommender, unit, missing, now, patience) if missing else None
+        if response is None:
+            return rows_by_user
         until = self._now() + self._fresh
         with self._lock:
             for user in missing:
-                found[user] = self._cache[recommender, unit.version, user] = _of_user(asked, unit, user, until)
+                rows_by_user[user] = self._cache[recommender, unit.version, user] = _of_user(response, unit, user, until)
                 self._cache.move_to_end((recommender, unit.version, user))
             while len(self._cache) > _KEPT:
                 self._cache.popitem(last=False)
-        return found
+        return rows_by_user
 
-    def _ask(self, recommender: str, unit: Unit, users: Sequence[int], now: datetime, patience: float) -> Found | None:
+    def _ask(self, recommender: str, unit: Unit, users: Sequence[int], now: datetime, patience: float) -> FeatureRows | None:
         """None where there is no answer in time."""
         if self._store is None or not self._breaker.lets(recommender):
             return None
@@ -94,12 +94,12 @@ class UserValues:
             views |= dict.fromkeys(_places(view, unit), view.ttl)
         began = time.perf_counter()
         good = False
-        asked: Future[Found] = self._readers.submit(self._store.read, recommender, views, users, now)
+        future: Future[FeatureRows] = self._readers.submit(self._store.read, recommender, views, users, now)
         try:
-            found = asked.result(patience)
+            response = future.result(patience)
             good = True
         except TooLate:
-            asked.cancel()
+            future.cancel()
             self._missed(f"it took more than {patience:g} s")
             return None
         except Exception as error:
@@ -109,24 +109,24 @@ class UserValues:
             (self._breaker.answered if good else self._breaker.failed)(recommender)
             metrics.FEATURE_SECONDS.labels(recommender).observe(time.perf_counter() - began)
         self._outages.succeed("", "feature store: recovered")
-        return found
+        return response
 
     def _missed(self, why: str) -> None:
         self._outages.fail("", "feature store: no answer, the versions' own values are used: %s", why)
 
-    def _merged(self, recommender: str, unit: Unit, user: int, known: _Known | None, now: datetime) -> Mapping[str, Stored]:
+    def _merged(self, recommender: str, unit: Unit, user: int, store_rows: _StoreRows | None, now: datetime) -> Mapping[str, Stored]:
         values: dict[str, Stored] = {}
         for view in unit.views:
-            held = known.rows[view.name] if known is not None else ()
-            good = [row for row in held if not is_over(row.at, view.ttl, now)]
-            metrics.FEATURE_READS.labels(recommender, view.name, _outcome(known, view, held, good)).inc()
+            view_rows = store_rows.rows[view.name] if store_rows is not None else ()
+            good = [row for row in view_rows if not is_over(row.at, view.ttl, now)]
+            metrics.FEATURE_READS.labels(recommender, view.name, _outcome(store_rows, view, view_rows, good)).inc()
             if good:
                 age = now - max(row.at for row in good)
                 metrics.FEATURE_AGE.labels(recommender, view.name).observe(age.total_seconds())
             own = unit.own_row(view, user)
             if own is not None and own.at <= now and not is_over(own.at, view.ttl, now):
                 good.append(own)
-            for row in sorted(good, key=lambda one: one.rank):
+            for row in sorted(good, key=lambda stored_row: stored_row.rank):
                 values |= row.values
         return values
 
@@ -137,20 +137,20 @@ def _places(view: OnlineView, unit: Unit) -> list[str]:
     return [own] if view.fitted else [view.name, own]
 
 
-def _of_user(found: Found, unit: Unit, user: int, until: float) -> _Known:
+def _of_user(response: FeatureRows, unit: Unit, user: int, until: float) -> _StoreRows:
     rows: dict[str, list[StoredRow]] = {}
     expired: set[str] = set()
     for view in unit.views:
         places = _places(view, unit)
-        rows[view.name] = [found.rows[place, user] for place in places if (place, user) in found.rows]
-        if any((place, user) in found.expired for place in places):
+        rows[view.name] = [response.rows[place, user] for place in places if (place, user) in response.rows]
+        if any((place, user) in response.expired for place in places):
             expired.add(view.name)
-    return _Known(rows, frozenset(expired), until)
+    return _StoreRows(rows, frozenset(expired), until)
 
 
-def _outcome(known: _Known | None, view: OnlineView, held: Sequence[StoredRow], good: Sequence[StoredRow]) -> str:
-    if known is None:
+def _outcome(store_rows: _StoreRows | None, view: OnlineView, view_rows: Sequence[StoredRow], good: Sequence[StoredRow]) -> str:
+    if store_rows is None:
         return AWAY
     if good:
         return "hit"
-    return "expired" if held or view.name in known.expired else "missing"
+    return "expired" if view_rows or view.name in store_rows.expired else "missing"

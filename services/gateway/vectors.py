@@ -40,26 +40,28 @@ class Vectors:
 
     def retrieve_many(self, users: Sequence[int], n: int) -> list[Rows | None]:
         """One question to the index for all of them; None for a user without a vector."""
-        found: list[Rows | None] = [None] * len(users)
+        neighbours: list[Rows | None] = [None] * len(users)
         places, there = find(self.users, np.asarray(users, dtype=np.int64))
-        known = np.flatnonzero(there)
-        if len(known):
-            rows, _ = self.index.nearest(self.queries[places[known]], n)
-            for at, chosen in zip(known.tolist(), rows, strict=True):
-                found[at] = chosen
-        return found
+        present = np.flatnonzero(there)
+        if len(present):
+            rows, _ = self.index.nearest(self.queries[places[present]], n)
+            for at, chosen in zip(present.tolist(), rows, strict=True):
+                neighbours[at] = chosen
+        return neighbours
 
     def directions(self, rows: Rows) -> Array:
         """Vectors of length one, whose products are cosines; of no length where an item has no direction."""
         norms = self._norms[rows]
-        found: Array = self.items[rows] / np.where(norms > 0, norms, np.inf)[:, None]
-        return found
+        directions: Array = self.items[rows] / np.where(norms > 0, norms, np.inf)[:, None]
+        return directions
 
     def alike(self, rows: Rows, n: int) -> Rows:
         """The items that are most like these, taken together, these left out; the last of them counts most."""
         weights = _FADES ** np.arange(len(rows))[::-1]
-        (found,), _ = self.index.nearest((weights @ self.directions(rows))[None, :].astype(np.float32), min(n + len(rows), len(self.keys)))
-        others: Rows = found[~np.isin(found, rows)][:n]
+        (nearest,), _ = self.index.nearest(
+            (weights @ self.directions(rows))[None, :].astype(np.float32), min(n + len(rows), len(self.keys))
+        )
+        others: Rows = nearest[~np.isin(nearest, rows)][:n]
         return others
 
     def similar(self, row: int, n: int) -> Rows:

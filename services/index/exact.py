@@ -27,7 +27,7 @@ class ExactIndex:
             return rows, scores
         step = max(1, CELLS // len(self._keys))
         for start in range(0, len(queries), step):
-            for at, found in enumerate(queries[start : start + step] @ self._vectors.T, start):
-                rows[at] = best(found, self._keys, count)
-                scores[at] = found[rows[at]]
+            for at, row_scores in enumerate(queries[start : start + step] @ self._vectors.T, start):
+                rows[at] = best(row_scores, self._keys, count)
+                scores[at] = row_scores[rows[at]]
         return rows, scores

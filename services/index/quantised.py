@@ -28,10 +28,10 @@ class QuantisedIndex:
         wide = max(k * self._weighed, self._least)
         if k <= 0 or not len(queries) or len(self._keys) < max(SMALL, 2 * wide):
             return self._exact.nearest(queries, k)
-        _, found = self._scan.search(np.ascontiguousarray(queries, dtype=np.float32), wide)
+        _, candidates = self._scan.search(np.ascontiguousarray(queries, dtype=np.float32), wide)
         rows = np.empty((len(queries), k), dtype=np.intp)
         scores = np.empty((len(queries), k), dtype=np.float32)
-        for at, (query, fetched) in enumerate(zip(queries, np.sort(found, axis=1), strict=True)):  # in memory's order
+        for at, (query, fetched) in enumerate(zip(queries, np.sort(candidates, axis=1), strict=True)):  # in memory's order
             exact = self._vectors[fetched] @ query
             order = best(exact, self._keys[fetched], k)
             rows[at], scores[at] = fetched[order], exact[order]

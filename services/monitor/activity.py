@@ -18,13 +18,13 @@ class Sighted:
         self._routes = routes
         self._sightings = sightings
         self._fresh = fresh
-        self._known: tuple[float, Mapping[str, Newest]] | None = None
+        self._cached: tuple[float, Mapping[str, Newest]] | None = None
 
     def newest(self) -> Mapping[str, Newest]:
-        known, now = self._known, time.monotonic()
-        if known is None or now - known[0] >= self._fresh:
-            found = self._sightings.newest({name: route.stable for name, route in self._routes.all().items()})
-            if known is not None and known[1] == found:
-                found = known[1]
-            self._known = known = now, found
-        return known[1]
+        cached, now = self._cached, time.monotonic()
+        if cached is None or now - cached[0] >= self._fresh:
+            newest = self._sightings.newest({name: route.stable for name, route in self._routes.all().items()})
+            if cached is not None and cached[1] == newest:
+                newest = cached[1]
+            self._cached = cached = now, newest
+        return cached[1]

@@ -32,11 +32,11 @@ class CatalogueSizes:
     def __init__(self, registry: Registry, artifacts: ArtifactStore) -> None:
         self._registry = registry
         self._artifacts = artifacts
-        self._known: dict[tuple[str, int], int] = {}
+        self._sizes: dict[tuple[str, int], int] = {}
 
     def of(self, recommender: str, version: int) -> int:
         key = (recommender, version)
-        if key not in self._known:
+        if key not in self._sizes:
             with catalogue_of(self._registry, self._artifacts, recommender, version) as (signature, catalogue):
-                self._known[key] = len(catalogue[signature.item])
-        return self._known[key]
+                self._sizes[key] = len(catalogue[signature.item])
+        return self._sizes[key]

@@ -59,12 +59,12 @@ class DriftLooks:
         reference = self._reference(served, rule.min_events)
         if reference is None:
             return None
-        known = self._looks.get(served.recommender)
-        last = known[1].at if known is not None and known[0] == reference else None
+        cached = self._looks.get(served.recommender)
+        last = cached[1].at if cached is not None and cached[0] == reference else None
         wanted, since = (rule.min_events, reference.until) if last is None else (max(rule.min_events // LOOKS, 1), last)
         fresh = self._sightings.likes(served.recommender, since + _JUST_AFTER, wanted, newest=False)
         if len(fresh) < wanted:
-            return known[1] if known is not None and last is not None else None
+            return cached[1] if cached is not None and last is not None else None
         look = self._look(reference)
         self._looks[served.recommender] = (reference, look)
         return look
@@ -72,8 +72,8 @@ class DriftLooks:
     def _newest_of_season(self, served: Served, count: int, season: Season) -> Look | None:
         """The newest window against the same hours of the version's first day, or week."""
         question = served, count, season
-        known = self._seasonal.get(served.recommender)
-        last = known[1] if known is not None and known[0] == question else None
+        cached = self._seasonal.get(served.recommender)
+        last = cached[1] if cached is not None and cached[0] == question else None
         wanted, since = (count, served.since) if last is None else (max(count // LOOKS, 1), last.at + _JUST_AFTER)
         if len(self._sightings.likes(served.recommender, since, wanted, newest=False)) < wanted:
             return last
@@ -95,9 +95,9 @@ class DriftLooks:
         return len(self._sightings.likes(served.recommender, served.since, most, newest=False))
 
     def _reference(self, served: Served, count: int) -> _Reference | None:
-        known = self._references.get(served.recommender)
-        if known is not None and (known.served, known.count) == (served, count):
-            return known
+        cached = self._references.get(served.recommender)
+        if cached is not None and (cached.served, cached.count) == (served, count):
+            return cached
         likes = self._sightings.likes(served.recommender, served.since, count, newest=False)
         if len(likes) < count:
             return None
@@ -118,5 +118,5 @@ class DriftLooks:
         if season != "none" and now:
             since = now[-1].at - seasons_back(season, now[-1].at - served.since)
         first = self._sightings.scores(served.recommender, served.version, since, count, newest=False)
-        sides = (tuple(Value(one.user, (), one.score) for one in side) for side in (first, now))
+        sides = (tuple(Value(scored.user, (), scored.score) for scored in side) for side in (first, now))
         return Column("scores", SCORES, *sides)

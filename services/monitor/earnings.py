@@ -64,12 +64,12 @@ class Earnings:
         spec = self._recommenders.get(recommender).spec
         attribution = spec.rollout.analysis.attribution
         until = self._clock.now() - attribution
-        found = {}
+        earnings = {}
         for number in self._numbers(recommender):
             parts = self._kpis.parts(recommender, number, until - window, until, attribution, spec.feedback.conversions())
             if parts:
-                found[number] = _version(parts, spec, self._spread(recommender, number, until - window, until) if spread else Spread())
-        return found
+                earnings[number] = _version(parts, spec, self._spread(recommender, number, until - window, until) if spread else Spread())
+        return earnings
 
     def series(self, recommender: str, window: timedelta, step: timedelta, points: int) -> Mapping[int, Sequence[Point]]:
         """By version: what it earned in windows that end a step apart, the last one at the newest whole step whose attribution has closed.
@@ -80,13 +80,13 @@ class Earnings:
         until = _BEGAN + (self._clock.now() - attribution - _BEGAN) // step * step
         ends = [until - step * back for back in reversed(range(points))]
         since = ends[0] - window
-        found = {}
+        series = {}
         for number in self._numbers(recommender):
             steps = self._kpis.steps(recommender, number, since, until, step, attribution, conversions)
             windows = zip(ends, sliding(steps, width, points), strict=True)
             if steps:
-                found[number] = [Point(end, _earning(one, spec)) for end, one in windows if one.answers]
-        return found
+                series[number] = [Point(end, _earning(earned, spec)) for end, earned in windows if earned.answers]
+        return series
 
     def _numbers(self, recommender: str) -> Sequence[int]:
         return [version.number for version in self._registry.list(recommender)]
@@ -114,16 +114,16 @@ def check_series(window: timedelta, step: timedelta, points: int) -> int:
 
 
 def _version(parts: Mapping[Part, Earned], spec: RecommenderSpec, spread: Spread) -> VersionEarning:
-    whole = _earning(total(parts.values()), spec)
-    variants = {name: _earning(one, spec) for name, one in gathered(parts, lambda part: (part.variant,)).items()}
-    slices = {name: _earning(one, spec) for name, one in sorted(gathered(parts, _slices).items())}
-    return VersionEarning(whole.earned, whole.engagement, variants, slices, spread)
+    overall = _earning(total(parts.values()), spec)
+    variants = {name: _earning(earned, spec) for name, earned in gathered(parts, lambda part: (part.variant,)).items()}
+    slices = {name: _earning(earned, spec) for name, earned in sorted(gathered(parts, _slices).items())}
+    return VersionEarning(overall.earned, overall.engagement, variants, slices, spread)
 
 
 def _slices(part: Part) -> Sequence[str]:
     """What a front end showed, or popular items while the model server was away, doesn't say whether the version knows the user."""
-    said = part.fallback or ""
-    own = [] if said in (FRONT_END, SERVER_AWAY) else [NEW if said.startswith(UNKNOWN_USER) else KNOWN]
+    fallback = part.fallback or ""
+    own = [] if fallback in (FRONT_END, SERVER_AWAY) else [NEW if fallback.startswith(UNKNOWN_USER) else KNOWN]
     return [*own, *part.slices]
 
 

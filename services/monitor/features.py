@@ -22,11 +22,11 @@ class Catalogue:
 
     def columns(self, first: Sequence[Like], now: Sequence[Like]) -> list[Column]:
         """Of likes at two times. What the version doesn't know counts in the key's column alone: it has no features yet."""
-        found = []
-        for name, known in self._columns.items():
+        columns = []
+        for name, contents in self._columns.items():
             key = name == self.item
-            found.append(Column("key" if key else "feature", name, _values(first, known, key), _values(now, known, key)))
-        return found
+            columns.append(Column("key" if key else "feature", name, _values(first, contents, key), _values(now, contents, key)))
+        return columns
 
 
 class ItemFeatures:
@@ -35,37 +35,39 @@ class ItemFeatures:
     def __init__(self, registry: Registry, artifacts: ArtifactStore) -> None:
         self._registry = registry
         self._artifacts = artifacts
-        self._known: dict[str, tuple[int, Catalogue]] = {}
+        self._cached: dict[str, tuple[int, Catalogue]] = {}
 
     def of(self, recommender: str, version: int) -> Catalogue:
-        known = self._known.get(recommender)
-        if known is None or known[0] != version:
-            known = (version, self._read(recommender, version))
-            self._known[recommender] = known
-        return known[1]
+        cached = self._cached.get(recommender)
+        if cached is None or cached[0] != version:
+            cached = (version, self._read(recommender, version))
+            self._cached[recommender] = cached
+        return cached[1]
 
     def _read(self, recommender: str, version: int) -> Catalogue:
         with catalogue_of(self._registry, self._artifacts, recommender, version) as (signature, catalogue):
             items = catalogue[signature.item].tolist()
             columns: dict[str, dict[int, Content]] = {signature.item: dict.fromkeys(items, ((), None))}
-            for one in signature.side("item"):
-                if one.name != signature.item:
-                    content = map(_number if one.dtype == "float32" and one.width is None else _texts, catalogue[one.name].tolist())
-                    columns[one.name] = dict(zip(items, content, strict=True))
+            for column in signature.side("item"):
+                if column.name != signature.item:
+                    content = map(
+                        _number if column.dtype == "float32" and column.width is None else _texts, catalogue[column.name].tolist()
+                    )
+                    columns[column.name] = dict(zip(items, content, strict=True))
         return Catalogue(signature.item, columns)
 
 
-def _values(likes: Sequence[Like], known: Mapping[int, Content], key: bool) -> tuple[Value, ...]:
+def _values(likes: Sequence[Like], contents: Mapping[int, Content], key: bool) -> tuple[Value, ...]:
     if key:
-        return tuple(Value(one.user, ("known",) if one.item in known else None) for one in likes)
-    found = ((one.user, known[one.item]) for one in likes if one.item in known)
-    return tuple(Value(user, texts, number) for user, (texts, number) in found)
+        return tuple(Value(like.user, ("known",) if like.item in contents else None) for like in likes)
+    pairs = ((like.user, contents[like.item]) for like in likes if like.item in contents)
+    return tuple(Value(user, texts, number) for user, (texts, number) in pairs)
 
 
 def _texts(value: object) -> Content:
     """One value or a padded list of them, as text without the padding."""
     values = value if isinstance(value, list) else [value]
-    return tuple(str(one) for one in values if one != ""), None
+    return tuple(str(element) for element in values if element != ""), None
 
 
 def _number(value: float) -> Content:

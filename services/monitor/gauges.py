@@ -27,20 +27,20 @@ _NOTHING = Newest(None, None)
 
 Values = Mapping[Gauge, dict[tuple[str, ...], float]]
 _RATES: Mapping[Gauge, Callable[[Earning], float]] = {
-    metrics.HIT_RATE: lambda one: one.earned.hit_rate,
-    metrics.ANSWERS: lambda one: one.earned.answers,
-    metrics.CONVERSION: lambda one: one.earned.conversion,
-    metrics.REVENUE: lambda one: one.earned.revenue_per_answer,
-    metrics.ENGAGEMENT: lambda one: one.engagement,
+    metrics.HIT_RATE: lambda earning: earning.earned.hit_rate,
+    metrics.ANSWERS: lambda earning: earning.earned.answers,
+    metrics.CONVERSION: lambda earning: earning.earned.conversion,
+    metrics.REVENUE: lambda earning: earning.earned.revenue_per_answer,
+    metrics.ENGAGEMENT: lambda earning: earning.engagement,
 }
 _OF_VARIANTS: Mapping[Gauge, Callable[[Earning], float]] = {
-    metrics.VARIANT_HIT_RATE: lambda one: one.earned.hit_rate,
-    metrics.VARIANT_ANSWERS: lambda one: one.earned.answers,
+    metrics.VARIANT_HIT_RATE: lambda earning: earning.earned.hit_rate,
+    metrics.VARIANT_ANSWERS: lambda earning: earning.earned.answers,
 }
 _OF_SLICES: Mapping[Gauge, Callable[[Earning], float]] = {
-    metrics.SLICE_HIT_RATE: lambda one: one.earned.hit_rate,
-    metrics.SLICE_ANSWERS: lambda one: one.earned.answers,
-    metrics.SLICE_CONVERSION: lambda one: one.earned.conversion,
+    metrics.SLICE_HIT_RATE: lambda earning: earning.earned.hit_rate,
+    metrics.SLICE_ANSWERS: lambda earning: earning.earned.answers,
+    metrics.SLICE_CONVERSION: lambda earning: earning.earned.conversion,
 }
 _ALL = (*_RATES, *_OF_VARIANTS, *_OF_SLICES, metrics.CLICKS, metrics.COVERAGE, metrics.NOVELTY)
 
@@ -82,20 +82,20 @@ class EarningsGauges:
                 self._outages.succeed(name, "gauges of '%s': recovered", name)
             except Exception as error:
                 self._outages.fail(name, "gauges of '%s': %s", name, error, error=error)
-        for gauge, found in values.items():
-            for labels, value in found.items():
+        for gauge, series in values.items():
+            for labels, value in series.items():
                 gauge.labels(*labels).set(value)
             # A version that no longer answers earns nothing, least of all what it earned last.
-            for labels in self._shown.get(gauge, set()) - found.keys():
+            for labels in self._shown.get(gauge, set()) - series.keys():
                 gauge.remove(*labels)
-            self._shown[gauge] = set(found)
+            self._shown[gauge] = set(series)
 
     def _rests(self, name: str, route: Route, generation: int, newest: Newest, now: datetime) -> bool:
         """Whether no version that its route has named lately has answered so lately that the gauges speak of it."""
-        known = self._spans.get(name)
-        if known is None or known[0] != generation or route.candidate is not None or route.since is None:
+        span = self._spans.get(name)
+        if span is None or span[0] != generation or route.candidate is not None or route.since is None:
             return False
-        since = now - known[1]
+        since = now - span[1]
         return route.since < since and (newest.answer is None or newest.answer < since)
 
     def _measure(self, name: str, values: Values) -> None:
@@ -103,24 +103,24 @@ class EarningsGauges:
         spec = stored.spec
         rule, now = spec.retrain.kpi, self._clock.now()
         self._spans[name] = stored.generation, (rule.window if rule else SHOWN) + spec.rollout.analysis.attribution
-        known = self._spreads.get(name)
-        anew = known is None or now - known[0] >= SPREAD_EVERY
-        found = self._earnings.of(name, rule.window if rule else SHOWN, anew)
-        if anew or known is None:
-            known = self._spreads[name] = (now, {number: one.spread for number, one in found.items()})
+        cached = self._spreads.get(name)
+        anew = cached is None or now - cached[0] >= SPREAD_EVERY
+        earnings = self._earnings.of(name, rule.window if rule else SHOWN, anew)
+        if anew or cached is None:
+            cached = self._spreads[name] = (now, {number: earning.spread for number, earning in earnings.items()})
         declared = {*spec.monitor.slices, NEW, KNOWN}
-        for number, one in found.items():
-            _note(values, (name, str(number)), one, known[1].get(number, Spread()), declared)
+        for number, earning in earnings.items():
+            _note(values, (name, str(number)), earning, cached[1].get(number, Spread()), declared)
 
 
-def _note(values: Values, labels: tuple[str, ...], one: VersionEarning, spread: Spread, declared: set[str]) -> None:
-    _rates(values, _RATES, labels, one)
-    for variant, part in one.variants.items():
+def _note(values: Values, labels: tuple[str, ...], earning: VersionEarning, spread: Spread, declared: set[str]) -> None:
+    _rates(values, _RATES, labels, earning)
+    for variant, part in earning.variants.items():
         _rates(values, _OF_VARIANTS, (*labels, variant), part)
-    for slice_, part in one.slices.items():
+    for slice_, part in earning.slices.items():
         if slice_ in declared:
             _rates(values, _OF_SLICES, (*labels, slice_), part)
-    for place, clicked in one.earned.click_rates().items():
+    for place, clicked in earning.earned.click_rates().items():
         if place < PLACES:
             values[metrics.CLICKS][*labels, str(place + 1)] = clicked
     for gauge, value in ((metrics.COVERAGE, spread.coverage), (metrics.NOVELTY, spread.novelty)):
@@ -128,6 +128,6 @@ def _note(values: Values, labels: tuple[str, ...], one: VersionEarning, spread: 
             values[gauge][labels] = value
 
 
-def _rates(values: Values, rates: Mapping[Gauge, Callable[[Earning], float]], labels: tuple[str, ...], one: Earning) -> None:
+def _rates(values: Values, rates: Mapping[Gauge, Callable[[Earning], float]], labels: tuple[str, ...], earning: Earning) -> None:
     for gauge, rate in rates.items():
-        values[gauge][labels] = rate(one)
+        values[gauge][labels] = rate(earning)

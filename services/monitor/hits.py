@@ -50,7 +50,7 @@ class _Part:
 
 
 @dataclass
-class _Kept:
+class _SeasonalState:
     """What is known of a recommender's answers, by whichever version served them."""
 
     served: Served
@@ -62,7 +62,7 @@ class _Kept:
     blocks: _Part
     days: _Part
     look: Look | None = None
-    asked: tuple[object, ...] = ()
+    look_basis: tuple[object, ...] = ()
 
 
 def _part(since: datetime, closed: datetime, every: timedelta, weeks: int) -> _Part:
@@ -91,8 +91,8 @@ class HitLooks:
     def __init__(self, sightings: Sightings, eras: Callable[[str], Sequence[Era]]) -> None:
         self._sightings = sightings
         self._eras = eras
-        self._known: dict[str, tuple[_Earned, KpiTrigger | None, Look | None]] = {}
-        self._histories: dict[str, _Kept] = {}
+        self._looks: dict[str, tuple[_Earned, KpiTrigger | None, Look | None]] = {}
+        self._histories: dict[str, _SeasonalState] = {}
 
     def newest(self, served: Served, rule: KpiTrigger, attribution: timedelta, now: datetime) -> Look | None:
         """Of the answers whose attribution window has closed, to the end of the newest whole block. None while there are too few blocks."""
@@ -102,50 +102,52 @@ class HitLooks:
         closed = (now - attribution - served.since) // question[1]
         if closed < 2:
             return None
-        earned, asked, look = self._known.get(served.recommender, (_Earned(question, 0, {}), None, None))
+        earned, judged_rule, look = self._looks.get(served.recommender, (_Earned(question, 0, {}), None, None))
         if earned.question != question:
             earned = _Earned(question, 0, {})
-        if (earned.closed, asked) != (closed, rule):
+        if (earned.closed, judged_rule) != (closed, rule):
             earned = self._closed(earned, closed)
             look = _look(earned, rule)
-            self._known[served.recommender] = (earned, rule, look)
+            self._looks[served.recommender] = (earned, rule, look)
         return look
 
     def _seasonal(self, served: Served, rule: KpiTrigger, attribution: timedelta, now: datetime) -> Look:
         closed, question = now - attribution, (block_length(rule.window), attribution)
-        kept = self._histories.get(served.recommender)
-        if kept is None or (kept.served, kept.question) != (served, question):
-            kept = self._histories[served.recommender] = self._begun(kept, served, question, closed)
-        self._extend(kept, closed)
-        asked = kept.blocks.end, rule
-        if kept.look is None or kept.asked != asked:
-            kept.look, kept.asked = _seasonal_look(kept, rule), asked
-        return kept.look
+        state = self._histories.get(served.recommender)
+        if state is None or (state.served, state.question) != (served, question):
+            state = self._histories[served.recommender] = self._begun(state, served, question, closed)
+        self._extend(state, closed)
+        basis = state.blocks.end, rule
+        if state.look is None or state.look_basis != basis:
+            state.look, state.look_basis = _seasonal_look(state, rule), basis
+        return state.look
 
-    def _begun(self, before: _Kept | None, served: Served, question: tuple[timedelta, timedelta], closed: datetime) -> _Kept:
+    def _begun(
+        self, before: _SeasonalState | None, served: Served, question: tuple[timedelta, timedelta], closed: datetime
+    ) -> _SeasonalState:
         """What was counted of earlier versions, if these still count; else without a block yet."""
         eras = tuple(self._eras(served.recommender))
         since = min((era.since for era in eras), default=served.since)
         if before is not None and (before.question, before.since) == (question, since):
-            return _Kept(served, question, eras, since, before.blocks, before.days)
+            return _SeasonalState(served, question, eras, since, before.blocks, before.days)
         parts = (_part(since, closed, every, weeks) for every, weeks in ((question[0], WEEKS_BACK + 1), (DAY, KEPT_WEEKS)))
-        return _Kept(served, question, eras, since, next(parts), next(parts))
+        return _SeasonalState(served, question, eras, since, next(parts), next(parts))
 
-    def _extend(self, kept: _Kept, closed: datetime) -> None:
-        attribution = kept.question[1]
-        for part in (kept.blocks, kept.days):
+    def _extend(self, state: _SeasonalState, closed: datetime) -> None:
+        attribution = state.question[1]
+        for part in (state.blocks, state.days):
             end, begin = _begin(closed, part.every), part.end
             number = (end - begin) // part.every
             if number <= 0:
                 continue
             samples = [Sample()] * number
-            for era in kept.eras:
+            for era in state.eras:
                 since, until = max(_begin(era.since, part.every), begin), end
                 if era.until is not None:
                     until = min(_begin(era.until, part.every) + part.every, end)
                 if since >= until:
                     continue
-                sums = self._sightings.blocks(kept.served.recommender, era.version, since, until, part.every, attribution)
+                sums = self._sightings.blocks(state.served.recommender, era.version, since, until, part.every, attribution)
                 first = (since - begin) // part.every
                 for place, sample in sums.items():
                     samples[first + place] = samples[first + place].plus(sample)
@@ -173,9 +175,9 @@ def _look(earned: _Earned, rule: KpiTrigger) -> Look | None:
     return Look(served.version, blocks[-1].until, tuple(readings)) if readings else None
 
 
-def _seasonal_look(kept: _Kept, rule: KpiTrigger) -> Look:
-    history = History(kept.blocks.end, kept.blocks.every, kept.blocks.series, kept.days.series)
-    version, rates = kept.served.version, rule.rates()
+def _seasonal_look(state: _SeasonalState, rule: KpiTrigger) -> Look:
+    history = History(state.blocks.end, state.blocks.every, state.blocks.series, state.days.series)
+    version, rates = state.served.version, rule.rates()
     falls = [
         seasonal_fall(version, history, rule.season, rule.min_answers, -rate.fall, goal)
         for goal, rate in rates.items()

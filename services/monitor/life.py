@@ -19,8 +19,8 @@ MOST_VERSIONS = 12
 """Of one picture: the ones that answered last."""
 _BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-_KEPT = 256
-_STANDS = 60.0
+_MOST_CACHED = 256
+_CACHED_SECONDS = 60.0
 """Seconds that a stretch which is over is not counted again: events that come late change it."""
 _SHARE = 100
 """Nor for so many times what the count took: an open page takes a hundredth of a core at most."""
@@ -45,7 +45,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Asked:
+class LifeQuery:
     points: int
     since: datetime | None = None
     until: datetime | None = None
@@ -86,8 +86,8 @@ def bounds(mean: float, users: int) -> tuple[float, float]:
 
 def telling(line: Sequence[Stretch]) -> Stretch | None:
     """The newest stretch in which users enough answered; without one, the stretch with most of them."""
-    enough = [one for one in line if one.sample.users >= _TELLING]
-    return enough[-1] if enough else max(line, key=lambda one: one.sample.users, default=None)
+    enough = [stretch for stretch in line if stretch.sample.users >= _TELLING]
+    return enough[-1] if enough else max(line, key=lambda stretch: stretch.sample.users, default=None)
 
 
 class Lives:
@@ -96,27 +96,27 @@ class Lives:
         self._routes = routes
         self._sightings = sightings
         self._clock = clock
-        self._kept: OrderedDict[tuple[str, int, timedelta, datetime, timedelta], _Counted] = OrderedDict()
+        self._counted: OrderedDict[tuple[str, int, timedelta, datetime, timedelta], _Counted] = OrderedDict()
 
-    def of(self, name: str, asked: Asked) -> Life:
+    def of(self, name: str, query: LifeQuery) -> Life:
         """In about so many stretches of equal and round length. Answers whose attribution hasn't closed are left out. It ends, unless
         said otherwise, when the newest answer was counted: of one that nobody asks any more, the time of its life is told."""
-        known = self._recommenders.get(name)
-        now, attribution = self._clock.now(), known.spec.rollout.analysis.attribution
+        recommender = self._recommenders.get(name)
+        now, attribution = self._clock.now(), recommender.spec.rollout.analysis.attribution
         serving = self._routes.get(name)
-        seen = self._sightings.newest({name: serving.stable}).get(name) if serving else None
-        newest = seen.answer if seen else None
-        ends = min(asked.until or _last(self._newest_of_any(name, serving, newest), attribution, now), now)
-        begins = asked.since or (known.created_at if asked.window is None else max(known.created_at, ends - asked.window))
+        activity = self._sightings.newest({name: serving.stable}).get(name) if serving else None
+        newest = activity.answer if activity else None
+        ends = min(query.until or _last(self._newest_of_any(name, serving, newest), attribution, now), now)
+        begins = query.since or (recommender.created_at if query.window is None else max(recommender.created_at, ends - query.window))
         if begins >= ends:
-            if asked.since or asked.until:
+            if query.since or query.until:
                 raise Invalid("since: expected a time before `until`, and before now")
             ends = begins + timedelta(seconds=1)
-        start, every = _stepped(begins, ends, asked.points)
+        start, every = _stepped(begins, ends, query.points)
         numbers = self._numbers(name, begins, ends)
         chosen = sorted(sorted(numbers, key=lambda number: numbers[number])[-MOST_VERSIONS:])
-        found = {number: self._stretches(name, number, start, min(ends, now - attribution), every, attribution) for number in chosen}
-        drawn = {number: line for number, line in found.items() if line}
+        stretches = {number: self._stretches(name, number, start, min(ends, now - attribution), every, attribution) for number in chosen}
+        drawn = {number: line for number, line in stretches.items() if line}
         return Life(start, ends, every, newest, drawn, len(numbers) - len(chosen))
 
     def _newest_of_any(self, name: str, serving: Route | None, newest: datetime | None) -> datetime | None:
@@ -124,41 +124,47 @@ class Lives:
         until it was taken back is told though nobody has come since."""
         if serving is None or (newest is not None and serving.since is not None and newest >= serving.since):
             return newest
-        past = (one.route for one in self._routes.history(name, _BEFORE))
+        past = (entry.route for entry in self._routes.history(name, _BEFORE))
         others = {number for route in past for number in (route.stable, route.candidate)} - {None, serving.stable}
-        seen = [self._sightings.newest({name: number}).get(name) for number in others if number is not None]
-        return max((answer for answer in (newest, *(one.answer for one in seen if one)) if answer is not None), default=None)
+        activities = [self._sightings.newest({name: number}).get(name) for number in others if number is not None]
+        return max(
+            (answer for answer in (newest, *(activity.answer for activity in activities if activity)) if answer is not None), default=None
+        )
 
-    def lately(self, known: Sequence[Recommender], points: int, window: timedelta) -> Mapping[str, Lately]:
+    def lately(self, recommenders: Sequence[Recommender], points: int, window: timedelta) -> Mapping[str, Lately]:
         """Of each that serves, what its version earned in the last `window` that it was asked in, or in all of its life if that is
         shorter."""
         now, routes = self._clock.now(), self._routes.all()
-        serving = {one.name: routes[one.name].stable for one in known if one.name in routes}
-        seen = self._sightings.newest(serving)
+        serving = {recommender.name: routes[recommender.name].stable for recommender in recommenders if recommender.name in routes}
+        activities = self._sightings.newest(serving)
         return {
-            one.name: self._lately(one, serving[one.name], seen.get(one.name), points, window, now) for one in known if one.name in serving
+            recommender.name: self._lately(recommender, serving[recommender.name], activities.get(recommender.name), points, window, now)
+            for recommender in recommenders
+            if recommender.name in serving
         }
 
-    def _lately(self, one: Recommender, version: int, seen: Newest | None, points: int, window: timedelta, now: datetime) -> Lately:
-        if seen is None or seen.answer is None:
+    def _lately(
+        self, recommender: Recommender, version: int, activity: Newest | None, points: int, window: timedelta, now: datetime
+    ) -> Lately:
+        if activity is None or activity.answer is None:
             return Lately(None, ())
-        attribution = one.spec.rollout.analysis.attribution
-        ends = _last(seen.answer, attribution, now)
-        start, every = _stepped(max(one.created_at, ends - window), ends, points)
-        return Lately(seen.answer, self._stretches(one.name, version, start, min(ends, now - attribution), every, attribution))
+        attribution = recommender.spec.rollout.analysis.attribution
+        ends = _last(activity.answer, attribution, now)
+        start, every = _stepped(max(recommender.created_at, ends - window), ends, points)
+        return Lately(activity.answer, self._stretches(recommender.name, version, start, min(ends, now - attribution), every, attribution))
 
     def _numbers(self, name: str, since: datetime, until: datetime) -> dict[int, datetime]:
         """The versions that were on the route in this time, and until when."""
-        found: dict[int, datetime] = {}
-        for one in self._routes.history(name, _LOOK_BACK):
-            began = one.route.since
+        numbers: dict[int, datetime] = {}
+        for entry in self._routes.history(name, _LOOK_BACK):
+            began = entry.route.since
             if began is not None and began < until:
-                for number in (one.route.stable, one.route.candidate):
-                    if number is not None and (one.until is None or one.until > since):
-                        found.setdefault(number, one.until or until)
+                for number in (entry.route.stable, entry.route.candidate):
+                    if number is not None and (entry.until is None or entry.until > since):
+                        numbers.setdefault(number, entry.until or until)
             if began is not None and began <= since:
                 break
-        return found
+        return numbers
 
     def _stretches(
         self, name: str, number: int, start: datetime, until: datetime, every: timedelta, attribution: timedelta
@@ -167,32 +173,34 @@ class Lives:
         if until <= start:
             return ()
         key = (name, number, every, start, attribution)
-        kept, began = self._kept.get(key), time.monotonic()
-        if kept is None or began >= kept.stands or kept.until > until:
-            kept = _Counted(start, {}, 0.0)
-        if kept.until < until:
-            over = (kept.until - start) // every
-            known = {index: one for index, one in kept.samples.items() if index < over}
+        counted, began = self._counted.get(key), time.monotonic()
+        if counted is None or began >= counted.expires or counted.until > until:
+            counted = _Counted(start, {}, 0.0)
+        if counted.until < until:
+            over = (counted.until - start) // every
+            samples = {index: sample for index, sample in counted.samples.items() if index < over}
             latest = self._sightings.blocks(name, number, start + over * every, until, every, attribution)
             took = time.monotonic() - began
-            stands = kept.stands if known else began + max(_STANDS, _SHARE * took)
-            kept = _Counted(until, {**known, **{over + index: sample for index, sample in latest.items()}}, stands)
-            self._kept[key] = kept
-        self._kept.move_to_end(key)
-        while len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
+            expires = counted.expires if samples else began + max(_CACHED_SECONDS, _SHARE * took)
+            counted = _Counted(until, {**samples, **{over + index: sample for index, sample in latest.items()}}, expires)
+            self._counted[key] = counted
+        self._counted.move_to_end(key)
+        while len(self._counted) > _MOST_CACHED:
+            self._counted.popitem(last=False)
         return [
-            Stretch(start + at * every, min(until, start + (at + 1) * every), one) for at, one in sorted(kept.samples.items()) if one.users
+            Stretch(start + at * every, min(until, start + (at + 1) * every), sample)
+            for at, sample in sorted(counted.samples.items())
+            if sample.users
         ]
 
 
 @dataclass(frozen=True)
 class _Counted:
-    """What was counted of a version, up to a moment; `stands` until so much of the machine's clock."""
+    """What was counted of a version, up to a moment; `expires` at so much of the machine's clock."""
 
     until: datetime
     samples: Mapping[int, Sample]
-    stands: float
+    expires: float
 
 
 def _last(newest: datetime | None, attribution: timedelta, now: datetime) -> datetime:
@@ -209,4 +217,4 @@ def _stepped(begins: datetime, ends: datetime, points: int) -> tuple[datetime, t
 def _round(wanted: timedelta) -> timedelta:
     """The next step of a clock or a calendar that is no shorter."""
     days = math.ceil(wanted / timedelta(days=1))
-    return next((timedelta(seconds=one) for one in _STEPS if timedelta(seconds=one) >= wanted), timedelta(days=days))
+    return next((timedelta(seconds=seconds) for seconds in _STEPS if timedelta(seconds=seconds) >= wanted), timedelta(days=days))

@@ -44,7 +44,7 @@ class RouteGauges:
         self._rollouts = rollouts
         self._clock = clock
         self._shown: set[tuple[Gauge, tuple[str, ...]]] = set()
-        self._asked: dict[str, Rollout] = {}
+        self._rollout_specs: dict[str, Rollout] = {}
 
     def export(self) -> None:
         shown = set()
@@ -57,7 +57,7 @@ class RouteGauges:
 
     def due(self) -> float | None:
         """Rollouts under way wait longer and longer. None: nothing changes by itself."""
-        return 0.0 if self._asked else None
+        return 0.0 if self._rollout_specs else None
 
     def _of_routes(self) -> Iterator[Value]:
         for name, route in self._routes.all().items():
@@ -68,33 +68,33 @@ class RouteGauges:
                 yield metrics.ROUTE_SINCE, (name, str(route.stable), candidate), route.since.timestamp()
 
     def _of_rollouts(self) -> Iterator[Value]:
-        known: dict[str, Rollout] = {}
+        rollout_specs: dict[str, Rollout] = {}
         for row in self._rollouts.list(active=True, limit=_MOST):
             if row.status.state == "pending":  # another one of the same recommender is first
                 continue
             with suppress(EyasError):  # who reconciles it says so
-                known[row.id] = asked = self._asked.get(row.id) or _asked(row)
+                rollout_specs[row.id] = rollout = self._rollout_specs.get(row.id) or _rollout_spec(row)
                 if row.status.since is not None:
-                    shadow = asked.shadow.for_ if asked.shadow is not None and row.status.state == "shadow" else timedelta()
+                    shadow = rollout.shadow.for_ if rollout.shadow is not None and row.status.state == "shadow" else timedelta()
                     waits = max(timedelta(), self._clock.now() - row.status.since - shadow)
                     yield metrics.ROLLOUT_WAITS, (row.recommender, row.status.state), waits.total_seconds()
                 for report in row.status.reports[-1:]:
-                    yield from _of_step(row.recommender, report, asked.analysis)
-        self._asked = known
+                    yield from _of_step(row.recommender, report, rollout.analysis)
+        self._rollout_specs = rollout_specs
 
 
-def _asked(row: Record[RolloutStatus]) -> Rollout:
+def _rollout_spec(row: Record[RolloutStatus]) -> Rollout:
     return read(RecommenderSpec, row.spec["document"], f"spec of {row.id}").rollout
 
 
-def _of_step(name: str, report: StepReport, asked: Analysis) -> Iterator[Value]:
+def _of_step(name: str, report: StepReport, analysis: Analysis) -> Iterator[Value]:
     for variant, sample in (("stable", report.stable), ("candidate", report.candidate)):
         yield metrics.ROLLOUT_USERS, (name, variant), sample.users
-        earned = sample.mean if asked.goal == "hit_rate" else sample.converted / sample.users if sample.users else 0.0
+        earned = sample.mean if analysis.goal == "hit_rate" else sample.converted / sample.users if sample.users else 0.0
         yield metrics.ROLLOUT_GOAL, (name, variant), earned
     goal = report.judgement
-    for bound, lift in (("lower", goal.lower), ("estimate", goal.lift), ("upper", goal.upper), ("limit", -asked.max_harm)):
+    for bound, lift in (("lower", goal.lower), ("estimate", goal.lift), ("upper", goal.upper), ("limit", -analysis.max_harm)):
         if lift is not None and goal.lift is not None:
             yield metrics.ROLLOUT_LIFT, (name, bound), lift
-    for check, judgement in (("goal", goal), *((one.name, one.judgement) for one in report.checks)):
+    for check, judgement in (("goal", goal), *((outcome.name, outcome.judgement) for outcome in report.checks)):
         yield metrics.ROLLOUT_CHECK, (name, check), _VERDICTS[judgement.verdict]

@@ -126,15 +126,15 @@ class Monitor:
         if self.activity is None:
             self._looked = {}
         elif not self._looked.keys() <= routes.keys():
-            self._looked = {name: one for name, one in self._looked.items() if name in routes}
+            self._looked = {name: entry for name, entry in self._looked.items() if name in routes}
         for name, route in routes.items():
-            told, known = self._looked.get(name), (route.generation, specs.get(name), newest.get(name))
-            if told is not None and told[0] == known:
-                drifts |= told[1]
+            previous, state = self._looked.get(name), (route.generation, specs.get(name), newest.get(name))
+            if previous is not None and previous[0] == state:
+                drifts |= previous[1]
                 continue
             try:
                 shown = self._export_drift(name)
-                self._looked[name] = known, shown
+                self._looked[name] = state, shown
                 drifts |= shown
                 self._outages.succeed(name, "drift of '%s': recovered", name)
             except Exception as error:
@@ -151,10 +151,10 @@ class Monitor:
     def _export_drift(self, name: str) -> set[tuple[str, str, str]]:
         look = self.drift(name)
         shown = set()
-        for one in look.readings if look else ():
-            labels = (name, one.detector, one.column)
-            metrics.DRIFT.labels(*labels).set(one.size)
-            metrics.DRIFT_CHANCE.labels(*labels).set(one.chance)
+        for reading in look.readings if look else ():
+            labels = (name, reading.detector, reading.column)
+            metrics.DRIFT.labels(*labels).set(reading.size)
+            metrics.DRIFT_CHANCE.labels(*labels).set(reading.chance)
             shown.add(labels)
         return shown
 
@@ -166,8 +166,8 @@ class Monitor:
         if snapshot is None or not wanted:
             return snapshot, None
         now, question = self._clock.now(), (snapshot, wanted)
-        asked, counted_at, count = self._counts.get(recommender, (None, now, 0))
-        if asked != question or not timedelta(0) <= now - counted_at < _COUNT_STANDS:
+        counted_for, counted_at, count = self._counts.get(recommender, (None, now, 0))
+        if counted_for != question or not timedelta(0) <= now - counted_at < _COUNT_STANDS:
             counted_at, count = now, self._events.count(recommender, snapshot, now, wanted)
             self._counts[recommender] = (question, counted_at, count)
         return snapshot, count

@@ -45,22 +45,22 @@ class SqlCatalogue:
         self._reads = engine.execution_options(read_only=True)
         insert = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
         new = insert(catalogue_items)
-        said = {column.name: new.excluded[column.name] for column in _item if not column.primary_key}
-        self._put = new.on_conflict_do_update(index_elements=[_item.recommender, _item.item], set_=said)
+        updates = {column.name: new.excluded[column.name] for column in _item if not column.primary_key}
+        self._put = new.on_conflict_do_update(index_elements=[_item.recommender, _item.item], set_=updates)
         self._begin = insert(catalogues).on_conflict_do_nothing(index_elements=[catalogues.c.recommender])
         self._named = _NAMED_AS_ARRAY if engine.dialect.name == "postgresql" else _NAMED
         self._damaged: set[tuple[str, int, int]] = set()
 
-    def put(self, recommender: str, writes: Sequence[ItemWrite], now: datetime, whole: bool) -> int:
+    def put(self, recommender: str, writes: Sequence[ItemWrite], now: datetime, overwrite: bool) -> int:
         with self._engine.begin() as connection:
             take_turn(connection, "catalogue", recommender)
             refuse_deleted(connection, recommender)
-            before = self._present(connection, recommender, {one.item for one in writes})
+            before = self._present(connection, recommender, {write.item for write in writes})
             after: dict[int, CatalogueItem] = {}
-            for one in writes:
-                here = after.get(one.item) or before.get(one.item)
-                attributes, available = written(here, one, whole)
-                after[one.item] = CatalogueItem(one.item, attributes, available)
+            for write in writes:
+                current = after.get(write.item) or before.get(write.item)
+                attributes, available = written(current, write, overwrite)
+                after[write.item] = CatalogueItem(write.item, attributes, available)
             return self._write(connection, recommender, before, after, now)
 
     def delete(self, recommender: str, items: Sequence[int], now: datetime) -> int:
@@ -68,7 +68,7 @@ class SqlCatalogue:
             take_turn(connection, "catalogue", recommender)
             refuse_deleted(connection, recommender)
             before = self._present(connection, recommender, items)
-            gone = {item: CatalogueItem(item, {}, False, True) for item, one in before.items() if not one.deleted}
+            gone = {item: CatalogueItem(item, {}, False, True) for item, entry in before.items() if not entry.deleted}
             return self._write(connection, recommender, before, gone, now)
 
     def get(self, recommender: str, item: int) -> CatalogueItem:
@@ -87,25 +87,25 @@ class SqlCatalogue:
             query = query.where(_item.item > after)
         with self._reads.connect() as connection:
             rows = connection.execute(query).all()
-        return [self._told(row) for row in rows]
+        return [self._entry(row) for row in rows]
 
     def heads(self) -> Mapping[str, CatalogueHead]:
         with self._reads.connect() as connection:
             return {row.recommender: CatalogueHead(row.revision, row.cleared) for row in connection.execute(select(catalogues))}
 
     def changes(self, recommender: str, since: int, limit: int) -> Sequence[CatalogueItem]:
-        here = (_item.recommender == recommender, _item.revision > since)
-        query = select(catalogue_items).where(*here).order_by(_item.revision).limit(limit)
+        conditions = (_item.recommender == recommender, _item.revision > since)
+        query = select(catalogue_items).where(*conditions).order_by(_item.revision).limit(limit)
         with self._reads.connect() as connection:
             rows = connection.execute(query).all()
-        return [self._told(row) for row in rows]
+        return [self._entry(row) for row in rows]
 
     def _present(self, connection: Connection, recommender: str, items: Iterable[int]) -> dict[int, CatalogueItem]:
-        waiting, found = iter(sorted(items)), {}
+        waiting, entries = iter(sorted(items)), {}
         while some := list(itertools.islice(waiting, _AT_ONCE)):
             for row in connection.execute(self._named, {"name": recommender, "items": some}):
-                found[row.item] = replace(self._told(row), revision=_DAMAGED) if _damage(row) else _read(row)
-        return found
+                entries[row.item] = replace(self._entry(row), revision=_DAMAGED) if _damage(row) else _read(row)
+        return entries
 
     def _write(
         self,
@@ -116,18 +116,20 @@ class SqlCatalogue:
         now: datetime,
     ) -> int:
         changed = [
-            one for item, one in after.items() if item not in before or before[item].revision == _DAMAGED or not alike(before[item], one)
+            entry
+            for item, entry in after.items()
+            if item not in before or before[item].revision == _DAMAGED or not alike(before[item], entry)
         ]
         if not changed:
             return 0
         connection.execute(self._begin, {"recommender": recommender, "revision": 0, "cleared": 0})
         counted = update(catalogues).where(catalogues.c.recommender == recommender).values(revision=catalogues.c.revision + len(changed))
         last: int = connection.execute(counted.returning(catalogues.c.revision)).scalar_one()
-        rows = [_row(recommender, replace(one, revision=last - len(changed) + n, updated_at=now)) for n, one in enumerate(changed, 1)]
+        rows = [_row(recommender, replace(entry, revision=last - len(changed) + n, updated_at=now)) for n, entry in enumerate(changed, 1)]
         connection.execute(self._put, rows)
         return len(changed)
 
-    def _told(self, row: Row[Any]) -> CatalogueItem:
+    def _entry(self, row: Row[Any]) -> CatalogueItem:
         """Of a damaged row no attribute is known, which is said once."""
         damage = _damage(row)
         if damage and (row.recommender, row.item, row.revision) not in self._damaged:
@@ -149,11 +151,11 @@ def _damage(row: Row[Any]) -> str:
     return "" if isinstance(row.attributes, dict) else "its attributes are no object"
 
 
-def _row(recommender: str, one: CatalogueItem) -> dict[str, Any]:
-    return {"recommender": recommender, **one.__dict__}
+def _row(recommender: str, entry: CatalogueItem) -> dict[str, Any]:
+    return {"recommender": recommender, **entry.__dict__}
 
 
 def _read(row: Row[Any]) -> CatalogueItem:
-    told = row.attributes if isinstance(row.attributes, dict) else {}
-    attributes = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+    stored = row.attributes if isinstance(row.attributes, dict) else {}
+    attributes = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
     return CatalogueItem(row.item, attributes, row.available, row.deleted, row.revision, row.updated_at)

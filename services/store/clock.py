@@ -26,13 +26,13 @@ class DatabaseClock:
 
     def __init__(self, engine: Engine) -> None:
         self._reads = engine.execution_options(read_only=True) if engine.dialect.name == "postgresql" else None
-        self._known: tuple[datetime, float] | None = None
+        self._anchor: tuple[datetime, float] | None = None
         self._wrong = False
         self.synchronise()
 
     def now(self) -> datetime:
-        known = self._known
-        return datetime.now(UTC) if known is None else known[0] + timedelta(seconds=_elapsed() - known[1])
+        anchor = self._anchor
+        return datetime.now(UTC) if anchor is None else anchor[0] + timedelta(seconds=_elapsed() - anchor[1])
 
     def synchronise(self) -> None:
         """Asks the database what time it is."""
@@ -43,8 +43,8 @@ class DatabaseClock:
             began = _elapsed()
             database: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
             ended = _elapsed()
-        if self._known is None or abs(database - self.now()) > _SAME:
-            self._known = database.astimezone(UTC), (began + ended) / 2
+        if self._anchor is None or abs(database - self.now()) > _SAME:
+            self._anchor = database.astimezone(UTC), (began + ended) / 2
         self._compare(datetime.now(UTC) - self.now())
 
     def _compare(self, ahead: timedelta) -> None:

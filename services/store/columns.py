@@ -35,8 +35,8 @@ class Instant(TypeDecorator[datetime]):
 class Damage:
     """In the place of a stored text that is no JSON: the rows beside it are still read."""
 
-    def __init__(self, text: str, said: str) -> None:
-        self.said = f"{text[:40]!r} is no JSON: {said}"
+    def __init__(self, text: str, message: str) -> None:
+        self.said = f"{text[:40]!r} is no JSON: {message}"
 
 
 def sound(row: Row[Any]) -> Row[Any]:

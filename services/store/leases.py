@@ -32,7 +32,7 @@ class SqlLeases:
         now = lease_time(self._engine)
         until = later(now, term)
         renewed = update(leases).where(_lease.name == name, _lease.holder == holder).values(until=until)
-        taken = (
+        claim = (
             self._insert(leases)
             .values(name=name, holder=holder, until=until)
             .on_conflict_do_update(
@@ -45,13 +45,13 @@ class SqlLeases:
             if connection.execute(renewed).rowcount:
                 return True
             connection.execute(delete(leases).where(_lease.until < later(now, -_FORGOTTEN)))
-            return connection.execute(taken.returning(_lease.name)).first() is not None
+            return connection.execute(claim.returning(_lease.name)).first() is not None
 
     def release(self, name: str, holder: str) -> None:
         with self._engine.begin() as connection:
             connection.execute(delete(leases).where(_lease.name == name, _lease.holder == holder))
 
     def live(self, prefix: str) -> Sequence[str]:
-        here = (_lease.name.startswith(prefix, autoescape=True), is_live(_lease.until, lease_time(self._engine)))
+        conditions = (_lease.name.startswith(prefix, autoescape=True), is_live(_lease.until, lease_time(self._engine)))
         with self._reads.connect() as connection:
-            return connection.execute(select(_lease.name).where(*here).order_by(_lease.name)).scalars().all()
+            return connection.execute(select(_lease.name).where(*conditions).order_by(_lease.name)).scalars().all()

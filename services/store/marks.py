@@ -26,20 +26,20 @@ def raise_mark(connection: Connection) -> None:
     connection.execute(_RAISED)
 
 
-class Kept(Generic[T]):
+class Cached(Generic[T]):
     """What was read last: the same object as long as nothing has changed."""
 
     def __init__(self, read: Callable[[Connection], T]) -> None:
         self._read = read
-        self._kept: tuple[int | None, float, T] | None = None
+        self._cached: tuple[int | None, float, T] | None = None
 
     def of(self, connection: Connection) -> T:
         """In one transaction that only reads: it sees the mark and the rows of one moment, or rows that are newer than the mark."""
-        mark, now, kept = connection.execute(_MARK).scalar(), time.monotonic(), self._kept
-        if kept is not None and kept[0] == mark and now < kept[1]:
-            return kept[2]
-        found = self._read(connection)
-        if kept is not None and kept[2] == found:
-            found = kept[2]
-        self._kept = mark, now + _AGAIN, found
-        return found
+        mark, now, cached = connection.execute(_MARK).scalar(), time.monotonic(), self._cached
+        if cached is not None and cached[0] == mark and now < cached[1]:
+            return cached[2]
+        value = self._read(connection)
+        if cached is not None and cached[2] == value:
+            value = cached[2]
+        self._cached = mark, now + _AGAIN, value
+        return value

@@ -49,8 +49,8 @@ def _wait_for_others(connection: Connection) -> None:
 
 
 def _refuse_newer(connection: Connection, script: ScriptDirectory) -> None:
-    known = {step.revision for step in script.walk_revisions()}
-    unknown = sorted(set(MigrationContext.configure(connection).get_current_heads()) - known)
+    revisions = {step.revision for step in script.walk_revisions()}
+    unknown = sorted(set(MigrationContext.configure(connection).get_current_heads()) - revisions)
     if unknown:
         raise Unsupported(
             f"the database {connection.engine.url.database} is at revision {', '.join(unknown)}, which this Eyas doesn't know:"

@@ -24,8 +24,8 @@ class SqlMirrors:
         self._engine = engine
         self._reads = engine.execution_options(read_only=True)
         new = postgresql.insert(mirrors) if engine.dialect.name == "postgresql" else sqlite.insert(mirrors)
-        told = {column.name: new.excluded[column.name] for column in mirrors.c if not column.primary_key}
-        self._replace = new.on_conflict_do_update(index_elements=_KEY, set_=told)
+        updates = {column.name: new.excluded[column.name] for column in mirrors.c if not column.primary_key}
+        self._replace = new.on_conflict_do_update(index_elements=_KEY, set_=updates)
 
     def add(self, recommender: str, generation: int, gateway: str, mirror: Mirror) -> None:
         values = {
@@ -59,7 +59,7 @@ def _mirror(row: Row[Any]) -> Mirror:
     """A damaged row counts for nothing, and hinders no other."""
     try:
         sound(row)
-        latencies = [{int(bucket): int(count) for bucket, count in told.items()} for told in (row.stable, row.candidate)]
+        latencies = [{int(bucket): int(count) for bucket, count in histogram.items()} for histogram in (row.stable, row.candidate)]
     except (ValueError, TypeError, AttributeError) as error:
         log.error("what gateway %s saw of the shadow of %s can't be read, so it isn't counted: %s", row.gateway, row.recommender, error)
         return Mirror()

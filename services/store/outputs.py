@@ -29,9 +29,9 @@ class SqlStageOutputs:
 
     def put(self, output: StageOutput) -> None:
         values = {"digest": output.digest, "parts": dict(output.parts), "attempt": output.attempt, "at": output.at}
-        here = _of(output.recommender, output.stage)
+        conditions = _of(output.recommender, output.stage)
         with self._engine.begin() as connection:
-            connection.execute(delete(stage_outputs).where(*here, stage_outputs.c.digest == output.digest))
+            connection.execute(delete(stage_outputs).where(*conditions, stage_outputs.c.digest == output.digest))
             connection.execute(insert(stage_outputs).values(recommender=output.recommender, stage=output.stage, **values))
 
 

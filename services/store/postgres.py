@@ -125,24 +125,24 @@ def _explain(context: ExceptionContext) -> None:
     error = context.original_exception
     if context.engine is None or context.is_pre_ping or not isinstance(error, psycopg.Error):
         return
-    told = _told(error, psycopg, connected=context.connection is not None, lost=context.is_disconnect)
-    if told is None:
+    explanation = _explanation(error, psycopg, connected=context.connection is not None, lost=context.is_disconnect)
+    if explanation is None:
         return
-    kind, what = told
-    said = " ".join(str(error).split())
-    raise kind(f"{_place(context.engine.url)}: {what} ({said[:300]})", answer="the database doesn't answer") from error
+    kind, reason = explanation
+    message = " ".join(str(error).split())
+    raise kind(f"{_place(context.engine.url)}: {reason} ({message[:300]})", answer="the database doesn't answer") from error
 
 
-def _told(error: Any, psycopg: Any, *, connected: bool, lost: bool) -> tuple[type[EyasError], str] | None:
+def _explanation(error: Any, psycopg: Any, *, connected: bool, lost: bool) -> tuple[type[EyasError], str] | None:
     state = error.sqlstate or ""
-    for known in (state, state[:3], state[:2]):
-        if known in _FAULTS:
-            return Unavailable, _FAULTS[known]
+    for code in (state, state[:3], state[:2]):
+        if code in _FAULTS:
+            return Unavailable, _FAULTS[code]
     if lost:
         return Unavailable, "the connection was lost"
     if not connected and isinstance(error, psycopg.OperationalError):
-        said = str(error)
-        hints = [hint for words, hint in _REFUSALS.items() if words in said]
+        message = str(error)
+        hints = [hint for words, hint in _REFUSALS.items() if words in message]
         return Unavailable, hints[0] if hints else "no connection: is the server running, and the address right?"
     if not connected and isinstance(error, psycopg.ProgrammingError):
         return Invalid, "the database URL has a parameter that PostgreSQL doesn't know"

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 
 from services.store.catalogue import forget
 from services.store.columns import sound
-from services.store.marks import Kept, raise_mark
+from services.store.marks import Cached, raise_mark
 from services.store.resources import SqlResources
 from services.store.tables import recommender_history, recommenders, resources, route_history, routes
 from services.store.turns import take_turn
@@ -33,7 +33,7 @@ class SqlRecommenders:
         self._engine = engine
         self._reads = engine.execution_options(read_only=True)
         self._unreadable: set[tuple[str, int]] = set()
-        self._heads = Kept(_heads)
+        self._heads = Cached(_heads)
         self._runs = SqlResources(engine, "run", RunStatus, max_pending_runs)
 
     def put(
@@ -74,7 +74,7 @@ class SqlRecommenders:
         with self._reads.connect() as connection:
             living = select(recommenders).where(recommenders.c.deleted_at.is_(None))
             rows = connection.execute(living.order_by(recommenders.c.name)).all()
-        return [found for found in map(self._readable, rows) if found is not None]
+        return [recommender for recommender in map(self._readable, rows) if recommender is not None]
 
     def heads(self) -> Mapping[str, int]:
         with self._reads.connect() as connection:
@@ -150,9 +150,9 @@ def _refuse_busy(connection: Connection, name: str) -> None:
     table = resources.c
     unfinished = (table.recommender == name, table.kind.in_(("run", "rollout")), table.finished.is_(False))
     query = select(table.kind, table.id).where(*unfinished).order_by(table.kind.desc(), table.created_at, table.id)
-    found = [f"{row.kind} {row.id}" for row in connection.execute(query)]
-    if found:
-        raise Conflict(f"recommender '{name}' has work under way: {', '.join(found)}; cancel runs and abort rollouts first")
+    work = [f"{row.kind} {row.id}" for row in connection.execute(query)]
+    if work:
+        raise Conflict(f"recommender '{name}' has work under way: {', '.join(work)}; cancel runs and abort rollouts first")
 
 
 def _recommender(row: Row[Any]) -> Recommender:

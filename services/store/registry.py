@@ -57,25 +57,25 @@ class SqlRegistry:
         query = select(versions).where(versions.c.recommender == recommender).order_by(versions.c.number)
         with self._reads.connect() as connection:
             rows = connection.execute(query).all()
-        return [found for found in map(self._sound, rows) if found is not None]
+        return [version for version in map(self._sound, rows) if version is not None]
 
     def tag(self, recommender: str, number: int, tag: str, now: datetime, actor: str) -> int | None:
-        here = (version_tags.c.recommender == recommender, version_tags.c.tag == tag)
+        conditions = (version_tags.c.recommender == recommender, version_tags.c.tag == tag)
         with self._engine.begin() as connection:
             take_turn(connection, "versions", recommender)
             _demand(connection, recommender, number)
             refuse_collected(connection, recommender, number)
-            before = connection.execute(select(version_tags.c.number).where(*here)).scalar()
+            before = connection.execute(select(version_tags.c.number).where(*conditions)).scalar()
             if before != number:
-                connection.execute(delete(version_tags).where(*here))
+                connection.execute(delete(version_tags).where(*conditions))
                 values = {"recommender": recommender, "tag": tag, "number": number, "at": now, "actor": actor}
                 connection.execute(insert(version_tags).values(values))
             return before
 
     def untag(self, recommender: str, number: int, tag: str) -> None:
-        here = (version_tags.c.recommender == recommender, version_tags.c.tag == tag, version_tags.c.number == number)
+        conditions = (version_tags.c.recommender == recommender, version_tags.c.tag == tag, version_tags.c.number == number)
         with self._engine.begin() as connection:
-            if not connection.execute(delete(version_tags).where(*here)).rowcount:
+            if not connection.execute(delete(version_tags).where(*conditions)).rowcount:
                 raise NotFound(f"version {number} of '{recommender}' has no tag '{tag}'")
 
     def tags(self, recommender: str) -> Mapping[str, int]:
@@ -108,12 +108,12 @@ class SqlRegistry:
             return {row.number: row.at for row in connection.execute(query.order_by(collected_versions.c.number))}
 
     def all_collected(self) -> Mapping[str, Mapping[int, datetime]]:
-        found: dict[str, dict[int, datetime]] = {}
+        collected: dict[str, dict[int, datetime]] = {}
         query = select(collected_versions).order_by(collected_versions.c.recommender, collected_versions.c.number)
         with self._reads.connect() as connection:
             for row in connection.execute(query):
-                found.setdefault(row.recommender, {})[row.number] = row.at
-        return found
+                collected.setdefault(row.recommender, {})[row.number] = row.at
+        return collected
 
     def _sound(self, row: Row[Any]) -> Version | None:
         """None where the row was tampered with, which is said once."""
@@ -127,8 +127,8 @@ class SqlRegistry:
 
 
 def _demand(connection: Connection, recommender: str, number: int) -> None:
-    here = (versions.c.recommender == recommender, versions.c.number == number)
-    if connection.execute(select(versions.c.number).where(*here)).first() is None:
+    conditions = (versions.c.recommender == recommender, versions.c.number == number)
+    if connection.execute(select(versions.c.number).where(*conditions)).first() is None:
         raise NotFound(f"recommender '{recommender}' has no version {number}")
 
 
@@ -166,12 +166,12 @@ def _append(connection: Connection, version: Version) -> Version:
 def _version(row: Row[Any]) -> Version:
     try:
         files: Files = decode(Files, sound(row).files)
-        said = "" if digest_of(files) == row.digest else f"the files in its row don't match its digest {row.digest[:12]}"
+        fault = "" if digest_of(files) == row.digest else f"the files in its row don't match its digest {row.digest[:12]}"
     except ValueError as error:
-        said = f"its row can't be read ({' '.join(str(error).split())[:200]})"
-    if said:
+        fault = f"its row can't be read ({' '.join(str(error).split())[:200]})"
+    if fault:
         raise Damaged(
-            f"version {row.number} of '{row.recommender}' is damaged: {said};"
+            f"version {row.number} of '{row.recommender}' is damaged: {fault};"
             " it isn't served or read until the row is restored from a backup"
         )
     return Version(

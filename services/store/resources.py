@@ -71,9 +71,9 @@ class SqlResources(Generic[S]):
             with self._engine.begin() as connection:
                 if self._max_pending is not None:
                     take_turn(connection, "recommender", record.recommender)
-                found = self.find(connection, record.id)
-                if found is not None:
-                    return found
+                existing = self.find(connection, record.id)
+                if existing is not None:
+                    return existing
                 refuse_deleted(connection, record.recommender)
                 return self.insert(connection, record, actor)
         except IntegrityError:  # where writers don't queue, another one was faster
@@ -81,10 +81,10 @@ class SqlResources(Generic[S]):
 
     def get(self, id: str) -> Record[S]:
         with self._reads.connect() as connection:
-            found = self.find(connection, id)
-        if found is None:
+            record = self.find(connection, id)
+        if record is None:
             raise no_such(self._kind, id)
-        return found
+        return record
 
     def due(self, now: datetime, limit: int, holder: str | None = None) -> Sequence[Due]:
         later = resources.c.due_at.between(now + timedelta(microseconds=1), now + _LONGEST_REST)
@@ -92,8 +92,8 @@ class SqlResources(Generic[S]):
         if holder is not None:
             query = query.where(resources.c.holder == holder)
         with self._reads.connect() as connection:
-            found = connection.execute(query.order_by(resources.c.due_at, resources.c.id).limit(limit))
-            return [Due(row.id, row.revision) for row in found]
+            rows = connection.execute(query.order_by(resources.c.due_at, resources.c.id).limit(limit))
+            return [Due(row.id, row.revision) for row in rows]
 
     def claim(self, holder: str, replicas: int) -> int:
         free = _free(lease_time(self._engine))
@@ -103,14 +103,14 @@ class SqlResources(Generic[S]):
             func.coalesce(func.sum(case((free, 1), else_=0)), 0).label("free"),
         ).where(self._unfinished)
         with self._reads.connect() as connection:
-            seen = connection.execute(counts).one()
-        share = -(-seen.all // max(replicas, 1))
-        if seen.mine > share:
-            held = select(resources.c.id).where(self._unfinished, resources.c.holder == holder)
-            return self._hand(held.order_by(resources.c.due_at.desc(), resources.c.id.desc()), seen.mine - share, None)
-        if seen.free and seen.mine < share:
+            totals = connection.execute(counts).one()
+        share = -(-totals.all // max(replicas, 1))
+        if totals.mine > share:
+            owned = select(resources.c.id).where(self._unfinished, resources.c.holder == holder)
+            return self._hand(owned.order_by(resources.c.due_at.desc(), resources.c.id.desc()), totals.mine - share, None)
+        if totals.free and totals.mine < share:
             wanted = select(resources.c.id).where(self._unfinished, free).order_by(resources.c.due_at, resources.c.id)
-            return self._hand(wanted, share - seen.mine, holder)
+            return self._hand(wanted, share - totals.mine, holder)
         return 0
 
     def list(  # noqa: PLR0913  each narrows it
@@ -127,29 +127,29 @@ class SqlResources(Generic[S]):
         before: str | None = None,
     ) -> Sequence[Record[S]]:
         """Each state is asked for by itself, so that every part comes from an index in its order, however many rows there are."""
-        here = [resources.c.kind == self._kind]
+        conditions = [resources.c.kind == self._kind]
         if recommender is not None:
-            here.append(resources.c.recommender == recommender)
+            conditions.append(resources.c.recommender == recommender)
         if among is not None:
-            here.append(resources.c.recommender.in_(sorted(among)))
+            conditions.append(resources.c.recommender.in_(sorted(among)))
         if dead_letter is not None:
-            here.append(resources.c.dead_letter if dead_letter else not_(resources.c.dead_letter))
+            conditions.append(resources.c.dead_letter if dead_letter else not_(resources.c.dead_letter))
         if since is not None:
-            here.append(resources.c.created_at >= since)
+            conditions.append(resources.c.created_at >= since)
         if until is not None:
-            here.append(resources.c.created_at < until)
+            conditions.append(resources.c.created_at < until)
         if active is not None:
-            here.append(resources.c.finished.is_(not active))
-        found: builtins.list[Record[S]] = []
-        while len(found) < limit:
+            conditions.append(resources.c.finished.is_(not active))
+        records: builtins.list[Record[S]] = []
+        while len(records) < limit:
             place = [] if before is None else [tuple_(resources.c.created_at, resources.c.id) < self._place(before)]
             with self._reads.connect() as connection:
-                rows = connection.execute(_chosen([*here, *place], states, limit)).all()
-            found += [one for one in map(self._readable, rows) if one is not None]
+                rows = connection.execute(_chosen([*conditions, *place], states, limit)).all()
+            records += [record for record in map(self._readable, rows) if record is not None]
             if len(rows) < limit:
                 break
             before = rows[-1].id  # a row that can't be read makes no page the last one
-        return found[:limit]
+        return records[:limit]
 
     def oldest_active(self, recommender: str) -> str | None:
         query = (
@@ -176,14 +176,14 @@ class SqlResources(Generic[S]):
     def commit(
         self, record: Record[S], status: S, *, due_at: datetime, entry: HistoryEntry | None, finished: bool, clear_request: bool
     ) -> Record[S]:
-        asked = None if clear_request else record.asked
-        written = {"status": encode(self._status_type, status), "state": status.state, "intent": None, "asked": _request(asked)}
+        request = None if clear_request else record.asked
+        written = {"status": encode(self._status_type, status), "state": status.state, "intent": None, "asked": _request(request)}
         written["dead_letter"] = getattr(status, "dead_letter", False)
         with self._engine.begin() as connection:
             self._advance(connection, record, **written, due_at=due_at, finished=finished)
             if entry is not None:
                 self._append(connection, record.id, entry)
-        return replace(record, status=status, intent=None, asked=asked, due_at=due_at, revision=record.revision + 1)
+        return replace(record, status=status, intent=None, asked=request, due_at=due_at, revision=record.revision + 1)
 
     def prioritise(self, record: Record[S], priority: int, entry: HistoryEntry) -> Record[S]:
         with self._engine.begin() as connection:
@@ -210,12 +210,12 @@ class SqlResources(Generic[S]):
         return replace(record, asked=request, due_at=due_at, revision=record.revision + 1)
 
     def history(self, id: str, limit: int | None = None, after: int | None = None) -> Sequence[HistoryEntry]:
-        here = select(history) if after is None else select(history).where(history.c.seq > after)
-        return self._entries(id, here.order_by(history.c.seq).limit(limit))
+        query = select(history) if after is None else select(history).where(history.c.seq > after)
+        return self._entries(id, query.order_by(history.c.seq).limit(limit))
 
     def latest(self, id: str, limit: int, before: int | None = None) -> Sequence[HistoryEntry]:
-        here = select(history) if before is None else select(history).where(history.c.seq < before)
-        return self._entries(id, here.order_by(history.c.seq.desc()).limit(limit))
+        query = select(history) if before is None else select(history).where(history.c.seq < before)
+        return self._entries(id, query.order_by(history.c.seq.desc()).limit(limit))
 
     def _entries(self, id: str, query: Select[Any]) -> Sequence[HistoryEntry]:
         with self._reads.connect() as connection:
@@ -232,8 +232,8 @@ class SqlResources(Generic[S]):
         """Rows that somebody is writing just now are left for the next time."""
         chosen = rows.limit(count).with_for_update(skip_locked=True).cte("chosen")  # chosen once, whatever the plan
         with self._engine.begin() as connection:
-            here = (resources.c.kind == self._kind, resources.c.id.in_(select(chosen.c.id)))
-            return len(connection.execute(update(resources).where(*here).values(holder=holder).returning(resources.c.id)).all())
+            conditions = (resources.c.kind == self._kind, resources.c.id.in_(select(chosen.c.id)))
+            return len(connection.execute(update(resources).where(*conditions).values(holder=holder).returning(resources.c.id)).all())
 
     def _place(self, id: str) -> ColumnElement[Any]:
         """Of a row among those that are listed."""
@@ -313,9 +313,9 @@ class SqlResources(Generic[S]):
         try:
             return self._decoded(row)
         except ValueError as error:
-            said = " ".join(str(error).split())[:300]
+            message = " ".join(str(error).split())[:300]
             raise Unreadable(
-                f"{self._kind} '{row.id}' ({row.state}) is stored in a form that this version of the platform can't read: {said}"
+                f"{self._kind} '{row.id}' ({row.state}) is stored in a form that this version of the platform can't read: {message}"
             ) from error
 
     def _decoded(self, row: Row[Any]) -> Record[S]:
@@ -335,12 +335,12 @@ class SqlResources(Generic[S]):
         )
 
 
-def _chosen(here: Sequence[ColumnElement[bool]], states: Collection[str] | None, limit: int) -> Select[Any]:
+def _chosen(conditions: Sequence[ColumnElement[bool]], states: Collection[str] | None, limit: int) -> Select[Any]:
     if states is None:
-        return _newest(here, limit)
-    parts = [select(_newest([*here, resources.c.state == state], limit).subquery()) for state in sorted(set(states))]
+        return _newest(conditions, limit)
+    parts = [select(_newest([*conditions, resources.c.state == state], limit).subquery()) for state in sorted(set(states))]
     if not parts:
-        return _newest([*here, false()], limit)
+        return _newest([*conditions, false()], limit)
     rows = union_all(*parts).subquery()
     return select(rows).order_by(rows.c.created_at.desc(), rows.c.id.desc()).limit(limit)
 
@@ -356,8 +356,8 @@ def _stale(kind: str, id: str) -> Stale:
     return Stale(f"{kind} '{id}' has changed since it was read: read it again")
 
 
-def _newest(here: Sequence[ColumnElement[bool]], limit: int) -> Select[Any]:
-    return select(resources).where(*here).order_by(resources.c.created_at.desc(), resources.c.id.desc()).limit(limit)
+def _newest(conditions: Sequence[ColumnElement[bool]], limit: int) -> Select[Any]:
+    return select(resources).where(*conditions).order_by(resources.c.created_at.desc(), resources.c.id.desc()).limit(limit)
 
 
 def _free(now: ColumnElement[datetime]) -> ColumnElement[bool]:

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, func, ins
 from sqlalchemy.exc import IntegrityError
 
 from services.store.living import refuse_deleted
-from services.store.marks import Kept, raise_mark
+from services.store.marks import Cached, raise_mark
 from services.store.registry import refuse_collected
 from services.store.resources import demand_unchanged
 from services.store.tables import collected_versions, gateways, recommenders, route_history, routes
@@ -40,7 +40,7 @@ class SqlRoutes:
         self._alone = alone
         self._heard: dict[str, tuple[datetime, datetime]] = {}
         """Of gateways of this process: the heartbeat that was written last, and the last one."""
-        self._all = Kept(_all)
+        self._all = Cached(_all)
 
     def get(self, recommender: str) -> Route | None:
         with self._reads.connect() as connection:
@@ -78,8 +78,8 @@ class SqlRoutes:
         return self._entries(recommender, limit, *((_past.generation < before,) if before is not None else ()))
 
     def at(self, recommender: str, at: datetime) -> RouteEntry | None:
-        found = self._entries(recommender, 1, _past.since <= at)
-        return found[0] if found and (found[0].until is None or at < found[0].until) else None
+        entries = self._entries(recommender, 1, _past.since <= at)
+        return entries[0] if entries and (entries[0].until is None or at < entries[0].until) else None
 
     def _entries(self, recommender: str, limit: int, *where: ColumnElement[bool]) -> Sequence[RouteEntry]:
         after = route_history.alias("after")
@@ -97,17 +97,17 @@ class SqlRoutes:
     def left(self, recommender: str) -> Mapping[int, datetime]:
         """A version left with the generation after the last one that named it, or with its recommender; what is named now has
         neither."""
-        here = _past.recommender == recommender
+        condition = _past.recommender == recommender
         named = union_all(
-            select(_past.stable.label("version"), _past.generation).where(here),
-            select(_past.candidate, _past.generation).where(here, _past.candidate.is_not(None)),
+            select(_past.stable.label("version"), _past.generation).where(condition),
+            select(_past.candidate, _past.generation).where(condition, _past.candidate.is_not(None)),
         ).subquery()
         last = select(named.c.version, func.max(named.c.generation).label("generation")).group_by(named.c.version).subquery()
-        follower = select(last.c.version, _past.since).where(here, _past.generation == last.c.generation + 1)
-        ended = select(last.c.version, _past.ended).where(here, _past.generation == last.c.generation, _past.ended.is_not(None))
+        follower = select(last.c.version, _past.since).where(condition, _past.generation == last.c.generation + 1)
+        ended = select(last.c.version, _past.ended).where(condition, _past.generation == last.c.generation, _past.ended.is_not(None))
         with self._reads.connect() as connection:
-            found = {row.version: row.since for row in connection.execute(follower)}
-            return found | {row.version: row.ended for row in connection.execute(ended)}
+            departures = {row.version: row.since for row in connection.execute(follower)}
+            return departures | {row.version: row.ended for row in connection.execute(ended)}
 
     def serving_since(self, recommender: str, version: int) -> datetime | None:
         before = route_history.alias("before")
@@ -126,14 +126,14 @@ class SqlRoutes:
     def previous(self, recommender: str) -> int | None:
         """What was stable before the present version first became it: what it was rolled back from lies after that, and what a
         deletion ended lies too far back."""
-        mine = _past.recommender == recommender
-        begun = select(func.coalesce(func.max(_past.generation), 0)).where(mine, _past.ended.is_not(None)).scalar_subquery()
-        here = mine & (_past.generation > begun)
+        of_recommender = _past.recommender == recommender
+        begun = select(func.coalesce(func.max(_past.generation), 0)).where(of_recommender, _past.ended.is_not(None)).scalar_subquery()
+        in_lifetime = of_recommender & (_past.generation > begun)
         present = select(routes.c.stable).where(routes.c.recommender == recommender).scalar_subquery()
-        first = select(func.min(_past.generation)).where(here, _past.stable == present).scalar_subquery()
+        first = select(func.min(_past.generation)).where(in_lifetime, _past.stable == present).scalar_subquery()
         marked = collected_versions.c
         gone = select(marked.number).where(marked.recommender == recommender)
-        query = select(_past.stable).where(here, _past.generation < first, _past.stable.not_in(gone))
+        query = select(_past.stable).where(in_lifetime, _past.generation < first, _past.stable.not_in(gone))
         query = query.order_by(_past.generation.desc()).limit(1)
         with self._reads.connect() as connection:
             return connection.execute(query).scalar()
@@ -149,17 +149,17 @@ class SqlRoutes:
             self._heard[gateway] = written[0], now
             return True
         with self._beats.begin() as connection:
-            known = connection.execute(update(gateways).where(gateways.c.gateway == gateway).values(heard_at=now)).rowcount > 0
-        if known and self._alone:
+            is_known = connection.execute(update(gateways).where(gateways.c.gateway == gateway).values(heard_at=now)).rowcount > 0
+        if is_known and self._alone:
             self._heard[gateway] = now, now
-        return known
+        return is_known
 
     def report(self, gateway: str, served: Mapping[str, int], now: datetime) -> None:
         self._heard.pop(gateway, None)
         values = {"served": dict(served), "heard_at": now}
-        known = update(gateways).where(gateways.c.gateway == gateway).values(values)
+        statement = update(gateways).where(gateways.c.gateway == gateway).values(values)
         with self._engine.begin() as connection:
-            if connection.execute(known).rowcount:
+            if connection.execute(statement).rowcount:
                 return
         try:
             with self._engine.begin() as connection:
@@ -167,10 +167,10 @@ class SqlRoutes:
                 connection.execute(insert(gateways).values(gateway=gateway, **values))
         except IntegrityError:  # its own first report, sent twice
             with self._engine.begin() as connection:
-                connection.execute(known)
+                connection.execute(statement)
 
     def reports(self, recommender: str, since: datetime) -> Mapping[str, int]:
-        return {one.name: one.served.get(recommender, 0) for one in self.gateways(since)}
+        return {report.name: report.served.get(recommender, 0) for report in self.gateways(since)}
 
     def gateways(self, since: datetime) -> Sequence[GatewayReport]:
         written = since - _WRITTEN_EVERY if self._alone else since
@@ -179,7 +179,7 @@ class SqlRoutes:
             rows = connection.execute(query).all()
         heard = {row.gateway: max((row.heard_at, *self._heard.get(row.gateway, ()))) for row in rows}
         reports = [GatewayReport(row.gateway, row.served if isinstance(row.served, dict) else {}, heard[row.gateway]) for row in rows]
-        return [one for one in reports if one.heard_at >= since]
+        return [report for report in reports if report.heard_at >= since]
 
 
 def _all(connection: Connection) -> Mapping[str, Route]:

@@ -49,7 +49,7 @@ class SqlTokens:
             query = query.where(tokens.c.id < before)
         with self._reads.connect() as connection:
             rows = connection.execute(query).all()
-        return [found for found in map(self._readable, rows) if found is not None]
+        return [token for token in map(self._readable, rows) if token is not None]
 
     def revoke(self, id: str, now: datetime, actor: str) -> Token:
         good = update(tokens).where(tokens.c.id == id, tokens.c.revoked_at.is_(None))

@@ -40,13 +40,13 @@ class Turns:
         event.listen(engine, "checkin", self._give_back)
 
     def begin(self, connection: Connection) -> None:
-        held = connection.connection.record_info
-        assert held is not None
-        if not held.get(_TURN):
+        info = connection.connection.record_info
+        assert info is not None
+        if not info.get(_TURN):
             if not self._lock.acquire(timeout=self._patience):
-                said = f"other writers took more than {self._patience:g} s"
-                raise Unavailable(f"database {self._engine.url.database}: {said}", answer=f"the database is busy: {said}")
-            held[_TURN] = True
+                reason = f"other writers took more than {self._patience:g} s"
+                raise Unavailable(f"database {self._engine.url.database}: {reason}", answer=f"the database is busy: {reason}")
+            info[_TURN] = True
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     def _give_back(self, _connection: Any, record: Any) -> None:

@@ -60,7 +60,7 @@ class Named:
 
     def _ask(self) -> None:
         try:
-            self._found = tuple(sorted(f"{one}:{self._port}" for one in self._resolve(self._name)))
+            self._found = tuple(sorted(f"{address}:{self._port}" for address in self._resolve(self._name)))
             self._silent = False
         except OSError as error:
             if not self._silent:
@@ -72,19 +72,19 @@ class Named:
 
 def resolved(name: str) -> Sequence[str]:
     """The name's IPv4 addresses. A name that stands for nobody is an OSError: who was there last is not forgotten for that."""
-    return sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)})
+    return sorted({str(entry[4][0]) for entry in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)})
 
 
-def addresses(said: str) -> Addresses:
+def addresses(text: str) -> Addresses:
     """Invalid for what is no address."""
-    if said.startswith(_DNS):
-        name, port = _parted(said.removeprefix(_DNS))
+    if text.startswith(_DNS):
+        name, port = _parted(text.removeprefix(_DNS))
         return Named(name, port)
-    listed = [one.strip() for one in said.split(",")]
-    for one in listed:
-        _parted(one)
+    listed = [part.strip() for part in text.split(",")]
+    for address in listed:
+        _parted(address)
     if len(set(listed)) < len(listed):
-        raise Invalid(f"'{said}' names an address twice")
+        raise Invalid(f"'{text}' names an address twice")
     return Fixed(listed)
 
 
@@ -93,8 +93,8 @@ def folder_of(address: str) -> str:
     return address.replace(":", "_")
 
 
-def _parted(said: str) -> tuple[str, int]:
-    found = _ADDRESS.fullmatch(said)
-    if not found or not 0 < int(found[2]) < 65536:
-        raise Invalid(f"'{said}' is no HOST:PORT")
-    return found[1], int(found[2])
+def _parted(text: str) -> tuple[str, int]:
+    match = _ADDRESS.fullmatch(text)
+    if not match or not 0 < int(match[2]) < 65536:
+        raise Invalid(f"'{text}' is no HOST:PORT")
+    return match[1], int(match[2])

@@ -33,9 +33,9 @@ def vouched(home: Path) -> bool:
     return life is not None and _read(home, _PLACED) == life
 
 
-def _write(home: Path, name: str, said: str) -> None:
+def _write(home: Path, name: str, content: str) -> None:
     part = home / f".{name}.part"
-    part.write_text(f"{said}\n")
+    part.write_text(f"{content}\n")
     part.replace(home / name)
 
 

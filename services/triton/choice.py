@@ -58,7 +58,7 @@ class Choice:
         try:
             return self._score(replicas, key, feed, patience)
         except Lost as error:
-            if all(one.away(key[0]) for one in replicas):
+            if all(replica.away(key[0]) for replica in replicas):
                 raise ServerAway(str(error)) from None
             raise
 
@@ -85,5 +85,5 @@ class Choice:
         """Those that have the version, the best first; equals take turns."""
         turn = next(self._turn) % max(len(replicas), 1)
         turned = [*replicas[turn:], *replicas[:turn]]
-        found = [(standing, one) for one in turned if (standing := one.standing(key)) is not None]
-        return sorted(found, key=lambda one: one[0])
+        candidates = [(standing, replica) for replica in turned if (standing := replica.standing(key)) is not None]
+        return sorted(candidates, key=lambda candidate: candidate[0])

@@ -86,39 +86,39 @@ class Client:
         may then end what nobody waits for."""
 
         def ask() -> dict[str, np.ndarray[Any, Any]]:
-            asked = [InferRequestedOutput(name) for name in wanted]
+            requested = [InferRequestedOutput(name) for name in wanted]
             limits: dict[str, Any] = {"client_timeout": timeout, "timeout": int(timeout * 1e6)}
-            answer = self._client.infer(model, inputs, outputs=asked, model_version=str(version), **limits)
-            found = {name: answer.as_numpy(name) for name in wanted}
-            if missing := [name for name, value in found.items() if value is None]:
+            answer = self._client.infer(model, inputs, outputs=requested, model_version=str(version), **limits)
+            arrays = {name: answer.as_numpy(name) for name in wanted}
+            if missing := [name for name, value in arrays.items() if value is None]:
                 raise InferenceServerException(f"the answer has no '{missing[0]}'")
-            return {name: np.asarray(value) for name, value in found.items()}
+            return {name: np.asarray(value) for name, value in arrays.items()}
 
-        return _said(ask)
+        return _call(ask)
 
     def load(self, model: str) -> None:
-        _said(lambda: self._client.load_model(model, headers=self._headers, client_timeout=LOAD_TIMEOUT))
+        _call(lambda: self._client.load_model(model, headers=self._headers, client_timeout=LOAD_TIMEOUT))
 
     def unload(self, model: str) -> None:
-        _said(lambda: self._client.unload_model(model, headers=self._headers, client_timeout=LOAD_TIMEOUT))
+        _call(lambda: self._client.unload_model(model, headers=self._headers, client_timeout=LOAD_TIMEOUT))
 
     def ready(self, timeout: float = ASK_TIMEOUT) -> bool:
         """Whether the server answers at all; of its models this says nothing."""
         try:
-            return bool(_said(lambda: self._client.is_server_ready(client_timeout=timeout)))
+            return bool(_call(lambda: self._client.is_server_ready(client_timeout=timeout)))
         except Unavailable:
             return False
 
     def version(self) -> str:
-        return str(_said(lambda: self._client.get_server_metadata(client_timeout=ASK_TIMEOUT)).version)
+        return str(_call(lambda: self._client.get_server_metadata(client_timeout=ASK_TIMEOUT)).version)
 
     def index(self, timeout: float = ASK_TIMEOUT) -> tuple[Mapping[str, str], ...]:
-        found = _said(lambda: self._client.get_model_repository_index(headers=self._headers, client_timeout=timeout))
-        return tuple({"name": one.name, "version": one.version, "state": one.state} for one in found.models)
+        index = _call(lambda: self._client.get_model_repository_index(headers=self._headers, client_timeout=timeout))
+        return tuple({"name": model.name, "version": model.version, "state": model.state} for model in index.models)
 
     def successes(self, timeout: float = ASK_TIMEOUT) -> dict[tuple[str, str], int]:
         """Successful requests of each loaded version, by model and version."""
-        statistics = _said(lambda: self._client.get_inference_statistics(client_timeout=timeout))
+        statistics = _call(lambda: self._client.get_inference_statistics(client_timeout=timeout))
         return {(stats.name, stats.version): stats.inference_stats.success.count for stats in statistics.model_stats}
 
     def close(self) -> None:
@@ -127,12 +127,12 @@ class Client:
         self._client.close()
 
 
-def _said(ask: Callable[[], T]) -> T:
+def _call(ask: Callable[[], T]) -> T:
     try:
         return ask()
     except InferenceServerException as error:
-        said = str(error.message() or "")
-        lost = error.status() in _LOST or "Stub process" in said
-        raise (Lost if lost else Unavailable)(f"Triton: {plain(said)}") from None
+        message = str(error.message() or "")
+        lost = error.status() in _LOST or "Stub process" in message
+        raise (Lost if lost else Unavailable)(f"Triton: {plain(message)}") from None
     except ValueError as error:  # gRPC's word for a channel that was closed meanwhile
         raise Lost(f"Triton: {error}") from None

@@ -62,9 +62,9 @@ class Tally:
     def totals(self, recommender_of: Callable[[str], str | None]) -> dict[tuple[str, int], int]:
         """Over all models of a recommender; what isn't ours doesn't count."""
         with self._lock:
-            found = self._counters.totals()
+            counts = self._counters.totals()
         totals: dict[tuple[str, int], int] = {}
-        for (model, version), count in found.items():
+        for (model, version), count in counts.items():
             recommender = recommender_of(model)
             if recommender is not None:
                 totals[recommender, int(version)] = totals.get((recommender, int(version)), 0) + count

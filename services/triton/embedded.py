@@ -133,9 +133,9 @@ class EmbeddedTriton:
             if self._answers():
                 self.generation += 1
                 return
-            said = self._said_since(written)
+            output = self._output_since(written)
             self._clear()
-            raise Unavailable(f"the embedded Triton doesn't start: {_reason(said)} (the whole story is in {self.log})")
+            raise Unavailable(f"the embedded Triton doesn't start: {_reason(output)} (the whole story is in {self.log})")
 
     def ensure_running(self) -> bool:
         """Starts it again if it died. True: it did, and what was loaded is gone."""
@@ -183,18 +183,18 @@ class EmbeddedTriton:
     def memory(self) -> int:
         """Resident bytes of the server and its stubs."""
         total = 0
-        for one in self._processes():
+        for process in self._processes():
             with contextlib.suppress(psutil.NoSuchProcess):
-                total += one.memory_info().rss
+                total += process.memory_info().rss
         return total
 
     def mapped(self, name: str) -> int | None:
         """Of those bytes, what is there of files of that name that lie in memory page by page; None where nobody has one so."""
-        found: list[int] = []
-        for one in self._processes():
+        sizes: list[int] = []
+        for process in self._processes():
             with contextlib.suppress(psutil.NoSuchProcess):
-                found += [part.rss for part in one.memory_maps() if Path(part.path).name == name]
-        return sum(found) if found else None
+                sizes += [part.rss for part in process.memory_maps() if Path(part.path).name == name]
+        return sum(sizes) if sizes else None
 
     def _processes(self) -> list[psutil.Process]:
         try:
@@ -265,7 +265,7 @@ class EmbeddedTriton:
             self._process.wait()
         sweep(self._mark)
 
-    def _said_since(self, offset: int) -> str:
+    def _output_since(self, offset: int) -> str:
         if self.alive:
             return f"no answer within {self._timeout:g} s"
         with self.log.open("rb") as stream:
@@ -280,9 +280,9 @@ def disposable(home: Path) -> EmbeddedTriton:
     return EmbeddedTriton(home)
 
 
-def _reason(said: str) -> str:
+def _reason(output: str) -> str:
     """The line that tells most: an error of the loader's, of the shim's or of Triton's, or else the last one."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [
         line for line in lines if any(word in line.lower() for word in ("error", "shim:", "failed", "cannot open")) and "NVML" not in line
     ]

@@ -52,8 +52,8 @@ def one_request(signature: Signature, catalogue: Columns, users: Columns, batch:
     """As the gateway asks: one user against `batch` items of the catalogue, which is repeated where it is shorter."""
     item_rows = np.arange(batch) % len(catalogue[signature.item])
     user_rows = np.zeros(batch, dtype=np.int64)
-    feed = {one.name: catalogue[one.name][item_rows] for one in signature.side("item")}
-    return feed | {one.name: users[one.name][user_rows] for one in signature.asked()}
+    feed = {model_input.name: catalogue[model_input.name][item_rows] for model_input in signature.side("item")}
+    return feed | {model_input.name: users[model_input.name][user_rows] for model_input in signature.request_inputs()}
 
 
 def read_arrays(path: Path, names: list[str]) -> dict[str, Array]:

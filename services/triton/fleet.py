@@ -80,40 +80,40 @@ class TritonFleet:
         self._wanted[recommender] = wanted
         members = self._follow()
         # A replica that was never looked at is asked. One that is away, or is being given back its versions, gets these with the rest.
-        asked = [one for one in members if one.at_hand] or [one for one in members if one.up is not False]
-        for one in members:
-            if one not in asked:
-                one.want(recommender, units)
-        placing = {one: one.place(recommender, units) for one in asked}
-        wait([found for found, begun in placing.values() if begun], _WAIT)
-        outcomes = {one: _outcome(found) for one, (found, _) in placing.items() if one.up is not False or found.done()}
-        placed = {one: found for one, found in outcomes.items() if not isinstance(found, Exception)}
-        for one in placed:
-            one.up = True
+        targets = [member for member in members if member.at_hand] or [member for member in members if member.up is not False]
+        for member in members:
+            if member not in targets:
+                member.want(recommender, units)
+        placing = {member: member.place(recommender, units) for member in targets}
+        wait([future for future, begun in placing.values() if begun], _WAIT)
+        outcomes = {member: _outcome(future) for member, (future, _) in placing.items() if member.up is not False or future.done()}
+        placed = {member: outcome for member, outcome in outcomes.items() if not isinstance(outcome, Exception)}
+        for member in placed:
+            member.up = True
         self._judge(members)
-        pending = next((found for found in outcomes.values() if isinstance(found, Pending)), None)
+        pending = next((outcome for outcome in outcomes.values() if isinstance(outcome, Pending)), None)
         if pending is not None and (not placed or time.monotonic() - self._since[recommender] < PLACING):
             raise pending
         del self._since[recommender]
         if not placed:
             raise _trouble(outcomes, members)
-        return _merged({one.name: found for one, found in placed.items()})
+        return _merged({member.name: outcome for member, outcome in placed.items()})
 
     def answering(self, recommender: str) -> frozenset[int]:
-        found: frozenset[int] | None = None
-        for one in self._members.values():
-            if one.counts(self._patience):
-                answers = frozenset[int]() if one.up is False else one.server.answering(recommender)
-                found = answers if found is None else found & answers
-        return found or frozenset()
+        numbers: frozenset[int] | None = None
+        for member in self._members.values():
+            if member.counts(self._patience):
+                answers = frozenset[int]() if member.up is False else member.server.answering(recommender)
+                numbers = answers if numbers is None else numbers & answers
+        return numbers or frozenset()
 
     def score(self, recommender: str, number: int, feed: Feed, patience: float | None = None) -> np.ndarray[Any, Any]:
         return self._choice.score(tuple(self._members.values()), (recommender, number), feed, patience)
 
     def successes(self) -> Mapping[Key, int]:
-        for one in self._members.values():
-            if one.up is not False:
-                one.server.successes()
+        for member in self._members.values():
+            if member.up is not False:
+                member.server.successes()
         totals: Counter[Key] = Counter()
         for tally in tuple(self._tallies.values()):  # those of replicas that are gone too
             totals.update(tally.totals(recommender_of))
@@ -121,25 +121,25 @@ class TritonFleet:
 
     def info(self) -> ServerInfo:
         members = self._follow()
-        found, version, trouble = dict[tuple[str, str], Mapping[str, str]](), "", "no Triton is known"
-        for one in members:
-            if one.up is False:
-                trouble = one.fault() or trouble
+        models, version, trouble = dict[tuple[str, str], Mapping[str, str]](), "", "no Triton is known"
+        for member in members:
+            if member.up is False:
+                trouble = member.fault() or trouble
                 continue
             try:
-                said = one.server.info()
+                info = member.server.info()
             except Unavailable as error:
                 trouble = str(error)
                 continue
-            version = version or said.version
-            for model in said.models:  # one that isn't ready everywhere isn't ready
+            version = version or info.version
+            for model in info.models:  # one that isn't ready everywhere isn't ready
                 key = model["name"], model["version"]
-                if key not in found or model["state"] != "READY":
-                    found[key] = model
+                if key not in models or model["state"] != "READY":
+                    models[key] = model
         if not version:
             raise Unavailable(trouble)
         # Of several control planes, those that don't place know nothing of the replicas' states.
-        return ServerInfo(version, tuple(found.values()), tuple(one.said() for one in members if one.up is not None))
+        return ServerInfo(version, tuple(models.values()), tuple(member.status() for member in members if member.up is not None))
 
     def ensure_running(self) -> bool:
         """Looks after every replica: starts again what died, gives back what is owed, heals, lets new ones in.
@@ -152,23 +152,23 @@ class TritonFleet:
         wait([look for member in members if (look := member.look()) is not None], _WAIT)
         restarts += [member.began_anew() for member in members]
         self._judge(members)
-        if all(one.up is False for one in members):
+        if all(member.up is False for member in members):
             raise Unavailable(f"no Triton serves: {members[0].fault()}" if members else "no Triton is known yet")
         return any(restarts)
 
     def vouch(self) -> None:
         """Whoever places has said all that it wants: each ready replica is told that it has its versions."""
-        for one in self._members.values():
-            if one.ready:
-                one.submit(one.server.vouch)
+        for member in self._members.values():
+            if member.ready:
+                member.submit(member.server.vouch)
 
     def close(self) -> None:
         """Closes the connections: before the servers are stopped, or they wait for them."""
         with self._lock:
             self._closed = True
             members, self._members = self._members, {}
-        for one in members.values():
-            one.close()
+        for member in members.values():
+            member.close()
 
     def _follow(self) -> list[Member]:
         """Replicas come and go; a new one is given what is wanted like one that was restarted."""
@@ -176,27 +176,27 @@ class TritonFleet:
             hosts = self._hosts.current()
             if self._closed or hosts.keys() == self._members.keys():
                 return list(self._members.values())
-            kept = {name: one for name, one in self._members.items() if name in hosts}
+            updated = {name: member for name, member in self._members.items() if name in hosts}
             for name, host in hosts.items():
-                if name not in kept:
+                if name not in updated:
                     log.info("Triton %s: found", name)
                     tally = self._tallies.setdefault(name, Tally())  # of the same server perhaps, that was out of sight
                     server = TritonServer(host, ModelRepository(host.repository.parent, self._store), tally=tally, **self._times)
                     for recommender, units in self._wanted.items():
                         server.want(recommender, units)
-                    kept[name] = Member(name, server, self._hangs)
-            gone = [one for name, one in self._members.items() if name not in kept]
-            self._members = kept
-        for one in gone:
-            log.info("Triton %s: gone", one.name)
-            threading.Thread(target=one.close, name="close", daemon=True).start()
-        return list(kept.values())
+                    updated[name] = Member(name, server, self._hangs)
+            gone = [member for name, member in self._members.items() if name not in updated]
+            self._members = updated
+        for member in gone:
+            log.info("Triton %s: gone", member.name)
+            threading.Thread(target=member.close, name="close", daemon=True).start()
+        return list(updated.values())
 
     def _judge(self, members: Sequence[Member]) -> None:
         wanted = {(name, unit.number) for name, units in self._wanted.items() for unit in units}
-        held = frozenset(key for one in members if one.up for key in one.server.placed) & wanted
-        for one in members:
-            one.judge(held, self._heal_every)
+        available = frozenset(key for member in members if member.up for key in member.server.placed) & wanted
+        for member in members:
+            member.judge(available, self._heal_every)
 
 
 def _outcome(placing: Future[dict[int, str]]) -> dict[int, str] | Exception:
@@ -209,16 +209,18 @@ def _outcome(placing: Future[dict[int, str]]) -> dict[int, str] | Exception:
 
 
 def _trouble(outcomes: Mapping[Member, dict[int, str] | Exception], members: Sequence[Member]) -> Exception:
-    faults = [found for found in outcomes.values() if isinstance(found, Exception)]
-    faults += [Unavailable(f"Triton {one.name}: {one.fault()}") for one in members]
+    faults = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
+    faults += [Unavailable(f"Triton {member.name}: {member.fault()}") for member in members]
     return faults[0] if faults else Unavailable("no Triton is known yet")
 
 
 def _merged(faults: Mapping[str, Mapping[int, str]]) -> dict[int, str]:
     """A version that can't be loaded somewhere is at fault; where it is one replica's word alone, that is said."""
-    found: dict[int, str] = {}
-    for number in sorted({number for one in faults.values() for number in one}):
-        told = {name: one[number] for name, one in faults.items() if number in one}
-        first = next(iter(told))
-        found[number] = told[first] if len(told) == len(faults) else f"{told[first]} (on {', '.join(told)}, not on the others)"
-    return found
+    merged: dict[int, str] = {}
+    for number in sorted({number for member_faults in faults.values() for number in member_faults}):
+        reported = {name: member_faults[number] for name, member_faults in faults.items() if number in member_faults}
+        first = next(iter(reported))
+        merged[number] = (
+            reported[first] if len(reported) == len(faults) else f"{reported[first]} (on {', '.join(reported)}, not on the others)"
+        )
+    return merged

@@ -35,12 +35,12 @@ class EmbeddedTritons:
         return self.servers
 
     def start(self) -> None:
-        for one in self.servers.values():
-            one.start()
+        for server in self.servers.values():
+            server.start()
 
     def stop(self) -> None:
-        for one in self.servers.values():
-            one.stop()
+        for server in self.servers.values():
+            server.stop()
 
 
 class RemoteTritons:
@@ -60,9 +60,9 @@ class RemoteTritons:
         self._swept = time.monotonic()
 
     def current(self) -> Mapping[str, Host]:
-        found = self._addresses.current()
-        if list(found) != list(self._hosts):
-            self._hosts = {one: self._hosts.get(one) or self._host(one) for one in found}
+        addresses = self._addresses.current()
+        if list(addresses) != list(self._hosts):
+            self._hosts = {address: self._hosts.get(address) or self._host(address) for address in addresses}
         if not self._alone:
             self._sweep()
         return self._hosts
@@ -76,10 +76,12 @@ class RemoteTritons:
         if not self._hosts or now - self._swept < _SWEEP:
             return
         self._swept = now
-        living = {folder_of(one) for one in self._hosts}
-        found = [one for one in self._home.iterdir() if one.is_dir() and _FOLDER.fullmatch(one.name) and one.name not in living]
-        self._missed = {one.name: self._missed.get(one.name, now) for one in found}
-        for one in found:
-            if now - self._missed[one.name] >= ABANDONED:
-                log.info("removing what a Triton that is gone has left: %s", one.name)
-                shutil.rmtree(one, ignore_errors=True)
+        living = {folder_of(address) for address in self._hosts}
+        folders = [
+            folder for folder in self._home.iterdir() if folder.is_dir() and _FOLDER.fullmatch(folder.name) and folder.name not in living
+        ]
+        self._missed = {folder.name: self._missed.get(folder.name, now) for folder in folders}
+        for folder in folders:
+            if now - self._missed[folder.name] >= ABANDONED:
+                log.info("removing what a Triton that is gone has left: %s", folder.name)
+                shutil.rmtree(folder, ignore_errors=True)

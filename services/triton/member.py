@@ -113,9 +113,9 @@ class Member:
         self._reported = look
         return look.result()
 
-    def judge(self, held: frozenset[Key], retry_every: float) -> None:
+    def judge(self, available: frozenset[Key], retry_every: float) -> None:
         """Ready: it answers, was given all that it should have, and has all that any other has of it."""
-        self.lacking = held - self.server.placed
+        self.lacking = available - self.server.placed
         ready = bool(self.up) and not self.server.owing and not self.lacking
         now = time.monotonic()
         if not self.lacking:
@@ -142,7 +142,7 @@ class Member:
             return "its versions are being loaded"
         return f"it lacks {', '.join(f'{name} {number}' for name, number in sorted(self.lacking))}" if self.lacking else None
 
-    def said(self) -> ServerReplica:
+    def status(self) -> ServerReplica:
         state: Literal["ready", "loading", "down"] = "ready" if self.ready else "down" if self.up is False else "loading"
         return ServerReplica(self.name, state, tuple(sorted(self.server.placed)) if self.up else (), self.fault())
 

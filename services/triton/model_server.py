@@ -91,8 +91,8 @@ class TritonServer:
                 raise
 
     def answering(self, recommender: str) -> frozenset[int]:
-        found = [placed for (name, _), placed in self._serving.items() if name == recommender]
-        return frozenset(placed.number for placed in found if self._answers(placed))
+        listed = [placed for (name, _), placed in self._serving.items() if name == recommender]
+        return frozenset(placed.number for placed in listed if self._answers(placed))
 
     def score(self, recommender: str, number: int, feed: Feed, patience: float | None = None) -> np.ndarray[Any, Any]:
         return self.ask((recommender, number), feed, self._timeout if patience is None else patience)
@@ -175,7 +175,7 @@ class TritonServer:
         return self._tally.totals(recommender_of)
 
     def info(self) -> ServerInfo:
-        models = [{**one, "recommender": recommender_of(one["name"]) or ""} for one in self._client.index()]
+        models = [{**model, "recommender": recommender_of(model["name"]) or ""} for model in self._client.index()]
         return ServerInfo(self._client.version(), tuple(models))
 
     def ensure_running(self) -> bool:
@@ -239,24 +239,24 @@ class TritonServer:
                 faults[unit.number] = str(error)
         self._trying.discard(recommender)
         try:
-            found = self._try(recommender, good.values())
+            trial_faults = self._try(recommender, good.values())
         except Pending:
             self._list_proven(recommender, good)
             self._trying.add(recommender)
             self._returning.discard(recommender)
             raise
-        faults |= found
-        faults |= self._list(recommender, {number: placed for number, placed in good.items() if number not in found})
+        faults |= trial_faults
+        faults |= self._list(recommender, {number: placed for number, placed in good.items() if number not in trial_faults})
         self._owed.discard(recommender)
         self._returning.discard(recommender)
         return faults
 
     def _list_proven(self, recommender: str, wanted: Mapping[int, Placed]) -> None:
         """What waits for no trial serves meanwhile, and what serves goes on."""
-        serving = {one.number: one for one in self._of(recommender)}
+        serving = {placed.number: placed for placed in self._of(recommender)}
         proven = {number: placed for number, placed in wanted.items() if placed.proof in self._proven}
         if serving != serving | proven:
-            self._list(recommender, serving | proven, [one for one in wanted.values() if one.proof not in self._proven])
+            self._list(recommender, serving | proven, [placed for placed in wanted.values() if placed.proof not in self._proven])
 
     def _try(self, recommender: str, units: Iterable[Placed]) -> dict[int, str]:
         """The versions that can't be served, and why; Pending while some are being tried. What has been proven is not tried again."""
@@ -307,7 +307,7 @@ class TritonServer:
         for placed in good.values():
             by_model.setdefault(placed.model, []).append(placed)
         for model, listed in by_model.items():
-            before = [one for key, one in self._serving.items() if one.model == model]
+            before = [placed for key, placed in self._serving.items() if placed.model == model]
             if set(before) == set(listed):
                 continue
             try:
@@ -317,10 +317,10 @@ class TritonServer:
                     raise
                 log.warning("%s: versions are loaded one by one: %s", model, error)
                 faults |= self._one_by_one(model, before, listed)
-        kept = {number: placed for number, placed in good.items() if number not in faults}
-        self._route(recommender, kept)
+        loaded = {number: placed for number, placed in good.items() if number not in faults}
+        self._route(recommender, loaded)
         for model, folders in on_disk.items():
-            staying = {placed.number for placed in (*kept.values(), *trying) if placed.model == model}
+            staying = {placed.number for placed in (*loaded.values(), *trying) if placed.model == model}
             for number in folders - staying:
                 self._repository.remove_version(model, number)
             if not staying:
@@ -332,36 +332,36 @@ class TritonServer:
     def _one_by_one(self, model: str, before: Sequence[Placed], wanted: Sequence[Placed]) -> dict[int, str]:
         """A proven version didn't load and took the list with it: finds out which one, and leaves it out."""
         faults: dict[int, str] = {}
-        standing = [one for one in wanted if one in before]
-        for one in wanted:
-            if one in standing:
+        standing = [placed for placed in wanted if placed in before]
+        for placed in wanted:
+            if placed in standing:
                 continue
-            self._proven.discard(one.proof)
+            self._proven.discard(placed.proof)
             try:
-                self._relist(model, [*standing, one])
+                self._relist(model, [*standing, placed])
             except Unavailable as error:
                 if not self._client.ready():
                     raise
-                faults[one.number] = str(error)
+                faults[placed.number] = str(error)
             else:
-                standing.append(one)
+                standing.append(placed)
         if faults and standing:
             self._relist(model, standing)
         return faults
 
     def _relist(self, model: str, listed: Sequence[Placed]) -> None:
         """Tells Triton which versions of a model serve. Counters vanish with their versions: they are read around the change."""
-        leaving = {key: one for key, one in self._serving.items() if one.model == model and one not in listed}
+        leaving = {key: placed for key, placed in self._serving.items() if placed.model == model and placed not in listed}
         if leaving:  # no new request for them from here on
-            self._serving = {key: one for key, one in self._serving.items() if key not in leaving}
+            self._serving = {key: placed for key, placed in self._serving.items() if key not in leaving}
         self._tally.read(self._client.successes)
-        self._repository.configure(model, listed[0].signature, [one.number for one in listed])
+        self._repository.configure(model, listed[0].signature, [placed.number for placed in listed])
         self._client.load(model)
         self._tally.read(self._client.successes)
 
     def _route(self, recommender: str, placed: Mapping[int, Placed]) -> None:
-        others = {key: one for key, one in self._serving.items() if key[0] != recommender}
-        self._serving = others | {(recommender, number): one for number, one in placed.items()}
+        others = {key: other for key, other in self._serving.items() if key[0] != recommender}
+        self._serving = others | {(recommender, number): unit for number, unit in placed.items()}
 
     def _heal(self) -> None:
         """A version whose process died says ready and answers nothing. It leaves the list and comes back; its neighbours stay."""
@@ -377,18 +377,18 @@ class TritonServer:
                 continue
             self._owed.add(placed.recommender)  # until it is back
             log.warning("%s version %d doesn't answer: it is loaded again", *key)
-            neighbours = [one for one in self._serving.values() if one.model == placed.model and one is not placed]
+            neighbours = [other for other in self._serving.values() if other.model == placed.model and other is not placed]
             if neighbours:
                 self._relist(placed.model, neighbours)
             else:
                 self._tally.read(self._client.successes)
                 self._client.unload(placed.model)
             self._relist(placed.model, [*neighbours, placed])
-            self._route(placed.recommender, {one.number: one for one in (*self._of(placed.recommender), placed)})
+            self._route(placed.recommender, {unit.number: unit for unit in (*self._of(placed.recommender), placed)})
             self._owed.discard(placed.recommender)
 
     def _of(self, recommender: str) -> list[Placed]:
-        return [one for (name, _), one in self._serving.items() if name == recommender]
+        return [placed for (name, _), placed in self._serving.items() if name == recommender]
 
     def _answers(self, placed: Placed) -> bool:
         key = (placed.recommender, placed.number)

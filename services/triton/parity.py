@@ -53,28 +53,35 @@ class Parity:
 def compare(answer: Answer, signature: Signature, rows: Columns) -> Parity:
     """`rows` holds the inputs, and training's score and features under the outputs' names. BadData where either side isn't a number."""
     expected = rows[signature.output]
-    raw = {one.name: rows[one.name] for one in signature.inputs}
+    raw = {model_input.name: rows[model_input.name] for model_input in signature.inputs}
     for name in _floats(signature):
         _finite(rows[name], name, 0, "training")
     apart = np.zeros(len(expected))
-    wrong = {one.output: np.zeros(len(expected), dtype=bool) for one in signature.features}
-    seen: dict[str, tuple[int, Array]] = {}
+    wrong = {feature.output: np.zeros(len(expected), dtype=bool) for feature in signature.features}
+    first_differences: dict[str, tuple[int, Array]] = {}
     for start, stop in _batches(len(expected)):
-        found = answer({name: column[start:stop] for name, column in raw.items()})
+        outputs = answer({name: column[start:stop] for name, column in raw.items()})
         for name in _floats(signature):
-            _finite(found[name], name, start, "the served unit")
-        apart[start:stop] = np.abs(found[signature.output].astype(np.float64) - expected[start:stop])
-        for one in signature.features:
-            differs = _differs(one, found[one.output], rows[one.output][start:stop])
-            wrong[one.output][start:stop] = differs
-            if differs.any() and one.output not in seen:
+            _finite(outputs[name], name, start, "the served unit")
+        apart[start:stop] = np.abs(outputs[signature.output].astype(np.float64) - expected[start:stop])
+        for feature in signature.features:
+            differs = _differs(feature, outputs[feature.output], rows[feature.output][start:stop])
+            wrong[feature.output][start:stop] = differs
+            if differs.any() and feature.output not in first_differences:
                 first = int(np.argmax(differs))
-                seen[one.output] = (start + first, found[one.output][first])
+                first_differences[feature.output] = (start + first, outputs[feature.output][first])
     skewed = tuple(
-        Skew(one.column, int(wrong[one.output].sum()), row, _raw(one, raw, row), said(rows[one.output][row]), said(served))
-        for one in signature.features
-        if one.output in seen
-        for row, served in [seen[one.output]]
+        Skew(
+            feature.column,
+            int(wrong[feature.output].sum()),
+            row,
+            _raw(feature, raw, row),
+            format_value(rows[feature.output][row]),
+            format_value(served),
+        )
+        for feature in signature.features
+        if feature.output in first_differences
+        for row, served in [first_differences[feature.output]]
     )
     return Parity(float(apart.max()), int(apart.argmax()), len(expected), skewed)
 
@@ -82,28 +89,30 @@ def compare(answer: Answer, signature: Signature, rows: Columns) -> Parity:
 def _raw(feature: Feature, raw: Columns, row: int) -> str:
     """What it was made of."""
     if len(feature.of or (feature.column,)) == 1:
-        return said(raw[(feature.of or (feature.column,))[0]][row])
-    return ", ".join(f"{name} {said(raw[name][row])}" for name in feature.of)
+        return format_value(raw[(feature.of or (feature.column,))[0]][row])
+    return ", ".join(f"{name} {format_value(raw[name][row])}" for name in feature.of)
 
 
-def refuse_skewed(found: Parity) -> None:
+def refuse_skewed(parity: Parity) -> None:
     """BadData that names each feature which isn't computed as in training."""
-    if found.skewed:
-        more = f"; and {len(found.skewed) - _NAMED} more" if len(found.skewed) > _NAMED else ""
-        said = "; ".join(str(one) for one in found.skewed[:_NAMED])
-        raise BadData(f"parity: of {found.rows:,} rows, {said}{more}: the exported features aren't those that the model was trained on")
+    if parity.skewed:
+        more = f"; and {len(parity.skewed) - _NAMED} more" if len(parity.skewed) > _NAMED else ""
+        listed = "; ".join(str(skew) for skew in parity.skewed[:_NAMED])
+        raise BadData(f"parity: of {parity.rows:,} rows, {listed}{more}: the exported features aren't those that the model was trained on")
 
 
 def _floats(signature: Signature) -> list[str]:
-    return [signature.output, *(one.output for one in signature.features if one.dtype == "float32" and not one.missing)]
+    return [signature.output, *(feature.output for feature in signature.features if feature.dtype == "float32" and not feature.missing)]
 
 
 def _finite(values: Array, name: str, start: int, who: str) -> None:
     good = np.isfinite(values).reshape(len(values), -1).all(axis=1)
     if not good.all():
         row = int(np.argmin(good))
-        what = "scores" if "/" not in name else f"'{name}'"
-        raise BadData(f"parity.npz: {who} gave {said(values[row])} for row {start + row}: mend the model, its {what} must be finite")
+        subject = "scores" if "/" not in name else f"'{name}'"
+        raise BadData(
+            f"parity.npz: {who} gave {format_value(values[row])} for row {start + row}: mend the model, its {subject} must be finite"
+        )
 
 
 def _differs(feature: Feature, served: Array, trained: Array) -> Array:
@@ -117,7 +126,7 @@ def _differs(feature: Feature, served: Array, trained: Array) -> Array:
     return differs
 
 
-def said(value: Any) -> str:
+def format_value(value: Any) -> str:
     text = str(value.tolist() if isinstance(value, np.ndarray | np.generic) else value)
     return text if len(text) <= 80 else f"{text[:80]}..."
 

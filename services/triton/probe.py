@@ -23,14 +23,14 @@ def probe(client: Client, placed: Placed, model: str, timeout: float) -> None:
 
 def probe_version(client: Client, model: str, number: int, signature: Signature, timeout: float) -> None:
     inputs = tensors(signature, dummy(signature, _ROWS))
-    found = client.infer(model, number, inputs, signature.output, timeout)
-    if found.shape != (_ROWS,):
-        raise Unavailable(f"it gave scores of the shape {found.shape} for {_ROWS} rows, expected ({_ROWS},)")
-    if found.dtype != np.float32:
-        raise Unavailable(f"it gave scores of the type {found.dtype}, expected float32")
-    if not np.isfinite(found).all():
+    scores = client.infer(model, number, inputs, signature.output, timeout)
+    if scores.shape != (_ROWS,):
+        raise Unavailable(f"it gave scores of the shape {scores.shape} for {_ROWS} rows, expected ({_ROWS},)")
+    if scores.dtype != np.float32:
+        raise Unavailable(f"it gave scores of the type {scores.dtype}, expected float32")
+    if not np.isfinite(scores).all():
         raise Unavailable(
-            f"it gave {found[~np.isfinite(found)][0]} as a score for a row of zeros and empty texts: scores must be finite numbers"
+            f"it gave {scores[~np.isfinite(scores)][0]} as a score for a row of zeros and empty texts: scores must be finite numbers"
         )
 
 
@@ -51,13 +51,13 @@ class Suspects:
         self._suspects.clear()
 
     def due(self, serving: Iterable[Key], now: float) -> set[Key]:
-        found = set(serving)
+        due_keys = set(serving)
         if now - self._probed >= self._probe_every:
             self._probed = now
         else:
-            found &= self._suspects
-        self._suspects -= found
-        return found
+            due_keys &= self._suspects
+        self._suspects -= due_keys
+        return due_keys
 
     def waiting(self, now: float) -> bool:
         """Whether anything is to be probed."""

@@ -25,8 +25,8 @@ _WORDS = (
 )
 
 
-def plain(said: str) -> str:
-    text = " ".join(said.split())
+def plain(message: str) -> str:
+    text = " ".join(message.split())
     for pattern in _NOISE:
         text = pattern.sub("", text)
     for pattern, word in _WORDS:

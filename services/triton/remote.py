@@ -28,9 +28,9 @@ class RemoteTriton:
     def generation(self) -> int:
         """Looks whether a new life was announced: a small file, read at every placement."""
         with self._lock:
-            found = boot.announced(self._home)
-            if found is not None and found != self._life:
-                self._life = found
+            life = boot.announced(self._home)
+            if life is not None and life != self._life:
+                self._life = life
                 self._generation += 1
             return self._generation
 

@@ -112,8 +112,11 @@ class ModelRepository:
 
     def models(self, recommender: str) -> dict[str, frozenset[int]]:
         """The recommender's models on disk with their version folders, those of earlier lives included."""
-        found = [path for path in self.root.iterdir() if path.is_dir() and recommender_of(path.name) == recommender]
-        return {path.name: frozenset(int(one.name) for one in path.iterdir() if one.name.isdigit()) for path in found}
+        model_folders = [path for path in self.root.iterdir() if path.is_dir() and recommender_of(path.name) == recommender]
+        return {
+            path.name: frozenset(int(version_folder.name) for version_folder in path.iterdir() if version_folder.name.isdigit())
+            for path in model_folders
+        }
 
     def _fetch(self, unit: ServedUnit, names: Iterable[str], folder: Path, signature: Signature) -> None:
         part = self._incoming / secrets.token_hex(8)
@@ -143,7 +146,7 @@ def _file(unit: ServedUnit, name: str) -> File:
 
 def model_name(recommender: str, signature: Signature) -> str:
     """Whatever config.pbtxt says beside the versions is in the name, so that versions of one model agree on it."""
-    tensors = [[one.name, one.dtype, one.width] for one in signature.tensors]
+    tensors = [[tensor.name, tensor.dtype, tensor.width] for tensor in signature.tensors]
     parts: list[Any] = [tensors, signature.output]
     extras = signature.model_dump(mode="json", include={"file", "backend", "features", "instances", "warm_up"}, exclude_defaults=True)
     if extras:

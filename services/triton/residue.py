@@ -44,10 +44,10 @@ def sweep_deserted(mark: str, age: float = 60.0) -> None:
     """Unlinks the shared memory of stubs that died under a server that lives: Triton forgets it. A stub names its region as an argument,
     and Triton makes the region just before it starts the stub: what is young is left alone."""
     oldest = time.time() - age
-    found = [region for region in marked_regions(mark.__eq__) if _changed(region) < oldest]
-    if found:
+    deserted = [region for region in marked_regions(mark.__eq__) if _changed(region) < oldest]
+    if deserted:
         named = " ".join(_command(pid) for pid in marked_processes(mark.__eq__))
-        for region in found:
+        for region in deserted:
             if region.name not in named:
                 region.unlink(missing_ok=True)
 
@@ -66,8 +66,8 @@ def marked_processes(ours: Callable[[str], bool]) -> Iterator[int]:
     for folder in PROC.iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
             with contextlib.suppress(OSError):
-                found = _MARK.search(_command(int(folder.name)))
-                if found and ours(found[0]):
+                match = _MARK.search(_command(int(folder.name)))
+                if match and ours(match[0]):
                     yield int(folder.name)
 
 
@@ -86,16 +86,16 @@ def _changed(region: Path) -> float:
 
 def marked_regions(ours: Callable[[str], bool]) -> Iterator[Path]:
     for path in SHM.glob("eyas_*") if SHM.is_dir() else ():
-        found = _MARK.match(path.name)
-        if found and ours(found[0]):
+        match = _MARK.match(path.name)
+        if match and ours(match[0]):
             yield path
 
 
 def _dead_owner(mark: str) -> bool:
-    found = _MARK.fullmatch(mark)
-    if not found or int(found[1]) != _namespace():  # another container's: its pids mean nothing here
+    match = _MARK.fullmatch(mark)
+    if not match or int(match[1]) != _namespace():  # another container's: its pids mean nothing here
         return False
-    return _started(int(found[2])) != int(found[3])
+    return _started(int(match[2])) != int(match[3])
 
 
 def _namespace() -> int:

@@ -31,7 +31,7 @@ from shared.serving.signature import Signature
 
 log = logging.getLogger(__name__)
 
-Known = Callable[[Key], tuple[str, Signature]]
+ModelLookup = Callable[[Key], tuple[str, Signature]]
 _KEPT = 1000
 """Versions that are remembered beside those that are routed."""
 _LOOKING = 2.0
@@ -58,57 +58,59 @@ class TritonScorer:
         self._artifacts = artifacts
         self._choice = Choice(timeout)
         self._known: dict[Key, tuple[str, Signature]] = {}
-        self._seen: Mapping[str, Seen] = {}
+        self._replicas: Mapping[str, RemoteReplica] = {}
 
     def score(self, recommender: str, number: int, feed: Feed, patience: float | None = None) -> np.ndarray[Any, Any]:
         key = (recommender, number)
         self.know(key)
-        return self._choice.score(tuple(self._seen.values()), key, feed, patience)
+        return self._choice.score(tuple(self._replicas.values()), key, feed, patience)
 
     def refresh(self, routed: Iterable[Key] = ()) -> None:
         """Looks which replicas there are and what each has. `routed`: versions that may be asked for soon, even if the registry is away."""
         routed = set(routed)
         if len(self._known) > len(routed) + _KEPT:
-            self._known = {key: known for key, known in self._known.items() if key in routed}
+            self._known = {key: entry for key, entry in self._known.items() if key in routed}
         for key in routed:
             try:
                 self.know(key)
             except EyasError as error:
                 log.debug("%s %d: %s", *key, error)
-        found = self._addresses.current()
-        former = self._seen
-        if set(found) != set(former):
-            self._seen = {one: former.get(one) or Seen(one, self.know, self._certificates) for one in found}
-            for name in former.keys() - self._seen.keys():
+        addresses = self._addresses.current()
+        former = self._replicas
+        if set(addresses) != set(former):
+            self._replicas = {
+                address: former.get(address) or RemoteReplica(address, self.know, self._certificates) for address in addresses
+            }
+            for name in former.keys() - self._replicas.keys():
                 former[name].close()
-        wait([one.look() for one in self._seen.values()], _LOOKING)
+        wait([replica.look() for replica in self._replicas.values()], _LOOKING)
 
     def close(self) -> None:
-        seen, self._seen = self._seen, {}
-        for one in seen.values():
-            one.close()
+        replicas, self._replicas = self._replicas, {}
+        for replica in replicas.values():
+            replica.close()
 
     def know(self, key: Key) -> tuple[str, Signature]:
         """The Triton model of a version, and what it takes."""
-        found = self._known.get(key)
-        return self._learn(key) if found is None else found
+        entry = self._known.get(key)
+        return self._learn(key) if entry is None else entry
 
     def _learn(self, key: Key) -> tuple[str, Signature]:
         recommender, number = key
-        what = f"{SIGNATURE} of {recommender} version {number}"
+        label = f"{SIGNATURE} of {recommender} version {number}"
         files = self._files_of(recommender, number)
         if SIGNATURE not in files:
             raise Unavailable(f"{recommender} version {number} has no {SIGNATURE}: it was not exported for serving")
-        signature = read(Signature, json.loads(self._artifacts.read(files[SIGNATURE])), what)
-        found = (model_name(recommender, signature), signature)
-        self._known[key] = found
-        return found
+        signature = read(Signature, json.loads(self._artifacts.read(files[SIGNATURE])), label)
+        entry = (model_name(recommender, signature), signature)
+        self._known[key] = entry
+        return entry
 
 
-class Seen:
+class RemoteReplica:
     """A replica as somebody sees it who only asks."""
 
-    def __init__(self, address: str, know: Known, certificates: Certificates | None = None) -> None:
+    def __init__(self, address: str, know: ModelLookup, certificates: Certificates | None = None) -> None:
         self.name = address
         self._know = know
         self._client = Client(address, certificates=certificates)

@@ -51,7 +51,7 @@ def main() -> None:
     )
     parser.add_argument("--rotate-after", type=float, default=120.0, help="seconds from new certificates to the restart that uses them")
     parser.add_argument("--alone", action="store_true", help="nobody else uses this /dev/shm: what a former life left there is removed")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     logs.configure()
     os.umask(0o077)  # as the platform's own: the repository and the shared memory are nobody else's
     ending = threading.Event()
@@ -59,33 +59,40 @@ def main() -> None:
         signal.signal(number, lambda *_: ending.set())
     try:
         with ExitStack() as undo:
-            _serve(asked, ending, undo)
+            _serve(options, ending, undo)
     except (EyasError, OSError) as error:
         sys.stderr.write(f"triton: {error}\n")
         sys.exit(1)
     log.info("stopped")
 
 
-def _serve(asked: argparse.Namespace, ending: threading.Event, undo: ExitStack) -> None:
-    asked.home.mkdir(parents=True, exist_ok=True)
-    if asked.alone:
+def _serve(options: argparse.Namespace, ending: threading.Event, undo: ExitStack) -> None:
+    options.home.mkdir(parents=True, exist_ok=True)
+    if options.alone:
         sweep_all()
-    certificates = Certificates(asked.tls) if asked.tls else None
+    certificates = Certificates(options.tls) if options.tls else None
     if certificates:
         certificates.check()
-    network = Network(asked.host, asked.grpc, asked.metrics, os.environ.get("EYAS_TRITON_KEY", ""), certificates)
-    triton = EmbeddedTriton(asked.home, network=network)
+    network = Network(options.host, options.grpc, options.metrics, os.environ.get("EYAS_TRITON_KEY", ""), certificates)
+    triton = EmbeddedTriton(options.home, network=network)
     undo.callback(triton.stop)
     client = Client(triton.address, certificates=certificates)
-    rotation = Rotation(certificates, asked.home, asked.rotate_after) if certificates else None
-    health = ThreadingHTTPServer((asked.host, asked.health), _health_of(client, asked.home))
+    rotation = Rotation(certificates, options.home, options.rotate_after) if certificates else None
+    health = ThreadingHTTPServer((options.host, options.health), _health_of(client, options.home))
     undo.callback(health.server_close)
     undo.callback(health.shutdown)
     threading.Thread(target=health.serve_forever, name="health", daemon=True).start()
     triton.start()
     undo.callback(client.close)  # before the server, or it waits for its clients
-    announce(asked.home)
-    log.info("ready: gRPC on %s:%d, metrics on %d, health on %d, home %s", asked.host, asked.grpc, asked.metrics, asked.health, triton.home)
+    announce(options.home)
+    log.info(
+        "ready: gRPC on %s:%d, metrics on %d, health on %d, home %s",
+        options.host,
+        options.grpc,
+        options.metrics,
+        options.health,
+        triton.home,
+    )
     watchdog = Watchdog(client.ready, triton.kill)
     while not ending.wait(_WATCH):
         client.renew()
@@ -97,9 +104,9 @@ def _serve(asked: argparse.Namespace, ending: threading.Event, undo: ExitStack) 
             triton.end()
         if triton.ensure_running():
             log.warning("triton: started again")
-            announce(asked.home)
+            announce(options.home)
         if rotation:
-            rotation.release(vouched(asked.home))
+            rotation.release(vouched(options.home))
         _reap(triton.pid)
     log.info("stopping")
 
@@ -124,12 +131,12 @@ def _reap(server: int | None) -> None:
         return
     while True:
         try:
-            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            exited = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if found is None or found.si_pid == server:  # the server's end is its owner's to see
+        if exited is None or exited.si_pid == server:  # the server's end is its owner's to see
             return
-        os.waitpid(found.si_pid, 0)
+        os.waitpid(exited.si_pid, 0)
 
 
 if __name__ == "__main__":

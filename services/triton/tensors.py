@@ -35,14 +35,14 @@ _packed = _Packed()
 
 def tensors(signature: Signature, feed: Feed) -> list[InferInput]:
     arrays = made_of(signature, feed)
-    return [_packed_tensor(one, arrays[one.name]) for one in signature.tensors]
+    return [_packed_tensor(tensor, arrays[tensor.name]) for tensor in signature.tensors]
 
 
 def dummy(signature: Signature, rows: int = 1) -> dict[str, np.ndarray[Any, Any]]:
     """Rows of nothing: zeros and empty texts, which any unit must be able to score."""
-    shapes = {one.name: (rows,) if one.width is None else (rows, one.width) for one in signature.inputs}
+    shapes = {model_input.name: (rows,) if model_input.width is None else (rows, model_input.width) for model_input in signature.inputs}
     types: dict[str, Any] = {"int64": np.int64, "float32": np.float32, "string": np.str_}
-    return {one.name: np.zeros(shapes[one.name], types[one.dtype]) for one in signature.inputs}
+    return {model_input.name: np.zeros(shapes[model_input.name], types[model_input.dtype]) for model_input in signature.inputs}
 
 
 def _pack(array: np.ndarray[Any, Any]) -> bytes:
@@ -61,10 +61,10 @@ def _join(array: np.ndarray[Any, Any]) -> bytes:
     return b"".join([_packed[text] for text in array.ravel().tolist()])
 
 
-def _packed_tensor(one: Tensor, array: np.ndarray[Any, Any]) -> InferInput:
-    tensor = InferInput(one.name, list(array.shape), _NAMES[one.dtype])
-    if one.dtype == "string":
+def _packed_tensor(declared: Tensor, array: np.ndarray[Any, Any]) -> InferInput:
+    tensor = InferInput(declared.name, list(array.shape), _NAMES[declared.dtype])
+    if declared.dtype == "string":
         tensor._raw_content = _pack(array)  # the same format as the client's own packing, which takes milliseconds on a catalogue
     else:
-        tensor.set_data_from_numpy(np.ascontiguousarray(array, np.int64 if one.dtype == "int64" else np.float32))
+        tensor.set_data_from_numpy(np.ascontiguousarray(array, np.int64 if declared.dtype == "int64" else np.float32))
     return tensor

@@ -25,7 +25,7 @@ from services.triton.client import Client
 from services.triton.embedded import EmbeddedTriton, disposable
 from services.triton.examination import latency, one_request, read_arrays
 from services.triton.model_server import TritonServer
-from services.triton.parity import Parity, compare, refuse_skewed, said
+from services.triton.parity import Parity, compare, format_value, refuse_skewed
 from services.triton.repository import SIGNATURE, ModelRepository, model_name
 from services.triton.tensors import tensors
 from shared.artifacts import FsspecArtifacts
@@ -101,9 +101,9 @@ def attempt(path: Path) -> int:
 def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dict[str, float], dict[str, Any]]:
     signature = _signature(store.read(_input(spec, SIGNATURE)))
     files = {name: _input(spec, name) for name in (*signature.files, SIGNATURE)}
-    names = [one.name for one in signature.inputs] + [signature.output] + [one.output for one in signature.features]
+    names = [model_input.name for model_input in signature.inputs] + [signature.output] + [feature.output for feature in signature.features]
     rows = read_arrays(store.fetch(_input(spec, PARITY), scratch / "inputs" / PARITY), names)
-    items = [one.name for one in signature.side("item")]
+    items = [model_input.name for model_input in signature.side("item")]
     catalogue = read_arrays(store.fetch(_input(spec, CATALOGUE), scratch / "inputs" / CATALOGUE), items)
 
     triton = disposable(scratch / "triton")
@@ -115,11 +115,11 @@ def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dic
             faults = server.place(spec.recommender.name, [ServedUnit(spec.recommender.name, 1, files)])
             if faults:
                 raise BadData(f"{signature.file}: Triton can't serve it: {faults[1]}")
-            found = _parity(triton, spec.recommender.name, signature, rows)
+            parity = _parity(triton, spec.recommender.name, signature, rows)
             metrics, calls = _speed(server, spec.recommender, signature, catalogue, rows)
             metrics["size"] = sum(file.size for file in files.values()) / (1 << 20)
             memory = _memory(triton, signature, files) - before
-            metrics |= {"parity": found.difference, count_of("parity", "rows"): float(found.rows)}
+            metrics |= {"parity": parity.difference, count_of("parity", "rows"): float(parity.rows)}
             metrics |= {"memory": memory / (1 << 20), "memory_server": before / (1 << 20)}
             log.info("memory: %.0f MiB more than the server's own %.0f MiB", metrics["memory"], metrics["memory_server"])
             log.info("size: %.1f MiB of files", metrics["size"])
@@ -131,9 +131,9 @@ def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dic
     facts = {
         "triton": info.version,
         "calls": calls,
-        "parity_rows": found.rows,
-        "parity_features": [one.column for one in signature.features],
-        "parity_worst": {one.name: said(rows[one.name][found.row]) for one in signature.inputs},
+        "parity_rows": parity.rows,
+        "parity_features": [feature.column for feature in signature.features],
+        "parity_worst": {model_input.name: format_value(rows[model_input.name][parity.row]) for model_input in signature.inputs},
         "libraries": {name: importlib.metadata.version(name) for name in ("numpy", "onnxruntime", "nvidia-pytriton")},
     }
     return metrics, facts
@@ -147,17 +147,17 @@ def _memory(triton: EmbeddedTriton, signature: Signature, files: Mapping[str, Fi
 
 
 def _parity(triton: EmbeddedTriton, recommender: str, signature: Signature, rows: Mapping[str, Any]) -> Parity:
-    outputs = [signature.output, *(one.output for one in signature.features)]
+    outputs = [signature.output, *(feature.output for feature in signature.features)]
     client = Client(triton.address)
     try:
-        found = compare(
+        parity = compare(
             lambda feed: client.outputs(model_name(recommender, signature), 1, tensors(signature, feed), outputs, _TIMEOUT), signature, rows
         )
     finally:
         client.close()
-    refuse_skewed(found)
-    log.info("parity: %s rows, %d features equal, largest difference %.2g", f"{found.rows:,}", len(signature.features), found.difference)
-    return found
+    refuse_skewed(parity)
+    log.info("parity: %s rows, %d features equal, largest difference %.2g", f"{parity.rows:,}", len(signature.features), parity.difference)
+    return parity
 
 
 def _speed(
@@ -168,19 +168,19 @@ def _speed(
     calls: dict[str, int] = {}
     for batch in batches(spec):
         size = batch or len(catalogue[signature.item])
-        found = latency(server, spec.name, 1, one_request(signature, catalogue, rows, size), size)
-        log.info("%s rows: p50 %.2f ms, p99 %.2f ms, %s rows/s", f"{size:,}", found.p50, found.p99, f"{found.throughput:,.0f}")
-        for name, value in (("latency_p50", found.p50), ("latency_p99", found.p99), ("throughput", found.throughput)):
-            metrics |= {at_batch(name, batch): value, count_of(at_batch(name, batch), "calls"): float(found.calls)}
-        calls[f"{size} rows"] = found.calls
+        timing = latency(server, spec.name, 1, one_request(signature, catalogue, rows, size), size)
+        log.info("%s rows: p50 %.2f ms, p99 %.2f ms, %s rows/s", f"{size:,}", timing.p50, timing.p99, f"{timing.throughput:,.0f}")
+        for name, value in (("latency_p50", timing.p50), ("latency_p99", timing.p99), ("throughput", timing.throughput)):
+            metrics |= {at_batch(name, batch): value, count_of(at_batch(name, batch), "calls"): float(timing.calls)}
+        calls[f"{size} rows"] = timing.calls
     return metrics, calls
 
 
 def _input(spec: StageSpec, name: str) -> File:
-    found = spec.inputs.get("export", {}).get(name)
-    if found is None:
+    file = spec.inputs.get("export", {}).get(name)
+    if file is None:
         raise Invalid(f"verify needs '{name}' of the stage export, which is not among its inputs")
-    return found
+    return file
 
 
 def _signature(content: bytes) -> Signature:

@@ -27,11 +27,11 @@ class Watchdog:
 
     def ask(self) -> bool:
         """Whether it answered."""
-        asked, self.ended = self._clock(), False
+        asked_at, self.ended = self._clock(), False
         if self._answers():
             self._unanswered.clear()
             return True
-        self._unanswered.append(asked)
+        self._unanswered.append(asked_at)
         if len(self._unanswered) >= UNANSWERED and self._clock() - self._unanswered[0] >= self._hangs:
             self._unanswered.clear()
             self.ended = self._end()

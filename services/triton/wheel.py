@@ -38,20 +38,20 @@ class Wheel:
 
     def environment(self) -> dict[str, str]:
         """What the server and its stubs need. A stub embeds Python and finds its packages by the `python3` that comes first on PATH."""
-        kept = {name: os.environ[name] for name in ("HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
-        kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        variables = {name: os.environ[name] for name in ("HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
+        variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         library = _own_libpython()
         if library is not None:
-            kept["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(library.parent), kept.get("LD_LIBRARY_PATH", "")]))
-        return kept
+            variables["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(library.parent), variables.get("LD_LIBRARY_PATH", "")]))
+        return variables
 
 
 def find_wheel() -> Wheel:
     """Unavailable, with what is missing and how to get it."""
-    found = importlib.util.find_spec("pytriton")
-    if found is None or not found.submodule_search_locations:
+    module_spec = importlib.util.find_spec("pytriton")
+    if module_spec is None or not module_spec.submodule_search_locations:
         raise Unavailable("the embedded Triton needs the wheel 'nvidia-pytriton', which is not installed: install eyas[triton]")
-    root = Path(next(iter(found.submodule_search_locations))) / "tritonserver"
+    root = Path(next(iter(module_spec.submodule_search_locations))) / "tritonserver"
     wheel = Wheel(
         root / "bin" / "tritonserver",
         root / "backends" / "python",

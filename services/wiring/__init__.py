@@ -6,11 +6,11 @@ from typing import Any
 __all__ = ["migrate", "serve"]
 
 
-def serve(given: Mapping[str, Any]) -> int:
+def serve(options: Mapping[str, Any]) -> int:
     """Runs a platform, or a role of one, until it is told to end."""
     from services.wiring.process import serve as begin
 
-    return begin(given)
+    return begin(options)
 
 
 def migrate() -> None:

@@ -45,9 +45,9 @@ def executor(settings: Settings, home: Home, state: State, undo: ExitStack) -> E
 
         jobs = read_settings(settings.jobs_file)
         cluster = connect(jobs)
-        found = KubernetesExecutor(cluster, cluster.with_owner(jobs), state.artifacts, STAGES)
-        undo.callback(found.close)
-        return found
+        jobs_executor = KubernetesExecutor(cluster, cluster.with_owner(jobs), state.artifacts, STAGES)
+        undo.callback(jobs_executor.close)
+        return jobs_executor
     only = {"etl": _of_sources(settings) | _of_engines()}
     local = LocalExecutor(home.work, STAGES, variables(state.artifacts.url, os.environ), only=only, engines=_engines(settings))
     undo.callback(local.close)
@@ -129,7 +129,7 @@ def scorer(settings: Settings, state: State, undo: ExitStack) -> TritonScorer:
     def files_of(recommender: str, number: int) -> Files:
         return state.registry.get(recommender, number).files
 
-    found = TritonScorer(addresses(settings.triton), files_of, state.artifacts, certificates=_triton_certificates(settings))
-    undo.callback(found.close)
-    found.refresh()
-    return found
+    client = TritonScorer(addresses(settings.triton), files_of, state.artifacts, certificates=_triton_certificates(settings))
+    undo.callback(client.close)
+    client.refresh()
+    return client

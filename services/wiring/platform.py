@@ -115,8 +115,8 @@ class Platform:
         sources = Sources(state.kpis, state.mirrors)
         rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, sources, placement, clock, values)
         lines = Lines(state.registry, state.runs, state.routes)
-        kept = (state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes)
-        retrainers = Retrainers(*kept, watch.monitor, lines, clock)
+        records = (state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes)
+        retrainers = Retrainers(*records, watch.monitor, lines, clock)
         mark = state.changes.mark
         rolling = _reconciling(Reconciler(rollouts, clock), mark)
         placing = OnChange(_then(placement.tick, server.vouch), mark, _REST, placement.due)
@@ -218,7 +218,7 @@ class Platform:
         return replica
 
     def _missing(self) -> Sequence[str]:
-        return [one for waiting in self._waiting for one in waiting()]
+        return [reason for waiting in self._waiting for reason in waiting()]
 
     def _stop(self) -> None:
         for loop in self._loops:
@@ -228,12 +228,12 @@ class Platform:
 def _watch(state: State) -> _Watch:
     activity = Sighted(state.routes, state.sightings)
     earnings = Earnings(state.recommenders, state.registry, state.artifacts, state.kpis, state.clock)
-    seen = (state.events, state.sightings, state.artifacts)
-    monitor = Monitor(state.recommenders, state.routes, state.registry, *seen, state.clock, activity)
+    sources = (state.events, state.sightings, state.artifacts)
+    monitor = Monitor(state.recommenders, state.routes, state.registry, *sources, state.clock, activity)
     gauges = EarningsGauges(state.recommenders, state.routes, earnings, state.clock, activity)
     lives = Lives(state.recommenders, state.routes, state.sightings, state.clock)
     routes = RouteGauges(state.routes, state.rollouts, state.clock)
-    exports = tuple(OnChange(one.export, state.changes.mark, _REST, one.due) for one in (routes, monitor, gauges))
+    exports = tuple(OnChange(exporter.export, state.changes.mark, _REST, exporter.due) for exporter in (routes, monitor, gauges))
     return _Watch(earnings, lives, monitor, exports)
 
 

@@ -32,9 +32,9 @@ from shared.telemetry import logs
 log = logging.getLogger(__name__)
 
 
-def serve(given: Mapping[str, Any]) -> int:
+def serve(options: Mapping[str, Any]) -> int:
     """Runs until SIGINT or SIGTERM. What isn't given (None) comes from the environment (`EYAS_...`)."""
-    settings = Settings.read({name: value for name, value in given.items() if value is not None})
+    settings = Settings.read({name: value for name, value in options.items() if value is not None})
     logs.configure()
     for line in strange(os.environ):
         log.warning("%s", line)
@@ -67,12 +67,12 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     app.state.closing = lambda: server.leaving  # who listens to a stream is no reason to stay
     platform.leaves(lambda: server.leaving)
     platform.start()
-    url, scraped = (f"http://{reachable(settings.host)}:{one.getsockname()[1]}" for one in (listener, metrics))
+    url, scraped = (f"http://{reachable(settings.host)}:{server_socket.getsockname()[1]}" for server_socket in (listener, metrics))
     metrics_url = f"{scraped}/metrics"
     if settings.owns_home:
         home.announce(Endpoint(url, metrics_url, os.getpid()))
-    what = "" if settings.role == "all" else f" as {settings.role} {settings.name}"
-    log.info("ready%s in %.1f s: %s (metrics on %s, home %s)", what, time.monotonic() - began, url, metrics_url, home.folder)
+    role = "" if settings.role == "all" else f" as {settings.role} {settings.name}"
+    log.info("ready%s in %.1f s: %s (metrics on %s, home %s)", role, time.monotonic() - began, url, metrics_url, home.folder)
     if platform.parts:
         log.info("the console: %s/ (sign in with the token in %s)", url, settings.token_file or home.folder / "token")
     # uvicorn handles signals only while it runs, and raises what it caught once more when it has shut down.
@@ -93,8 +93,8 @@ def _first_token(settings: Settings, home: Home) -> str:
 
 
 def _data_roots(settings: Settings) -> tuple[str, ...]:
-    given = settings.data_roots or ["data"]
-    roots = tuple(root if is_object(root) else str(Path(root).absolute()) for root in given)
+    configured = settings.data_roots or ["data"]
+    roots = tuple(root if is_object(root) else str(Path(root).absolute()) for root in configured)
     for root in roots if settings.role != "gateway" else ():
         if not is_object(root) and not Path(root).is_dir():
             log.warning("data root %s is not a folder: specs can't read anything there until it is", root)

@@ -11,8 +11,8 @@ from shared.contracts.strict import Strict
 
 def work_on_data(tool: str, request: Strict) -> Answer:
     """One request of `eyas data`, done by the stages' side."""
-    code, said = run_tool(MODULE, json.dumps([tool, request.model_dump(mode="json", by_alias=True)]))
+    code, output = run_tool(MODULE, json.dumps([tool, request.model_dump(mode="json", by_alias=True)]))
     try:
-        return Answer.model_validate_json(said)
+        return Answer.model_validate_json(output)
     except ValueError:
         return Answer(fault=f"python -m {MODULE} ended with code {code} and said nothing more", code=1)

@@ -37,55 +37,55 @@ class FsspecAttic:
         self._known: dict[str, frozenset[str]] = {}  # manifests never change
 
     def pins(self) -> Sequence[Pin]:
-        found = []
+        pins = []
         for path, info in self._files("pins"):
             with suppress(FileNotFoundError):
-                found.append(self._pin(path, info))
-        return found
+                pins.append(self._pin(path, info))
+        return pins
 
     def shelf(self, shelf: Shelf) -> Sequence[Stored]:
-        found = []
+        files = []
         for path, info in self._files(shelf):
             with suppress(FileNotFoundError):
-                found.append(Stored(_named(path), int(info["size"]), self._written(path, info)))
-        return found
+                files.append(Stored(_named(path), int(info["size"]), self._written(path, info)))
+        return files
 
     def trash(self) -> Sequence[Discarded]:
-        found = []
+        discarded = []
         for path, info in self._files("trash"):
             batch, shelf, *_ = path.removeprefix(f"{self._root}/trash/").split("/")
             at = datetime.strptime(batch, _STAMP).replace(tzinfo=UTC)
-            found.append(Discarded("blobs" if shelf == "blobs" else "manifests", _named(path), int(info["size"]), at, path))
-        return found
+            discarded.append(Discarded("blobs" if shelf == "blobs" else "manifests", _named(path), int(info["size"]), at, path))
+        return discarded
 
     def named(self, attempt: str) -> frozenset[str]:
         if attempt not in self._known:
-            found = self._read(attempt)
-            if found is None:  # erased meanwhile: it names nothing any more
+            digests = self._read(attempt)
+            if digests is None:  # erased meanwhile: it names nothing any more
                 return frozenset()
-            self._known[attempt] = found
+            self._known[attempt] = digests
         return self._known[attempt]
 
-    def discard(self, shelf: Shelf, one: Stored, now: datetime) -> bool:
-        source = self._place(shelf, one.name)
+    def discard(self, shelf: Shelf, file: Stored, now: datetime) -> bool:
+        source = self._place(shelf, file.name)
         target = f"{self._root}/trash/{now.astimezone(UTC).strftime(_STAMP)}/{shelf}/{source.rsplit('/', 1)[1]}"
         try:
-            if self._written(source, self._fs.info(source)) != one.written_at:
+            if self._written(source, self._fs.info(source)) != file.written_at:
                 return False
             self._move(source, target)
         except FileNotFoundError:
             return False
         return True
 
-    def restore(self, one: Discarded) -> None:
+    def restore(self, discarded: Discarded) -> None:
         with suppress(FileNotFoundError):
-            self._move(one.place, self._place(one.shelf, one.name))
+            self._move(discarded.place, self._place(discarded.shelf, discarded.name))
 
-    def erase(self, one: Discarded) -> None:
+    def erase(self, discarded: Discarded) -> None:
         with suppress(FileNotFoundError):
-            self._fs.rm_file(one.place)
+            self._fs.rm_file(discarded.place)
         if isinstance(self._fs, LocalFileSystem):
-            for folder in list(Path(one.place).parents)[:2]:  # the shelf's and the time's
+            for folder in list(Path(discarded.place).parents)[:2]:  # the shelf's and the time's
                 with suppress(OSError):
                     folder.rmdir()
 
@@ -102,8 +102,8 @@ class FsspecAttic:
 
     def _files(self, folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
         self._fs.invalidate_cache()
-        found: dict[str, dict[str, Any]] = self._fs.find(f"{self._root}/{folder}", detail=True)
-        yield from ((path, info) for path, info in found.items() if info.get("type") == "file")
+        entries: dict[str, dict[str, Any]] = self._fs.find(f"{self._root}/{folder}", detail=True)
+        yield from ((path, info) for path, info in entries.items() if info.get("type") == "file")
 
     def _pin(self, path: str, info: dict[str, Any]) -> Pin:
         name, written = path.rsplit("/", 1)[1], self._written(path, info)
@@ -116,7 +116,10 @@ class FsspecAttic:
             raise Damaged(f"{path} can't be read ({error}), so what it keeps is unknown: remove it when no run is under way") from None
 
     def _read(self, attempt: str) -> frozenset[str] | None:
-        paths = [self._place("manifests", attempt), *(one.place for one in self.trash() if (one.shelf, one.name) == ("manifests", attempt))]
+        paths = [
+            self._place("manifests", attempt),
+            *(discarded.place for discarded in self.trash() if (discarded.shelf, discarded.name) == ("manifests", attempt)),
+        ]
         for path in (*paths, paths[0]):  # in the trash or, restored meanwhile, back in its place
             with suppress(FileNotFoundError):
                 try:

@@ -28,7 +28,7 @@ PROGRESS, CHECKPOINT = "progress.json", "checkpoint.json"
 
 
 @dataclass(frozen=True)
-class Kept:
+class Checkpoint:
     """A checkpoint, by what its attempt says of it; its files aren't looked at before they are fetched."""
 
     attempt: str
@@ -50,41 +50,41 @@ class FsspecLive:
         """How far it is: in place of what it told before."""
         write_whole(self._fs, json.dumps(document).encode(), f"{self._root}/{self.attempt}/{PROGRESS}")
 
-    def told(self) -> dict[str, Any] | None:
+    def progress(self) -> dict[str, Any] | None:
         return self._document(self.attempt, PROGRESS)
 
     def keep(self, about: Mapping[str, Any], files: Mapping[str, Path]) -> None:
         """A checkpoint, in place of the one before, and of those of earlier tries. What both have in common isn't written again."""
         before = self._read(self.attempt)
         there = {_name(name, file) for name, file in before.files.items()} if before is not None else set()
-        kept = {name: described(path) for name, path in files.items()}
+        new_files = {name: described(path) for name, path in files.items()}
         for name, path in files.items():
-            if _name(name, kept[name]) not in there:
-                put_whole(self._fs, path, f"{self._root}/{self.attempt}/{_name(name, kept[name])}")
-        document = {"version": 1, "about": about, "files": {name: file.model_dump() for name, file in kept.items()}}
+            if _name(name, new_files[name]) not in there:
+                put_whole(self._fs, path, f"{self._root}/{self.attempt}/{_name(name, new_files[name])}")
+        document = {"version": 1, "about": about, "files": {name: file.model_dump() for name, file in new_files.items()}}
         write_whole(self._fs, json.dumps(document).encode(), f"{self._root}/{self.attempt}/{CHECKPOINT}")
-        for old in there - {_name(name, file) for name, file in kept.items()}:
+        for old in there - {_name(name, file) for name, file in new_files.items()}:
             with suppress(FileNotFoundError):
                 self._fs.rm_file(f"{self._root}/{self.attempt}/{old}")
         if before is None:
             self._drop(self._tries()[1:])
 
-    def found(self) -> Iterator[Kept]:
+    def checkpoints(self) -> Iterator[Checkpoint]:
         """The checkpoints of this attempt and of the tries before it, the latest try's first."""
         for attempt in self._tries():
-            kept = self._read(attempt)
-            if kept is not None:
-                yield kept
+            checkpoint = self._read(attempt)
+            if checkpoint is not None:
+                yield checkpoint
 
-    def fetch(self, kept: Kept, name: str, to: Path) -> Path:
+    def fetch(self, checkpoint: Checkpoint, name: str, to: Path) -> Path:
         """Damaged where it isn't what was kept, NotFound where it is gone."""
-        file = kept.files[name]
+        file = checkpoint.files[name]
         try:
-            with self._fs.open(f"{self._root}/{kept.attempt}/{_name(name, file)}", "rb") as source:
+            with self._fs.open(f"{self._root}/{checkpoint.attempt}/{_name(name, file)}", "rb") as source:
                 if not copied(source, to, file.sha256):
-                    raise Damaged(f"the checkpoint of {kept.attempt} is damaged: '{name}' isn't what was kept")
+                    raise Damaged(f"the checkpoint of {checkpoint.attempt} is damaged: '{name}' isn't what was kept")
         except FileNotFoundError:
-            raise NotFound(f"the checkpoint of {kept.attempt} is gone") from None
+            raise NotFound(f"the checkpoint of {checkpoint.attempt} is gone") from None
         return to
 
     def clear(self) -> None:
@@ -101,23 +101,23 @@ class FsspecLive:
         stem, _, number = self.attempt.rpartition("-")
         return [f"{stem}-{at}" for at in range(int(number), 0, -1)] if number.isdecimal() else [self.attempt]
 
-    def _read(self, attempt: str) -> Kept | None:
+    def _read(self, attempt: str) -> Checkpoint | None:
         """None where none is there, or none that this release can read."""
         document = self._document(attempt, CHECKPOINT)
         if document is None or document.get("version") != 1:
             return None
         try:
-            return Kept(attempt, document["about"], {name: File.model_validate(file) for name, file in document["files"].items()})
+            return Checkpoint(attempt, document["about"], {name: File.model_validate(file) for name, file in document["files"].items()})
         except (KeyError, AttributeError, ValueError):  # pydantic's own is a ValueError
             return None
 
     def _document(self, attempt: str, name: str) -> dict[str, Any] | None:
         """None where there is none, or where a machine that fell has left it without its content."""
         try:
-            found = json.loads(self._fs.cat_file(f"{self._root}/{attempt}/{name}"))
+            document = json.loads(self._fs.cat_file(f"{self._root}/{attempt}/{name}"))
         except (FileNotFoundError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return document if isinstance(document, dict) else None
 
 
 def _name(name: str, file: File) -> str:

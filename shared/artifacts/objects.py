@@ -48,13 +48,13 @@ def opened(url: str) -> tuple[Any, str]:
     return fs, str(root).rstrip("/")
 
 
-def variables(url: str, known: Mapping[str, str]) -> dict[str, str]:
+def variables(url: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Those that say who asks the store at this URL, and where; whoever uses it in another process hands them on."""
     if not url.startswith(SCHEME):
         return {}
     for prefix in (f"{OWN}AWS_", "AWS_"):
-        if found := {name: value for name, value in known.items() if name.startswith(prefix)}:
-            return found
+        if matching := {name: value for name, value in environment.items() if name.startswith(prefix)}:
+            return matching
     return {}
 
 
@@ -85,11 +85,11 @@ class S3Files:
     def find(self, path: str, detail: bool = False) -> dict[str, dict[str, Any]] | list[str]:
         """Everything below it. Times are whole seconds, as those of `info` are."""
         bucket, key = _parts(path)
-        found = {}
-        for one in self._client.list(bucket, f"{key.rstrip('/')}/", most=None):
-            at = one.written[:19] + "+00:00"
-            found[f"{bucket}/{one.key}"] = {"type": "file", "size": one.size, "LastModified": at, "tag": one.tag}
-        return found if detail else list(found)
+        entries = {}
+        for listed in self._client.list(bucket, f"{key.rstrip('/')}/", most=None):
+            at = listed.written[:19] + "+00:00"
+            entries[f"{bucket}/{listed.key}"] = {"type": "file", "size": listed.size, "LastModified": at, "tag": listed.tag}
+        return entries if detail else list(entries)
 
     def cat_file(self, path: str) -> bytes:
         about = self.info(path)
@@ -117,23 +117,23 @@ class S3Files:
             _checked(answer, path)
             answer.read()
 
-    def put_file(self, here: str, path: str) -> None:
-        size = Path(here).stat().st_size
+    def put_file(self, local_path: str, path: str) -> None:
+        size = Path(local_path).stat().st_size
         if size <= self._part:
-            self.pipe_file(path, Path(here).read_bytes())
+            self.pipe_file(path, Path(local_path).read_bytes())
             return
         each = max(self._part, -(-size // MOST_PARTS))
-        with Path(here).open("rb") as stream:
+        with Path(local_path).open("rb") as stream:
             self._in_parts(path, (({}, lambda: stream.read(each)) for _ in range(0, size, each)))
 
     def copy(self, source: str, path: str) -> None:
         size, named = self.size(source), {"x-amz-copy-source": quote(f"/{source}", safe="/-_.~")}
         if size <= self._copied:
-            self._said("PUT", path, headers=named)
+            self._xml("PUT", path, headers=named)
             return
         each = max(self._part, -(-size // MOST_PARTS))
         ranges = (f"bytes={first}-{min(first + each, size) - 1}" for first in range(0, size, each))
-        self._in_parts(path, ((named | {"x-amz-copy-source-range": one}, bytes) for one in ranges))
+        self._in_parts(path, ((named | {"x-amz-copy-source-range": byte_range}, bytes) for byte_range in ranges))
         if self.size(path) != size:
             self.rm_file(path)
             raise Unavailable(f"{SCHEME}{source}: the object store can't copy an object of {size:,} bytes in parts")
@@ -146,42 +146,42 @@ class S3Files:
         self._done("DELETE", path)
 
     def rm(self, path: str, recursive: bool = False) -> None:
-        for one in self.find(path) if recursive else [path]:
-            self.rm_file(one)
+        for object_path in self.find(path) if recursive else [path]:
+            self.rm_file(object_path)
 
     def invalidate_cache(self) -> None:
         """Nothing is remembered."""
 
     def _in_parts(self, path: str, parts: Iterator[Part]) -> None:
         """All of them, or nothing: what is begun and not ended is no object."""
-        upload = self._said("POST", path, {"uploads": ""}).findtext("{*}UploadId") or ""
+        upload = self._xml("POST", path, {"uploads": ""}).findtext("{*}UploadId") or ""
         try:
             tags = []
             for number, (headers, content) in enumerate(parts, 1):
                 query = {"partNumber": str(number), "uploadId": upload}
                 with self._answer("PUT", path, query, headers, content()) as answer:
-                    tag, said = answer.getheader("ETag"), answer.read()
-                tags.append(tag or xml.fromstring(said).findtext("{*}ETag") or "")  # noqa: S314
+                    tag, reply = answer.getheader("ETag"), answer.read()
+                tags.append(tag or xml.fromstring(reply).findtext("{*}ETag") or "")  # noqa: S314
             listed = "".join(f"<Part><PartNumber>{at}</PartNumber><ETag>{tag}</ETag></Part>" for at, tag in enumerate(tags, 1))
-            whole = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
-            self._said("POST", path, {"uploadId": upload}, body=whole)
+            completion = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
+            self._xml("POST", path, {"uploadId": upload}, body=completion)
         except BaseException:
             with suppress(Exception):  # why it failed is what is told, and not that it can't be taken back
                 self._done("DELETE", path, {"uploadId": upload})
             raise
 
-    def _said(
+    def _xml(
         self, method: str, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> xml.Element:
         """A store that begins to answer before it is done says in the answer's text that it failed."""
         with self._answer(method, path, query, headers, body) as answer:
             try:
-                found = xml.fromstring(answer.read())  # noqa: S314
+                root = xml.fromstring(answer.read())  # noqa: S314
             except (OSError, http.client.HTTPException, xml.ParseError) as error:
                 raise Unavailable(f"{SCHEME}{path}: the object store's answer can't be read: {type(error).__name__}") from error
-        if found.tag.rpartition("}")[2] == "Error":
-            raise Unavailable(f"{SCHEME}{path}: the object store failed: {found.findtext('{*}Code')}")
-        return found
+        if root.tag.rpartition("}")[2] == "Error":
+            raise Unavailable(f"{SCHEME}{path}: the object store failed: {root.findtext('{*}Code')}")
+        return root
 
     def _done(self, method: str, path: str, query: Mapping[str, str] | None = None, body: bytes = b"") -> None:
         with self._answer(method, path, query, body=body) as answer:
@@ -243,8 +243,10 @@ def _checked(answer: http.client.HTTPResponse, path: str) -> None:
     if answer.status == 404:
         raise Invalid(f"{SCHEME}{path}: there is no such bucket: make it, or name another by EYAS_ARTIFACTS_URL")
     if answer.status in (400, 401, 403):
-        said = code or answer.status
-        raise Invalid(f"{SCHEME}{path}: the object store refuses it ({said}): AWS_ACCESS_KEY_ID must be there and may read, write and list")
+        reason = code or answer.status
+        raise Invalid(
+            f"{SCHEME}{path}: the object store refuses it ({reason}): AWS_ACCESS_KEY_ID must be there and may read, write and list"
+        )
     if answer.status in (301, 307, 308):
         raise Invalid(f"{SCHEME}{path}: the bucket is elsewhere ({code or answer.status}): set AWS_REGION to its region")
     raise Unavailable(f"{SCHEME}{path}: the object store answers {answer.status} {code}".rstrip())

@@ -66,8 +66,8 @@ class FsspecArtifacts:
                 raise NotFound(f"artifact {file.sha256[:12]}, which {attempt} needs, is not in {self.url}")
 
     def _damaged(self, file: File) -> Damaged:
-        what = f"artifact {file.sha256[:12]} in {self.url}"
-        return Damaged(f"{what} is damaged: its content doesn't match its address; the next run rebuilds it")
+        label = f"artifact {file.sha256[:12]} in {self.url}"
+        return Damaged(f"{label} is damaged: its content doesn't match its address; the next run rebuilds it")
 
     def _renewed(self, target: str, file: File) -> bool:
         """Whether the content is there already, now as if it were new. Elsewhere than on a disk, checking costs as much as writing."""
@@ -105,16 +105,16 @@ class FsspecArtifacts:
         if not isinstance(self._fs, LocalFileSystem):
             return bool(self._fs.exists(target) and self._fs.size(target) == file.size)
         try:
-            found = Path(target).stat()
+            stat = Path(target).stat()
         except FileNotFoundError:
             return False
-        if found.st_size != file.size or file.size > HASHED:
-            return found.st_size == file.size
-        seen = (found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
-        if self._hashed.get(file.sha256) != seen:
+        if stat.st_size != file.size or file.size > HASHED:
+            return stat.st_size == file.size
+        fingerprint = (stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)
+        if self._hashed.get(file.sha256) != fingerprint:
             if described(Path(target)) != file:
                 return False
-            self._hashed[file.sha256] = seen
+            self._hashed[file.sha256] = fingerprint
         return True
 
     def set_aside(self, file: File) -> bool:
@@ -191,9 +191,9 @@ class FsspecArtifacts:
         except FileNotFoundError:
             return None
 
-    def told(self, attempt: str) -> Progress | None:
+    def progress(self, attempt: str) -> Progress | None:
         """How far an attempt is that works; None where it hasn't told, or has ended."""
-        document = FsspecLive(self.url, attempt).told()
+        document = FsspecLive(self.url, attempt).progress()
         return None if document is None else read(Progress, document, f"{PROGRESS} of {attempt}")
 
     def _log(self, attempt: str) -> str:

@@ -27,7 +27,7 @@ def put_whole(fs: Any, path: Path, target: str) -> None:
     if isinstance(fs, S3Files):  # which has no half of a file
         fs.put_file(str(path), target)
         return
-    with _whole(fs, target) as part:
+    with _atomic(fs, target) as part:
         fs.put_file(str(path), part)
 
 
@@ -35,12 +35,12 @@ def write_whole(fs: Any, content: bytes, target: str) -> None:
     if isinstance(fs, S3Files):
         fs.pipe_file(target, content)
         return
-    with _whole(fs, target) as part:
+    with _atomic(fs, target) as part:
         fs.pipe_file(part, content)
 
 
 @contextmanager
-def _whole(fs: Any, target: str) -> Iterator[str]:
+def _atomic(fs: Any, target: str) -> Iterator[str]:
     """A file that becomes the target when it is written; what could not be written whole leaves nothing beside it."""
     part = beside(fs, target)
     try:
@@ -78,9 +78,9 @@ def copied(source: IO[bytes], to: Path, sha256: str) -> bool:
             while chunk := source.read(_CHUNK):
                 digest.update(chunk)
                 target.write(chunk)
-        whole = digest.hexdigest() == sha256
-        if whole:
+        matches = digest.hexdigest() == sha256
+        if matches:
             part.replace(to)
-        return whole
+        return matches
     finally:
         part.unlink(missing_ok=True)

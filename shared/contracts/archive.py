@@ -58,16 +58,16 @@ _PART = re.compile(r"(interactions|impressions)/date=(\d{4}-\d\d-\d\d)/part-(\d{
 class PartName:
     """A file of one day, by the compaction that wrote it."""
 
-    what: EventTable
+    table: EventTable
     day: date
     number: int
 
     def __str__(self) -> str:
-        return f"{self.what}/date={self.day}/part-{self.number:05d}.parquet"
+        return f"{self.table}/date={self.day}/part-{self.number:05d}.parquet"
 
 
 def part_name(name: str) -> PartName:
-    found = _PART.fullmatch(name)
-    if found is None:
+    match = _PART.fullmatch(name)
+    if match is None:
         raise Damaged(f"a compaction's manifest names {name!r}, which is no day of events")
-    return PartName(cast(EventTable, found[1]), date.fromisoformat(found[2]), int(found[3]))
+    return PartName(cast(EventTable, match[1]), date.fromisoformat(match[2]), int(match[3]))

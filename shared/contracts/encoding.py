@@ -22,10 +22,10 @@ _MAGIC = frozenset("*?[")
 def _sides(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    found = _SIZE.fullmatch(value)
-    if found is None:
+    match = _SIZE.fullmatch(value)
+    if match is None:
         raise ValueError(f"expected HEIGHTxWIDTH such as 224x224, got {value!r}")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def _plain(uri: str) -> str:

@@ -22,19 +22,19 @@ def written(pattern: str, wanted: str) -> Any:
     return AfterValidator(check)
 
 
-def entry(what: str, kinds: Mapping[str, type[Strict]], planned: frozenset[str], example: str) -> Callable[[Any], Any]:
+def entry(noun: str, kinds: Mapping[str, type[Strict]], planned: frozenset[str], example: str) -> Callable[[Any], Any]:
     """Reads an entry of a list by the one kind that it names."""
 
     def read_entry(value: Any) -> Any:
         if isinstance(value, Strict):
             return value
         if not isinstance(value, dict) or not value:
-            raise ValueError(f"expected one {what} such as {example}")
+            raise ValueError(f"expected one {noun} such as {example}")
         named = [name for name in value if name in kinds]
         if len(named) > 1:
-            raise ValueError(f"one entry names one {what}; this one names {' and '.join(named)}")
+            raise ValueError(f"one entry names one {noun}; this one names {' and '.join(named)}")
         if not named:
-            raise unknown_name(what, str(next(iter(value))), kinds, planned)
+            raise unknown_name(noun, str(next(iter(value))), kinds, planned)
         return kinds[named[0]].model_validate(value)
 
     return read_entry

@@ -23,7 +23,7 @@ class ExplainRequest(Strict):
     most: int = Field(2_000_000, ge=1, description="Of more interactions than this a sample of users is looked at.")
 
 
-class Seen(Strict):
+class DataCounts(Strict):
     rows: int = Field(description="Of the part that is trained on.")
     items: int = Field(description="Of the items table.")
     users: int = Field(description="In the data, or in the users table where there is one.")
@@ -120,7 +120,7 @@ class Explanation(Strict):
     reads: Literal["keys", "sequence", "deep", "trees"] = Field(
         description="What such a family reads: the keys' codes, these and sequences, everything, or what a tree splits by."
     )
-    data: Seen | None = Field(description="None: the schemas alone were read.")
+    data: DataCounts | None = Field(description="None: the schemas alone were read.")
     nodes: tuple[Node, ...]
     operators: tuple[OperatorExplained, ...]
     features: tuple[FeatureExplained, ...]

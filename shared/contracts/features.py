@@ -363,8 +363,8 @@ def with_calendar(operators: tuple[Any_, ...], time: str) -> tuple[Any_, ...]:
 
 def mentioned(entry: Any_) -> tuple[str, ...]:
     """The columns and features that an operator names."""
-    found = next(getattr(entry, kind) for kind, model in _KINDS.items() if type(entry) is model)
-    if isinstance(found, Strict):
-        said = [getattr(found, name) for name in ("of", "by", "target") if hasattr(found, name)]
-        return tuple(name for one in said for name in ((one,) if isinstance(one, str) else one))
-    return (found,) if isinstance(found, str) else tuple(found)
+    operand = next(getattr(entry, kind) for kind, model in _KINDS.items() if type(entry) is model)
+    if isinstance(operand, Strict):
+        fields = [getattr(operand, name) for name in ("of", "by", "target") if hasattr(operand, name)]
+        return tuple(name for field in fields for name in ((field,) if isinstance(field, str) else field))
+    return (operand,) if isinstance(operand, str) else tuple(operand)

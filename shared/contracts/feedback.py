@@ -58,16 +58,16 @@ class Feedback(Strict):
             raise ValueError(f"kinds: '{IMPRESSION}' is what was shown, not what somebody did")
         return self
 
-    def known(self) -> Mapping[str, Kind]:
+    def all_kinds(self) -> Mapping[str, Kind]:
         return {**BUILT_IN, **self.kinds}
 
     def conversions(self) -> frozenset[str]:
-        return frozenset(name for name, kind in self.known().items() if kind.conversion)
+        return frozenset(name for name, kind in self.all_kinds().items() if kind.conversion)
 
     def weights(self) -> Mapping[str, float]:
-        return {name: kind.weight for name, kind in self.known().items()}
+        return {name: kind.weight for name, kind in self.all_kinds().items()}
 
     def positive(self, name: str, value: float | None, label: Rule) -> bool:
         """Of an event of a known kind."""
-        kind = self.known()[name]
+        kind = self.all_kinds()[name]
         return kind.positive == "always" or (kind.positive == "by_label" and value is not None and label.holds(value))

@@ -283,15 +283,15 @@ class Model(Strict):
     def _tunes_what_there_is(self) -> Model:
         for name in self.tune:
             part, _, key = name.partition(".")
-            known = set(Training.model_fields) if part == "train" else set(type(self.params).model_fields)
+            settings = set(Training.model_fields) if part == "train" else set(type(self.params).model_fields)
             if name == "train.seed":
                 raise ValueError("tune: 'train.seed' isn't searched: the luckiest seed is no better a model")
             if part == "train" and self.params.no_steps is not None and key not in self.params.heeds:
                 raise ValueError(f"tune: '{name}' has no effect: {self.params.no_steps}: leave it out")
             if part == "train" and key in self.params.cannot:
                 raise ValueError(f"tune: '{self.family}' has no '{key}': {self.params.cannot[key]}: leave it out")
-            if key not in known and (part == "train" or isinstance(self.params, FamilyParams)):
-                raise unknown_name(f"setting of {self.family}", name, [f"{part}.{one}" for one in known])
+            if key not in settings and (part == "train" or isinstance(self.params, FamilyParams)):
+                raise unknown_name(f"setting of {self.family}", name, [f"{part}.{setting}" for setting in settings])
         return self
 
 

@@ -26,14 +26,14 @@ def _of_the_user(value: Any) -> Any:
     if not isinstance(value, str):
         raise ValueError("expected an expression over what requests say of users, such as \"user.country == 'de'\"")
     try:
-        found = parse_expression(value)
-        for name in sorted(found.names(), key=lambda one: one.column):
+        expression = parse_expression(value)
+        for name in sorted(expression.names(), key=lambda name: name.column):
             if name.source == "item":
-                said = f"'{name}' is of an item, and a slice is of answers: 'user.{name}' is what the request says"
-                raise fault(found.text, name.column, said)
+                message = f"'{name}' is of an item, and a slice is of answers: 'user.{name}' is what the request says"
+                raise fault(expression.text, name.column, message)
     except Invalid as error:
         raise ValueError(str(error)) from None
-    return found.text
+    return expression.text
 
 
 Condition = Annotated[str, BeforeValidator(_of_the_user), Field(max_length=LONGEST)]
@@ -55,7 +55,7 @@ class Monitor(Strict):
         return self
 
     def expressions(self) -> tuple[Expression, ...]:
-        return tuple(parse_expression(one) for one in self.slices.values())
+        return tuple(parse_expression(text) for text in self.slices.values())
 
     def compiled(self) -> Slices:
-        return Slices({name: parse_expression(one).tree for name, one in self.slices.items()})
+        return Slices({name: parse_expression(text).tree for name, text in self.slices.items()})

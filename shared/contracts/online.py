@@ -44,22 +44,22 @@ class View(Strict):
 
     @model_validator(mode="after")
     def _names_differ(self) -> View:
-        names = [one.name for one in self.columns]
+        names = [column.name for column in self.columns]
         if len(set(names)) < len(names):
             raise ValueError(f"view '{self.name}': two columns have one name")
         return self
 
     def row(self, key: int, at: Any, values: Mapping[str, Any]) -> StoredRow:
         """Values as they are held; Invalid for what is of no column, or of another type."""
-        columns = {one.name: one for one in self.columns}
-        found: dict[str, Stored] = {}
+        columns = {column.name: column for column in self.columns}
+        row_values: dict[str, Stored] = {}
         for name, value in values.items():
             if name not in columns:
                 raise Invalid(f"view '{self.name}': {unknown_name('column', str(name)[:80], columns)}")
-            kept = take(value, columns[name].dtype, columns[name].width, name)
-            if kept is not None:
-                found[name] = kept
-        row = StoredRow(key, at, found)
+            converted = take(value, columns[name].dtype, columns[name].width, name)
+            if converted is not None:
+                row_values[name] = converted
+        row = StoredRow(key, at, row_values)
         if len(row.text.encode()) > MOST_BYTES:
             raise Invalid(f"the values of key {key} take more than {MOST_BYTES} bytes")
         return row
@@ -76,13 +76,13 @@ class Online(Strict):
 
     @model_validator(mode="after")
     def _views_differ(self) -> Online:
-        names = [one.name for one in self.views]
+        names = [view.name for view in self.views]
         if len(set(names)) < len(names):
             raise ValueError("two views have one name")
         return self
 
     def view(self, name: str) -> OnlineView | None:
-        return next((one for one in self.views if one.name == name), None)
+        return next((view for view in self.views if view.name == name), None)
 
 
 def part_name(view: str, number: int) -> str:

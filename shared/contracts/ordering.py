@@ -168,16 +168,16 @@ class Order(Strict):
 
     @model_validator(mode="after")
     def _names_are_different(self) -> Order:
-        names = [one.name for one in self.campaigns]
+        names = [campaign.name for campaign in self.campaigns]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"campaigns: two are called '{twice[0]}'")
         return self
 
     def all_rules(self) -> tuple[Rule, ...]:
-        return (*self.rules, *(rule for one in self.campaigns for rule in one.rules))
+        return (*self.rules, *(rule for campaign in self.campaigns for rule in campaign.rules))
 
     def expressions(self) -> tuple[Expression, ...]:
-        return tuple(found for rule in self.all_rules() if (found := condition(rule)) is not None)
+        return tuple(expression for rule in self.all_rules() if (expression := condition(rule)) is not None)
 
 
 def condition(rule: Rule) -> Expression | None:

@@ -93,10 +93,10 @@ def stage_parts(spec: RecommenderSpec, stage: str, mode: str = "full") -> dict[s
 
 def _at(document: Mapping[str, Any], path: str) -> Any:
     """None where a family has no such parameter."""
-    found: Any = document
+    value: Any = document
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 def gated_metrics(spec: RecommenderSpec) -> list[str]:
@@ -143,7 +143,7 @@ def rollout_plan(spec: RecommenderSpec, back: Request | None = None) -> RolloutP
 
 def retrain_plan(spec: RecommenderSpec) -> RetrainPlan:
     retrain = spec.retrain
-    on = {type(one): one for one in retrain.on}
+    on = {type(trigger): trigger for trigger in retrain.on}
     drift, kpi, alert = on.get(OnDrift), on.get(OnKpi), on.get(OnAlert)
     new_events, new_data = on.get(OnNewEvents), on.get(OnNewData)
     plan = RetrainPlan(mode=retrain.mode, cooldown=retrain.cooldown, schedule=_schedule(retrain), max_per_day=retrain.max_per_day)

@@ -46,11 +46,11 @@ PRESETS: Mapping[str, Preset] = {
 
 def with_settings(model: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """A spec's `model` with settings by name, as a command has them."""
-    found = dict(model)
+    merged = dict(model)
     for name, value in settings.items():
         part, _, field = place_of(name).partition(".")
-        found[part] = {**found.get(part, {}), field: value} if field else value
-    return found
+        merged[part] = {**merged.get(part, {}), field: value} if field else value
+    return merged
 
 
 def place_of(setting: str) -> str:
@@ -63,17 +63,17 @@ def named(name: str) -> dict[str, Any]:
     return {"preset" if name in PRESETS else "family": name}
 
 
-def with_preset(said: Mapping[str, Any]) -> dict[str, Any]:
+def with_preset(model: Mapping[str, Any]) -> dict[str, Any]:
     """A spec's `model` with what its preset says, where it says nothing itself."""
-    name = said["preset"]
+    name = model["preset"]
     preset = PRESETS.get(name)
     if preset is None:
         raise unknown_name("preset", name, PRESETS)
-    if said.get("family", preset.family) != preset.family:
+    if model.get("family", preset.family) != preset.family:
         raise ValueError(f"preset: '{name}' is of the family '{preset.family}': leave 'family' out")
-    both = dict(said) | {"family": preset.family}
+    both = dict(model) | {"family": preset.family}
     for part, settings in (("params", preset.params), ("train", preset.train)):
-        own = said.get(part, {})
+        own = model.get(part, {})
         if isinstance(own, Mapping):
             both[part] = {**settings, **own}
     return both

@@ -46,11 +46,11 @@ def parse_duration(value: Any) -> timedelta:
     return timedelta(milliseconds=_bounded(milliseconds, value))
 
 
-def _bounded(milliseconds: Decimal, said: Any) -> int:
+def _bounded(milliseconds: Decimal, value: Any) -> int:
     if not 0 < milliseconds <= _milliseconds(LONGEST):
-        raise ValueError(f"expected a duration longer than nothing and of at most {LONGEST.days}d, got '{said}'")
+        raise ValueError(f"expected a duration longer than nothing and of at most {LONGEST.days}d, got '{value}'")
     if milliseconds != int(milliseconds):
-        raise ValueError(f"expected a duration of whole milliseconds, got '{said}'")
+        raise ValueError(f"expected a duration of whole milliseconds, got '{value}'")
     return int(milliseconds)
 
 

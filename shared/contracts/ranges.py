@@ -33,7 +33,7 @@ class Range(Strict):
         if self.of is not None:
             if self.low is not None or self.high is not None or self.log:
                 raise ValueError("'of' names the values: leave 'from', 'to' and 'log' out")
-            if len({json.dumps(one, sort_keys=True) for one in self.of}) < max(2, len(self.of)):
+            if len({json.dumps(choice, sort_keys=True) for choice in self.of}) < max(2, len(self.of)):
                 raise ValueError("'of' names at least two values, each once")
             return self
         if self.low is None or self.high is None:
@@ -53,14 +53,14 @@ class Range(Strict):
 
     def holds(self, value: Any) -> bool:
         if self.of is not None:
-            return any(type(value) is type(one) and value == one for one in self.of)
+            return any(type(value) is type(choice) and value == choice for choice in self.of)
         if isinstance(value, bool) or not isinstance(value, int | float) or self.low is None or self.high is None:
             return False
         return self.low <= value <= self.high
 
     def __str__(self) -> str:
         if self.of is not None:
-            return ", ".join(one if isinstance(one, str) else json.dumps(one) for one in self.of)
+            return ", ".join(choice if isinstance(choice, str) else json.dumps(choice) for choice in self.of)
         return f"{self.low:g} to {self.high:g}" + (", by their size" if self.log else "")
 
 

@@ -294,7 +294,7 @@ class Retrain(Strict):
         if any(later <= sooner for sooner, later in pairwise(self.follow_up)):
             raise ValueError("follow_up: the times count from the promotion and must rise, such as [12h, 2d]")
         if self.schedule is None:
-            idle = {"timezone", "schedule_mode", "misfire", "misfire_grace"} & self._said()
+            idle = {"timezone", "schedule_mode", "misfire", "misfire_grace"} & self._changed_fields()
             if idle:
                 raise ValueError(f"{sorted(idle)[0]} says something about a schedule, and there is none: add schedule, such as '0 3 * * *'")
         if self.auto != Auto() and "auto" not in self._wishes():
@@ -305,6 +305,6 @@ class Retrain(Strict):
         """What any of its runs asks for."""
         return {self.mode, self.schedule_mode, *(getattr(on, name).mode for on in self.on for name in type(on).model_fields)}
 
-    def _said(self) -> set[str]:
+    def _changed_fields(self) -> set[str]:
         """The fields that differ from what they are when absent."""
         return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}

@@ -43,8 +43,8 @@ def _weight_alone(value: Any) -> Any:
 
 
 def _write_step(step: Step) -> Any:
-    said = {name: value for name, value in step.model_dump(mode="json").items() if value is not None}
-    return said if len(said) > 1 else step.weight
+    fields = {name: value for name, value in step.model_dump(mode="json").items() if value is not None}
+    return fields if len(fields) > 1 else step.weight
 
 
 AnyStep = Annotated[Step, BeforeValidator(_weight_alone, json_schema_input_type=Weight | Step), PlainSerializer(_write_step)]
@@ -109,6 +109,6 @@ class Rollout(Strict):
             raise ValueError("steps must rise, such as [1%, 10%, 50%]")
         for step in self.steps:
             if step.min is not None and step.max is None and step.min > self.analysis.deadline:
-                said = f"min {write_duration(step.min)} is above analysis.deadline {write_duration(self.analysis.deadline)}"
-                raise ValueError(f"steps: {said}: give the step a max")
+                problem = f"min {write_duration(step.min)} is above analysis.deadline {write_duration(self.analysis.deadline)}"
+                raise ValueError(f"steps: {problem}: give the step a max")
         return self

@@ -130,10 +130,10 @@ class Serve(Strict):
 
     @model_validator(mode="after")
     def _filters_fit(self) -> Serve:
-        kinds = [type(one) for one in self.filter if not isinstance(one, str)]
-        for one in (NotSeen, Available):
-            if kinds.count(one) > 1:
-                raise ValueError(f"filter: '{next(iter(one.model_fields))}' is said twice")
+        kinds = [type(entry) for entry in self.filter if not isinstance(entry, str)]
+        for kind in (NotSeen, Available):
+            if kinds.count(kind) > 1:
+                raise ValueError(f"filter: '{next(iter(kind.model_fields))}' is said twice")
         if AVAILABLE in self.attributes:
             raise ValueError(f"attributes: '{AVAILABLE}' is known of every item, and not declared")
         try:
@@ -155,17 +155,17 @@ class Serve(Strict):
                 raise unknown_name("attribute", rule.each, self.attributes)
 
     def expressions(self) -> tuple[Expression, ...]:
-        return tuple(parse_expression(one) for one in self.filter if isinstance(one, str))
+        return tuple(parse_expression(entry) for entry in self.filter if isinstance(entry, str))
 
     @property
     def not_seen(self) -> NotSeen | None:
-        return next((one for one in self.filter if isinstance(one, NotSeen)), None)
+        return next((entry for entry in self.filter if isinstance(entry, NotSeen)), None)
 
     @property
     def only_available(self) -> bool:
-        return any(isinstance(one, Available) for one in self.filter)
+        return any(isinstance(entry, Available) for entry in self.filter)
 
 
-def window(one: NotSeen) -> timedelta | None:
+def window(entry: NotSeen) -> timedelta | None:
     """None: however long ago."""
-    return None if one.not_seen == EVER else one.not_seen
+    return None if entry.not_seen == EVER else entry.not_seen

@@ -58,7 +58,7 @@ class Place(Strict):
         return self
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         """As messages name it."""
         return self.uri if self.uri is not None else f"query of {self.database}"
 

@@ -209,8 +209,8 @@ class Resources(Strict):
     verify: StageResources = Field(StageResources(), description="Parity and latency on a disposable server.")
 
     def of(self, stage: str) -> StageResources:
-        found: StageResources = getattr(self, RESOURCES.get(stage, stage))
-        return found
+        resources: StageResources = getattr(self, RESOURCES.get(stage, stage))
+        return resources
 
 
 class _AsWritten(GenerateJsonSchema):
@@ -315,11 +315,11 @@ class RecommenderSpec(Strict):
 
     @model_validator(mode="after")
     def _recall_is_of_what_is_retrieved(self) -> RecommenderSpec:
-        asked = sorted({gate.metric for gate in self.gates if isinstance(gate, MetricGate) and gate.metric.startswith("recall@")})
-        known = f"recall@{self.serve.retrieve.candidates}" if self.serve.retrieve else None
-        other = [metric for metric in asked if metric != known]
+        metrics = sorted({gate.metric for gate in self.gates if isinstance(gate, MetricGate) and gate.metric.startswith("recall@")})
+        measured = f"recall@{self.serve.retrieve.candidates}" if self.serve.retrieve else None
+        other = [metric for metric in metrics if metric != measured]
         if other:
-            hint = f"serve.retrieve finds {known}" if known else "say serve.retrieve, which is what it is about"
+            hint = f"serve.retrieve finds {measured}" if measured else "say serve.retrieve, which is what it is about"
             raise ValueError(f"gates: '{other[0]}' isn't measured: {hint}")
         return self
 
@@ -352,16 +352,16 @@ class RecommenderSpec(Strict):
 
     def places(self) -> dict[str, Place]:
         """Where all of the data is, by field."""
-        found = {f"data.{name}" + (".uri" if place.uri is not None else ""): place for name, place in self.data.places().items()}
-        for one in (entry.vector for entry in self.operators() if isinstance(entry, Vector)):
-            named = f"features: vector '{one.output}'"
-            if one.encode is None:
-                found[named] = Place(uri=one.source)
+        places = {f"data.{name}" + (".uri" if place.uri is not None else ""): place for name, place in self.data.places().items()}
+        for vector in (entry.vector for entry in self.operators() if isinstance(entry, Vector)):
+            named = f"features: vector '{vector.output}'"
+            if vector.encode is None:
+                places[named] = Place(uri=vector.source)
                 continue
-            found[f"{named}: encode.encoder"] = EncoderFile(uri=one.encode.encoder)
-            if one.encode.images is not None:
-                found[f"{named}: encode.images"] = ImagesFolder(uri=one.encode.images)
-        return found
+            places[f"{named}: encode.encoder"] = EncoderFile(uri=vector.encode.encoder)
+            if vector.encode.images is not None:
+                places[f"{named}: encode.images"] = ImagesFolder(uri=vector.encode.images)
+        return places
 
     def operators(self) -> tuple[Any_, ...]:
         return with_calendar(self.features or (Categorify(categorify=(self.schema_.user, self.schema_.item)),), self.schema_.time)
@@ -405,8 +405,8 @@ def parse_spec(text: str, source: str = "spec") -> RecommenderSpec:
     value = load(text, source, MAX_NODES)
     if not isinstance(value, dict):
         raise Invalid(f"{source}: expected a mapping with name, data and schema")
-    for place, said in unkeepable(value):
-        raise Invalid(one_line(f"{source}: {'.'.join(map(str, place)) or 'the spec'}: {said}"))
+    for place, problem in unkeepable(value):
+        raise Invalid(one_line(f"{source}: {'.'.join(map(str, place)) or 'the spec'}: {problem}"))
     try:
         spec = read(RecommenderSpec, value, source)
         same = read(RecommenderSpec, spec.document(), source) == spec

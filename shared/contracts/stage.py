@@ -102,5 +102,5 @@ MISSING, BROKEN = "not_measured", "couldnt_be_measured"
 """Facts that say why a number isn't there: as things are, and because something went wrong. By the number's name, or by whose it is."""
 
 
-def _texts(said: Any) -> dict[str, str]:
-    return {str(name): str(why) for name, why in said.items()} if isinstance(said, dict) else {}
+def _texts(value: Any) -> dict[str, str]:
+    return {str(name): str(why) for name, why in value.items()} if isinstance(value, dict) else {}

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from shared.contracts.words import said
+from shared.contracts.words import fault_message
 from shared.domain.errors import Invalid, Unsupported
 
 M = TypeVar("M", bound=BaseModel)
@@ -30,10 +30,10 @@ class Strict(BaseModel):
     @classmethod
     def _only_known_fields(cls, value: Any) -> Any:
         if isinstance(value, Mapping):
-            known = _fields(cls)
+            fields = _fields(cls)
             for key in value:
-                if key not in known:
-                    raise unknown_name("field", str(key), known, cls.planned)
+                if key not in fields:
+                    raise unknown_name("field", str(key), fields, cls.planned)
         return value
 
 
@@ -43,14 +43,14 @@ def _fields(model: type[Strict]) -> frozenset[str]:
     return frozenset(field.alias or name for name, field in model.model_fields.items())
 
 
-def unknown_name(what: str, name: str, known: Iterable[str], planned: Iterable[str] = ()) -> PydanticCustomError:
+def unknown_name(noun: str, name: str, known_names: Iterable[str], planned: Iterable[str] = ()) -> PydanticCustomError:
     """The error for a name that isn't known, with the nearest one that is."""
     if name in planned:
-        return PydanticCustomError("planned", "{what} '{name}' is not yet supported", {"what": what, "name": name})
-    names = sorted(known)
+        return PydanticCustomError("planned", "{what} '{name}' is not yet supported", {"what": noun, "name": name})
+    names = sorted(known_names)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names) or 'none at all'}"
-    return PydanticCustomError("unknown", "unknown {what} '{name}': {hint}", {"what": what, "name": name, "hint": hint})
+    return PydanticCustomError("unknown", "unknown {what} '{name}': {hint}", {"what": noun, "name": name, "hint": hint})
 
 
 def read(model: type[M], value: Any, source: str) -> M:
@@ -59,11 +59,11 @@ def read(model: type[M], value: Any, source: str) -> M:
         return model.model_validate(value)
     except ValidationError as error:
         faults = [(".".join(str(part) for part in fault["loc"]), fault) for fault in error.errors()]
-        lines = [f"{place}: {said(fault)}" if place else said(fault) for place, fault in faults]
+        lines = [f"{place}: {fault_message(fault)}" if place else fault_message(fault) for place, fault in faults]
         kind = Unsupported if any(fault["type"] == "planned" for _, fault in faults) else Invalid
         more = [f"and {len(lines) - SHOWN_FAULTS} more"] if len(lines) > SHOWN_FAULTS else []
         refused = kind(one_line(f"{source}: " + "; ".join(lines[:SHOWN_FAULTS] + more)))
-        refused.faults = tuple((one_line(place), one_line(said(fault))) for place, fault in faults[:LISTED_FAULTS])
+        refused.faults = tuple((one_line(place), one_line(fault_message(fault))) for place, fault in faults[:LISTED_FAULTS])
         raise refused from None
 
 

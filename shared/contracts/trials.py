@@ -40,7 +40,7 @@ class EvaluateRequest(Strict):
     def _judges_something(self) -> EvaluateRequest:
         if not self.models and not self.saved:
             raise ValueError("there is nothing to judge: say --model NAME, or --saved FOLDER")
-        saved = [one.rstrip("/").rsplit("/", 1)[-1] for one in self.saved]
+        saved = [folder.rstrip("/").rsplit("/", 1)[-1] for folder in self.saved]
         if BASELINE in saved:
             raise ValueError(f"--saved: a folder called '{BASELINE}' would stand in the place of the baseline: call it something else")
         names = [*self.models, *saved]

@@ -32,10 +32,10 @@ def _filled(warn: float | None, stop: float | None) -> BeforeValidator:
     def fill(value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        given = Limits.model_validate({"stop": stop, **value})
+        limits = Limits.model_validate({"stop": stop, **value})
         if "warn" in value or warn is None:
-            return given
-        return Limits(warn=warn if given.stop is None else min(warn, given.stop), stop=given.stop)
+            return limits
+        return Limits(warn=warn if limits.stop is None else min(warn, limits.stop), stop=limits.stop)
 
     return BeforeValidator(fill)
 

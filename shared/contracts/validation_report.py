@@ -85,7 +85,7 @@ class Section(Strict):
         return EVENTS_QUARANTINE if self.name == "events" else TABLE_QUARANTINE[self.name]
 
     def crossed(self, verdict: Verdict) -> tuple[Check, ...]:
-        return tuple(one for one in self.checks if one.verdict == verdict)
+        return tuple(check for check in self.checks if check.verdict == verdict)
 
 
 class Report(Strict):
@@ -106,4 +106,4 @@ class Report(Strict):
     sections: tuple[Section, ...] = Field((), description="Of the tables of items and users, and of events beside a file.")
 
     def crossed(self, verdict: Verdict) -> tuple[Check, ...]:
-        return tuple(one for one in self.checks if one.verdict == verdict)
+        return tuple(check for check in self.checks if check.verdict == verdict)

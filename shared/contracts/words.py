@@ -41,7 +41,7 @@ _WORDS = {
 }
 
 
-def said(fault: Mapping[str, Any], secret: bool = False) -> str:
+def fault_message(fault: Mapping[str, Any], secret: bool = False) -> str:
     """One fault of pydantic's, without its place. What was found is repeated where it is short, and never a secret."""
     if fault["type"] == "extra_forbidden":
         return "unknown field"
@@ -53,7 +53,7 @@ def said(fault: Mapping[str, Any], secret: bool = False) -> str:
     expected = words.format_map({name: _shown(value) for name, value in context.items()})
     if secret:
         return expected
-    return f"{expected}, got {context['actual_length'] if 'actual_length' in context else _found(fault.get('input'))}"
+    return f"{expected}, got {context['actual_length'] if 'actual_length' in context else _described(fault.get('input'))}"
 
 
 def _shown(value: Any) -> str:
@@ -61,7 +61,7 @@ def _shown(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _found(value: Any) -> str:
+def _described(value: Any) -> str:
     """Lists and objects are too long to be repeated; their kind says enough."""
     if isinstance(value, str):
         return repr(value[:_SHOWN])

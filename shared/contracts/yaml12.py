@@ -57,9 +57,9 @@ class _Loader(Composer, CParser, SafeConstructor, Resolver):
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise TooLarge(f"values nested more than {MAX_DEPTH} deep: a document is nested at most that deep")
-        found = super().compose_node(parent, index)
+        node = super().compose_node(parent, index)
         self._depth -= 1
-        return found
+        return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         self._pause()
@@ -71,11 +71,11 @@ class _Loader(Composer, CParser, SafeConstructor, Resolver):
             time.sleep(_PAUSE)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
-            if key.value in seen:
+            if key.value in keys:
                 raise ConstructorError(None, None, f"'{key.value}' is given twice", key.start_mark)
-            seen.add(key.value)
+            keys.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -106,5 +106,5 @@ def _read(text: str, source: str, max_nodes: int | None, read: Callable[[_Loader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        said = getattr(error, "problem", None) or getattr(error, "reason", None) or error
-        raise Invalid(one_line(f"{source}: not valid YAML{place}: {said}")) from None
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+        raise Invalid(one_line(f"{source}: not valid YAML{place}: {problem}")) from None

@@ -12,19 +12,19 @@ from shared.datafiles.s3 import S3
 from shared.domain.errors import BadData
 
 
-def single_file(uri: str, roots: Sequence[str], what: str = "encoder") -> Path:
+def single_file(uri: str, roots: Sequence[str], noun: str = "encoder") -> Path:
     path = Path(allowed_pattern(uri, roots)[0])
     if not path.is_file():
-        raise BadData(f"{uri}: there is no such {what}")
+        raise BadData(f"{uri}: there is no such {noun}")
     return path
 
 
-def single_object(uri: str, roots: Sequence[str], store: S3, what: str = "encoder") -> DataObject:
+def single_object(uri: str, roots: Sequence[str], store: S3, noun: str = "encoder") -> DataObject:
     bucket, key = allowed_key(uri, roots)
-    found = next((one for one in store.list(bucket, key) if one.key == key), None)
-    if found is None:
-        raise BadData(f"{uri}: there is no such {what}")
-    return DataObject(bucket, key, found.size, found.written, found.tag)
+    listed = next((entry for entry in store.list(bucket, key) if entry.key == key), None)
+    if listed is None:
+        raise BadData(f"{uri}: there is no such {noun}")
+    return DataObject(bucket, key, listed.size, listed.written, listed.tag)
 
 
 def images_folder(uri: str, roots: Sequence[str]) -> Path:
@@ -48,8 +48,8 @@ def images_objects(uri: str, roots: Sequence[str], store: S3) -> dict[str, DataO
     """By what rows call them: their keys below the folder's."""
     bucket, key = allowed_key(uri, roots)
     folder = f"{key.rstrip('/')}/" if key else ""
-    listed = (one for one in store.list(bucket, folder) if not one.key.endswith("/"))
-    found = {one.key.removeprefix(folder): DataObject(bucket, one.key, one.size, one.written, one.tag) for one in listed}
-    if not found:
+    listed = (entry for entry in store.list(bucket, folder) if not entry.key.endswith("/"))
+    images = {entry.key.removeprefix(folder): DataObject(bucket, entry.key, entry.size, entry.written, entry.tag) for entry in listed}
+    if not images:
         raise BadData(f"{uri}: there is no such folder of images")
-    return found
+    return images

@@ -24,8 +24,8 @@ class Databases:
 
     def url(self, name: str) -> str:
         if name not in self._urls:
-            known = ", ".join(sorted(self._urls)) or "none"
-            raise Invalid(f"from: the operator has given no database '{name}' (known: {known}; {VARIABLE} names the file)")
+            names = ", ".join(sorted(self._urls)) or "none"
+            raise Invalid(f"from: the operator has given no database '{name}' (known: {names}; {VARIABLE} names the file)")
         return self._urls[name]
 
 
@@ -40,14 +40,14 @@ def _read(path: Path) -> dict[str, str]:
     except Invalid as error:
         raise Invalid(f"{VARIABLE}: {error}") from None
     try:
-        found = load(text, str(path))
+        urls = load(text, str(path))
     except Invalid:
         raise Invalid(f"{VARIABLE}: {path} is not YAML: write lines such as shop: postgresql://reader:PASSWORD@host:5432/shop") from None
-    if not isinstance(found, dict) or not all(isinstance(url, str) for url in found.values()):
+    if not isinstance(urls, dict) or not all(isinstance(url, str) for url in urls.values()):
         raise Invalid(f"{VARIABLE}: {path} must hold names and URLs, one 'name: URL' a line")
-    for name, url in found.items():
+    for name, url in urls.items():
         if not url.startswith(_GOOD):
             raise Invalid(
                 f"{VARIABLE}: {path}: the URL of '{name}' must begin with postgresql://, or with sqlite://// for a file's whole path"
             )
-    return {str(name): url for name, url in found.items()}
+    return {str(name): url for name, url in urls.items()}

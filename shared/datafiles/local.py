@@ -22,10 +22,10 @@ def data_files(uri: str, roots: Sequence[str]) -> list[Path]:
     if not MAGIC & set(pattern):
         path = Path(pattern)
         return _of_folder(path, uri, allowed) if path.is_dir() else [_check_file(path, uri)]
-    found = [Path(path) for path in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 (an absolute pattern)
-    for path in found:
+    paths = [Path(path) for path in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 (an absolute pattern)
+    for path in paths:
         _check_allowed(str(path), uri, allowed)
-    files = [_check_file(path, uri) for path in found if not path.is_dir()]
+    files = [_check_file(path, uri) for path in paths if not path.is_dir()]
     if not files:
         raise BadData(f"{uri}: no file matches")
     return files
@@ -33,12 +33,12 @@ def data_files(uri: str, roots: Sequence[str]) -> list[Path]:
 
 def _of_folder(folder: Path, uri: str, allowed: Sequence[str]) -> list[Path]:
     """All data files in it and below; what is no data file stands beside them undisturbed."""
-    found = sorted(path for path in folder.rglob("*") if of_a_folder(path.relative_to(folder).as_posix()) and path.is_file())
-    for path in found:
+    paths = sorted(path for path in folder.rglob("*") if of_a_folder(path.relative_to(folder).as_posix()) and path.is_file())
+    for path in paths:
         _check_allowed(str(path), uri, allowed)
-    if not found:
+    if not paths:
         raise BadData(f"{uri}: the folder has no data files (their names end in {ENDINGS})")
-    return [_check_file(path, uri) for path in found]
+    return [_check_file(path, uri) for path in paths]
 
 
 def allowed_pattern(uri: str, roots: Sequence[str]) -> tuple[str, list[str]]:

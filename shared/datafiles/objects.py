@@ -33,7 +33,7 @@ class DataObject:
         """What says how the columns of a TFRecord lie, where there is such a thing."""
         if kind_of(self.key) != "tfrecord":
             return []
-        return [one for one in store.list(self.bucket, self.key + LAYOUT) if one.key == self.key + LAYOUT]
+        return [entry for entry in store.list(self.bucket, self.key + LAYOUT) if entry.key == self.key + LAYOUT]
 
 
 def is_object(uri: str) -> bool:
@@ -48,9 +48,9 @@ def allowed_key(uri: str, roots: Sequence[str]) -> tuple[str, str]:
     fixed = _fixed(key)
     for root in roots:
         if is_object(root):
-            its, prefix = _parts(root)
-            whole = prefix.rstrip("/")
-            if its == bucket and (not whole or fixed.rstrip("/") == whole or fixed.startswith(f"{whole}/")):
+            root_bucket, prefix = _parts(root)
+            root_key = prefix.rstrip("/")
+            if root_bucket == bucket and (not root_key or fixed.rstrip("/") == root_key or fixed.startswith(f"{root_key}/")):
                 return bucket, key
     listed = ", ".join(root for root in roots if is_object(root)) or "none of them is in an object store"
     raise Invalid(f"{uri}: it doesn't lie under an allowed data root ({listed})")
@@ -61,30 +61,30 @@ def data_objects(uri: str, roots: Sequence[str], store: S3) -> list[DataObject]:
     bucket, key = allowed_key(uri, roots)
     if MAGIC & set(key):
         pattern = _pattern(key)
-        found = [one for one in store.list(bucket, _fixed(key)) if pattern.fullmatch(one.key) and not one.key.endswith("/")]
-        if not found:
+        matching = [entry for entry in store.list(bucket, _fixed(key)) if pattern.fullmatch(entry.key) and not entry.key.endswith("/")]
+        if not matching:
             raise BadData(f"{uri}: no object matches")
-        return [_checked(bucket, one) for one in found]
+        return [_checked(bucket, entry) for entry in matching]
     folder = f"{key.rstrip('/')}/" if key else ""
     listed = list(store.list(bucket, key.rstrip("/")))
-    exact = [one for one in listed if one.key == key]
+    exact = [entry for entry in listed if entry.key == key]
     if exact:
         return [_checked(bucket, exact[0])]
-    below = [one for one in listed if one.key.startswith(folder) and of_a_folder(one.key.removeprefix(folder))]
+    below = [entry for entry in listed if entry.key.startswith(folder) and of_a_folder(entry.key.removeprefix(folder))]
     if below:
-        return [_checked(bucket, one) for one in below]
-    if any(one.key.startswith(folder) for one in listed):
+        return [_checked(bucket, entry) for entry in below]
+    if any(entry.key.startswith(folder) for entry in listed):
         raise BadData(f"{uri}: the folder has no data files (their names end in {ENDINGS})")
     raise BadData(f"{uri}: there is no such object")
 
 
-def _checked(bucket: str, one: Listed) -> DataObject:
-    found = DataObject(bucket, one.key, one.size, one.written, one.tag)
-    if kind_of(one.key) is None:
-        raise Unsupported(f"{found.uri}: it is no data file: only names ending in {ENDINGS} are read")
-    if not one.size:
-        raise BadData(f"{found.uri}: the object is empty")
-    return found
+def _checked(bucket: str, entry: Listed) -> DataObject:
+    data_object = DataObject(bucket, entry.key, entry.size, entry.written, entry.tag)
+    if kind_of(entry.key) is None:
+        raise Unsupported(f"{data_object.uri}: it is no data file: only names ending in {ENDINGS} are read")
+    if not entry.size:
+        raise BadData(f"{data_object.uri}: the object is empty")
+    return data_object
 
 
 def _parts(uri: str) -> tuple[str, str]:
@@ -96,28 +96,28 @@ def _parts(uri: str) -> tuple[str, str]:
 
 def _fixed(key: str) -> str:
     """What stands before the first wildcard."""
-    return key[: next((place for place, one in enumerate(key) if one in MAGIC), len(key))]
+    return key[: next((place for place, character in enumerate(key) if character in MAGIC), len(key))]
 
 
 def _pattern(key: str) -> re.Pattern[str]:
     """`*` and `?` stay within a folder; `**` doesn't; `[...]` is one of these characters."""
-    found = ""
+    regex = ""
     for token in re.findall(r"\*\*/|\*\*|\*|\?|\[[^]]+\]|.", key, re.DOTALL):
         match token:
             case "**/":
-                found += "(?:.*/)?"
+                regex += "(?:.*/)?"
             case "**":
-                found += ".*"
+                regex += ".*"
             case "*":
-                found += "[^/]*"
+                regex += "[^/]*"
             case "?":
-                found += "[^/]"
+                regex += "[^/]"
             case _ if len(token) > 1:
                 inner = re.sub(r"([\\^\[])", r"\\\1", token[1:-1])
-                found += f"[^/{inner[1:]}]" if inner[0] == "!" else f"[{inner}]"
+                regex += f"[^/{inner[1:]}]" if inner[0] == "!" else f"[{inner}]"
             case _:
-                found += re.escape(token)
+                regex += re.escape(token)
     try:
-        return re.compile(found, re.DOTALL)
+        return re.compile(regex, re.DOTALL)
     except re.error:
         raise Invalid(f"{key}: its brackets make no pattern") from None

@@ -85,9 +85,11 @@ class DataFiles:
             return self._beside(uri, contents)
         if is_object(uri):
             store = self._store()
-            found = data_objects(uri, self._roots, store)
-            marks = {one.uri: _tagged(one) for one in found}
-            return marks | {f"{one.uri}{LAYOUT}": f"tag {other.tag}" for one in found for other in one.layout(store)}
+            objects = data_objects(uri, self._roots, store)
+            marks = {data_object.uri: _tagged(data_object) for data_object in objects}
+            return marks | {
+                f"{data_object.uri}{LAYOUT}": f"tag {other.tag}" for data_object in objects for other in data_object.layout(store)
+            }
         files = data_files(uri, self._roots)
         beside = [path.with_name(path.name + LAYOUT) for path in files if kind_of(path.name) == "tfrecord"]
         return {str(path): _state(path) for path in (*files, *(path for path in beside if path.is_file()))}
@@ -97,7 +99,7 @@ class DataFiles:
             store = self._store()
             if contents == "encoder":
                 return {uri: _tagged(single_object(uri, self._roots, store))}
-            return {one.uri: _tagged(one) for one in images_objects(uri, self._roots, store).values()}
+            return {data_object.uri: _tagged(data_object) for data_object in images_objects(uri, self._roots, store).values()}
         if contents == "encoder":
             path = single_file(uri, self._roots)
             return {str(path): _state(path)}
@@ -109,16 +111,16 @@ def _check_size(uri: str, size: int, most: int) -> None:
         raise Invalid(f"{uri}: it has more than {most} bytes, the most that are read")
 
 
-def _tagged(one: DataObject) -> str:
-    return f"{one.size} bytes of {one.written}, tag {one.tag}"
+def _tagged(data_object: DataObject) -> str:
+    return f"{data_object.size} bytes of {data_object.written}, tag {data_object.tag}"
 
 
 def _state(path: Path) -> str:
-    one = path.stat()
-    return f"{one.st_size} bytes of {_moment(one.st_mtime_ns)}, changed {_moment(one.st_ctime_ns)}"
+    stat = path.stat()
+    return f"{stat.st_size} bytes of {_moment(stat.st_mtime_ns)}, changed {_moment(stat.st_ctime_ns)}"
 
 
 def _moment(nanoseconds: int) -> str:
     """To the last digit, since it tells one state of a file from another."""
-    whole, rest = divmod(nanoseconds, 1_000_000_000)
-    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"

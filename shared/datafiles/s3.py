@@ -57,13 +57,13 @@ class S3:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None, *, timeout: float = 60.0, tries: int = 4) -> S3:
-        known = os.environ if environment is None else environment
-        id, secret = known.get("AWS_ACCESS_KEY_ID"), known.get("AWS_SECRET_ACCESS_KEY")
+        variables = os.environ if environment is None else environment
+        id, secret = variables.get("AWS_ACCESS_KEY_ID"), variables.get("AWS_SECRET_ACCESS_KEY")
         return cls(
-            region=known.get("AWS_REGION") or known.get("AWS_DEFAULT_REGION") or "us-east-1",
-            endpoint=known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL"),
-            keys=Keys(id, secret, known.get("AWS_SESSION_TOKEN")) if id and secret else None,
-            ca=known.get("AWS_CA_BUNDLE"),
+            region=variables.get("AWS_REGION") or variables.get("AWS_DEFAULT_REGION") or "us-east-1",
+            endpoint=variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL"),
+            keys=Keys(id, secret, variables.get("AWS_SESSION_TOKEN")) if id and secret else None,
+            ca=variables.get("AWS_CA_BUNDLE"),
             timeout=timeout,
             tries=tries,
         )
@@ -73,9 +73,11 @@ class S3:
         token, count = "", 0
         while True:
             page = self._page(bucket, {"list-type": "2", "prefix": prefix} | ({"continuation-token": token} if token else {}))
-            for one in page.iterfind("{*}Contents"):
+            for element in page.iterfind("{*}Contents"):
                 count += 1
-                yield Listed(_text(one, "Key"), int(_text(one, "Size")), _text(one, "LastModified"), _text(one, "ETag").strip('"'))
+                yield Listed(
+                    _text(element, "Key"), int(_text(element, "Size")), _text(element, "LastModified"), _text(element, "ETag").strip('"')
+                )
             if most is not None and count > most:
                 raise Invalid(f"s3://{bucket}/{prefix}: more than {most:,} objects: name fewer")
             token = _text(page, "NextContinuationToken")
@@ -156,9 +158,9 @@ class S3:
                 time.sleep(min(0.2 * 4**attempt, 10.0))
             connection, host, path = self._connect(bucket, key)
             try:
-                asked = f"{path}?{_query(query)}" if query else path
+                target = f"{path}?{_query(query)}" if query else path
                 signed = self._signed(method, host, path, query, digest, headers)
-                connection.request(method, asked, body=body or None, headers=signed | dict(headers))
+                connection.request(method, target, body=body or None, headers=signed | dict(headers))
                 answer = connection.getresponse()
                 if answer.status not in _AGAIN:
                     return connection, answer, attempt > 0

@@ -82,8 +82,8 @@ def token_text(id: str, secret: bytes) -> str:
 
 def token_id(text: str) -> str | None:
     """None where the text can't be a token's."""
-    found = _FORM.fullmatch(text)
-    return found.group(1) if found else None
+    match = _FORM.fullmatch(text)
+    return match.group(1) if match else None
 
 
 def digest(text: str) -> str:

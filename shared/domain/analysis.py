@@ -26,8 +26,8 @@ class Look:
     """Of a shadow."""
     fault: str = ""
 
-    def uncounted(self, what: str) -> str:
-        return f"{what} can't be counted" + (f": {self.fault}" if self.fault else "")
+    def uncounted(self, subject: str) -> str:
+        return f"{subject} can't be counted" + (f": {self.fault}" if self.fault else "")
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Answered:
     """Seconds of the version's work: retrieval, filters, features, scores, order."""
 
     @classmethod
-    def of(cls, one: Traffic) -> Answered:
-        return cls(one.answers, one.errors, quantile(one.latency, 0.5), quantile(one.latency, 0.99))
+    def of(cls, traffic: Traffic) -> Answered:
+        return cls(traffic.answers, traffic.errors, quantile(traffic.latency, 0.5), quantile(traffic.latency, 0.99))
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class StepReport:
     @property
     def uncertain(self) -> bool:
         """The comparison can't be trusted, so that nothing follows from it."""
-        return any(one.verdict is Verdict.ERROR for one in (self.judgement, *(check.judgement for check in self.checks)))
+        return any(judgement.verdict is Verdict.ERROR for judgement in (self.judgement, *(check.judgement for check in self.checks)))
 
     @property
     def harmed(self) -> bool:
@@ -140,21 +140,27 @@ def _goal(samples: tuple[Sample, Sample], plan: RolloutPlan, number: int, base: 
 
 
 def _few(traffic: tuple[Traffic, Traffic], step: Step) -> str:
-    fewest = min(one.answers for one in traffic)
+    fewest = min(variant.answers for variant in traffic)
     return f"{fewest:,} of {step.min_answers:,} answers in the smaller variant" if fewest < step.min_answers else ""
 
 
 def _together(goal: Judgement, checks: tuple[Check, ...], few: str) -> Judgement:
     """Harm that is proven comes first; a comparison that can't be trusted says nothing about the goal; only a pass of all is one."""
     guardrails = [check for check in checks if check.name != SPLIT]
-    for verdict, found in (
+    for verdict, reasons in (
         (Verdict.FAIL, [check.judgement.reason for check in guardrails if check.judgement.verdict is Verdict.FAIL]),
-        (Verdict.ERROR, [one.reason for one in (*(check.judgement for check in checks), goal) if one.verdict is Verdict.ERROR]),
+        (
+            Verdict.ERROR,
+            [judgement.reason for judgement in (*(check.judgement for check in checks), goal) if judgement.verdict is Verdict.ERROR],
+        ),
         (Verdict.FAIL, [goal.reason] if goal.verdict is Verdict.FAIL else []),
         (Verdict.INCONCLUSIVE, [goal.reason] if goal.verdict is not Verdict.PASS else []),
-        (Verdict.INCONCLUSIVE, [f"{one.name}: {one.judgement.reason}" for one in checks if one.judgement.verdict is not Verdict.PASS]),
+        (
+            Verdict.INCONCLUSIVE,
+            [f"{check.name}: {check.judgement.reason}" for check in checks if check.judgement.verdict is not Verdict.PASS],
+        ),
         (Verdict.INCONCLUSIVE, [few] if few else []),
     ):
-        if found:
-            return Judgement(verdict, "; ".join(found))
+        if reasons:
+            return Judgement(verdict, "; ".join(reasons))
     return Judgement(Verdict.PASS, goal.reason)

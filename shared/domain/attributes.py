@@ -61,28 +61,28 @@ def check_name(name: Any) -> str:
     return name
 
 
-def check_attributes(given: Any, declared: Mapping[str, Kind], place: str = "serve.attributes") -> dict[str, Value | None]:
+def check_attributes(values: Any, declared: Mapping[str, Kind], place: str = "serve.attributes") -> dict[str, Value | None]:
     """Values by name as they are kept; None is one to forget. Where the spec declares some, at that place, nothing else is taken."""
-    if not isinstance(given, Mapping):
+    if not isinstance(values, Mapping):
         raise Invalid("expected an object of values by name")
-    if len(given) > MOST_NAMES:
-        raise Invalid(f"{len(given)} names; there are at most {MOST_NAMES}")
-    found: dict[str, Value | None] = {}
+    if len(values) > MOST_NAMES:
+        raise Invalid(f"{len(values)} names; there are at most {MOST_NAMES}")
+    attributes: dict[str, Value | None] = {}
     size = 0
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in declared:
             check_name(name)
             if name == AVAILABLE:
                 raise Invalid(f"'{AVAILABLE}' stands beside the attributes, not among them")
             if declared and value is not None:
                 raise Invalid(f"'{name}' is none of those that {place} declares: {', '.join(sorted(declared))}")
-        found[name] = kept = None if value is None else check_value(value, name)
-        if kept is not None and name in declared and declared[name] not in kinds_of(kept):
-            raise Invalid(f"{name}: expected {ARTICLES[declared[name]]}, as {place} says, got {_said(value)}")
-        size += len(name) + (sum(map(len, _texts(kept))) if kept is not None else 0)
+        attributes[name] = checked = None if value is None else check_value(value, name)
+        if checked is not None and name in declared and declared[name] not in kinds_of(checked):
+            raise Invalid(f"{name}: expected {ARTICLES[declared[name]]}, as {place} says, got {_described(value)}")
+        size += len(name) + (sum(map(len, _texts(checked))) if checked is not None else 0)
     if size > MOST_CHARACTERS:
         raise Invalid(f"names and texts of {size} characters; together they have at most {MOST_CHARACTERS}")
-    return found
+    return attributes
 
 
 def check_value(value: Any, name: str) -> Value:
@@ -90,10 +90,10 @@ def check_value(value: Any, name: str) -> Value:
     if isinstance(value, list | tuple):
         if len(value) > MOST_VALUES:
             raise Invalid(f"{name}: {len(value)} values; a list has at most {MOST_VALUES}")
-        if all(isinstance(one, str) for one in value):
-            return tuple(_text(one, name) for one in value)
-        if all(isinstance(one, int | float) and not isinstance(one, bool) for one in value):
-            return tuple(_number(one, name) for one in value)
+        if all(isinstance(element, str) for element in value):
+            return tuple(_text(element, name) for element in value)
+        if all(isinstance(element, int | float) and not isinstance(element, bool) for element in value):
+            return tuple(_number(element, name) for element in value)
         raise Invalid(f"{name}: a list holds texts or numbers, and only one of the two")
     if isinstance(value, bool):
         return value
@@ -101,7 +101,7 @@ def check_value(value: Any, name: str) -> Value:
         return _text(value, name)
     if isinstance(value, int | float):
         return _number(value, name)
-    raise Invalid(f"{name}: expected a number, a text, true, false, or a list of numbers or texts, got {_said(value)}")
+    raise Invalid(f"{name}: expected a number, a text, true, false, or a list of numbers or texts, got {_described(value)}")
 
 
 def _text(value: str, name: str) -> str:
@@ -121,10 +121,10 @@ def _number(value: float, name: str) -> float:
 def _texts(value: Value) -> Iterable[str]:
     if isinstance(value, str):
         return (value,)
-    return () if isinstance(value, int | float) else (one for one in value if isinstance(one, str))
+    return () if isinstance(value, int | float) else (element for element in value if isinstance(element, str))
 
 
-def _said(value: Any) -> str:
+def _described(value: Any) -> str:
     if value is None or isinstance(value, Mapping):
         return "an object" if value is not None else "null"
     return repr(value)[:80]

@@ -22,18 +22,18 @@ class ItemWrite:
     available: bool | None = None
 
 
-def read_write(given: Any, declared: Mapping[str, Kind]) -> ItemWrite:
-    if not isinstance(given, Mapping):
+def read_write(document: Any, declared: Mapping[str, Kind]) -> ItemWrite:
+    if not isinstance(document, Mapping):
         raise Invalid('expected an object such as {"item": 1, "attributes": {"price": 3}}')
-    unknown = sorted(str(name) for name in given if name not in _FIELDS)
+    unknown = sorted(str(name) for name in document if name not in _FIELDS)
     if unknown:
         raise Invalid(f"unknown field '{unknown[0][:80]}': an item has item, attributes and available")
-    item, available = given.get("item"), given.get("available")
+    item, available = document.get("item"), document.get("available")
     if isinstance(item, bool) or not isinstance(item, int) or not -(2**63) <= item < 2**63:
         raise Invalid("item: expected its key, a whole number of 64 bits")
     if available is not None and not isinstance(available, bool):
         raise Invalid("available: expected true or false")
-    attributes = given.get("attributes")
+    attributes = document.get("attributes")
     return ItemWrite(item, {} if attributes is None else check_attributes(attributes, declared), available)
 
 
@@ -46,22 +46,22 @@ class Before(Protocol):
     def deleted(self) -> bool: ...
 
 
-def written(before: Before | None, said: ItemWrite, whole: bool) -> tuple[dict[str, Value], bool]:
-    """The attributes and the availability after a write. A whole one says everything; another one only what changes; who writes an
+def written(before: Before | None, write: ItemWrite, overwrite: bool) -> tuple[dict[str, Value], bool]:
+    """The attributes and the availability after a write. With `overwrite` it says everything; else only what changes; who writes an
     item that was deleted begins with nothing."""
-    named = {name: value for name, value in said.attributes.items() if value is not None}
-    if whole or before is None or before.deleted:
-        return named, said.available is not False
-    kept = {name: value for name, value in before.attributes.items() if name not in said.attributes}
-    if len(kept) + len(named) > MOST_NAMES:
-        raise Invalid(f"item {said.item} would have {len(kept) + len(named)} attributes with these; one has at most {MOST_NAMES}")
-    return {**kept, **named}, before.available if said.available is None else said.available
+    named = {name: value for name, value in write.attributes.items() if value is not None}
+    if overwrite or before is None or before.deleted:
+        return named, write.available is not False
+    unchanged = {name: value for name, value in before.attributes.items() if name not in write.attributes}
+    if len(unchanged) + len(named) > MOST_NAMES:
+        raise Invalid(f"item {write.item} would have {len(unchanged) + len(named)} attributes with these; one has at most {MOST_NAMES}")
+    return {**unchanged, **named}, before.available if write.available is None else write.available
 
 
-def alike(one: Before, other: Before) -> bool:
+def alike(item: Before, other: Before) -> bool:
     """As they are stored: 1, 1.0 and true are not the same."""
-    return (one.available, one.deleted) == (other.available, other.deleted) and _plain(one) == _plain(other)
+    return (item.available, item.deleted) == (other.available, other.deleted) and _plain(item) == _plain(other)
 
 
-def _plain(one: Before) -> str:
-    return repr(sorted((name, list(value) if isinstance(value, tuple) else value) for name, value in one.attributes.items()))
+def _plain(item: Before) -> str:
+    return repr(sorted((name, list(value) if isinstance(value, tuple) else value) for name, value in item.attributes.items()))

@@ -30,9 +30,20 @@ def differences(left: Any, right: Any, path: str = "") -> tuple[Difference, ...]
     """Where two documents differ, in the order of their paths. A list of other length, or of plain values, is a leaf."""
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         names = sorted({*left, *right}, key=str)
-        return tuple(one for name in names for one in differences(left.get(name), right.get(name), f"{path}.{name}" if path else str(name)))
-    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right) and any(isinstance(one, Mapping) for one in left):
-        return tuple(one for place, pair in enumerate(zip(left, right, strict=True)) for one in differences(*pair, f"{path}[{place}]"))
+        return tuple(
+            difference
+            for name in names
+            for difference in differences(left.get(name), right.get(name), f"{path}.{name}" if path else str(name))
+        )
+    if (
+        isinstance(left, list)
+        and isinstance(right, list)
+        and len(left) == len(right)
+        and any(isinstance(element, Mapping) for element in left)
+    ):
+        return tuple(
+            difference for place, pair in enumerate(zip(left, right, strict=True)) for difference in differences(*pair, f"{path}[{place}]")
+        )
     return () if left == right else (Difference(path, left, right),)
 
 

@@ -75,8 +75,8 @@ class Cron:
     def parse(cls, text: str) -> Cron:
         """ValueError says which field is wrong, and what was expected of it."""
         fields = _split(text)
-        minutes, hours, days, months, weekdays = (_values(field, said) for field, said in zip(_FIELDS, fields, strict=True))
-        found = cls(
+        minutes, hours, days, months, weekdays = (_values(field, field_text) for field, field_text in zip(_FIELDS, fields, strict=True))
+        schedule = cls(
             text=" ".join(text.split()),
             minutes=tuple(sorted(minutes)),
             hours=tuple(sorted(hours)),
@@ -85,10 +85,10 @@ class Cron:
             weekdays=frozenset(day % 7 for day in weekdays),
             either=not fields[2].startswith("*") and not fields[4].startswith("*"),
         )
-        if not found.either and not any(min(days) <= _longest(month) for month in months):
+        if not schedule.either and not any(min(days) <= _longest(month) for month in months):
             named = ", ".join(name for name, number in _MONTHS.items() if number in months)
-            raise ValueError(f"'{found.text}' is never due: there is no day {min(days)} in {named}")
-        return found
+            raise ValueError(f"'{schedule.text}' is never due: there is no day {min(days)} in {named}")
+        return schedule
 
     def next_after(self, instant: datetime, zone: ZoneInfo) -> datetime:
         """The first due time later than the instant, in UTC."""
@@ -109,9 +109,9 @@ class Cron:
         while (following := self.next_after(due, zone)) <= until:
             due = following
             middle = due + (late - due) / 2
-            found = self.next_after(middle, zone)
-            if found <= until:
-                due = found
+            next_due = self.next_after(middle, zone)
+            if next_due <= until:
+                due = next_due
             else:
                 late = middle
         return due
@@ -136,8 +136,8 @@ class Cron:
                         yield date(year, month, day)
 
     def _matches(self, day: int, weekday: int) -> bool:
-        here, there = day in self.days, weekday in self.weekdays
-        return here or there if self.either else here and there
+        by_day, by_weekday = day in self.days, weekday in self.weekdays
+        return by_day or by_weekday if self.either else by_day and by_weekday
 
 
 def zone(name: str) -> ZoneInfo:
@@ -171,58 +171,58 @@ def _instant(wall: datetime, zone: ZoneInfo) -> datetime:
 def _split(text: str) -> Sequence[str]:
     if len(text) > _MAX_TEXT:
         raise ValueError(f"expected a schedule of at most {_MAX_TEXT} characters, got {len(text)}")
-    said = text.strip()
-    if said.startswith("@"):
-        if said.lower() not in _SHORTHANDS:
-            raise ValueError(f"unknown schedule {said!r}; known: {', '.join(_SHORTHANDS)}")
-        said = _SHORTHANDS[said.lower()]
-    fields = said.split()
+    expression = text.strip()
+    if expression.startswith("@"):
+        if expression.lower() not in _SHORTHANDS:
+            raise ValueError(f"unknown schedule {expression!r}; known: {', '.join(_SHORTHANDS)}")
+        expression = _SHORTHANDS[expression.lower()]
+    fields = expression.split()
     if len(fields) != len(_FIELDS):
         wanted = "minute, hour, day of month, month, day of week"
         raise ValueError(f"expected five fields ({wanted}) such as '0 3 * * *', got {len(fields)} in {text.strip()!r}")
     return fields
 
 
-def _values(field: _Field, said: str) -> set[int]:
-    return {value for part in said.split(",") for value in _part(field, part)}
+def _values(field: _Field, text: str) -> set[int]:
+    return {value for part in text.split(",") for value in _part(field, part)}
 
 
-def _part(field: _Field, said: str) -> range:
-    match = _PART.fullmatch(said)
+def _part(field: _Field, text: str) -> range:
+    match = _PART.fullmatch(text)
     if not match or (match[1] == "*" and match[2]):
-        raise ValueError(f"{field.name}: expected *, a value, a range or a step (of {field.example}), got {said!r}")
-    step = _step(field, match[3], said)
+        raise ValueError(f"{field.name}: expected *, a value, a range or a step (of {field.example}), got {text!r}")
+    step = _step(field, match[3], text)
     if match[1] == "*":
         return range(field.low, (6 if field.names is _WEEKDAYS else field.high) + 1, step)
     low = _value(field, match[1])
     if match[2] is None:
         if match[3] is not None:
-            raise ValueError(f"{field.name}: a step is taken over * or a range, such as {match[1]}-{field.high}/{match[3]}, got {said!r}")
+            raise ValueError(f"{field.name}: a step is taken over * or a range, such as {match[1]}-{field.high}/{match[3]}, got {text!r}")
         return range(low, low + 1)
     high = _value(field, match[2])
     if field.names is _WEEKDAYS and high == 0 and match[2].upper() == "SUN":
         high = 7
     if high < low:
-        raise ValueError(f"{field.name}: the range {said!r} runs backwards: write it as two, with a comma")
+        raise ValueError(f"{field.name}: the range {text!r} runs backwards: write it as two, with a comma")
     return range(low, high + 1, step)
 
 
-def _step(field: _Field, said: str | None, part: str) -> int:
-    if said is None:
+def _step(field: _Field, text: str | None, part: str) -> int:
+    if text is None:
         return 1
     span = field.high - field.low
-    if not re.fullmatch(r"[0-9]{1,3}", said) or not 1 <= int(said) <= span:
+    if not re.fullmatch(r"[0-9]{1,3}", text) or not 1 <= int(text) <= span:
         raise ValueError(f"{field.name}: expected a step of 1 to {span}, got {part!r}")
-    return int(said)
+    return int(text)
 
 
-def _value(field: _Field, said: str) -> int:
-    named = field.names.get(said.upper())
+def _value(field: _Field, text: str) -> int:
+    named = field.names.get(text.upper())
     if named is not None:
         return named
-    if re.fullmatch(r"[0-9]{1,3}", said) and field.low <= int(said) <= field.high:
-        return int(said)
-    raise ValueError(f"{field.name}: expected {field.example}, got {said!r}")
+    if re.fullmatch(r"[0-9]{1,3}", text) and field.low <= int(text) <= field.high:
+        return int(text)
+    raise ValueError(f"{field.name}: expected {field.example}, got {text!r}")
 
 
 def _longest(month: int) -> int:

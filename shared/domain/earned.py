@@ -75,11 +75,11 @@ class Part:
 
 def gathered(parts: Mapping[Part, Earned], named: Callable[[Part], Iterable[K]]) -> dict[K, Earned]:
     """The parts added up under each name that is given to them, of which one may have several."""
-    found: dict[K, Earned] = {}
+    sums: dict[K, Earned] = {}
     for part, earned in parts.items():
         for name in named(part):
-            found[name] = found[name] + earned if name in found else earned
-    return found
+            sums[name] = sums[name] + earned if name in sums else earned
+    return sums
 
 
 def total(parts: Iterable[Earned]) -> Earned:
@@ -92,5 +92,5 @@ def sliding(steps: Mapping[int, Earned], width: int, count: int) -> list[Earned]
     return [total(steps[at] for at in range(end - width + 1, end + 1) if at in steps) for end in range(width - 1, width - 1 + count)]
 
 
-def _added(one: Mapping[K, int], other: Mapping[K, int]) -> Mapping[K, int]:
-    return {key: one.get(key, 0) + other.get(key, 0) for key in (*one, *(key for key in other if key not in one))}
+def _added(first: Mapping[K, int], second: Mapping[K, int]) -> Mapping[K, int]:
+    return {key: first.get(key, 0) + second.get(key, 0) for key in (*first, *(key for key in second if key not in first))}

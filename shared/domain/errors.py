@@ -75,9 +75,9 @@ class NotFound(EyasError):
     status = 404
 
 
-def no_such(what: str, id: str) -> NotFound:
+def no_such(kind: str, id: str) -> NotFound:
     """Said in the same words of what isn't there and of what the asking token doesn't see."""
-    return NotFound(f"no {what} is called '{id}'")
+    return NotFound(f"no {kind} is called '{id}'")
 
 
 class Conflict(EyasError):

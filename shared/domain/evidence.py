@@ -143,10 +143,10 @@ def _tilt(ratio: float, effect: float, weight: float, centre: float, prior: floa
     """The best bet on `effect` that doesn't move when the stable mean moves away from `centre` a little."""
     mean = min(max(centre, 1e-4), 0.95, 0.95 / ratio)
     claimed = ratio * mean
-    here, there = weight / (1 - claimed), (1 - weight) / (1 - mean)
-    stable = (here * claimed + there * mean) / (here * ratio * effect + there)
+    candidate_weight, stable_weight = weight / (1 - claimed), (1 - weight) / (1 - mean)
+    stable = (candidate_weight * claimed + stable_weight * mean) / (candidate_weight * ratio * effect + stable_weight)
     expected = min(ratio * effect * stable, 1 - (1 - claimed) / 8)
-    stable = min(max(mean - (expected - claimed) * here / there, mean / 8), 1 - (1 - mean) / 8)
+    stable = min(max(mean - (expected - claimed) * candidate_weight / stable_weight, mean / 8), 1 - (1 - mean) / 8)
     candidate_tilt, stable_tilt = _logit(expected) - _logit(claimed), _logit(stable) - _logit(mean)
     return _Tilt(
         prior,
@@ -200,4 +200,4 @@ def _logit(mean: float) -> float:
 
 def _sum_of_logs(logs: Sequence[float]) -> float:
     most = max(logs)
-    return most if most == NOTHING else most + math.log(math.fsum(math.exp(one - most) for one in logs))
+    return most if most == NOTHING else most + math.log(math.fsum(math.exp(log - most) for log in logs))

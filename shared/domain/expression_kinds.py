@@ -20,15 +20,15 @@ _ORDERED: Kinds = frozenset({"number", "text"})
 
 def check_kinds(expressions: Sequence[Expression], attributes: Mapping[str, Kind], context: Mapping[str, Kind]) -> None:
     """Refuses what can never be true. Where attributes (or names of the context) are declared at all, only those may be used."""
-    found = _Found(attributes, context)
-    for one in expressions:
-        for name in sorted(one.names(), key=lambda name: name.column):
-            found.declared(one.text, name)
-    while found.narrowed:
-        found.narrowed = False
-        for one in expressions:
-            for test in _tests(one.tree):
-                found.look(one.text, test)
+    checker = _KindChecker(attributes, context)
+    for expression in expressions:
+        for name in sorted(expression.names(), key=lambda name: name.column):
+            checker.declared(expression.text, name)
+    while checker.narrowed:
+        checker.narrowed = False
+        for expression in expressions:
+            for test in _tests(expression.tree):
+                checker.look(expression.text, test)
 
 
 def _tests(tree: Tree) -> Iterator[Compare | Member | Holds]:
@@ -44,22 +44,22 @@ def _tests(tree: Tree) -> Iterator[Compare | Member | Holds]:
             pass
 
 
-class _Found:
+class _KindChecker:
     def __init__(self, attributes: Mapping[str, Kind], context: Mapping[str, Kind]) -> None:
-        self._known = {"item": {**attributes, AVAILABLE: "boolean"}, "user": dict(context)}
+        self._declared = {"item": {**attributes, AVAILABLE: "boolean"}, "user": dict(context)}
         self._closed = {"item": bool(attributes), "user": bool(context)}
         self._kinds: dict[tuple[str, str], Kinds] = {
-            (source, name): frozenset({kind}) for source, known in self._known.items() for name, kind in known.items()
+            (source, name): frozenset({kind}) for source, kinds in self._declared.items() for name, kind in kinds.items()
         }
         self.narrowed = True
 
     def declared(self, text: str, name: Name) -> None:
-        known = self._known[name.source]
-        if not self._closed[name.source] or name.name in known:
+        kinds = self._declared[name.source]
+        if not self._closed[name.source] or name.name in kinds:
             return
-        near = difflib.get_close_matches(name.name, known, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(name.name, kinds, n=1, cutoff=0.5)
         place = "serve.attributes" if name.source == "item" else "serve.context"
-        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
+        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(kinds))}"
         raise fault(text, name.column, f"{place} declares no '{name.name}': {hint}")
 
     def look(self, text: str, test: Compare | Member | Holds) -> None:
@@ -78,8 +78,8 @@ class _Found:
                 self._only(text, side, _ORDERED, f"'{test.order}' orders numbers or texts")
         left, right = self._of(test.left), self._of(test.right)
         if not left & right:
-            said = f"'{test.order}' compares {_said(test.left, left)} with {_said(test.right, right)}, which are never alike"
-            raise fault(text, test.column, said)
+            message = f"'{test.order}' compares {_described(test.left, left)} with {_described(test.right, right)}, which are never alike"
+            raise fault(text, test.column, message)
         for side in (test.left, test.right):
             self._narrow(side, left & right)
 
@@ -89,14 +89,14 @@ class _Found:
         element, container = self._of(test.element), self._of(test.container)
         kinds = frozenset(kind for kind in element if kind in LISTS and LISTS[kind] in container)
         if not kinds:
-            raise fault(text, test.column, f"{_said(test.container, container)} never holds {_said(test.element, element)}")
+            raise fault(text, test.column, f"{_described(test.container, container)} never holds {_described(test.element, element)}")
         self._narrow(test.element, kinds)
         self._narrow(test.container, frozenset(LISTS[kind] for kind in kinds))
 
-    def _only(self, text: str, operand: Operand, wanted: Kinds, said: str) -> None:
+    def _only(self, text: str, operand: Operand, wanted: Kinds, message: str) -> None:
         kinds = self._of(operand)
         if not kinds & wanted:
-            raise fault(text, operand.column, f"{_said(operand, kinds)}: {said}")
+            raise fault(text, operand.column, f"{_described(operand, kinds)}: {message}")
         self._narrow(operand, kinds & wanted)
 
     def _of(self, operand: Operand) -> Kinds:
@@ -110,6 +110,6 @@ class _Found:
             self.narrowed = True
 
 
-def _said(operand: Operand, kinds: Kinds) -> str:
+def _described(operand: Operand, kinds: Kinds) -> str:
     named = " or ".join(ARTICLES[kind] for kind in KINDS if kind in kinds)
     return f"{operand} ({named})" if isinstance(operand, Constant) else f"'{operand}' ({named})"

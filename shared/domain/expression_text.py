@@ -44,15 +44,15 @@ def parse_expression(text: str) -> Expression:
     """Its form alone; whether the kinds fit, expression_kinds says."""
     if len(text) > LONGEST:
         raise Invalid(f"an expression of {len(text)} characters; one has at most {LONGEST}: make several of it, for all of them must hold")
-    return _Parser(text, _tokens(text)).whole()
+    return _Parser(text, _tokens(text)).parse()
 
 
-def fault(text: str, column: int, said: str) -> Invalid:
-    return Invalid(f"{text!r}, column {column}: {said}")
+def fault(text: str, column: int, message: str) -> Invalid:
+    return Invalid(f"{text!r}, column {column}: {message}")
 
 
 def _tokens(text: str) -> list[_Token]:
-    found: list[_Token] = []
+    tokens: list[_Token] = []
     place = 0
     end = len(text.rstrip())
     while place < end:
@@ -61,11 +61,11 @@ def _tokens(text: str) -> list[_Token]:
             column = place + len(text[place:]) - len(text[place:].lstrip())
             raise fault(text, column + 1, _strange(text[column:]))
         kind = match.lastgroup
-        found.append(_Token(cast(Literal["number"], kind), match[kind or 0], match.start(kind or 0) + 1))
+        tokens.append(_Token(cast(Literal["number"], kind), match[kind or 0], match.start(kind or 0) + 1))
         place = match.end()
-        if len(found) > MOST_TOKENS:
-            raise fault(text, found[-1].column, f"more than {MOST_TOKENS} words and signs: make several expressions of it")
-    return [*found, _Token("end", "", end + 1)]
+        if len(tokens) > MOST_TOKENS:
+            raise fault(text, tokens[-1].column, f"more than {MOST_TOKENS} words and signs: make several expressions of it")
+    return [*tokens, _Token("end", "", end + 1)]
 
 
 def _strange(rest: str) -> str:
@@ -85,7 +85,7 @@ class _Parser:
         self._place = 0
         self._depth = 0
 
-    def whole(self) -> Expression:
+    def parse(self) -> Expression:
         tree = self._either()
         if self._now.kind != "end":
             self._refuse("expected 'and', 'or', or the end")
@@ -96,9 +96,9 @@ class _Parser:
         return self._tokens[self._place]
 
     def _take(self) -> _Token:
-        taken = self._now
-        self._place += taken.kind != "end"
-        return taken
+        token = self._now
+        self._place += token.kind != "end"
+        return token
 
     def _next_is(self, *texts: str) -> bool:
         return self._now.kind in ("word", "sign") and self._now.text in texts
@@ -108,8 +108,8 @@ class _Parser:
             self._refuse(f"expected '{text}'")
         self._take()
 
-    def _refuse(self, said: str) -> NoReturn:
-        raise fault(self._text, self._now.column, f"{said}, found {self._now}")
+    def _refuse(self, message: str) -> NoReturn:
+        raise fault(self._text, self._now.column, f"{message}, found {self._now}")
 
     def _either(self) -> Tree:
         parts = self._joined("or", self._both)
@@ -120,11 +120,11 @@ class _Parser:
         return parts[0] if len(parts) == 1 else All(parts)
 
     def _joined(self, word: str, part: Callable[[], Tree]) -> tuple[Tree, ...]:
-        found = [part()]
+        parts = [part()]
         while self._next_is(word):
             self._take()
-            found.append(part())
-        return tuple(found)
+            parts.append(part())
+        return tuple(parts)
 
     def _negation(self) -> Tree:
         if self._next_is("not", "("):
@@ -132,12 +132,12 @@ class _Parser:
             if self._depth > DEEPEST:
                 raise fault(self._text, self._now.column, f"nested deeper than {DEEPEST}: make it flatter")
             if self._take().text == "not":
-                found: Tree = Not(self._negation())
+                tree: Tree = Not(self._negation())
             else:
-                found = self._either()
+                tree = self._either()
                 self._skip(")")
             self._depth -= 1
-            return found
+            return tree
         if self._next_is("has"):
             column = self._take().column
             self._skip("(")
@@ -160,15 +160,15 @@ class _Parser:
             self._take()
         if self._next_is("in"):
             self._take()
-            found: Tree = Member(left, self._operand(), column)
+            tree: Tree = Member(left, self._operand(), column)
         elif self._next_is("contains"):
             self._take()
-            found = Member(self._operand(), left, column)
+            tree = Member(self._operand(), left, column)
         elif negated:
             self._refuse("expected 'in' or 'contains' after 'not'")
         else:
             return Holds(left, left.column)
-        return Not(found) if negated else found
+        return Not(tree) if negated else tree
 
     def _operand(self) -> Operand:
         token = self._now
@@ -213,18 +213,18 @@ class _Parser:
 
     def _list(self) -> Constant:
         column = self._take().column
-        found: list[bool | float | str] = []
+        values: list[bool | float | str] = []
         while not self._next_is("]"):
-            if found:
+            if values:
                 self._skip(",")
             token = self._now
             if token.kind not in ("number", "text"):
                 self._refuse("expected a number or a 'text' in the list")
             value = self._scalar()
-            if found and isinstance(value, str) != isinstance(found[0], str):
+            if values and isinstance(value, str) != isinstance(values[0], str):
                 raise fault(self._text, token.column, "a list holds texts or numbers, and only one of the two")
-            found.append(value)
-            if len(found) > MOST_VALUES:
+            values.append(value)
+            if len(values) > MOST_VALUES:
                 raise fault(self._text, token.column, f"a list has at most {MOST_VALUES} values")
         self._take()
-        return Constant(cast(Value, tuple(found)), column)
+        return Constant(cast(Value, tuple(values)), column)

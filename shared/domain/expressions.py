@@ -119,7 +119,7 @@ class Expression:
     tree: Tree
 
     def names(self) -> frozenset[Name]:
-        return frozenset(one for one in operands(self.tree) if isinstance(one, Name))
+        return frozenset(operand for operand in operands(self.tree) if isinstance(operand, Name))
 
 
 def operands(tree: Tree) -> Iterator[Operand]:
@@ -159,8 +159,8 @@ def truth(tree: Tree, item: Mapping[str, Value], user: Mapping[str, Value]) -> T
             value = _value(tree.operand, item, user)
             return value if isinstance(value, bool) else None
         case Not():
-            found = truth(tree.part, item, user)
-            return None if found is None else not found
+            inner = truth(tree.part, item, user)
+            return None if inner is None else not inner
         case All():
             return _combined(tree.parts, item, user, False)
         case Some():
@@ -168,10 +168,10 @@ def truth(tree: Tree, item: Mapping[str, Value], user: Mapping[str, Value]) -> T
 
 
 def _combined(parts: tuple[Tree, ...], item: Mapping[str, Value], user: Mapping[str, Value], decisive: bool) -> Truth:
-    found = [truth(part, item, user) for part in parts]
-    if decisive in found:
+    truths = [truth(part, item, user) for part in parts]
+    if decisive in truths:
         return decisive
-    return None if None in found else not decisive
+    return None if None in truths else not decisive
 
 
 def _value(operand: Operand, item: Mapping[str, Value], user: Mapping[str, Value]) -> Value | None:

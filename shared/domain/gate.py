@@ -96,8 +96,8 @@ class Silence:
 
     def about(self, name: str) -> tuple[Verdict, str | None]:
         whose = name.partition(".")[0]
-        for verdict, said in ((Verdict.ERROR, self.broken), (Verdict.INCONCLUSIVE, self.missing)):
-            why = said.get(name) or said.get(whose)
+        for verdict, reasons in ((Verdict.ERROR, self.broken), (Verdict.INCONCLUSIVE, self.missing)):
+            why = reasons.get(name) or reasons.get(whose)
             if why:
                 return verdict, why
         return Verdict.INCONCLUSIVE, None
@@ -112,7 +112,7 @@ class _Number:
     """A published value: its name, its name in words, and how many users, calls or rows it rests on, if that is known."""
 
     name: str
-    said: str
+    label: str
     value: float
     count: int | None = None
     counted: str = "users"
@@ -149,68 +149,68 @@ def _judged(gate: Gate, book: _Book, serving: bool) -> tuple[Verdict, str]:
     return _judge_refit(gate, value, other, book) if gate.stage == "refit" else _relative(gate, value, other, book)
 
 
-def _absolute(gate: Gate, found: _Number, book: _Book) -> tuple[Verdict, str]:
+def _absolute(gate: Gate, number: _Number, book: _Book) -> tuple[Verdict, str]:
     upwards = gate.kind == "min"
-    said, bound = f"{gate.metric} is {found.value:.4g}{gate.unit}", f"{gate.bound:g}{gate.unit}"
-    basis = _joined(book.standard_error(certainty(found.name), "standard error"), found.sample)
-    if few := _too_few(gate, found):
-        return Verdict.INCONCLUSIVE, f"{said}{_in_brackets(basis)}: {few}"
+    sentence, bound = f"{gate.metric} is {number.value:.4g}{gate.unit}", f"{gate.bound:g}{gate.unit}"
+    basis = _joined(book.standard_error(certainty(number.name), "standard error"), number.sample)
+    if few := _too_few(gate, number):
+        return Verdict.INCONCLUSIVE, f"{sentence}{_in_brackets(basis)}: {few}"
     if gate.confidence is None:
-        said += _in_brackets(basis)
-        good = found.value >= gate.bound if upwards else found.value <= gate.bound
+        sentence += _in_brackets(basis)
+        good = number.value >= gate.bound if upwards else number.value <= gate.bound
         sign = {(True, True): ">=", (True, False): "<", (False, True): "<=", (False, False): ">"}[upwards, good]
-        return _verdict(good), f"{said} {sign} {bound}"
-    low, high = _around(found.value, book.error(certainty(found.name), f"how sure {gate.metric} is"), gate.confidence)
-    said += _in_brackets(_joined(f"{low:.4g} to {high:.4g}{gate.unit} {_sure(gate.confidence)}", basis))
+        return _verdict(good), f"{sentence} {sign} {bound}"
+    low, high = _around(number.value, book.error(certainty(number.name), f"how sure {gate.metric} is"), gate.confidence)
+    sentence += _in_brackets(_joined(f"{low:.4g} to {high:.4g}{gate.unit} {_sure(gate.confidence)}", basis))
     if low >= gate.bound if upwards else high <= gate.bound:
-        return Verdict.PASS, f"{said} {'>=' if upwards else '<='} {bound}"
+        return Verdict.PASS, f"{sentence} {'>=' if upwards else '<='} {bound}"
     if high < gate.bound if upwards else low > gate.bound:
-        return Verdict.FAIL, f"{said} {'<' if upwards else '>'} {bound}"
-    return Verdict.INCONCLUSIVE, f"{said}: whether it is at {'least' if upwards else 'most'} {bound} can't be told"
+        return Verdict.FAIL, f"{sentence} {'<' if upwards else '>'} {bound}"
+    return Verdict.INCONCLUSIVE, f"{sentence}: whether it is at {'least' if upwards else 'most'} {bound} can't be told"
 
 
-def _relative(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[Verdict, str]:
+def _relative(gate: Gate, number: _Number, other: _Number, book: _Book) -> tuple[Verdict, str]:
     better = gate.kind == "better_than"
     factor = 1 + gate.margin if better else 1 - gate.margin
-    said = f"{gate.metric} is {found.value:.4g}, {gate.against}'s is {other.value:.4g}"
-    change = f"{found.value / other.value - 1:+.1%}" if other.value else ""
-    basis = _joined(book.standard_error(certainty(gate.value_name, gate.against), "standard error of the difference"), found.sample)
-    if few := _too_few(gate, found):
-        return Verdict.INCONCLUSIVE, f"{said}{_in_brackets(_joined(change, basis))}: {few}"
+    sentence = f"{gate.metric} is {number.value:.4g}, {gate.against}'s is {other.value:.4g}"
+    change = f"{number.value / other.value - 1:+.1%}" if other.value else ""
+    basis = _joined(book.standard_error(certainty(gate.value_name, gate.against), "standard error of the difference"), number.sample)
+    if few := _too_few(gate, number):
+        return Verdict.INCONCLUSIVE, f"{sentence}{_in_brackets(_joined(change, basis))}: {few}"
     if gate.confidence is None:
-        good = found.value > other.value * factor if better else found.value >= other.value * factor
-        return _verdict(good), said + _in_brackets(_joined(change, basis))
-    low, high = _around(found.value - factor * other.value, _spread(gate, found, other, factor, book), gate.confidence)
+        good = number.value > other.value * factor if better else number.value >= other.value * factor
+        return _verdict(good), sentence + _in_brackets(_joined(change, basis))
+    low, high = _around(number.value - factor * other.value, _spread(gate, number, other, factor, book), gate.confidence)
     ends = " to ".join(_change(edge, factor, other.value) for edge in (low, high))
-    said += _in_brackets(_joined(f"{change}{': ' if change else ''}{ends} {_sure(gate.confidence)}", basis))
+    sentence += _in_brackets(_joined(f"{change}{': ' if change else ''}{ends} {_sure(gate.confidence)}", basis))
     if low > 0 if better else low >= 0:
-        return Verdict.PASS, said
+        return Verdict.PASS, sentence
     if high <= 0 if better else high < 0:
-        return Verdict.FAIL, said
-    return Verdict.INCONCLUSIVE, f"{said}: whether it is {_change(0.0, factor, other.value)} or more can't be told"
+        return Verdict.FAIL, sentence
+    return Verdict.INCONCLUSIVE, f"{sentence}: whether it is {_change(0.0, factor, other.value)} or more can't be told"
 
 
-def _judge_refit(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[Verdict, str]:
+def _judge_refit(gate: Gate, number: _Number, other: _Number, book: _Book) -> tuple[Verdict, str]:
     """Fails only if the refitted model, which has learned these rows, ranks them worse than the candidate, which has not."""
     key = certainty(gate.value_name, gate.against)
-    said = f"{gate.metric} of the refitted model is {found.value:.4g}, {gate.against}'s is {other.value:.4g}"
-    said += _in_brackets(_joined(book.standard_error(key, "standard error of the difference"), found.sample))
-    if few := _too_few(gate, found):
-        return Verdict.PASS, f"{said}: too few to tell, {few}"
+    sentence = f"{gate.metric} of the refitted model is {number.value:.4g}, {gate.against}'s is {other.value:.4g}"
+    sentence += _in_brackets(_joined(book.standard_error(key, "standard error of the difference"), number.sample))
+    if few := _too_few(gate, number):
+        return Verdict.PASS, f"{sentence}: too few to tell, {few}"
     error = book.error(key, f"how sure the difference to {gate.against}'s {gate.metric} is")
-    return _verdict(_around(found.value - other.value, error, gate.confidence or 0.0)[1] >= 0), said
+    return _verdict(_around(number.value - other.value, error, gate.confidence or 0.0)[1] >= 0), sentence
 
 
-def _spread(gate: Gate, found: _Number, other: _Number, factor: float, book: _Book) -> float:
+def _spread(gate: Gate, number: _Number, other: _Number, factor: float, book: _Book) -> float:
     """The standard error of the value minus `factor` times the other value. Both come from the same cases, so their errors correlate."""
-    own, others = (book.error(certainty(one.name), f"how sure {one.said} is") for one in (found, other))
+    own, others = (book.error(certainty(side.name), f"how sure {side.label} is") for side in (number, other))
     between = book.error(certainty(gate.value_name, gate.against), f"how sure the difference to {gate.against}'s {gate.metric} is")
     together = (own * own + others * others - between * between) / 2
     return math.sqrt(max(own * own + factor * factor * others * others - 2 * factor * together, 0.0))
 
 
-def _too_few(gate: Gate, found: _Number) -> str:
-    if found.count is None or found.counted != "users" or found.count >= gate.min_users:
+def _too_few(gate: Gate, number: _Number) -> str:
+    if number.count is None or number.counted != "users" or number.count >= gate.min_users:
         return ""
     return f"min_users asks for {gate.min_users:,}"
 
@@ -247,26 +247,26 @@ class _Book:
     metrics: Mapping[str, float]
     silence: Silence
 
-    def number(self, name: str, said: str) -> _Number:
+    def number(self, name: str, label: str) -> _Number:
         value = self.metrics.get(name)
         if value is None:
             verdict, why = self.silence.about(name)
-            told = "couldn't be measured" if verdict is Verdict.ERROR else "was not measured"
-            raise _Unknown(verdict, f"{said} {told}" + (f": {why}" if why else ""))
+            outcome = "couldn't be measured" if verdict is Verdict.ERROR else "was not measured"
+            raise _Unknown(verdict, f"{label} {outcome}" + (f": {why}" if why else ""))
         if not math.isfinite(value):
-            raise _Unknown(Verdict.ERROR, f"{said} came out as {value}, which is no number")
-        for what in COUNTED:
-            if (count := self.metrics.get(count_of(name, what))) is not None and math.isfinite(count):
-                return _Number(name, said, value, int(count), what)
-        return _Number(name, said, value)
+            raise _Unknown(Verdict.ERROR, f"{label} came out as {value}, which is no number")
+        for counted in COUNTED:
+            if (count := self.metrics.get(count_of(name, counted))) is not None and math.isfinite(count):
+                return _Number(name, label, value, int(count), counted)
+        return _Number(name, label, value)
 
-    def standard_error(self, name: str, said: str) -> str:
+    def standard_error(self, name: str, label: str) -> str:
         """For the reason; empty where it was not measured."""
         value = self.metrics.get(name, math.nan)
-        return f"{said} {value:.2g}" if math.isfinite(value) else ""
+        return f"{label} {value:.2g}" if math.isfinite(value) else ""
 
-    def error(self, name: str, said: str) -> float:
-        value = self.number(name, said).value
+    def error(self, name: str, label: str) -> float:
+        value = self.number(name, label).value
         if value < 0:
-            raise _Unknown(Verdict.ERROR, f"{said} came out as {value:.4g}, which is no standard error")
+            raise _Unknown(Verdict.ERROR, f"{label} came out as {value:.4g}, which is no standard error")
         return value

@@ -65,44 +65,44 @@ def judge_guardrail(
     if rail.metric == "conversion":
         return _conversion(rail, samples, min_answers)
     if rail.metric == "errors":
-        found = _errors(rail, stable, candidate)
+        judgement = _errors(rail, stable, candidate)
     elif rail.metric in _SHARES:
-        found = _share(rail, *(getattr(one, rail.metric) for one in (stable, candidate)))
+        judgement = _share(rail, *(getattr(variant, rail.metric) for variant in (stable, candidate)))
     elif rail.metric in _QUANTILES:
-        found = _latency(rail, stable.latency, candidate.latency)
-        return _enough(found, sum(stable.latency.values()), sum(candidate.latency.values()), min_answers, "times")
+        judgement = _latency(rail, stable.latency, candidate.latency)
+        return _enough(judgement, sum(stable.latency.values()), sum(candidate.latency.values()), min_answers, "times")
     elif rail.metric == "coverage":
-        found = _coverage(rail, stable, candidate)
+        judgement = _coverage(rail, stable, candidate)
     else:
-        found = _score_shift(rail, stable, candidate)
-    return _enough(found, stable.answers, candidate.answers, min_answers)
+        judgement = _score_shift(rail, stable, candidate)
+    return _enough(judgement, stable.answers, candidate.answers, min_answers)
 
 
 def judge_mirror(rails: Sequence[Guardrail], mirror: Mirror, min_answers: int) -> Judgement:
     """The worst of what a shadow's guardrails say, and what was seen. What needs users to be judged isn't asked of a shadow."""
     stable = Traffic(answers=mirror.compared, latency=mirror.stable)
     candidate = Traffic(answers=mirror.compared, errors=mirror.errors, latency=mirror.candidate)
-    asked = [rail for rail in rails if rail.metric in MIRRORED]
-    found = [(rail, judge_guardrail(rail, stable, candidate, None, min_answers)) for rail in asked]
+    applicable = [rail for rail in rails if rail.metric in MIRRORED]
+    judgements = [(rail, judge_guardrail(rail, stable, candidate, None, min_answers)) for rail in applicable]
     for verdict in (Verdict.FAIL, Verdict.ERROR, Verdict.INCONCLUSIVE):
-        reasons = [f"{rail.metric}: {one.reason}" for rail, one in found if one.verdict is verdict]
+        reasons = [f"{rail.metric}: {judgement.reason}" for rail, judgement in judgements if judgement.verdict is verdict]
         if reasons:
             return Judgement(verdict, "; ".join(reasons))
     if mirror.compared < min_answers:
         return Judgement(Verdict.INCONCLUSIVE, f"{mirror.compared:,} of {min_answers:,} requests compared")
-    seen = (
+    summary = (
         f"{mirror.compared:,} requests compared, {mirror.overlap / mirror.compared if mirror.compared else 0:.0%} of the items are the same"
     )
     dropped = f", {mirror.dropped:,} not mirrored" if mirror.dropped else ""
-    return Judgement(Verdict.PASS, "; ".join([seen + dropped, *(one.reason for _, one in found)]))
+    return Judgement(Verdict.PASS, "; ".join([summary + dropped, *(judgement.reason for _, judgement in judgements)]))
 
 
-def _enough(found: Judgement, stable: int, candidate: int, min_answers: int, what: str = "answers") -> Judgement:
+def _enough(judgement: Judgement, stable: int, candidate: int, min_answers: int, unit: str = "answers") -> Judgement:
     """Harm that is proven needs no minimum; a pass does."""
-    if found.verdict is Verdict.PASS and min(stable, candidate) < min_answers:
-        few = f"{min(stable, candidate):,} of {min_answers:,} {what} in the smaller variant"
-        return replace(found, verdict=Verdict.INCONCLUSIVE, reason=f"{few}; so far {found.reason}")
-    return found
+    if judgement.verdict is Verdict.PASS and min(stable, candidate) < min_answers:
+        few = f"{min(stable, candidate):,} of {min_answers:,} {unit} in the smaller variant"
+        return replace(judgement, verdict=Verdict.INCONCLUSIVE, reason=f"{few}; so far {judgement.reason}")
+    return judgement
 
 
 def _errors(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgement:
@@ -123,21 +123,25 @@ def _share(rail: Guardrail, stable: UserShares, candidate: UserShares) -> Judgem
     if not stable.users or not candidate.users:
         return _nothing("answers", stable.users)
     theirs, ours = stable.mean, candidate.mean
-    what = "empty" if rail.metric == "empty" else "fallbacks"
+    kind = "empty" if rail.metric == "empty" else "fallbacks"
     numbers = (
-        f"{ours:.2%} of the answers are {what} (mean of {candidate.users:,} users), "
+        f"{ours:.2%} of the answers are {kind} (mean of {candidate.users:,} users), "
         f"{theirs:.2%} of the stable version's ({stable.users:,} users)"
     )
-    here, there = (Sums(one.users, one.total, max(one.total - one.squares, 0.0)) for one in (stable, candidate))
+    stable_sums, candidate_sums = (
+        Sums(shares.users, shares.total, max(shares.total - shares.squares, 0.0)) for shares in (stable, candidate)
+    )
     if rail.relative:
         allowed = max(rail.bound * theirs, theirs + LEAST_DIFFERENCE)
-        kept = (ours - allowed) * candidate.users <= _FEW  # a few users by chance are no reason not to pass
-        multiple = against_ratio(here, there, rail.bound, _WORSE)
-        difference = against_most(there.users, there.total, _at_most(here.users, here.total, 0.0) + LEAST_DIFFERENCE)
-        return _judged(rail, min(multiple, difference), kept, numbers)
-    if against_most(here.users, here.total, rail.bound) >= _NEEDED:
+        passes = (ours - allowed) * candidate.users <= _FEW  # a few users by chance are no reason not to pass
+        multiple = against_ratio(stable_sums, candidate_sums, rail.bound, _WORSE)
+        difference = against_most(
+            candidate_sums.users, candidate_sums.total, _at_most(stable_sums.users, stable_sums.total, 0.0) + LEAST_DIFFERENCE
+        )
+        return _judged(rail, min(multiple, difference), passes, numbers)
+    if against_most(stable_sums.users, stable_sums.total, rail.bound) >= _NEEDED:
         return Judgement(Verdict.INCONCLUSIVE, f"the stable version itself is above {rail.bound:.2%}: {numbers}")
-    return _judged(rail, against_most(there.users, there.total, rail.bound), ours <= rail.bound, numbers)
+    return _judged(rail, against_most(candidate_sums.users, candidate_sums.total, rail.bound), ours <= rail.bound, numbers)
 
 
 def _latency(rail: Guardrail, stable: Buckets, candidate: Buckets) -> Judgement:
@@ -147,18 +151,18 @@ def _latency(rail: Guardrail, stable: Buckets, candidate: Buckets) -> Judgement:
     than what that version's own share beyond its quantile can be. A few slow answers are no reason not to pass.
     """
     q = _QUANTILES[rail.metric]
-    here, there = traffic.quantile(stable, q), traffic.quantile(candidate, q)
-    if here is None or there is None:
+    stable_quantile, candidate_quantile = traffic.quantile(stable, q), traffic.quantile(candidate, q)
+    if stable_quantile is None or candidate_quantile is None:
         return _nothing("answers in time", sum(stable.values()))
-    limit = rail.bound * here if rail.relative else rail.bound
+    limit = rail.bound * stable_quantile if rail.relative else rail.bound
     answers, slow = sum(candidate.values()), traffic.slower(candidate, limit)
     numbers = (
-        f"{rail.metric[-3:]} is {_spoken(there)}, the stable version's {_spoken(here)}; "
+        f"{rail.metric[-3:]} is {_spoken(candidate_quantile)}, the stable version's {_spoken(stable_quantile)}; "
         f"{slow:,} of {answers:,} times are over {_spoken(limit)}"
     )
     allowed = 1 - q
     if rail.relative:
-        allowed = _at_most(sum(stable.values()), traffic.slower(stable, here), allowed)
+        allowed = _at_most(sum(stable.values()), traffic.slower(stable, stable_quantile), allowed)
     elif against_most(sum(stable.values()), traffic.slower(stable, limit), allowed) >= _NEEDED:
         return Judgement(Verdict.INCONCLUSIVE, f"the stable version itself is above {_spoken(limit)}: {numbers}")
     return _judged(rail, against_most(answers, slow, allowed), slow <= max((1 - q) * answers, _FEW), numbers)
@@ -185,16 +189,19 @@ def _score_shift(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgem
     """Scores have no bounds, so this one is asymptotic: a normal mixture around the difference of the means."""
     if not stable.scored or not candidate.scored:
         return _nothing("scores", stable.scored)
-    (here, here_varies), (there, there_varies) = _moments(stable), _moments(candidate)
-    spread = math.sqrt(here_varies)
+    (stable_mean, stable_variance), (candidate_mean, candidate_variance) = _moments(stable), _moments(candidate)
+    spread = math.sqrt(stable_variance)
     if spread <= 0:
         return Judgement(Verdict.INCONCLUSIVE, "the stable version's scores don't vary, so there is nothing to measure a shift by")
-    shift = abs(there - here) / spread
+    shift = abs(candidate_mean - stable_mean) / spread
     fewest = min(stable.scored, candidate.scored)
-    error = math.sqrt(here_varies / stable.scored + there_varies / candidate.scored) / spread
+    error = math.sqrt(stable_variance / stable.scored + candidate_variance / candidate.scored) / spread
     radius = error * math.sqrt(2 * (_NEEDED + math.log(fewest + 1) / 2 + math.log(2)))
     surely = max(shift - radius, 0.0)
-    numbers = f"the mean score moved from {here:.4g} to {there:.4g}, {shift:.2f} standard deviations (surely {surely:.2f} or more)"
+    numbers = (
+        f"the mean score moved from {stable_mean:.4g} to {candidate_mean:.4g}, "
+        f"{shift:.2f} standard deviations (surely {surely:.2f} or more)"
+    )
     if shift - radius > rail.bound:
         return Judgement(Verdict.FAIL, f"{rail} is broken: {numbers}")
     if shift <= rail.bound:
@@ -214,21 +221,21 @@ def _conversion(rail: Guardrail, samples: tuple[Sample, Sample] | None, min_answ
         f"({ours / theirs - 1:+.1%})"
     )
     proof = against_ratio(Sums(stable.users, stable.converted), Sums(candidate.users, candidate.converted), 1 + rail.bound, FEWER)
-    found = _judged(rail, proof, ours >= (1 + rail.bound) * theirs, numbers)
-    return _enough(found, stable.users, candidate.users, min_answers)
+    judgement = _judged(rail, proof, ours >= (1 + rail.bound) * theirs, numbers)
+    return _enough(judgement, stable.users, candidate.users, min_answers)
 
 
-def _judged(rail: Guardrail, proof: float, kept: bool, numbers: str) -> Judgement:
+def _judged(rail: Guardrail, proof: float, passes: bool, numbers: str) -> Judgement:
     if proof >= _NEEDED:
         return Judgement(Verdict.FAIL, f"{rail} is broken: {numbers}")
-    if kept:
+    if passes:
         return Judgement(Verdict.PASS, f"{rail} is kept: {numbers}")
     return Judgement(Verdict.INCONCLUSIVE, f"{rail} can't be said yet: {numbers}")
 
 
-def _nothing(what: str, stable: int) -> Judgement:
+def _nothing(unit: str, stable: int) -> Judgement:
     whose = "the candidate" if stable else "the stable version"
-    return Judgement(Verdict.INCONCLUSIVE, f"{whose} has no {what} to compare with" if not stable else f"{whose} has no {what} yet")
+    return Judgement(Verdict.INCONCLUSIVE, f"{whose} has no {unit} to compare with" if not stable else f"{whose} has no {unit} yet")
 
 
 def _at_most(count: float, total: float, least: float) -> float:
@@ -240,9 +247,9 @@ def _at_most(count: float, total: float, least: float) -> float:
     return high
 
 
-def _moments(one: Traffic) -> tuple[float, float]:
-    mean = one.score_total / one.scored
-    return mean, max(one.score_squares / one.scored - mean * mean, 0.0)
+def _moments(variant: Traffic) -> tuple[float, float]:
+    mean = variant.score_total / variant.scored
+    return mean, max(variant.score_squares / variant.scored - mean * mean, 0.0)
 
 
 def _spoken(seconds: float) -> str:

@@ -29,7 +29,7 @@ class Looked:
     upper: float | None = None
 
     @property
-    def seen(self) -> tuple[object, ...]:
+    def observed(self) -> tuple[object, ...]:
         return self.step, self.against, self.stable, self.candidate, self.verdict, self.lower, self.upper
 
 
@@ -39,11 +39,11 @@ L = TypeVar("L", bound=Looked)
 def looked(before: Sequence[Looked], report: StepReport, against: int, now: datetime) -> tuple[Looked, ...]:
     """After one look more; one that saw nobody is none, one that saw nothing new is the last one, later."""
     goal = report.judgement
-    said = (report.verdict or goal.verdict).value
-    fresh = Looked(now, report.step, against, report.stable.users, report.candidate.users, said, goal.lift, goal.lower, goal.upper)
+    verdict = (report.verdict or goal.verdict).value
+    fresh = Looked(now, report.step, against, report.stable.users, report.candidate.users, verdict, goal.lift, goal.lower, goal.upper)
     if not fresh.stable and not fresh.candidate:
         return tuple(before)
-    if len(before) > 1 and before[-1].seen == before[-2].seen == fresh.seen:
+    if len(before) > 1 and before[-1].observed == before[-2].observed == fresh.observed:
         return (*before[:-1], fresh)
     return thinned((*before, fresh))
 

@@ -29,10 +29,10 @@ class Machine:
 
     @property
     def states(self) -> tuple[str, ...]:
-        seen = {self.initial: None}
+        states = {self.initial: None}
         for edge in self.edges:
-            seen |= {edge.source: None, edge.target: None}
-        return tuple(seen)
+            states |= {edge.source: None, edge.target: None}
+        return tuple(states)
 
     def terminal(self, state: str) -> bool:
         return not any(edge.source == state for edge in self.edges)
@@ -85,7 +85,7 @@ class Request:
     key: str = ""
     """Tells deliveries of one and the same thing from others; empty where a person asks."""
 
-    def said(self) -> str:
+    def summary(self) -> str:
         return f"{self.verb} by {self.actor}" + (f": {self.reason}" if self.reason else "")
 
 

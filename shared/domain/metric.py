@@ -53,18 +53,18 @@ class Metric:
         return f"{self.kind}{at}{negatives}" + (f"{{{self.slice}}}" if self.slice else "")
 
     @property
-    def whole(self) -> Metric:
+    def unsliced(self) -> Metric:
         """The same of all cases."""
         return replace(self, slice=None)
 
 
 def parse_metric(name: str) -> Metric:
-    found = _NAME.fullmatch(name)
-    whole = name if found is None or found["part"] is None else name[: found.start("part") - 1]
-    if found is None or not re.fullmatch(PATTERN, whole):
+    match = _NAME.fullmatch(name)
+    base = name if match is None or match["part"] is None else name[: match.start("part") - 1]
+    if match is None or not re.fullmatch(PATTERN, base):
         raise Invalid(f"'{name}' is no metric: expected one such as hr@10, ndcg@10/99, recall@500, auc or hr@10{{cold_users}}")
-    at, negatives = found["at"], found["negatives"]
-    return Metric(found["kind"], int(at) if at else None, int(negatives) if negatives else None, found["part"])
+    at, negatives = match["at"], match["negatives"]
+    return Metric(match["kind"], int(at) if at else None, int(negatives) if negatives else None, match["part"])
 
 
 def certainty(name: str, against: str | None = None) -> str:
@@ -72,9 +72,9 @@ def certainty(name: str, against: str | None = None) -> str:
     return f"{name}.se" if against is None else f"{name}.se_to.{against}"
 
 
-def count_of(name: str, what: str = "users") -> str:
+def count_of(name: str, counted: str = "users") -> str:
     """The name of the number of users, calls or rows that a value rests on."""
-    return f"{name}.{what}"
+    return f"{name}.{counted}"
 
 
 def shared_with(name: str, against: str) -> str:
@@ -84,4 +84,4 @@ def shared_with(name: str, against: str) -> str:
 
 def is_detail(name: str) -> bool:
     """Whether a published number describes another one: its standard error, its count, its value on shared cases."""
-    return name.endswith((".se", *(f".{what}" for what in COUNTED))) or ".se_to." in name or ".on." in name
+    return name.endswith((".se", *(f".{counted}" for counted in COUNTED))) or ".se_to." in name or ".on." in name

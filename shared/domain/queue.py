@@ -28,34 +28,34 @@ class Queued:
 @dataclass(frozen=True)
 class Turn:
     """`waits` is None for whoever may work. It changes only with what is waited for, so that a long queue isn't written anew at each step;
-    `said` has the place as well. Who waits for another run of its recommender has no place yet."""
+    `summary` has the place as well. Who waits for another run of its recommender has no place yet."""
 
     waits: str | None = None
     position: int | None = None
 
     @property
-    def said(self) -> str | None:
+    def summary(self) -> str | None:
         return self.waits if self.position is None else f"{ordinal(self.position)} in the queue: {self.waits}"
 
 
 def admit(rows: Iterable[Queued], limit: int) -> Mapping[str, Turn]:
     """By id. Active runs keep their place whatever the limit is now; the same rows give the same answer in any order."""
-    found = list(rows)
-    ahead = {one.recommender: one.id for one in sorted(found, key=_age, reverse=True) if one.active}
-    turns = {one.id: Turn() for one in found if one.active}
-    taken = len(turns)
+    queued = list(rows)
+    ahead = {row.recommender: row.id for row in sorted(queued, key=_age, reverse=True) if row.active}
+    turns = {row.id: Turn() for row in queued if row.active}
+    active = len(turns)
     position = 0
-    for one in sorted((one for one in found if not one.active), key=_order):
-        before = ahead.get(one.recommender)
+    for row in sorted((row for row in queued if not row.active), key=_order):
+        before = ahead.get(row.recommender)
         if before is not None:
-            turns[one.id] = Turn(f"waits for run {before} of this recommender")
-        elif taken < limit:
-            taken += 1
-            turns[one.id] = Turn()
+            turns[row.id] = Turn(f"waits for run {before} of this recommender")
+        elif active < limit:
+            active += 1
+            turns[row.id] = Turn()
         else:
             position += 1
-            turns[one.id] = Turn(f"{taken} of {limit} runs are active", position)
-        ahead[one.recommender] = one.id
+            turns[row.id] = Turn(f"{active} of {limit} runs are active", position)
+        ahead[row.recommender] = row.id
     return turns
 
 
@@ -67,9 +67,9 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def _age(one: Queued) -> tuple[datetime, str]:
-    return one.created_at, one.id
+def _age(row: Queued) -> tuple[datetime, str]:
+    return row.created_at, row.id
 
 
-def _order(one: Queued) -> tuple[int, datetime, str]:
-    return -one.priority, one.created_at, one.id
+def _order(row: Queued) -> tuple[int, datetime, str]:
+    return -row.priority, row.created_at, row.id

@@ -69,14 +69,14 @@ def run_of(attempt: str) -> str:
 
 
 def versions_to_go(versions: Sequence[VersionFacts], wish: Retention, now: datetime) -> tuple[int, ...]:
-    newest = {one.number for one in sorted(versions, key=lambda one: -one.number)[: wish.versions]}
+    newest = {version.number for version in sorted(versions, key=lambda version: -version.number)[: wish.versions]}
 
-    def goes(one: VersionFacts) -> bool:
-        if one.number in newest or one.holders or now - one.created_at <= wish.grace:
+    def goes(version: VersionFacts) -> bool:
+        if version.number in newest or version.holders or now - version.created_at <= wish.grace:
             return False
-        return one.left_at is None or now - one.left_at > max(wish.served, wish.grace)
+        return version.left_at is None or now - version.left_at > max(wish.served, wish.grace)
 
-    return tuple(sorted(one.number for one in versions if goes(one)))
+    return tuple(sorted(version.number for version in versions if goes(version)))
 
 
 def attempts_to_go(
@@ -84,7 +84,9 @@ def attempts_to_go(
 ) -> tuple[str, ...]:
     """`ended` tells of a run that it is known and over: what another platform published in the same store isn't ours to judge."""
     old = max(wish.runs, wish.grace)
-    return tuple(one.attempt for one in attempts if now - one.written_at > old and one.attempt not in needed and ended(one.run))
+    return tuple(
+        attempt.attempt for attempt in attempts if now - attempt.written_at > old and attempt.attempt not in needed and ended(attempt.run)
+    )
 
 
 def blobs_to_go(blobs: Mapping[str, datetime], needed: frozenset[str], grace: timedelta, now: datetime) -> tuple[str, ...]:

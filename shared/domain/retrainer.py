@@ -19,7 +19,7 @@ from shared.domain.triggers import (
     DAY,
     Finding,
     Firing,
-    Held,
+    HeldTrigger,
     RetrainerObservation,
     RetrainerStatus,
     RetrainPlan,
@@ -67,69 +67,73 @@ class StartRun:
 RetrainerDecision = Decision[RetrainerStatus, StartRun]
 
 
-def decide(name: str, status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerDecision:
+def decide(name: str, status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerDecision:
     if status.state == "retired":
         return Decision(replace(status, state="watching", reason="a recommender has this name again"), (), WATCH)
-    if status.state == "retraining" and seen.ended is not None:
-        return Decision(_ended(status, seen, plan, now), (), WATCH)
-    before, status = status.state, _anew(status, seen, plan)
+    if status.state == "retraining" and observation.ended is not None:
+        return Decision(_ended(status, observation, plan, now), (), WATCH)
+    before, status = status.state, _anew(status, observation, plan)
     if status.state != before:
         return Decision(status, requeue_after=WATCH)
     if status.state == "cooling" and status.until is not None and now >= status.until:
         following = replace(status, state="watching", reason="the cooldown is over", until=None, run=None)
         return Decision(following, requeue_after=WATCH)
-    status = _looked(_adopted(status, seen, plan, now), seen, plan)
-    over = _over(status, seen, plan, now)
+    status = _looked(_adopted(status, observation, plan, now), observation, plan)
+    over = _over(status, observation, plan, now)
     if over is not None:
         return Decision(over, requeue_after=WATCH)
-    if seen.request is not None and seen.request.verb == "alert" and seen.request.key in status.alerts:  # delivered again
-        return Decision(status, requeue_after=WATCH, consumes_request=True, note=f"{seen.request.said()}: it has had its retraining")
-    found = findings(status, seen, plan, now)
-    due = _due(found, status, seen, plan)
-    for one in due:
-        if blocked(one.trigger, status, seen, plan, now) is None and not _late(one, plan, now):
-            if one.trigger in MEASURED and status.fruitless >= plan.give_up_after:
-                return _alert(status, one, plan, now)
-            return _fire(name, status, seen, one, plan, now)
-    known = frozenset(one.trigger for one in found) | {"manual", "alert"}
-    return _held_back(replace(status, held=tuple(one for one in status.held if one.trigger in known)), seen, plan, due, now)
+    if (
+        observation.request is not None and observation.request.verb == "alert" and observation.request.key in status.alerts
+    ):  # delivered again
+        return Decision(
+            status, requeue_after=WATCH, consumes_request=True, note=f"{observation.request.summary()}: it has had its retraining"
+        )
+    all_findings = findings(status, observation, plan, now)
+    due = _due(all_findings, status, observation, plan)
+    for finding in due:
+        if blocked(finding.trigger, status, observation, plan, now) is None and not _late(finding, plan, now):
+            if finding.trigger in MEASURED and status.fruitless >= plan.give_up_after:
+                return _alert(status, finding, plan, now)
+            return _fire(name, status, observation, finding, plan, now)
+    triggers = frozenset(finding.trigger for finding in all_findings) | {"manual", "alert"}
+    return _held_back(replace(status, held=tuple(entry for entry in status.held if entry.trigger in triggers)), observation, plan, due, now)
 
 
-def retire(status: RetrainerStatus, seen: RetrainerObservation) -> RetrainerDecision:
+def retire(status: RetrainerStatus, observation: RetrainerObservation) -> RetrainerDecision:
     """Its recommender was deleted. The count of its runs goes on with whoever has the name next, so that no run's id comes twice."""
     following = status
     if status.state != "retired":
         following = RetrainerStatus("retired", "its recommender was deleted", fired=status.fired, alerts=status.alerts)
-    return Decision(following, requeue_after=_REST, consumes_request=seen.request is not None)
+    return Decision(following, requeue_after=_REST, consumes_request=observation.request is not None)
 
 
-def blocked(trigger: str, status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> str | None:
+def blocked(trigger: str, status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> str | None:
     """What holds a trigger back. A person waits for what is under way alone."""
     if status.state == "retraining":
         return f"run {status.run} of the last retraining, or its rollout, is under way"
-    if seen.busy:
-        return seen.busy
+    if observation.busy:
+        return observation.busy
     if trigger == "manual":
         return None
-    if not seen.serving and trigger != "schedule":
+    if not observation.serving and trigger != "schedule":
         return "no version serves yet"
     if status.state == "cooling" and status.until is not None and now < status.until:
         return f"it cools down until {said_at(status.until)}"
     if status.state == "alerting" and trigger in MEASURED:
         return _fruitless(status)
-    by_itself = [one.at for one in recent(status.firings, now) if one.trigger != "manual"]
+    by_itself = [firing.at for firing in recent(status.firings, now) if firing.trigger != "manual"]
     if plan.max_per_day is not None and len(by_itself) >= plan.max_per_day:
         free = sorted(by_itself)[len(by_itself) - plan.max_per_day] + DAY
         return f"{len(by_itself)} of {plan.max_per_day} retrainings in 24 hours, the next from {said_at(free)} on"
     return None
 
 
-def chosen(wish: Wish, seen: RetrainerObservation, plan: RetrainPlan) -> tuple[Mode, str]:
+def chosen(wish: Wish, observation: RetrainerObservation, plan: RetrainPlan) -> tuple[Mode, str]:
     """What a run would be, and what `auto` has chosen it by."""
     if wish != "auto":
         return wish, ""
-    found = choose(seen.past or Past(), plan.auto)
-    return found.mode, found.said
+    choice = choose(observation.past or Past(), plan.auto)
+    return choice.mode, choice.summary
 
 
 def run_id(name: str, number: int) -> str:
@@ -137,24 +141,24 @@ def run_id(name: str, number: int) -> str:
     return f"{name}-retrain-{number}"
 
 
-def _adopted(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerStatus:
+def _adopted(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerStatus:
     """A schedule that is new, or has changed, is due only after the change."""
     key = plan.schedule.key if plan.schedule else ""
     if status.schedule == key:
         return status
-    since = min(seen.applied or now, now) if key else None
-    return replace(status, schedule=key, settled=since, held=tuple(one for one in status.held if one.trigger != "schedule"))
+    since = min(observation.applied or now, now) if key else None
+    return replace(status, schedule=key, settled=since, held=tuple(entry for entry in status.held if entry.trigger != "schedule"))
 
 
-def _looked(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan) -> RetrainerStatus:
+def _looked(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan) -> RetrainerStatus:
     """After the newest looks, as far as the plan asks for them. What was remembered of another version than the one that serves is nothing
     that a retraining could end."""
-    drift = _of(seen.version, status.drift) if plan.drift else NOTHING_YET
-    kpi = _of(seen.version, status.kpi) if plan.kpi else NOTHING_YET
-    if plan.drift and seen.drift is not None:
-        drift = remember(drift, seen.drift, plan.drift, plan.looks)
-    if plan.kpi and seen.kpi is not None:
-        kpi = remember(kpi, seen.kpi, plan.kpi, HITS_LOOKS)
+    drift = _of(observation.version, status.drift) if plan.drift else NOTHING_YET
+    kpi = _of(observation.version, status.kpi) if plan.kpi else NOTHING_YET
+    if plan.drift and observation.drift is not None:
+        drift = remember(drift, observation.drift, plan.drift, plan.looks)
+    if plan.kpi and observation.kpi is not None:
+        kpi = remember(kpi, observation.kpi, plan.kpi, HITS_LOOKS)
     return replace(status, drift=drift, kpi=kpi)
 
 
@@ -162,39 +166,39 @@ def _of(version: int, memory: Memory) -> Memory:
     return memory if version in (0, memory.version) else NOTHING_YET
 
 
-def _due(found: Sequence[Finding], status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan) -> list[Finding]:
+def _due(all_findings: Sequence[Finding], status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan) -> list[Finding]:
     """What wants a run now, who asked for it first. While one is under way it is the answer to what was measured before it."""
     wanted = []
-    if seen.request is not None:
-        trigger, mode = ("alert", plan.alert_mode or plan.mode) if seen.request.verb == "alert" else ("manual", plan.mode)
-        wanted.append(Finding(trigger, True, mode if seen.serving else "full", seen.request.said()))
-    measured = seen.serving and status.state != "retraining"
-    return wanted + [one for one in found if one.fires and (measured or one.trigger == "schedule")]
+    if observation.request is not None:
+        trigger, mode = ("alert", plan.alert_mode or plan.mode) if observation.request.verb == "alert" else ("manual", plan.mode)
+        wanted.append(Finding(trigger, True, mode if observation.serving else "full", observation.request.summary()))
+    measured = observation.serving and status.state != "retraining"
+    return wanted + [finding for finding in all_findings if finding.fires and (measured or finding.trigger == "schedule")]
 
 
-def _late(one: Finding, plan: RetrainPlan, now: datetime) -> bool:
+def _late(finding: Finding, plan: RetrainPlan, now: datetime) -> bool:
     allowed = plan.schedule.allowed if plan.schedule else None
-    return one.due is not None and allowed is not None and now - one.due > allowed
+    return finding.due is not None and allowed is not None and now - finding.due > allowed
 
 
-def _ended(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerStatus:
+def _ended(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerStatus:
     trigger = status.firings[-1].trigger if status.firings else "manual"
-    fruitless = counted(status.fruitless, trigger, seen.promoted)
+    fruitless = counted(status.fruitless, trigger, observation.promoted)
     rest = pause(plan.cooldown, fruitless)
-    reason = seen.ended or ""
+    reason = observation.ended or ""
     if rest > plan.cooldown:
         reason += f"; {fruitless} retrainings in a row have not helped so far, so it rests for {spoken(rest)}"
     until = now + rest
-    follow = tuple(now + span for span in plan.follow_up) if trigger in MEASURED and seen.promoted else status.follow
+    follow = tuple(now + span for span in plan.follow_up) if trigger in MEASURED and observation.promoted else status.follow
     following = replace(status, state="cooling", reason=reason, until=until, held=_lasting(status), follow=follow)
     return replace(following, fruitless=fruitless, calm_after=until + rest if fruitless else None)
 
 
-def _anew(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan) -> RetrainerStatus:
+def _anew(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan) -> RetrainerStatus:
     """After a change of the spec since the last retraining began: that may help, so what didn't help before isn't counted any more, the
     pause is the cooldown alone, and an alert ends."""
     last = status.firings[-1].at if status.firings else None
-    if status.state == "retraining" or not status.fruitless or last is None or seen.applied is None or seen.applied <= last:
+    if status.state == "retraining" or not status.fruitless or last is None or observation.applied is None or observation.applied <= last:
         return status
     following = replace(status, fruitless=0, calm_after=None, alerted=None)
     if status.state == "alerting":
@@ -206,12 +210,12 @@ def _anew(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan
     return replace(following, until=until, reason=f"the spec has changed: it cools down until {said_at(until)}")
 
 
-def _over(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerStatus | None:
+def _over(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerStatus | None:
     """After retrainings that have helped after all; None if they haven't."""
     if status.state not in ("watching", "alerting") or not status.fruitless:
         return None
-    fires = any(one.fires for one in findings(status, seen, plan, now) if one.trigger in MEASURED)
-    if not seen.serving or fires or status.calm_after is None or now < status.calm_after:
+    fires = any(finding.fires for finding in findings(status, observation, plan, now) if finding.trigger in MEASURED)
+    if not observation.serving or fires or status.calm_after is None or now < status.calm_after:
         return None
     following = replace(status, fruitless=0, calm_after=None, alerted=None)
     if status.state == "watching":
@@ -223,67 +227,71 @@ def _fruitless(status: RetrainerStatus) -> str:
     return f"{status.fruitless} retrainings in a row did not help"
 
 
-def _alert(status: RetrainerStatus, one: Finding, plan: RetrainPlan, now: datetime) -> RetrainerDecision:
+def _alert(status: RetrainerStatus, finding: Finding, plan: RetrainPlan, now: datetime) -> RetrainerDecision:
     """Another run would do what the last ones did."""
-    reason = f"{_fruitless(status)}, so none is started: look at it, then retrain by hand; {one.said}"
+    reason = f"{_fruitless(status)}, so none is started: look at it, then retrain by hand; {finding.summary}"
     calm_after = now + pause(plan.cooldown, status.fruitless)
     following = replace(status, state="alerting", reason=reason, alerted=now, calm_after=calm_after)
-    others = tuple(held for held in _lasting(status) if held.trigger != one.trigger)
+    others = tuple(entry for entry in _lasting(status) if entry.trigger != finding.trigger)
     by = _fruitless(status)  # it is said here: the next look finds nothing new in it
-    following = replace(following, held=(*others, Held(one.trigger, one.said, by, now)))
-    return Decision(following, requeue_after=WATCH, consumes_request=one.trigger == "alert")
+    following = replace(following, held=(*others, HeldTrigger(finding.trigger, finding.summary, by, now)))
+    return Decision(following, requeue_after=WATCH, consumes_request=finding.trigger == "alert")
 
 
 def _fire(
-    name: str, status: RetrainerStatus, seen: RetrainerObservation, one: Finding, plan: RetrainPlan, now: datetime
+    name: str, status: RetrainerStatus, observation: RetrainerObservation, finding: Finding, plan: RetrainPlan, now: datetime
 ) -> RetrainerDecision:
     number = status.fired + 1
     run = run_id(name, number)
-    asked = one.trigger in ("manual", "alert")
+    requested = finding.trigger in ("manual", "alert")
     following = replace(
         status,
         state="retraining",
-        reason=one.said,
+        reason=finding.summary,
         run=run,
         fired=number,
         until=None,
         alerted=None,
-        settled=one.due or status.settled,
+        settled=finding.due or status.settled,
         follow=tuple(at for at in status.follow if at > now),
-        firings=_kept((*recent(status.firings, now), Firing(now, one.trigger, run))),
-        held=tuple(held for held in _lasting(status) if held.trigger != one.trigger),
-        alerts=(*status.alerts, seen.request.key)[-KEPT_ALERTS:] if one.trigger == "alert" and seen.request else status.alerts,
+        firings=_newest_firings((*recent(status.firings, now), Firing(now, finding.trigger, run))),
+        held=tuple(entry for entry in _lasting(status) if entry.trigger != finding.trigger),
+        alerts=(*status.alerts, observation.request.key)[-KEPT_ALERTS:]
+        if finding.trigger == "alert" and observation.request
+        else status.alerts,
     )
-    mode, why = chosen(one.mode, seen, plan)
-    said = f"{one.said}; {why}" if why else one.said
-    return Decision(replace(following, reason=said), (StartRun(mode, said, number, one.trigger),), WATCH, consumes_request=asked)
+    mode, why = chosen(finding.mode, observation, plan)
+    reason = f"{finding.summary}; {why}" if why else finding.summary
+    return Decision(
+        replace(following, reason=reason), (StartRun(mode, reason, number, finding.trigger),), WATCH, consumes_request=requested
+    )
 
 
 def _held_back(
-    status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, found: Sequence[Finding], now: datetime
+    status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, due: Sequence[Finding], now: datetime
 ) -> RetrainerDecision:
     """Nothing could start: who was held back, by what; written where that is new."""
-    before = {one.trigger: one for one in status.held}
+    before = {entry.trigger: entry for entry in status.held}
     after = {  # also of what fires no more: it may again
         trigger: earlier
         for trigger, earlier in before.items()
-        if earlier.dropped or earlier.by == blocked(trigger, status, seen, plan, now)
+        if earlier.dropped or earlier.by == blocked(trigger, status, observation, plan, now)
     }
     settled, consumes = status.settled, False
-    key = seen.request.key if seen.request is not None else ""
-    for one in found:
-        by = blocked(one.trigger, status, seen, plan, now) or ""
-        if one.due is not None and (_late(one, plan, now) or (plan.schedule is not None and plan.schedule.misfire == "skip")):
-            settled = one.due
-            by = f"it is {spoken(now - one.due)} late" + (f", {by}" if by else "") if _late(one, plan, now) else by
-            after[one.trigger] = Held(one.trigger, one.said, by, now, dropped=True)
+    key = observation.request.key if observation.request is not None else ""
+    for finding in due:
+        by = blocked(finding.trigger, status, observation, plan, now) or ""
+        if finding.due is not None and (_late(finding, plan, now) or (plan.schedule is not None and plan.schedule.misfire == "skip")):
+            settled = finding.due
+            by = f"it is {spoken(now - finding.due)} late" + (f", {by}" if by else "") if _late(finding, plan, now) else by
+            after[finding.trigger] = HeldTrigger(finding.trigger, finding.summary, by, now, dropped=True)
             continue
-        consumes = consumes or one.trigger == "alert"
-        same = after.get(one.trigger)
-        if same is None or same.dropped or (one.trigger == "alert" and same.key != key):
-            after[one.trigger] = Held(one.trigger, one.said, by, now, key=key if one.trigger == "alert" else "")
-    new = [one for trigger, one in after.items() if before.get(trigger) != one]
-    note = "; ".join(f"{one.said}, {'let go' if one.dropped else 'held back'}: {one.by}" for one in new)
+        consumes = consumes or finding.trigger == "alert"
+        same = after.get(finding.trigger)
+        if same is None or same.dropped or (finding.trigger == "alert" and same.key != key):
+            after[finding.trigger] = HeldTrigger(finding.trigger, finding.summary, by, now, key=key if finding.trigger == "alert" else "")
+    new = [entry for trigger, entry in after.items() if before.get(trigger) != entry]
+    note = "; ".join(f"{entry.said}, {'let go' if entry.dropped else 'held back'}: {entry.by}" for entry in new)
     reason = status.reason
     if status.state == "watching":
         reason = note or (reason if after else "" if before else reason)
@@ -291,15 +299,15 @@ def _held_back(
     return Decision(following, requeue_after=WATCH, consumes_request=consumes, note=note)
 
 
-def _lasting(status: RetrainerStatus) -> tuple[Held, ...]:
+def _lasting(status: RetrainerStatus) -> tuple[HeldTrigger, ...]:
     """What was let go is still to be seen; what was held back is looked at anew."""
-    return tuple(one for one in status.held if one.dropped)
+    return tuple(entry for entry in status.held if entry.dropped)
 
 
-def _kept(firings: Sequence[Firing]) -> tuple[Firing, ...]:
+def _newest_firings(firings: Sequence[Firing]) -> tuple[Firing, ...]:
     """Never more than a row should hold; those that count toward the maximum first."""
     if len(firings) <= KEPT_FIRINGS:
         return tuple(firings)
-    counted = [one for one in firings if one.trigger != "manual"][-KEPT_FIRINGS:]
-    others = [one for one in firings if one.trigger == "manual"]
-    return tuple(sorted((*counted, *others[len(others) - (KEPT_FIRINGS - len(counted)) :]), key=lambda one: one.at))
+    counted = [firing for firing in firings if firing.trigger != "manual"][-KEPT_FIRINGS:]
+    others = [firing for firing in firings if firing.trigger == "manual"]
+    return tuple(sorted((*counted, *others[len(others) - (KEPT_FIRINGS - len(counted)) :]), key=lambda firing: firing.at))

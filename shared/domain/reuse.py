@@ -82,7 +82,7 @@ def part(value: Any) -> str:
 def leaves(value: Any, name: str) -> dict[str, str]:
     """`{"train": {"epochs": 5}}` under 'model' as `{"model.train.epochs": "5"}`; lists are leaves."""
     if isinstance(value, Mapping) and value:
-        return {path: one for key, inner in value.items() for path, one in leaves(inner, f"{name}.{key}" if name else str(key)).items()}
+        return {path: text for key, inner in value.items() for path, text in leaves(inner, f"{name}.{key}" if name else str(key)).items()}
     return {name: part(value)}
 
 
@@ -97,11 +97,11 @@ def why_not(parts: Mapping[str, str], newest: StageOutput | None) -> str:
     """Why the stage runs, though there are earlier outputs of it."""
     if newest is None:
         return "nothing to reuse yet"
-    found = changed(parts, newest.parts)
-    if not found:
+    changes = changed(parts, newest.parts)
+    if not changes:
         return f"what {newest.attempt} published is gone or damaged"
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return "; ".join(found[:_NAMED]) + more
+    more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
+    return "; ".join(changes[:_NAMED]) + more
 
 
 def _change(name: str, now: str | None, before: str | None) -> str:

@@ -122,19 +122,19 @@ class _Case:
     rollout: str
     version: int
     status: RolloutStatus
-    seen: RolloutObservation
+    observation: RolloutObservation
     plan: RolloutPlan
     now: datetime
 
     def to(self, state: str, reason: str, *effects: SetRoute, **changes: object) -> RolloutDecision:
         fresh = replace(self.status, state=state, reason=reason, since=self.now, looked_at=None, failures=0, inconclusive=0)
-        return Decision(replace(fresh, **changes), effects, _POLL, consumes_request=self.seen.request is not None)  # type: ignore[arg-type]
+        return Decision(replace(fresh, **changes), effects, _POLL, consumes_request=self.observation.request is not None)  # type: ignore[arg-type]
 
     def wait(self, rest: timedelta = _POLL, **changes: object) -> RolloutDecision:
         return Decision(replace(self.status, **changes), requeue_after=rest)  # type: ignore[arg-type]
 
-    def refuse(self, said: str) -> RolloutDecision:
-        return Decision(replace(self.status, reason=said), requeue_after=_POLL, consumes_request=True)
+    def refuse(self, reason: str) -> RolloutDecision:
+        return Decision(replace(self.status, reason=reason), requeue_after=_POLL, consumes_request=True)
 
     def pause(self, reason: str) -> RolloutDecision:
         return self.to("paused", reason, resumes=self.status.state)
@@ -148,11 +148,11 @@ class _Case:
 
     def route(self, number: int, actor: str, reason: str) -> SetRoute:
         """Of a step; of the shadow where there is no step yet."""
-        assert self.seen.stable is not None
+        assert self.observation.stable is not None
         if number < 0:
-            return SetRoute(Route(self.seen.stable, self.version, 0.0, self.rollout, -1, shadow=True), actor, reason)
+            return SetRoute(Route(self.observation.stable, self.version, 0.0, self.rollout, -1, shadow=True), actor, reason)
         weight = self.plan.steps[number].weight
-        return SetRoute(Route(self.seen.stable, self.version, weight, self.rollout, number), actor, reason)
+        return SetRoute(Route(self.observation.stable, self.version, weight, self.rollout, number), actor, reason)
 
     def step(self, number: int, why: str, actor: str = "eyas") -> RolloutDecision:
         reason = f"{why}; {percent(self.plan.steps[number].weight)} of the users from now on"
@@ -162,25 +162,25 @@ class _Case:
     def back(self, state: str, reason: str, actor: str = "eyas") -> RolloutDecision:
         """Every user returns to the stable version."""
         untouched = self.status.step < 0 and "shadow" not in (self.status.state, self.status.resumes)
-        if self.seen.stable is None or untouched:
+        if self.observation.stable is None or untouched:
             return self.to(state, reason)
-        return self.to(state, reason, SetRoute(Route(self.seen.stable), actor, reason))
+        return self.to(state, reason, SetRoute(Route(self.observation.stable), actor, reason))
 
     def promote(self, reason: str, actor: str = "eyas") -> RolloutDecision:
         return self.to("promoted", reason, SetRoute(Route(self.version), actor, reason))
 
 
 def decide(
-    rollout: str, version: int, status: RolloutStatus, seen: RolloutObservation, plan: RolloutPlan, now: datetime
+    rollout: str, version: int, status: RolloutStatus, observation: RolloutObservation, plan: RolloutPlan, now: datetime
 ) -> RolloutDecision:
-    case = _Case(rollout, version, status, seen, plan, now)
+    case = _Case(rollout, version, status, observation, plan, now)
     if MACHINE.terminal(status.state):
-        return Decision(status, consumes_request=seen.request is not None)
-    if seen.request is not None:
-        return _asked(case, seen.request)
+        return Decision(status, consumes_request=observation.request is not None)
+    if observation.request is not None:
+        return _handle_request(case, observation.request)
     if status.state == "pending":
-        if seen.blocked_by:
-            return case.wait(reason=f"waits for rollout {seen.blocked_by}")
+        if observation.blocked_by:
+            return case.wait(reason=f"waits for rollout {observation.blocked_by}")
         return case.to("loading", f"version {version} is being loaded")
     if status.state == "loading":
         return _loading(case)
@@ -228,86 +228,88 @@ def unproven(version: int) -> str:
     return f"version {version} was never held against its training on a real server: start a run anew"
 
 
-def _asked(case: _Case, request: Request) -> RolloutDecision:
-    state, said = case.status.state, request.said()
+def _handle_request(case: _Case, request: Request) -> RolloutDecision:
+    state, reason = case.status.state, request.summary()
     if request.verb not in ANSWERS[state]:
         return Decision(case.status, consumes_request=True, requeue_after=_POLL)
     if request.verb == "pause":
-        return case.pause(said)
+        return case.pause(reason)
     if request.verb == "resume":
-        return _resumed(case, said, request.actor)
+        return _resumed(case, reason, request.actor)
     if request.verb == "abort":
-        return case.back("aborted", said, request.actor)
+        return case.back("aborted", reason, request.actor)
     refused = refusal(request.verb, case.version, case.status, case.plan)
     if refused is not None:
-        return case.refuse(f"{said}: refused, {refused}")
-    if case.version not in case.seen.answering:
-        return case.refuse(f"{said}: refused, version {case.version} doesn't answer")
+        return case.refuse(f"{reason}: refused, {refused}")
+    if case.version not in case.observation.answering:
+        return case.refuse(f"{reason}: refused, version {case.version} doesn't answer")
     if request.verb == "promote":
-        return case.promote(said, request.actor) if case.seen.proven else case.refuse(f"{said}: refused, {case.unproven()}")
-    if case.seen.stable is None:
-        return case.refuse(f"{said}: refused, version {case.version} answers everyone already; promote or abort ends this rollout")
-    return case.step(case.status.step + 1, said, request.actor)
+        return case.promote(reason, request.actor) if case.observation.proven else case.refuse(f"{reason}: refused, {case.unproven()}")
+    if case.observation.stable is None:
+        return case.refuse(f"{reason}: refused, version {case.version} answers everyone already; promote or abort ends this rollout")
+    return case.step(case.status.step + 1, reason, request.actor)
 
 
-def _resumed(case: _Case, said: str, actor: str) -> RolloutDecision:
+def _resumed(case: _Case, reason: str, actor: str) -> RolloutDecision:
     """Where it was; a route that somebody changed meanwhile is set again."""
     state = case.status.resumes or "canary"
     fresh: dict[str, object] = {"resumes": None, "step_since": None, "sick_since": None}
-    if state == "loading" or case.seen.stable is None:
-        return case.to(state, said, **fresh)
-    return case.to(state, said, case.route(case.status.step, actor, said), **fresh)
+    if state == "loading" or case.observation.stable is None:
+        return case.to(state, reason, **fresh)
+    return case.to(state, reason, case.route(case.status.step, actor, reason), **fresh)
 
 
 def _loading(case: _Case) -> RolloutDecision:
-    seen, version, plan = case.seen, case.version, case.plan
-    if seen.load_error:
-        return case.back("rolled_back", f"version {version} can't be loaded: {seen.load_error}")
-    if version not in seen.answering:
+    observation, version, plan = case.observation, case.version, case.plan
+    if observation.load_error:
+        return case.back("rolled_back", f"version {version} can't be loaded: {observation.load_error}")
+    if version not in observation.answering:
         if case.late():
             return case.back("rolled_back", f"version {version} didn't answer on every server within {spoken(plan.progress)}")
         return case.wait()
     if plan.back is not None:
-        return case.promote(f"{plan.back.said()}; version {version} answers", plan.back.actor)
-    if seen.serves:
+        return case.promote(f"{plan.back.summary()}; version {version} answers", plan.back.actor)
+    if observation.serves:
         return case.promote(f"version {version} serves everyone already")
-    if seen.stable is None:
-        if not seen.proven:
+    if observation.stable is None:
+        if not observation.proven:
             return case.back("rolled_back", case.unproven())
         return case.promote("the first version goes in without a canary")
-    if seen.stable not in seen.answering:
+    if observation.stable not in observation.answering:
         if case.late():
-            return case.pause(f"halted: the stable version {seen.stable} itself doesn't answer")
+            return case.pause(f"halted: the stable version {observation.stable} itself doesn't answer")
         return case.wait()
     if plan.shadow is None:
         return case.step(0, f"version {version} answers")
-    reason = f"version {version} answers; for {spoken(plan.shadow.length)} it is asked beside version {seen.stable}, for nobody to see"
+    reason = (
+        f"version {version} answers; for {spoken(plan.shadow.length)} it is asked beside version {observation.stable}, for nobody to see"
+    )
     return case.to("shadow", reason, case.route(-1, "eyas", reason), step_since=None, sick_since=None)
 
 
 def _tried(case: _Case) -> RolloutDecision:
     """In the shadow or at a step: first what must stand, then what users did."""
-    status, seen = case.status, case.seen
-    if seen.stable is None:
+    status, observation = case.status, case.observation
+    if observation.stable is None:
         return case.pause(f"version {case.version} answers everyone already: promote or abort ends this rollout")
-    if not seen.ours:
+    if not observation.ours:
         return case.pause("the route was changed beside this rollout: resume sets it again, abort ends this rollout")
-    if seen.stable not in seen.answering or case.version not in seen.answering:
+    if observation.stable not in observation.answering or case.version not in observation.answering:
         return _sick(case)
     if status.sick_since is not None:
         return case.wait(sick_since=None)
     if status.step_since is None:
-        if seen.routed:
-            known: dict[str, Any] = {} if status.base_of == status.step else {"base": seen.base, "base_of": status.step}
-            return case.wait(step_since=case.now, **known)
+        if observation.routed:
+            fields: dict[str, Any] = {} if status.base_of == status.step else {"base": observation.base, "base_of": status.step}
+            return case.wait(step_since=case.now, **fields)
         if case.late():
-            return case.pause(f"the route isn't everywhere after {spoken(case.plan.progress)}: {seen.missing}")
+            return case.pause(f"the route isn't everywhere after {spoken(case.plan.progress)}: {observation.missing}")
         return case.wait()
-    if seen.look is None:
+    if observation.look is None:
         return case.wait(min(max(case.plan.every / 10, _POLL), _BETWEEN_LOOKS))
     if status.state == "shadow":
-        return _mirrored(case, seen.look)
-    return _judged(case, seen.look)
+        return _mirrored(case, observation.look)
+    return _judged(case, observation.look)
 
 
 def _sick(case: _Case) -> RolloutDecision:
@@ -316,8 +318,8 @@ def _sick(case: _Case) -> RolloutDecision:
         return case.wait(sick_since=case.now)
     if case.now - case.status.sick_since <= SICK_LIMIT:
         return case.wait()
-    if case.seen.stable not in case.seen.answering:
-        return case.pause(f"halted: the stable version {case.seen.stable} itself doesn't answer")
+    if case.observation.stable not in case.observation.answering:
+        return case.pause(f"halted: the stable version {case.observation.stable} itself doesn't answer")
     return case.back("rolled_back", f"version {case.version} stopped answering")
 
 
@@ -327,42 +329,42 @@ def _mirrored(case: _Case, look: Look) -> RolloutDecision:
     assert plan.shadow is not None and status.step_since is not None
     if look.mirror is None:
         return case.pause(look.uncounted("what the shadow answered"))
-    found = judge_mirror(plan.guardrails, look.mirror, plan.shadow.min_answers)
-    case = replace(case, status=replace(status, shadow=ShadowReport.of(look.mirror, status.step_since, found)))
-    failures = status.failures + 1 if found.verdict is Verdict.FAIL else 0
+    judgement = judge_mirror(plan.guardrails, look.mirror, plan.shadow.min_answers)
+    case = replace(case, status=replace(status, shadow=ShadowReport.of(look.mirror, status.step_since, judgement)))
+    failures = status.failures + 1 if judgement.verdict is Verdict.FAIL else 0
     if failures >= plan.failures:
-        return case.back("rolled_back", f"in the shadow: {found.reason}")
-    if found.verdict is Verdict.ERROR:
-        return case.pause(f"in the shadow: {found.reason}")
+        return case.back("rolled_back", f"in the shadow: {judgement.reason}")
+    if judgement.verdict is Verdict.ERROR:
+        return case.pause(f"in the shadow: {judgement.reason}")
     if case.now - status.step_since < plan.shadow.length:
-        return case.wait(reason=f"in the shadow: {found.reason}", looked_at=case.now, failures=failures)
-    if found.verdict is Verdict.PASS:
-        return case.step(0, f"in the shadow: {found.reason}")
-    return case.pause(f"inconclusive after {spoken(plan.shadow.length)} in the shadow: {found.reason}")
+        return case.wait(reason=f"in the shadow: {judgement.reason}", looked_at=case.now, failures=failures)
+    if judgement.verdict is Verdict.PASS:
+        return case.step(0, f"in the shadow: {judgement.reason}")
+    return case.pause(f"inconclusive after {spoken(plan.shadow.length)} in the shadow: {judgement.reason}")
 
 
 def _judged(case: _Case, look: Look) -> RolloutDecision:
     status, plan = case.status, case.plan
     assert status.step_since is not None
     step, final = plan.steps[status.step], status.step == len(plan.steps) - 1
-    found = analysis.judge(look, plan, status.step, status.step_since, status.base)
-    reports = (*(r for r in status.reports if r.step != status.step), found)
-    assert case.seen.stable is not None
-    looks = looked(status.looks, found, case.seen.stable, case.now)
+    report = analysis.judge(look, plan, status.step, status.step_since, status.base)
+    reports = (*(r for r in status.reports if r.step != status.step), report)
+    assert case.observation.stable is not None
+    looks = looked(status.looks, report, case.observation.stable, case.now)
     case = replace(case, status=replace(status, reports=reports, looks=looks))
-    spent, failures = case.now - status.step_since, status.failures + 1 if found.broken else 0
-    if failures >= plan.failures or found.harmed:
-        return case.back("rolled_back", found.reason)
-    if found.uncertain:
-        return case.pause(found.reason)
-    if found.verdict is Verdict.PASS:
+    spent, failures = case.now - status.step_since, status.failures + 1 if report.broken else 0
+    if failures >= plan.failures or report.harmed:
+        return case.back("rolled_back", report.reason)
+    if report.uncertain:
+        return case.pause(report.reason)
+    if report.verdict is Verdict.PASS:
         if spent < step.min:
-            said = f"{found.reason}; the step goes on until its {spoken(step.min)} are over"
-            return case.wait(reason=said, looked_at=case.now, failures=0, inconclusive=0)
-        return case.promote(found.reason) if final else case.step(status.step + 1, found.reason)
-    count = 0 if found.broken else status.inconclusive + 1
+            reason = f"{report.reason}; the step goes on until its {spoken(step.min)} are over"
+            return case.wait(reason=reason, looked_at=case.now, failures=0, inconclusive=0)
+        return case.promote(report.reason) if final else case.step(status.step + 1, report.reason)
+    count = 0 if report.broken else status.inconclusive + 1
     if spent >= step.max:
-        return case.pause(f"inconclusive at the deadline of {spoken(step.max)}: {found.reason}")
+        return case.pause(f"inconclusive at the deadline of {spoken(step.max)}: {report.reason}")
     if plan.inconclusive is not None and count >= plan.inconclusive:
-        return case.pause(f"inconclusive {count} times in a row: {found.reason}")
-    return case.wait(reason=found.reason, looked_at=case.now, failures=failures, inconclusive=count)
+        return case.pause(f"inconclusive {count} times in a row: {report.reason}")
+    return case.wait(reason=report.reason, looked_at=case.now, failures=failures, inconclusive=count)

@@ -212,26 +212,26 @@ RunEffect = StartStage | StopStage | RegisterVersion
 RunDecision = Decision[RunStatus, RunEffect]
 
 
-def decide(run: str, status: RunStatus, seen: RunObservation, plan: RunPlan, now: datetime) -> RunDecision:
+def decide(run: str, status: RunStatus, observation: RunObservation, plan: RunPlan, now: datetime) -> RunDecision:
     if MACHINE.terminal(status.state):
-        return Decision(status, consumes_request=seen.request is not None)
-    if seen.request is not None:
-        return _asked(run, status, seen.request)
-    if seen.gone:
+        return Decision(status, consumes_request=observation.request is not None)
+    if observation.request is not None:
+        return _handle_request(run, status, observation.request)
+    if observation.gone:
         if status.state == "pending":  # fails as the stage that it can't start
-            return Decision(replace(status, state="etl", reason=seen.gone, attempt=1))
-        return Decision(replace(status, state="failed", reason=seen.gone, retry_at=None))
+            return Decision(replace(status, state="etl", reason=observation.gone, attempt=1))
+        return Decision(replace(status, state="failed", reason=observation.gone, retry_at=None))
     if status.state == "pending":
-        if seen.waits:
-            return Decision(replace(status, reason=seen.waits), requeue_after=_QUEUED)
-        return _enter(run, status, "etl", seen, now)
+        if observation.waits:
+            return Decision(replace(status, reason=observation.waits), requeue_after=_QUEUED)
+        return _enter(run, status, "etl", observation, now)
     if status.retry_at is not None:
         if timedelta(0) < status.retry_at - now <= _LONGEST_BACKOFF:  # no pause is longer, unless a clock was wrong
             return Decision(status, requeue_after=min(_POLL, status.retry_at - now))
-        return _start(run, status, status.attempt, status.reason, seen, now)
-    if seen.published is not None:
-        return _published(run, status, seen, plan, now)
-    return _unpublished(run, status, seen, plan, now)
+        return _start(run, status, status.attempt, status.reason, observation, now)
+    if observation.published is not None:
+        return _published(run, status, observation, plan, now)
+    return _unpublished(run, status, observation, plan, now)
 
 
 def current(run: str, status: RunStatus) -> str:
@@ -266,16 +266,16 @@ def give_up(run: str, status: RunStatus, following: RunStatus | None, why: str) 
     return Decision(replace(at, state="failed", reason=reason, retry_at=None, waiting="", waiting_since=None, dead_letter=True), stops)
 
 
-def _asked(run: str, status: RunStatus, request: Request) -> RunDecision:
+def _handle_request(run: str, status: RunStatus, request: Request) -> RunDecision:
     if request.verb != "cancel":
         return Decision(status, consumes_request=True, requeue_after=_POLL)
     own = status.state in STAGES and status.attempt > 0
     effects = (StopStage(attempt_name(run, status.state, status.attempt)),) if own else ()
-    return Decision(replace(status, state="cancelled", reason=request.said(), retry_at=None), effects, consumes_request=True)
+    return Decision(replace(status, state="cancelled", reason=request.summary(), retry_at=None), effects, consumes_request=True)
 
 
-def _published(run: str, status: RunStatus, seen: RunObservation, plan: RunPlan, now: datetime) -> RunDecision:
-    published = seen.published
+def _published(run: str, status: RunStatus, observation: RunObservation, plan: RunPlan, now: datetime) -> RunDecision:
+    published = observation.published
     assert published is not None
     if published.failure is not None:
         return Decision(replace(status, state="failed", reason=f"{status.state}: {published.failure}"))
@@ -291,11 +291,11 @@ def _published(run: str, status: RunStatus, seen: RunObservation, plan: RunPlan,
         return Decision(replace(status, state="rejected", reason="; ".join(refused)))
     following = next_stage(plan.stages, status.state)
     if following is None:
-        accepted = [one.accepted for one in status.gates if one.accepted]
+        accepted = [gate.accepted for gate in status.gates if gate.accepted]
         by = " and ".join(dict.fromkeys(accepted))
         reason = f"{len(accepted)} inconclusive of {len(status.gates)} gates accepted by {by}" if accepted else "all gates passed"
         return Decision(replace(status, state="registered", reason=reason), (RegisterVersion(),))
-    return _enter(run, status, following, seen, now)
+    return _enter(run, status, following, observation, now)
 
 
 def _accepted(result: GateResult, plan: RunPlan) -> GateResult:
@@ -305,15 +305,15 @@ def _accepted(result: GateResult, plan: RunPlan) -> GateResult:
     return replace(result, reason=f"{result.reason}; accepted by {plan.accepts}", accepted=plan.accepts)
 
 
-def _unpublished(run: str, status: RunStatus, seen: RunObservation, plan: RunPlan, now: datetime) -> RunDecision:
+def _unpublished(run: str, status: RunStatus, observation: RunObservation, plan: RunPlan, now: datetime) -> RunDecision:
     """No manifest: the attempt waits, works, or ended without one."""
-    job, stage = seen.job, status.state
+    job, stage = observation.job, status.state
     if status.basis is not None and status.basis.attempt:
         gone = f"what {status.basis.attempt} published is gone or damaged"
-        return _start(run, replace(status, basis=replace(status.basis, attempt="", since=None, why=gone)), 1, gone, seen, now)
+        return _start(run, replace(status, basis=replace(status.basis, attempt="", since=None, why=gone)), 1, gone, observation, now)
     if job is None or job.phase == "lost":
         kind = "evicted" if job is not None and job.fault == "evicted" else "lost"
-        return _again(run, status, kind, (job.reason if job else "") or "its process was lost", seen, now)
+        return _again(run, status, kind, (job.reason if job else "") or "its process was lost", observation, now)
     if job.phase == "waiting":
         return _waiting(run, status, job, plan, now)
     if job.phase == "running":
@@ -321,11 +321,11 @@ def _unpublished(run: str, status: RunStatus, seen: RunObservation, plan: RunPla
         began = job.since or status.attempt_since
         if began is not None and now - began > limit:
             stop = StopStage(current(run, status))
-            return _again(run, status, "deadline", f"ran longer than {limit.total_seconds():g} s", seen, now, stop)
+            return _again(run, status, "deadline", f"ran longer than {limit.total_seconds():g} s", observation, now, stop)
         if status.waiting:
             status = replace(status, waiting="", waiting_since=None, reason="")
         return Decision(status, requeue_after=_poll(status.attempt_since, now))
-    return _again(run, status, job.fault or "crash", job.reason or "ended without publishing anything", seen, now)
+    return _again(run, status, job.fault or "crash", job.reason or "ended without publishing anything", observation, now)
 
 
 def _waiting(run: str, status: RunStatus, job: Job, plan: RunPlan, now: datetime) -> RunDecision:
@@ -337,47 +337,51 @@ def _waiting(run: str, status: RunStatus, job: Job, plan: RunPlan, now: datetime
     waited, limit = (now - since, IMAGE_WAIT) if kind == "image" else (now - (status.attempt_since or since), plan.longest_wait)
     if waited <= limit:
         return Decision(status, requeue_after=_poll(status.attempt_since, now))
-    said = f"{status.state}, attempt {status.attempt}: {job.reason or 'it never began'}; gave up after {_span(limit)}"
-    return _give_up(status, said, kind, (StopStage(current(run, status)),))
+    reason = f"{status.state}, attempt {status.attempt}: {job.reason or 'it never began'}; gave up after {_span(limit)}"
+    return _give_up(status, reason, kind, (StopStage(current(run, status)),))
 
 
-def _again(run: str, status: RunStatus, kind: str, why: str, seen: RunObservation, now: datetime, *effects: RunEffect) -> RunDecision:
+def _again(
+    run: str, status: RunStatus, kind: str, why: str, observation: RunObservation, now: datetime, *effects: RunEffect
+) -> RunDecision:
     """The attempt has ended like this: another one, or the end of the run."""
     policy = POLICIES[kind]
-    said = f"{status.state}, attempt {status.attempt}: {why}"
+    reason = f"{status.state}, attempt {status.attempt}: {why}"
     status = replace(status, ended=(*status.ended, kind), waiting="", waiting_since=None)
-    own = sum(POLICIES[one].own for one in status.ended)
+    own = sum(POLICIES[fault].own for fault in status.ended)
     if not policy.own and len(status.ended) - own >= MAX_LOST:
-        return _give_up(status, f"{said}; gave up after {MAX_LOST} lost attempts", kind, effects)
+        return _give_up(status, f"{reason}; gave up after {MAX_LOST} lost attempts", kind, effects)
     same = status.ended.count(kind)
     if own >= MAX_FAULTS or (policy.own and same >= policy.attempts):
         count = f"{own} faults" if own >= MAX_FAULTS else f"{same} attempts"
-        return _give_up(status, said if policy.attempts == 1 else f"{said}; gave up after {count}", kind, effects)
+        return _give_up(status, reason if policy.attempts == 1 else f"{reason}; gave up after {count}", kind, effects)
     pause = policy.pause(same)
     if not pause:
-        again = _start(run, status, status.attempt + 1, said, seen, now)
+        again = _start(run, status, status.attempt + 1, reason, observation, now)
         return replace(again, effects=(*effects, *again.effects))
-    following = replace(status, attempt=status.attempt + 1, retry_at=now + pause, reason=f"{said}; again in {_span(pause)}")
+    following = replace(status, attempt=status.attempt + 1, retry_at=now + pause, reason=f"{reason}; again in {_span(pause)}")
     return Decision(following, effects, requeue_after=min(_POLL, pause))
 
 
-def _give_up(status: RunStatus, said: str, kind: str, effects: tuple[RunEffect, ...]) -> RunDecision:
+def _give_up(status: RunStatus, cause: str, kind: str, effects: tuple[RunEffect, ...]) -> RunDecision:
     advice = POLICIES[kind].advice.format(stage=RESOURCES.get(status.state, status.state))
-    reason = f"{said}: {advice}" if advice else said
+    reason = f"{cause}: {advice}" if advice else cause
     return Decision(replace(status, state="failed", reason=reason, dead_letter=True), effects)
 
 
-def _enter(run: str, status: RunStatus, stage: str, seen: RunObservation, now: datetime) -> RunDecision:
+def _enter(run: str, status: RunStatus, stage: str, observation: RunObservation, now: datetime) -> RunDecision:
     """The next stage: an attempt that stands for it is taken as it is, else its first one starts."""
     status = replace(status, state=stage, ended=(), waiting="", waiting_since=None, basis=None)
-    if seen.ahead is None or not seen.ahead.attempt:
-        return _start(run, status, 1, "", seen, now)
-    return Decision(replace(status, attempt=0, attempt_since=now, basis=seen.ahead, reason=f"reused: {seen.ahead.why}"), (), timedelta(0))
+    if observation.ahead is None or not observation.ahead.attempt:
+        return _start(run, status, 1, "", observation, now)
+    return Decision(
+        replace(status, attempt=0, attempt_since=now, basis=observation.ahead, reason=f"reused: {observation.ahead.why}"), (), timedelta(0)
+    )
 
 
-def _start(run: str, status: RunStatus, attempt: int, why: str, seen: RunObservation, now: datetime) -> RunDecision:
+def _start(run: str, status: RunStatus, attempt: int, why: str, observation: RunObservation, now: datetime) -> RunDecision:
     """Whatever stood for the stage before, this attempt is made anew."""
-    basis = replace(seen.ahead, attempt="", since=None) if seen.ahead is not None else status.basis
+    basis = replace(observation.ahead, attempt="", since=None) if observation.ahead is not None else status.basis
     following = replace(status, attempt=attempt, attempt_since=now, retry_at=None, reason=why, basis=basis)
     return Decision(following, (StartStage(status.state, attempt_name(run, status.state, attempt)),), requeue_after=_POLL)
 

@@ -29,14 +29,14 @@ def stability_index(before: Sequence[int], now: Sequence[int]) -> float:
     n, m = sum(before), sum(now)
     if not n or not m:
         return 0.0
-    found, bins = 0.0, 0
+    index, bins = 0.0, 0
     for first, second in zip(before, now, strict=True):
         if not first and not second:
             continue
         bins += 1
         p, q = max(first, 0.5) / n, max(second, 0.5) / m
-        found += (q - p) * math.log(q / p)
-    return max(0.0, found - (bins - 1) * (1 / n + 1 / m))
+        index += (q - p) * math.log(q / p)
+    return max(0.0, index - (bins - 1) * (1 / n + 1 / m))
 
 
 def explained(groups: int, rows: int, within: float, total: float) -> float:

@@ -62,11 +62,11 @@ class StoredRow:
 
 def newest(rows: Iterable[StoredRow]) -> Mapping[int, StoredRow]:
     """By key, the one that counts."""
-    found: dict[int, StoredRow] = {}
+    by_key: dict[int, StoredRow] = {}
     for row in rows:
-        if row.key not in found or found[row.key].rank < row.rank:
-            found[row.key] = row
-    return found
+        if row.key not in by_key or by_key[row.key].rank < row.rank:
+            by_key[row.key] = row
+    return by_key
 
 
 def read_row(key: int, at: datetime, text: str) -> StoredRow:
@@ -116,20 +116,20 @@ def take(value: Any, dtype: DataType, width: int | None, name: str) -> Stored | 
     if value is None:
         return None
     if width is None:
-        return _one(value, dtype, name)
+        return _scalar(value, dtype, name)
     if not isinstance(value, list | tuple) or len(value) > width:
         raise Invalid(f"{name}: expected a list of at most {width}, each {_SAID[dtype]}, got {str(value)[:80]!r}")
-    return tuple(None if one is None else _one(one, dtype, name) for one in value)
+    return tuple(None if element is None else _scalar(element, dtype, name) for element in value)
 
 
-def _one(value: Any, dtype: DataType, name: str) -> Scalar:
-    found: Scalar | None = _TAKE[dtype](value)
-    if found is None:
+def _scalar(value: Any, dtype: DataType, name: str) -> Scalar:
+    scalar: Scalar | None = _TAKE[dtype](value)
+    if scalar is None:
         raise Invalid(f"{name}: expected {_SAID[dtype]}, got {str(value)[:80]!r}")
-    return found
+    return scalar
 
 
-def _whole(value: Any) -> int | None:
+def _int64(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63 else None
 
 
@@ -138,14 +138,14 @@ def _float32(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        found: float = struct.unpack("<f", struct.pack("<f", value))[0]
+        rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
     except (OverflowError, struct.error):
         return None
-    return found if math.isfinite(found) else None
+    return rounded if math.isfinite(rounded) else None
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and len(value) <= MOST_TEXT and not _BAD.search(value) else None
 
 
-_TAKE: Mapping[DataType, Any] = {"int64": _whole, "float32": _float32, "string": _text}
+_TAKE: Mapping[DataType, Any] = {"int64": _int64, "float32": _float32, "string": _text}

@@ -36,10 +36,10 @@ def quantile(buckets: Buckets, q: float) -> float | None:
     total = sum(buckets.values())
     if not total:
         return None
-    rank, seen = math.ceil(q * total), 0
+    rank, counted = math.ceil(q * total), 0
     for bucket in sorted(buckets):
-        seen += buckets[bucket]
-        if seen >= rank:
+        counted += buckets[bucket]
+        if counted >= rank:
             return upper(bucket)
     return upper(max(buckets))
 

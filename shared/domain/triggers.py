@@ -86,7 +86,7 @@ class Firing:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldTrigger:
     """A trigger that would have fired, and what held it back."""
 
     trigger: str
@@ -111,7 +111,7 @@ class RetrainerStatus:
     """Its due times up to here have had their run, or were let go."""
     firings: tuple[Firing, ...] = ()
     """Of the 24 hours before the newest one."""
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldTrigger, ...] = ()
     alerts: tuple[str, ...] = ()
     """The newest alerts that have started a retraining."""
     drift: Memory = NOTHING_YET
@@ -159,48 +159,48 @@ class Finding:
     trigger: str
     fires: bool
     mode: Wish
-    said: str
+    summary: str
     value: float | None = None
     threshold: float | None = None
     due: datetime | None = None
 
 
-def findings(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> tuple[Finding, ...]:
+def findings(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> tuple[Finding, ...]:
     """What each trigger of the plan says, the first to be answered first."""
     return tuple(
-        one
-        for one in (
-            _kpi(status, seen, plan),
-            _scheduled(status, seen, plan, now),
-            _drift(status, seen, plan),
-            _counted(seen, plan),
-            _aged(seen, plan, now),
+        finding
+        for finding in (
+            _kpi(status, observation, plan),
+            _scheduled(status, observation, plan, now),
+            _drift(status, observation, plan),
+            _counted(observation, plan),
+            _aged(observation, plan, now),
             _following(status, plan, now),
         )
-        if one is not None
+        if finding is not None
     )
 
 
 def recent(firings: Sequence[Firing], now: datetime) -> tuple[Firing, ...]:
     """Those of the last 24 hours."""
-    return tuple(one for one in firings if one.at > now - DAY)
+    return tuple(firing for firing in firings if firing.at > now - DAY)
 
 
-def _kpi(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan) -> Finding | None:
+def _kpi(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan) -> Finding | None:
     if not plan.kpi:
         return None
-    counts = next((one for one in status.kpi.moved if one.reading.detector in plan.kpi), None)
-    readings = [one for one in seen.kpi.readings if one.detector in plan.kpi] if seen.kpi else []
-    shown = counts.reading if counts else min(readings, key=lambda one: one.chance, default=None)
+    counts = next((alarm for alarm in status.kpi.moved if alarm.reading.detector in plan.kpi), None)
+    readings = [reading for reading in observation.kpi.readings if reading.detector in plan.kpi] if observation.kpi else []
+    shown = counts.reading if counts else min(readings, key=lambda reading: reading.chance, default=None)
     if shown is None:
-        waits = (seen.kpi.note if seen.kpi else "") or "too few answers yet"
+        waits = (observation.kpi.note if observation.kpi else "") or "too few answers yet"
         return Finding("kpi", False, plan.kpi_mode, waits, None, -next(iter(plan.kpi.values())))
     threshold = plan.kpi[shown.detector]
-    said = f"{shown.sentence()} (threshold {-threshold:+.0%})" if threshold else shown.sentence()
-    return Finding("kpi", counts is not None, plan.kpi_mode, said, -shown.size, -threshold)
+    summary = f"{shown.sentence()} (threshold {-threshold:+.0%})" if threshold else shown.sentence()
+    return Finding("kpi", counts is not None, plan.kpi_mode, summary, -shown.size, -threshold)
 
 
-def _drift(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan) -> Finding | None:
+def _drift(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan) -> Finding | None:
     if not plan.drift:
         return None
     mode = plan.drift_mode or plan.mode
@@ -209,23 +209,23 @@ def _drift(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPla
         first = counts[0]
         more = f", and {len(counts) - 1} more" if len(counts) > 1 else ""
         threshold = plan.drift[first.reading.detector]
-        said = f"{first.reading.sentence()} (threshold {threshold:g}), since {said_at(first.since)}{more}"
-        return Finding("drift", True, mode, said, first.reading.size, threshold)
-    watched = [one for one in seen.drift.readings if one.detector in plan.drift] if seen.drift else []
+        summary = f"{first.reading.sentence()} (threshold {threshold:g}), since {said_at(first.since)}{more}"
+        return Finding("drift", True, mode, summary, first.reading.size, threshold)
+    watched = [reading for reading in observation.drift.readings if reading.detector in plan.drift] if observation.drift else []
     if not watched:
-        waits = (seen.drift.note if seen.drift else "") or "too few events yet"
+        waits = (observation.drift.note if observation.drift else "") or "too few events yet"
         return Finding("drift", False, mode, waits, None, next(iter(plan.drift.values())))
-    farthest = max(watched, key=lambda one: one.size / plan.drift[one.detector])  # type: ignore[index]
+    farthest = max(watched, key=lambda reading: reading.size / plan.drift[reading.detector])  # type: ignore[index]
     threshold = plan.drift[farthest.detector]
     return Finding("drift", False, mode, f"{farthest.sentence()} (threshold {threshold:g})", farthest.size, threshold)
 
 
-def _scheduled(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> Finding | None:
+def _scheduled(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> Finding | None:
     if plan.schedule is None:
         return None
-    mode: Wish = plan.schedule.mode if seen.serving or status.state == "retraining" else "full"  # there is nothing to be warm from
-    known = status.settled is not None and status.schedule == plan.schedule.key
-    due = plan.schedule.last(status.settled, now) if known and status.settled is not None else None
+    mode: Wish = plan.schedule.mode if observation.serving or status.state == "retraining" else "full"  # there is nothing to be warm from
+    settled = status.settled is not None and status.schedule == plan.schedule.key
+    due = plan.schedule.last(status.settled, now) if settled and status.settled is not None else None
     if due is None:
         return Finding("schedule", False, mode, f"schedule {plan.schedule.key}: not due")
     return Finding("schedule", True, mode, f"schedule {plan.schedule.key}: due {said_at(due)}", due=due)
@@ -234,26 +234,26 @@ def _scheduled(status: RetrainerStatus, seen: RetrainerObservation, plan: Retrai
 _NO_CUT = "the serving version's data was never cut"
 
 
-def _counted(seen: RetrainerObservation, plan: RetrainPlan) -> Finding | None:
+def _counted(observation: RetrainerObservation, plan: RetrainPlan) -> Finding | None:
     if plan.new_events is None:
         return None
-    said = _NO_CUT
-    if seen.events is not None and seen.snapshot is not None:
-        said = f"new events: {seen.events} since {said_at(seen.snapshot)} (threshold {plan.new_events})"
-    fires = seen.events is not None and seen.events >= plan.new_events
-    return Finding("new_events", fires, plan.new_events_mode or plan.mode, said, seen.events, plan.new_events)
+    summary = _NO_CUT
+    if observation.events is not None and observation.snapshot is not None:
+        summary = f"new events: {observation.events} since {said_at(observation.snapshot)} (threshold {plan.new_events})"
+    fires = observation.events is not None and observation.events >= plan.new_events
+    return Finding("new_events", fires, plan.new_events_mode or plan.mode, summary, observation.events, plan.new_events)
 
 
-def _aged(seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> Finding | None:
+def _aged(observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> Finding | None:
     if plan.new_data is None:
         return None
     mode, threshold = plan.new_data_mode or plan.mode, plan.new_data.total_seconds()
-    if seen.events is None or seen.snapshot is None:
+    if observation.events is None or observation.snapshot is None:
         return Finding("new_data", False, mode, _NO_CUT, None, threshold)
-    age = now - seen.snapshot
-    there = "some" if seen.events else "none"
-    said = f"new data: {there} since {said_at(seen.snapshot)}, {spoken(age)} ago (threshold {spoken(plan.new_data)})"
-    return Finding("new_data", age >= plan.new_data and seen.events > 0, mode, said, age.total_seconds(), threshold)
+    age = now - observation.snapshot
+    there = "some" if observation.events else "none"
+    summary = f"new data: {there} since {said_at(observation.snapshot)}, {spoken(age)} ago (threshold {spoken(plan.new_data)})"
+    return Finding("new_data", age >= plan.new_data and observation.events > 0, mode, summary, age.total_seconds(), threshold)
 
 
 def _following(status: RetrainerStatus, plan: RetrainPlan, now: datetime) -> Finding | None:
@@ -263,8 +263,8 @@ def _following(status: RetrainerStatus, plan: RetrainPlan, now: datetime) -> Fin
         return Finding(FOLLOW_UP, False, plan.mode, "nothing to follow up")
     due = status.follow[0]
     fires = due <= now
-    said = f"follow-up of the last retraining by what was measured: {'due' if fires else 'not before'} {said_at(due)}"
-    return Finding(FOLLOW_UP, fires, plan.mode, said)
+    summary = f"follow-up of the last retraining by what was measured: {'due' if fires else 'not before'} {said_at(due)}"
+    return Finding(FOLLOW_UP, fires, plan.mode, summary)
 
 
 def spoken(span: timedelta) -> str:

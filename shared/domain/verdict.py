@@ -116,38 +116,38 @@ def more(max_harm: float) -> Effects:
 def judge_step(stable: Sample, candidate: Sample, terms: Terms) -> Judgement:
     """An intermediate step passes without evidence of harm; the last one needs proof that harm is below `max_harm`."""
     words = terms.words
-    if not all(math.isfinite(value) for one in (stable, candidate) for value in (one.total, one.squares)):
+    if not all(math.isfinite(value) for sample in (stable, candidate) for value in (sample.total, sample.squares)):
         return Judgement(Verdict.ERROR, f"what users earned is no number: {stable.total:g} of the stable version, {candidate.total:g} here")
     fewest = min(stable.users, candidate.users)
     if fewest < terms.min_users:
         return Judgement(Verdict.INCONCLUSIVE, f"{fewest} of {terms.min_users} users observed in the smaller variant")
     if stable.total <= 0:
         return Judgement(Verdict.INCONCLUSIVE, f"the stable version {words.nothing} to compare with")
-    found = verdict(stable, candidate, terms)
+    outcome = verdict(stable, candidate, terms)
     lift = candidate.mean / stable.mean - 1
     lower, upper = bounds(stable, candidate, terms)
     numbers = f"{words.goal} {candidate.mean:.3f} against {stable.mean:.3f} ({lift:+.1%}, surely between {lower:+.1%} and {upper:+.1%})"
-    if found is Verdict.FAIL:
+    if outcome is Verdict.FAIL:
         reason = f"the candidate {words.less}: {numbers}"
     elif not terms.final:
         reason = f"no evidence of harm: {numbers}"
-    elif found is Verdict.PASS:
+    elif outcome is Verdict.PASS:
         reason = f"harm above {terms.max_harm:.1%} is excluded: {numbers}"
     else:
         reason = f"harm above {terms.max_harm:.1%} is not excluded yet: {numbers}"
-    return Judgement(found, reason, lift, lower, upper)
+    return Judgement(outcome, reason, lift, lower, upper)
 
 
 def verdict(stable: Sample, candidate: Sample, terms: Terms) -> Verdict:
     """What `judge_step` finds, without the numbers for people: what is simulated a million times."""
     if min(stable.users, candidate.users) < terms.min_users or stable.total <= 0:
         return Verdict.INCONCLUSIVE
-    here, there = stable.sums, candidate.sums
-    if surely_below(here, there, 0.0, terms):
+    stable_sums, candidate_sums = stable.sums, candidate.sums
+    if surely_below(stable_sums, candidate_sums, 0.0, terms):
         return Verdict.FAIL
     if not terms.final:
         return Verdict.PASS
-    return Verdict.PASS if surely_above(here, there, -terms.max_harm, terms) else Verdict.INCONCLUSIVE
+    return Verdict.PASS if surely_above(stable_sums, candidate_sums, -terms.max_harm, terms) else Verdict.INCONCLUSIVE
 
 
 def surely_below(stable: Sums, candidate: Sums, lift: float, terms: Terms) -> bool:
@@ -164,16 +164,16 @@ def surely_above(stable: Sums, candidate: Sums, lift: float, terms: Terms) -> bo
 
 def bounds(stable: Sample, candidate: Sample, terms: Terms) -> tuple[float, float]:
     """The lifts that the same two tests don't refute: below 0 on the right is a rollback, above -max_harm on the left a promotion."""
-    here, there = stable.sums, candidate.sums
+    stable_sums, candidate_sums = stable.sums, candidate.sums
     estimate = candidate.mean / stable.mean - 1 if stable.total > 0 else _MOST
 
     def refuted_from_below(lift: float) -> bool:
-        return surely_above(here, there, lift, terms)
+        return surely_above(stable_sums, candidate_sums, lift, terms)
 
     def refuted_from_above(lift: float) -> bool:
-        return surely_below(here, there, lift, terms)
+        return surely_below(stable_sums, candidate_sums, lift, terms)
 
-    lower = -1.0 if there.total <= 0 else _edge(refuted_from_below, -1 + 1e-6, min(estimate, _MOST), -terms.max_harm)
+    lower = -1.0 if candidate_sums.total <= 0 else _edge(refuted_from_below, -1 + 1e-6, min(estimate, _MOST), -terms.max_harm)
     upper = _edge(refuted_from_above, _MOST, max(estimate, -1 + 1e-6), 0.0)
     return lower, upper
 
@@ -190,13 +190,13 @@ def judge_split(stable: Traffic, candidate: Traffic, weight: float) -> Judgement
     return Judgement(Verdict.PASS, f"the split is as asked: {numbers}")
 
 
-def _edge(refuted: Callable[[float], bool], far: float, near: float, asked: float) -> float:
-    """Where refutation ends between a far lift and the estimate; on the side of `asked` that the verdict is on."""
+def _edge(refuted: Callable[[float], bool], far: float, near: float, threshold: float) -> float:
+    """Where refutation ends between a far lift and the estimate; on the side of `threshold` that the verdict is on."""
     if not refuted(far):
         return far
     low, high = far, near
-    if min(far, near) < asked < max(far, near):
-        low, high = (asked, near) if refuted(asked) else (far, asked)
+    if min(far, near) < threshold < max(far, near):
+        low, high = (threshold, near) if refuted(threshold) else (far, threshold)
     for _ in range(22):
         middle = (low + high) / 2
         low, high = (middle, high) if refuted(middle) else (low, middle)

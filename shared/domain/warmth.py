@@ -59,7 +59,7 @@ class Choice:
     reason: str
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """`auto: warm (3 warm runs since the last full one)`."""
         return f"auto: {self.mode} ({self.reason})"
 
@@ -82,20 +82,20 @@ def grown(line: Sequence[Link]) -> tuple[str, float]:
     """The vocabulary that has grown most since the line's full run, and by what share; the first by name of equal ones."""
     now, then = line[0].codes, line[-1].codes
     shares = {name: now[name] / then[name] - 1 for name in sorted(now) if then.get(name)}
-    return max(shares.items(), key=lambda one: one[1], default=("", 0.0))
+    return max(shares.items(), key=lambda pair: pair[1], default=("", 0.0))
 
 
 def forgotten(line: Sequence[Link]) -> float:
     """How far the newest of the line stands below the best of it, by what each warm run has lost of what it began with."""
-    kept = best = 1.0
-    for one in reversed(line):
-        kept *= 1 - (one.forgotten or 0.0) if one.mode == "warm" else 1.0
-        best = max(best, kept)
-    return 1 - kept / best
+    retained = best = 1.0
+    for link in reversed(line):
+        retained *= 1 - (link.forgotten or 0.0) if link.mode == "warm" else 1.0
+        best = max(best, retained)
+    return 1 - retained / best
 
 
 def warm_runs(line: Sequence[Link]) -> int:
-    return sum(one.mode == "warm" for one in line)
+    return sum(link.mode == "warm" for link in line)
 
 
 def _grown(past: Past, rule: Rule) -> str | None:
@@ -128,10 +128,10 @@ def _drifted(past: Past, rule: Rule) -> str | None:
 def _calm(past: Past) -> str:
     count = warm_runs(past.line)
     name, share = grown(past.line)
-    told = [f"{count} warm {_runs(count)} since the last full one"]
-    told += [f"{name} {share:+.0%} codes"] if name else []
-    told += [f"{forgotten(past.line):.1%} forgotten"] if count else []
-    return ", ".join(told)
+    parts = [f"{count} warm {_runs(count)} since the last full one"]
+    parts += [f"{name} {share:+.0%} codes"] if name else []
+    parts += [f"{forgotten(past.line):.1%} forgotten"] if count else []
+    return ", ".join(parts)
 
 
 def _runs(count: int) -> str:

@@ -7,7 +7,7 @@ suite a port and a fake that passes it. A port is here when something calls it.
 from shared.ports.access import Answer, Answers, Audited, AuditLog, TokenStore
 from shared.ports.clock import Clock
 from shared.ports.events import EventDays, EventLog, HitRate, KpiSource, Like, Newest, Scored, Sightings
-from shared.ports.features import Catalogue, CatalogueHead, CatalogueItem, FeatureHistory, FeatureStore, Found
+from shared.ports.features import Catalogue, CatalogueHead, CatalogueItem, FeatureHistory, FeatureRows, FeatureStore
 from shared.ports.registry import (
     DataSource,
     GatewayReport,
@@ -23,7 +23,7 @@ from shared.ports.registry import (
     Writing,
 )
 from shared.ports.retention import Attic, Discarded, Leftovers, Pin, Shelf, Stored
-from shared.ports.serving import CandidateIndex, Indexes, Mirrors, ModelServer, Scorer, ServedUnit, ServerInfo, ServerReplica, Taken
+from shared.ports.serving import CandidateIndex, Indexes, IngestResult, Mirrors, ModelServer, Scorer, ServedUnit, ServerInfo, ServerReplica
 from shared.ports.signals import Activity, Signals, SignalSource
 from shared.ports.stages import ArtifactStore, Executor
 from shared.ports.state import (
@@ -62,12 +62,13 @@ __all__ = [
     "EventLog",
     "Executor",
     "FeatureHistory",
+    "FeatureRows",
     "FeatureStore",
-    "Found",
     "GatewayReport",
     "HistoryEntry",
     "HitRate",
     "Indexes",
+    "IngestResult",
     "KpiSource",
     "Leases",
     "Leftovers",
@@ -99,7 +100,6 @@ __all__ = [
     "Signals",
     "StageOutputs",
     "Stored",
-    "Taken",
     "TokenStore",
     "Version",
     "Writing",

@@ -81,8 +81,10 @@ class Answer:
 class Answers(Protocol):
     """By token and key; only one at a time does a request."""
 
-    def take(self, token: str, key: str, request: str, now: datetime, stale: timedelta, kept: timedelta) -> tuple[bool, Answer]:
-        """True: the caller is to do it, since it is new, or was begun `stale` ago and never answered. Forgets what is older than `kept`."""
+    def take(self, token: str, key: str, request: str, now: datetime, stale: timedelta, retention: timedelta) -> tuple[bool, Answer]:
+        """True: the caller is to do it, since it is new, or was begun `stale` ago and never answered.
+
+        Forgets what is older than `retention`."""
 
     def keep(self, token: str, key: str, taken_at: datetime, status: int, headers: Mapping[str, str], body: str) -> None:
         """By whoever took it then; one who was overtaken changes nothing. So with `release`."""

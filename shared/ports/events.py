@@ -14,7 +14,7 @@ from shared.domain.earned import Earned, Part
 from shared.domain.spread import Showings
 from shared.domain.traffic import Traffic
 from shared.domain.verdict import Sample
-from shared.ports.serving import Taken
+from shared.ports.serving import IngestResult
 
 
 class EventLog(Protocol):
@@ -24,12 +24,12 @@ class EventLog(Protocol):
         """Durable when it returns; a request id that is there already is left as it is. A positive that came before the impression
         that it reacts to is attributed now."""
 
-    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> Taken:
+    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> IngestResult:
         """Appends, once for each id in a recommender, and attributes each positive to the impression that it reacts to: by request
         id and item, or else by user and item, the newest within `attribution`. What follows from a set of events is the same in
         whatever order they come, and however often those with an id do. Durable when it returns."""
 
-    def seen(
+    def seen_items(
         self, recommender: str, users: Collection[int], since: datetime | None = None, limit: int = 1000
     ) -> Mapping[int, Mapping[int, datetime]]:
         """By user, items with a positive of theirs at `since` or later, each with the time of the newest one; the newest `limit` of
@@ -45,10 +45,10 @@ class EventLog(Protocol):
 class EventDays(Protocol):
     """What the event log holds, by the day (UTC) on which it happened; what happened before 1970 is on none."""
 
-    def counts(self, recommender: str, what: EventTable, until: datetime) -> Mapping[date, int]:
+    def counts(self, recommender: str, table: EventTable, until: datetime) -> Mapping[date, int]:
         """How many there are of each day before `until`; a day without any isn't there."""
 
-    def dump(self, recommender: str, what: EventTable, day: date, to: Path) -> int:
+    def dump(self, recommender: str, table: EventTable, day: date, to: Path) -> int:
         """Writes all of a day, one JSON object a line with the columns of `shared.contracts.archive`, in any order; returns rows."""
 
 
@@ -134,7 +134,7 @@ class Newest:
 
     @property
     def at(self) -> datetime | None:
-        return max((one for one in (self.answer, self.event) if one is not None), default=None)
+        return max((moment for moment in (self.answer, self.event) if moment is not None), default=None)
 
 
 class Sightings(Protocol):

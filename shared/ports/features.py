@@ -37,8 +37,8 @@ class CatalogueHead:
 class Catalogue(Protocol):
     """Items of recommenders with their attributes. One call is one change: a reader sees all of it or nothing."""
 
-    def put(self, recommender: str, writes: Sequence[ItemWrite], now: datetime, whole: bool) -> int:
-        """Whole: an item is then what is said of it, and available unless told otherwise. Else only what is named changes, and an
+    def put(self, recommender: str, writes: Sequence[ItemWrite], now: datetime, overwrite: bool) -> int:
+        """`overwrite`: an item is then what is said of it, and available unless told otherwise. Else only what is named changes, and an
         item that isn't there is made. Of two writes of one item the last one counts, or builds upon the first. What changes
         nothing writes nothing: returns how many items changed. NotFound where the recommender was deleted."""
 
@@ -59,7 +59,7 @@ class Catalogue(Protocol):
 
 
 @dataclass(frozen=True)
-class Found:
+class FeatureRows:
     """What a feature store says of keys at a moment, by view and key. What it says nothing of isn't there."""
 
     rows: Mapping[tuple[str, int], StoredRow]
@@ -75,7 +75,7 @@ class FeatureStore(Protocol):
         """A row stands unless there is one of its key with a greater rank; whole, never in part. Marks the view with 0 where it has no
         mark. Returns how many stand now that didn't before."""
 
-    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Collection[int], now: datetime) -> Found:
+    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Collection[int], now: datetime) -> FeatureRows:
         """In one round trip. By view, how old a value may be; one whose time is still to come isn't there yet."""
 
     def mark(self, recommender: str, view: str, count: int) -> None:
@@ -95,7 +95,7 @@ class FeatureHistory(Protocol):
         """Durable when it returns; of two rows of a key and time the one of the greater rank stays. Returns how many are new."""
 
     def as_of(
-        self, recommender: str, view: str, asked: Sequence[tuple[int, datetime]], ttl: timedelta | None
+        self, recommender: str, view: str, lookups: Sequence[tuple[int, datetime]], ttl: timedelta | None
     ) -> Sequence[StoredRow | None]:
         """For each key and time what counted then: the newest row at or before it, unless it was older than `ttl` by then."""
 

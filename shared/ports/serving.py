@@ -69,7 +69,7 @@ class ModelServer(Scorer, Protocol):
 
 
 @dataclass(frozen=True)
-class Taken:
+class IngestResult:
     """What became of interactions that were sent."""
 
     new: int = 0

@@ -54,5 +54,5 @@ class ArtifactStore(Protocol):
     def kept_log(self, attempt: str, offset: int, most: int) -> bytes | None:
         """At most `most` bytes of it, from a byte offset on; None if none is kept."""
 
-    def told(self, attempt: str) -> Progress | None:
+    def progress(self, attempt: str) -> Progress | None:
         """How far an attempt is that works; None where it hasn't told, or has ended."""

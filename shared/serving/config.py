@@ -42,14 +42,14 @@ class WarmUp:
 
     def message(self, inputs: Iterable[Tensor], batched: bool) -> Message:
         values: list[Message] = [
-            {"key": one.name, "value": {"data_type": _TYPES[one.dtype], "dims": self._dims(one, batched), "zero_data": True}}
-            for one in inputs
+            {"key": tensor.name, "value": {"data_type": _TYPES[tensor.dtype], "dims": self._dims(tensor, batched), "zero_data": True}}
+            for tensor in inputs
         ]
         return {"name": "first", "batch_size": self.rows if batched else 0, "inputs": values, "count": self.count}
 
-    def _dims(self, one: Tensor, batched: bool) -> list[int]:
-        inner = [] if one.width is None else [one.width]
-        return (inner or [1]) if batched else [one.count(self.rows), *inner]
+    def _dims(self, tensor: Tensor, batched: bool) -> list[int]:
+        inner = [] if tensor.width is None else [tensor.width]
+        return (inner or [1]) if batched else [tensor.count(self.rows), *inner]
 
 
 @dataclass(frozen=True)
@@ -69,21 +69,24 @@ class ModelConfig:
 
     def text(self) -> str:
         batched = self.batching is not None
-        if batched and (odd := [one.name for one in self.inputs if one.each != "row"]):
+        if batched and (odd := [tensor.name for tensor in self.inputs if tensor.each != "row"]):
             raise ValueError(f"batching: '{odd[0]}' has no value a row; a model that batches takes lists padded")
         message: dict[str, Value] = {
             "name": self.name,
             "backend": self.backend,
             **({"default_model_filename": self.file} if self.file else {}),
             "max_batch_size": self.batching.rows if self.batching else 0,
-            "input": [_message(one, batched) for one in self.inputs],
-            "output": [_message(one, batched) for one in self.outputs],
+            "input": [_message(tensor, batched) for tensor in self.inputs],
+            "output": [_message(tensor, batched) for tensor in self.outputs],
             "instance_group": {"count": self.instances, "kind": Word("KIND_CPU")},
             "version_policy": {"specific": {"versions": sorted(set(self.versions))}},
         }
         if self.batching:
-            asked: Message = {"preferred_batch_size": self.batching.preferred, "max_queue_delay_microseconds": self.batching.delay_us}
-            message["dynamic_batching"] = asked
+            dynamic_batching: Message = {
+                "preferred_batch_size": self.batching.preferred,
+                "max_queue_delay_microseconds": self.batching.delay_us,
+            }
+            message["dynamic_batching"] = dynamic_batching
         if self.warm_up:
             message["model_warmup"] = self.warm_up.message(self.inputs, batched)
         return write(message)
@@ -97,7 +100,7 @@ def model_config(name: str, signature: Signature, versions: Iterable[int]) -> Mo
         inputs=signature.tensors,
         outputs=(
             Tensor(signature.output, "float32"),
-            *(Tensor(one.output, one.dtype, one.width) for one in signature.features),
+            *(Tensor(feature.output, feature.dtype, feature.width) for feature in signature.features),
         ),
         versions=tuple(versions),
         instances=signature.instances,
@@ -105,10 +108,10 @@ def model_config(name: str, signature: Signature, versions: Iterable[int]) -> Mo
     )
 
 
-def _message(one: Tensor, batched: bool) -> Message:
-    base: Message = {"name": one.name, "data_type": _TYPES[one.dtype]}
+def _message(tensor: Tensor, batched: bool) -> Message:
+    base: Message = {"name": tensor.name, "data_type": _TYPES[tensor.dtype]}
     if not batched:
-        return {**base, "dims": [-1] if one.width is None else [-1, one.width]}
-    if one.width is None:  # Triton knows no tensor without a dimension: [rows, 1] outside, [rows] inside
+        return {**base, "dims": [-1] if tensor.width is None else [-1, tensor.width]}
+    if tensor.width is None:  # Triton knows no tensor without a dimension: [rows, 1] outside, [rows] inside
         return {**base, "dims": [1], "reshape": {"shape": []}}
-    return {**base, "dims": [one.width]}
+    return {**base, "dims": [tensor.width]}

@@ -76,10 +76,10 @@ def refuse_others(path: Path, weights: int | None) -> None:
 
 def _number(place: Place, key: str, name: str) -> int:
     """The largest that is said; 0 where nothing is."""
-    said = place.every(key)
-    if odd := [one for one in said if not (one.isascii() and one.isdigit() and len(one) < _DIGITS)]:
+    values = place.every(key)
+    if odd := [value for value in values if not (value.isascii() and value.isdigit() and len(value) < _DIGITS)]:
         raise BadData(f"{name}: the {key} of what it takes from {WEIGHTS} is no number: {odd[0][:40]!r}")
-    return max(map(int, said), default=0)
+    return max(map(int, values), default=0)
 
 
 def _places(content: mmap.mmap, at: int, end: int, kind: Kind, depth: int) -> Iterator[Place]:
@@ -97,11 +97,11 @@ def _places(content: mmap.mmap, at: int, end: int, kind: Kind, depth: int) -> It
 
 
 def _word(content: mmap.mmap, at: int, end: int) -> tuple[str, str]:
-    found = {_KEY: "", _VALUE: ""}
+    fields = {_KEY: "", _VALUE: ""}
     for number, begin, stop in _parts(content, at, end):
-        if number in found:
-            found[number] = content[begin:stop].decode()  # the last one counts, as for any reader of protobuf
-    return found[_KEY], found[_VALUE]
+        if number in fields:
+            fields[number] = content[begin:stop].decode()  # the last one counts, as for any reader of protobuf
+    return fields[_KEY], fields[_VALUE]
 
 
 def _parts(content: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -126,13 +126,13 @@ def _parts(content: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, in
 
 
 def _varint(content: mmap.mmap, at: int) -> tuple[int, int]:
-    found = shift = 0
+    number = shift = 0
     while True:
         byte = content[at]
         at += 1
-        found |= (byte & 0x7F) << shift
+        number |= (byte & 0x7F) << shift
         if not byte & 0x80:
-            return found, at
+            return number, at
         shift += 7
         if shift > 63:
             raise ValueError("a number of more than eight bytes")

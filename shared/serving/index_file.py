@@ -32,7 +32,7 @@ class Header(Strict):
 
 
 def pack(kind: Literal["faiss-pq4"], items: int, width: int, weighed: int, candidates: int, vectors: Buffer, content: bytes) -> bytes:
-    digests = [hashlib.sha256(one).hexdigest() for one in (vectors, content)]
+    digests = [hashlib.sha256(part).hexdigest() for part in (vectors, content)]
     header = Header(kind=kind, items=items, width=width, weighed=weighed, candidates=candidates, vectors=digests[0], content=digests[1])
     text = header.model_dump_json().encode()
     return MAGIC + len(text).to_bytes(_LENGTH, "big") + text + content

@@ -18,8 +18,8 @@ def best(scores: Scores, keys: Keys, k: int) -> Rows:
         return np.empty(0, dtype=np.intp)
     rows = np.flatnonzero(scores >= _bound(scores, k)) if k < len(scores) else np.arange(len(scores))
     if k < len(rows):
-        found = scores[rows]
-        rows = rows[found >= np.partition(found, len(found) - k)[len(found) - k]]
+        candidate_scores = scores[rows]
+        rows = rows[candidate_scores >= np.partition(candidate_scores, len(candidate_scores) - k)[len(candidate_scores) - k]]
     order = np.lexsort((keys[rows], -scores[rows]))
     chosen: Rows = rows[order[:k]]
     return chosen

@@ -25,7 +25,7 @@ def write(message: Message) -> str:
 
 def _field(name: str, value: Value) -> list[str]:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [line for one in value for line in _field(name, one)]
+        return [line for element in value for line in _field(name, element)]
     return [f"{name} {_written(value)}" if isinstance(value, Mapping) else f"{name}: {_written(value)}"]
 
 

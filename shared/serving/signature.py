@@ -70,7 +70,7 @@ class Input(Strict):
     width: int | None = Field(None, ge=1, description="None: one value a row. Else a list of this many values, padded with blanks.")
     lists: Lists = Field(
         "padded",
-        exclude_if=lambda one: one == "padded",
+        exclude_if=lambda value: value == "padded",
         description="How the graph takes a list: as a row of `width`, `padded`, under its own name; or as `NAME__values` of all rows, one "
         "after the other, and `NAME__offsets`, int64: from 0 on where each row's begin, and where the last one's end. Of a row, values "
         "beyond `width` are dropped.",
@@ -115,14 +115,14 @@ class Feature(Strict):
     output: str
     dtype: FeatureType = "int32"
     width: int | None = Field(None, ge=1)
-    missing: bool = Field(False, exclude_if=lambda one: not one, description="Whether NaN means that it isn't known, to the model too.")
+    missing: bool = Field(False, exclude_if=lambda value: not value, description="Whether NaN means that it isn't known, to the model too.")
 
 
 class Signature(Strict):
     version: Literal[1] = 1
     file: Literal["model.onnx"] = Field("model.onnx", description="What is served.")
     weights: Literal["weights.bin"] | None = Field(
-        None, exclude_if=lambda one: one is None, description="The file beside it that holds its large weights, where there is one."
+        None, exclude_if=lambda value: value is None, description="The file beside it that holds its large weights, where there is one."
     )
     backend: Literal["onnxruntime"] = Field("onnxruntime", description="Triton's backend that runs it.")
     user: str = Field(description="The input that takes the user's key.")
@@ -130,7 +130,7 @@ class Signature(Strict):
     time: str | None = Field(None, description="The input that takes the moment of the request: whole seconds since 1970, an int64.")
     session: str | None = Field(
         None,
-        exclude_if=lambda one: one is None,
+        exclude_if=lambda value: value is None,
         description="The input that takes the items that the request brings, the newest last: a list of keys, blank where it brings none.",
     )
     inputs: tuple[Input, ...]
@@ -141,26 +141,32 @@ class Signature(Strict):
 
     @model_validator(mode="after")
     def _keys_are_inputs(self) -> Signature:
-        names = [one.name for one in self.inputs]
+        names = [model_input.name for model_input in self.inputs]
         if len(set(names)) < len(names):
             raise ValueError("two inputs have one name")
-        if len({one.name for one in self.tensors}) < len(self.tensors):
+        if len({tensor.name for tensor in self.tensors}) < len(self.tensors):
             raise ValueError("an input is called as the values or the offsets of another one")
         for key in (self.user, self.item):
             if key not in names:
                 raise ValueError(f"'{key}' is not an input")
-        for one in self.inputs:
-            if one.side == "user" and one.origin == "request" and one.name != self.user:
-                raise ValueError(f"'{one.name}' is of the user, and no request carries it: say source 'store'")
-            if one.name == self.time and (one.side, one.dtype, one.width) != ("context", "int64", None):
-                raise ValueError(f"'{one.name}' takes the moment of the request: one int64 a row, of the side 'context'")
-            if one.name == self.session and (one.side, one.dtype, one.width is None) != ("context", "int64", False):
-                raise ValueError(f"'{one.name}' takes the items that the request brings: a list of int64 a row, of the side 'context'")
+        for model_input in self.inputs:
+            if model_input.side == "user" and model_input.origin == "request" and model_input.name != self.user:
+                raise ValueError(f"'{model_input.name}' is of the user, and no request carries it: say source 'store'")
+            if model_input.name == self.time and (model_input.side, model_input.dtype, model_input.width) != ("context", "int64", None):
+                raise ValueError(f"'{model_input.name}' takes the moment of the request: one int64 a row, of the side 'context'")
+            if model_input.name == self.session and (model_input.side, model_input.dtype, model_input.width is None) != (
+                "context",
+                "int64",
+                False,
+            ):
+                raise ValueError(
+                    f"'{model_input.name}' takes the items that the request brings: a list of int64 a row, of the side 'context'"
+                )
         if self.time is not None and self.time not in names:
             raise ValueError(f"'{self.time}' is not an input")
         if self.session is not None and self.session not in names:
             raise ValueError(f"'{self.session}' is not an input")
-        outputs = [self.output, *(one.output for one in self.features)]
+        outputs = [self.output, *(feature.output for feature in self.features)]
         if len(set(outputs)) < len(outputs):
             raise ValueError("two outputs have one name")
         return self
@@ -173,12 +179,12 @@ class Signature(Strict):
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """What the graph takes. The first one has a value a row, as keys have: it tells how many rows there are."""
-        found = (tensor for one in self.inputs for tensor in one.tensors)
-        return tuple(sorted(found, key=lambda one: one.each != "row"))
+        tensors = (tensor for model_input in self.inputs for tensor in model_input.tensors)
+        return tuple(sorted(tensors, key=lambda tensor: tensor.each != "row"))
 
     def side(self, side: Side) -> tuple[Input, ...]:
-        return tuple(one for one in self.inputs if one.side == side)
+        return tuple(model_input for model_input in self.inputs if model_input.side == side)
 
-    def asked(self) -> tuple[Input, ...]:
+    def request_inputs(self) -> tuple[Input, ...]:
         """What a request is asked with beside the items: one value for all of its rows."""
-        return tuple(one for one in self.inputs if one.side != "item")
+        return tuple(model_input for model_input in self.inputs if model_input.side != "item")

@@ -21,18 +21,20 @@ Columns = Mapping[str, Array]
 
 def tensors(signature: Signature, columns: Columns) -> dict[str, Array]:
     """By name, in the order of the signature's tensors. Invalid where a column is missing or isn't as wide as its input."""
-    found: dict[str, Array] = {}
-    for one in signature.inputs:
-        parts = (_column(one, columns),) if one.lists == "padded" else flat(_column(one, columns), one.dtype)
-        found |= {tensor.name: part for tensor, part in zip(one.tensors, parts, strict=True)}
-    return {tensor.name: found[tensor.name] for tensor in signature.tensors}
+    by_name: dict[str, Array] = {}
+    for model_input in signature.inputs:
+        parts = (
+            (_column(model_input, columns),) if model_input.lists == "padded" else flat(_column(model_input, columns), model_input.dtype)
+        )
+        by_name |= {tensor.name: part for tensor, part in zip(model_input.tensors, parts, strict=True)}
+    return {tensor.name: by_name[tensor.name] for tensor in signature.tensors}
 
 
 def flat(lists: Array, dtype: DataType) -> tuple[Array, Array]:
     """Values and offsets of rows of lists. A blank that has a value behind it stays: it is a null of the list."""
-    known = ~np.isnan(lists) if dtype == "float32" else lists != BLANK[dtype]
+    present = ~np.isnan(lists) if dtype == "float32" else lists != BLANK[dtype]
     places = np.arange(1, lists.shape[1] + 1, dtype=np.int32)
-    lengths = (known.T * places[:, None]).max(axis=0)  # so, and not row by row, it takes half the time
+    lengths = (present.T * places[:, None]).max(axis=0)  # so, and not row by row, it takes half the time
     values = lists[places <= lengths[:, None]]
     values.flags.writeable = lists.flags.writeable  # who may rely on the lists may rely on the values
     offsets = np.zeros(len(lists) + 1, np.int64)
@@ -40,11 +42,11 @@ def flat(lists: Array, dtype: DataType) -> tuple[Array, Array]:
     return values, offsets
 
 
-def _column(one: Input, columns: Columns) -> Array:
-    if one.name not in columns:
-        raise Invalid(f"score: input '{one.name}' is missing; the unit takes it")
-    array = columns[one.name]
-    if array.ndim != (1 if one.width is None else 2) or (one.width is not None and array.shape[1] != one.width):
-        wanted = "(rows,)" if one.width is None else f"(rows, {one.width})"
-        raise Invalid(f"score: input '{one.name}' has the shape {array.shape}, expected {wanted}")
+def _column(model_input: Input, columns: Columns) -> Array:
+    if model_input.name not in columns:
+        raise Invalid(f"score: input '{model_input.name}' is missing; the unit takes it")
+    array = columns[model_input.name]
+    if array.ndim != (1 if model_input.width is None else 2) or (model_input.width is not None and array.shape[1] != model_input.width):
+        wanted = "(rows,)" if model_input.width is None else f"(rows, {model_input.width})"
+        raise Invalid(f"score: input '{model_input.name}' has the shape {array.shape}, expected {wanted}")
     return array

@@ -42,12 +42,12 @@ class Values:
 
     @property
     def nbytes(self) -> int:
-        return sum(int(one.nbytes) for one in (self.keys, self.at, *self.columns.values()))
+        return sum(int(array.nbytes) for array in (self.keys, self.at, *self.columns.values()))
 
     def row(self, place: int, columns: Sequence[OnlineColumn]) -> StoredRow:
-        found = {one.name: _known(self.columns[one.name][place], one) for one in columns}
-        known = {name: value for name, value in found.items() if value is not None}
-        return StoredRow(int(self.keys[place]), moment(int(self.at[place])), known)
+        values = {column.name: _decoded(self.columns[column.name][place], column) for column in columns}
+        present = {name: value for name, value in values.items() if value is not None}
+        return StoredRow(int(self.keys[place]), moment(int(self.at[place])), present)
 
 
 def write_values(view: View, values: Values, place: Callable[[str], Path], part: int = PART) -> tuple[OnlineView, dict[str, Path]]:
@@ -59,28 +59,28 @@ def write_values(view: View, values: Values, place: Callable[[str], Path], part:
     for number, start in enumerate(range(0, len(order), part)):
         rows = order[start : start + part]
         arrays = {KEY: values.keys[rows].astype(np.int64), AT: values.at[rows].astype(np.int64)}
-        arrays |= {COLUMN + one.name: _typed(values.columns[one.name][rows], one) for one in view.columns}
+        arrays |= {COLUMN + column.name: _typed(values.columns[column.name][rows], column) for column in view.columns}
         path = files[part_name(view.name, number)] = place(part_name(view.name, number))
         with path.open("wb") as stream:
             np.savez_compressed(stream, **arrays)
     return OnlineView(**view.model_dump(), parts=tuple(files), rows=len(order)), files
 
 
-def read_values(content: bytes, view: View, what: str) -> Values:
+def read_values(content: bytes, view: View, label: str) -> Values:
     """Unavailable for a file that isn't what the view says."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             keys, at = stored[KEY], stored[AT]
-            columns = {one.name: stored[COLUMN + one.name] for one in view.columns}
+            columns = {column.name: stored[COLUMN + column.name] for column in view.columns}
     except (ValueError, OSError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise Unavailable(f"{what} can't be read: {error}") from None
-    if any(one.ndim != 1 or one.dtype != np.int64 or len(one) != len(keys) for one in (keys, at)) or (np.diff(keys) <= 0).any():
-        raise Unavailable(f"{what}: its keys and times must be one int64 a row, keys ascending")
-    for one in view.columns:
-        array = columns[one.name]
-        shape = (len(keys),) if one.width is None else (len(keys), one.width)
-        if array.shape != shape or array.dtype.kind != _KINDS[one.dtype]:
-            raise Unavailable(f"{what}: '{one.name}' is {array.dtype} of shape {array.shape}, expected {one.dtype} of {shape}")
+        raise Unavailable(f"{label} can't be read: {error}") from None
+    if any(array.ndim != 1 or array.dtype != np.int64 or len(array) != len(keys) for array in (keys, at)) or (np.diff(keys) <= 0).any():
+        raise Unavailable(f"{label}: its keys and times must be one int64 a row, keys ascending")
+    for column in view.columns:
+        array = columns[column.name]
+        shape = (len(keys),) if column.width is None else (len(keys), column.width)
+        if array.shape != shape or array.dtype.kind != _KINDS[column.dtype]:
+            raise Unavailable(f"{label}: '{column.name}' is {array.dtype} of shape {array.shape}, expected {column.dtype} of {shape}")
     return Values(keys, at, columns)
 
 
@@ -88,27 +88,27 @@ def join_values(parts: Sequence[Values]) -> Values:
     """Of parts in their order."""
     names = parts[0].columns
     return Values(
-        np.concatenate([one.keys for one in parts]),
-        np.concatenate([one.at for one in parts]),
-        {name: np.concatenate([one.columns[name] for one in parts]) for name in names},
+        np.concatenate([part.keys for part in parts]),
+        np.concatenate([part.at for part in parts]),
+        {name: np.concatenate([part.columns[name] for part in parts]) for name in names},
     )
 
 
-def _typed(array: Array, one: OnlineColumn) -> Array:
-    if one.dtype == "string":
+def _typed(array: Array, column: OnlineColumn) -> Array:
+    if column.dtype == "string":
         return array.astype(np.str_)
-    return array.astype(np.int64 if one.dtype == "int64" else np.float32)
+    return array.astype(np.int64 if column.dtype == "int64" else np.float32)
 
 
-def _known(value: Any, one: OnlineColumn) -> Stored | None:
-    if one.width is None:
-        found = value.item()
-        return None if _blank(found, one) else found
+def _decoded(value: Any, column: OnlineColumn) -> Stored | None:
+    if column.width is None:
+        scalar = value.item()
+        return None if _blank(scalar, column) else scalar
     several = value.tolist()
-    while several and _blank(several[-1], one):
+    while several and _blank(several[-1], column):
         several.pop()
-    return tuple(None if _blank(each, one) and one.dtype == "float32" else each for each in several) if several else None
+    return tuple(None if _blank(each, column) and column.dtype == "float32" else each for each in several) if several else None
 
 
-def _blank(value: Any, one: OnlineColumn) -> bool:
-    return not math.isfinite(value) if one.dtype == "float32" else bool(value == BLANK[one.dtype])
+def _blank(value: Any, column: OnlineColumn) -> bool:
+    return not math.isfinite(value) if column.dtype == "float32" else bool(value == BLANK[column.dtype])

@@ -32,7 +32,7 @@ class FakeTokens:
         self.rows: dict[str, Token] = {}
 
     def add(self, token: Token) -> None:
-        if token.id in self.rows or any(one.name == token.name and one.revoked_at is None for one in self.rows.values()):
+        if token.id in self.rows or any(row.name == token.name and row.revoked_at is None for row in self.rows.values()):
             raise Conflict(f"a token named '{token.name}' is there already: revoke it first, or choose another name")
         self.rows[token.id] = token
 
@@ -42,8 +42,8 @@ class FakeTokens:
         return self.rows[id]
 
     def list(self, *, limit: int = 100, before: str | None = None) -> Sequence[Token]:
-        found = sorted(self.rows.values(), key=lambda one: one.id, reverse=True)
-        return [one for one in found if before is None or one.id < before][:limit]
+        rows = sorted(self.rows.values(), key=lambda row: row.id, reverse=True)
+        return [row for row in rows if before is None or row.id < before][:limit]
 
     def revoke(self, id: str, now: datetime, actor: str) -> Token:
         if self.get(id).revoked_at is None:
@@ -76,17 +76,17 @@ class FakeAudit:
         limit: int = 100,
         before: int | None = None,
     ) -> Sequence[Audited]:
-        found = [
-            one
-            for one in reversed(self.rows)
-            if (recommenders is None or one.recommender in recommenders)
-            and actor in (None, one.actor)
-            and action in (None, one.action)
-            and (since is None or one.at >= since)
-            and (until is None or one.at < until)
-            and (before is None or one.seq < before)
+        rows = [
+            row
+            for row in reversed(self.rows)
+            if (recommenders is None or row.recommender in recommenders)
+            and actor in (None, row.actor)
+            and action in (None, row.action)
+            and (since is None or row.at >= since)
+            and (until is None or row.at < until)
+            and (before is None or row.seq < before)
         ]
-        return found[:limit]
+        return rows[:limit]
 
 
 def entry(number: int = 0, **changes: object) -> Audited:
@@ -106,7 +106,7 @@ class AuditLogSuite:
         seq = audit.begin(entry())
         audit.end(seq, 202, "films", "first")
         audit.end(seq, 500, None, "second")
-        assert [(one.status, one.detail) for one in audit.list()] == [(202, "first")]
+        assert [(row.status, row.detail) for row in audit.list()] == [(202, "first")]
 
     def test_entries_are_found_by_what_they_say(self, audit: AuditLog) -> None:
         seqs = [
@@ -116,18 +116,18 @@ class AuditLogSuite:
             audit.begin(entry(3, recommender=None, action="POST /v1/tokens")),
         ]
 
-        def found(**wanted: Any) -> list[int]:
-            return [seqs.index(one.seq) for one in audit.list(**wanted)]
+        def listed(**wanted: Any) -> list[int]:
+            return [seqs.index(row.seq) for row in audit.list(**wanted)]
 
-        assert found() == [3, 2, 1, 0]
-        assert found(actor="bob") == [1]
-        assert found(recommenders=frozenset({"films"})) == [1, 0]
-        assert found(recommenders=frozenset({"films", "books"})) == [2, 1, 0]
-        assert found(recommenders=frozenset()) == []
-        assert found(action="POST /v1/tokens") == [3]
-        assert found(since=NOW + HOUR, until=NOW + 3 * HOUR) == [2, 1]
-        assert found(limit=2) == [3, 2]
-        assert found(limit=2, before=seqs[2]) == [1, 0]
+        assert listed() == [3, 2, 1, 0]
+        assert listed(actor="bob") == [1]
+        assert listed(recommenders=frozenset({"films"})) == [1, 0]
+        assert listed(recommenders=frozenset({"films", "books"})) == [2, 1, 0]
+        assert listed(recommenders=frozenset()) == []
+        assert listed(action="POST /v1/tokens") == [3]
+        assert listed(since=NOW + HOUR, until=NOW + 3 * HOUR) == [2, 1]
+        assert listed(limit=2) == [3, 2]
+        assert listed(limit=2, before=seqs[2]) == [1, 0]
 
     def test_entries_made_at_once_have_numbers_of_their_own(self, audit: AuditLog) -> None:
         assert len(set(at_once(THREADS, lambda number: audit.begin(entry(number))))) == THREADS
@@ -183,8 +183,8 @@ class TokenStoreSuite:
     def test_the_newest_come_first_page_by_page(self, tokens: TokenStore) -> None:
         for number in (2, 1, 3):
             tokens.add(token(number))
-        assert [one.id for one in tokens.list(limit=2)] == ["t0003", "t0002"]
-        assert [one.id for one in tokens.list(limit=2, before="t0002")] == ["t0001"]
+        assert [row.id for row in tokens.list(limit=2)] == ["t0003", "t0002"]
+        assert [row.id for row in tokens.list(limit=2, before="t0002")] == ["t0001"]
 
 
 STALE, KEPT = timedelta(minutes=1), timedelta(hours=24)
@@ -196,13 +196,13 @@ class FakeAnswers:
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], Answer] = {}
 
-    def take(self, token: str, key: str, request: str, now: datetime, stale: timedelta, kept: timedelta) -> tuple[bool, Answer]:
-        self.rows = {place: one for place, one in self.rows.items() if one.at > now - kept}
-        found = self.rows.get((token, key))
-        if found is not None and (found.request != request or found.status is not None or found.taken_at > now - stale):
-            return False, found
-        taken = self.rows[token, key] = Answer(request, now if found is None else found.at, now)
-        return True, taken
+    def take(self, token: str, key: str, request: str, now: datetime, stale: timedelta, retention: timedelta) -> tuple[bool, Answer]:
+        self.rows = {place: answer for place, answer in self.rows.items() if answer.at > now - retention}
+        answer = self.rows.get((token, key))
+        if answer is not None and (answer.request != request or answer.status is not None or answer.taken_at > now - stale):
+            return False, answer
+        fresh = self.rows[token, key] = Answer(request, now if answer is None else answer.at, now)
+        return True, fresh
 
     def keep(self, token: str, key: str, taken_at: datetime, status: int, headers: Mapping[str, str], body: str) -> None:
         self._write(token, key, taken_at, status=status, headers=headers, body=body)
@@ -210,10 +210,10 @@ class FakeAnswers:
     def release(self, token: str, key: str, taken_at: datetime) -> None:
         self._write(token, key, taken_at, taken_at=datetime(2000, 1, 1, tzinfo=UTC))
 
-    def _write(self, token: str, key: str, taken: datetime, **values: Any) -> None:
-        found = self.rows.get((token, key))
-        if found is not None and found.taken_at == taken and found.status is None:
-            self.rows[token, key] = replace(found, **values)
+    def _write(self, token: str, key: str, claimed_at: datetime, **values: Any) -> None:
+        answer = self.rows.get((token, key))
+        if answer is not None and answer.taken_at == claimed_at and answer.status is None:
+            self.rows[token, key] = replace(answer, **values)
 
 
 class AnswersSuite:
@@ -224,9 +224,9 @@ class AnswersSuite:
         assert self.take(answers, NOW) == (True, Answer("r", NOW, NOW))
         assert self.take(answers, NOW + STALE / 2) == (False, Answer("r", NOW, NOW))
         answers.keep("t1", "k", NOW, 202, {"content-type": "application/json"}, '{"id": "über"}')
-        kept = Answer("r", NOW, NOW, 202, {"content-type": "application/json"}, '{"id": "über"}')
-        assert self.take(answers, NOW + 2 * STALE) == (False, kept)
-        assert self.take(answers, NOW + STALE, request="other") == (False, kept)
+        answer = Answer("r", NOW, NOW, 202, {"content-type": "application/json"}, '{"id": "über"}')
+        assert self.take(answers, NOW + 2 * STALE) == (False, answer)
+        assert self.take(answers, NOW + STALE, request="other") == (False, answer)
 
     def test_a_key_is_its_tokens_own(self, answers: Answers) -> None:
         assert [self.take(answers, NOW, by=token, key=key)[0] for token in ("t1", "t2") for key in ("a", "b")] == [True] * 4
@@ -251,4 +251,4 @@ class AnswersSuite:
         assert self.take(answers, NOW + KEPT) == (True, Answer("r", NOW + KEPT, NOW + KEPT))
 
     def test_of_many_at_once_one_does_it(self, answers: Answers) -> None:
-        assert [mine for mine, _ in at_once(THREADS, lambda _: self.take(answers, NOW))].count(True) == 1
+        assert [first for first, _ in at_once(THREADS, lambda _: self.take(answers, NOW))].count(True) == 1

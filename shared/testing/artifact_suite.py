@@ -51,8 +51,8 @@ class ArtifactSuite:
         assert store.fetch(file, tmp_path / "deep/copy").read_bytes() == content
         store.show(file, "events/films/part-0.parquet")
         assert place("events/films/part-0.parquet").read_bytes() == content
-        (kept,) = place("blobs").rglob(f"*{file.sha256[8:]}*")
-        assert kept == place(blob(file)), "one file, and none beside it that is half written"
+        (stored,) = place("blobs").rglob(f"*{file.sha256[8:]}*")
+        assert stored == place(blob(file)), "one file, and none beside it that is half written"
 
     def test_damage_is_noticed_at_every_read_and_healed_by_the_next_put(
         self, store: FsspecArtifacts, place: Callable[[str], Path], source: Path, tmp_path: Path

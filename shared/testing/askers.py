@@ -19,7 +19,7 @@ def scores(number: int) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ScoreCall:
     at: float
     """When it was sent, on the monotonic clock."""
     seconds: float
@@ -33,27 +33,27 @@ class Askers(Threads):
     def __init__(self, server: ModelServer, recommender: str, number: int, threads: int = 1, pause: float = 0.0) -> None:
         super().__init__(*[self._ask] * threads)
         self._server, self._recommender, self._number, self._pause = server, recommender, number, pause
-        self.asked: list[Asked] = []
+        self.calls: list[ScoreCall] = []
 
     @property
     def answered(self) -> int:
-        return len(self.asked) - len(self.failures)
+        return len(self.calls) - len(self.failures)
 
     @property
     def failures(self) -> list[str]:
-        return [one.failure for one in self.asked if one.failure]
+        return [call.failure for call in self.calls if call.failure]
 
     def latencies(self) -> list[float]:
         """Seconds of what was answered, the shortest first."""
-        return sorted(one.seconds for one in self.asked if not one.failure)
+        return sorted(call.seconds for call in self.calls if not call.failure)
 
     def _ask(self) -> None:
         expected = scores(self._number)
         while not self.over.wait(self._pause):
             began, failure = time.monotonic(), ""
             try:
-                found = self._server.score(self._recommender, self._number, FEED).tolist()
-                failure = "" if found == expected else f"wrong scores: {found}"
+                actual = self._server.score(self._recommender, self._number, FEED).tolist()
+                failure = "" if actual == expected else f"wrong scores: {actual}"
             except Exception as error:
                 failure = f"{type(error).__name__}: {error}"
-            self.asked.append(Asked(began, time.monotonic() - began, failure))
+            self.calls.append(ScoreCall(began, time.monotonic() - began, failure))

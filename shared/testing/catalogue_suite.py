@@ -24,14 +24,14 @@ def write(item: int, available: bool | None = None, **attributes: Any) -> ItemWr
 
 
 def plain(items: Sequence[CatalogueItem]) -> list[tuple[int, object]]:
-    return [(one.item, dict(one.attributes)) for one in items]
+    return [(item.item, dict(item.attributes)) for item in items]
 
 
 class CatalogueSuite:
     """Subclasses give `catalogue`, and `forget` and `revive`: what deleting a recommender, and applying it again, does."""
 
     def test_what_is_put_is_there_in_the_order_of_keys(self, catalogue: Catalogue) -> None:
-        kept: dict[str, Any] = {
+        values: dict[str, Any] = {
             "age": 12,
             "price": 2.5,
             "title": "Ä \U0001f600 '",
@@ -40,26 +40,26 @@ class CatalogueSuite:
             "sizes": (1, 2.5),
             "none": (),
         }
-        assert catalogue.put("films", [write(7, **kept), write(-3, False), write(2**63 - 1), write(-(2**63))], NOW, True) == 4
-        assert [one.item for one in catalogue.page("films", 10)] == [-(2**63), -3, 7, 2**63 - 1]
-        found = catalogue.get("films", 7)
-        assert (dict(found.attributes), found.available, found.deleted, found.updated_at) == (kept, True, False, NOW)
-        assert [type(found.attributes[name]) for name in ("age", "price", "adult")] == [int, float, bool]
+        assert catalogue.put("films", [write(7, **values), write(-3, False), write(2**63 - 1), write(-(2**63))], NOW, True) == 4
+        assert [item.item for item in catalogue.page("films", 10)] == [-(2**63), -3, 7, 2**63 - 1]
+        item = catalogue.get("films", 7)
+        assert (dict(item.attributes), item.available, item.deleted, item.updated_at) == (values, True, False, NOW)
+        assert [type(item.attributes[name]) for name in ("age", "price", "adult")] == [int, float, bool]
         assert (catalogue.get("films", -3).available, dict(catalogue.get("films", -3).attributes)) == (False, {})
 
     def test_pages_go_on_where_the_last_one_ended(self, catalogue: Catalogue) -> None:
         catalogue.put("films", [write(item) for item in range(-5, 5)], NOW, True)
         catalogue.delete("films", [0], NOW)
-        assert [one.item for one in catalogue.page("films", 4)] == [-5, -4, -3, -2]
-        assert [one.item for one in catalogue.page("films", 4, after=-2)] == [-1, 1, 2, 3]
-        assert [one.item for one in catalogue.page("films", 4, after=3)] == [4]
+        assert [item.item for item in catalogue.page("films", 4)] == [-5, -4, -3, -2]
+        assert [item.item for item in catalogue.page("films", 4, after=-2)] == [-1, 1, 2, 3]
+        assert [item.item for item in catalogue.page("films", 4, after=3)] == [4]
         assert catalogue.page("books", 4) == []
 
     def test_a_whole_write_leaves_nothing_of_what_was(self, catalogue: Catalogue) -> None:
         catalogue.put("films", [write(1, False, age=12, price=3)], NOW, True)
         assert catalogue.put("films", [write(1, age=16)], LATER, True) == 1
-        found = catalogue.get("films", 1)
-        assert (dict(found.attributes), found.available, found.updated_at) == ({"age": 16}, True, LATER)
+        item = catalogue.get("films", 1)
+        assert (dict(item.attributes), item.available, item.updated_at) == ({"age": 16}, True, LATER)
 
     def test_a_partial_write_changes_what_it_names_alone(self, catalogue: Catalogue) -> None:
         catalogue.put("films", [write(1, False, age=12, price=3, title="x")], NOW, True)
@@ -78,8 +78,8 @@ class CatalogueSuite:
 
     def test_what_changes_nothing_writes_nothing(self, catalogue: Catalogue) -> None:
         writes = [write(1, age=12, genres=("a",)), write(2)]
-        for whole in (True, True, False):
-            catalogue.put("films", writes, NOW, whole)
+        for overwrite in (True, True, False):
+            catalogue.put("films", writes, NOW, overwrite)
         before = catalogue.heads()["films"]
         assert before.revision == 2
         assert catalogue.put("films", writes, LATER, True) == catalogue.put("films", [], LATER, True) == 0
@@ -95,7 +95,7 @@ class CatalogueSuite:
         with pytest.raises(NotFound, match="no item is called '1'"):
             catalogue.get("films", 1)
         gone = catalogue.changes("films", 2, 10)
-        assert [(one.item, one.deleted, one.available, dict(one.attributes)) for one in gone] == [(1, True, False, {})]
+        assert [(item.item, item.deleted, item.available, dict(item.attributes)) for item in gone] == [(1, True, False, {})]
         assert catalogue.put("films", [write(1)], LATER, False) == 1
         assert (catalogue.get("films", 1).available, dict(catalogue.get("films", 1).attributes)) == (True, {})
 
@@ -103,7 +103,7 @@ class CatalogueSuite:
         catalogue.put("films", [ItemWrite(1, {f"a{n}": n for n in range(MOST_NAMES)})], NOW, True)
         with pytest.raises(Invalid, match=f"item 1 would have {MOST_NAMES + 1} attributes"):
             catalogue.put("films", [write(2), write(1, one_more=1)], NOW, False)
-        assert [one.item for one in catalogue.page("films", 10)] == [1]
+        assert [item.item for item in catalogue.page("films", 10)] == [1]
         catalogue.put("films", [write(1, one_more=1, a0=None)], NOW, False)
 
     def test_a_reader_of_changes_ends_with_what_is_there(self, catalogue: Catalogue) -> None:
@@ -117,9 +117,9 @@ class CatalogueSuite:
             else:
                 catalogue.put("films", [write(item, price=chance.randrange(3)) for item in some], NOW, chance.random() < 0.5)
             while changes := catalogue.changes("films", since, 5):
-                revisions = [one.revision for one in changes]
+                revisions = [change.revision for change in changes]
                 assert revisions == sorted(set(revisions)) and revisions[0] > since
-                copy |= {one.item: one for one in changes}
+                copy |= {change.item: change for change in changes}
                 since = revisions[-1]
             assert since == catalogue.heads()["films"].revision
         assert [copy[item] for item in sorted(copy) if not copy[item].deleted] == list(catalogue.page("films", 100))
@@ -133,17 +133,17 @@ class CatalogueSuite:
 
         def read() -> int:
             last = since
-            for one in catalogue.changes("films", last, 1000):
-                copy[one.item] = one
-                last = one.revision
+            for change in catalogue.changes("films", last, 1000):
+                copy[change.item] = change
+                last = change.revision
             return last
 
         with ThreadPoolExecutor(4) as pool:
             writers = [pool.submit(put, n) for n in range(12)]
-            while not all(one.done() for one in writers):
+            while not all(writer.done() for writer in writers):
                 since = read()
         since = read()
-        assert [one.result() for one in writers] == [20] * 12
+        assert [writer.result() for writer in writers] == [20] * 12
         assert list(catalogue.page("films", 100)) == [copy[item] for item in sorted(copy)]
         assert catalogue.heads()["films"].revision == since == 240
         assert all(f"by{n}" in copy[item].attributes for n in range(12) for item in range(n, n + 20))
@@ -170,5 +170,5 @@ class CatalogueSuite:
             catalogue.delete("films", [1], NOW)
         revive("films")
         assert catalogue.put("films", [write(3)], NOW, True) == 1
-        assert [(one.item, one.revision) for one in catalogue.changes("films", head.cleared, 10)] == [(3, 4)]
-        assert [one.item for one in catalogue.page("books", 10)] == [5]
+        assert [(change.item, change.revision) for change in catalogue.changes("films", head.cleared, 10)] == [(3, 4)]
+        assert [item.item for item in catalogue.page("books", 10)] == [5]

@@ -36,16 +36,16 @@ class ClaimSuite:
         for n in range(count):
             store.create(rollout(f"ro-{n:02}", age=(count - n) * SECOND), "ada")
 
-    def held(self, store: Rows, holder: str, now: datetime = NOW) -> list[str]:
+    def claimed(self, store: Rows, holder: str, now: datetime = NOW) -> list[str]:
         return [row.id for row in store.due(now, 1000, holder)]
 
     def test_one_replica_claims_every_row_and_then_rests(self, store: Rows, leases: Leases) -> None:
         self.live(leases, "a")
         self.fill(store, 3)
         before = [store.get(f"ro-{n:02}") for n in range(3)]
-        assert self.held(store, "a") == []
+        assert self.claimed(store, "a") == []
         assert (store.claim("a", 1), store.claim("a", 1)) == (3, 0)
-        assert self.held(store, "a") == ["ro-00", "ro-01", "ro-02"]
+        assert self.claimed(store, "a") == ["ro-00", "ro-01", "ro-02"]
         assert [store.get(f"ro-{n:02}") for n in range(3)] == before, "a claim changes nothing that is reconciled"
         assert len(store.due(NOW, 10)) == 3
 
@@ -59,7 +59,7 @@ class ClaimSuite:
         self.live(leases, "a", "b")
         self.fill(store, 7)
         assert [store.claim(holder, 2) for holder in "abab"] == [4, 3, 0, 0]
-        assert sorted(self.held(store, "a") + self.held(store, "b")) == [f"ro-{n:02}" for n in range(7)]
+        assert sorted(self.claimed(store, "a") + self.claimed(store, "b")) == [f"ro-{n:02}" for n in range(7)]
 
     def test_a_replica_that_comes_gets_its_share_of_what_others_let_go(self, store: Rows, leases: Leases) -> None:
         self.live(leases, "a", "b")
@@ -68,7 +68,7 @@ class ClaimSuite:
         assert store.claim("b", 2) == 0, "nothing is free"
         assert store.claim("a", 2) == 3, "the surplus"
         assert store.claim("b", 2) == 3
-        assert (len(self.held(store, "a")), len(self.held(store, "b"))) == (4, 3)
+        assert (len(self.claimed(store, "a")), len(self.claimed(store, "b"))) == (4, 3)
 
     def test_the_rows_of_a_replica_that_died_are_claimed_when_its_lease_is_over(self, store: Rows, leases: Leases, clock: SetClock) -> None:
         self.live(leases, "a", "b")
@@ -79,7 +79,7 @@ class ClaimSuite:
         assert store.claim("b", 1) == 0
         clock.time += SECOND
         assert store.claim("b", 1) == 2
-        assert (len(self.held(store, "a")), len(self.held(store, "b"))) == (0, 4)
+        assert (len(self.claimed(store, "a")), len(self.claimed(store, "b"))) == (0, 4)
 
     def test_the_rows_of_a_replica_that_shut_down_are_free_at_once(self, store: Rows, leases: Leases) -> None:
         self.live(leases, "a", "b")
@@ -110,7 +110,7 @@ class ClaimSuite:
         self.fill(store, 5 * THREADS)
         for _ in range(THREADS):  # rows that another one was just writing are left for the next time
             at_once(THREADS, lambda n: store.claim(holders[n], THREADS))
-        shares = [self.held(store, holder) for holder in holders]
+        shares = [self.claimed(store, holder) for holder in holders]
         assert [len(share) for share in shares] == [5] * THREADS
         assert sorted(id for share in shares for id in share) == [f"ro-{n:02}" for n in range(5 * THREADS)]
 

@@ -23,7 +23,7 @@ def dumped(days: EventDays, table: EventTable, day: date, folder: Path) -> list[
     count = days.dump("films", table, day, path)
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert len(rows) == count
-    assert [found.name for found in folder.glob("*day*")] == [path.name]
+    assert [file.name for file in folder.glob("*day*")] == [path.name]
     return rows
 
 
@@ -50,7 +50,7 @@ class EventDaysSuite:
 
     def test_a_dump_holds_what_was_sent(self, log: EventLog, days: EventDays, tmp_path: Path) -> None:
         strange = 'a "name",\n\\ ünd \u2028 more'
-        whole = did(
+        event = did(
             LARGEST,
             T0 + timedelta(microseconds=7),
             user=-LARGEST - 1,
@@ -60,7 +60,7 @@ class EventDaysSuite:
             revenue=-0.1,
             request_id="é",
         )
-        log.interactions([whole, did()], [True, False], ATTRIBUTION)
+        log.interactions([event, did()], [True, False], ATTRIBUTION)
         rows = sorted(dumped(days, "interactions", DAY, tmp_path), key=lambda row: row["at"])
         assert all(row.keys() == COLUMNS["interactions"].keys() for row in rows)
         at = int(T0.timestamp()) * 1_000_000
@@ -68,11 +68,11 @@ class EventDaysSuite:
         nothing = dict.fromkeys(("id", "kind", "value", "revenue", "request_id"))
         assert rows == [
             {"user": 1, "item": 10, "positive": False, "at": at} | nothing,
-            whole.model_dump(exclude={"recommender"}) | {"positive": True, "at": at + 7},
+            event.model_dump(exclude={"recommender"}) | {"positive": True, "at": at + 7},
         ]
 
     def test_a_dump_holds_what_was_shown(self, log: EventLog, days: EventDays, tmp_path: Path) -> None:
-        whole = shown(
+        impression = shown(
             "é",
             items=(-LARGEST, 7),
             chances=(0.975, 1e-7),
@@ -83,15 +83,15 @@ class EventDaysSuite:
             step=2,
             variant="candidate",
         )
-        log.impressions([whole, shown("b")])
+        log.impressions([impression, shown("b")])
         rows = {row["request_id"]: row for row in dumped(days, "impressions", DAY, tmp_path)}
         assert all(row.keys() == COLUMNS["impressions"].keys() for row in rows.values())
-        given = whole.model_dump(exclude={"recommender"}) | {
+        expected = impression.model_dump(exclude={"recommender"}) | {
             "items": [-LARGEST, 7],
             "chances": [0.975, 1e-7],
             "slices": ["old", "new"],
             "at": int(T0.timestamp()) * 1_000_000,
         }
-        assert rows["é"] == given
+        assert rows["é"] == expected
         assert [rows["b"][name] for name in ("chances", "fallback", "bucket", "score")] == [None] * 4
         assert rows["b"]["slices"] == []

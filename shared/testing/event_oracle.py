@@ -28,31 +28,31 @@ class Oracle:
     """Of a set of impressions and one of positives. Events with one id are one event, so are impressions."""
 
     def __init__(self, impressions: Iterable[Impression], positives: Iterable[Interaction], attribution: timedelta) -> None:
-        self.answers = {one.request_id: one for one in impressions}
+        self.answers = {answer.request_id: answer for answer in impressions}
         self._attribution = attribution
         self._of_user: dict[tuple[str, int], list[Impression]] = defaultdict(list)
-        for one in sorted(self.answers.values(), key=lambda one: (one.at, one.request_id), reverse=True):
-            self._of_user[one.recommender, one.user].append(one)
+        for answer in sorted(self.answers.values(), key=lambda answer: (answer.at, answer.request_id), reverse=True):
+            self._of_user[answer.recommender, answer.user].append(answer)
         self.reactions: dict[str, list[Reaction]] = defaultdict(list)
         self.positives: list[Interaction] = []
-        known = set()
+        event_ids = set()
         for event in positives:
-            if event.id is None or (event.recommender, event.id) not in known:
-                known.add((event.recommender, event.id))
+            if event.id is None or (event.recommender, event.id) not in event_ids:
+                event_ids.add((event.recommender, event.id))
                 self.positives.append(event)
                 self._react(event)
 
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
     ) -> Earned:
-        return self._count(self._given(recommender, version, since, until), attribution, conversions)
+        return self._count(self._answers_between(recommender, version, since, until), attribution, conversions)
 
     def parts(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
     ) -> dict[Part, Earned]:
         apart: dict[Part, list[Impression]] = defaultdict(list)
-        for one in self._given(recommender, version, since, until):
-            apart[Part(one.variant, one.fallback, one.slices)].append(one)
+        for answer in self._answers_between(recommender, version, since, until):
+            apart[Part(answer.variant, answer.fallback, answer.slices)].append(answer)
         return {part: self._count(answers, attribution, conversions) for part, answers in apart.items()}
 
     def window(
@@ -62,34 +62,40 @@ class Oracle:
         return self.earned(recommender, version, ends - width, ends, attribution, conversions)
 
     def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> Showings:
-        newest = sorted(self._given(recommender, version, since, until), key=lambda one: (one.at, one.request_id))[::-1][:limit]
-        return Showings(len(newest), dict(Counter(item for one in newest for item in set(one.items))))
+        newest = sorted(self._answers_between(recommender, version, since, until), key=lambda answer: (answer.at, answer.request_id))[::-1][
+            :limit
+        ]
+        return Showings(len(newest), dict(Counter(item for answer in newest for item in set(answer.items))))
 
     def liked(self, recommender: str, until: datetime) -> dict[int, int]:
-        return dict(Counter(one.item for one in self.positives if one.recommender == recommender and one.at is not None and one.at < until))
+        return dict(
+            Counter(
+                event.item for event in self.positives if event.recommender == recommender and event.at is not None and event.at < until
+            )
+        )
 
-    def _given(self, recommender: str, version: int, since: datetime, until: datetime) -> list[Impression]:
+    def _answers_between(self, recommender: str, version: int, since: datetime, until: datetime) -> list[Impression]:
         return [
-            one
-            for one in self.answers.values()
-            if one.recommender == recommender and one.version == version and since <= one.at and one.at < until
+            answer
+            for answer in self.answers.values()
+            if answer.recommender == recommender and answer.version == version and since <= answer.at and answer.at < until
         ]
 
-    def _count(self, given: Sequence[Impression], attribution: timedelta, conversions: Collection[str]) -> Earned:
-        counted = {one.request_id: self._within(one, attribution) for one in given}
+    def _count(self, answers: Sequence[Impression], attribution: timedelta, conversions: Collection[str]) -> Earned:
+        counted = {answer.request_id: self._within(answer, attribution) for answer in answers}
         all_of_them = [reaction for reactions in counted.values() for reaction in reactions]
         return Earned(
-            answers=len(given),
+            answers=len(answers),
             hits=len([reactions for reactions in counted.values() if reactions]),
-            conversions=len([name for name, reactions in counted.items() if {one.kind for one in reactions} & set(conversions)]),
+            conversions=len([name for name, reactions in counted.items() if {reaction.kind for reaction in reactions} & set(conversions)]),
             revenue=sum(reaction.revenue for reaction in all_of_them),
             kinds=dict(Counter(reaction.kind for reaction in all_of_them if reaction.kind is not None)),
-            shown=dict(Counter(len(one.items) for one in given)),
-            clicked=dict(Counter(place for reactions in counted.values() for place in {one.place for one in reactions})),
+            shown=dict(Counter(len(answer.items) for answer in answers)),
+            clicked=dict(Counter(place for reactions in counted.values() for place in {reaction.place for reaction in reactions})),
         )
 
     def _within(self, answer: Impression, attribution: timedelta) -> Sequence[Reaction]:
-        return [one for one in self.reactions.get(answer.request_id, ()) if one.delay <= attribution]
+        return [reaction for reaction in self.reactions.get(answer.request_id, ()) if reaction.delay <= attribution]
 
     def _react(self, event: Interaction) -> None:
         assert event.at is not None
@@ -97,12 +103,12 @@ class Oracle:
         if named and named.recommender == event.recommender and named.user == event.user and event.item in named.items:
             answer = named
         else:
-            seen = (
-                one
-                for one in self._of_user.get((event.recommender, event.user), ())
-                if one.at <= event.at and event.at - one.at <= self._attribution and event.item in one.items
+            candidates = (
+                answer
+                for answer in self._of_user.get((event.recommender, event.user), ())
+                if answer.at <= event.at and event.at - answer.at <= self._attribution and event.item in answer.items
             )
-            newest = next(seen, None)
+            newest = next(candidates, None)
             if newest is None:
                 return
             answer = newest

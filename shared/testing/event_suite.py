@@ -24,7 +24,7 @@ from shared.contracts.events import (
 from shared.domain.earned import Earned, Part, total
 from shared.domain.spread import Showings
 from shared.domain.verdict import Sample
-from shared.ports import EventLog, HitRate, KpiSource, Taken
+from shared.ports import EventLog, HitRate, IngestResult, KpiSource
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ATTRIBUTION = timedelta(minutes=30)
@@ -61,7 +61,7 @@ def like(log: EventLog, *interactions: Interaction) -> int | None:
     return take(log, *interactions).hits
 
 
-def take(log: EventLog, *interactions: Interaction) -> Taken:
+def take(log: EventLog, *interactions: Interaction) -> IngestResult:
     return log.interactions(interactions, [True] * len(interactions), ATTRIBUTION)
 
 
@@ -127,7 +127,7 @@ class EventLogSuite:
     def test_what_is_not_positive_is_kept_and_hits_nothing(self, log: EventLog, kpis: KpiSource, tmp_path: Path) -> None:
         log.impressions([shown("a")])
         assert log.interactions([did(value=1.0, at=minute(1)), did(11, minute(2), value=5.0)], [False, True], ATTRIBUTION).hits == 1
-        assert log.seen("films", [1]) == {1: {11: minute(2)}}
+        assert log.seen_items("films", [1]) == {1: {11: minute(2)}}
         assert log.export("films", None, LATER, tmp_path / "events.csv") == 2
 
     def test_an_impression_that_comes_twice_is_left_as_it_is(self, log: EventLog, kpis: KpiSource) -> None:
@@ -138,7 +138,7 @@ class EventLogSuite:
 
     def test_nothing_is_taken_in_when_there_is_nothing(self, log: EventLog) -> None:
         log.impressions([])
-        assert log.interactions([], [], ATTRIBUTION) == Taken()
+        assert log.interactions([], [], ATTRIBUTION) == IngestResult()
 
     def test_a_call_is_taken_in_whole_or_not_at_all(self, log: EventLog, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="zip"):
@@ -150,21 +150,21 @@ class EventLogSuite:
     def test_keys_may_be_as_large_as_the_contract_says(self, log: EventLog) -> None:
         log.impressions([shown("a", user=LARGEST, items=(-LARGEST - 1, LARGEST))])
         assert like(log, did(-LARGEST - 1, minute(1), user=LARGEST)) == 1
-        assert log.seen("films", [LARGEST]) == {LARGEST: {-LARGEST - 1: minute(1)}}
+        assert log.seen_items("films", [LARGEST]) == {LARGEST: {-LARGEST - 1: minute(1)}}
 
     def test_seen_holds_the_newest_items_of_each_user_and_when(self, log: EventLog) -> None:
         like(log, did(10, minute(3)), did(11, minute(1)), did(12, minute(2)), did(13, minute(9), user=2), did(11, minute(4)))
-        assert log.seen("films", [1]) == {1: {10: minute(3), 11: minute(4), 12: minute(2)}}
-        assert log.seen("films", [1, 3, 2, 1]) == {1: {10: minute(3), 11: minute(4), 12: minute(2)}, 2: {13: minute(9)}}
-        assert log.seen("films", [2, 1], limit=2) == {1: {10: minute(3), 11: minute(4)}, 2: {13: minute(9)}}
-        assert log.seen("books", [1]) == {}
-        assert log.seen("films", []) == {}
+        assert log.seen_items("films", [1]) == {1: {10: minute(3), 11: minute(4), 12: minute(2)}}
+        assert log.seen_items("films", [1, 3, 2, 1]) == {1: {10: minute(3), 11: minute(4), 12: minute(2)}, 2: {13: minute(9)}}
+        assert log.seen_items("films", [2, 1], limit=2) == {1: {10: minute(3), 11: minute(4)}, 2: {13: minute(9)}}
+        assert log.seen_items("books", [1]) == {}
+        assert log.seen_items("films", []) == {}
 
     def test_seen_looks_back_as_far_as_it_is_asked_to(self, log: EventLog) -> None:
         like(log, did(10, minute(3)), did(11, minute(1)), did(11, minute(4)), did(12, minute(2)))
-        assert log.seen("films", [1], minute(3)) == {1: {10: minute(3), 11: minute(4)}}
-        assert log.seen("films", [1], minute(3) + timedelta(microseconds=1)) == {1: {11: minute(4)}}
-        assert log.seen("films", [1], LATER) == {}
+        assert log.seen_items("films", [1], minute(3)) == {1: {10: minute(3), 11: minute(4)}}
+        assert log.seen_items("films", [1], minute(3) + timedelta(microseconds=1)) == {1: {11: minute(4)}}
+        assert log.seen_items("films", [1], LATER) == {}
 
     def test_the_export_is_a_file_of_a_stretch_of_time_the_oldest_first(self, log: EventLog, tmp_path: Path) -> None:
         log.interactions(
@@ -186,7 +186,7 @@ class EventLogSuite:
         assert path.read_text() == f"{head}1,11,,{base + 60},\n"
         assert log.export("music", None, LATER, path) == 0
         assert path.read_text() == head
-        assert [found.name for found in tmp_path.glob("*events*")] == ["events.csv"]
+        assert [file.name for file in tmp_path.glob("*events*")] == ["events.csv"]
 
     def test_events_of_a_stretch_of_time_are_counted_up_to_a_limit(self, log: EventLog) -> None:
         like(log, *(did(n, minute(n)) for n in range(5)), did(at=minute(1), recommender="books"))
@@ -199,17 +199,17 @@ class EventLogSuite:
 
     def test_an_event_with_an_id_counts_once_however_often_it_comes(self, log: EventLog, kpis: KpiSource, tmp_path: Path) -> None:
         log.impressions([shown("a"), shown("b", recommender="books")])
-        one, other = did(at=minute(1), id="e1", request_id="a"), did(11, minute(2), id="e2")
-        assert take(log, one, other, one) == Taken(2, 1, 0, 1)
-        assert take(log, other, one.model_copy(update={"at": minute(9)})) == Taken(0, 2, 0, 0)
-        assert take(log, one.model_copy(update={"recommender": "books", "request_id": "b"})) == Taken(1, 0, 0, 1)
+        event, other = did(at=minute(1), id="e1", request_id="a"), did(11, minute(2), id="e2")
+        assert take(log, event, other, event) == IngestResult(2, 1, 0, 1)
+        assert take(log, other, event.model_copy(update={"at": minute(9)})) == IngestResult(0, 2, 0, 0)
+        assert take(log, event.model_copy(update={"recommender": "books", "request_id": "b"})) == IngestResult(1, 0, 0, 1)
         assert take(log, did(at=minute(3)), did(at=minute(3))).new == 2
         assert log.export("films", None, LATER, tmp_path / "events.csv") == 4
 
     def test_of_two_events_with_one_id_the_first_counts_and_the_other_is_told(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a"), shown("b", user=2)])
-        one = did(at=minute(1), id="e", value=5.0, revenue=1.5, kind="rating")
-        take(log, one)
+        event = did(at=minute(1), id="e", value=5.0, revenue=1.5, kind="rating")
+        take(log, event)
         others: list[dict[str, Any]] = [
             {"user": 2},
             {"item": 11},
@@ -219,8 +219,8 @@ class EventLogSuite:
             {"kind": "click"},
             {"request_id": "b"},
         ]
-        assert take(log, *(one.model_copy(update=change) for change in others)) == Taken(0, 7, 7, 0)
-        assert take(log, did(id="f", at=minute(1)), did(12, id="f", at=minute(1))) == Taken(1, 1, 1, 0)
+        assert take(log, *(event.model_copy(update=change) for change in others)) == IngestResult(0, 7, 7, 0)
+        assert take(log, did(id="f", at=minute(1)), did(12, id="f", at=minute(1))) == IngestResult(1, 1, 1, 0)
         assert rate(kpis) == HitRate(2, 1)
 
     def test_a_positive_that_comes_before_its_answer_is_its_hit_when_it_comes(self, log: EventLog, kpis: KpiSource) -> None:
@@ -331,11 +331,11 @@ class KpiSourceSuite:
         clicks = [did(item, minute(8), user=n, kind="click") for n, item in ((0, 10), (0, 10), (1, 10), (4, 12), (5, 12), (0, 50))]
         like(log, *buy, late, *clicks)
         like(log, buy[1], did(10, minute(9), user=3, revenue=-0.3))
-        found = kpis.earned("films", 1, T0, minute(5), ATTRIBUTION, {"purchase", "subscription"})
+        earned = kpis.earned("films", 1, T0, minute(5), ATTRIBUTION, {"purchase", "subscription"})
         kinds = {"purchase": 3, "click": 4}
-        assert found == Earned(5, 5, 3, 0, kinds, {3: 3, 2: 2}, {0: 3, 1: 3, 2: 1})
-        assert found.click_rates() == {0: 3 / 5, 1: 3 / 5, 2: 1 / 3}
-        assert (found.hit_rate, found.conversion, found.engagement({"purchase": 3.0})) == (1.0, 0.6, 13 / 5)
+        assert earned == Earned(5, 5, 3, 0, kinds, {3: 3, 2: 2}, {0: 3, 1: 3, 2: 1})
+        assert earned.click_rates() == {0: 3 / 5, 1: 3 / 5, 2: 1 / 3}
+        assert (earned.hit_rate, earned.conversion, earned.engagement({"purchase": 3.0})) == (1.0, 0.6, 13 / 5)
         assert kpis.earned("films", 1, T0, LATER, timedelta(days=1), {"click"}).revenue == 5_000_000
         assert kpis.earned("films", 1, minute(3), minute(4), ATTRIBUTION, ()).conversions == 0
         assert kpis.earned("films", 9, T0, LATER, ATTRIBUTION, {"purchase"}) == Earned()
@@ -353,14 +353,14 @@ class KpiSourceSuite:
             ]
         )
         like(log, did(10, minute(6), request_id="a", kind="purchase", revenue=1.5), did(11, minute(6), user=5), did(11, minute(6), user=3))
-        found = kpis.parts("films", 1, T0, LATER, ATTRIBUTION, {"purchase"})
-        assert found == {
+        parts = kpis.parts("films", 1, T0, LATER, ATTRIBUTION, {"purchase"})
+        assert parts == {
             Part("stable", None, ("germany", "young")): Earned(1, 1, 1, 1_500_000, {"purchase": 1}, {3: 1}, {0: 1}),
             Part("stable", None, ("germany",)): Earned(2, 1, 0, 0, {}, {3: 2}, {1: 1}),
             Part("candidate"): Earned(1, 1, 0, 0, {}, {3: 1}, {1: 1}),
             Part("stable", "unknown user"): Earned(1, 0, 0, 0, {}, {3: 1}, {}),
         }
-        assert total(found.values()) == kpis.earned("films", 1, T0, LATER, ATTRIBUTION, {"purchase"})
+        assert total(parts.values()) == kpis.earned("films", 1, T0, LATER, ATTRIBUTION, {"purchase"})
         assert kpis.parts("films", 3, T0, LATER, ATTRIBUTION, ()) == {}
 
     @pytest.mark.requirement("G-13")
@@ -368,10 +368,10 @@ class KpiSourceSuite:
         log.impressions([shown(f"r{n}", minute(n), user=n) for n in (0, 4, 5, 9, 20)])
         like(log, did(10, minute(5), user=4), did(10, minute(21), user=20))
         every = timedelta(minutes=5)
-        found = kpis.steps("films", 1, T0, minute(20), every, ATTRIBUTION, ())
-        assert {step: (one.answers, one.hits) for step, one in found.items()} == {0: (2, 1), 1: (2, 0)}
-        found = kpis.steps("films", 1, minute(-1), LATER, every, ATTRIBUTION, ())
-        assert {step: (one.answers, one.hits) for step, one in found.items()} == {0: (1, 0), 1: (2, 1), 2: (1, 0), 4: (1, 1)}
+        steps = kpis.steps("films", 1, T0, minute(20), every, ATTRIBUTION, ())
+        assert {step: (earned.answers, earned.hits) for step, earned in steps.items()} == {0: (2, 1), 1: (2, 0)}
+        steps = kpis.steps("films", 1, minute(-1), LATER, every, ATTRIBUTION, ())
+        assert {step: (earned.answers, earned.hits) for step, earned in steps.items()} == {0: (1, 0), 1: (2, 1), 2: (1, 0), 4: (1, 1)}
 
     @pytest.mark.requirement("G-13")
     def test_what_the_newest_answers_showed_is_counted_by_item(self, log: EventLog, kpis: KpiSource) -> None:
@@ -396,40 +396,42 @@ class KpiSourceSuite:
 
     def test_sums_agree_with_a_count_by_hand(self, log: EventLog, kpis: KpiSource) -> None:
         """A hundred users with a fixed, uneven pattern of answers, fallbacks and hits, counted here in plain Python."""
-        given = [
+        impressions = [
             shown(f"r{n}", minute(n * 37 % 151), user=n * n % 101, variant="candidate" if n * n % 101 % 3 == 0 else "stable")
             for n in range(1500)
         ]
         whys = {0: SERVER_AWAY, 1: UNKNOWN_USER, 2: OVERLOADED}
-        given = [one.model_copy(update={"fallback": whys.get(n % 11)}) for n, one in enumerate(given)]
+        impressions = [impression.model_copy(update={"fallback": whys.get(n % 11)}) for n, impression in enumerate(impressions)]
         liked = {f"r{n}": timedelta(minutes=n * 13 % 47) for n in range(0, 1500, 4)}
-        reactions = [(one, liked[one.request_id]) for one in given if one.request_id in liked]
-        log.impressions(given)
-        like(log, *(did(at=one.at + delay, user=one.user, request_id=one.request_id) for one, delay in reactions))
+        reactions = [(impression, liked[impression.request_id]) for impression in impressions if impression.request_id in liked]
+        log.impressions(impressions)
+        like(
+            log, *(did(at=impression.at + delay, user=impression.user, request_id=impression.request_id) for impression, delay in reactions)
+        )
         now = minute(190)
-        expected = _by_hand(given, liked, now)
-        found = self.samples(kpis, now)
-        assert found.keys() == expected.keys() == {"stable", "candidate"}
+        expected = _by_hand(impressions, liked, now)
+        samples = self.samples(kpis, now)
+        assert samples.keys() == expected.keys() == {"stable", "candidate"}
         for variant, sample in expected.items():
-            counts = [(one.users, one.answers, one.hits, one.converted) for one in (found[variant], sample)]
+            counts = [(side.users, side.answers, side.hits, side.converted) for side in (samples[variant], sample)]
             assert counts[0] == counts[1]
-            assert found[variant].total == pytest.approx(sample.total, rel=1e-12)
-            assert found[variant].squares == pytest.approx(sample.squares, rel=1e-12)
+            assert samples[variant].total == pytest.approx(sample.total, rel=1e-12)
+            assert samples[variant].squares == pytest.approx(sample.squares, rel=1e-12)
             assert 0 < sample.users < 101
 
 
-def _by_hand(given: list[Impression], liked: dict[str, timedelta], now: datetime) -> dict[str, Sample]:
+def _by_hand(impressions: list[Impression], liked: dict[str, timedelta], now: datetime) -> dict[str, Sample]:
     users: dict[tuple[str, int], list[Impression]] = {}
-    for one in given:
-        if one.fallback != SERVER_AWAY:
-            users.setdefault((one.variant, one.user), []).append(one)
+    for impression in impressions:
+        if impression.fallback != SERVER_AWAY:
+            users.setdefault((impression.variant, impression.user), []).append(impression)
     samples: dict[str, Sample] = {}
     for (variant, _), answers in users.items():
-        first = min(one.at for one in answers)
+        first = min(answer.at for answer in answers)
         if first + WINDOW + ATTRIBUTION > now:
             continue
-        counted = [one for one in answers if one.at <= first + WINDOW]
-        hits = sum(liked.get(one.request_id, ATTRIBUTION * 2) <= ATTRIBUTION for one in counted)
+        counted = [answer for answer in answers if answer.at <= first + WINDOW]
+        hits = sum(liked.get(answer.request_id, ATTRIBUTION * 2) <= ATTRIBUTION for answer in counted)
         value, so_far = hits / len(counted), samples.get(variant, Sample())
         samples[variant] = Sample(
             so_far.users + 1,

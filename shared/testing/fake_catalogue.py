@@ -19,16 +19,16 @@ class FakeCatalogue:
         self._deleted: set[str] = set()
         self._lock = threading.Lock()
 
-    def put(self, recommender: str, writes: Sequence[ItemWrite], now: datetime, whole: bool) -> int:
+    def put(self, recommender: str, writes: Sequence[ItemWrite], now: datetime, overwrite: bool) -> int:
         with self._lock:
             if recommender in self._deleted:
                 raise no_such("recommender", recommender)
             items = self._items.setdefault(recommender, {})
             after: dict[int, CatalogueItem] = {}
-            for one in writes:
-                before = after.get(one.item) or items.get(one.item)
-                attributes, available = written(before, one, whole)
-                after[one.item] = CatalogueItem(one.item, attributes, available)
+            for write in writes:
+                before = after.get(write.item) or items.get(write.item)
+                attributes, available = written(before, write, overwrite)
+                after[write.item] = CatalogueItem(write.item, attributes, available)
             return self._change(recommender, after, now)
 
     def delete(self, recommender: str, items: Sequence[int], now: datetime) -> int:
@@ -40,21 +40,21 @@ class FakeCatalogue:
             return self._change(recommender, gone, now)
 
     def get(self, recommender: str, item: int) -> CatalogueItem:
-        found = self._items.get(recommender, {}).get(item)
-        if found is None or found.deleted:
+        stored = self._items.get(recommender, {}).get(item)
+        if stored is None or stored.deleted:
             raise no_such("item", str(item))
-        return found
+        return stored
 
     def page(self, recommender: str, limit: int, after: int | None = None) -> Sequence[CatalogueItem]:
         items = sorted(self._items.get(recommender, {}).items())
-        return [one for item, one in items if not one.deleted and (after is None or item > after)][:limit]
+        return [stored for item, stored in items if not stored.deleted and (after is None or item > after)][:limit]
 
     def heads(self) -> Mapping[str, CatalogueHead]:
         return dict(self._heads)
 
     def changes(self, recommender: str, since: int, limit: int) -> Sequence[CatalogueItem]:
-        found = sorted(self._items.get(recommender, {}).values(), key=lambda one: one.revision)
-        return [one for one in found if one.revision > since][:limit]
+        items = sorted(self._items.get(recommender, {}).values(), key=lambda item: item.revision)
+        return [item for item in items if item.revision > since][:limit]
 
     def forget(self, recommender: str) -> None:
         """As when the recommender is deleted."""
@@ -71,11 +71,11 @@ class FakeCatalogue:
         items = self._items.setdefault(recommender, {})
         head = self._heads.get(recommender, CatalogueHead(0, 0))
         changed = 0
-        for item, one in after.items():
+        for item, updated in after.items():
             before = items.get(item)
-            if before is None or not alike(before, one):
+            if before is None or not alike(before, updated):
                 changed += 1
-                items[item] = replace(one, revision=head.revision + changed, updated_at=now)
+                items[item] = replace(updated, revision=head.revision + changed, updated_at=now)
         if changed:
             self._heads[recommender] = CatalogueHead(head.revision + changed, head.cleared)
         return changed

@@ -21,16 +21,16 @@ class FakeDays:
     def __init__(self, events: FakeEvents) -> None:
         self._events = events
 
-    def counts(self, recommender: str, what: EventTable, until: datetime) -> Mapping[date, int]:
-        return Counter(at.astimezone(UTC).date() for at, _ in self._rows(recommender, what) if _EPOCH <= at < until)
+    def counts(self, recommender: str, table: EventTable, until: datetime) -> Mapping[date, int]:
+        return Counter(at.astimezone(UTC).date() for at, _ in self._rows(recommender, table) if _EPOCH <= at < until)
 
-    def dump(self, recommender: str, what: EventTable, day: date, to: Path) -> int:
-        rows = [row for at, row in self._rows(recommender, what) if at.astimezone(UTC).date() == day]
+    def dump(self, recommender: str, table: EventTable, day: date, to: Path) -> int:
+        rows = [row for at, row in self._rows(recommender, table) if at.astimezone(UTC).date() == day]
         to.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return len(rows)
 
-    def _rows(self, recommender: str, what: EventTable) -> Iterator[tuple[datetime, dict[str, Any]]]:
-        if what == "impressions":
+    def _rows(self, recommender: str, table: EventTable) -> Iterator[tuple[datetime, dict[str, Any]]]:
+        if table == "impressions":
             for shown in self._events.shown.values():
                 if shown.recommender == recommender:
                     yield shown.at, shown.model_dump(exclude={"recommender"}) | {"at": _instant(shown.at)}

@@ -25,7 +25,7 @@ from shared.domain.errors import Invalid
 from shared.domain.spread import Showings
 from shared.domain.traffic import Mirror, Traffic, UserShares
 from shared.domain.verdict import Sample
-from shared.ports import HitRate, Like, Newest, Scored, Taken
+from shared.ports import HitRate, IngestResult, Like, Newest, Scored
 
 _LOOKED = 2_000
 
@@ -37,53 +37,53 @@ class FakeEvents:
         self.shown: dict[str, Impression] = {}
         self.done: list[tuple[Interaction, datetime, bool]] = []
         self.within: list[timedelta] = []
-        self._found: dict[str, datetime] | None = None
+        self._hits: dict[str, datetime] | None = None
         self._lock = threading.Lock()
 
     @property
     def hits(self) -> dict[str, datetime]:
         """Found anew after each change, so that no order of events can matter."""
-        if self._found is not None:
-            return self._found
-        found: dict[str, datetime] = {}
+        if self._hits is not None:
+            return self._hits
+        hits: dict[str, datetime] = {}
         for _, at, answer in self._reactions():
             hit = max(at, answer.at)
-            found[answer.request_id] = min(hit, found.get(answer.request_id, hit))
-        self._found = found
-        return found
+            hits[answer.request_id] = min(hit, hits.get(answer.request_id, hit))
+        self._hits = hits
+        return hits
 
     # EventLog
 
     def impressions(self, impressions: Sequence[Impression]) -> None:
         with self._lock:
-            for one in impressions:
-                self.shown.setdefault(one.request_id, one)
-            self._found = None
+            for impression in impressions:
+                self.shown.setdefault(impression.request_id, impression)
+            self._hits = None
 
-    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> Taken:
-        given = [(one, _time(one), good) for one, good in zip(interactions, positive, strict=True)]
+    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> IngestResult:
+        rows = [(event, _time(event), good) for event, good in zip(interactions, positive, strict=True)]
         with self._lock:
             before = {id for id in self.hits if self._hit(id, attribution)}
             count, conflicts = len(self.done), 0
-            for one, at, good in given:
-                first = self._first(one)
+            for event, at, good in rows:
+                first = self._first(event)
                 if first is None:
-                    self.done.append((one, at, good))
+                    self.done.append((event, at, good))
                     self.within.append(attribution)
                 else:
-                    conflicts += first.model_copy(update={"at": one.at}) != one
-            new, self._found = len(self.done) - count, None
-            return Taken(new, len(given) - new, conflicts, len({id for id in self.hits if self._hit(id, attribution)} - before))
+                    conflicts += first.model_copy(update={"at": event.at}) != event
+            new, self._hits = len(self.done) - count, None
+            return IngestResult(new, len(rows) - new, conflicts, len({id for id in self.hits if self._hit(id, attribution)} - before))
 
-    def seen(
+    def seen_items(
         self, recommender: str, users: Collection[int], since: datetime | None = None, limit: int = 1000
     ) -> Mapping[int, Mapping[int, datetime]]:
         newest: dict[int, dict[int, datetime]] = {}
-        for one, at, good in self._between(recommender, since, None):
-            if good and one.user in users:
-                of_user = newest.setdefault(one.user, {})
-                of_user[one.item] = max(at, of_user.get(one.item, at))
-        return {user: dict(sorted(items.items(), key=lambda one: one[1], reverse=True)[:limit]) for user, items in newest.items()}
+        for event, at, good in self._between(recommender, since, None):
+            if good and event.user in users:
+                of_user = newest.setdefault(event.user, {})
+                of_user[event.item] = max(at, of_user.get(event.item, at))
+        return {user: dict(sorted(items.items(), key=lambda pair: pair[1], reverse=True)[:limit]) for user, items in newest.items()}
 
     def count(self, recommender: str, since: datetime, until: datetime, limit: int) -> int:
         return min(limit, len(self._between(recommender, since, until)))
@@ -93,48 +93,48 @@ class FakeEvents:
         with to.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.writer(stream, lineterminator="\n")
             writer.writerow(("user", "item", "value", "time", "kind"))
-            for one, at, _ in rows:
-                writer.writerow((one.user, one.item, one.value, f"{at.timestamp():.6f}".rstrip("0").rstrip("."), one.kind))
+            for event, at, _ in rows:
+                writer.writerow((event.user, event.item, event.value, f"{at.timestamp():.6f}".rstrip("0").rstrip("."), event.kind))
         return len(rows)
 
     # KpiSource
 
     def samples(self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime) -> Mapping[str, Sample]:
         users: dict[tuple[str, int], list[Impression]] = {}
-        for one in self._under(recommender, generation):
-            if one.fallback != SERVER_AWAY:
-                users.setdefault((one.variant, one.user), []).append(one)
+        for answer in self._under(recommender, generation):
+            if answer.fallback != SERVER_AWAY:
+                users.setdefault((answer.variant, answer.user), []).append(answer)
         samples: dict[str, Sample] = {}
         for (variant, _), answers in users.items():
-            first = min(one.at for one in answers)
+            first = min(answer.at for answer in answers)
             if first <= now - window - attribution:
-                counted = [one for one in answers if one.at <= first + window]
-                hits = sum(self._hit(one.request_id, attribution) for one in counted)
+                counted = [answer for answer in answers if answer.at <= first + window]
+                hits = sum(self._hit(answer.request_id, attribution) for answer in counted)
                 samples[variant] = _with(samples.get(variant, Sample()), len(counted), hits)
         return samples
 
     def traffic(self, recommender: str, generation: int, now: datetime) -> Mapping[str, Traffic]:
         variants: dict[str, list[Impression]] = {}
-        for one in sorted(self._under(recommender, generation), key=lambda one: one.at, reverse=True):
-            if one.at <= now:
-                variants.setdefault(one.variant, []).append(one)
-        looked = min((len(own) for mine in variants.values() if (own := _own(mine[:_LOOKED]))), default=0)
-        return {variant: _traffic(mine, looked) for variant, mine in variants.items()}
+        for answer in sorted(self._under(recommender, generation), key=lambda answer: answer.at, reverse=True):
+            if answer.at <= now:
+                variants.setdefault(answer.variant, []).append(answer)
+        looked = min((len(own) for answers in variants.values() if (own := _own(answers[:_LOOKED]))), default=0)
+        return {variant: _traffic(answers, looked) for variant, answers in variants.items()}
 
     def hit_rate(self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta) -> HitRate:
-        return self._rate([one for one in self._of(recommender, version, since) if one.at < until], attribution)
+        return self._rate([answer for answer in self._of(recommender, version, since) if answer.at < until], attribution)
 
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
     ) -> Earned:
-        return self._earned(self._given(recommender, version, since, until), attribution, conversions)
+        return self._earned(self._answers_between(recommender, version, since, until), attribution, conversions)
 
     def parts(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
     ) -> Mapping[Part, Earned]:
         apart: dict[Part, list[Impression]] = {}
-        for one in self._given(recommender, version, since, until):
-            apart.setdefault(Part(one.variant, one.fallback, one.slices), []).append(one)
+        for answer in self._answers_between(recommender, version, since, until):
+            apart.setdefault(Part(answer.variant, answer.fallback, answer.slices), []).append(answer)
         return {part: self._earned(answers, attribution, conversions) for part, answers in apart.items()}
 
     def steps(
@@ -148,33 +148,35 @@ class FakeEvents:
         conversions: Collection[str],
     ) -> Mapping[int, Earned]:
         apart: dict[int, list[Impression]] = {}
-        for one in self._given(recommender, version, since, until):
-            apart.setdefault((one.at - since) // every, []).append(one)
+        for answer in self._answers_between(recommender, version, since, until):
+            apart.setdefault((answer.at - since) // every, []).append(answer)
         return {step: self._earned(answers, attribution, conversions) for step, answers in apart.items()}
 
     def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> Showings:
-        given = self._given(recommender, version, since, until)
-        newest = sorted(given, key=lambda one: (one.at, one.request_id), reverse=True)[:limit]
-        return Showings(len(newest), Counter(item for one in newest for item in set(one.items)))
+        answers = self._answers_between(recommender, version, since, until)
+        newest = sorted(answers, key=lambda answer: (answer.at, answer.request_id), reverse=True)[:limit]
+        return Showings(len(newest), Counter(item for answer in newest for item in set(answer.items)))
 
     def liked(self, recommender: str, until: datetime, limit: int) -> Mapping[int, int]:
-        mine = sorted((at, n, one.item) for n, (one, at, good) in enumerate(self._between(recommender, None, until)) if good)
-        return Counter(item for _, _, item in mine[::-1][:limit])
+        likes = sorted((at, n, event.item) for n, (event, at, good) in enumerate(self._between(recommender, None, until)) if good)
+        return Counter(item for _, _, item in likes[::-1][:limit])
 
-    def _given(self, recommender: str, version: int, since: datetime, until: datetime) -> list[Impression]:
-        return [one for one in self._of(recommender, version, since) if one.at < until]
+    def _answers_between(self, recommender: str, version: int, since: datetime, until: datetime) -> list[Impression]:
+        return [answer for answer in self._of(recommender, version, since) if answer.at < until]
 
     def _earned(self, answers: Sequence[Impression], attribution: timedelta, conversions: Collection[str]) -> Earned:
-        given = {one.request_id: one for one in answers}
-        reactions = [(one, answer) for one, at, answer in self._reactions() if answer.request_id in given and at - answer.at <= attribution]
-        places = {(answer.request_id, answer.items.index(one.item)) for one, answer in reactions}
+        by_request = {answer.request_id: answer for answer in answers}
+        reactions = [
+            (event, answer) for event, at, answer in self._reactions() if answer.request_id in by_request and at - answer.at <= attribution
+        ]
+        places = {(answer.request_id, answer.items.index(event.item)) for event, answer in reactions}
         return Earned(
-            answers=len(given),
+            answers=len(by_request),
             hits=len({answer.request_id for _, answer in reactions}),
-            conversions=len({answer.request_id for one, answer in reactions if one.kind in conversions}),
-            revenue=sum(round((one.revenue or 0) * MILLIONTHS) for one, _ in reactions),
-            kinds=dict(Counter(one.kind for one, _ in reactions if one.kind is not None)),
-            shown=dict(Counter(len(one.items) for one in given.values())),
+            conversions=len({answer.request_id for event, answer in reactions if event.kind in conversions}),
+            revenue=sum(round((event.revenue or 0) * MILLIONTHS) for event, _ in reactions),
+            kinds=dict(Counter(event.kind for event, _ in reactions if event.kind is not None)),
+            shown=dict(Counter(len(answer.items) for answer in by_request.values())),
             clicked=dict(Counter(place for _, place in places)),
         )
 
@@ -182,73 +184,79 @@ class FakeEvents:
 
     def likes(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[Like]:
         rows = sorted((row for row in self._between(recommender, since, None) if row[2]), key=lambda row: row[1])
-        return [Like(one.user, one.item, at) for one, at, _ in (rows[::-1] if newest else rows)[:count]]
+        return [Like(event.user, event.item, at) for event, at, _ in (rows[::-1] if newest else rows)[:count]]
 
     def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[Scored]:
-        given = sorted(_own(self._of(recommender, version, since)), key=lambda one: (one.at, one.request_id), reverse=newest)
-        return [Scored(one.user, one.score, one.at) for one in given if one.score is not None][:count]
+        answers = sorted(_own(self._of(recommender, version, since)), key=lambda answer: (answer.at, answer.request_id), reverse=newest)
+        return [Scored(answer.user, answer.score, answer.at) for answer in answers if answer.score is not None][:count]
 
     def blocks(
         self, recommender: str, version: int, since: datetime, until: datetime, every: timedelta, attribution: timedelta
     ) -> Mapping[int, Sample]:
         users: dict[tuple[int, int], list[Impression]] = {}
-        for one in _own(self._of(recommender, version, since)):
-            if one.at < until:
-                users.setdefault(((one.at - since) // every, one.user), []).append(one)
-        found: dict[int, Sample] = {}
+        for answer in _own(self._of(recommender, version, since)):
+            if answer.at < until:
+                users.setdefault(((answer.at - since) // every, answer.user), []).append(answer)
+        samples: dict[int, Sample] = {}
         for (block, _), answers in users.items():
-            hits = sum(self._hit(one.request_id, attribution) for one in answers)
-            found[block] = _with(found.get(block, Sample()), len(answers), hits)
-        return found
+            hits = sum(self._hit(answer.request_id, attribution) for answer in answers)
+            samples[block] = _with(samples.get(block, Sample()), len(answers), hits)
+        return samples
 
     def newest(self, versions: Mapping[str, int]) -> Mapping[str, Newest]:
-        found = {}
+        newest = {}
         for name, version in versions.items():
-            answers = [one.at for one in self.shown.values() if (one.recommender, one.version) == (name, version)]
-            events = [at for one, at, _ in self.done if one.recommender == name]
-            found[name] = Newest(max(answers, default=None), max(events, default=None))
-        return {name: one for name, one in found.items() if one.at is not None}
+            answers = [answer.at for answer in self.shown.values() if (answer.recommender, answer.version) == (name, version)]
+            events = [at for event, at, _ in self.done if event.recommender == name]
+            newest[name] = Newest(max(answers, default=None), max(events, default=None))
+        return {name: latest for name, latest in newest.items() if latest.at is not None}
 
     # Looking
 
-    def _answer(self, one: Interaction, at: datetime, attribution: timedelta) -> Impression | None:
+    def _answer(self, event: Interaction, at: datetime, attribution: timedelta) -> Impression | None:
         """The one that it names, if that can be; else the newest in which this user saw the item."""
-        mine = [
+        candidates = [
             answer
             for answer in self.shown.values()
-            if (answer.recommender, answer.user) == (one.recommender, one.user) and one.item in answer.items
+            if (answer.recommender, answer.user) == (event.recommender, event.user) and event.item in answer.items
         ]
-        named = [answer for answer in mine if answer.request_id == one.request_id]
-        recent = [answer for answer in mine if answer.at <= at <= answer.at + attribution]
+        named = [answer for answer in candidates if answer.request_id == event.request_id]
+        recent = [answer for answer in candidates if answer.at <= at <= answer.at + attribution]
         return named[0] if named else max(recent, key=lambda answer: (answer.at, answer.request_id), default=None)
 
-    def _first(self, one: Interaction) -> Interaction | None:
+    def _first(self, event: Interaction) -> Interaction | None:
         """The event that came first under its id."""
-        mine = (row[0] for row in self.done if one.id is not None and (row[0].recommender, row[0].id) == (one.recommender, one.id))
-        return next(mine, None)
+        matching = (
+            row[0] for row in self.done if event.id is not None and (row[0].recommender, row[0].id) == (event.recommender, event.id)
+        )
+        return next(matching, None)
 
     def _reactions(self) -> Iterator[tuple[Interaction, datetime, Impression]]:
-        for (one, at, good), within in zip(self.done, self.within, strict=True):
-            answer = self._answer(one, at, within) if good else None
+        for (event, at, good), within in zip(self.done, self.within, strict=True):
+            answer = self._answer(event, at, within) if good else None
             if answer is not None:
-                yield one, at, answer
+                yield event, at, answer
 
     def _hit(self, id: str, attribution: timedelta) -> bool:
         return id in self.hits and self.hits[id] - self.shown[id].at <= attribution
 
     def _rate(self, answers: Sequence[Impression], attribution: timedelta) -> HitRate:
-        return HitRate(len(answers), sum(self._hit(one.request_id, attribution) for one in answers))
+        return HitRate(len(answers), sum(self._hit(answer.request_id, attribution) for answer in answers))
 
     def _under(self, recommender: str, generation: int) -> list[Impression]:
-        return [one for one in self.shown.values() if (one.recommender, one.generation) == (recommender, generation)]
+        return [answer for answer in self.shown.values() if (answer.recommender, answer.generation) == (recommender, generation)]
 
     def _of(self, recommender: str, version: int, since: datetime) -> list[Impression]:
-        mine = (one for one in self.shown.values() if (one.recommender, one.version) == (recommender, version) and one.at >= since)
-        return [one for one in mine if one.fallback not in REFUSED]
+        answers = (
+            answer
+            for answer in self.shown.values()
+            if (answer.recommender, answer.version) == (recommender, version) and answer.at >= since
+        )
+        return [answer for answer in answers if answer.fallback not in REFUSED]
 
     def _between(self, recommender: str, since: datetime | None, until: datetime | None) -> list[tuple[Interaction, datetime, bool]]:
-        mine = [row for row in self.done if row[0].recommender == recommender]
-        return [row for row in mine if (since is None or row[1] >= since) and (until is None or row[1] < until)]
+        rows = [row for row in self.done if row[0].recommender == recommender]
+        return [row for row in rows if (since is None or row[1] >= since) and (until is None or row[1] < until)]
 
 
 class FakeMirrors:
@@ -261,20 +269,20 @@ class FakeMirrors:
         self.rows[recommender, generation, gateway] = mirror
 
     def total(self, recommender: str, generation: int) -> Mirror:
-        mine = [row for key, row in self.rows.items() if key[:2] == (recommender, generation)]
+        rows = [row for key, row in self.rows.items() if key[:2] == (recommender, generation)]
         stable: Counter[int] = Counter()
         candidate: Counter[int] = Counter()
-        for row in mine:
+        for row in rows:
             stable.update(row.stable)
             candidate.update(row.candidate)
-        counts = [sum(getattr(row, name) for row in mine) for name in ("compared", "errors", "dropped")]
-        return Mirror(counts[0], counts[1], dict(stable), dict(candidate), sum(row.overlap for row in mine), counts[2])
+        counts = [sum(getattr(row, name) for row in rows) for name in ("compared", "errors", "dropped")]
+        return Mirror(counts[0], counts[1], dict(stable), dict(candidate), sum(row.overlap for row in rows), counts[2])
 
 
-def _time(one: Interaction) -> datetime:
-    if one.at is None:
+def _time(event: Interaction) -> datetime:
+    if event.at is None:
         raise Invalid("an interaction is stored with its time")
-    return one.at
+    return event.at
 
 
 def _with(sample: Sample, answers: int, hits: int) -> Sample:
@@ -291,33 +299,33 @@ def _with(sample: Sample, answers: int, hits: int) -> Sample:
 
 
 def _own(answers: Iterable[Impression]) -> list[Impression]:
-    return [one for one in answers if one.fallback in ANSWERED_BY_VERSION]
+    return [answer for answer in answers if answer.fallback in ANSWERED_BY_VERSION]
 
 
 def _shares(answers: Iterable[Impression], fallbacks: Collection[str]) -> UserShares:
     users: dict[int, list[bool]] = {}
-    for one in answers:
-        users.setdefault(one.user, []).append(one.fallback in fallbacks)
-    shares = [sum(mine) / len(mine) for mine in users.values()]
+    for answer in answers:
+        users.setdefault(answer.user, []).append(answer.fallback in fallbacks)
+    shares = [sum(flags) / len(flags) for flags in users.values()]
     return UserShares(len(shares), sum(shares), sum(share * share for share in shares))
 
 
 def _traffic(answers: Sequence[Impression], looked: int) -> Traffic:
     """Of one variant, the newest answer first."""
     own = _own(answers)
-    scores = [one.score for one in own if one.score is not None]
-    counted = [one for one in answers if one.fallback != SERVER_AWAY]
+    scores = [answer.score for answer in own if answer.score is not None]
+    counted = [answer for answer in answers if answer.fallback != SERVER_AWAY]
     newest = _own(answers[:_LOOKED])[:looked]
     return Traffic(
-        users=len({one.user for one in answers}),
+        users=len({answer.user for answer in answers}),
         answers=len(counted),
-        errors=len([one for one in answers if one.fallback in VERSION_ERRORS]),
+        errors=len([answer for answer in answers if answer.fallback in VERSION_ERRORS]),
         fallback=_shares(counted, NOT_PERSONAL),
         empty=_shares(counted, (NOTHING_LEFT,)),
-        latency=dict(Counter(one.bucket for one in own if one.bucket is not None)),
+        latency=dict(Counter(answer.bucket for answer in own if answer.bucket is not None)),
         scored=len(scores),
         score_total=sum(scores),
         score_squares=sum(score * score for score in scores),
         looked=len(newest),
-        shown=len({item for one in newest for item in one.items}),
+        shown=len({item for answer in newest for item in answer.items}),
     )

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from shared.domain.stored import StoredRow, check_place, instant, is_over, read_row
-from shared.ports import Found
+from shared.ports import FeatureRows
 
 
 class FakeFeatureStore:
@@ -22,18 +22,18 @@ class FakeFeatureStore:
     def write(self, recommender: str, view: str, rows: Sequence[StoredRow]) -> int:
         check_place(view)
         self.counts.setdefault((recommender, view), 0)
-        held = self.rows.setdefault((recommender, view), {})
-        before = dict(held)
+        stored = self.rows.setdefault((recommender, view), {})
+        before = dict(stored)
         for row in rows:
-            if row.key not in held or held[row.key].rank < row.rank:
-                held[row.key] = read_row(row.key, row.at, row.text)
-        return sum(1 for key, row in held.items() if before.get(key) is not row)
+            if row.key not in stored or stored[row.key].rank < row.rank:
+                stored[row.key] = read_row(row.key, row.at, row.text)
+        return sum(1 for key, row in stored.items() if before.get(key) is not row)
 
-    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Collection[int], now: datetime) -> Found:
+    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Collection[int], now: datetime) -> FeatureRows:
         self.reads += 1
-        found = {(view, key): row for view in views for key, row in self.rows.get((recommender, view), {}).items() if key in keys}
-        over = {place: row.at for place, row in found.items() if is_over(row.at, views[place[0]], now)}
-        return Found({place: row for place, row in found.items() if place not in over and row.at <= now}, over)
+        rows = {(view, key): row for view in views for key, row in self.rows.get((recommender, view), {}).items() if key in keys}
+        over = {place: row.at for place, row in rows.items() if is_over(row.at, views[place[0]], now)}
+        return FeatureRows({place: row for place, row in rows.items() if place not in over and row.at <= now}, over)
 
     def mark(self, recommender: str, view: str, count: int) -> None:
         self.counts[recommender, check_place(view)] = count
@@ -53,23 +53,23 @@ class FakeFeatureHistory:
         self.rows: dict[tuple[str, str], dict[tuple[int, datetime], StoredRow]] = {}
 
     def append(self, recommender: str, view: str, rows: Sequence[StoredRow]) -> int:
-        held = self.rows.setdefault((recommender, check_place(view)), {})
-        before = dict(held)
+        stored = self.rows.setdefault((recommender, check_place(view)), {})
+        before = dict(stored)
         for row in rows:
             place = (row.key, row.at)
-            if place not in held or held[place].rank < row.rank:
-                held[place] = read_row(row.key, row.at, row.text)
-        return sum(1 for place, row in held.items() if before.get(place) is not row)
+            if place not in stored or stored[place].rank < row.rank:
+                stored[place] = read_row(row.key, row.at, row.text)
+        return sum(1 for place, row in stored.items() if before.get(place) is not row)
 
     def as_of(
-        self, recommender: str, view: str, asked: Sequence[tuple[int, datetime]], ttl: timedelta | None
+        self, recommender: str, view: str, lookups: Sequence[tuple[int, datetime]], ttl: timedelta | None
     ) -> Sequence[StoredRow | None]:
-        found: list[StoredRow | None] = []
-        for key, now in asked:
+        rows: list[StoredRow | None] = []
+        for key, now in lookups:
             past = [row for row in self._of(recommender, view) if row.key == key and row.at <= now]
             best = max(past, key=lambda row: row.at, default=None)
-            found.append(None if best is None or is_over(best.at, ttl, now) else best)
-        return found
+            rows.append(None if best is None or is_over(best.at, ttl, now) else best)
+        return rows
 
     def latest(self, recommender: str, view: str, limit: int, after: int | None = None) -> Sequence[StoredRow]:
         last = {row.key: row for row in self._of(recommender, view) if after is None or row.key > after}
@@ -86,10 +86,10 @@ class FakeFeatureHistory:
 
     def trim(self, recommender: str, before: datetime) -> int:
         gone = 0
-        for held in [rows for (name, _), rows in self.rows.items() if name == recommender]:
-            for (key, at), _ in list(held.items()):
-                if at < before and any(key == other and at < later <= before for other, later in held):
-                    del held[key, at]
+        for rows in [rows for (name, _), rows in self.rows.items() if name == recommender]:
+            for (key, at), _ in list(rows.items()):
+                if at < before and any(key == other and at < later <= before for other, later in rows):
+                    del rows[key, at]
                     gone += 1
         return gone
 
@@ -97,5 +97,5 @@ class FakeFeatureHistory:
         self.rows = {place: rows for place, rows in self.rows.items() if place[0] != recommender}
 
     def _of(self, recommender: str, view: str) -> list[StoredRow]:
-        held = self.rows.get((recommender, view), {})
-        return [held[place] for place in sorted(held)]
+        rows = self.rows.get((recommender, view), {})
+        return [rows[place] for place in sorted(rows)]

@@ -47,21 +47,21 @@ class FeatureStoreSuite:
     def test_what_is_written_is_read_exactly(self, store: FeatureStore) -> None:
         at = NOW - timedelta(microseconds=1)
         assert store.write("films", "user", [row(2**63 - 1, at, **ODD), row(-(2**63), at), row(0, at, n=1)]) == 3
-        found = store.read("films", {"user": None}, [2**63 - 1, -(2**63), 0, 1], NOW)
-        assert sorted(key for _, key in found.rows) == [-(2**63), 0, 2**63 - 1]
-        kept = found.rows["user", 2**63 - 1]
-        assert (kept.key, kept.at, dict(kept.values)) == (2**63 - 1, at, ODD)
-        assert {name: type(value) for name, value in kept.values.items()} == {name: type(value) for name, value in ODD.items()}
-        assert dict(found.rows["user", -(2**63)].values) == {}
-        assert found.expired == {}
+        features = store.read("films", {"user": None}, [2**63 - 1, -(2**63), 0, 1], NOW)
+        assert sorted(key for _, key in features.rows) == [-(2**63), 0, 2**63 - 1]
+        stored = features.rows["user", 2**63 - 1]
+        assert (stored.key, stored.at, dict(stored.values)) == (2**63 - 1, at, ODD)
+        assert {name: type(value) for name, value in stored.values.items()} == {name: type(value) for name, value in ODD.items()}
+        assert dict(features.rows["user", -(2**63)].values) == {}
+        assert features.expired == {}
 
     def test_several_views_and_keys_are_read_at_once(self, store: FeatureStore) -> None:
         store.write("films", "user", [row(1, a=1), row(2, a=2)])
         store.write("films", "user@7", [row(1, b=1)])
         store.write("films", "item", [row(1, c=1)])
         store.write("books", "user", [row(1, a=9)])
-        found = store.read("films", {"user": None, "user@7": DAY}, [1, 2, 2, 3], NOW).rows
-        assert {place: dict(one.values) for place, one in found.items()} == {
+        rows = store.read("films", {"user": None, "user@7": DAY}, [1, 2, 2, 3], NOW).rows
+        assert {place: dict(stored.values) for place, stored in rows.items()} == {
             ("user", 1): {"a": 1},
             ("user", 2): {"a": 2},
             ("user@7", 1): {"b": 1},
@@ -92,29 +92,29 @@ class FeatureStoreSuite:
         chance.shuffle(rows)
         store.write("films", "shuffled", rows)
         keys = range(-3, 4)
-        found = store.read("films", {"user": None, "shuffled": None}, keys, NOW).rows
-        expected = {key: (one.at, dict(one.values)) for key, one in newest(rows).items()}
+        stored = store.read("films", {"user": None, "shuffled": None}, keys, NOW).rows
+        expected = {key: (latest.at, dict(latest.values)) for key, latest in newest(rows).items()}
         for view in ("user", "shuffled"):
-            assert {key: (one.at, dict(one.values)) for (where, key), one in found.items() if where == view} == expected
+            assert {key: (latest.at, dict(latest.values)) for (where, key), latest in stored.items() if where == view} == expected
 
     def test_writers_at_once_leave_what_counts_most(self, store: FeatureStore) -> None:
         rows = some_rows(random.Random(7), 400)  # noqa: S311
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda part: store.write("films", "user", part), [rows[n::4] for n in range(4)]))
-        found = store.read("films", {"user": None}, range(-3, 4), NOW).rows
-        assert {key: one.rank for (_, key), one in found.items()} == {key: one.rank for key, one in newest(rows).items()}
+        stored = store.read("films", {"user": None}, range(-3, 4), NOW).rows
+        assert {key: latest.rank for (_, key), latest in stored.items()} == {key: latest.rank for key, latest in newest(rows).items()}
 
     def test_a_value_that_is_too_old_is_absent_and_said_to_be(self, store: FeatureStore) -> None:
         store.write("films", "user", [row(1, NOW - DAY, a=1), row(2, NOW - DAY - timedelta(microseconds=1), a=2)])
-        found = store.read("films", {"user": DAY}, [1, 2, 3], NOW)
-        assert list(found.rows) == [("user", 1)]
-        assert found.expired == {("user", 2): NOW - DAY - timedelta(microseconds=1)}
+        features = store.read("films", {"user": DAY}, [1, 2, 3], NOW)
+        assert list(features.rows) == [("user", 1)]
+        assert features.expired == {("user", 2): NOW - DAY - timedelta(microseconds=1)}
         assert set(store.read("films", {"user": None}, [1, 2, 3], NOW).rows) == {("user", 1), ("user", 2)}
 
     def test_a_value_whose_time_is_still_to_come_is_not_there_yet(self, store: FeatureStore) -> None:
         store.write("films", "user", [row(1, NOW + timedelta(microseconds=1), a=1)])
-        found = store.read("films", {"user": DAY}, [1], NOW)
-        assert (found.rows, found.expired) == ({}, {})
+        features = store.read("films", {"user": DAY}, [1], NOW)
+        assert (features.rows, features.expired) == ({}, {})
         assert list(store.read("films", {"user": DAY}, [1], NOW + DAY).rows) == [("user", 1)]
 
     def test_marks_stand_until_the_next_one_and_go_with_the_rows(self, store: FeatureStore) -> None:
@@ -127,8 +127,8 @@ class FeatureStoreSuite:
         store.forget("films", "user@7")
         store.forget("films", "nothing")
         assert store.marks() == {("films", "user"): 0, ("films", "empty"): 0}
-        found = store.read("films", {"user": None, "user@7": None}, [1], NOW).rows
-        assert list(found) == [("user", 1)]
+        rows = store.read("films", {"user": None, "user@7": None}, [1], NOW).rows
+        assert list(rows) == [("user", 1)]
 
     def test_many_rows_are_forgotten(self, store: FeatureStore) -> None:
         rows = [row(key, a=key) for key in range(6_000)]
@@ -164,14 +164,14 @@ class FeatureHistorySuite:
     def test_what_counted_then_is_the_newest_that_was_not_later_nor_too_old(self, history: FeatureHistory) -> None:
         rows = [row(1, NOW - n * DAY, n=n) for n in (9, 5, 1)]
         assert history.append("films", "user", rows) == 3
-        asked = [(1, NOW - n * DAY) for n in (10, 9, 7, 5, 0)] + [(2, NOW)]
+        lookups = [(1, NOW - n * DAY) for n in (10, 9, 7, 5, 0)] + [(2, NOW)]
 
-        def told(ttl: timedelta | None) -> list[object]:
-            return [one and one.values["n"] for one in history.as_of("films", "user", asked, ttl)]
+        def values(ttl: timedelta | None) -> list[object]:
+            return [stored and stored.values["n"] for stored in history.as_of("films", "user", lookups, ttl)]
 
-        assert told(None) == [None, 9, 9, 5, 1, None]
-        assert told(DAY) == [None, 9, None, 5, 1, None]
-        assert history.as_of("books", "user", asked, None) == [None] * 6
+        assert values(None) == [None, 9, 9, 5, 1, None]
+        assert values(DAY) == [None, 9, None, 5, 1, None]
+        assert history.as_of("books", "user", lookups, None) == [None] * 6
 
     @pytest.mark.parametrize("seed", range(3))
     def test_the_order_of_writing_does_not_matter(self, history: FeatureHistory, seed: int) -> None:
@@ -180,13 +180,14 @@ class FeatureHistorySuite:
         for start in range(0, 40, 9):
             history.append("films", "a", rows[start : start + 9])
         history.append("films", "a", rows)
-        history.append("films", "b", sorted(rows, key=lambda one: one.rank, reverse=True))
-        asked = [(key, NOW - n * DAY) for key in range(-3, 4) for n in range(6)]
-        assert _plain(history.as_of("films", "a", asked, None)) == _plain(history.as_of("films", "b", asked, None))
+        history.append("films", "b", sorted(rows, key=lambda stored: stored.rank, reverse=True))
+        lookups = [(key, NOW - n * DAY) for key in range(-3, 4) for n in range(6)]
+        assert _plain(history.as_of("films", "a", lookups, None)) == _plain(history.as_of("films", "b", lookups, None))
         oracle = [
-            max((one for one in rows if one.key == key and one.at <= at), key=lambda one: one.rank, default=None) for key, at in asked
+            max((stored for stored in rows if stored.key == key and stored.at <= at), key=lambda stored: stored.rank, default=None)
+            for key, at in lookups
         ]
-        assert _plain(history.as_of("films", "a", asked, None)) == _plain(oracle)
+        assert _plain(history.as_of("films", "a", lookups, None)) == _plain(oracle)
 
     def test_the_newest_of_each_key_come_in_pages(self, history: FeatureHistory) -> None:
         rows = [row(key, NOW - n * DAY, n=n) for key in range(-5, 5) for n in (2, 0, 1)]
@@ -195,19 +196,19 @@ class FeatureHistorySuite:
         pages: list[StoredRow] = []
         while page := history.latest("films", "user", 4, pages[-1].key if pages else None):
             pages += page
-        assert [(one.key, one.values["n"]) for one in pages] == [(key, 0) for key in range(-5, 5)]
+        assert [(stored.key, stored.values["n"]) for stored in pages] == [(key, 0) for key in range(-5, 5)]
 
     def test_what_is_out_of_date_goes_and_nothing_that_will_still_count(self, history: FeatureHistory) -> None:
         rows = [row(key, NOW - n * DAY, n=n) for key in (1, 2) for n in (9, 7, 5, 3)] + [row(3, NOW - 20 * DAY, n=20)]
         history.append("films", "user", rows)
         history.append("books", "user", rows)
         before = NOW - 5 * DAY
-        asked = [(key, before + n * timedelta(hours=12)) for key in (1, 2, 3) for n in range(12)]
-        expected = _plain(history.as_of("films", "user", asked, None))
+        lookups = [(key, before + n * timedelta(hours=12)) for key in (1, 2, 3) for n in range(12)]
+        expected = _plain(history.as_of("films", "user", lookups, None))
         assert history.trim("films", before) == 4
         assert history.trim("films", before) == 0
-        assert _plain(history.as_of("films", "user", asked, None)) == expected
-        assert [one.key for one in history.latest("films", "user", 9)] == [1, 2, 3]
+        assert _plain(history.as_of("films", "user", lookups, None)) == expected
+        assert [stored.key for stored in history.latest("films", "user", 9)] == [1, 2, 3]
         assert history.as_of("books", "user", [(1, NOW - 9 * DAY)], None) != [None]
 
     def test_an_export_holds_every_row_before_the_moment(self, history: FeatureHistory, tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ class FeatureHistorySuite:
         history.append("films", "other", [row(1)])
         assert history.export("films", "user", NOW, tmp_path / "out.jsonl") == 3
         lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-        assert [(one["key"], one["at"]) for one in lines] == [
+        assert [(line["key"], line["at"]) for line in lines] == [
             (1, instant(NOW - 2 * DAY)),
             (1, instant(NOW - DAY)),
             (2, instant(NOW - DAY)),
@@ -236,4 +237,4 @@ class FeatureHistorySuite:
 
 
 def _plain(rows: Sequence[StoredRow | None]) -> list[object]:
-    return [one and (one.key, one.at, dict(one.values)) for one in rows]
+    return [stored and (stored.key, stored.at, dict(stored.values)) for stored in rows]

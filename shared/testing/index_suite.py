@@ -37,22 +37,22 @@ class CandidateIndexSuite:
         keys = np.random.default_rng(3).permutation(500)
         items = np.repeat(np.array([[1, 0], [0, 0]], np.float32), 250, axis=0)
         rows, scores = build(keys, items).nearest(np.array([[2, 5], [-1, 0]], np.float32), 300)
-        for found, first in zip(rows, (np.arange(250), np.arange(250, 500)), strict=True):
+        for nearest, first in zip(rows, (np.arange(250), np.arange(250, 500)), strict=True):
             other = np.setdiff1d(np.arange(500), first)
             wanted = [*first[np.argsort(keys[first])], *other[np.argsort(keys[other])][:50]]
-            assert found.tolist() == wanted
+            assert nearest.tolist() == wanted
         assert scores[0].tolist() == [2.0] * 250 + [0.0] * 50
 
     @pytest.mark.parametrize("k", [40, 41, 10_000])
     def test_asked_for_more_than_there_is_it_gives_all_items_in_order(self, build: Build, k: int) -> None:
         rows, scores = build(np.arange(40), some(40)).nearest(some(2), k)
-        assert [sorted(found) for found in rows.tolist()] == [list(range(40))] * 2
+        assert [sorted(nearest) for nearest in rows.tolist()] == [list(range(40))] * 2
         assert (np.diff(scores, axis=1) <= 0).all()
 
     def test_a_batch_answers_as_its_queries_would_one_by_one(self, build: Build) -> None:
         index, queries = build(np.arange(900), some(900)), some(33, seed=5)
         together = index.nearest(queries, 20)[0]
-        np.testing.assert_array_equal(together, np.concatenate([index.nearest(one[None], 20)[0] for one in queries]))
+        np.testing.assert_array_equal(together, np.concatenate([index.nearest(query[None], 20)[0] for query in queries]))
 
     def test_nothing_is_found_where_nothing_is_asked(self, build: Build) -> None:
         index = build(np.arange(30), some(30))

@@ -36,9 +36,9 @@ class Bench(Protocol):
 class ModelServerSuite:
     def test_a_placed_version_answers_one_score_a_row(self, bench: Bench) -> None:
         assert bench.server.place(bench.recommender, [bench.unit(1)]) == {}
-        found = bench.server.score(bench.recommender, 1, FEED)
-        assert found.dtype == np.float32
-        assert found.tolist() == scores(1)
+        actual = bench.server.score(bench.recommender, 1, FEED)
+        assert actual.dtype == np.float32
+        assert actual.tolist() == scores(1)
         assert bench.server.answering(bench.recommender) == {1}
 
     def test_versions_stand_side_by_side_and_the_caller_names_one(self, bench: Bench) -> None:
@@ -119,8 +119,8 @@ class ModelServerSuite:
         bench.server.place(bench.recommender, [bench.unit(1)])
         info = bench.server.info()
         assert info.version
-        mine = [one for one in info.models if one["recommender"] == bench.recommender]
-        assert [(one["version"], one["state"]) for one in mine] == [("1", "READY")]
+        models = [model for model in info.models if model["recommender"] == bench.recommender]
+        assert [(model["version"], model["state"]) for model in models] == [("1", "READY")]
 
 
 def tiny_unit(store: ArtifactStore, recommender: str, number: int, *, tags: bool = False, model: bytes | None = None) -> ServedUnit:

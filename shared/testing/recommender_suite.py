@@ -62,9 +62,9 @@ class RecommenderStoreSuite:
             result = store.put(spec(epochs=5 + n), NOW, "ada", make_run=run_of(f"r-{n}"))
             assert (result.changed, result.recommender.generation) == (True, n + 1)
             assert result.run == run_of(f"r-{n}")(result.recommender) == runs.get(f"r-{n}")
-            assert [(one.target, one.actor) for one in runs.history(f"r-{n}")] == [("pending", "ada")]
+            assert [(entry.target, entry.actor) for entry in runs.history(f"r-{n}")] == [("pending", "ada")]
         assert store.put(spec(epochs=6), NOW, "bob", make_run=run_of("r-2")) == PutResult(store.get("films"), False)
-        assert {one.id for one in runs.list("films")} == {"r-0", "r-1"}
+        assert {run.id for run in runs.list("films")} == {"r-0", "r-1"}
 
     def test_a_call_whose_run_is_stored_changes_nothing(self, store: RecommenderStore, runs: RunStore) -> None:
         first = store.put(spec(), NOW, "ada", make_run=run_of("r-0"))
@@ -76,9 +76,9 @@ class RecommenderStoreSuite:
 
     def test_racing_calls_store_one_run_per_generation(self, store: RecommenderStore, runs: RunStore) -> None:
         equal = at_once(THREADS, lambda n: store.put(spec(), NOW, "ada", make_run=run_of(f"equal-{n}")))
-        assert [one.changed for one in equal].count(True) == 1
+        assert [result.changed for result in equal].count(True) == 1
         at_once(THREADS, lambda n: store.put(spec(epochs=10 + n), NOW, "ada", make_run=run_of(f"other-{n}")))
-        assert sorted(one.spec["generation"] for one in runs.list("films")) == list(range(1, THREADS + 2))
+        assert sorted(run.spec["generation"] for run in runs.list("films")) == list(range(1, THREADS + 2))
 
     def test_a_generation_that_is_not_the_expected_one_changes_nothing(self, store: RecommenderStore) -> None:
         with pytest.raises(Changed, match="isn't there"):
@@ -107,17 +107,17 @@ class RecommenderStoreSuite:
         for n, (epochs, actor) in enumerate(((5, "ada"), (6, "bob"), (6, "eve"), (5, "ada"))):
             store.put(spec(epochs=epochs), NOW + n * SECOND, actor)
         store.put(spec("books"), NOW, "ada")
-        found = store.writings("films", 10)
-        assert [(one.generation, one.actor, one.at) for one in found] == [
+        writings = store.writings("films", 10)
+        assert [(writing.generation, writing.actor, writing.at) for writing in writings] == [
             (3, "ada", NOW + 3 * SECOND),
             (2, "bob", NOW + SECOND),
             (1, "ada", NOW),
         ]
-        assert [one.document for one in found] == [spec().document(), spec(epochs=6).document(), spec().document()]
-        assert [one.generation for one in store.writings("films", 1)] == [3]
-        assert [one.generation for one in store.writings("films", 10, before=3)] == [2, 1]
+        assert [writing.document for writing in writings] == [spec().document(), spec(epochs=6).document(), spec().document()]
+        assert [writing.generation for writing in store.writings("films", 1)] == [3]
+        assert [writing.generation for writing in store.writings("films", 10, before=3)] == [2, 1]
         assert store.writings("music", 10) == []
-        assert store.writing("films", 2) == found[1]
+        assert store.writing("films", 2) == writings[1]
         with pytest.raises(NotFound, match="generation 4"):
             store.writing("films", 4)
 
@@ -129,24 +129,24 @@ class RecommenderStoreSuite:
         assert store.list() == []
         for name in ("music", "books", "films"):
             store.put(spec(name), NOW, "ada")
-        assert [one.name for one in store.list()] == ["books", "films", "music"]
+        assert [recommender.name for recommender in store.list()] == ["books", "films", "music"]
 
     def test_generations_of_racing_changes_are_consecutive(self, store: RecommenderStore) -> None:
         made = at_once(THREADS, lambda n: store.put(spec(epochs=n + 1), NOW, f"thread {n}").recommender)
-        assert sorted(one.generation for one in made) == list(range(1, THREADS + 1))
-        last = max(made, key=lambda one: one.generation)
+        assert sorted(recommender.generation for recommender in made) == list(range(1, THREADS + 1))
+        last = max(made, key=lambda recommender: recommender.generation)
         assert store.get("films").spec == last.spec
 
     def test_heads_say_each_generation_and_are_the_same_object_until_one_changes(self, store: RecommenderStore) -> None:
         assert store.heads() == {}
         store.put(spec("books"), NOW, "ada")
         store.put(spec(), NOW, "ada")
-        found = store.heads()
-        assert found == {"books": 1, "films": 1}
+        heads = store.heads()
+        assert heads == {"books": 1, "films": 1}
         store.put(spec(), NOW + SECOND, "ada")
-        assert store.heads() is found
+        assert store.heads() is heads
         store.put(spec(epochs=6), NOW + SECOND, "ada")
-        assert (store.heads(), found) == ({"books": 1, "films": 2}, {"books": 1, "films": 1})
+        assert (store.heads(), heads) == ({"books": 1, "films": 2}, {"books": 1, "films": 1})
         store.delete("books", NOW + SECOND)
         assert store.heads() == {"films": 2}
         store.put(spec("books"), NOW + 2 * SECOND, "ada")
@@ -158,7 +158,7 @@ class DeletionSuite:
 
     @pytest.mark.requirement("C-01")
     def test_what_is_deleted_is_seen_by_nobody_and_stays_deleted(self, recommenders: RecommenderStore, routes: RouteStore) -> None:
-        kept = recommenders.put(spec("books"), NOW, "ada").recommender
+        remaining = recommenders.put(spec("books"), NOW, "ada").recommender
         recommenders.put(spec(), NOW, "ada")
         for name in ("films", "books"):
             routes.put(name, Route(1), NOW, "ada", "")
@@ -166,7 +166,7 @@ class DeletionSuite:
             recommenders.delete("films", NOW + second * SECOND)
         with pytest.raises(NotFound, match="no recommender is called 'films'"):
             recommenders.get("films")
-        assert recommenders.list() == [kept]
+        assert recommenders.list() == [remaining]
         assert (routes.get("films"), list(routes.all()), routes.previous("films")) == (None, ["books"], None)
         assert list(recommenders.heads()) == ["books"]
         assert routes.closed() == {"films": NOW + SECOND}
@@ -250,16 +250,16 @@ class DeletionSuite:
         for second, number in enumerate((1, 2)):
             routes.put("films", Route(number), NOW + second * SECOND, "ada", "")
         recommenders.delete("films", NOW + 5 * SECOND)
-        assert [one.until for one in routes.history("films")] == [NOW + 5 * SECOND, NOW + SECOND]
+        assert [entry.until for entry in routes.history("films")] == [NOW + 5 * SECOND, NOW + SECOND]
         assert routes.left("films") == {1: NOW + SECOND, 2: NOW + 5 * SECOND}
         recommenders.put(spec(), NOW + 9 * SECOND, "bob")
         for second, number in ((9, 2), (10, 3)):
             routes.put("films", Route(number), NOW + second * SECOND, "bob", "")
-        assert [one.until for one in routes.history("films")] == [None, NOW + 10 * SECOND, NOW + 5 * SECOND, NOW + SECOND]
+        assert [entry.until for entry in routes.history("films")] == [None, NOW + 10 * SECOND, NOW + 5 * SECOND, NOW + SECOND]
         serving = [(4, 2), (5, None), (8, None), (9, 2), (10, 3)]
         for second, stable in serving:
-            found = routes.at("films", NOW + second * SECOND)
-            assert (found.route.stable if found else None) == stable
+            entry = routes.at("films", NOW + second * SECOND)
+            assert (entry.route.stable if entry else None) == stable
         assert routes.left("films") == {1: NOW + SECOND, 2: NOW + 10 * SECOND}
         assert routes.serving_since("films", 2) == NOW + 9 * SECOND
         assert routes.previous("films") == 2

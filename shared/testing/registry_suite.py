@@ -35,7 +35,7 @@ class RegistrySuite:
         for n in range(3):
             registry.register(replace(version(f"run-{n}"), parent=n or None))
         assert registry.register(version("run-x", "books")).number == 1
-        assert [(one.number, one.run, one.parent) for one in registry.list("films")] == [
+        assert [(registered.number, registered.run, registered.parent) for registered in registry.list("films")] == [
             (1, "run-0", None),
             (2, "run-1", 1),
             (3, "run-2", 2),
@@ -53,7 +53,7 @@ class RegistrySuite:
 
     def test_racing_runs_get_consecutive_numbers(self, registry: Registry) -> None:
         made = at_once(THREADS, lambda n: registry.register(version(f"run-{n}")))
-        assert sorted(one.number for one in made) == list(range(1, THREADS + 1))
+        assert sorted(registered.number for registered in made) == list(range(1, THREADS + 1))
 
     def test_what_is_not_there_is_said(self, registry: Registry) -> None:
         assert registry.of_run("run-1") is None
@@ -153,9 +153,9 @@ class StageOutputsSuite:
     def test_the_newest_attempt_stands_for_its_digest(self, outputs: StageOutputs) -> None:
         outputs.put(self.output())
         outputs.put(self.output(attempt="r2-etl-1", at=NOW + SECOND))
-        found = outputs.find("films", "etl", "d1")
-        assert found is not None
-        assert found.attempt == "r2-etl-1"
+        output = outputs.find("films", "etl", "d1")
+        assert output is not None
+        assert output.attempt == "r2-etl-1"
 
     def test_the_newest_output_is_that_of_the_last_attempt_of_the_stage(self, outputs: StageOutputs) -> None:
         assert outputs.newest("films", "etl") is None

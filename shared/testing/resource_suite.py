@@ -74,9 +74,9 @@ class ResourceStoreSuite:
 
     def test_times_come_back_aware_and_to_the_microsecond(self, store: Rows) -> None:
         store.create(rollout(), "ada")
-        found = store.get("ro-1")
-        assert found.created_at.utcoffset() == timedelta(0)
-        assert found.created_at == NOW - SECOND
+        record = store.get("ro-1")
+        assert record.created_at.utcoffset() == timedelta(0)
+        assert record.created_at == NOW - SECOND
 
     def test_an_unknown_row_is_not_found(self, store: Rows) -> None:
         for look in (store.get, store.history, lambda id: store.list(before=id)):
@@ -106,8 +106,8 @@ class ResourceStoreSuite:
         store.write_intent(store.get("ro-2"), {"next": {}, "effects": []})
         moved(store, store.get("ro-3"), full_status())
         store.commit(store.get("ro-4"), full_status(), due_at=NOW, entry=None, finished=True, clear_request=False)
-        found = sorted(store.queued(), key=lambda row: row.id)
-        assert [(row.id, row.recommender, row.priority, row.created_at, row.active) for row in found] == [
+        rows = sorted(store.queued(), key=lambda row: row.id)
+        assert [(row.id, row.recommender, row.priority, row.created_at, row.active) for row in rows] == [
             ("ro-1", "films", 1, NOW - SECOND, False),
             ("ro-2", "films", 2, NOW - SECOND, True),
             ("ro-3", "films", 3, NOW - SECOND, True),
@@ -157,26 +157,26 @@ class ResourceStoreSuite:
         effect = SetRoute(Route(1, 2, 0.05, "ro-1", 0, since=NOW), "eyas", "a step")
         intent = {"next": encode(RolloutStatus, full_status()), "effects": [encode(SetRoute, effect)], "consumes_request": False}
         written = store.write_intent(store.create(rollout(), "ada"), intent)
-        found = store.get("ro-1")
-        assert written == found
-        assert found.intent is not None
-        assert decode(RolloutStatus, found.intent["next"]) == full_status()
-        assert [decode(SetRoute, one) for one in found.intent["effects"]] == [effect]
-        assert moved(store, found, full_status()).intent is None
+        record = store.get("ro-1")
+        assert written == record
+        assert record.intent is not None
+        assert decode(RolloutStatus, record.intent["next"]) == full_status()
+        assert [decode(SetRoute, encoded) for encoded in record.intent["effects"]] == [effect]
+        assert moved(store, record, full_status()).intent is None
         assert store.get("ro-1").intent is None
 
     def test_a_request_makes_the_row_due_and_waits_for_its_commit(self, store: Rows) -> None:
         later = moved(store, store.create(rollout(), "ada"), full_status(), due_at=NOW + timedelta(hours=1))
         request = Request("pause", "bob", "looks odd")
-        asked = store.ask("ro-1", request, NOW)
-        assert asked == store.get("ro-1")
-        assert store.due(NOW, 10) == [Due("ro-1", asked.revision)]
-        assert (asked.asked, asked.due_at) == (request, NOW)
+        record = store.ask("ro-1", request, NOW)
+        assert record == store.get("ro-1")
+        assert store.due(NOW, 10) == [Due("ro-1", record.revision)]
+        assert (record.asked, record.due_at) == (request, NOW)
         with pytest.raises(Conflict):
             moved(store, later, full_status())
-        kept = moved(store, asked, full_status())
-        assert kept.asked == store.get("ro-1").asked == request
-        assert moved(store, kept, full_status(), clear_request=True).asked is None
+        next_record = moved(store, record, full_status())
+        assert next_record.asked == store.get("ro-1").asked == request
+        assert moved(store, next_record, full_status(), clear_request=True).asked is None
         assert store.get("ro-1").asked is None
 
     def test_a_second_request_before_the_first_is_done_is_a_conflict(self, store: Rows) -> None:
@@ -205,9 +205,9 @@ class ResourceStoreSuite:
 
         heard = at_once(THREADS, ask)
         assert heard.count(True) == 1
-        asked = store.get("ro-1").asked
-        assert asked is not None
-        assert asked.actor == f"thread {heard.index(True)}"
+        request = store.get("ro-1").asked
+        assert request is not None
+        assert request.actor == f"thread {heard.index(True)}"
 
     def test_what_has_ended_takes_no_request_and_is_never_due(self, store: Rows) -> None:
         moved(store, store.create(rollout(), "ada"), RolloutStatus("aborted", "by ada"), finished=True, due_at=NOW - SECOND)
@@ -231,10 +231,10 @@ class ResourceStoreSuite:
             store.create(rollout(f"ro-{n}", "films" if n % 2 else "books", age=(n // 2) * SECOND), "ada")
         newest = ["ro-1", "ro-0", "ro-3", "ro-2", "ro-5", "ro-4", "ro-6"]
         assert [record.id for record in store.list()] == newest
-        seen: list[str] = []
-        while page := store.list(limit=3, before=seen[-1] if seen else None):
-            seen += [record.id for record in page]
-        assert seen == newest
+        ids: list[str] = []
+        while page := store.list(limit=3, before=ids[-1] if ids else None):
+            ids += [record.id for record in page]
+        assert ids == newest
         assert [record.id for record in store.list("films", limit=2)] == ["ro-1", "ro-3"]
         assert [record.id for record in store.list("films", before="ro-3")] == ["ro-5"]
 
@@ -283,17 +283,17 @@ class ResourceStoreSuite:
         for n in range(5):
             for id in ("ro-1", "ro-2"):
                 moved(store, store.get(id), full_status(), entry=HistoryEntry(NOW, "", "", f"{id} {n}", "eyas"))
-        whole = store.history("ro-1")
-        seen: list[HistoryEntry] = []
-        while page := store.history("ro-1", 4, seen[-1].seq if seen else None):
-            seen += page
-        assert seen == whole
-        assert [one.reason for one in whole[1:]] == [f"ro-1 {n}" for n in range(5)]
+        history = store.history("ro-1")
+        paged: list[HistoryEntry] = []
+        while page := store.history("ro-1", 4, paged[-1].seq if paged else None):
+            paged += page
+        assert paged == history
+        assert [entry.reason for entry in history[1:]] == [f"ro-1 {n}" for n in range(5)]
         back: list[HistoryEntry] = []
         while page := store.latest("ro-1", 4, back[-1].seq if back else None):
             back += page
-        assert back == whole[::-1]
-        assert store.history("ro-1", after=whole[-1].seq) == store.latest("ro-1", 9, whole[0].seq) == []
+        assert back == history[::-1]
+        assert store.history("ro-1", after=history[-1].seq) == store.latest("ro-1", 9, history[0].seq) == []
         with pytest.raises(NotFound, match="ro-9"):
             store.history("ro-9", 3, 1)
         with pytest.raises(NotFound, match="ro-9"):

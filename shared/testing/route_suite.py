@@ -29,7 +29,7 @@ class RouteStoreSuite:
         made = self.put(routes, Route(1, 2, 0.0, "ro-1", shadow=True), 1)
         assert (made.shadow, made.generation) == (True, 2)
         assert routes.get("films") == routes.all()["films"] == made
-        assert [one.route.shadow for one in routes.history("films")] == [True, False]
+        assert [entry.route.shadow for entry in routes.history("films")] == [True, False]
 
     def test_each_change_raises_the_generation_by_one(self, routes: RouteStore) -> None:
         changes = [Route(1), Route(1, 2, 0.05, "s", 0), Route(1, 2, 0.25, "s", 1), Route(1), Route(1, 2, 0.25, "t", 1)]
@@ -62,8 +62,8 @@ class RouteStoreSuite:
 
     def test_generations_of_racing_changes_are_consecutive(self, routes: RouteStore) -> None:
         made = at_once(THREADS, lambda n: self.put(routes, Route(n + 1), n))
-        assert sorted(one.generation for one in made) == list(range(1, THREADS + 1))
-        assert routes.get("films") == max(made, key=lambda one: one.generation)
+        assert sorted(route.generation for route in made) == list(range(1, THREADS + 1))
+        assert routes.get("films") == max(made, key=lambda route: route.generation)
 
     @pytest.mark.requirement("G-11")
     def test_the_history_says_what_served_when_and_by_whose_decision(self, routes: RouteStore) -> None:
@@ -71,14 +71,14 @@ class RouteStoreSuite:
         for n, route in enumerate(changes):
             routes.put("films", route, NOW + n * SECOND, f"actor {n}", f"reason {n}")
         routes.put("books", Route(7), NOW, "ada", "")
-        found = routes.history("films")
-        assert [replace(one.route, generation=0, since=None) for one in found] == changes[::-1]
-        assert [(one.route.generation, one.actor, one.reason) for one in found] == [
+        history = routes.history("films")
+        assert [replace(entry.route, generation=0, since=None) for entry in history] == changes[::-1]
+        assert [(entry.route.generation, entry.actor, entry.reason) for entry in history] == [
             (n + 1, f"actor {n}", f"reason {n}") for n in (3, 2, 1, 0)
         ]
-        assert [one.until for one in found] == [None, *(NOW + n * SECOND for n in (3, 2, 1))]
-        assert [one.route.generation for one in routes.history("films", 2)] == [4, 3]
-        assert [one.route.generation for one in routes.history("films", 2, 3)] == [2, 1]
+        assert [entry.until for entry in history] == [None, *(NOW + n * SECOND for n in (3, 2, 1))]
+        assert [entry.route.generation for entry in routes.history("films", 2)] == [4, 3]
+        assert [entry.route.generation for entry in routes.history("films", 2, 3)] == [2, 1]
         assert routes.history("music") == []
 
     @pytest.mark.requirement("G-11")
@@ -86,9 +86,9 @@ class RouteStoreSuite:
         for n, route in enumerate((Route(1), Route(2), Route(3))):
             self.put(routes, route, 10 * n)
         for second, stable in ((0, 1), (9, 1), (10, 2), (19, 2), (20, 3), (99, 3)):
-            found = routes.at("films", NOW + second * SECOND)
-            assert found is not None
-            assert found.route.stable == stable
+            entry = routes.at("films", NOW + second * SECOND)
+            assert entry is not None
+            assert entry.route.stable == stable
         assert routes.at("films", NOW - SECOND) is None
         assert routes.at("books", NOW) is None
 
@@ -125,8 +125,8 @@ class RouteStoreSuite:
         routes.report("gate-c", {}, NOW + SECOND)
         assert routes.reports("films", NOW) == {"gate-a": 3, "gate-b": 2, "gate-c": 0}
         assert routes.reports("books", NOW + SECOND) == {"gate-b": 0, "gate-c": 0}
-        seen = [(one.name, dict(one.served), one.heard_at) for one in routes.gateways(NOW + SECOND)]
-        assert seen == [("gate-b", {"films": 2}, NOW + SECOND), ("gate-c", {}, NOW + SECOND)]
+        reports = [(gateway.name, dict(gateway.served), gateway.heard_at) for gateway in routes.gateways(NOW + SECOND)]
+        assert reports == [("gate-b", {"films": 2}, NOW + SECOND), ("gate-c", {}, NOW + SECOND)]
         routes.report("gate-b", {"films": 3}, NOW + 2 * SECOND)
         assert routes.reports("films", NOW + 2 * SECOND) == {"gate-b": 3}
 

@@ -17,7 +17,7 @@ class SightingsSuite:
         log.interactions([did(98, minute(9))], [False], ATTRIBUTION)
         first = [Like(1, 11, minute(1)), Like(2, 12, minute(2))]
         assert list(sightings.likes("films", minute(1), 2, newest=False)) == first
-        assert [one.item for one in sightings.likes("films", minute(1), 2, newest=True)] == [13, 12]
+        assert [sighting.item for sighting in sightings.likes("films", minute(1), 2, newest=True)] == [13, 12]
         assert len(sightings.likes("films", T0, 9, newest=True)) == 4
         assert sightings.likes("films", LATER, 9, newest=False) == []
 
@@ -26,8 +26,8 @@ class SightingsSuite:
         log.impressions([shown("d", minute(4), recommender="books"), shown("e", minute(5), recommender="music")])
         like(log, did(at=minute(2), recommender="games"), did(at=minute(7), recommender="music"), did(at=minute(6), recommender="music"))
         log.interactions([did(98, minute(8))], [False], ATTRIBUTION)
-        found = sightings.newest({"films": 1, "books": 2, "games": 1, "music": 1, "pages": 1})
-        assert found == {
+        newest = sightings.newest({"films": 1, "books": 2, "games": 1, "music": 1, "pages": 1})
+        assert newest == {
             "films": Newest(minute(3), minute(8)),
             "games": Newest(None, minute(2)),
             "music": Newest(minute(5), minute(7)),
@@ -47,7 +47,7 @@ class SightingsSuite:
             ]
         )
         assert list(sightings.scores("films", 1, T0, 2, newest=False)) == [Scored(1, 0.5, minute(1)), Scored(2, 0.25, minute(2))]
-        assert [one.score for one in sightings.scores("films", 1, minute(2), 9, newest=True)] == [-3.0, 0.25]
+        assert [scored.score for scored in sightings.scores("films", 1, minute(2), 9, newest=True)] == [-3.0, 0.25]
 
     def test_blocks_count_each_user_once_in_each(self, log: EventLog, sightings: Sightings) -> None:
         log.impressions(
@@ -65,8 +65,8 @@ class SightingsSuite:
         )
         late = did(at=minute(35) + ATTRIBUTION + timedelta(microseconds=1), user=2, request_id="f")
         like(log, did(at=minute(2), request_id="a"), did(at=minute(12), user=2, request_id="c"), did(at=minute(12), request_id="d"), late)
-        found = sightings.blocks("films", 1, T0, minute(40), timedelta(minutes=10), ATTRIBUTION)
-        assert found == {
+        blocks = sightings.blocks("films", 1, T0, minute(40), timedelta(minutes=10), ATTRIBUTION)
+        assert blocks == {
             0: Sample(2, 1.5, 1.25, 3, 2, 2),
             1: Sample(1, 1.0, 1.0, 1, 1, 1),
             3: Sample(1, 0.0, 0.0, 1, 0, 0),
@@ -78,7 +78,7 @@ class SightingsSuite:
         log.impressions([shown(f"r{n}", minute(n * 7 % 100), user=n % 13) for n in range(100)])
         like(log, *(did(at=minute(n * 7 % 100), user=n % 13, request_id=f"r{n}") for n in range(0, 100, 3)))
         for length in (1, 7, 50, 1000):
-            found = sightings.blocks("films", 1, T0, LATER, timedelta(minutes=length), ATTRIBUTION)
-            assert sum(one.answers for one in found.values()) == 100
-            assert sum(one.hits for one in found.values()) == 34
-            assert max(found) == 99 // length
+            blocks = sightings.blocks("films", 1, T0, LATER, timedelta(minutes=length), ATTRIBUTION)
+            assert sum(sample.answers for sample in blocks.values()) == 100
+            assert sum(sample.hits for sample in blocks.values()) == 34
+            assert max(blocks) == 99 // length

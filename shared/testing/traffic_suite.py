@@ -42,36 +42,36 @@ class TrafficSuite:
 
     def test_a_version_that_was_asked_in_vain_erred_and_has_no_latency(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([answered("a"), answered("b", user=2, bucket=99, score=None, fallback=NO_SCORES)])
-        found = self.traffic(kpis)["stable"]
-        assert (found.users, found.answers, found.errors, found.latency, found.scored, found.looked) == (2, 2, 1, {50: 1}, 1, 1)
+        traffic = self.traffic(kpis)["stable"]
+        assert (traffic.users, traffic.answers, traffic.errors, traffic.latency, traffic.scored, traffic.looked) == (2, 2, 1, {50: 1}, 1, 1)
 
     def test_answers_to_users_that_a_version_does_not_know_count_and_have_no_score(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([answered("a"), answered("b", user=2, bucket=None, score=None, fallback=UNKNOWN_USER)])
-        found = self.traffic(kpis)["stable"]
-        assert (found.users, found.answers, found.errors, found.scored, found.looked) == (2, 2, 0, 1, 1)
+        traffic = self.traffic(kpis)["stable"]
+        assert (traffic.users, traffic.answers, traffic.errors, traffic.scored, traffic.looked) == (2, 2, 0, 1, 1)
 
     def test_refused_requests_are_errors_of_the_version_that_they_were_assigned_to(self, log: EventLog, kpis: KpiSource) -> None:
         refused = [answered(name, user=user, bucket=None, score=None, items=(), fallback=name) for user, name in enumerate(REFUSED, 2)]
         log.impressions([answered("a"), *refused])
-        found = self.traffic(kpis)["stable"]
-        assert (found.users, found.answers, found.errors, found.latency, found.looked) == (3, 3, 2, {50: 1}, 1)
-        assert (found.fallback, found.empty) == (UserShares(3), UserShares(3))
+        traffic = self.traffic(kpis)["stable"]
+        assert (traffic.users, traffic.answers, traffic.errors, traffic.latency, traffic.looked) == (3, 3, 2, {50: 1}, 1)
+        assert (traffic.fallback, traffic.empty) == (UserShares(3), UserShares(3))
 
     def test_shares_of_fallback_and_empty_answers_are_means_over_users(self, log: EventLog, kpis: KpiSource) -> None:
         whys = {1: (None, None, NOTHING_LEFT, UNKNOWN_USER), 2: (NO_SCORES,), 3: (None, NOTHING_LEFT), 4: (BY_ITEMS, None)}
         log.impressions([answered(f"{user}-{n}", user=user, fallback=why) for user, some in whys.items() for n, why in enumerate(some)])
-        found = self.traffic(kpis)["stable"]
-        assert (found.fallback, found.empty) == (UserShares(4, 1.75, 1.3125), UserShares(4, 0.75, 0.3125))
+        traffic = self.traffic(kpis)["stable"]
+        assert (traffic.fallback, traffic.empty) == (UserShares(4, 1.75, 1.3125), UserShares(4, 0.75, 0.3125))
 
     def test_requests_while_the_model_server_was_away_count_as_users_only(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([answered("a"), answered("b", score=None, fallback=SERVER_AWAY), answered("c", user=2, fallback=SERVER_AWAY)])
-        found = self.traffic(kpis)["stable"]
-        assert (found.users, found.answers, found.errors, found.fallback.users, found.looked) == (2, 1, 0, 1, 1)
+        traffic = self.traffic(kpis)["stable"]
+        assert (traffic.users, traffic.answers, traffic.errors, traffic.fallback.users, traffic.looked) == (2, 1, 0, 1, 1)
 
     def test_answers_whose_latency_nobody_noted_are_answers_without_one(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a"), shown("b", user=2, fallback=NO_SCORES), answered("c", user=3)])
-        found = self.traffic(kpis)["stable"]
-        assert (found.answers, found.errors, found.latency, found.scored, found.looked) == (3, 1, {50: 1}, 1, 2)
+        traffic = self.traffic(kpis)["stable"]
+        assert (traffic.answers, traffic.errors, traffic.latency, traffic.scored, traffic.looked) == (3, 1, {50: 1}, 1, 2)
 
     def test_an_empty_answer_has_a_latency_and_no_score(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([answered("a", score=None, items=(), fallback=NOTHING_LEFT)])
@@ -88,22 +88,22 @@ class TrafficSuite:
         """Whoever looks at more answers sees more items: the share of a small candidate would seem too small."""
         log.impressions([answered(f"s{n}", at=minute(n), items=(n, n + 1)) for n in range(30)])
         log.impressions([answered(f"c{n}", at=minute(n), variant="candidate", version=2, items=(n % 2,)) for n in range(10)])
-        found = self.traffic(kpis)
-        assert {name: (one.looked, one.shown) for name, one in found.items()} == {"stable": (10, 11), "candidate": (10, 2)}
+        traffic = self.traffic(kpis)
+        assert {name: (variant.looked, variant.shown) for name, variant in traffic.items()} == {"stable": (10, 11), "candidate": (10, 2)}
 
     def test_a_variant_without_answers_of_its_own_hides_no_coverage_of_the_other(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([answered("a"), answered("b", variant="candidate", version=2, fallback=NO_SCORES, score=None)])
-        assert {name: one.looked for name, one in self.traffic(kpis).items()} == {"stable": 1, "candidate": 0}
+        assert {name: variant.looked for name, variant in self.traffic(kpis).items()} == {"stable": 1, "candidate": 0}
 
     def test_what_is_looked_at_has_an_end(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([answered(f"a{n}", at=minute(n / 1000), items=(n,)) for n in range(2500)])
-        found = self.traffic(kpis)["stable"]
-        assert found.answers == 2500
-        assert 100 <= found.looked == found.shown <= 2000
+        traffic = self.traffic(kpis)["stable"]
+        assert traffic.answers == 2500
+        assert 100 <= traffic.looked == traffic.shown <= 2000
 
     def test_sums_agree_with_a_count_by_hand(self, log: EventLog, kpis: KpiSource) -> None:
         fallbacks = (None, None, None, NO_SCORES, UNKNOWN_USER)
-        given = [
+        answers = [
             answered(
                 f"r{n}",
                 user=n * n % 101,
@@ -115,18 +115,18 @@ class TrafficSuite:
             )
             for n in range(700)
         ]
-        log.impressions(given)
-        found = self.traffic(kpis)
+        log.impressions(answers)
+        traffic = self.traffic(kpis)
         for variant in ("stable", "candidate"):
-            mine = [one for one in given if one.variant == variant]
-            own = [one for one in mine if one.fallback is None]
-            seen = found[variant]
-            assert seen.users == len({one.user for one in mine})
-            assert (seen.answers, seen.errors) == (len(mine), len([one for one in mine if one.fallback == NO_SCORES]))
-            assert seen.latency == {n: len([one for one in own if one.bucket == n]) for n in {one.bucket for one in own}}
-            assert seen.scored == len(own)
-            assert seen.score_total == pytest.approx(sum(one.score or 0 for one in own), rel=1e-12)
-            assert seen.score_squares == pytest.approx(sum((one.score or 0) ** 2 for one in own), rel=1e-12)
+            of_variant = [answer for answer in answers if answer.variant == variant]
+            own = [answer for answer in of_variant if answer.fallback is None]
+            sums = traffic[variant]
+            assert sums.users == len({answer.user for answer in of_variant})
+            assert (sums.answers, sums.errors) == (len(of_variant), len([answer for answer in of_variant if answer.fallback == NO_SCORES]))
+            assert sums.latency == {n: len([answer for answer in own if answer.bucket == n]) for n in {answer.bucket for answer in own}}
+            assert sums.scored == len(own)
+            assert sums.score_total == pytest.approx(sum(answer.score or 0 for answer in own), rel=1e-12)
+            assert sums.score_squares == pytest.approx(sum((answer.score or 0) ** 2 for answer in own), rel=1e-12)
 
 
 SEEN = Mirror(7, 1, {40: 6, 41: 1}, {60: 6}, 3.25, 2)
@@ -143,8 +143,8 @@ class MirrorsSuite:
         assert mirrors.total("films", 1) == Mirror(10, 1, {40: 6, 41: 4}, {60: 7, 61: 2}, 3.75, 12)
 
     def test_a_gateway_that_tells_again_replaces_what_it_told(self, mirrors: Mirrors) -> None:
-        for told in (Mirror(1, 0, {40: 1}, {60: 1}, 1.0, 0), SEEN, SEEN):
-            mirrors.add("films", 1, "gate-a", told)
+        for mirror in (Mirror(1, 0, {40: 1}, {60: 1}, 1.0, 0), SEEN, SEEN):
+            mirrors.add("films", 1, "gate-a", mirror)
         assert mirrors.total("films", 1) == SEEN
 
     def test_generations_and_recommenders_are_apart(self, mirrors: Mirrors) -> None:

@@ -17,8 +17,8 @@ def wait_for(condition: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + PATIENCE
     pause = threading.Event()
     while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         pause.wait(0.01)
     pytest.fail(f"waited {PATIENCE:g} s in vain")

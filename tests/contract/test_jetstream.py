@@ -31,7 +31,7 @@ from services.store.engine import sqlite_url
 from services.wiring.state import State
 from shared.contracts.events import Impression, Interaction
 from shared.domain.errors import Invalid, Unavailable
-from shared.ports import HitRate, Taken
+from shared.ports import HitRate, IngestResult
 from shared.testing.event_oracle import Oracle
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, EventLogSuite, KpiSourceSuite, did, minute, shown, take
 from tests.servers.nats_server import NatsServer
@@ -100,12 +100,12 @@ class Settled(JetStreamEventLog):
         with self._lock:
             self._settle()
 
-    def interactions(self, interactions: Any, positive: Any, attribution: timedelta) -> Taken:
-        assert super().interactions(interactions, positive, attribution) == Taken(len(interactions), None, None, None)
+    def interactions(self, interactions: Any, positive: Any, attribution: timedelta) -> IngestResult:
+        assert super().interactions(interactions, positive, attribution) == IngestResult(len(interactions), None, None, None)
         with self._lock:
             self._settle()
             found, self._told = self._told, Joined()
-        return Taken(found.new, found.duplicates, found.conflicts, found.hits)
+        return IngestResult(found.new, found.duplicates, found.conflicts, found.hits)
 
     def _settle(self) -> None:
         """What comes of one thread's events may be found while another one waits."""
@@ -168,7 +168,7 @@ class Broken(SqlEventLog):
     away = False
     chokes_on: int | None = None
 
-    def interactions(self, interactions: Any, positive: Any, attribution: timedelta) -> Taken:
+    def interactions(self, interactions: Any, positive: Any, attribution: timedelta) -> IngestResult:
         if self.away:
             raise Unavailable("the database is away")
         if any(one.user == self.chokes_on for one in interactions):
@@ -249,7 +249,7 @@ def test_settings_choose_the_stream(own: NatsServer, tmp_path: Path) -> None:
         assert state.joiner is not None
         state.joiner.step()
         assert state.kpis.hit_rate("films", 1, T0, LATER, ATTRIBUTION) == HitRate(1, 1)
-        assert state.events.seen("films", [1]) == {1: {10: minute(1)}}
+        assert state.events.seen_items("films", [1]) == {1: {10: minute(1)}}
 
 
 JOINER = """

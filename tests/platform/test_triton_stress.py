@@ -92,7 +92,7 @@ def test_a_model_that_loads_slowly_is_waited_for_and_nobody_else_waits(stand: St
         ended = time.monotonic()
     assert faults == {}
     assert askers.failures == []
-    inside = [one for one in askers.asked if began < one.at and one.at + one.seconds < ended]
+    inside = [one for one in askers.calls if began < one.at and one.at + one.seconds < ended]
     assert len(inside) > 10
     assert stand.server.answering("movies") == {1, 2}
 
@@ -153,13 +153,13 @@ def test_a_server_that_is_killed_under_load_is_back_with_the_right_versions(stan
     stand.server.place("movies", [stand.unit(1), stand.unit(3, tags=True)])
     with Askers(stand.server, "movies", 1, threads=32, pause=0.05) as askers:
         for _ in range(2):
-            wait_for(lambda: askers.asked and not askers.asked[-1].failure)
+            wait_for(lambda: askers.calls and not askers.calls[-1].failure)
             os.kill(stand.triton.pid or 0, signal.SIGKILL)
             wait_for(lambda: not stand.triton.alive)
             assert stand.server.ensure_running() is True
             back = time.monotonic()
             assert stand.server.answering("movies") == {1, 3}
-            wait_for(lambda back=back: any(one.at > back for one in askers.asked))
-    assert [one.failure for one in askers.asked if one.at > back and one.failure] == []
+            wait_for(lambda back=back: any(one.at > back for one in askers.calls))
+    assert [one.failure for one in askers.calls if one.at > back and one.failure] == []
     with pytest.raises(Unavailable):
         stand.server.score("movies", 2, FEED)

@@ -18,7 +18,7 @@ from services.api.rate_limits import RateLimits
 from services.gateway import Answer, Explained, Recorded
 from services.gateway.asides import Scores, Similar
 from services.gateway.feedback import Refusal
-from services.gateway.scoring import Told
+from services.gateway.scoring import Explanation
 from services.monitor.earnings import Earning, Point, Spread, VersionEarning, check_series
 from services.monitor.life import Lately, Life
 from shared.contracts.online import OnlineColumn, OnlineView
@@ -318,7 +318,7 @@ class Gateway:
         found = Future()
         self.trials.append(question.trial)
         dropped = {"seen before, or excluded": 20}
-        told = Explained(Told(500, 480, True, 1, ((), ("boosted",)), dropped), 3, {"score": 0.0125}) if question.explain else None
+        told = Explained(Explanation(500, 480, True, 1, ((), ("boosted",)), dropped), 3, {"score": 0.0125}) if question.explain else None
         found.set_result(Answer("q1", question.recommender, 1, "stable", ((10, 0.5), (20, None)), None, told))
         return found
 
@@ -401,7 +401,7 @@ class World:
             catalogue=self.catalogue,
             features=self.features,
             executor=self.executor,
-            artifacts=SimpleNamespace(manifest=self.manifests.get, read=lambda file: self.blobs[file.sha256], told=self.progress),
+            artifacts=SimpleNamespace(manifest=self.manifests.get, read=lambda file: self.blobs[file.sha256], progress=self.progress),
             server=self.server,
             clock=self.clock,
             tokens=self.tokens,

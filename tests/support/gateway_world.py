@@ -16,7 +16,7 @@ from services.index.opening import OpenIndexes
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File
 from shared.domain.errors import NotFound, Unavailable
-from shared.ports import Recommender, Taken, Version
+from shared.ports import IngestResult, Recommender, Version
 from shared.testing.fake_catalogue import FakeCatalogue
 from shared.testing.fake_events import FakeMirrors
 from shared.testing.fake_features import FakeFeatureStore
@@ -173,7 +173,7 @@ class World:
             raise Unavailable("the log is away")
         self.shown += impressions
 
-    def seen(self, recommender, users, since=None, limit=1000):
+    def seen_items(self, recommender, users, since=None, limit=1000):
         if self.log_hangs is not None:
             self.log_hangs.wait(30)
         if self.log_fails:
@@ -183,7 +183,7 @@ class World:
 
     def interactions(self, interactions, positive, attribution):
         self.taken.append((list(interactions), list(positive), attribution))
-        return Taken(new=len(interactions), hits=sum(positive))
+        return IngestResult(new=len(interactions), hits=sum(positive))
 
     def fail(self, *_):
         raise Unavailable("the store is away")

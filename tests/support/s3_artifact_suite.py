@@ -63,16 +63,16 @@ class S3ArtifactSuite(ArtifactSuite):
 
     def test_a_checkpoint_is_kept(self, url: str, source: Path, tmp_path: Path) -> None:
         live = FsspecLive(url, "r1-train-1")
-        assert live.told() is None
+        assert live.progress() is None
         live.tell({"epoch": 1})
         live.keep({"epoch": 1}, {"weights.npz": source})
-        (kept,) = FsspecLive(url, "r1-train-2").found()
+        (kept,) = FsspecLive(url, "r1-train-2").checkpoints()
         assert live.fetch(kept, "weights.npz", tmp_path / "weights").read_bytes() == b"a model"
         attic = FsspecAttic(url)
         assert attic.live() == ["r1-train-1"]
         attic.drop_live("r1-train-1")
         assert attic.live() == []
-        assert live.told() is None
+        assert live.progress() is None
 
     def test_garbage_goes_to_the_trash_comes_back_and_goes_for_good(self, store: FsspecArtifacts, url: str, source: Path) -> None:
         def discarded() -> bool:

@@ -71,7 +71,7 @@ def cycle(stand: Stand, times: int, points: int, pause: float, said: Callable[[P
             if (number + 1) % max(1, times // points) == 0:
                 curve.append(measure(stand, number + 1))
                 said(curve[-1])
-    return Cycles(len(askers.asked), askers.failures, askers.latencies(), curve, places, reported)
+    return Cycles(len(askers.calls), askers.failures, askers.latencies(), curve, places, reported)
 
 
 def measure(stand: Stand, cycles: int) -> Point:

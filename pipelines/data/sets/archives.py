@@ -25,7 +25,7 @@ LICENCE = (
 )
 _PLACE = "https://files.grouplens.org/datasets/movielens/"
 _PIECE, _PATIENCE = 1 << 20, 60.0
-Said = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _over_https(url: str) -> Any:
 def fetch_archive(
     name: str,
     folder: Path,
-    say: Said = lambda _: None,
+    say: Progress = lambda _: None,
     archives: Mapping[str, Archive] = ARCHIVES,
     opener: Callable[[str], Any] = _over_https,
 ) -> Downloaded:
@@ -78,15 +78,15 @@ def fetch_archive(
         _fetch(archive, packed, say, opener)
         shutil.rmtree(new, ignore_errors=True)
         _unpack(packed, new, archive.url)
-        whole = [path for path in new.iterdir() if path.is_dir()]
-        (whole[0] if len(whole) == 1 and len(list(new.iterdir())) == 1 else new).replace(place)
+        folders = [path for path in new.iterdir() if path.is_dir()]
+        (folders[0] if len(folders) == 1 and len(list(new.iterdir())) == 1 else new).replace(place)
     finally:
         packed.unlink(missing_ok=True)
         shutil.rmtree(new, ignore_errors=True)
     return Downloaded(folder=str(place), bytes=archive.size, sha256=archive.sha256, licence=LICENCE)
 
 
-def _fetch(archive: Archive, path: Path, say: Said, opener: Callable[[str], Any]) -> None:
+def _fetch(archive: Archive, path: Path, say: Progress, opener: Callable[[str], Any]) -> None:
     digest, have = hashlib.sha256(), 0
     try:
         with opener(archive.url) as answer, path.open("wb") as stream:
@@ -103,8 +103,8 @@ def _fetch(archive: Archive, path: Path, say: Said, opener: Callable[[str], Any]
             error.close()
         raise Unavailable(f"{archive.url}: it can't be fetched: {' '.join(str(reason).split())[:200]}") from error
     if have != archive.size or digest.hexdigest() != archive.sha256:
-        said = f"{have:,} bytes came, {archive.size:,} are expected" if have != archive.size else "its sha256 is another one"
-        raise Damaged(f"{archive.url}: it is not the archive that is known: {said}; nothing was unpacked")
+        difference = f"{have:,} bytes came, {archive.size:,} are expected" if have != archive.size else "its sha256 is another one"
+        raise Damaged(f"{archive.url}: it is not the archive that is known: {difference}; nothing was unpacked")
 
 
 def _unpack(packed: Path, new: Path, url: str) -> None:

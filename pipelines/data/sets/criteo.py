@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.data.laid import lay
+from pipelines.data.spill import spill_chunks
 from shared.domain.errors import BadData
 
 COUNTS = tuple(f"i{n}" for n in range(1, 14))
@@ -25,7 +25,7 @@ _PIECE = 32 << 20
 
 
 def read_days(folder: Path, scratch: Path) -> dict[str, pl.LazyFrame]:
-    days = {int(found[1]): path for path in folder.iterdir() if (found := _DAY.fullmatch(path.name))}
+    days = {int(match[1]): path for path in folder.iterdir() if (match := _DAY.fullmatch(path.name))}
     if not days:
         days = {0: folder / "train.txt"}
     frames = [_day(path, scratch / f"day-{day}").with_columns(day=pl.lit(day, pl.Int64)) for day, path in sorted(days.items())]
@@ -35,7 +35,7 @@ def read_days(folder: Path, scratch: Path) -> dict[str, pl.LazyFrame]:
 def _day(path: Path, scratch: Path) -> pl.LazyFrame:
     """Packed files are unpacked piece by piece, for nothing scans them as they are."""
     if path.suffix == ".gz":
-        rows = lay(_unpacked(path), scratch, str(path)).frame
+        rows = spill_chunks(_unpacked(path), scratch, str(path)).frame
     else:
         rows = pl.scan_csv(path, separator="\t", has_header=False, schema=_SCHEMA, quote_char=None)
     return rows.with_columns(pl.col(CATEGORIES).str.to_integer(base=16, dtype=pl.Int64))
@@ -46,9 +46,9 @@ def _unpacked(path: Path) -> Iterator[pl.DataFrame]:
     try:
         with gzip.open(path, "rb") as stream:
             while piece := stream.read(_PIECE):
-                whole, _, rest = (rest + piece).rpartition(b"\n")
-                if whole:
-                    yield _read(whole)
+                lines, _, rest = (rest + piece).rpartition(b"\n")
+                if lines:
+                    yield _read(lines)
     except (EOFError, gzip.BadGzipFile) as error:
         raise BadData(f"{path}: it can't be unpacked: {error}") from None
     if rest:

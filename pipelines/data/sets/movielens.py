@@ -29,7 +29,7 @@ _USERS = {"userId": pl.Int64(), "age": pl.Int64(), "gender": pl.String(), "occup
 def read_100k(folder: Path, _: Path) -> Tables:
     ratings = pl.scan_csv(folder / "u.data", separator="\t", has_header=False, schema=RATINGS, quote_char=None)
     rows = [
-        {"movieId": _whole(fields[0], path, number), "title": fields[1] or None, "genres": _flagged(fields[5:24])}
+        {"movieId": _integer(fields[0], path, number), "title": fields[1] or None, "genres": _flagged(fields[5:24])}
         for path, number, fields in _lines(folder / "u.item", "|", 24)
     ]
     items = _with_year(pl.DataFrame(rows, schema={"movieId": pl.Int64, "title": pl.String, "genres": pl.String}))
@@ -43,7 +43,7 @@ def read_dat(folder: Path, _: Path) -> Tables:
     columns["rating"] = RATINGS["rating"]
     ratings = pl.scan_csv(folder / "ratings.dat", separator=":", has_header=False, schema=columns, quote_char=None).select(*RATINGS)
     rows = [
-        {"movieId": _whole(fields[0], path, number), "title": fields[1] or None, "genres": _genres(fields[2])}
+        {"movieId": _integer(fields[0], path, number), "title": fields[1] or None, "genres": _genres(fields[2])}
         for path, number, fields in _lines(folder / "movies.dat", "::", 3)
     ]
     items = _with_year(pl.DataFrame(rows, schema={"movieId": pl.Int64, "title": pl.String, "genres": pl.String}))
@@ -61,18 +61,18 @@ def read_csv(folder: Path, _: Path) -> Tables:
 def read_typed(folder: Path, _: Path) -> Tables:
     """`.inter`, and `.item` and `.user` beside it."""
     inter = scan_typed(sorted(folder.glob("*.inter")))
-    found = {
+    tables = {
         "interactions": inter.select(userId="user_id", movieId="item_id", rating="rating", timestamp=pl.col("timestamp").cast(pl.Int64))
     }
     if items := sorted(folder.glob("*.item")):
         genres = pl.col("class").str.split(" ").list.eval(pl.element().filter(pl.element() != "")).list.join("|")
         year = pl.col("release_year").cast(pl.Int64, strict=False)
         titled = scan_typed(items).select(movieId="item_id", title="movie_title", year=year, genres=pl.when(genres != "").then(genres))
-        found["items"] = titled
+        tables["items"] = titled
     if users := sorted(folder.glob("*.user")):
         names = {"userId": "user_id", "age": "age", "gender": "gender", "occupation": "occupation", "zip": "zip_code"}
-        found["users"] = scan_typed(users).select(**names).cast({"occupation": pl.String, "zip": pl.String})
-    return found
+        tables["users"] = scan_typed(users).select(**names).cast({"occupation": pl.String, "zip": pl.String})
+    return tables
 
 
 def _people(path: Path, separator: str, names: tuple[str, ...]) -> Tables:
@@ -82,7 +82,7 @@ def _people(path: Path, separator: str, names: tuple[str, ...]) -> Tables:
     columns: dict[str, list[int | str]] = {name: [] for name in names}
     for where, number, fields in _lines(path, separator, len(names)):
         for name, field in zip(names, fields, strict=True):
-            columns[name].append(_whole(field, where, number) if name in ("userId", "age") else field)
+            columns[name].append(_integer(field, where, number) if name in ("userId", "age") else field)
     return {"users": pl.DataFrame(columns, schema={name: _USERS[name] for name in names}).select(*_USERS).lazy()}
 
 
@@ -91,13 +91,13 @@ def _lines(path: Path, separator: str, fields: int) -> Iterator[tuple[Path, int,
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
-            found = line.rstrip("\r\n").split(separator)
-            if len(found) != fields:
-                raise BadData(f"{path}: line {number} has {len(found)} fields with '{separator}' between; {fields} are expected")
-            yield path, number, found
+            values = line.rstrip("\r\n").split(separator)
+            if len(values) != fields:
+                raise BadData(f"{path}: line {number} has {len(values)} fields with '{separator}' between; {fields} are expected")
+            yield path, number, values
 
 
-def _whole(text: str, path: Path, number: int) -> int:
+def _integer(text: str, path: Path, number: int) -> int:
     try:
         return int(text)
     except ValueError:

@@ -20,8 +20,8 @@ class DataSet:
     users: pl.LazyFrame | None = None
 
     def tables(self) -> dict[str, pl.LazyFrame]:
-        found = {"interactions": self.interactions, "items": self.items, "users": self.users}
-        return {name: table for name, table in found.items() if table is not None}
+        tables = {"interactions": self.interactions, "items": self.items, "users": self.users}
+        return {name: table for name, table in tables.items() if table is not None}
 
 
 @dataclass(frozen=True)

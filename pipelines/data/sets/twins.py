@@ -71,8 +71,8 @@ class Shape:
 
 
 SHAPES = {
-    one.name: one
-    for one in (
+    shape.name: shape
+    for shape in (
         Shape("ml-100k", 100_000, 943, 1_682, False, 874_724_710, 893_286_638, "100k"),
         Shape("ml-1m", 1_000_209, 6_040, 3_706, False, 956_703_932, 1_046_454_590, "dat"),
         Shape("ml-20m", 20_000_263, 138_493, 27_278, True, 789_652_009, 1_427_784_002, "csv"),
@@ -111,7 +111,7 @@ class Twin:
         number = np.arange(1, self.shape.items + 1)
         years = rng.integers(1930, 2000, self.shape.items)
         genres = ["|".join(name for name, on in zip(GENRES, row, strict=True) if on) for row in self.genres]
-        titles = [f"{one.split('|')[0]} story no. {n} ({year})" for n, one, year in zip(number, genres, years, strict=True)]
+        titles = [f"{item_genres.split('|')[0]} story no. {n} ({year})" for n, item_genres, year in zip(number, genres, years, strict=True)]
         return pl.DataFrame({"movieId": number, "title": titles, "year": years, "genres": genres})
 
     def users(self) -> pl.DataFrame:
@@ -123,7 +123,7 @@ class Twin:
                 "age": rng.integers(12, 75, count),
                 "gender": rng.choice(["F", "M"], count),
                 "occupation": rng.choice(_WORK, count),
-                "zip": [f"{one:05}" for one in rng.integers(0, 100_000, count)],
+                "zip": [f"{zip_code:05}" for zip_code in rng.integers(0, 100_000, count)],
             }
         )
 
@@ -145,24 +145,24 @@ class Twin:
         size = self.shape.items
         chances = np.cumsum(np.exp(tastes) * (self.genres.any(axis=0)), axis=1)
         chances /= chances[:, -1:]
-        seen = np.empty(0, np.int64)
+        pairs = np.empty(0, np.int64)
         for _ in range(4):
-            left = counts - np.bincount(seen // size, minlength=len(counts))
+            left = counts - np.bincount(pairs // size, minlength=len(counts))
             line = np.repeat(np.arange(len(counts)), np.where(left > 0, left * 3 // 2 + 4, 0))
             if not len(line):
                 break
             genre = (rng.random(len(line))[:, None] > chances[line]).sum(axis=1)
             sought = np.searchsorted(reach, genre + rng.random(len(line)) * (1 - 1e-12)) % size
             item = np.where(rng.random(len(line)) < _BY_TASTE, sought, np.searchsorted(overall, rng.random(len(line)) * overall[-1]))
-            drawn = np.concatenate([seen, line * size + np.minimum(item, size - 1)])
+            drawn = np.concatenate([pairs, line * size + np.minimum(item, size - 1)])
             _, places = np.unique(drawn, return_index=True)
-            seen = _first(drawn[np.sort(places)], counts, size)
-        for user in np.flatnonzero(np.bincount(seen // size, minlength=len(counts)) < counts):
-            known = seen[seen // size == user] % size
-            others = rng.permutation(np.setdiff1d(np.arange(size), known))[: counts[user] - len(known)]
-            seen = np.concatenate([seen, user * size + others])
-        seen = seen[np.argsort(seen // size, kind="stable")]
-        return np.asarray(seen // size), np.asarray(seen % size)
+            pairs = _first(drawn[np.sort(places)], counts, size)
+        for user in np.flatnonzero(np.bincount(pairs // size, minlength=len(counts)) < counts):
+            own_items = pairs[pairs // size == user] % size
+            others = rng.permutation(np.setdiff1d(np.arange(size), own_items))[: counts[user] - len(own_items)]
+            pairs = np.concatenate([pairs, user * size + others])
+        pairs = pairs[np.argsort(pairs // size, kind="stable")]
+        return np.asarray(pairs // size), np.asarray(pairs % size)
 
     def _rated(self, first: int, line: Ints, item: Ints, tastes: Floats, rng: np.random.Generator) -> pl.DataFrame:
         shape = self.shape
@@ -239,5 +239,5 @@ def _with_nulls(values: pl.Series, missing: npt.NDArray[np.bool_]) -> pl.Series:
 def _hexadecimal(name: str, values: Ints) -> pl.Series:
     """Eight digits each."""
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
-    found = digits[(values[:, None] >> np.arange(28, -1, -4)) & 15]
-    return pl.Series(name, np.ascontiguousarray(found).view("S8").ravel().astype(str))
+    characters = digits[(values[:, None] >> np.arange(28, -1, -4)) & 15]
+    return pl.Series(name, np.ascontiguousarray(characters).view("S8").ravel().astype(str))

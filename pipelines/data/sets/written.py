@@ -14,11 +14,11 @@ from pipelines.data.sets.movielens import GENRES_100K
 from pipelines.data.sets.twins import SHAPES, Shape, Twin, criteo_rows
 from shared.domain.errors import Conflict, Invalid
 
-Said = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 def write_twin(
-    name: str, folder: Path, seed: int, rows: int | None = None, *, parquet: bool = False, say: Said = lambda _: None
+    name: str, folder: Path, seed: int, rows: int | None = None, *, parquet: bool = False, say: Progress = lambda _: None
 ) -> dict[str, int]:
     """By file, its rows."""
     if name not in SHAPES:
@@ -41,8 +41,8 @@ def write_twin(
     return _NATIVE[shape.written](folder, twin, shape, say)
 
 
-def _of_100k(folder: Path, twin: Twin, shape: Shape, say: Said) -> dict[str, int]:
-    whole = pl.col("rating").cast(pl.Int64)
+def _of_100k(folder: Path, twin: Twin, shape: Shape, say: Progress) -> dict[str, int]:
+    rating = pl.col("rating").cast(pl.Int64)
     flags = [
         pl.lit(0) if name == "unknown" else pl.col("genres").str.split("|").list.contains(_of_today(name)).cast(pl.Int8)
         for name in GENRES_100K
@@ -50,7 +50,7 @@ def _of_100k(folder: Path, twin: Twin, shape: Shape, say: Said) -> dict[str, int
     released = pl.format("01-Jan-{}", "year")
     item = pl.concat_str(["movieId", "title", released, pl.lit(""), pl.lit(""), *flags], separator="|")
     user = pl.concat_str(["userId", "age", "gender", "occupation", "zip"], separator="|")
-    rated = (chunk.select(line=pl.concat_str(["userId", "movieId", whole, "timestamp"], separator="\t")) for chunk in twin.ratings())
+    rated = (chunk.select(line=pl.concat_str(["userId", "movieId", rating, "timestamp"], separator="\t")) for chunk in twin.ratings())
     return {
         "u.data": _lines(folder, "u.data", rated, say),
         "u.item": _lines(folder, "u.item", iter([twin.items().select(line=item)]), say),
@@ -58,9 +58,9 @@ def _of_100k(folder: Path, twin: Twin, shape: Shape, say: Said) -> dict[str, int
     }
 
 
-def _of_dat(folder: Path, twin: Twin, shape: Shape, say: Said) -> dict[str, int]:
-    whole = pl.col("rating").cast(pl.Int64)
-    rated = (chunk.select(line=pl.concat_str(["userId", "movieId", whole, "timestamp"], separator="::")) for chunk in twin.ratings())
+def _of_dat(folder: Path, twin: Twin, shape: Shape, say: Progress) -> dict[str, int]:
+    rating = pl.col("rating").cast(pl.Int64)
+    rated = (chunk.select(line=pl.concat_str(["userId", "movieId", rating, "timestamp"], separator="::")) for chunk in twin.ratings())
     genres = pl.col("genres").str.replace("Children", "Children's")
     return {
         "ratings.dat": _lines(folder, "ratings.dat", rated, say),
@@ -76,36 +76,36 @@ def _of_dat(folder: Path, twin: Twin, shape: Shape, say: Said) -> dict[str, int]
     }
 
 
-def _of_csv(folder: Path, twin: Twin, shape: Shape, say: Said) -> dict[str, int]:
+def _of_csv(folder: Path, twin: Twin, shape: Shape, say: Progress) -> dict[str, int]:
     return {
         "ratings.csv": _csv(folder, "ratings.csv", twin.ratings(), say),
         "movies.csv": _csv(folder, "movies.csv", iter([twin.items().select("movieId", "title", "genres")]), say),
     }
 
 
-_NATIVE: dict[str, Callable[[Path, Twin, Shape, Said], dict[str, int]]] = {"100k": _of_100k, "dat": _of_dat, "csv": _of_csv}
+_NATIVE: dict[str, Callable[[Path, Twin, Shape, Progress], dict[str, int]]] = {"100k": _of_100k, "dat": _of_dat, "csv": _of_csv}
 
 
 def _of_today(name: str) -> str:
     return name.removesuffix("'s")
 
 
-def _day(folder: Path, chunks: Iterator[pl.DataFrame], say: Said) -> int:
+def _day(folder: Path, chunks: Iterator[pl.DataFrame], say: Progress) -> int:
     with _new(folder, "day_0") as stream:
         return _each(chunks, lambda chunk: chunk.write_csv(stream, separator="\t", include_header=False, quote_style="never"), "day_0", say)
 
 
-def _lines(folder: Path, name: str, chunks: Iterator[pl.DataFrame], say: Said) -> int:
+def _lines(folder: Path, name: str, chunks: Iterator[pl.DataFrame], say: Progress) -> int:
     with _new(folder, name) as stream:
         return _each(chunks, lambda chunk: chunk.write_csv(stream, include_header=False, quote_style="never"), name, say)
 
 
-def _csv(folder: Path, name: str, chunks: Iterator[pl.DataFrame], say: Said) -> int:
+def _csv(folder: Path, name: str, chunks: Iterator[pl.DataFrame], say: Progress) -> int:
     with _new(folder, name) as stream:
         return _each(chunks, lambda chunk: chunk.write_csv(stream, include_header=stream.tell() == 0), name, say)
 
 
-def _parquet(folder: Path, name: str, chunks: Iterator[pl.DataFrame], say: Said) -> int:
+def _parquet(folder: Path, name: str, chunks: Iterator[pl.DataFrame], say: Progress) -> int:
     with _new(folder, name) as stream:
         writer: pq.ParquetWriter | None = None
 
@@ -121,7 +121,7 @@ def _parquet(folder: Path, name: str, chunks: Iterator[pl.DataFrame], say: Said)
     return rows
 
 
-def _each(chunks: Iterator[pl.DataFrame], write: Callable[[pl.DataFrame], object], name: str, say: Said) -> int:
+def _each(chunks: Iterator[pl.DataFrame], write: Callable[[pl.DataFrame], object], name: str, say: Progress) -> int:
     rows = 0
     for chunk in chunks:
         write(chunk)

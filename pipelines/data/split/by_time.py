@@ -31,12 +31,12 @@ def _cut(frame: pl.LazyFrame, test: float, name: str) -> float:
         (time >= tie).sum().alias("with"), (time > tie).sum().alias("without"), time.filter(time > tie).min().alias("next")
     )
     with_tie, without, following = facts.collect(engine="streaming").row(0)
-    edges = [(held, at) for held, at in ((with_tie, tie), (without, following)) if 0 < held < rows]
-    held, cut = min(edges, key=lambda edge: abs(edge[0] / rows - test), default=(rows, tie))
-    if held == rows or held > 2 * max(1.0, test * rows):
-        left = "leaves no rows for train" if held == rows else "can't be met"
+    edges = [(holdout_rows, at) for holdout_rows, at in ((with_tie, tie), (without, following)) if 0 < holdout_rows < rows]
+    holdout_rows, cut = min(edges, key=lambda edge: abs(edge[0] / rows - test), default=(rows, tie))
+    if holdout_rows == rows or holdout_rows > 2 * max(1.0, test * rows):
+        left = "leaves no rows for train" if holdout_rows == rows else "can't be met"
         raise BadData(
-            f"{name}: split.test {left}: {test:.1%} was asked for, but {held / rows:.1%} of the rows would be held out, for "
+            f"{name}: split.test {left}: {test:.1%} was asked for, but {holdout_rows / rows:.1%} of the rows would be held out, for "
             f"{with_tie - without:,} of {rows:,} have the same time and stay together: give finer times, or choose another split.test"
         )
     return float(cut)

@@ -26,5 +26,5 @@ def leave_last_out(frame: pl.LazyFrame, name: str) -> Parts:
 
 def split_at_random(frame: pl.LazyFrame, share: float, name: str) -> Parts:
     """A share of the users, by a hash of their keys: the same ones whatever else is in the data, and in whatever order."""
-    held = stable_hash(pl.col("user")) % _PLACES < round(share * _PLACES)
-    return Parts(frame.filter(~held), frame.filter(held)).checked(name, "there are too few users: choose a larger share")
+    in_holdout = stable_hash(pl.col("user")) % _PLACES < round(share * _PLACES)
+    return Parts(frame.filter(~in_holdout), frame.filter(in_holdout)).checked(name, "there are too few users: choose a larger share")

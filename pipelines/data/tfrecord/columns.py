@@ -35,17 +35,17 @@ class Gathered:
 
 def lists(flat: pl.Series, lengths: Sequence[int]) -> pl.Series:
     """Rows of lists out of their values one after the other."""
-    known = np.array(lengths, np.int64)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.maximum(known, 0))])
-    array = pa.LargeListArray.from_arrays(pa.array(offsets), flat.to_arrow(), mask=pa.array(known < 0))
+    sizes = np.array(lengths, np.int64)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.maximum(sizes, 0))])
+    array = pa.LargeListArray.from_arrays(pa.array(offsets), flat.to_arrow(), mask=pa.array(sizes < 0))
     return pl.Series(flat.name, pl.from_arrow(array))
 
 
 def plain_values(series: pl.Series, column: TfColumn) -> list[Any]:
     """What stands in a feature: no nulls among it."""
     if column.wire == "bytes_list":
-        found: list[Any] = series.cast(pl.Binary).to_list()
-        return found
+        values: list[Any] = series.cast(pl.Binary).to_list()
+        return values
     if column.wire == "float_list":
         return series.cast(pl.Float64).to_list()
     return series.to_physical().cast(pl.Int64).to_list()

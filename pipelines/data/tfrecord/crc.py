@@ -25,13 +25,13 @@ def masked_crcs(data: Sequence[bytes]) -> list[int]:
 
 def crcs(data: Sequence[bytes]) -> list[int]:
     """Of many at once: short ones of one length, of which a file has many, together."""
-    found = [0] * len(data)
+    checksums = [0] * len(data)
     same: dict[int, list[int]] = {}
-    for place, one in enumerate(data):
-        if 4 <= len(one) < _BLOCK:
-            same.setdefault(len(one), []).append(place)
+    for place, record in enumerate(data):
+        if 4 <= len(record) < _BLOCK:
+            same.setdefault(len(record), []).append(place)
         else:
-            found[place] = crc32c(one)
+            checksums[place] = crc32c(record)
     for size, places in same.items():
         start = _after_zeros(_ALL, size) ^ _ALL
         for first in range(0, len(places), _BLOCKS):
@@ -39,8 +39,8 @@ def crcs(data: Sequence[bytes]) -> list[int]:
             rows = np.frombuffer(b"".join([data[place] for place in some]), np.uint8).reshape(-1, size)
             own = np.bitwise_xor.reduce(np.take(_table(), rows + _places()[_BLOCK - size :]), axis=1)
             for place, crc in zip(some, own.tolist(), strict=True):
-                found[place] = crc ^ start
-    return found
+                checksums[place] = crc ^ start
+    return checksums
 
 
 def crc32c(data: bytes) -> int:
@@ -67,8 +67,8 @@ def _head(rows: npt.NDArray[np.uint8], table: npt.NDArray[np.uint32]) -> int:
 
 def _after_zeros(state: int, size: int) -> int:
     """What a state becomes by so many zero bytes, four at least."""
-    one, two, three, four = (_firsts(size - n) for n in (1, 2, 3, 4))
-    return one[state & 0xFF] ^ two[state >> 8 & 0xFF] ^ three[state >> 16 & 0xFF] ^ four[state >> 24]
+    first, second, third, fourth = (_firsts(size - n) for n in (1, 2, 3, 4))
+    return first[state & 0xFF] ^ second[state >> 8 & 0xFF] ^ third[state >> 16 & 0xFF] ^ fourth[state >> 24]
 
 
 @functools.cache
@@ -77,10 +77,10 @@ def _table() -> npt.NDArray[np.uint32]:
     first = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         first = np.where(first & 1, first >> 1 ^ _POLYNOMIAL, first >> 1).astype(np.uint32)
-    found = [first]
+    tables = [first]
     for _ in range(_BLOCK - 1):
-        found.append(first[found[-1] & 0xFF] ^ found[-1] >> 8)
-    return np.concatenate(found)
+        tables.append(first[tables[-1] & 0xFF] ^ tables[-1] >> 8)
+    return np.concatenate(tables)
 
 
 @functools.cache
@@ -91,4 +91,4 @@ def _places() -> npt.NDArray[np.int32]:
 
 @functools.cache
 def _firsts(distance: int) -> list[int]:
-    return [int(one) for one in _table()[distance * 256 : distance * 256 + 256]]
+    return [int(entry) for entry in _table()[distance * 256 : distance * 256 + 256]]

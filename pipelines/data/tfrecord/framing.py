@@ -23,8 +23,8 @@ def records(path: Path) -> Iterator[bytes]:
     """A file's records; damage and a lost end are named with the record and its place. Many are looked at together."""
     number, place = 1, 0
     for some in _framed(path):
-        for (data, checksum), found in zip(some, masked_crcs([data for data, _ in some]), strict=True):
-            if found != checksum:
+        for (data, checksum), actual in zip(some, masked_crcs([data for data, _ in some]), strict=True):
+            if actual != checksum:
                 raise BadData(f"{path}: record {number} at byte {place}: its data don't match their checksum: the file is damaged")
             yield data
             number, place = number + 1, place + 16 + len(data)
@@ -35,9 +35,9 @@ def write_records(data: Iterable[bytes], path: Path) -> int:
     count, rest = 0, iter(data)
     with _made(path) as stream:
         while some := list(itertools.islice(rest, _TOGETHER)):
-            for one, checksum in zip(some, masked_crcs(some), strict=True):
-                head = _LENGTH.pack(len(one))
-                stream.write(b"".join((head, _CHECKSUM.pack(_of_length(head)), one, _CHECKSUM.pack(checksum))))
+            for record, checksum in zip(some, masked_crcs(some), strict=True):
+                head = _LENGTH.pack(len(record))
+                stream.write(b"".join((head, _CHECKSUM.pack(_of_length(head)), record, _CHECKSUM.pack(checksum))))
             count += len(some)
     return count
 
@@ -50,15 +50,15 @@ def _framed(path: Path) -> Iterator[list[tuple[bytes, int]]]:
         while True:
             number += 1
             try:
-                one = _next(stream, path, number, place)
+                record = _next(stream, path, number, place)
             except BadData:
                 if some:
                     yield some
                 raise
-            if one is None:
+            if record is None:
                 break
-            some.append(one)
-            size, place = size + len(one[0]), place + 16 + len(one[0])
+            some.append(record)
+            size, place = size + len(record[0]), place + 16 + len(record[0])
             if len(some) == _TOGETHER or size > _MUCH:
                 yield some
                 some, size = [], 0
@@ -75,8 +75,8 @@ def _next(stream: BinaryIO, path: Path, number: int, place: int) -> tuple[bytes,
             raise _ends(path, number)
         (length,), (checksum,) = _LENGTH.unpack_from(head), _CHECKSUM.unpack_from(head, 8)
         if _of_length(head[:8]) != checksum or length > _LONGEST:
-            what = "this is no TFRecord" if number == 1 else "its length doesn't match its checksum: the file is damaged"
-            raise BadData(f"{path}: record {number} at byte {place}: {what}")
+            problem = "this is no TFRecord" if number == 1 else "its length doesn't match its checksum: the file is damaged"
+            raise BadData(f"{path}: record {number} at byte {place}: {problem}")
         data, foot = stream.read(length), stream.read(4)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BadData(f"{path}: record {number}: it can't be unpacked: {error}") from None

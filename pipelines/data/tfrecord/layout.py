@@ -53,8 +53,8 @@ class TfColumn(Strict):
 
     @property
     def dtype(self) -> pl.DataType:
-        one = TYPES[self.type][0]
-        return pl.List(one) if self.lists else one
+        dtype = TYPES[self.type][0]
+        return pl.List(dtype) if self.lists else dtype
 
     @property
     def wire(self) -> Wire:
@@ -73,31 +73,33 @@ class Layout(Strict):
             if column.type not in TYPES:
                 raise ValueError(f"columns: '{column.name}': unknown type '{column.type}' (known: {', '.join(TYPES)})")
         features = [*self.alone_features(), *self.groups()]
-        for what, names in (("column", [one.name for one in self.columns]), ("feature", features)):
+        for kind, names in (("column", [column.name for column in self.columns]), ("feature", features)):
             doubled = sorted({name for name in names if names.count(name) > 1})
             if doubled:
-                raise ValueError(f"columns: two of them are of the {what} '{doubled[0]}': give one another short name")
+                raise ValueError(f"columns: two of them are of the {kind} '{doubled[0]}': give one another short name")
         return self
 
     def groups(self) -> dict[str, tuple[TfColumn, ...]]:
         """Columns by the feature that they share."""
         if not self.grouped:
             return {}
-        found = {name: tuple(one for one in self.columns if one.wire == wire and self._shares(one)) for wire, name in GROUPS.items()}
-        return {name: columns for name, columns in found.items() if columns}
+        groups = {
+            name: tuple(column for column in self.columns if column.wire == wire and self._shares(column)) for wire, name in GROUPS.items()
+        }
+        return {name: columns for name, columns in groups.items() if columns}
 
     def alone(self) -> tuple[TfColumn, ...]:
-        return tuple(one for one in self.columns if not (self.grouped and self._shares(one)))
+        return tuple(column for column in self.columns if not (self.grouped and self._shares(column)))
 
     def alone_features(self) -> list[str]:
-        found = []
-        for one in self.alone():
-            found.append(one.short)
-            if self.batch is not None and one.lists:
-                found.append(f"{one.short}#")
-            elif self.batch is not None and one.nulls:
-                found.append(f"{one.short}?")
-        return found
+        names = []
+        for column in self.alone():
+            names.append(column.short)
+            if self.batch is not None and column.lists:
+                names.append(f"{column.short}#")
+            elif self.batch is not None and column.nulls:
+                names.append(f"{column.short}?")
+        return names
 
     @staticmethod
     def _shares(column: TfColumn) -> bool:

@@ -10,7 +10,7 @@ import polars as pl
 from google.protobuf.message import DecodeError
 from polars.exceptions import PolarsError
 
-from pipelines.data.laid import CHUNK, lay
+from pipelines.data.spill import CHUNK, spill_chunks
 from pipelines.data.tfrecord.columns import FILLER, FLAT, Gathered, lists
 from pipelines.data.tfrecord.example import example_class
 from pipelines.data.tfrecord.framing import records
@@ -24,7 +24,7 @@ def scan_tfrecord(files: Sequence[Path], scratch: Path, name: str) -> pl.LazyFra
     bare = [path for path in files if not beside(path).exists()]
     if bare and len(bare) < len(files):
         raise BadData(f"{name}: {bare[0].name} has no layout beside it, others have")
-    frame = lay((chunk for path in files for chunk in _chunks(path, longest)), scratch, name).frame
+    frame = spill_chunks((chunk for path in files for chunk in _chunks(path, longest)), scratch, name).frame
     if not bare:
         return frame
     single = [column for column, most in longest.items() if most <= 1]
@@ -65,10 +65,10 @@ class _Reading:
         self._path = path
         self._layout = layout
         self._groups, self._alone = layout.groups(), layout.alone()
-        self._gathered = {one.name: Gathered() for one in layout.columns}
+        self._gathered = {column.name: Gathered() for column in layout.columns}
 
     def frame(self) -> pl.DataFrame:
-        return pl.DataFrame([self._gathered[one.name].series(one) for one in self._layout.columns])
+        return pl.DataFrame([self._gathered[column.name].series(column) for column in self._layout.columns])
 
     def take(self, number: int, features: Any) -> None:
         rows = 1 if self._layout.batch is None else None
@@ -80,10 +80,10 @@ class _Reading:
             for place, column in enumerate(columns):
                 self._gathered[column.name].values.extend(values[place * rows : (place + 1) * rows])
         for column in self._alone:
-            rows = self._one(number, features, column) if self._layout.batch is None else self._many(number, features, column, rows)
+            rows = self._add_row(number, features, column) if self._layout.batch is None else self._add_rows(number, features, column, rows)
         self.rows += rows or 0
 
-    def _one(self, number: int, features: Any, column: TfColumn) -> int:
+    def _add_row(self, number: int, features: Any, column: TfColumn) -> int:
         gathered = self._gathered[column.name]
         if column.short not in features:
             if not column.nulls:
@@ -101,7 +101,7 @@ class _Reading:
         gathered.valid.append(True)
         return 1
 
-    def _many(self, number: int, features: Any, column: TfColumn, rows: int | None) -> int:
+    def _add_rows(self, number: int, features: Any, column: TfColumn, rows: int | None) -> int:
         gathered = self._gathered[column.name]
         values = self._values(number, features, column.short, column.wire)
         count = len(values)
@@ -112,7 +112,7 @@ class _Reading:
             gathered.lengths.extend(lengths)
             count = len(lengths)
         elif column.nulls:
-            gathered.valid.extend(bool(one) for one in self._values(number, features, f"{column.short}?", "int64_list"))
+            gathered.valid.extend(bool(flag) for flag in self._values(number, features, f"{column.short}?", "int64_list"))
             if len(gathered.valid) != len(gathered.values) + count:
                 raise self._fault(number, f"{column.short}?", "it is not of as many rows as there are values")
         gathered.values.extend(values)
@@ -129,13 +129,13 @@ class _Reading:
             raise self._fault(number, name, f"it is a {kind}, and its layout says {wire}")
         return getattr(feature, wire).value
 
-    def _fault(self, number: int, feature: str, said: str) -> BadData:
-        return BadData(f"{self._path}: record {number}, feature '{feature}': {said}")
+    def _fault(self, number: int, feature: str, problem: str) -> BadData:
+        return BadData(f"{self._path}: record {number}, feature '{feature}': {problem}")
 
 
 def _as_found(path: Path, longest: dict[str, int]) -> Iterator[pl.DataFrame]:
     """Every feature a column of lists. `longest` learns how long the lists of each are: who has seen all files knows which are none."""
-    found: dict[str, tuple[Wire, Gathered]] = {}
+    columns: dict[str, tuple[Wire, Gathered]] = {}
     rows = 0
     for number, features in _features(path):
         for name in features:
@@ -143,29 +143,31 @@ def _as_found(path: Path, longest: dict[str, int]) -> Iterator[pl.DataFrame]:
             wire = feature.WhichOneof("kind")
             if wire is None:
                 continue
-            if name not in found:
-                found[name] = (wire, Gathered(lengths=[-1] * rows))
-            known, gathered = found[name]
-            if known != wire:
-                raise BadData(f"{path}: record {number}, feature '{name}': it is a {wire}, and was a {known} before")
+            if name not in columns:
+                columns[name] = (wire, Gathered(lengths=[-1] * rows))
+            first_wire, gathered = columns[name]
+            if first_wire != wire:
+                raise BadData(f"{path}: record {number}, feature '{name}': it is a {wire}, and was a {first_wire} before")
             values = getattr(feature, wire).value
             gathered.values.extend(values)
             gathered.lengths.append(len(values))
             if len(values) > longest.get(name, -1):
                 longest[name] = len(values)
         rows += 1
-        for _, gathered in found.values():
+        for _, gathered in columns.values():
             if len(gathered.lengths) < rows:
                 gathered.lengths.append(-1)
         if rows >= CHUNK:
-            yield _listed(found)
-            found, rows = {name: (wire, Gathered()) for name, (wire, _) in found.items()}, 0
+            yield _listed(columns)
+            columns, rows = {name: (wire, Gathered()) for name, (wire, _) in columns.items()}, 0
     if rows:
-        yield _listed(found)
+        yield _listed(columns)
 
 
-def _listed(found: dict[str, tuple[Wire, Gathered]]) -> pl.DataFrame:
-    return pl.DataFrame([lists(_text(pl.Series(name, one.values, FLAT[wire])), one.lengths) for name, (wire, one) in found.items()])
+def _listed(columns: dict[str, tuple[Wire, Gathered]]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [lists(_text(pl.Series(name, gathered.values, FLAT[wire])), gathered.lengths) for name, (wire, gathered) in columns.items()]
+    )
 
 
 def _text(flat: pl.Series) -> pl.Series:

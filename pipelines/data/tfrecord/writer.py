@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.data.laid import CHUNK, inner_of
+from pipelines.data.spill import CHUNK, inner_of
 from pipelines.data.tfrecord.columns import FILLER, plain_values
 from pipelines.data.tfrecord.example import example_class
 from pipelines.data.tfrecord.framing import write_records
@@ -47,15 +47,17 @@ def _layout(frame: pl.LazyFrame, path: Path, short: Mapping[str, str], batch: in
         _check_floats(frame, schema, path)
     columns = []
     for name, dtype in schema.items():
-        one = inner_of(dtype)
-        if one not in _NAMES:
+        value_type = inner_of(dtype)
+        if value_type not in _NAMES:
             raise BadData(f"{path}: column '{name}' is {dtype}, which no feature of TFRecord holds")
         if isinstance(dtype, pl.List):
             inner = frame.select(pl.col(name).list.eval(pl.element().is_null().any()).list.first().any()).collect(engine="streaming").item()
             if inner:
                 raise BadData(f"{path}: column '{name}' has lists with nulls in them, which no feature of TFRecord holds")
         columns.append(
-            TfColumn(name=name, short=short.get(name, name), type=_NAMES[one], lists=isinstance(dtype, pl.List), nulls=nulls[name] > 0)
+            TfColumn(
+                name=name, short=short.get(name, name), type=_NAMES[value_type], lists=isinstance(dtype, pl.List), nulls=nulls[name] > 0
+            )
         )
     return read(Layout, {"batch": batch, "grouped": grouped, "columns": tuple(columns)}, str(path))
 
@@ -109,10 +111,10 @@ def _even(chunks: Iterator[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
 
 def _rows(chunk: pl.DataFrame, layout: Layout, make: Any) -> Iterator[bytes]:
     groups = [
-        (name, columns[0].wire, list(zip(*(plain_values(chunk[one.name], one) for one in columns), strict=True)))
+        (name, columns[0].wire, list(zip(*(plain_values(chunk[column.name], column) for column in columns), strict=True)))
         for name, columns in layout.groups().items()
     ]
-    alone = [(one, _by_row(chunk[one.name], one)) for one in layout.alone()]
+    alone = [(column, _by_row(chunk[column.name], column)) for column in layout.alone()]
     for row in range(len(chunk)):
         example = make()
         features = example.features.feature
@@ -130,7 +132,7 @@ def _rows(chunk: pl.DataFrame, layout: Layout, make: Any) -> Iterator[bytes]:
 def _by_row(series: pl.Series, column: TfColumn) -> list[list[Any] | None]:
     """The values of each row; None for null."""
     if column.lists:
-        return [None if one is None else plain_values(one, column) for one in series]
+        return [None if values is None else plain_values(values, column) for values in series]
     valid, filled = series.is_not_null().to_list(), plain_values(series.drop_nulls(), column)
     rest = iter(filled)
     return [[next(rest)] if there else None for there in valid]
@@ -140,14 +142,14 @@ def _batch(rows: pl.DataFrame, layout: Layout, make: Any) -> bytes:
     example = make()
     features = example.features.feature
     for name, columns in layout.groups().items():
-        for one in columns:
-            getattr(features[name], one.wire).value.extend(plain_values(rows[one.name], one))
+        for member in columns:
+            getattr(features[name], member.wire).value.extend(plain_values(rows[member.name], member))
     for column in layout.alone():
         series = rows[column.name]
         feature = getattr(features[column.short], column.wire)
         feature.SetInParent()
         if column.lists:
-            features[f"{column.short}#"].int64_list.value.extend(-1 if one is None else one for one in series.list.len().to_list())
+            features[f"{column.short}#"].int64_list.value.extend(-1 if length is None else length for length in series.list.len().to_list())
             feature.value.extend(plain_values(series.drop_nulls().explode(empty_as_null=False), column))
         elif column.nulls:
             features[f"{column.short}?"].int64_list.value.extend(series.is_not_null().cast(pl.Int64).to_list())

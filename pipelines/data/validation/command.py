@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipelines.data.called import KNOWN, What, column_called
+from pipelines.data.called import COLUMN_NAMES, Role, column_called
 from pipelines.data.interactions import open_interactions
 from pipelines.data.sources import Reach, open_source
 from pipelines.data.validation.judging import Judged, judge, refusal
@@ -25,8 +25,8 @@ from shared.domain.errors import Invalid
 _SPECS = (".yaml", ".yml", ".json")
 
 
-def validate(told: Any) -> Validated:
-    request = read(ValidateRequest, told, "the request")
+def validate(arguments: Any) -> Validated:
+    request = read(ValidateRequest, arguments, "the request")
     with tempfile.TemporaryDirectory(prefix="eyas-validate-") as folder:
         scratch = Path(folder)
         reach = Reach(request.roots, scratch / "sources")
@@ -50,7 +50,7 @@ def _spec(request: ValidateRequest, reach: Reach) -> RecommenderSpec:
         except (OSError, UnicodeDecodeError) as error:
             raise Invalid(f"{path}: it can't be read: {getattr(error, 'strerror', None) or 'it is no UTF-8 text'}") from None
     names = open_source(Place(uri=request.source), reach, ()).frame.collect_schema().names()
-    columns = {what: request.columns.get(what) or _found(what, names, request.source) for what in KNOWN}
+    columns = {role: request.columns.get(role) or _guess_column(role, names, request.source) for role in COLUMN_NAMES}
     schema = {**columns, "label": {"column": columns["label"], "positive": request.positive}}
     items = {"uri": request.source, "key": columns["item"]}
     document = {"name": "file", "data": {"interactions": {"uri": request.source}, "items": items}, "schema": schema}
@@ -61,12 +61,12 @@ def _is_spec(source: str) -> bool:
     return Path(source).suffix.lower() in _SPECS
 
 
-def _found(what: What, names: list[str], source: str) -> str:
+def _guess_column(role: Role, names: list[str], source: str) -> str:
     """The column that is called as such columns are."""
-    found = column_called(what, names)
-    if found is None:
-        raise Invalid(f"{source}: which column is the {what}? Say --column {what}=NAME; it has: {', '.join(names[:20])}")
-    return found
+    column = column_called(role, names)
+    if column is None:
+        raise Invalid(f"{source}: which column is the {role}? Say --column {role}=NAME; it has: {', '.join(names[:20])}")
+    return column
 
 
 def _profile(path: str) -> Profile:

@@ -22,34 +22,34 @@ _MOST_DISORDER = Limits(warn=0.1)
 
 
 def compare(
-    frame: pl.LazyFrame, found: Profile, accepted: Profile, columns: Columns, wish: Validate
+    frame: pl.LazyFrame, profile: Profile, accepted: Profile, columns: Columns, wish: Validate
 ) -> Iterator[tuple[Check, Distribution | None]]:
-    yield _newer(found, accepted, columns), None
-    disorder = max(0.0, found.disorder - accepted.disorder)
-    order = f"{percent(found.disorder)} of the rows are older than the row before them; it was {percent(accepted.disorder)}"
+    yield _newer(profile, accepted, columns), None
+    disorder = max(0.0, profile.disorder - accepted.disorder)
+    order = f"{percent(profile.disorder)} of the rows are older than the row before them; it was {percent(accepted.disorder)}"
     yield check("order", columns.time, disorder, _MOST_DISORDER, order), None
     for name, key in zip(("user", "item"), columns.keys, strict=True):
         if name in accepted.keys:
             yield _unseen(frame, name, key, accepted, wish), None
-            yield moved("activity", f"rows of one {name}", key, _sizes(found, accepted, name), wish.drift)
+            yield moved("activity", f"rows of one {name}", key, _sizes(profile, accepted, name), wish.drift)
     for column, before in accepted.columns.items():
-        yield from column_moved(frame, column, before, found.columns.get(column), found.rows, wish.drift)
-    enough = min(found.rows, accepted.rows) >= FEWEST_ROWS
+        yield from column_moved(frame, column, before, profile.columns.get(column), profile.rows, wish.drift)
+    enough = min(profile.rows, accepted.rows) >= FEWEST_ROWS
     for tie, then in accepted.ties.items() if enough else ():
-        part = lost(then, found.ties.get(tie, 0.0))
+        part = lost(then, profile.ties.get(tie, 0.0))
         if part is not None:
             number, key = tie.split(" by ")
             column = {"label": columns.label, "time": columns.time}[number]
             of = {"user": columns.user, "item": columns.item}[key]
-            says = f"'{of}' explains {percent(found.ties.get(tie, 0.0))} of '{column}'; it was {percent(then)}"
+            says = f"'{of}' explains {percent(profile.ties.get(tie, 0.0))} of '{column}'; it was {percent(then)}"
             if part > (wish.ties.warn or 1):
                 says += ": has one of them been shuffled?"
             yield check("tie", f"{column} by {of}", part, wish.ties, says), None
 
 
-def _newer(found: Profile, accepted: Profile, columns: Columns) -> Check:
-    older = found.newest < accepted.newest
-    says = f"the newest row is of {_moment(found.newest)}"
+def _newer(profile: Profile, accepted: Profile, columns: Columns) -> Check:
+    older = profile.newest < accepted.newest
+    says = f"the newest row is of {_moment(profile.newest)}"
     if older:
         says += f"; the last accepted batch went up to {_moment(accepted.newest)}: is this an older copy?"
     return check("newest", columns.time, float(older), Limits(warn=0.0), says)
@@ -60,11 +60,11 @@ def _moment(time: float) -> str:
 
 
 def _unseen(frame: pl.LazyFrame, name: str, key: str, accepted: Profile, wish: Validate) -> Check:
-    rows, seen = sampled(frame, key, accepted.keys[name])
-    share = (rows - seen) / rows if rows else 0.0
+    rows, in_sample = sampled(frame, key, accepted.keys[name])
+    share = (rows - in_sample) / rows if rows else 0.0
     return check("unseen", key, share, wish.unseen, f"{percent(share)} of the rows have {name}s that the last accepted batch didn't have")
 
 
-def _sizes(found: Profile, accepted: Profile, name: str) -> Bins:
+def _sizes(profile: Profile, accepted: Profile, name: str) -> Bins:
     names = tuple(str(2**n) if n == 0 else f"{2**n} to {2 ** (n + 1) - 1}" for n in range(len(accepted.keys[name].sizes)))
-    return Bins(names, accepted.keys[name].sizes, found.keys[name].sizes)
+    return Bins(names, accepted.keys[name].sizes, profile.keys[name].sizes)

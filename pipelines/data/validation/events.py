@@ -37,7 +37,7 @@ def judge_events(events: pl.LazyFrame, spec: RecommenderSpec, tables: JudgedTabl
     section = Section(
         name="events",
         source=EVENTS,
-        verdict=worst(one.verdict for one in checks),
+        verdict=worst(check.verdict for check in checks),
         rows=rows_of(sifted),
         reasons=sifted.reasons,
         checks=checks,
@@ -55,7 +55,7 @@ def of_events_alone(recommender: str, events: Section, tables: JudgedTables) -> 
     return Report(
         recommender=recommender,
         source=events.source,
-        verdict=worst((events.verdict, *(one.verdict for one in tables.sections))),
+        verdict=worst((events.verdict, *(section.verdict for section in tables.sections))),
         rows=events.rows,
         reasons=events.reasons,
         files=(),

@@ -14,9 +14,9 @@ from shared.domain.soundness import verdict
 
 def file_checks(faulty: Sequence[FaultyFile], all_bytes: int, wish: Validate) -> Iterator[Check]:
     """`all_bytes`: of the files that can't be read as well."""
-    share = sum(one.size for one in faulty) / all_bytes if all_bytes else 0.0
+    share = sum(file.size for file in faulty) / all_bytes if all_bytes else 0.0
     says = (
-        f"{_counted(len(faulty), 'file')} can't be read: " + ", ".join(one.name for one in faulty[:5])
+        f"{_counted(len(faulty), 'file')} can't be read: " + ", ".join(file.name for file in faulty[:5])
         if faulty
         else "every file can be read"
     )
@@ -49,19 +49,19 @@ def item_check(sifted: Sifted, column: str, table: str, wish: Validate) -> Check
     return check("unknown items", column, share, wish.unknown_items, says)
 
 
-def batch_checks(found: Profile, columns: Columns, wish: Validate) -> Iterator[Check]:
-    repeats = f"{percent(found.repeats)} of the rows repeat another one's user, item and time"
-    yield check("repeats", None, found.repeats, wish.repeats, repeats)
+def batch_checks(profile: Profile, columns: Columns, wish: Validate) -> Iterator[Check]:
+    repeats = f"{percent(profile.repeats)} of the rows repeat another one's user, item and time"
+    yield check("repeats", None, profile.repeats, wish.repeats, repeats)
     low, high = wish.positives
-    balanced = (low is None or found.positives >= low) and (high is None or found.positives <= high)
+    balanced = (low is None or profile.positives >= low) and (high is None or profile.positives <= high)
     wanted = f"; expected {percent(low or 0)} to {percent(1 if high is None else high)}" if not balanced else ""
     yield Check(
         name="positives",
         column=columns.label,
         verdict="pass" if balanced else "warn",
-        figure=found.positives,
-        warn=low if low is not None and found.positives < low else high,
-        says=f"{percent(found.positives)} of the rows are positives{wanted}",
+        figure=profile.positives,
+        warn=low if low is not None and profile.positives < low else high,
+        says=f"{percent(profile.positives)} of the rows are positives{wanted}",
     )
 
 

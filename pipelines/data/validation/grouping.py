@@ -12,27 +12,27 @@ import polars as pl
 
 KEY = "key"
 _BATCH = 500_000
-_HELD = 500_000
+_MOST_SUMS = 500_000
 """So many sums are held at once, about."""
 _FILES = 64
 
 
 def grouped(frame: pl.LazyFrame, sums: Sequence[pl.Expr], scratch: Path) -> Iterator[pl.DataFrame]:
     """`frame` has a column `key`. Each key is in one of the frames, which are ordered by it. `sums`: named; what adds up, or counts."""
-    held: list[pl.DataFrame] = []
+    buffer: list[pl.DataFrame] = []
     spread = 0
     for batch in frame.collect_batches(chunk_size=_BATCH, maintain_order=False, engine="streaming"):
-        held.append(batch.group_by(KEY).agg(sums))
-        if sum(map(len, held)) > _HELD:
-            held = [_added(held)]
-            if len(held[0]) > _HELD // 2:
-                _spread(held.pop(), scratch, spread)
+        buffer.append(batch.group_by(KEY).agg(sums))
+        if sum(map(len, buffer)) > _MOST_SUMS:
+            buffer = [_added(buffer)]
+            if len(buffer[0]) > _MOST_SUMS // 2:
+                _spread(buffer.pop(), scratch, spread)
                 spread += 1
     if not spread:
-        yield from [_added(held)] if held else []
+        yield from [_added(buffer)] if buffer else []
         return
-    if held:
-        _spread(_added(held), scratch, spread)
+    if buffer:
+        _spread(_added(buffer), scratch, spread)
     for part in sorted(scratch.iterdir()):
         yield _added([pl.read_parquet(path) for path in sorted(part.iterdir())])
         for path in part.iterdir():

@@ -51,12 +51,12 @@ def judge(
     lacking = unknown_item(columns.item, tables.item_keys, tables.items.source.name) if tables and tables.items.has_rows else None
     wanted = Wanted(row_rules(columns, wish, now), wish.unique, tuple(wish.nulls), lacking, columns.viewed())
     source, sifted = _sifted(source, wanted, quarantine, scratch)
-    every = sum(path.stat().st_size for path in source.files) + sum(one.size for one in source.faulty)
+    every = sum(path.stat().st_size for path in source.files) + sum(file.size for file in source.faulty)
     checks: list[Check] = [*file_checks(source.faulty, every, wish), *row_checks(sifted, wish, wish.unique)]
     if tables and lacking:
         checks.append(item_check(sifted, columns.item, tables.items.source.name, wish))
     shown: list[Distribution] = []
-    profile = _profile(sifted, columns, tables, scratch) if sifted.kept > sifted.views else None
+    profile = _profile(sifted, columns, tables, scratch) if sifted.good > sifted.views else None
     if profile is not None:
         checks += batch_checks(profile, columns, wish)
         if accepted is not None:
@@ -64,14 +64,14 @@ def judge(
                 checks.append(check)
                 shown += [distribution] if distribution else []
         else:
-            shown += [Distribution(column=name, bars=bars_of(one)) for name, one in profile.columns.items()]
+            shown += [Distribution(column=name, bars=bars_of(column_profile)) for name, column_profile in profile.columns.items()]
     sections = tables.sections if tables else ()
-    verdicts = [one.verdict for one in checks] + [one.verdict for one in sections]
+    verdicts = [check.verdict for check in checks] + [section.verdict for section in sections]
     report = Report(
         recommender=spec.name,
         source=source.name,
         verdict=worst(verdicts),
-        rows=Rows(read=sifted.read, kept=sifted.kept, quarantined=sifted.quarantined, pages=None if columns.page is None else sifted.views),
+        rows=Rows(read=sifted.read, kept=sifted.good, quarantined=sifted.quarantined, pages=None if columns.page is None else sifted.views),
         reasons=sifted.reasons,
         files=tuple(path.name for path in source.files[:_FILES]),
         faulty=source.faulty,
@@ -85,12 +85,12 @@ def judge(
 
 def refusal(report: Report) -> BadData | None:
     """Why nothing is learned from the batch; None where it may be used."""
-    tables = [one for one in report.sections if one.name != "events"]
-    events = [one for one in report.sections if one.name == "events"]
-    parts: list[tuple[Report | Section, str]] = [(one, f"data.{one.name}.validate") for one in tables]
+    tables = [section for section in report.sections if section.name != "events"]
+    events = [section for section in report.sections if section.name == "events"]
+    parts: list[tuple[Report | Section, str]] = [(table, f"data.{table.name}.validate") for table in tables]
     rows: list[Report | Section] = [report, *events]
-    parts += [(one, "data.validate") for one in rows]
-    stopped = [(part, field, one) for part, field in parts for one in part.crossed("stop")]
+    parts += [(part, "data.validate") for part in rows]
+    stopped = [(part, field, check) for part, field in parts for check in part.crossed("stop")]
     if stopped:
         part, field, first = stopped[0]
         most = f"{first.stop:.4g}" if first.unit == "index" else f"{(first.stop or 0) * 100:.6g}%"
@@ -103,21 +103,21 @@ def refusal(report: Report) -> BadData | None:
 def _empty(part: Report | Section, tables: Sequence[Section]) -> BadData:
     """Whatever thresholds say: of nothing nothing is learned."""
     if any(reason.endswith(f": {UNKNOWN}") for reason in part.reasons):
-        items = next(one.source for one in tables if one.name == "items")
+        items = next(table.source for table in tables if table.name == "items")
         return BadData(f"{part.source}: none of its items are in the items table {items}; check data.items.key")
     return BadData(f"{part.source}: no row of it can be used")
 
 
 def _profile(sifted: Sifted, columns: Columns, tables: JudgedTables | None, scratch: Path) -> Profile:
-    found = profile_of(sifted.interactions, columns, scratch)
-    return found.model_copy(update={"tables": tables.profiles}) if tables else found
+    profile = profile_of(sifted.interactions, columns, scratch)
+    return profile.model_copy(update={"tables": tables.profiles}) if tables else profile
 
 
 def _sifted(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> tuple[Source, Sifted]:
     try:
         return source, sift(source, wanted, quarantine, scratch)
     except BadData:
-        whole = source.without_broken()
-        if len(whole.files) == len(source.files):
+        sound = source.without_broken()
+        if len(sound.files) == len(source.files):
             raise
-        return whole, sift(whole, wanted, quarantine, scratch)
+        return sound, sift(sound, wanted, quarantine, scratch)

@@ -69,5 +69,5 @@ def is_drawn(key: pl.Expr, shift: int) -> pl.Expr:
 def sampled(frame: pl.LazyFrame, key: str, keys: Keys) -> tuple[int, int]:
     """Rows whose key would be in the sample, and those of them whose key is in it."""
     drawn = frame.select(key).filter(is_drawn(pl.col(key), keys.shift)).group_by(key).len().collect(engine="streaming")
-    seen = drawn.filter(pl.col(key).cast(pl.Int64).is_in(list(keys.sample)))
-    return int(drawn["len"].sum()), int(seen["len"].sum())
+    in_sample = drawn.filter(pl.col(key).cast(pl.Int64).is_in(list(keys.sample)))
+    return int(drawn["len"].sum()), int(in_sample["len"].sum())

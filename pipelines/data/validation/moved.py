@@ -32,17 +32,17 @@ class Bins:
         return tuple(Bar(name=name, now=now, before=before) for name, now, before in rows if now or before)
 
 
-def bars_of(found: Column) -> tuple[Bar, ...]:
+def bars_of(column: Column) -> tuple[Bar, ...]:
     """Of a column that isn't compared."""
-    names, counts = _binned(found)
+    names, counts = _binned(column)
     return tuple(Bar(name=name, now=count) for name, count in zip(names, counts, strict=True) if count)
 
 
-def moved(kind: str, what: str, column: str, bins: Bins, drift: Limits) -> tuple[Check, Distribution]:
+def moved(kind: str, subject: str, column: str, bins: Bins, drift: Limits) -> tuple[Check, Distribution]:
     index = bins.index
-    said = "have moved" if index > (drift.warn or 0.1) else "are as they were"
-    made = check(kind, column, index, drift, f"{what} {said}: stability index {index:.3f}")
-    return made.model_copy(update={"unit": "index"}), Distribution(column=f"{column}: {what}", bars=bins.bars())
+    change = "have moved" if index > (drift.warn or 0.1) else "are as they were"
+    made = check(kind, column, index, drift, f"{subject} {change}: stability index {index:.3f}")
+    return made.model_copy(update={"unit": "index"}), Distribution(column=f"{column}: {subject}", bars=bins.bars())
 
 
 def column_moved(
@@ -50,26 +50,26 @@ def column_moved(
 ) -> Iterator[tuple[Check, Distribution | None]]:
     """`now`: what it is in the frame, which has so many `rows`."""
     if now is None or now.kind != before.kind:
-        what = "isn't there any more" if now is None else f"holds {now.kind}, and held {before.kind}"
+        change = "isn't there any more" if now is None else f"holds {now.kind}, and held {before.kind}"
         gone = Limits(warn=0.0, stop=drift.stop)
-        yield check("drift", column, 1.0, gone, f"column '{column}' {what}"), None
+        yield check("drift", column, 1.0, gone, f"column '{column}' {change}"), None
         return
     names, then = _binned(before)
     if isinstance(before, Numbers):
         counts = (*counted(frame, column, before.edges), now.nulls)
     else:
         again = named(frame, column, tuple(value for value, _ in before.top))
-        known = tuple(again.get(value, 0) for value, _ in before.top)
-        counts = (*known, rows - now.nulls - sum(known), now.nulls)
+        top_counts = tuple(again.get(value, 0) for value, _ in before.top)
+        counts = (*top_counts, rows - now.nulls - sum(top_counts), now.nulls)
     yield moved("drift", f"values of '{column}'", column, Bins(names, then, counts), drift)
 
 
-def _binned(found: Column) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    if isinstance(found, Categories):
-        names: Mapping[str, int] = dict(found.top)
-        return (*names, "other", "null"), (*names.values(), found.other, found.nulls)
-    edges = ["-inf", *(f"{edge:.10g}" for edge in found.edges), "inf"]
-    return (*(_between(low, high) for low, high in itertools.pairwise(edges)), "null"), (*found.counts, found.nulls)
+def _binned(column: Column) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    if isinstance(column, Categories):
+        names: Mapping[str, int] = dict(column.top)
+        return (*names, "other", "null"), (*names.values(), column.other, column.nulls)
+    edges = ["-inf", *(f"{edge:.10g}" for edge in column.edges), "inf"]
+    return (*(_between(low, high) for low, high in itertools.pairwise(edges)), "null"), (*column.counts, column.nulls)
 
 
 def _between(low: str, high: str) -> str:

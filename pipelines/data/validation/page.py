@@ -46,14 +46,15 @@ def page(report: Report, quarantine: str = QUARANTINE) -> str:
     ]
     if report.faulty:
         files = (
-            f'<td>{escape(one.name)}</td><td class="n">{one.size:,}</td><td><code>{one.sha256[:16]}</code></td><td>{escape(one.fault)}</td>'
-            for one in report.faulty
+            f'<td>{escape(file.name)}</td><td class="n">{file.size:,}</td>'
+            f"<td><code>{file.sha256[:16]}</code></td><td>{escape(file.fault)}</td>"
+            for file in report.faulty
         )
         parts += ["<h3>Files that can't be read</h3>", _table(("file", "bytes", "sha256", "fault"), files)]
     parts += _distributions(report)
     for section in report.sections:
-        what = "The platform's events" if section.name == "events" else f"The table of {section.name}"
-        parts += [f"<h2>{escape(f'{what}: {section.source}')}</h2>", _counts(section), *_checks(section, section.quarantine)]
+        heading = "The platform's events" if section.name == "events" else f"The table of {section.name}"
+        parts += [f"<h2>{escape(f'{heading}: {section.source}')}</h2>", _counts(section), *_checks(section, section.quarantine)]
         parts += _distributions(section)
     return "\n".join([*parts, "</body></html>"]) + "\n"
 
@@ -74,12 +75,12 @@ def _counts(section: Section) -> str:
 
 def _checks(part: Report | Section, quarantine: str) -> list[str]:
     heads = ("", "check", "column", "figure", "warn above", "stop above", "what was seen")
-    found = ["<h3>Checks</h3>", _table(heads, map(_check, _by_weight(part.checks)))]
+    blocks = ["<h3>Checks</h3>", _table(heads, map(_check, _by_weight(part.checks)))]
     if part.reasons:
         rows = (f'<td>{escape(reason)}</td><td class="n">{count:,}</td>' for reason, count in part.reasons.items())
         about = f"<p>In <code>{quarantine}</code>, each with its reasons; a row may have several.</p>"
-        found += ["<h3>Quarantined rows</h3>", about, _table(("reason", "rows"), rows)]
-    return found
+        blocks += ["<h3>Quarantined rows</h3>", about, _table(("reason", "rows"), rows)]
+    return blocks
 
 
 def _distributions(part: Report | Section) -> list[str]:
@@ -90,7 +91,7 @@ def _distributions(part: Report | Section) -> list[str]:
 
 
 def _by_weight(checks: Iterable[Check]) -> list[Check]:
-    return sorted(checks, key=lambda one: ("stop", "warn", "pass").index(one.verdict))
+    return sorted(checks, key=lambda check: ("stop", "warn", "pass").index(check.verdict))
 
 
 def _table(heads: Iterable[str], rows: Iterable[str]) -> str:
@@ -98,25 +99,25 @@ def _table(heads: Iterable[str], rows: Iterable[str]) -> str:
     return f"<table><tr>{head}</tr>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
 
 
-def _check(one: Check) -> str:
-    figures = "".join(f'<td class="n">{_figure(one, value)}</td>' for value in (one.figure, one.warn, one.stop))
-    named = f"<td>{escape(one.name)}</td><td>{escape(one.column or '')}</td>"
-    return f'<td class="{one.verdict}">{one.verdict}</td>{named}{figures}<td>{escape(one.says)}</td>'
+def _check(check: Check) -> str:
+    figures = "".join(f'<td class="n">{_figure(check, value)}</td>' for value in (check.figure, check.warn, check.stop))
+    named = f"<td>{escape(check.name)}</td><td>{escape(check.column or '')}</td>"
+    return f'<td class="{check.verdict}">{check.verdict}</td>{named}{figures}<td>{escape(check.says)}</td>'
 
 
-def _figure(one: Check, value: float | None) -> str:
+def _figure(check: Check, value: float | None) -> str:
     if value is None:
         return "never"
-    return f"{value:.3f}" if one.unit == "index" else percent(value)
+    return f"{value:.3f}" if check.unit == "index" else percent(value)
 
 
-def _distribution(one: Distribution) -> str:
-    now, before = sum(bar.now for bar in one.bars) or 1, sum(bar.before or 0 for bar in one.bars) or 1
-    most = max((max(bar.now / now, (bar.before or 0) / before) for bar in one.bars), default=1) or 1
+def _distribution(distribution: Distribution) -> str:
+    now, before = sum(bar.now for bar in distribution.bars) or 1, sum(bar.before or 0 for bar in distribution.bars) or 1
+    most = max((max(bar.now / now, (bar.before or 0) / before) for bar in distribution.bars), default=1) or 1
     rows = []
-    for bar in one.bars:
+    for bar in distribution.bars:
         drawn = f'<div class="bar" style="width:{bar.now / now / most:.1%}"></div>'
         if bar.before is not None:
             drawn += f'<div class="bar old" style="width:{bar.before / before / most:.1%}"></div>'
         rows.append(f'<tr><td>{escape(bar.name)}</td><td>{drawn}</td><td class="n">{bar.now:,}</td></tr>')
-    return f'<h4>{escape(one.column)}</h4><table class="bars">{"".join(rows)}</table>'
+    return f'<h4>{escape(distribution.column)}</h4><table class="bars">{"".join(rows)}</table>'

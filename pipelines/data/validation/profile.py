@@ -39,22 +39,22 @@ class Profile(Strict):
 def profile_of(frame: pl.LazyFrame, columns: Columns, scratch: Path) -> Profile:
     """Of good rows; there is at least one."""
     time = columns.seconds()
-    asked = {"rows": pl.len(), "oldest": time.min(), "newest": time.max(), "positives": columns.is_positive().mean()}
-    found = frame.select(**asked).collect(engine="streaming").row(0, named=True)
-    rows = int(found["rows"])
+    aggregates = {"rows": pl.len(), "oldest": time.min(), "newest": time.max(), "positives": columns.is_positive().mean()}
+    facts = frame.select(**aggregates).collect(engine="streaming").row(0, named=True)
+    rows = int(facts["rows"])
     keys: dict[str, Keys] = {}
     ties: dict[str, float] = {}
     for name, key in zip(("user", "item"), columns.keys, strict=True):
-        numbers = {"label": columns.label_value(), "time": time - found["oldest"]} if name == "user" else {"label": columns.label_value()}
+        numbers = {"label": columns.label_value(), "time": time - facts["oldest"]} if name == "user" else {"label": columns.label_value()}
         of = _keyed(frame, key, numbers, scratch / name)
         keys[name] = of.keys()
         ties |= {f"{number} by {name}": of.tie(number) for number in numbers}
     return Profile(
         rows=rows,
-        oldest=found["oldest"],
-        newest=found["newest"],
+        oldest=facts["oldest"],
+        newest=facts["newest"],
         disorder=_disorder(frame, time, rows),
-        positives=found["positives"],
+        positives=facts["positives"],
         repeats=_repeats(frame, columns, rows),
         keys=keys,
         ties=ties,
@@ -78,15 +78,15 @@ def _keyed(frame: pl.LazyFrame, key: str, numbers: Mapping[str, pl.Expr], scratc
 
 def _disorder(frame: pl.LazyFrame, time: pl.Expr, rows: int) -> float:
     """Of the first rows: a batch that is in order begins so."""
-    seen = min(rows, SAMPLED_ROWS)
-    earlier = frame.head(seen).select((time.diff() < 0).sum()).collect(engine="streaming").item()
-    return round(int(earlier or 0) / seen, 6)
+    sampled_rows = min(rows, SAMPLED_ROWS)
+    earlier = frame.head(sampled_rows).select((time.diff() < 0).sum()).collect(engine="streaming").item()
+    return round(int(earlier or 0) / sampled_rows, 6)
 
 
 def _repeats(frame: pl.LazyFrame, columns: Columns, rows: int) -> float:
     """Exact among a share of the users, by their hash: so many that their rows fit in memory."""
     shift = max(0, (rows // SAMPLED_ROWS).bit_length())
     drawn = frame.filter(is_drawn(pl.col(columns.user), shift))
-    found = drawn.select(pl.len().alias("rows"), pl.struct(columns.user, columns.item, columns.time).n_unique().alias("different"))
-    drawn_rows, different = found.collect(engine="streaming").row(0)
+    counts = drawn.select(pl.len().alias("rows"), pl.struct(columns.user, columns.item, columns.time).n_unique().alias("different"))
+    drawn_rows, different = counts.collect(engine="streaming").row(0)
     return round((drawn_rows - different) / drawn_rows, 6) if drawn_rows else 0.0

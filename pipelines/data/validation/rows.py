@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.data.known import is_known
+from pipelines.data.item_membership import is_known
 from pipelines.data.times import is_text
 from pipelines.data.validation.columns import Columns
 from shared.contracts.validation import Validate
@@ -38,18 +38,18 @@ class Rule:
 
 def row_rules(columns: Columns, wish: Validate, now: float) -> tuple[Rule, ...]:
     """`now`: in seconds since 1970; rows of much later can't be true."""
-    found: list[Rule] = []
+    rules: list[Rule] = []
     for key in columns.keys:
-        found.append(_missing(key, columns))
+        rules.append(_missing(key, columns))
         if columns.types[key] in WIDER:
-            found.append(too_wide(key))
-    found += _times(columns, wish, now)
-    found += (_missing(columns.label, columns), *_endless(columns.label, columns))
+            rules.append(too_wide(key))
+    rules += _times(columns, wish, now)
+    rules += (_missing(columns.label, columns), *_endless(columns.label, columns))
     bounds = {**dict.fromkeys(columns.keys, (0.0, None)), **wish.range}
     for column, (low, high) in bounds.items():
         value = pl.col(column).fill_nan(None) if columns.types[column].is_float() else pl.col(column)
-        found += outside(column, value, low, high)
-    return tuple(found)
+        rules += outside(column, value, low, high)
+    return tuple(rules)
 
 
 def unknown_item(column: str, keys: np.ndarray[Any, np.dtype[np.int64]], table: str) -> Rule:

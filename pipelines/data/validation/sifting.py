@@ -52,9 +52,9 @@ class Sifted:
     frame: pl.LazyFrame
     interactions: pl.LazyFrame
     read: int
-    kept: int
+    good: int
     views: int
-    """Of those kept, views of pages."""
+    """Of the good ones, views of pages."""
     faults: tuple[Fault, ...]
     nulls: Mapping[str, int]
     lacking: Fault | None = None
@@ -62,7 +62,7 @@ class Sifted:
 
     @property
     def quarantined(self) -> int:
-        return self.read - self.kept
+        return self.read - self.good
 
     @property
     def bad(self) -> int:
@@ -81,7 +81,7 @@ def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sif
     bad = pl.any_horizontal([rule.bad for rule in rules]) if rules else pl.lit(False)
     strange = lacking.bad & ~bad if lacking else pl.lit(False)
     null = {column: pl.col(column).is_null() & (True if viewed is None else viewed.is_null()) for column in wanted.nulls}
-    asked = {
+    aggregates = {
         "rows": pl.len(),
         "bad": bad.sum(),
         "views": pl.lit(0) if viewed is None else (viewed.is_not_null() & ~bad & ~strange).sum(),
@@ -91,16 +91,16 @@ def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sif
         **({"strange": strange.sum(), "strangest": the_bad(strange, pl.col(lacking.column)).min()} if lacking else {}),
     }
     with readable(source.name):
-        found = source.frame.select(**asked).collect(engine="streaming").row(0, named=True)
-    faults = [Fault(rule, rule.reason, found[f"bad {n}"], _text(found[f"worst {n}"])) for n, rule in enumerate(rules) if found[f"bad {n}"]]
+        facts = source.frame.select(**aggregates).collect(engine="streaming").row(0, named=True)
+    faults = [Fault(rule, rule.reason, facts[f"bad {n}"], _text(facts[f"worst {n}"])) for n, rule in enumerate(rules) if facts[f"bad {n}"]]
     left_out = [(rule.bad, rule.reason) for rule in rules] if faults else []
     apart = None
-    if lacking and found["strange"]:
-        apart = Fault(lacking, lacking.reason, found["strange"], _text(found["strangest"]))
+    if lacking and facts["strange"]:
+        apart = Fault(lacking, lacking.reason, facts["strange"], _text(facts["strangest"]))
         left_out.append((strange, lacking.reason))
-    read, kept, views = int(found["rows"]), int(found["rows"] - found["bad"] - found.get("strange", 0)), int(found["views"])
+    read, good_count, views = int(facts["rows"]), int(facts["rows"] - facts["bad"] - facts.get("strange", 0)), int(facts["views"])
     frame = source.frame.filter(~_any(left_out)) if left_out else source.frame
-    if wanted.unique and kept:
+    if wanted.unique and good_count:
         rows = source.frame.with_row_index(_ROW)
         good = rows.filter(~_any(left_out)) if left_out else rows
         with readable(source.name):
@@ -110,15 +110,15 @@ def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sif
                 repeats = mark_repeats(good.with_columns(viewed.alias(_PAGE)), [*wanted.unique, _PAGE], _ROW, read, scratch)
         if repeats.count:
             faults.append(Fault(None, REPEATED, repeats.count, repeats.example))
-            kept -= repeats.count
+            good_count -= repeats.count
             frame = good.filter(~repeats.marked).drop(_ROW)
             left_out.append((repeats.marked, REPEATED))
             views = views if viewed is None else int(frame.select(viewed.count()).collect(engine="streaming").item())
     if left_out:
         _write(source, left_out, quarantine)
     interactions = frame if viewed is None else frame.filter(viewed.is_null())
-    nulls = {column: int(found[f"null {column}"]) for column in null}
-    return Sifted(frame, interactions, read, kept, views, tuple(faults), nulls, apart)
+    nulls = {column: int(facts[f"null {column}"]) for column in null}
+    return Sifted(frame, interactions, read, good_count, views, tuple(faults), nulls, apart)
 
 
 def _any(left_out: Sequence[tuple[pl.Expr, str]]) -> pl.Expr:

@@ -17,15 +17,15 @@ from shared.contracts.validation_report import Check, Distribution
 
 
 def compare_tables(
-    frame: pl.LazyFrame, key: str, found: TableProfile, accepted: TableProfile, wish: ValidateTable, scratch: Path
+    frame: pl.LazyFrame, key: str, profile: TableProfile, accepted: TableProfile, wish: ValidateTable, scratch: Path
 ) -> Iterator[tuple[Check, Distribution | None]]:
     yield _gone(frame, key, accepted, wish), None
-    rows, seen = sampled(frame, key, accepted.keys)
-    new = (rows - seen) / rows if rows else 0.0
+    rows, in_sample = sampled(frame, key, accepted.keys)
+    new = (rows - in_sample) / rows if rows else 0.0
     yield check("unseen", key, new, wish.unseen, f"{percent(new)} of the rows have keys that the last accepted table didn't have"), None
     for column, before in accepted.columns.items():
-        yield from column_moved(frame, column, before, found.columns.get(column), found.rows, wish.drift)
-        if column in accepted.values and isinstance(found.columns.get(column), Categories):
+        yield from column_moved(frame, column, before, profile.columns.get(column), profile.rows, wish.drift)
+        if column in accepted.values and isinstance(profile.columns.get(column), Categories):
             yield _unseen(frame, column, accepted.values[column], wish, scratch), None
 
 
@@ -39,14 +39,14 @@ def _gone(frame: pl.LazyFrame, key: str, accepted: TableProfile, wish: ValidateT
 
 
 def _unseen(frame: pl.LazyFrame, column: str, before: Values, wish: ValidateTable, scratch: Path) -> Check:
-    drawn = seen = 0
-    known = set(before.sample)
+    drawn = in_sample = 0
+    sample = set(before.sample)
     for counts in value_counts(frame, column, scratch):
         for value, rows in counts.iter_rows():
             mark = value_hash(value)
             if is_drawn_hash(mark, before.shift):
                 drawn += rows
-                seen += rows if mark in known else 0
-    share = (drawn - seen) / drawn if drawn else 0.0
+                in_sample += rows if mark in sample else 0
+    share = (drawn - in_sample) / drawn if drawn else 0.0
     says = f"{percent(share)} of the rows have values of '{column}' that the last accepted table didn't have"
     return check("unseen", column, share, wish.unseen, says)

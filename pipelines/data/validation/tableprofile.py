@@ -39,7 +39,9 @@ def table_profile(frame: pl.LazyFrame, key: str, scratch: Path) -> TableProfile:
     types = dict(frame.collect_schema())
     keys = KeySums(grouped(frame.select(pl.col(key).alias(KEY)), [_ROWS], scratch / "keys"), ()).keys()
     shown = [name for name, dtype in types.items() if name != key and (is_number(dtype) or is_category(dtype))][:MOST_COLUMNS]
-    values = {name: found for name in shown if is_category(types[name]) and (found := _values(frame, name, scratch)) is not None}
+    values = {
+        name: value_sample for name in shown if is_category(types[name]) and (value_sample := _values(frame, name, scratch)) is not None
+    }
     columns = {name: column_of(frame, name, types[name], keys.count, scratch) for name in shown}
     return TableProfile(rows=keys.count, keys=keys, columns=columns, values=values)
 

@@ -26,14 +26,16 @@ class Typed:
     types: Mapping[str, pl.DataType]
 
     def value(self, column: str) -> pl.Expr:
-        found = pl.col(self.numbers.get(column, column))
-        return found.fill_nan(None) if self.types[self.numbers.get(column, column)].is_float() else found
+        value = pl.col(self.numbers.get(column, column))
+        return value.fill_nan(None) if self.types[self.numbers.get(column, column)].is_float() else value
 
     def plain(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Numbers in the columns' own places."""
         if not self.numbers:
             return frame
-        return frame.with_columns(pl.col(found).alias(column) for column, found in self.numbers.items()).drop(list(self.numbers.values()))
+        return frame.with_columns(pl.col(number_column).alias(column) for column, number_column in self.numbers.items()).drop(
+            list(self.numbers.values())
+        )
 
 
 def typed(source: Source, key: str, wish: ValidateTable, field: str) -> Typed:
@@ -49,8 +51,8 @@ def typed(source: Source, key: str, wish: ValidateTable, field: str) -> Typed:
             numbers[column] = f"{HELPER}{column}"
         elif not types[column].is_numeric():
             raise Invalid(f"{field}.range: column '{column}' of {source.name} is {types[column]}: only numbers have a range")
-    found = [_whole(column) if column == key else _number(source, column) for column in numbers]
-    frame = source.frame.with_columns(value.alias(numbers[column]) for value, column in zip(found, numbers, strict=True))
+    values = [_integer(column) if column == key else _number(source, column) for column in numbers]
+    frame = source.frame.with_columns(value.alias(numbers[column]) for value, column in zip(values, numbers, strict=True))
     return Typed(replace(source, frame=frame), key, numbers, types | dict(frame.select(numbers.values()).collect_schema()))
 
 
@@ -72,7 +74,7 @@ def _unread(table: Typed, column: str) -> Rule:
     return Rule(column, kind, bad, says, the_bad(bad, text).min().str.slice(0, 40))
 
 
-def _whole(column: str) -> pl.Expr:
+def _integer(column: str) -> pl.Expr:
     return pl.col(column).str.strip_chars().cast(pl.Int64, strict=False)
 
 
@@ -80,5 +82,5 @@ def _number(source: Source, column: str) -> pl.Expr:
     """Whole where all that can be read are."""
     fraction = pl.col(column).str.strip_chars().cast(pl.Float64, strict=False)
     with readable(source.name):
-        broken = source.frame.select((fraction.is_not_null() & _whole(column).is_null()).any()).collect(engine="streaming").item()
-    return fraction if broken else _whole(column)
+        broken = source.frame.select((fraction.is_not_null() & _integer(column).is_null()).any()).collect(engine="streaming").item()
+    return fraction if broken else _integer(column)

@@ -58,11 +58,11 @@ class JudgedTables:
 
     @property
     def sections(self) -> tuple[Section, ...]:
-        return tuple(one.section for one in self)
+        return tuple(table.section for table in self)
 
     @property
     def profiles(self) -> dict[TableName, TableProfile]:
-        return {one.name: one.profile for one in self if one.profile is not None}
+        return {table.name: table.profile for table in self if table.profile is not None}
 
 
 def judge_tables(
@@ -91,23 +91,23 @@ def _judge(
     scratch: Path,
 ) -> JudgedTable:
     wish, key = table.validate_, table.key
-    known = typed(source, key, wish, f"data.{name}.validate")
+    typed_table = typed(source, key, wish, f"data.{name}.validate")
     looked_at = [column for operator in spec.operators() for column in mentioned(operator)]
-    sifted = sift(known.source, table_rules(known, wish, bounds, looked_at), folder / TABLE_QUARANTINE[name], scratch)
-    good = known.plain(sifted.frame)
+    sifted = sift(typed_table.source, table_rules(typed_table, wish, bounds, looked_at), folder / TABLE_QUARANTINE[name], scratch)
+    good = typed_table.plain(sifted.frame)
     checks: list[Check] = list(row_checks(sifted, wish, (key,)))
     shown: list[Distribution] = []
-    profile = table_profile(good, key, scratch) if sifted.kept else None
+    profile = table_profile(good, key, scratch) if sifted.good else None
     if profile is not None and accepted is not None:
         for check, distribution in compare_tables(good, key, profile, accepted, wish, scratch):
             checks.append(check)
             shown += [distribution] if distribution else []
     elif profile is not None:
-        shown += [Distribution(column=column, bars=bars_of(one)) for column, one in profile.columns.items()]
+        shown += [Distribution(column=column, bars=bars_of(column_profile)) for column, column_profile in profile.columns.items()]
     section = Section(
         name=name,
         source=source.name,
-        verdict=worst(one.verdict for one in checks),
+        verdict=worst(check.verdict for check in checks),
         rows=rows_of(sifted),
         reasons=sifted.reasons,
         checks=tuple(checks),
@@ -118,4 +118,4 @@ def _judge(
 
 
 def rows_of(sifted: Sifted) -> Rows:
-    return Rows(read=sifted.read, kept=sifted.kept, quarantined=sifted.quarantined)
+    return Rows(read=sifted.read, kept=sifted.good, quarantined=sifted.quarantined)

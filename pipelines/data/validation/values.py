@@ -42,16 +42,16 @@ def counted(frame: pl.LazyFrame, name: str, edges: tuple[float, ...]) -> tuple[i
     """How many values lie in each bin between edges."""
     value = pl.col(name).cast(pl.Float64).fill_nan(None)
     below = [(value <= edge).sum().alias(str(n)) for n, edge in enumerate(edges)]
-    found = frame.select(value.count().alias("all"), *below).collect(engine="streaming").row(0)
-    reached = [*found[1:], found[0]]
+    totals = frame.select(value.count().alias("all"), *below).collect(engine="streaming").row(0)
+    reached = [*totals[1:], totals[0]]
     return tuple(int(now - before) for before, now in zip([0, *reached], reached, strict=False))
 
 
 def named(frame: pl.LazyFrame, name: str, values: tuple[str, ...]) -> dict[str, int]:
     """How often each of these values is there."""
     text = pl.col(name).cast(pl.String)
-    found = frame.select(text).filter(text.is_in(values)).group_by(name).len().collect(engine="streaming")
-    return dict(found.iter_rows())
+    counts = frame.select(text).filter(text.is_in(values)).group_by(name).len().collect(engine="streaming")
+    return dict(counts.iter_rows())
 
 
 def is_number(dtype: pl.DataType) -> bool:
@@ -83,6 +83,6 @@ def _categories(frame: pl.LazyFrame, name: str, rows: int, scratch: Path) -> Cat
     if different <= MOST_DISTINCT:
         short = frame.select(text.alias(KEY)).filter(pl.col(KEY).str.len_chars() <= LONGEST_VALUE)
         for counts in grouped(short, [pl.len().cast(pl.Int64).alias("rows")], scratch / "values"):
-            top = sorted([*top, *counts.iter_rows()], key=lambda one: (-one[1], one[0]))[:MOST_TOP]
+            top = sorted([*top, *counts.iter_rows()], key=lambda pair: (-pair[1], pair[0]))[:MOST_TOP]
     other = rows - int(nulls) - sum(count for _, count in top)
     return Categories(nulls=int(nulls), top=tuple(top), other=other)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.features.convert.draft import Cannot, Draft, Entry, Value, listed, numbers, whole
+from pipelines.features.convert.draft import Cannot, Draft, Entry, Value, listed, numbers, whole_number
 from pipelines.features.convert.layers import HASH, coded, identity, increasing, plain
 
 Rule = Callable[[Draft, str, Entry, Path | None], Value]
@@ -68,7 +68,7 @@ def _vocabulary_list(draft: Draft, where: str, config: Entry, folder: Path | Non
 def _vocabulary_file(draft: Draft, where: str, config: Entry, folder: Path | None) -> Value:
     words = _lines(str(config.get("vocabulary_file")), folder)
     if config.get("vocabulary_size") is not None:
-        words = words[: whole(config, "vocabulary_size")]
+        words = words[: whole_number(config, "vocabulary_size")]
     integers = str(config.get("dtype", "string")).startswith(("int", "uint"))
     try:
         return _vocabulary(draft, where, config, [int(word) for word in words] if integers else words)
@@ -93,7 +93,7 @@ def _lines(name: str, folder: Path | None) -> list[str]:
 
 def _vocabulary(draft: Draft, where: str, config: Entry, words: Any) -> Value:
     words = list(words) if isinstance(words, list | tuple) else words
-    options, unknown = dict(listed(draft, where, words)), whole({"n": config.get("num_oov_buckets") or 0}, "n", 0)
+    options, unknown = dict(listed(draft, where, words)), whole_number({"n": config.get("num_oov_buckets") or 0}, "n", 0)
     value = Value("raw", _key(config))
     if unknown > 1 and any(isinstance(word, str) for word in words):
         raise Cannot(f"num_oov_buckets is {unknown}: text out of the vocabulary can't be hashed in the served graph: say 1 or none")
@@ -109,7 +109,7 @@ def _vocabulary(draft: Draft, where: str, config: Entry, words: Any) -> Value:
 
 
 def _identity(draft: Draft, where: str, config: Entry, folder: Path | None) -> Value:
-    count, default = whole(config, "number_buckets"), config.get("default_value")
+    count, default = whole_number(config, "number_buckets"), config.get("default_value")
     if default is not None:
         draft.note(where, f"other numbers get the code of unknown ones, where the column gives them the id {default}")
     draft.note(where, _FEW)
@@ -117,7 +117,7 @@ def _identity(draft: Draft, where: str, config: Entry, folder: Path | None) -> V
 
 
 def _hashed(draft: Draft, where: str, config: Entry, folder: Path | None) -> Value:
-    buckets = whole(config, "hash_bucket_size")
+    buckets = whole_number(config, "hash_bucket_size")
     if not str(config.get("dtype", "string")).startswith(("int", "uint")):
         raise Cannot("text can't be hashed in the served graph: say 'categorify' in the spec, with max_size where there are many words")
     draft.note(where, HASH)
@@ -133,18 +133,18 @@ def _crossed(draft: Draft, where: str, config: Entry, folder: Path | None) -> Va
             return value
         values.append(coded(draft, where, value))
     draft.note(where, HASH)
-    return draft.crossed(values, whole(config, "hash_bucket_size", 2))
+    return draft.crossed(values, whole_number(config, "hash_bucket_size", 2))
 
 
 def _embedding(draft: Draft, where: str, config: Entry, folder: Path | None) -> Value:
     value = convert_column(draft, config.get("categorical_column"), folder)
     if value.kind != "broken":
-        said = f"'{value.name}'"
+        quoted = f"'{value.name}'"
         draft.note(
-            said, f"its embedding's width {config.get('dimension')} isn't a feature's: model.params.width says one for all, or a rule"
+            quoted, f"its embedding's width {config.get('dimension')} isn't a feature's: model.params.width says one for all, or a rule"
         )
         if value.several and config.get("combiner") not in (None, "mean"):
-            draft.note(said, f"several values are averaged by the family mlp, where the column's combiner is {config['combiner']}")
+            draft.note(quoted, f"several values are averaged by the family mlp, where the column's combiner is {config['combiner']}")
     return value
 
 
@@ -158,7 +158,7 @@ def _indicator(draft: Draft, where: str, config: Entry, folder: Path | None) -> 
         "HashedCategoricalColumn": "hash_bucket_size",
         "CrossedColumn": "hash_bucket_size",
     }
-    return draft.hot(value, whole(inner, sizes[kind]) + 2 if kind in sizes else len(inner.get("vocabulary_list") or ()) + 2)
+    return draft.hot(value, whole_number(inner, sizes[kind]) + 2 if kind in sizes else len(inner.get("vocabulary_list") or ()) + 2)
 
 
 def _key(config: Entry) -> str:

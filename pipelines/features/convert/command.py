@@ -14,8 +14,8 @@ from shared.domain.errors import Invalid
 _MOST = 64 << 20
 
 
-def convert(told: Any) -> Conversion:
-    path = Path(read(ConvertRequest, told, "eyas features convert").file)
+def convert(arguments: Any) -> Conversion:
+    path = Path(read(ConvertRequest, arguments, "eyas features convert").file)
     if path.stat().st_size > _MOST:
         raise Invalid(f"{path}: it is larger than 64 MiB: is it a model's configuration?")
     try:
@@ -24,5 +24,5 @@ def convert(told: Any) -> Conversion:
         raise Invalid(f"{path}: it is not UTF-8 text: Keras writes JSON by model.to_json(), not by model.save()") from None
     except (ValueError, RecursionError) as error:
         raise Invalid(f"{path}: it is not JSON: {error}") from None
-    found = from_document(document, path.parent, str(path))
-    return Conversion(features=tuple(dict(one) for one in found.features), notes=found.notes)
+    converted = from_document(document, path.parent, str(path))
+    return Conversion(features=tuple(dict(feature) for feature in converted.features), notes=converted.notes)

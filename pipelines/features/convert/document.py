@@ -30,9 +30,9 @@ def from_document(document: Any, folder: Path | None = None, source: str = "the 
 
 
 def _convert(draft: Draft, document: Any, folder: Path | None, source: str) -> None:
-    if is_column(document) or (isinstance(document, list) and document and all(is_column(one) for one in document)):
-        for one in document if isinstance(document, list) else [document]:
-            convert_column(draft, one, folder)
+    if is_column(document) or (isinstance(document, list) and document and all(is_column(column) for column in document)):
+        for column in document if isinstance(document, list) else [document]:
+            convert_column(draft, column, folder)
     elif isinstance(document, Mapping) and document.get("class_name") in MODELS:
         convert_model(draft, document)
     elif isinstance(document, Mapping) and document.get("class_name") == "FeatureSpace":
@@ -40,7 +40,7 @@ def _convert(draft: Draft, document: Any, folder: Path | None, source: str) -> N
     elif isinstance(document, Mapping) and isinstance(document.get("features"), Mapping) and "output_mode" in document:
         convert_space(draft, document)
     elif isinstance(document, Mapping) and document and "class_name" not in document:
-        convert_chains(draft, [((str(column),), one if isinstance(one, list) else [one]) for column, one in document.items()])
+        convert_chains(draft, [((str(column),), layers if isinstance(layers, list) else [layers]) for column, layers in document.items()])
     else:
         raise Invalid(
             f"{source}: expected a Keras model (model.to_json()), a FeatureSpace (get_config()), feature columns"

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from shared.contracts.features import MAX_CODES, Operator
-from shared.contracts.words import said
+from shared.contracts.words import fault_message
 from shared.domain.errors import Invalid
 
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,119}")
@@ -66,8 +66,8 @@ class Draft:
             self.faults.append(f"{where}: {error}")
 
     def note(self, where: str, text: str) -> None:
-        if (said := f"{where}: {text}") not in self.notes:
-            self.notes.append(said)
+        if (line := f"{where}: {text}") not in self.notes:
+            self.notes.append(line)
 
     def codes(self, value: Value, options: Entry) -> Value:
         """Of ids or words."""
@@ -106,14 +106,14 @@ class Draft:
         return Value("number", column)
 
     def crossed(self, values: list[Value], buckets: int) -> Value:
-        names = [one.name for one in values]
+        names = [value.name for value in values]
         name = "_x_".join(names)
         if not 2 <= len(names) <= 4:
             raise Cannot(f"a cross takes two to four features, and this one {len(names)}: cross some of them first")
         if buckets < 2 or buckets > MAX_CODES:
             raise Cannot(f"a cross has 2 to {MAX_CODES:,} buckets")
         _put(self._crosses, name, {"cross": names, "buckets": buckets}, f"'{name}' is made in two ways")
-        return Value("codes", name, several=any(one.several for one in values))
+        return Value("codes", name, several=any(value.several for value in values))
 
     def hot(self, value: Value, codes: int | None = None) -> Value:
         """`codes`: how many there may be."""
@@ -131,11 +131,11 @@ class Draft:
                 self.note(where, f"'{column}' gets codes of its own, for crosses are of codes")
                 self._codes[column] = {"categorify": column}
         numbers = [entry for entries in self._numbers.values() for entry in entries]
-        codes, buckets, crosses, hot = (list(one.values()) for one in (self._codes, self._buckets, self._crosses, self._hot))
+        codes, buckets, crosses, hot = (list(entries.values()) for entries in (self._codes, self._buckets, self._crosses, self._hot))
         features = (*codes, *buckets, *numbers, *crosses, *hot)
         if not features:
             raise Invalid(f"{source}: nothing in it is a preprocessing layer or a feature column")
-        return Converted(tuple(_checked(one, source) for one in features), tuple(self.notes))
+        return Converted(tuple(_checked(entry, source) for entry in features), tuple(self.notes))
 
 
 def _checked(entry: Entry, source: str) -> Entry:
@@ -143,7 +143,7 @@ def _checked(entry: Entry, source: str) -> Entry:
     try:
         _ENTRY.validate_python(entry)
     except ValidationError as error:
-        raise Invalid(f"{source}: {'; '.join(said(fault) for fault in error.errors()[:_SHOWN])}") from None
+        raise Invalid(f"{source}: {'; '.join(fault_message(fault) for fault in error.errors()[:_SHOWN])}") from None
     return entry
 
 
@@ -160,13 +160,13 @@ def _put(entries: dict[str, Entry], name: str, entry: Entry, doubled: str) -> No
 
 def listed(draft: Draft, where: str, values: Any) -> Entry:
     """A vocabulary that is said: written down, or counted anew where it is too long for that."""
-    if not isinstance(values, list) or any(isinstance(one, bool) or not isinstance(one, int | str) for one in values):
+    if not isinstance(values, list) or any(isinstance(value, bool) or not isinstance(value, int | str) for value in values):
         raise Cannot("its vocabulary is no list of integers or of text: such values can't be categories here")
-    if len({type(one) for one in values}) > 1:
+    if len({type(value) for value in values}) > 1:
         raise Cannot("its vocabulary mixes integers and text")
     if "" in values:
         draft.note(where, "blank text is a value of its vocabulary; here it is null")
-        values = [one for one in values if one != ""]
+        values = [value for value in values if value != ""]
     if not values:
         raise Cannot("its vocabulary is empty")
     if len(set(values)) < len(values):
@@ -177,7 +177,7 @@ def listed(draft: Draft, where: str, values: Any) -> Entry:
     return {"values": values}
 
 
-def whole(config: Entry, name: str, least: int = 1) -> int:
+def whole_number(config: Entry, name: str, least: int = 1) -> int:
     value = config.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_CODES:
         raise Cannot(f"'{name}' is {value!r}: a whole number from {least} to {MAX_CODES:,} is expected")
@@ -185,9 +185,9 @@ def whole(config: Entry, name: str, least: int = 1) -> int:
 
 
 def numbers(value: Any, name: str) -> list[float]:
-    found: list[float] = []
+    floats: list[float] = []
     with suppress(TypeError, ValueError):
-        found = [float(one) for one in value]
-    if not found or not all(math.isfinite(one) for one in found):
+        floats = [float(number) for number in value]
+    if not floats or not all(math.isfinite(number) for number in floats):
         raise Cannot(f"'{name}' isn't a list of numbers")
-    return found
+    return floats

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipelines.features.convert.draft import Cannot, Draft, Entry, Value, listed, numbers, whole
+from pipelines.features.convert.draft import Cannot, Draft, Entry, Value, listed, numbers, whole_number
 
 Rule = Callable[[Draft, str, Entry, list[Value]], Value]
 _FITTED = "its vocabulary isn't in the file: it is counted in the data"
@@ -14,24 +14,24 @@ HASH = "the hash is another one: as many buckets, but other values share them"
 
 def convert_layer(draft: Draft, name: str, where: str, config: Entry, inputs: list[Value]) -> Value:
     """`name` is the class."""
-    if any(one.kind == "broken" for one in inputs):
+    if any(value.kind == "broken" for value in inputs):
         return Value("broken", where)
     if name in REFUSED:
         raise Cannot(REFUSED[name])
-    made_of = next((one for one in inputs if one.kind == "left"), None)
+    made_of = next((value for value in inputs if value.kind == "left"), None)
     if made_of is not None:
         raise Cannot(f"it takes what '{made_of.name}' gives, which isn't a feature of codes or a number here")
     return LAYERS[name](draft, where, config, inputs)
 
 
 def _lookup(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> Value:
-    value, mode = _one(inputs), _mode(config)
+    value, mode = _single(inputs), _mode(config)
     if value.kind != "raw":
         raise Cannot(f"it looks up what was made of '{value.name}': categories are made of columns of the data alone")
     if config.get("invert"):
         raise Cannot("invert turns codes back into words: features take words, so leave it out")
     strings = config.get("class_name") == "StringLookup"
-    unknown, mask = whole(config, "num_oov_indices", 0), config.get("mask_token")
+    unknown, mask = whole_number(config, "num_oov_indices", 0), config.get("mask_token")
     words = _words(config, mask)
     options = dict(listed(draft, where, words)) if words is not None else _counted(draft, where, config, unknown, mask)
     if unknown > 1 and strings:
@@ -43,9 +43,9 @@ def _lookup(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> Val
         draft.note(where, "values out of its vocabulary get the code of unknown ones, where the layer has none for them")
     if mask not in (None, ""):
         draft.note(where, f"{mask!r} means nothing here: nulls are masked, so write null in its place")
-    found = draft.codes(_listed_value(value, mode), options)
+    codes = draft.codes(_listed_value(value, mode), options)
     size = None if words is None else len(words) + 2 + (unknown if unknown > 1 else 0)
-    return draft.hot(found, size) if mode != "int" else found
+    return draft.hot(codes, size) if mode != "int" else codes
 
 
 def _words(config: Entry, mask: Any) -> list[Any] | None:
@@ -55,7 +55,7 @@ def _words(config: Entry, mask: Any) -> list[Any] | None:
         raise Cannot(f"its vocabulary is in the file '{words}': give the layer the list itself")
     if words is None:
         return None
-    special = [one for one in (mask, config.get("oov_token")) if one is not None]
+    special = [token for token in (mask, config.get("oov_token")) if token is not None]
     while words and words[0] in special:
         words = words[1:]
     return list(words)
@@ -65,14 +65,14 @@ def _counted(draft: Draft, where: str, config: Entry, unknown: int, mask: Any) -
     draft.note(where, _FITTED)
     if config.get("max_tokens") is None:
         return {}
-    room = whole(config, "max_tokens") - unknown - (mask is not None)
+    room = whole_number(config, "max_tokens") - unknown - (mask is not None)
     if room < 1:
         raise Cannot("max_tokens leaves no room for a value")
     return {"max_size": room}
 
 
 def _hashing(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> Value:
-    value, mode, bins = _one(inputs), _mode(config), whole(config, "num_bins")
+    value, mode, bins = _single(inputs), _mode(config), whole_number(config, "num_bins")
     mask = config.get("mask_value")
     if value.kind != "raw":
         raise Cannot(f"it hashes what was made of '{value.name}': only a column of the data can be hashed")
@@ -88,12 +88,12 @@ def _hashing(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> Va
     if mask is not None:
         draft.note(where, f"{mask!r} means nothing here: nulls are masked, so write null in its place")
     draft.note(where, HASH)
-    found = draft.codes(_listed_value(value, mode), {"values": [], "hash_buckets": buckets})
-    return draft.hot(found, buckets + 2) if mode != "int" else found
+    codes = draft.codes(_listed_value(value, mode), {"values": [], "hash_buckets": buckets})
+    return draft.hot(codes, buckets + 2) if mode != "int" else codes
 
 
 def _encoding(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> Value:
-    value, mode, tokens = _one(inputs), _mode(config), whole(config, "num_tokens")
+    value, mode, tokens = _single(inputs), _mode(config), whole_number(config, "num_tokens")
     if mode == "int":
         raise Cannot("'output_mode' is int, which it can't be")
     if value.kind == "codes":
@@ -116,8 +116,8 @@ def _normalization(draft: Draft, where: str, config: Entry, inputs: list[Value])
     if config.get("invert"):
         raise Cannot("invert undoes a normalisation: features are normalised, so leave it out")
     for term in ("mean", "variance"):
-        said = config.get(term)
-        if said is not None and len(numbers(_flat(said), term)) > 1:
+        setting = config.get(term)
+        if setting is not None and len(numbers(_flat(setting), term)) > 1:
             raise Cannot("it normalises a vector: give each of its numbers a column of its own")
     draft.note(where, "mean and deviation are those of the data that is trained on")
     return draft.number(value, {"normalise": value.name})
@@ -130,10 +130,10 @@ def _discretization(draft: Draft, where: str, config: Entry, inputs: list[Value]
         at = numbers(bounds, "bin_boundaries")
         how: Entry = {"at": increasing(at, "bin_boundaries")}
     else:
-        how = {"quantiles": whole(config, "num_bins", 2)}
+        how = {"quantiles": whole_number(config, "num_bins", 2)}
         draft.note(where, "its bounds aren't in the file: they are quantiles of the data that is trained on")
-    found = draft.bucketised(value, how)
-    return draft.hot(found) if mode != "int" else found
+    codes = draft.bucketised(value, how)
+    return draft.hot(codes) if mode != "int" else codes
 
 
 def increasing(at: list[float], name: str) -> list[float]:
@@ -143,11 +143,11 @@ def increasing(at: list[float], name: str) -> list[float]:
 
 
 def _crossing(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> Value:
-    mode, bins = _mode(config), whole(config, "num_bins", 2)
-    values = [coded(draft, where, one) for one in inputs]
+    mode, bins = _mode(config), whole_number(config, "num_bins", 2)
+    values = [coded(draft, where, value) for value in inputs]
     draft.note(where, HASH)
-    found = draft.crossed(values, bins)
-    return draft.hot(found, bins + 2) if mode != "int" else found
+    codes = draft.crossed(values, bins)
+    return draft.hot(codes, bins + 2) if mode != "int" else codes
 
 
 def coded(draft: Draft, where: str, value: Value) -> Value:
@@ -168,14 +168,14 @@ def plain(draft: Draft, value: Value, default: float = 0.0) -> Value:
     return draft.number(value, {"fill": value.name, "with": default})
 
 
-def _one(inputs: list[Value]) -> Value:
+def _single(inputs: list[Value]) -> Value:
     if len(inputs) != 1:
         raise Cannot(f"it takes one column, not {len(inputs)}")
     return inputs[0]
 
 
 def _number(inputs: list[Value]) -> Value:
-    value = _one(inputs)
+    value = _single(inputs)
     if value.kind == "codes":
         raise Cannot(f"'{value.name}' is of codes: it takes a number")
     if value.dtype == "string":
@@ -199,7 +199,7 @@ def _mode(config: Entry) -> str:
 
 
 def _flat(value: Any) -> list[Any]:
-    return [part for one in value for part in _flat(one)] if isinstance(value, list | tuple) else [value]
+    return [part for element in value for part in _flat(element)] if isinstance(value, list | tuple) else [value]
 
 
 LAYERS: Mapping[str, Rule] = {

@@ -19,7 +19,7 @@ def from_keras(layers: Any) -> Converted:
     if not isinstance(layers, Mapping):
         return from_document(_model(layers), source=type(layers).__name__)
     draft = Draft()
-    chains: Chains = [(_names(columns), [_written(one) for one in _several(chain)]) for columns, chain in layers.items()]
+    chains: Chains = [(_names(columns), [_written(layer) for layer in _several(chain)]) for columns, chain in layers.items()]
     convert_chains(draft, chains)
     return draft.converted("the layers")
 
@@ -28,7 +28,7 @@ def from_feature_columns(columns: Sequence[Any], folder: Path | None = None) -> 
     """`folder`: where vocabulary files may lie."""
     from tensorflow.python.feature_column.serialization import serialize_feature_column
 
-    return from_document([serialize_feature_column(one) for one in columns], folder, "the feature columns")
+    return from_document([serialize_feature_column(column) for column in columns], folder, "the feature columns")
 
 
 def _model(model: Any) -> Any:
@@ -43,9 +43,9 @@ def _model(model: Any) -> Any:
         raise Invalid("from_keras takes a mapping of columns to layers, a Keras model or a keras.utils.FeatureSpace")
     written = json.loads(model.to_json())
     layers = {layer.name: layer for layer in model.layers}
-    for one in written["config"]["layers"]:
-        if one["config"].get("name") in layers:
-            one["config"] |= _learned(layers[one["config"]["name"]])
+    for layer in written["config"]["layers"]:
+        if layer["config"].get("name") in layers:
+            layer["config"] |= _learned(layers[layer["config"]["name"]])
     return written
 
 
@@ -63,7 +63,7 @@ def _learned(layer: Any) -> dict[str, Any]:
     if type(layer).__name__ not in ("StringLookup", "IntegerLookup") or layer.get_config()["vocabulary"] is not None:
         return {}
     words = layer.get_vocabulary(include_special_tokens=False)
-    return {"vocabulary": [one if isinstance(one, str) else int(one) for one in words]} if words else {}
+    return {"vocabulary": [word if isinstance(word, str) else int(word) for word in words]} if words else {}
 
 
 def _names(columns: Columns) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ _PASSING = frozenset({"Reshape", "Flatten", "Identity", "Squeeze", "ExpandDims",
 
 def convert_model(draft: Draft, document: Entry) -> None:
     config = document["config"]
-    layers = [one for one in config.get("layers", ()) if isinstance(one, Mapping)]
+    layers = [layer for layer in config.get("layers", ()) if isinstance(layer, Mapping)]
     if document.get("class_name") == "Sequential":
         layers = list(_chained(layers))
     values: dict[tuple[str, int], Value] = {}
@@ -43,7 +43,7 @@ def _convert(draft: Draft, layer: Entry, values: dict[tuple[str, int], Value]) -
         values[name, 0] = _input(name, config)
         return
     where = f"{kind} '{name}'"
-    calls = [[values[one] for one in _taken(node) if one in values] for node in layer.get("inbound_nodes", ())]
+    calls = [[values[tensor] for tensor in _input_tensors(node) if tensor in values] for node in layer.get("inbound_nodes", ())]
     shared = len(calls) > 1 and kind in ("StringLookup", "IntegerLookup") and config.get("vocabulary") is None
     for number, inputs in enumerate(calls):
         values[name, number] = Value("broken", name)
@@ -91,17 +91,17 @@ def _input(name: str, config: Entry) -> Value:
     return Value("raw", name, dtype if isinstance(dtype, str) else None, several, length)
 
 
-def _taken(node: Any) -> Iterator[tuple[str, int]]:
+def _input_tensors(node: Any) -> Iterator[tuple[str, int]]:
     """The layers whose tensors a call takes."""
     if isinstance(node, Mapping):
         history = node.get("keras_history")
         if isinstance(history, list) and len(history) == 3:
             yield str(history[0]), int(history[1])
         for part in node.values():
-            yield from _taken(part)
+            yield from _input_tensors(part)
     elif isinstance(node, list):
         for part in node:
-            yield from _taken(part)
+            yield from _input_tensors(part)
 
 
 def convert_space(draft: Draft, document: Entry) -> None:

@@ -17,12 +17,12 @@ from pipelines.features.engines.history import History
 from pipelines.features.engines.polars import Data, compute
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import Mode
-from pipelines.features.statistics import Found, Statistic
+from pipelines.features.statistics import Results, Statistic
 from shared.domain.errors import Invalid
 
 
 class Engine(Protocol):
-    def compute(self, asks: Sequence[Statistic], data: Data) -> Found: ...
+    def compute(self, asks: Sequence[Statistic], data: Data) -> Results: ...
 
     def transform(
         self,
@@ -37,7 +37,7 @@ class Engine(Protocol):
 
 
 class PolarsEngine:
-    def compute(self, asks: Sequence[Statistic], data: Data) -> Found:
+    def compute(self, asks: Sequence[Statistic], data: Data) -> Results:
         return compute(asks, data)
 
     def transform(
@@ -63,5 +63,5 @@ def engine(name: str, folder: Path) -> Iterator[Engine]:
         from pipelines.features.engines.nvtabular.session import session
     except ImportError as error:
         raise Invalid(f"resources.etl.engine: {name}: its environment is missing ({error}): make setup-{name}") from None
-    with session(folder) as found:
-        yield NvtabularEngine(found)
+    with session(folder) as opened_session:
+        yield NvtabularEngine(opened_session)

@@ -33,7 +33,7 @@ _APART = 65_536
 
 
 @dataclass(frozen=True)
-class Laid:
+class ValueFile:
     """Values row by row in a file, of `shape` each."""
 
     path: Path
@@ -49,8 +49,8 @@ class Laid:
             return np.array(np.memmap(self.path, self.dtype, "r").reshape(-1, *self.shape)[rows])
         cells = math.prod(self.shape)
         start = first * cells * np.dtype(self.dtype).itemsize
-        found = np.fromfile(self.path, self.dtype, (last + 1 - first) * cells, offset=start).reshape(-1, *self.shape)
-        return found if len(found) == len(rows) and (rows[1:] > rows[:-1]).all() else found[rows - first]
+        values = np.fromfile(self.path, self.dtype, (last + 1 - first) * cells, offset=start).reshape(-1, *self.shape)
+        return values if len(values) == len(rows) and (rows[1:] > rows[:-1]).all() else values[rows - first]
 
 
 class History:
@@ -65,18 +65,18 @@ class History:
         rows: int,
         pages: pl.LazyFrame | None = None,
     ) -> None:
-        names = dict.fromkeys((*row, *(name for one in operators for name in one.needs), ROW))
+        names = dict.fromkeys((*row, *(name for operator in operators for name in operator.needs), ROW))
         self.row, self._folder, self._rows, self._paged = row, folder, rows, pages is not None
         frame, views = frame.select(list(names)), 0
         if pages is not None:
             frame, views = pl.concat([frame, pages.select(row)], how="diagonal"), pages.select(pl.len()).collect(engine="streaming").item()
         self.files = _spread(frame, row[0], folder / "users", _parts(rows + views))
-        self._made: dict[str, Laid] = {}
+        self._made: dict[str, ValueFile] = {}
 
     def scan(self, pages: bool) -> pl.LazyFrame:
         """All rows, in any order; with views of pages if they are wanted."""
-        whole = pl.scan_parquet(self.files)
-        return whole if pages or not self._paged else whole.filter(pl.col(ROW).is_not_null())
+        rows = pl.scan_parquet(self.files)
+        return rows if pages or not self._paged else rows.filter(pl.col(ROW).is_not_null())
 
     def _read(self, file: Path, columns: Iterable[str], pages: bool) -> pl.DataFrame:
         """All rows of some users."""
@@ -85,27 +85,27 @@ class History:
 
     def added(self, frame: pl.LazyFrame, operator: Ordered) -> pl.LazyFrame:
         """The frame, which has the rows' numbers, with what came before them."""
-        laid = self._laid(operator)
-        dtype = pl.Series(np.zeros((0, *laid.shape), laid.dtype)).dtype
-        values = pl.col(ROW).map_batches(lambda rows: pl.Series(laid.at(rows.to_numpy()), dtype=dtype), dtype, is_elementwise=True)
+        value_file = self._value_file(operator)
+        dtype = pl.Series(np.zeros((0, *value_file.shape), value_file.dtype)).dtype
+        values = pl.col(ROW).map_batches(lambda rows: pl.Series(value_file.at(rows.to_numpy()), dtype=dtype), dtype, is_elementwise=True)
         return frame.with_columns(values.alias(before_name(operator.name)))
 
-    def _laid(self, operator: Ordered) -> Laid:
+    def _value_file(self, operator: Ordered) -> ValueFile:
         if operator.name not in self._made:
-            laid = Laid(self._folder / f"{len(self._made)}.values", *operator.shape)
-            values = np.memmap(laid.path, laid.dtype, "w+", shape=(self._rows, *laid.shape))
+            value_file = ValueFile(self._folder / f"{len(self._made)}.values", *operator.shape)
+            values = np.memmap(value_file.path, value_file.dtype, "w+", shape=(self._rows, *value_file.shape))
 
             def lay(file: Path) -> None:
                 some = self._read(file, (*operator.needs, ROW), operator.pages)
-                found, rows = operator.before(some.select(operator.needs).to_struct()), some[ROW]
+                before, rows = operator.before(some.select(operator.needs).to_struct()), some[ROW]
                 if rows.null_count():
-                    found, rows = found[rows.is_not_null().to_numpy()], rows.drop_nulls()
-                values[rows.to_numpy()] = found
+                    before, rows = before[rows.is_not_null().to_numpy()], rows.drop_nulls()
+                values[rows.to_numpy()] = before
 
             with ThreadPoolExecutor(_THREADS) as threads:
                 list(threads.map(lay, self.files))
             values.flush()
-            self._made[operator.name] = laid
+            self._made[operator.name] = value_file
         return self._made[operator.name]
 
     def newest(self, ask: Newest) -> pl.DataFrame:
@@ -119,8 +119,8 @@ class History:
             last[:behind] = users[ask.count :] != users[:behind]
             newest = rows.select(ask.by, pl.col(ask.of).alias(VALUES))[order[last]]
             parts.append(newest.group_by(ask.by, maintain_order=True).agg(VALUES))
-        whole: pl.DataFrame = pl.concat(parts).sort(ask.by)
-        return whole
+        merged: pl.DataFrame = pl.concat(parts).sort(ask.by)
+        return merged
 
 
 def _parts(rows: int) -> int:

@@ -18,11 +18,11 @@ from pipelines.features.statistics import (
     NONE,
     UNIT,
     Counts,
-    Found,
     Longest,
     Moments,
     Newest,
     Quantiles,
+    Results,
     Statistic,
     Summary,
     rows_of,
@@ -47,23 +47,23 @@ class Data:
     def table(self, name: str) -> pl.LazyFrame:
         if name == "pages":
             return self.interactions.clear() if self.pages is None else self.pages
-        found = {"interactions": self.interactions, "items": self.items, "users": self.users}[name]
-        assert found is not None
-        return found
+        frame = {"interactions": self.interactions, "items": self.items, "users": self.users}[name]
+        assert frame is not None
+        return frame
 
 
-def compute(asks: Sequence[Statistic], data: Data) -> Found:
+def compute(asks: Sequence[Statistic], data: Data) -> Results:
     """All of them, those that can be in one pass."""
-    asked = list(dict.fromkeys(asks))
+    distinct = list(dict.fromkeys(asks))
     plans = _Plans(data)
-    results = plans.collect(asked)
-    results |= _moments([one for one in asked if isinstance(one, Moments)], data)
-    for one in asked:
-        if isinstance(one, Quantiles):
-            results[one] = _quantiles(one, data)
-        if isinstance(one, Newest) and one not in results:
+    results = plans.collect(distinct)
+    results |= _moments([ask for ask in distinct if isinstance(ask, Moments)], data)
+    for ask in distinct:
+        if isinstance(ask, Quantiles):
+            results[ask] = _quantiles(ask, data)
+        if isinstance(ask, Newest) and ask not in results:
             assert data.history is not None
-            results[one] = data.history.newest(one)
+            results[ask] = data.history.newest(ask)
     return results
 
 
@@ -78,38 +78,38 @@ class _Plans:
         self.data = data
 
     def collect(self, asks: Sequence[Statistic]) -> dict[Statistic, Any]:
-        counts = [one for one in asks if isinstance(one, Counts)]
-        whole = {one: self._widest(one, counts) for one in counts}
-        queries: dict[Statistic, pl.LazyFrame] = {one: self._count(one) for one in dict.fromkeys(whole.values())}
-        queries |= {one: self._longest(one) for one in asks if isinstance(one, Longest)}
-        latest = [one for one in asks if isinstance(one, Newest) and (one.of, one.count, one.liked) == (self.data.row[2], 1, False)]
-        queries |= {one: self._latest(one) for one in latest}
-        found = (
+        counts = [ask for ask in asks if isinstance(ask, Counts)]
+        widest = {ask: self._widest(ask, counts) for ask in counts}
+        queries: dict[Statistic, pl.LazyFrame] = {ask: self._count(ask) for ask in dict.fromkeys(widest.values())}
+        queries |= {ask: self._longest(ask) for ask in asks if isinstance(ask, Longest)}
+        latest = [ask for ask in asks if isinstance(ask, Newest) and (ask.of, ask.count, ask.liked) == (self.data.row[2], 1, False)]
+        queries |= {ask: self._latest(ask) for ask in latest}
+        frames = (
             dict(zip(queries, pl.collect_all(list(queries.values()), engine="streaming", optimizations=_APART), strict=True))
             if queries
             else {}
         )
         results: dict[Statistic, Any] = {}
         for ask in counts:
-            results[ask] = _narrowed(ask, found[whole[ask]])
-        for one in asks:
-            if isinstance(one, Longest):
-                results[one] = found[one].item()
-        return results | {one: found[one].sort(one.by) for one in latest}
+            results[ask] = _narrowed(ask, frames[widest[ask]])
+        for statistic in asks:
+            if isinstance(statistic, Longest):
+                results[statistic] = frames[statistic].item()
+        return results | {ask: frames[ask].sort(ask.by) for ask in latest}
 
     def _latest(self, ask: Newest) -> pl.LazyFrame:
         """The newest time is the largest: no order is needed."""
         assert self.data.history is not None
-        whole = self.data.history.scan(ask.pages).select(ask.by, ask.of)
-        return whole.group_by(ask.by).agg(pl.col(ask.of).max().alias(VALUES)).with_columns(pl.concat_list(VALUES))
+        rows = self.data.history.scan(ask.pages).select(ask.by, ask.of)
+        return rows.group_by(ask.by).agg(pl.col(ask.of).max().alias(VALUES)).with_columns(pl.concat_list(VALUES))
 
     def _widest(self, ask: Counts, others: list[Counts]) -> Counts:
         """With targets, folds and all, where somebody asks for the same keys so."""
-        same = [one for one in others if (one.keys, one.table, one.explode) == (ask.keys, ask.table, ask.explode)]
+        same = [other for other in others if (other.keys, other.table, other.explode) == (ask.keys, ask.table, ask.explode)]
         if ask.targets:
-            same = [one for one in same if one.folds == ask.folds and one.targets]
-            return Counts(ask.keys, ask.table, ask.explode, tuple(dict.fromkeys(t for one in same for t in one.targets)), ask.folds)
-        wide = next((one for one in same if one.targets), None)
+            same = [other for other in same if other.folds == ask.folds and other.targets]
+            return Counts(ask.keys, ask.table, ask.explode, tuple(dict.fromkeys(t for other in same for t in other.targets)), ask.folds)
+        wide = next((other for other in same if other.targets), None)
         return ask if wide is None else self._widest(wide, others)
 
     def _count(self, ask: Counts) -> pl.LazyFrame:
@@ -139,33 +139,33 @@ def _units(name: str, dtype: pl.DataType) -> pl.Expr:
     return (pl.col(name).cast(pl.Float64) * UNIT).round().cast(pl.Int64)
 
 
-def _narrowed(ask: Counts, found: pl.DataFrame) -> pl.DataFrame:
-    if ask.targets or FOLD not in found.columns:
+def _narrowed(ask: Counts, counted: pl.DataFrame) -> pl.DataFrame:
+    if ask.targets or FOLD not in counted.columns:
         names = [*ask.keys, *([FOLD] if ask.targets else []), "count"]
-        return found.select(*names, *(part(name) for part in (sum_of, rows_of) for name in ask.targets))
-    return found.group_by(ask.keys).agg(pl.col("count").sum())
+        return counted.select(*names, *(part(name) for part in (sum_of, rows_of) for name in ask.targets))
+    return counted.group_by(ask.keys).agg(pl.col("count").sum())
 
 
 def _moments(asks: list[Moments], data: Data) -> dict[Statistic, Any]:
     """Bounds first; then sums of whole parts of the largest number, which add up alike in any order."""
     results: dict[Statistic, Any] = {}
-    for table in dict.fromkeys(one.table for one in asks):
-        of_table = [one for one in asks if one.table == table]
-        frame = data.table(table).select(number_of(one.column) for one in of_table)
+    for table in dict.fromkeys(ask.table for ask in asks):
+        of_table = [ask for ask in asks if ask.table == table]
+        frame = data.table(table).select(number_of(ask.column) for ask in of_table)
         bounds = [
             part.alias(f"{name}.{at}")
-            for at, one in enumerate(of_table)
+            for at, ask in enumerate(of_table)
             for name, part in (
-                ("count", pl.col(one.column).count()),
-                ("low", pl.col(one.column).min()),
-                ("high", pl.col(one.column).max()),
+                ("count", pl.col(ask.column).count()),
+                ("low", pl.col(ask.column).min()),
+                ("high", pl.col(ask.column).max()),
             )
         ]
         edges = frame.select(bounds).collect(engine="streaming").row(0, named=True)
         sums = []
-        for at, one in enumerate(of_table):
+        for at, ask in enumerate(of_table):
             scale = scale_of(edges[f"low.{at}"], edges[f"high.{at}"])
-            parts = (pl.col(one.column).cast(pl.Float64) / scale * FINE).round().cast(pl.Int64)
+            parts = (pl.col(ask.column).cast(pl.Float64) / scale * FINE).round().cast(pl.Int64)
             squares = parts * parts
             sums += [
                 parts.sum().alias(f"sum.{at}"),
@@ -173,12 +173,12 @@ def _moments(asks: list[Moments], data: Data) -> dict[Statistic, Any]:
                 (squares % FINE).sum().alias(f"low.{at}"),
             ]
         totals = frame.select(sums).collect(engine="streaming").row(0, named=True)
-        for at, one in enumerate(of_table):
-            found = (
+        for at, ask in enumerate(of_table):
+            terms = (
                 *(edges[f"{name}.{at}"] for name in ("count", "low", "high")),
                 *(totals[f"{name}.{at}"] for name in ("sum", "high", "low")),
             )
-            results[one] = summary_of(*found)
+            results[ask] = summary_of(*terms)
     return results
 
 
@@ -216,5 +216,5 @@ def quantiles_of(counted: pl.DataFrame, parts: int) -> tuple[float, ...]:
         return (0.0,)
     reached = counted["count"].cum_sum().to_numpy()
     shares = np.arange(1, parts) / parts * reached[-1]
-    found = counted["value"].to_numpy()[np.minimum(np.searchsorted(reached, shares, side="right"), len(reached) - 1)]
-    return tuple(float(one) + 0.0 for one in np.unique(found))
+    bounds = counted["value"].to_numpy()[np.minimum(np.searchsorted(reached, shares, side="right"), len(reached) - 1)]
+    return tuple(float(bound) + 0.0 for bound in np.unique(bounds))

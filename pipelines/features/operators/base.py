@@ -11,7 +11,7 @@ import polars as pl
 
 from pipelines.features.columns import Column, Kind, Side
 from pipelines.features.lowering import Lowering
-from pipelines.features.statistics import Found, Statistic
+from pipelines.features.statistics import Results, Statistic
 
 Mode = Literal["serve", "rows"]
 """`serve`: as it is served. `rows`: for training, where a row must not see itself: out of its fold, and before its time."""
@@ -71,8 +71,8 @@ class Operator(Protocol):
     def asks(self) -> tuple[Statistic, ...]:
         """What has to be known of the data before it can work."""
 
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
-        """With what was asked for; `known` is itself as it was fitted before: then `found` is of new data alone."""
+    def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
+        """With what was asked for; `previous` is itself as it was fitted before: then `results` are of new data alone."""
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         """By polars: the frame with its outputs."""
@@ -91,7 +91,7 @@ class Stateless:
     def asks(self) -> tuple[Statistic, ...]:
         return ()
 
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+    def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
         return self
 
     def saved(self) -> Saved:
@@ -107,7 +107,7 @@ class Linked(ABC, Stateless):
     @abstractmethod
     def linked(self, made: Made) -> Self: ...
 
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+    def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
         return self.linked(made)
 
     def restored(self, saved: Saved, made: Made) -> Self:

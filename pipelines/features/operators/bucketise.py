@@ -11,7 +11,7 @@ import polars as pl
 from pipelines.features.columns import NULL, Column, Table, number
 from pipelines.features.lowering import Lowering
 from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
-from pipelines.features.statistics import Found, Quantiles, Statistic
+from pipelines.features.statistics import Quantiles, Results, Statistic
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,17 @@ class Bucketise:
     def asks(self) -> tuple[Statistic, ...]:
         return () if self.parts is None else (Quantiles(self.source.name, self.table, self.parts),)
 
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+    def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
         if self.parts is None:
             return self
-        return known or replace(self, at=found[Quantiles(self.source.name, self.table, self.parts)])
+        return previous or replace(self, at=results[Quantiles(self.source.name, self.table, self.parts)])
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         bounds = self.bounds
 
         def codes(values: pl.Series) -> pl.Series:
-            found = np.searchsorted(bounds, values.fill_null(0.0).to_numpy(), side="right").astype(np.int32) + 1
-            return pl.Series(values.name, np.where(values.is_null().to_numpy(), np.int32(NULL), found))
+            places = np.searchsorted(bounds, values.fill_null(0.0).to_numpy(), side="right").astype(np.int32) + 1
+            return pl.Series(values.name, np.where(values.is_null().to_numpy(), np.int32(NULL), places))
 
         coded = number(self.source).map_batches(codes, pl.Int32, is_elementwise=True)
         return frame.with_columns(coded.alias(self.outputs[0].name))

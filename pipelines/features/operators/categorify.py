@@ -11,7 +11,7 @@ import polars as pl
 from pipelines.features.columns import NULL, Column, Raw, Table
 from pipelines.features.lowering import Lowering
 from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, output_name
-from pipelines.features.statistics import Counts, Found, Longest, Statistic
+from pipelines.features.statistics import Counts, Longest, Results, Statistic
 from pipelines.features.vocabulary import Rule, Vocabulary, fit_vocabulary
 from shared.domain.errors import Invalid
 
@@ -29,14 +29,14 @@ class Words:
     """The item's key, where pages are among its values."""
 
     def asks(self) -> tuple[Counts, ...]:
-        counted = tuple(Counts((one.name,), table, explode=one.many) for one, table in zip(self.columns, self.tables, strict=True))
+        counted = tuple(Counts((column.name,), table, explode=column.many) for column, table in zip(self.columns, self.tables, strict=True))
         return counted if self.pages is None else (*counted, Counts((self.pages,), "pages"))
 
-    def fitted(self, found: Found, known: Vocabulary | None) -> Vocabulary:
-        asked = self.asks()
-        counted = [found[ask].rename({ask.keys[0]: "value"}) for ask in asked]
-        whole = counted[0] if len(counted) == 1 else pl.concat(counted).group_by("value").agg(pl.col("count").sum())
-        return fit_vocabulary(whole, self.columns[0].kind, self.rule, known, self.pages is not None)  # type: ignore[arg-type]
+    def fitted(self, results: Results, previous: Vocabulary | None) -> Vocabulary:
+        asks = self.asks()
+        counted = [results[ask].rename({ask.keys[0]: "value"}) for ask in asks]
+        merged = counted[0] if len(counted) == 1 else pl.concat(counted).group_by("value").agg(pl.col("count").sum())
+        return fit_vocabulary(merged, self.columns[0].kind, self.rule, previous, self.pages is not None)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Worded:
     def asks(self) -> tuple[Statistic, ...]:
         return self.words.asks()
 
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
-        return replace(self, vocabulary=self.words.fitted(found, known.vocabulary if known else None))
+    def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
+        return replace(self, vocabulary=self.words.fitted(results, previous.vocabulary if previous else None))
 
     def lower(self, build: Lowering) -> None:
         build.gives(output_name(self.column.name), self.state.lower(build, self.column))
@@ -106,12 +106,12 @@ class MultiHot(Worded):
     def asks(self) -> tuple[Statistic, ...]:
         return (*super().asks(), self._ask())
 
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+    def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
         """Grown, a row is at least as long as before."""
         assert self.column.max_length is not None
-        longest = found[self._ask()] or 1
-        length = min(self.column.max_length, max(longest, known.length or 1 if known else 1))
-        return replace(super().fitted(found, known, made), column=replace(self.column, width=length))
+        longest = results[self._ask()] or 1
+        length = min(self.column.max_length, max(longest, previous.length or 1 if previous else 1))
+        return replace(super().fitted(results, previous, made), column=replace(self.column, width=length))
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         assert self.length is not None
@@ -132,13 +132,13 @@ def padded(lists: pl.Expr, vocabulary: Vocabulary, length: int) -> pl.Expr:
     def rows(some: pl.Series) -> pl.Series:
         counts = some.list.len().fill_null(0).to_numpy()
         values = vocabulary.coded(some.explode(empty_as_null=False, keep_nulls=False))
-        found = np.full((len(some), length), NULL, np.int32)
+        matrix = np.full((len(some), length), NULL, np.int32)
         if counts.max(initial=0) > length:
             starts = np.cumsum(counts) - counts
             keep = np.arange(len(values)) - np.repeat(starts, counts) < length
             values, counts = values[keep], np.minimum(counts, length)
-        found[np.arange(length) < counts[:, None]] = values
-        return pl.Series(found, dtype=dtype)
+        matrix[np.arange(length) < counts[:, None]] = values
+        return pl.Series(matrix, dtype=dtype)
 
     return lists.map_batches(rows, dtype, is_elementwise=True)
 
@@ -150,21 +150,21 @@ def encoded(frame: pl.LazyFrame, column: str, vocabulary: Vocabulary, output: st
     if vocabulary.dense is not None:
         blank = pl.lit(NULL, pl.Int32)
         return frame.with_columns(pl.when(pl.col(column).is_null()).then(blank).otherwise(vocabulary.dense.at(column)).alias(output))
-    known = vocabulary.table.rename({"value": column, "code": output}).lazy()
-    joined = frame.join(known, on=column, how="left", maintain_order="left")
+    table = vocabulary.table.rename({"value": column, "code": output}).lazy()
+    joined = frame.join(table, on=column, how="left", maintain_order="left")
     return joined.with_columns(vocabulary.finish(pl.col(column), pl.col(output)).alias(output))
 
 
 def saved_words(words: Words, vocabulary: Vocabulary) -> Saved:
-    known = pl.DataFrame({"value": vocabulary.values, "count": vocabulary.counts, "code": vocabulary.codes})
-    whole = pl.concat([known, vocabulary.waiting.with_columns(code=pl.lit(None, pl.Int32))])
-    return Saved({}, {f"vocabulary.{words.name}": whole})
+    coded = pl.DataFrame({"value": vocabulary.values, "count": vocabulary.counts, "code": vocabulary.codes})
+    frame = pl.concat([coded, vocabulary.waiting.with_columns(code=pl.lit(None, pl.Int32))])
+    return Saved({}, {f"vocabulary.{words.name}": frame})
 
 
 def restored_words(words: Words, saved: Saved) -> Vocabulary:
     frame = saved.frames[f"vocabulary.{words.name}"]
     if frame["value"].dtype != (pl.Int64 if words.columns[0].kind == "int64" else pl.String):
         raise Invalid(f"vocabulary.{words.name}.parquet: its values are {frame['value'].dtype}, which isn't what the features say")
-    known = frame.filter(pl.col("code").is_not_null())
+    coded = frame.filter(pl.col("code").is_not_null())
     waiting = frame.filter(pl.col("code").is_null()).select("value", "count")
-    return Vocabulary(words.columns[0].kind, known["value"], known["count"], waiting, words.rule.hash_buckets)  # type: ignore[arg-type]
+    return Vocabulary(words.columns[0].kind, coded["value"], coded["count"], waiting, words.rule.hash_buckets)  # type: ignore[arg-type]

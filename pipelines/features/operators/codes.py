@@ -41,28 +41,28 @@ class Cross(Linked):
 
     @property
     def name(self) -> str:
-        return "_x_".join(plain(one) for one in self.columns)
+        return "_x_".join(plain(column) for column in self.columns)
 
     @property
     def many(self) -> Column | None:
-        return next((one for one in self.columns if one.many), None)
+        return next((column for column in self.columns if column.many), None)
 
     @property
     def outputs(self) -> tuple[Column, ...]:
-        return (made(self.name, "code", joined_side({one.side for one in self.columns}), many=self.many is not None),)
+        return (made(self.name, "code", joined_side({column.side for column in self.columns}), many=self.many is not None),)
 
     @property
     def features(self) -> tuple[Feature, ...]:
         return (Feature(self.name, "code", self.outputs[0].side, self.width, self.buckets + FIRST),)
 
     def linked(self, made: Made) -> Self:
-        sizes = [made[one.name].cardinality for one in self.columns]
+        sizes = [made[column.name].cardinality for column in self.columns]
         assert None not in sizes
         width = None if self.many is None else made[self.many.name].width
         return replace(self, width=width, sizes=tuple(size for size in sizes if size is not None))
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
-        names = [one.name for one in self.columns]
+        names = [column.name for column in self.columns]
         dtype = pl.Int32() if self.width is None else pl.Array(pl.Int32, self.width)
 
         def crossed(row: pl.Series) -> pl.Series:
@@ -72,15 +72,15 @@ class Cross(Linked):
 
     def arrays(self, columns: list[NDArray[np.int32]]) -> NDArray[np.int32]:
         """Of codes as arrays, each [rows] or [rows, width]: for what is only known when a batch is made."""
-        wide = any(one.ndim == 2 for one in columns)
-        shaped = [one[:, None] if wide and one.ndim == 1 else one for one in columns]
+        wide = any(column.ndim == 2 for column in columns)
+        shaped = [column[:, None] if wide and column.ndim == 1 else column for column in columns]
         if self.table is None:
             return self._hashed(shaped)
         place = shaped[0]
         for size, codes in zip(self.sizes[1:], shaped[1:], strict=True):
             place = place * np.int32(size) + codes
-        found: NDArray[np.int32] = self.table[place]
-        return found
+        crossed: NDArray[np.int32] = self.table[place]
+        return crossed
 
     @cached_property
     def table(self) -> NDArray[np.int32] | None:
@@ -88,21 +88,21 @@ class Cross(Linked):
         if not self.sizes or math.prod(self.sizes) > _TABLE:
             return None
         codes = np.meshgrid(*(np.arange(size, dtype=np.int32) for size in self.sizes), indexing="ij")
-        return self._hashed([one.ravel() for one in codes])
+        return self._hashed([axis.ravel() for axis in codes])
 
     def _hashed(self, shaped: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-        there = functools.reduce(np.logical_and, (one != NULL for one in shaped))
-        codes = [np.broadcast_to(one, there.shape)[there].astype(np.int64) for one in shaped]
-        found = np.full(there.shape, NULL, np.int32)
-        found[there] = bucket_of_codes(codes, self.buckets) + FIRST
-        return found
+        there = functools.reduce(np.logical_and, (column != NULL for column in shaped))
+        codes = [np.broadcast_to(column, there.shape)[there].astype(np.int64) for column in shaped]
+        crossed = np.full(there.shape, NULL, np.int32)
+        crossed[there] = bucket_of_codes(codes, self.buckets) + FIRST
+        return crossed
 
     def lower(self, build: Lowering) -> None:
         wide, null = self.many is not None, build.constant(np.array(NULL, np.int64))
         codes, missing = [], ""
-        for one in self.columns:
-            code = build.cast(build.value(one), "INT64")
-            codes.append(build.node("Unsqueeze", code, build.constant(np.array([1], np.int64))) if wide and not one.many else code)
+        for column in self.columns:
+            code = build.cast(build.value(column), "INT64")
+            codes.append(build.node("Unsqueeze", code, build.constant(np.array([1], np.int64))) if wide and not column.many else code)
             empty = build.node("Equal", codes[-1], null)
             missing = build.node("Or", missing, empty) if missing else empty
         code = build.node("Add", build.hashed(codes, self.buckets), build.constant(np.array(FIRST, np.int64)))
@@ -156,8 +156,8 @@ class OneHot(Linked):
             rows[:, NULL] = 0.0
             return pl.Series(rows, dtype=pl.Array(pl.Float32, width))
 
-        whole = pl.col(self.column.name).map_batches(hot, pl.Array(pl.Float32, width), is_elementwise=True)
-        return frame.with_columns(whole.alias(self.outputs[0].name))
+        encoded = pl.col(self.column.name).map_batches(hot, pl.Array(pl.Float32, width), is_elementwise=True)
+        return frame.with_columns(encoded.alias(self.outputs[0].name))
 
     def lower(self, build: Lowering) -> None:
         codes = build.cast(build.value(self.column), "INT64")

@@ -26,14 +26,14 @@ def place(build: Lowering, columns: tuple[Column, ...], keys: pl.DataFrame) -> s
         values = keys[name].unique().sort()
         numbers.append(_number(build, column, values))
         sizes.append(len(values) + 1)
-    found, ours = numbers[0], _numbers(keys, 0)
+    combined, ours = numbers[0], _numbers(keys, 0)
     for at in range(1, len(columns)):
         size = np.array(sizes[at], np.int64)
-        found = build.node("Add", build.node("Mul", found, build.constant(size)), numbers[at])
+        combined = build.node("Add", build.node("Mul", combined, build.constant(size)), numbers[at])
         ours = ours * sizes[at] + _numbers(keys, at)
     # A table needs an entry: of no keys at all, one that says what is said of everything else.
     table = {"keys_int64s": ours.tolist() or [0], "values_int64s": list(range(missing)) or [0], "default_int64": missing}
-    return build.node("LabelEncoder", found, domain="ai.onnx.ml", **table)
+    return build.node("LabelEncoder", combined, domain="ai.onnx.ml", **table)
 
 
 def gather(build: Lowering, rows: str, values: NDArray[Any]) -> str:
@@ -50,8 +50,8 @@ def _number(build: Lowering, column: Column, values: pl.Series) -> str:
 
 def _numbers(keys: pl.DataFrame, at: int) -> NDArray[np.int64]:
     values = keys.to_series(at)
-    found: NDArray[np.int64] = values.unique().sort().search_sorted(values).to_numpy().astype(np.int64)
-    return found
+    positions: NDArray[np.int64] = values.unique().sort().search_sorted(values).to_numpy().astype(np.int64)
+    return positions
 
 
 def _by_code(build: Lowering, column: Column, keys: pl.DataFrame) -> str:
@@ -70,11 +70,11 @@ def located(frame: pl.LazyFrame, columns: tuple[Column, ...], keys: pl.DataFrame
         return frame.with_columns(table.at(columns[0].name).alias(name))
     renamed = keys.rename({old: column.name for old, column in zip(keys.columns, columns, strict=True)})
     table_ = renamed.with_columns(pl.int_range(missing, dtype=pl.Int32, eager=True).alias(name))
-    found = frame.join(table_.lazy(), on=[column.name for column in columns], how="left", maintain_order="left")
-    return found.with_columns(pl.col(name).fill_null(missing))
+    joined = frame.join(table_.lazy(), on=[column.name for column in columns], how="left", maintain_order="left")
+    return joined.with_columns(pl.col(name).fill_null(missing))
 
 
-def taken(place: str, values: NDArray[Any]) -> pl.Expr:
+def take_rows(place: str, values: NDArray[Any]) -> pl.Expr:
     """Of those rows; `values` has one more for what isn't there."""
     inner = pl.Series(values[:0]).dtype
     return pl.col(place).map_batches(lambda rows: pl.Series(values[rows.to_numpy()], dtype=inner), inner, is_elementwise=True)
@@ -82,4 +82,4 @@ def taken(place: str, values: NDArray[Any]) -> pl.Expr:
 
 def key_kinds(columns: tuple[Column, ...]) -> bool:
     """Whether these can be keys: single ids, words or codes."""
-    return all(not one.many and (one.kind in BLANK or one.kind == "code") for one in columns)
+    return all(not column.many and (column.kind in BLANK or column.kind == "code") for column in columns)

@@ -15,7 +15,7 @@ from pipelines.features.lowering import Lowering
 from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
 from pipelines.features.operators.keyed import gather, located, place
 from pipelines.features.operators.ordered import VALUES, before_name, grown, in_order
-from pipelines.features.statistics import Found, Newest, Statistic
+from pipelines.features.statistics import Newest, Results, Statistic
 
 _PLACE = "~place"
 
@@ -53,8 +53,8 @@ class Lag:
     def asks(self) -> tuple[Statistic, ...]:
         return (self._ask(),)
 
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
-        return replace(self, newest=grown(known.newest if known else None, found[self._ask()], self.steps))
+    def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
+        return replace(self, newest=grown(previous.newest if previous else None, results[self._ask()], self.steps))
 
     @cached_property
     def last(self) -> tuple[pl.DataFrame, pl.Series]:
@@ -70,11 +70,11 @@ class Lag:
         if mode == "rows":
             return frame.with_columns(pl.col(before_name(self.name)).fill_nan(None).alias(output))
         keys, values = self.last
-        found = located(frame, (self.by,), keys, _PLACE)
+        joined = located(frame, (self.by,), keys, _PLACE)
         last = pl.concat([values, values.clear(1)])
         dtype = last.dtype
         back = pl.col(_PLACE).map_batches(last.gather, dtype, is_elementwise=True)
-        return found.with_columns((value - back).cast(pl.Float32).alias(output)).drop(_PLACE)
+        return joined.with_columns((value - back).cast(pl.Float32).alias(output)).drop(_PLACE)
 
     def before(self, rows: pl.Series) -> NDArray[np.float32]:
         """Of all rows of some users, as a struct: for each row; NaN where there is nothing."""
@@ -83,9 +83,9 @@ class Lag:
         same = np.zeros(len(rows), bool)
         same[self.steps :] = users[self.steps :] == users[: max(0, len(users) - self.steps)]
         apart = (values - values.shift(self.steps)).cast(pl.Float32)
-        found = np.full(len(rows), np.nan, np.float32)
-        found[order] = np.where(same, apart.fill_null(float("nan")).to_numpy(), np.nan)
-        return found
+        differences = np.full(len(rows), np.nan, np.float32)
+        differences[order] = np.where(same, apart.fill_null(float("nan")).to_numpy(), np.nan)
+        return differences
 
     def lower(self, build: Lowering) -> None:
         keys, values = self.last

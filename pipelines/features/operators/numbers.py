@@ -12,7 +12,7 @@ import polars as pl
 from pipelines.features.columns import Column, Table, number
 from pipelines.features.lowering import Lowering
 from pipelines.features.operators.base import Feature, Made, Mode, Saved, Stateless, plain
-from pipelines.features.statistics import NONE, Found, Moments, Statistic, Summary
+from pipelines.features.statistics import NONE, Moments, Results, Statistic, Summary
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Measured(OneNumber):
     def asks(self) -> tuple[Statistic, ...]:
         return (Moments(self.source.name, self.table),)
 
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
-        summary = found[Moments(self.source.name, self.table)]
-        return replace(self, summary=known.summary.joined(summary) if known else summary)
+    def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
+        summary = results[Moments(self.source.name, self.table)]
+        return replace(self, summary=previous.summary.joined(summary) if previous else summary)
 
     def saved(self) -> Saved:
         return Saved(vars(self.summary))
@@ -79,8 +79,8 @@ class Normalise(Measured):
     @property
     def terms(self) -> tuple[np.float32, np.float32]:
         """What is taken away, and what the rest is divided by."""
-        found = self.summary
-        away, by = (found.mean, found.deviation) if self.to == "standard" else (found.smallest, found.largest - found.smallest)
+        summary = self.summary
+        away, by = (summary.mean, summary.deviation) if self.to == "standard" else (summary.smallest, summary.largest - summary.smallest)
         return np.float32(away), np.float32(by or 1.0)
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
@@ -147,7 +147,7 @@ class Fill(Measured):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        return tuple(Feature(plain(one), "float32", one.side, None, value=one.name) for one in self.outputs)
+        return tuple(Feature(plain(output), "float32", output.side, None, value=output.name) for output in self.outputs)
 
     @property
     def value(self) -> np.float32:
@@ -156,8 +156,8 @@ class Fill(Measured):
     def asks(self) -> tuple[Statistic, ...]:
         return super().asks() if self.by == "mean" else ()
 
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
-        return super().fitted(found, known, made) if self.by == "mean" else self
+    def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
+        return super().fitted(results, previous, made) if self.by == "mean" else self
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         value = number(self.source)

@@ -46,12 +46,12 @@ def before_name(name: str) -> str:
     return f"~before.{name}"
 
 
-def grown(known: pl.DataFrame | None, found: pl.DataFrame, count: int) -> pl.DataFrame:
-    """The newest of both; `found` came later."""
-    key = found.columns[0]
-    both = [found] if known is None else [known, found]
-    whole = pl.concat([one.explode(VALUES) for one in both])
-    return whole.group_by(key, maintain_order=True).agg(pl.col(VALUES).tail(count)).sort(key)
+def grown(previous: pl.DataFrame | None, newest: pl.DataFrame, count: int) -> pl.DataFrame:
+    """The newest of both; `newest` came later."""
+    key = newest.columns[0]
+    both = [newest] if previous is None else [previous, newest]
+    merged = pl.concat([frame.explode(VALUES) for frame in both])
+    return merged.group_by(key, maintain_order=True).agg(pl.col(VALUES).tail(count)).sort(key)
 
 
 def behind(codes: NDArray[Any], first: NDArray[Any], end: NDArray[Any], length: int, reverse: bool, nothing: int = NULL) -> NDArray[Any]:
@@ -60,5 +60,5 @@ def behind(codes: NDArray[Any], first: NDArray[Any], end: NDArray[Any], length: 
     steps = np.arange(length)[None, :]
     at = end[:, None] - 1 - steps if reverse else end[:, None] - count + steps
     padded = np.append(codes, nothing).astype(codes.dtype)
-    found: NDArray[Any] = np.where(steps < count, padded[np.clip(at, 0, len(padded) - 1)], nothing).astype(codes.dtype)
-    return found
+    tails: NDArray[Any] = np.where(steps < count, padded[np.clip(at, 0, len(padded) - 1)], nothing).astype(codes.dtype)
+    return tails

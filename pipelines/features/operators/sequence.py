@@ -17,7 +17,7 @@ from pipelines.features.operators.base import Feature, Made, Mode, Saved, made
 from pipelines.features.operators.categorify import Words, padded, restored_words, saved_words
 from pipelines.features.operators.keyed import gather, located, place
 from pipelines.features.operators.ordered import NEVER, VALUES, before_name, behind, grown, in_order
-from pipelines.features.statistics import Found, Newest, Statistic
+from pipelines.features.statistics import Newest, Results, Statistic
 from pipelines.features.vocabulary import Vocabulary
 
 _PLACE = "~place"
@@ -44,14 +44,14 @@ class Sequence:
     vocabulary: Vocabulary | None = None
     times: pl.DataFrame | None = None
     """Of those newest, where they matter."""
-    asked: Raw | None = None
+    session: Raw | None = None
     """What a request may bring: keys of items, the newest last. They follow on what is known of its user."""
 
     kind: ClassVar[str] = "sequence"
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        return (self.by, *([self.time] if self.bounded else []), *([self.asked] if self.asked is not None else []))
+        return (self.by, *([self.time] if self.bounded else []), *([self.session] if self.session is not None else []))
 
     @property
     def bounded(self) -> bool:
@@ -77,12 +77,12 @@ class Sequence:
     def asks(self) -> tuple[Statistic, ...]:
         return (*self.words.asks(), self._ask(self.of.name), *([self._ask(self.time.name)] if self.bounded else []))
 
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
-        vocabulary = self.words.fitted(found, known.vocabulary if known else None)
-        newest = grown(known.newest if known else None, found[self._ask(self.of.name)], self.length)
+    def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
+        vocabulary = self.words.fitted(results, previous.vocabulary if previous else None)
+        newest = grown(previous.newest if previous else None, results[self._ask(self.of.name)], self.length)
         if not self.bounded:
             return replace(self, newest=newest, vocabulary=vocabulary)
-        times = grown(known.times if known else None, found[self._ask(self.time.name)], self.length)
+        times = grown(previous.times if previous else None, results[self._ask(self.time.name)], self.length)
         return replace(self, newest=newest, vocabulary=vocabulary, times=times)
 
     @cached_property
@@ -109,15 +109,15 @@ class Sequence:
 
     def within(self, codes: Any, times: Any, now: Any, xp: Any = np) -> Any:
         """Of codes and their times, the newest first, those that belong to the moment; in the spec's order."""
-        kept = (times != NEVER) & (now != NEVER)[:, None]
+        inside = (times != NEVER) & (now != NEVER)[:, None]
         if self.window is not None:
-            kept = kept & (now[:, None] - times <= self.window)
+            inside = inside & (now[:, None] - times <= self.window)
         if self.gap is not None:
             later = xp.concatenate([now[:, None], times[:, :-1]], axis=1)
-            kept = kept & (xp.cumsum((later - times > self.gap).astype("int64"), axis=1) == 0)
+            inside = inside & (xp.cumsum((later - times > self.gap).astype("int64"), axis=1) == 0)
         if self.reverse:
-            return xp.where(kept, codes, NULL)
-        count = kept.sum(axis=1)[:, None]
+            return xp.where(inside, codes, NULL)
+        count = inside.sum(axis=1)[:, None]
         steps = xp.arange(self.length)[None, :]
         return xp.where(steps < count, xp.take_along_axis(codes, xp.maximum(count - 1 - steps, 0), axis=1), NULL)
 
@@ -126,43 +126,43 @@ class Sequence:
         if mode == "rows":
             return frame.with_columns(pl.col(before_name(self.name)).alias(output))
         keys, rows = self.table
-        brings = self.asked is not None and self.asked.name in frame.collect_schema().names()
-        found = located(frame, (self.by,), keys, _PLACE)
+        brings = self.session is not None and self.session.name in frame.collect_schema().names()
+        joined = located(frame, (self.by,), keys, _PLACE)
 
-        def taken(some: pl.Series) -> pl.Series:
+        def row_codes(some: pl.Series) -> pl.Series:
             at, now = some.struct.field(_PLACE).to_numpy(), some.struct.field(self.time.name).fill_null(NEVER).to_numpy()
             return pl.Series(self.within(rows[at], self.moments[at], now).astype(np.int32), dtype=dtype)
 
         if self.bounded:
-            made = pl.struct(_PLACE, self.time.name).map_batches(taken, dtype, is_elementwise=True)
+            made = pl.struct(_PLACE, self.time.name).map_batches(row_codes, dtype, is_elementwise=True)
         else:
             made = pl.col(_PLACE).map_batches(lambda at: pl.Series(rows[at.to_numpy()], dtype=dtype), dtype, is_elementwise=True)
-        found = found.with_columns(made.alias(output)).drop(_PLACE)
-        return self._with_asked(found, output) if brings else found
+        joined = joined.with_columns(made.alias(output)).drop(_PLACE)
+        return self._with_session(joined, output) if brings else joined
 
     def asking(self) -> Self:
         """So that a request may bring items."""
         name = f"{self.of.name}_session"
-        return replace(self, asked=Raw(name, self.of.kind, "context", many=True, max_length=self.length, width=self.length))
+        return replace(self, session=Raw(name, self.of.kind, "context", many=True, max_length=self.length, width=self.length))
 
-    def followed(self, codes: NDArray[np.int32], asked: NDArray[np.int32]) -> NDArray[np.int32]:
+    def followed(self, codes: NDArray[np.int32], session: NDArray[np.int32]) -> NDArray[np.int32]:
         """The newest of both, where these come after those."""
-        there, more = ((one != NULL).sum(axis=1)[:, None] for one in (codes, asked))
+        there, more = ((array != NULL).sum(axis=1)[:, None] for array in (codes, session))
         at = np.arange(self.length)[None, :] + np.maximum(there + more - self.length, 0)
         places = np.where(at < there, at, np.where(at < there + more, at - there + self.length, 2 * self.length))
-        found: NDArray[np.int32] = np.take_along_axis(np.pad(np.concatenate([codes, asked], axis=1), ((0, 0), (0, 1))), places, axis=1)
-        return found
+        merged: NDArray[np.int32] = np.take_along_axis(np.pad(np.concatenate([codes, session], axis=1), ((0, 0), (0, 1))), places, axis=1)
+        return merged
 
-    def _with_asked(self, frame: pl.LazyFrame, output: str) -> pl.LazyFrame:
-        assert self.asked is not None and self.vocabulary is not None
-        given, dtype = f"{self.asked.name}~codes", pl.Array(pl.Int32, self.length)
-        codes = padded(pl.col(self.asked.name).list.tail(self.length), self.vocabulary, self.length).alias(given)
+    def _with_session(self, frame: pl.LazyFrame, output: str) -> pl.LazyFrame:
+        assert self.session is not None and self.vocabulary is not None
+        session_codes, dtype = f"{self.session.name}~codes", pl.Array(pl.Int32, self.length)
+        codes = padded(pl.col(self.session.name).list.tail(self.length), self.vocabulary, self.length).alias(session_codes)
 
         def both(some: pl.Series) -> pl.Series:
-            return pl.Series(self.followed(some.struct.field(output).to_numpy(), some.struct.field(given).to_numpy()), dtype=dtype)
+            return pl.Series(self.followed(some.struct.field(output).to_numpy(), some.struct.field(session_codes).to_numpy()), dtype=dtype)
 
-        joined = pl.struct(output, given).map_batches(both, dtype, is_elementwise=True)
-        return frame.with_columns(codes).with_columns(joined.alias(output)).drop(given)
+        joined = pl.struct(output, session_codes).map_batches(both, dtype, is_elementwise=True)
+        return frame.with_columns(codes).with_columns(joined.alias(output)).drop(session_codes)
 
     def before(self, rows: pl.Series) -> NDArray[np.int32]:
         """Of all rows of some users, as a struct: for each row its codes."""
@@ -175,18 +175,18 @@ class Sequence:
         starts[begins] = begins
         first = before[np.maximum.accumulate(starts)]
         codes = self.vocabulary.coded(rows.struct.field(self.of.name).gather(order))[counts]
-        found = np.empty((len(rows), self.length), np.int32)
+        sequences = np.empty((len(rows), self.length), np.int32)
         if not self.bounded:
-            found[order] = behind(codes, first, before[:-1], self.length, self.reverse)
-            return found
+            sequences[order] = behind(codes, first, before[:-1], self.length, self.reverse)
+            return sequences
         now = rows.struct.field(self.time.name).gather(order).fill_null(NEVER).to_numpy()
         some = max(1, _CELLS // self.length)
         for at in range(0, len(rows), some):
             part = slice(at, at + some)
             bounds = first[part], before[:-1][part], self.length, True
-            kept = self.within(behind(codes, *bounds), behind(now[counts], *bounds, NEVER), now[part])
-            found[order[part]] = kept
-        return found
+            part_codes = self.within(behind(codes, *bounds), behind(now[counts], *bounds, NEVER), now[part])
+            sequences[order[part]] = part_codes
+        return sequences
 
     def lower(self, build: Lowering) -> None:
         keys, rows = self.table
@@ -196,9 +196,9 @@ class Sequence:
 
     def give(self, build: Lowering, codes: str) -> None:
         """By ONNX, what is known of each row's user; with what the request brings."""
-        build.gives(self.outputs[0].name, codes if self.asked is None else self._lower_asked(build, self.asked, codes))
+        build.gives(self.outputs[0].name, codes if self.session is None else self._lower_session(build, self.session, codes))
 
-    def _lower_asked(self, build: Lowering, asked: Raw, codes: str) -> str:
+    def _lower_session(self, build: Lowering, session: Raw, codes: str) -> str:
         """As `followed`. Rows of one request bring the same: each such list is looked up once."""
         assert self.vocabulary is not None
 
@@ -209,20 +209,20 @@ class Sequence:
             there = build.cast(build.node("Not", build.node("Equal", tensor, const(NULL, np.int32))), "INT64")
             return build.node("ReduceSum", there, const([1]), keepdims=1)
 
-        name = f"{asked.name}~distinct"
-        build.gives(name, build.node("Unique", build.value(asked), axis=0))
-        place = f"{asked.name}~place"
+        name = f"{session.name}~distinct"
+        build.gives(name, build.node("Unique", build.value(session), axis=0))
+        place = f"{session.name}~place"
         build.nodes[-1].output.extend(["", place])
-        given = build.node("Gather", self.vocabulary.lower(build, replace(asked, name=name)), place, axis=0)
-        there, more = count(codes), count(given)
+        session_codes = build.node("Gather", self.vocabulary.lower(build, replace(session, name=name)), place, axis=0)
+        there, more = count(codes), count(session_codes)
         both = build.node("Add", there, more)
         late = build.node("Max", build.node("Sub", both, const(self.length)), const(0))
         at = build.node("Add", const(np.arange(self.length)[None, :]), late)
         behind = build.node("Add", build.node("Sub", at, there), const(self.length))
         behind = build.node("Where", build.node("Less", at, both), behind, const(2 * self.length))
         places = build.node("Where", build.node("Less", at, there), at, behind)
-        whole = build.node("Concat", codes, given, build.cast(build.node("Mul", there, const(0)), "INT32"), axis=1)
-        return build.node("GatherElements", whole, places, axis=1)
+        joined = build.node("Concat", codes, session_codes, build.cast(build.node("Mul", there, const(0)), "INT32"), axis=1)
+        return build.node("GatherElements", joined, places, axis=1)
 
     def _lower_within(self, build: Lowering, codes: str, times: str) -> str:
         """As `within`."""

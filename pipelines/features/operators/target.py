@@ -18,8 +18,8 @@ from pipelines.features.columns import Column, joined_side
 from pipelines.features.hashing import hashed
 from pipelines.features.lowering import Lowering
 from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
-from pipelines.features.operators.keyed import gather, located, place, taken
-from pipelines.features.statistics import FOLD, UNIT, Counts, Found, Statistic, rows_of, sum_of, summed
+from pipelines.features.operators.keyed import gather, located, place, take_rows
+from pipelines.features.statistics import FOLD, UNIT, Counts, Results, Statistic, rows_of, sum_of, summed
 
 Floats = NDArray[np.float64]
 
@@ -49,35 +49,35 @@ class TargetEncode:
 
     @property
     def names(self) -> tuple[str, ...]:
-        stem = "_".join(plain(one) for one in self.columns)
+        stem = "_".join(plain(column) for column in self.columns)
         return (f"{stem}_te",) if len(self.targets) == 1 else tuple(f"{stem}_te_{target}" for target in self.targets)
 
     @property
     def outputs(self) -> tuple[Column, ...]:
-        side = joined_side({one.side for one in self.columns})
+        side = joined_side({column.side for column in self.columns})
         return tuple(made(name, "float32", side) for name in self.names)
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        return tuple(Feature(plain(one), "float32", one.side, None) for one in self.outputs)
+        return tuple(Feature(plain(output), "float32", output.side, None) for output in self.outputs)
 
     def _ask(self) -> Counts:
-        return Counts(tuple(one.name for one in self.columns), "interactions", targets=self.targets, folds=self.folds)
+        return Counts(tuple(column.name for column in self.columns), "interactions", targets=self.targets, folds=self.folds)
 
     def asks(self) -> tuple[Statistic, ...]:
         return (self._ask(),)
 
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
-        sums = found[self._ask()]
-        keys = tuple(one.name for one in self.columns)
-        return replace(self, sums=summed(keys, [sums] if known is None or known.sums is None else [known.sums, sums]))
+    def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
+        sums = results[self._ask()]
+        keys = tuple(column.name for column in self.columns)
+        return replace(self, sums=summed(keys, [sums] if previous is None or previous.sums is None else [previous.sums, sums]))
 
     @cached_property
     def table(self) -> tuple[pl.DataFrame, dict[str, tuple[Floats, Floats]]]:
         """The keys, in order; for each target the encodings [keys + 1] of all rows, and [keys + 1, folds] of those out of each fold.
         The last row is of what has no key: the mean."""
         assert self.sums is not None
-        names = [one.name for one in self.columns]
+        names = [column.name for column in self.columns]
         keys = self.sums.select(names).unique(maintain_order=True)
         places = self.sums.select(names).join(keys.with_row_index("place"), on=names, how="left", maintain_order="left")["place"]
         rows, folds = places.to_numpy(), self.sums[FOLD].to_numpy().astype(np.int64)
@@ -85,45 +85,47 @@ class TargetEncode:
 
     def _encodings(self, target: str, rows: NDArray[np.uint32], folds: NDArray[np.int64], count: int) -> tuple[Floats, Floats]:
         assert self.sums is not None
-        total, seen = np.zeros((count + 1, self.folds), np.int64), np.zeros((count + 1, self.folds), np.int64)
+        total, row_counts = np.zeros((count + 1, self.folds), np.int64), np.zeros((count + 1, self.folds), np.int64)
         total[rows, folds] = self.sums[sum_of(target)].to_numpy()
-        seen[rows, folds] = self.sums[rows_of(target)].to_numpy()
-        by_fold, n_by_fold = total.sum(axis=0), seen.sum(axis=0)
+        row_counts[rows, folds] = self.sums[rows_of(target)].to_numpy()
+        by_fold, n_by_fold = total.sum(axis=0), row_counts.sum(axis=0)
         others, n_others = by_fold.sum() - by_fold, n_by_fold.sum() - n_by_fold
-        whole = _mean(total.sum(axis=1), seen.sum(axis=1), by_fold.sum(), n_by_fold.sum(), self.smoothing)
-        apart = _mean(total.sum(axis=1, keepdims=True) - total, seen.sum(axis=1, keepdims=True) - seen, others, n_others, self.smoothing)
-        return whole, apart
+        overall = _mean(total.sum(axis=1), row_counts.sum(axis=1), by_fold.sum(), n_by_fold.sum(), self.smoothing)
+        apart = _mean(
+            total.sum(axis=1, keepdims=True) - total, row_counts.sum(axis=1, keepdims=True) - row_counts, others, n_others, self.smoothing
+        )
+        return overall, apart
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         keys, encodings = self.table
-        names = dict(zip(self.targets, (one.name for one in self.outputs), strict=True))
-        found = located(frame, self.columns, keys, _PLACE)
+        names = dict(zip(self.targets, (output.name for output in self.outputs), strict=True))
+        joined = located(frame, self.columns, keys, _PLACE)
         if mode == "serve":
-            made = [taken(_PLACE, whole.astype(np.float32)).alias(names[target]) for target, (whole, _) in encodings.items()]
+            made = [take_rows(_PLACE, overall.astype(np.float32)).alias(names[target]) for target, (overall, _) in encodings.items()]
         else:
-            found = found.with_columns(pl.col(_PLACE).cast(pl.Int64) * self.folds + fold_of(self.row, self.folds))
-            made = [taken(_PLACE, apart.astype(np.float32).ravel()).alias(names[target]) for target, (_, apart) in encodings.items()]
-        return found.with_columns(made).drop(_PLACE)
+            joined = joined.with_columns(pl.col(_PLACE).cast(pl.Int64) * self.folds + fold_of(self.row, self.folds))
+            made = [take_rows(_PLACE, apart.astype(np.float32).ravel()).alias(names[target]) for target, (_, apart) in encodings.items()]
+        return joined.with_columns(made).drop(_PLACE)
 
     def by_fold(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Each output beside itself as `OUTPUT@folds`: what it is out of each fold. For tables of users or items."""
         keys, encodings = self.table
-        found, place = located(frame, self.columns, keys, _PLACE), pl.col(_PLACE)
+        joined, place = located(frame, self.columns, keys, _PLACE), pl.col(_PLACE)
         made = []
-        for one, target in zip(self.outputs, self.targets, strict=True):
+        for output, target in zip(self.outputs, self.targets, strict=True):
             apart = encodings[target][1].astype(np.float32)
 
             def rows(places: pl.Series, apart: NDArray[np.float32] = apart) -> pl.Series:
                 return pl.Series(apart[places.to_numpy()], dtype=pl.Array(pl.Float32, self.folds))
 
-            made.append(place.map_batches(rows, pl.Array(pl.Float32, self.folds), is_elementwise=True).alias(f"{one.name}@folds"))
-        return found.with_columns(made).drop(_PLACE)
+            made.append(place.map_batches(rows, pl.Array(pl.Float32, self.folds), is_elementwise=True).alias(f"{output.name}@folds"))
+        return joined.with_columns(made).drop(_PLACE)
 
     def lower(self, build: Lowering) -> None:
         keys, encodings = self.table
         rows = place(build, self.columns, keys)
-        for one, target in zip(self.outputs, self.targets, strict=True):
-            build.gives(one.name, gather(build, rows, encodings[target][0].astype(np.float32)))
+        for output, target in zip(self.outputs, self.targets, strict=True):
+            build.gives(output.name, gather(build, rows, encodings[target][0].astype(np.float32)))
 
     def saved(self) -> Saved:
         assert self.sums is not None
@@ -136,13 +138,15 @@ class TargetEncode:
 _PLACE = "~place"
 
 
-def _mean(total: NDArray[np.int64], seen: NDArray[np.int64], whole: NDArray[np.int64], rows: NDArray[np.int64], smoothing: float) -> Floats:
-    prior = np.divide(whole / UNIT, rows, out=np.zeros(np.shape(rows)), where=rows > 0)
-    weight = seen + smoothing
-    found: Floats = np.divide(
+def _mean(
+    total: NDArray[np.int64], row_counts: NDArray[np.int64], grand_total: NDArray[np.int64], rows: NDArray[np.int64], smoothing: float
+) -> Floats:
+    prior = np.divide(grand_total / UNIT, rows, out=np.zeros(np.shape(rows)), where=rows > 0)
+    weight = row_counts + smoothing
+    means: Floats = np.divide(
         total / UNIT + smoothing * prior, weight, out=np.broadcast_to(prior, np.shape(weight)).copy(), where=weight > 0
     )
-    return found
+    return means
 
 
 @dataclass(frozen=True)
@@ -175,9 +179,9 @@ class CountEncode:
     def asks(self) -> tuple[Statistic, ...]:
         return (self._ask(),)
 
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
-        counts = found[self._ask()]
-        both = [counts] if known is None or known.counts is None else [known.counts, counts]
+    def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
+        counts = results[self._ask()]
+        both = [counts] if previous is None or previous.counts is None else [previous.counts, counts]
         return replace(self, counts=summed((self.column.name,), both))
 
     @cached_property
@@ -186,13 +190,13 @@ class CountEncode:
         assert self.counts is not None
         counts = np.append(self.counts["count"].to_numpy(), 0).astype(np.float64)
         scaled = {"none": counts, "log": np.log1p(counts), "share": counts / max(counts.sum(), 1.0)}[self.scale]
-        found: NDArray[np.float32] = scaled.astype(np.float32)
-        return found
+        encoded: NDArray[np.float32] = scaled.astype(np.float32)
+        return encoded
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         assert self.counts is not None
-        found = located(frame, (self.column,), self.counts.select(self.column.name), _PLACE)
-        return found.with_columns(taken(_PLACE, self.values).alias(self.outputs[0].name)).drop(_PLACE)
+        joined = located(frame, (self.column,), self.counts.select(self.column.name), _PLACE)
+        return joined.with_columns(take_rows(_PLACE, self.values).alias(self.outputs[0].name)).drop(_PLACE)
 
     def lower(self, build: Lowering) -> None:
         assert self.counts is not None

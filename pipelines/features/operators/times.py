@@ -53,8 +53,8 @@ class _Wave:
     def __call__(self, within: pl.Series) -> pl.Series:
         seconds = within.fill_null(0).to_numpy()
         tabled = PERIODS[self.period][0] <= _TABLED < 4 * len(seconds)
-        found = _table(self.period, self.wave)[seconds] if tabled else _waves(self.period, self.wave, seconds)
-        return pl.Series(found).set(within.is_null(), None) if within.null_count() else pl.Series(found)
+        waves = _table(self.period, self.wave)[seconds] if tabled else _waves(self.period, self.wave, seconds)
+        return pl.Series(waves).set(within.is_null(), None) if within.null_count() else pl.Series(waves)
 
 
 _TABLED = 7 * DAY
@@ -67,8 +67,8 @@ def _table(period: Period, wave: str) -> NDArray[np.float32]:
 
 def _waves(period: Period, wave: str, seconds: NDArray[np.int64]) -> NDArray[np.float32]:
     angle = seconds * (2 * np.pi / PERIODS[period][0])
-    found: NDArray[np.float32] = (np.sin(angle) if wave == "sin" else np.cos(angle)).astype(np.float32)
-    return found
+    values: NDArray[np.float32] = (np.sin(angle) if wave == "sin" else np.cos(angle)).astype(np.float32)
+    return values
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class Cyclic(OfTime):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        return tuple(Feature(plain(one), "float32", one.side, None) for one in self.outputs)
+        return tuple(Feature(plain(output), "float32", output.side, None) for output in self.outputs)
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
-        made, names = [], iter(one.name for one in self.outputs)
+        made, names = [], iter(output.name for output in self.outputs)
         for period in self.periods:
             seconds, added = PERIODS[period]
             within = self._within(seconds, added)
@@ -96,7 +96,7 @@ class Cyclic(OfTime):
         return frame.with_columns(made)
 
     def lower(self, build: Lowering) -> None:
-        names, blank, nan = iter(one.name for one in self.outputs), self._blank(build), build.constant(np.array(np.nan, np.float32))
+        names, blank, nan = iter(output.name for output in self.outputs), self._blank(build), build.constant(np.array(np.nan, np.float32))
         for period in self.periods:
             seconds, added = PERIODS[period]
             within = build.cast(self._lowered(build, seconds, added), "DOUBLE")

@@ -53,8 +53,8 @@ class Vector(Stateless):
 
     def lower(self, build: Lowering) -> None:
         value, axis = build.cast(build.value(self.column), "DOUBLE"), build.constant(np.array([1], np.int64))
-        zero, one = build.constant(np.array(0.0)), build.constant(np.array(1.0))
+        zero, unit = build.constant(np.array(0.0)), build.constant(np.array(1.0))
         rows = build.node("Where", build.node("IsNaN", value), zero, value)
         length = build.node("Sqrt", build.node("ReduceSum", build.node("Mul", rows, rows), axis, keepdims=1))
-        whole = build.node("Where", build.node("Greater", length, zero), length, one)
-        build.gives(self.outputs[0].name, build.cast(build.node("Div", rows, whole), "FLOAT"))
+        divisor = build.node("Where", build.node("Greater", length, zero), length, unit)
+        build.gives(self.outputs[0].name, build.cast(build.node("Div", rows, divisor), "FLOAT"))

@@ -24,7 +24,7 @@ def as_keras(loader: Loader, label: str | None = None, lists: Chosen = "padded",
 
     backend = keras.backend.backend()
     door = opened(loader, label, lists, Padded())
-    ragged = [name for name, one in door.columns.items() if one.ragged]
+    ragged = [name for name, column in door.columns.items() if column.ragged]
     if ragged and backend != "tensorflow":
         raise Invalid(f"lists: column '{ragged[0]}': Keras on {backend} takes no ragged lists: say 'padded', or Dense(size)")
     if backend == "tensorflow":
@@ -97,9 +97,9 @@ def py_dataset(passes: Passes) -> Any:
             if at == 0:
                 self._running, self._kept = iter(passes), []
             self._next += 1
-            found = passes.door.divided(next(self._running))
+            batch = passes.door.divided(next(self._running))
             if at < _LOOKED_AT:
-                self._kept.append(found)
-            return found
+                self._kept.append(batch)
+            return batch
 
     return Batches()

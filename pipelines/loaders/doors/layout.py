@@ -78,17 +78,17 @@ _NAMED: dict[str, Layout] = {"offsets": Offsets(), "lengths": Lengths(), "ragged
 
 def layouts(chosen: Chosen, columns: Mapping[str, Described], default: Layout) -> dict[str, Layout]:
     """Of each column of lists; `default` of those that the caller has said nothing about."""
-    lists = [name for name, one in columns.items() if one.lists]
+    lists = [name for name, column in columns.items() if column.lists]
     if not isinstance(chosen, Mapping):
-        found = dict.fromkeys(lists, _layout(chosen))
+        layouts = dict.fromkeys(lists, _layout(chosen))
     else:
         for name in chosen:
             if name not in columns:
                 raise Invalid(f"lists: {unknown_name('column', name, lists)}")
             if name not in lists:
                 raise Invalid(f"lists: column '{name}' has no lists: it comes as it is, say nothing of it")
-        found = {name: _layout(chosen[name]) if name in chosen else default for name in lists}
-    for name, layout in found.items():
+        layouts = {name: _layout(chosen[name]) if name in chosen else default for name in lists}
+    for name, layout in layouts.items():
         for part in _parts(name, layout):
             if part != name and part in columns:
                 raise Invalid(f"lists: column '{name}' would come as '{part}', and there is a column of that name: rename one")
@@ -96,17 +96,17 @@ def layouts(chosen: Chosen, columns: Mapping[str, Described], default: Layout) -
             _fitting(layout.value, columns[name].dtype, name)
         if isinstance(layout, Dense) and columns[name].dtype.kind not in "iu":
             raise Invalid(f"lists: column '{name}' has values of {columns[name].dtype}: only whole numbers can be made dense")
-    return found
+    return layouts
 
 
-def _layout(one: str | Layout) -> Layout:
-    if isinstance(one, Offsets | Lengths | Ragged | Padded | Dense):
-        return one
-    if one == "dense":
+def _layout(choice: str | Layout) -> Layout:
+    if isinstance(choice, Offsets | Lengths | Ragged | Padded | Dense):
+        return choice
+    if choice == "dense":
         raise Invalid("lists: 'dense' needs a size: say Dense(size), values are 0 to size - 1")
-    if one not in _NAMED:
-        raise Invalid(f"lists: {unknown_name('layout', one, [*_NAMED, 'dense'])}")
-    return _NAMED[one]
+    if choice not in _NAMED:
+        raise Invalid(f"lists: {unknown_name('layout', choice, [*_NAMED, 'dense'])}")
+    return _NAMED[choice]
 
 
 def _parts(name: str, layout: Layout) -> tuple[str, ...]:
@@ -116,8 +116,8 @@ def _parts(name: str, layout: Layout) -> tuple[str, ...]:
 
 
 def _fitting(value: float, dtype: np.dtype[Any], name: str) -> None:
-    known = dtype.kind == "f" or (not math.isnan(value) and value == int(value) and _within(int(value), dtype))
-    if not known:
+    representable = dtype.kind == "f" or (not math.isnan(value) and value == int(value) and _within(int(value), dtype))
+    if not representable:
         raise Invalid(f"lists: column '{name}' is padded with {value:g}, which is no {dtype}")
 
 
@@ -135,36 +135,36 @@ class Shown:
 
 
 def shown(columns: Mapping[str, Described], chosen: Mapping[str, Layout]) -> dict[str, Shown]:
-    found: dict[str, Shown] = {}
-    for name, one in columns.items():
+    outputs: dict[str, Shown] = {}
+    for name, column in columns.items():
         layout = chosen.get(name)
         if layout is None:
-            found[name] = Shown(one.dtype, (None,) if one.width is None else (None, one.width))
+            outputs[name] = Shown(column.dtype, (None,) if column.width is None else (None, column.width))
         elif isinstance(layout, Padded):
-            found[name] = Shown(one.dtype, (None, layout.width))
+            outputs[name] = Shown(column.dtype, (None, layout.width))
         elif isinstance(layout, Dense):
-            found[name] = Shown(np.dtype(np.float32), (None, layout.size))
+            outputs[name] = Shown(np.dtype(np.float32), (None, layout.size))
         elif isinstance(layout, Ragged):
-            found[name] = Shown(one.dtype, (None, None), ragged=True)
+            outputs[name] = Shown(column.dtype, (None, None), ragged=True)
         else:
             values, rows = _parts(name, layout)
-            found |= {values: Shown(one.dtype), rows: Shown(np.dtype(np.int64))}
-    return found
+            outputs |= {values: Shown(column.dtype), rows: Shown(np.dtype(np.int64))}
+    return outputs
 
 
-def laid(chosen: Mapping[str, Layout]) -> Callable[[dict[str, Column], np.random.Generator], dict[str, Column]]:
+def layout_stage(chosen: Mapping[str, Layout]) -> Callable[[dict[str, Column], np.random.Generator], dict[str, Column]]:
     """A stage of the loader, so that its threads do it: lists become arrays. What is to be ragged stays a list, for the door."""
 
     def lay(columns: dict[str, Column], _: np.random.Generator) -> dict[str, Column]:
-        found: dict[str, Column] = {}
-        for name, one in columns.items():
-            found |= _laid(name, one, chosen[name]) if isinstance(one, Lists) else {name: one}
-        return found
+        outputs: dict[str, Column] = {}
+        for name, column in columns.items():
+            outputs |= _apply_layout(name, column, chosen[name]) if isinstance(column, Lists) else {name: column}
+        return outputs
 
     return lay
 
 
-def _laid(name: str, lists: Lists, layout: Layout) -> Mapping[str, Column]:
+def _apply_layout(name: str, lists: Lists, layout: Layout) -> Mapping[str, Column]:
     if isinstance(layout, Offsets):
         return {name + VALUES: lists.values, name + OFFSETS: lists.offsets}
     if isinstance(layout, Lengths):
@@ -192,10 +192,10 @@ def _dense(name: str, lists: Lists, size: int) -> Array:
         raise BadData(f"column '{name}' has the value {wrong}; dense lists of size {size} take 0 to {size - 1}: say a larger size")
     places = np.repeat(np.arange(0, rows * size, size), lists.lengths)
     places += values.astype(np.int64, copy=False)
-    found = aligned((rows * size,), np.float32)
-    found[:] = 0
-    found[places] = 1
-    return found.reshape(rows, size)
+    dense = aligned((rows * size,), np.float32)
+    dense[:] = 0
+    dense[places] = 1
+    return dense.reshape(rows, size)
 
 
 def of_offsets(values: Array, offsets: Array, rows: int) -> Lists:
@@ -203,7 +203,7 @@ def of_offsets(values: Array, offsets: Array, rows: int) -> Lists:
     if len(offsets) != rows + 1 or offsets[0] != 0 or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
         raise Invalid(
             f"offsets of {rows} rows are {rows + 1} numbers that begin with 0, never fall and end with the number of values, {len(values)};"
-            f" given are {_said(offsets)}{': are they lengths?' if len(offsets) == rows else ''}"
+            f" given are {_summary(offsets)}{': are they lengths?' if len(offsets) == rows else ''}"
         )
     return Lists(values, offsets.astype(np.int64, copy=False))
 
@@ -213,13 +213,13 @@ def of_lengths(values: Array, lengths: Array, rows: int) -> Lists:
     if len(lengths) != rows or (lengths < 0).any() or lengths.sum() != len(values):
         raise Invalid(
             f"lengths of {rows} rows are {rows} numbers of at least 0, {len(values)} in sum, one for each value; given are"
-            f" {_said(lengths)}{': are they offsets?' if len(lengths) == rows + 1 else ''}"
+            f" {_summary(lengths)}{': are they offsets?' if len(lengths) == rows + 1 else ''}"
         )
     offsets = np.zeros(rows + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return Lists(values, offsets)
 
 
-def _said(numbers: Array) -> str:
-    first = ", ".join(str(one) for one in numbers[:3].tolist())
+def _summary(numbers: Array) -> str:
+    first = ", ".join(str(number) for number in numbers[:3].tolist())
     return f"{len(numbers)} ({first}{', ...' if len(numbers) > 3 else ''})"

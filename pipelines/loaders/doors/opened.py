@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.loaders.columns import Column
-from pipelines.loaders.doors.layout import Chosen, Layout, Shown, laid, layouts, shown
+from pipelines.loaders.doors.layout import Chosen, Layout, Shown, layout_stage, layouts, shown
 from pipelines.loaders.kinds import label_of
 from shared.domain.errors import Invalid
 
@@ -54,16 +54,18 @@ class Opened:
 
     def divided(self, batch: Mapping[str, Any]) -> tuple[dict[str, Any], Any] | dict[str, Any]:
         """Columns, and the label beside them where there is one."""
-        found = {name: batch[name] for name in self.columns}
+        columns = {name: batch[name] for name in self.columns}
         if self.label is None:
-            return found
-        label = found.pop(self.label)
-        return found, label
+            return columns
+        label = columns.pop(self.label)
+        return columns, label
 
 
 def opened(loader: Loader, label: str | None, lists: Chosen, default: Layout) -> Opened:
     columns = loader.columns
     chosen = layouts(lists, columns, default)
     return Opened(
-        replace(loader, stages=(*loader.stages, laid(chosen))) if chosen else loader, shown(columns, chosen), label_of(columns, label)
+        replace(loader, stages=(*loader.stages, layout_stage(chosen))) if chosen else loader,
+        shown(columns, chosen),
+        label_of(columns, label),
     )

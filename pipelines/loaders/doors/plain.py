@@ -23,8 +23,8 @@ def as_numpy(
     """Of (columns, label), or of columns where there is no label. `epochs`: None has no end. `start`: the first epoch, and the batch of it
     to begin with."""
     door = opened(loader, label, lists, Offsets())
-    for name, one in door.columns.items():
-        if one.ragged:
+    for name, column in door.columns.items():
+        if column.ragged:
             raise Invalid(f"lists: column '{name}': NumPy has no ragged arrays: say 'offsets', 'lengths', 'padded' or Dense(size)")
     return (door.divided(batch) for batch in door.epochs(epochs, start))
 
@@ -35,7 +35,7 @@ def as_arrow(loader: Loader, epochs: int | None = 1, start: tuple[int, int] = (0
 
 
 def _record_batch(batch: dict[str, Column]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([_arrow(one) for one in batch.values()], names=list(batch))
+    return pa.RecordBatch.from_arrays([_arrow(column) for column in batch.values()], names=list(batch))
 
 
 def _arrow(column: Column) -> Any:

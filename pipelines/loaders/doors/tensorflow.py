@@ -57,25 +57,25 @@ def dataset(door: Opened, passes: Passes, batches: int | None) -> Any:
     def iterations() -> Iterator[tuple[int, int]]:
         """One, open as long as whoever iterates holds it."""
         number, (first, last) = next(numbers), next(passes)
-        with closing(door.batches(first, last)) as found:  # type: ignore[type-var]
-            running[number] = found
+        with closing(door.batches(first, last)) as epoch_batches:  # type: ignore[type-var]
+            running[number] = epoch_batches
             try:
                 yield number, _NO_END if last is None else last - first
             finally:
                 del running[number]
 
     def batch(number: np.int64) -> list[Array]:
-        found = next(running[int(number)])
-        return list(_arrays(found[name] for name in door.columns))
+        columns = next(running[int(number)])
+        return list(_arrays(columns[name] for name in door.columns))
 
     def tensors(number: Any) -> Any:
-        arrays = tf.numpy_function(batch, [number], [one.dtype for one in flat])
-        for array, one in zip(arrays, flat, strict=True):
-            array.set_shape(one.shape)
+        arrays = tf.numpy_function(batch, [number], [column.dtype for column in flat])
+        for array, column in zip(arrays, flat, strict=True):
+            array.set_shape(column.shape)
         parts = iter(arrays)
         columns = {
-            name: tf.RaggedTensor.from_row_splits(next(parts), next(parts), validate=False) if one.ragged else next(parts)
-            for name, one in door.columns.items()
+            name: tf.RaggedTensor.from_row_splits(next(parts), next(parts), validate=False) if column.ragged else next(parts)
+            for name, column in door.columns.items()
         }
         if door.label is None:
             return columns
@@ -86,25 +86,25 @@ def dataset(door: Opened, passes: Passes, batches: int | None) -> Any:
         return tf.data.Dataset.range(count).map(lambda _: tensors(number))
 
     scalar = tf.TensorSpec((), tf.int64)
-    found = tf.data.Dataset.from_generator(iterations, output_signature=(scalar, scalar)).flat_map(all_of).prefetch(_AHEAD)
+    pipeline = tf.data.Dataset.from_generator(iterations, output_signature=(scalar, scalar)).flat_map(all_of).prefetch(_AHEAD)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    found = found.with_options(options)
-    return found if batches is None else found.apply(tf.data.experimental.assert_cardinality(batches))
+    pipeline = pipeline.with_options(options)
+    return pipeline if batches is None else pipeline.apply(tf.data.experimental.assert_cardinality(batches))
 
 
 def _flat(door: Opened) -> Iterator[Shown]:
     """The arrays that a batch consists of, in order."""
-    for one in door.columns.values():
-        yield replace(one, shape=(None,)) if one.ragged else one
-        if one.ragged:
+    for column in door.columns.values():
+        yield replace(column, shape=(None,)) if column.ragged else column
+        if column.ragged:
             yield Shown(np.dtype(np.int64))
 
 
 def _arrays(columns: Iterable[Column]) -> Iterator[Array]:
-    for one in columns:
-        if isinstance(one, Lists):
-            yield one.values
-            yield one.offsets
+    for column in columns:
+        if isinstance(column, Lists):
+            yield column.values
+            yield column.offsets
         else:
-            yield one
+            yield column

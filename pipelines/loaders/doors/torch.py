@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from pipelines.loaders.doors.layout import Chosen, Layout, Offsets, Ragged, laid, layouts
+from pipelines.loaders.doors.layout import Chosen, Layout, Offsets, Ragged, layout_stage, layouts
 from pipelines.loaders.doors.pytorch.copies import CudaLane, copied
-from pipelines.loaders.doors.pytorch.laid import laid_out
-from pipelines.loaders.doors.pytorch.resident import Resident, generator, kept
+from pipelines.loaders.doors.pytorch.layout import laid_out
+from pipelines.loaders.doors.pytorch.resident import Resident, generator, load_resident
 from pipelines.loaders.doors.pytorch.shards import sharded
 from pipelines.loaders.doors.pytorch.tensors import Tensor, tensors
 from pipelines.loaders.kinds import label_of
@@ -57,7 +57,7 @@ class Way:
     include_last_offset: bool = False
     stages: tuple[TensorStage, ...] = ()
 
-    def given(self, columns: dict[str, Tensor]) -> Any:
+    def to_output(self, columns: dict[str, Tensor]) -> Any:
         if not self.include_last_offset:
             ends = [name + OFFSETS for name, layout in self.layouts.items() if isinstance(layout, Offsets)]
             columns = columns | {name: columns[name][:-1] for name in ends if name in columns}
@@ -65,12 +65,12 @@ class Way:
             return columns
         if self.label not in columns:
             raise Invalid(f"as_torch: label='{self.label}' is no column of a batch behind the stages: it has {', '.join(columns)}")
-        return {name: one for name, one in columns.items() if name != self.label}, columns[self.label]
+        return {name: tensor for name, tensor in columns.items() if name != self.label}, columns[self.label]
 
 
 class TorchBatches(IterableDataset):  # type: ignore[misc]
-    def __init__(self, loader: Loader, way: Way, epochs: int | None, kept: Resident | None) -> None:
-        self.loader, self._way, self._epochs, self._kept = loader, way, epochs, kept
+    def __init__(self, loader: Loader, way: Way, epochs: int | None, resident: Resident | None) -> None:
+        self.loader, self._way, self._epochs, self._resident = loader, way, epochs, resident
         self._wanted: Place | None = None
         self._at = Place()
         self._begun = -1
@@ -106,16 +106,16 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
         self._wanted = Place(state["epoch"], state["step"])
 
     @cached_property
-    def _laid(self) -> Loader:
+    def _with_layouts(self) -> Loader:
         """One for all epochs: it keeps its memory for the next."""
         layouts = self._way.layouts
-        return replace(self.loader, stages=(*self.loader.stages, laid(layouts))) if layouts else self.loader
+        return replace(self.loader, stages=(*self.loader.stages, layout_stage(layouts))) if layouts else self.loader
 
     @cached_property
     def _fingerprint(self) -> str:
         """Of all that decides which rows a batch has, but the rank: all ranks go on together, from one's state."""
         own = replace(self.loader, shard=Shard(0, self.loader.shard.world)).fingerprint
-        return own if self._kept is None else f"resident {own}"
+        return own if self._resident is None else f"resident {own}"
 
     def _batches(self, begin: Place) -> Iterator[Any]:
         """Nothing has begun before the first one is asked for: torchdata makes iterators that it throws away."""
@@ -125,16 +125,16 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
             self._begun = epoch
             start = begin.step if epoch == begin.epoch else 0
             for step, columns in enumerate(self._columns(epoch, start), start):
-                batch = self._way.given(self._staged(columns, epoch, step))
+                batch = self._way.to_output(self._staged(columns, epoch, step))
                 self._at = Place(epoch, step + 1) if step + 1 < steps else Place(epoch + 1)
                 yield batch
             self._at = Place(epoch + 1)  # it may be shorter, where damaged rows are left out
 
     def _columns(self, epoch: int, start: int) -> Iterator[dict[str, Tensor]]:
         way = self._way
-        if self._kept is not None:
-            return (laid_out(columns, way.layouts) for columns in self._kept.epoch(epoch, start))
-        host = map(tensors, self._laid.epoch(epoch, start))
+        if self._resident is not None:
+            return (laid_out(columns, way.layouts) for columns in self._resident.epoch(epoch, start))
+        host = map(tensors, self._with_layouts.epoch(epoch, start))
         return host if way.device.type == "cpu" else copied(host, CudaLane(way.device), way.ahead)
 
     def _staged(self, columns: dict[str, Tensor], epoch: int, step: int) -> dict[str, Tensor]:
@@ -174,7 +174,7 @@ def as_torch(  # noqa: PLR0913 - what a caller may choose, each with a default
             raise Invalid(f"as_torch: column '{name}': PyTorch takes no ragged lists: say 'offsets', 'lengths', 'padded' or Dense(size)")
     labelled = label if stages and label is not None else label_of(columns, label)  # a stage may make it
     way = Way(chosen, labelled, there, ahead, include_last_offset, tuple(stages))
-    return TorchBatches(loader, way, epochs, None if resident is None else kept(loader, there, resident))
+    return TorchBatches(loader, way, epochs, None if resident is None else load_resident(loader, there, resident))
 
 
 def _device(name: Any) -> Any:

@@ -24,8 +24,8 @@ class Operations(Protocol):
     """Of tensors [sequences x places, width], unless they say otherwise: a place a row."""
 
     def weight(self, path: str) -> Any: ...
-    def matmul(self, one: Any, other: Any) -> Any: ...
-    def add(self, one: Any, other: Any) -> Any: ...
+    def matmul(self, left: Any, right: Any) -> Any: ...
+    def add(self, left: Any, right: Any) -> Any: ...
     def times(self, rows: Any, factor: float) -> Any: ...
     def part(self, rows: Any, start: int, stop: int) -> Any:
         """Of the width."""
@@ -63,8 +63,8 @@ def encode(on: Operations, shape: Shape, vectors: Any, hidden: Any, places: int)
 def _looked(on: Operations, shape: Shape, path: str, rows: Any, hidden: Any, places: int) -> Any:
     width, each = shape.width, shape.width // shape.heads
     both = _dense(on, f"{path}/looked", on.normalise(rows, f"{path}/before"))
-    asked, keys, values = (on.heads(on.part(both, at * width, (at + 1) * width), places, shape.heads) for at in range(3))
-    shares = on.softmax(on.add(on.matmul(on.times(asked, 1 / math.sqrt(each)), on.turned(keys)), hidden))
+    queries, keys, values = (on.heads(on.part(both, at * width, (at + 1) * width), places, shape.heads) for at in range(3))
+    shares = on.softmax(on.add(on.matmul(on.times(queries, 1 / math.sqrt(each)), on.turned(keys)), hidden))
     return _dense(on, f"{path}/found", on.joined(on.matmul(on.dropout(shares), values), width))
 
 
@@ -74,5 +74,5 @@ def _dense(on: Operations, path: str, rows: Any) -> Any:
 
 def only_before(places: int) -> NDArray[np.float32]:
     """What `next` hides: whatever comes later."""
-    found: NDArray[np.float32] = np.triu(np.full((places, places), NEVER, np.float32), 1)[None, None]
-    return found
+    mask: NDArray[np.float32] = np.triu(np.full((places, places), NEVER, np.float32), 1)[None, None]
+    return mask

@@ -20,7 +20,7 @@ from pipelines.inputs.tables import Codes
 from pipelines.models.attention import plain
 from pipelines.models.attention.encode import NEVER, SMALLEST, encode, only_before
 from pipelines.models.attention.shape import ITEMS, MARKS, PLACES, Shape, Weights
-from pipelines.models.neural.frameworks import Framework, Held
+from pipelines.models.neural.frameworks import Framework, MutableState
 from pipelines.models.neural.operations import level
 from pipelines.models.neural.optimizers import dense_of, rows_of
 from pipelines.models.neural.precision import Comparison, compare
@@ -40,11 +40,11 @@ class Learning:
     def weight(self, path: str) -> Any:
         return self._weights[path]
 
-    def matmul(self, one: Any, other: Any) -> Any:
-        return self._ops.matmul(one, other)
+    def matmul(self, left: Any, right: Any) -> Any:
+        return self._ops.matmul(left, right)
 
-    def add(self, one: Any, other: Any) -> Any:
-        return one + other
+    def add(self, left: Any, right: Any) -> Any:
+        return left + right
 
     def times(self, rows: Any, factor: float) -> Any:
         return rows * factor
@@ -88,7 +88,7 @@ class SequenceStep:
         self._optimizer = rows_of(how.optimizer, how.learning_rate)
         self._slots = {name: framework.table(rows) for name, rows in self._optimizer.begin(*weights[ITEMS].shape).items()}
         self._dense = {
-            path: keras.Variable(one, dtype="float32", name=path.replace("/", "_")) for path, one in weights.items() if path != ITEMS
+            path: keras.Variable(array, dtype="float32", name=path.replace("/", "_")) for path, array in weights.items() if path != ITEMS
         }
         self._chance = keras.random.SeedGenerator(how.seed % 2**31)
         self._dense_optimizer = dense_of(how.optimizer, how.learning_rate)
@@ -99,10 +99,10 @@ class SequenceStep:
 
     def __call__(self, batch: Batch) -> Any:
         self._plain = None
-        given = self._given(batch.columns)
+        inputs = self._inputs(batch.columns)
         if self._run is None:
-            self._run = self._on.compiled(self._step, given, self._held)
-        return self._run(*given)
+            self._run = self._on.compiled(self._step, inputs, self._mutable_state)
+        return self._run(*inputs)
 
     def score(self, columns: Codes) -> NDArray[np.float32]:
         if self._plain is None:
@@ -112,24 +112,24 @@ class SequenceStep:
     def compare(self, sequences: NDArray[np.int32]) -> Comparison:
         """Compares the vectors of sequences that the framework computes with those that the arrays compute."""
         codes, last = plain.marked(self.shape, sequences)
-        whole = np.zeros((len(codes), self.shape.places), np.int32)
-        whole[:, : codes.shape[1]] = codes
+        padded = np.zeros((len(codes), self.shape.places), np.int32)
+        padded[:, : codes.shape[1]] = codes
         at = (np.arange(len(codes)) * self.shape.places + last).astype(np.int32)
         rows = np.arange(self.shape.items, dtype=np.int32)
-        given = rows, np.ascontiguousarray(whole.T), _padding(whole), at
+        inputs = rows, np.ascontiguousarray(padded.T), _padding(padded), at
         with self._on.full_precision():
-            vectors = self._on.array(self._on.compiled(self._encoded, given, self._held)(*given))
+            vectors = self._on.array(self._on.compiled(self._encoded, inputs, self._mutable_state)(*inputs))
         weights = self.weights()
         return compare(vectors, lambda bits: plain.states(self.shape, weights, sequences, bits), self._on.gpu)
 
     def weights(self) -> Weights:
         """By path; copies."""
-        return {ITEMS: self._on.array(self._table)} | {path: array_of(one) for path, one in self._dense.items()}
+        return {ITEMS: self._on.array(self._table)} | {path: array_of(variable) for path, variable in self._dense.items()}
 
     def state(self) -> dict[str, NDArray[Any]]:
-        found: dict[str, NDArray[Any]] = {f"weights/{path}": array for path, array in self.weights().items()}
-        found |= {f"slots/{name}": self._on.array(slot) for name, slot in self._slots.items()}
-        return found | {f"optimizer/{at}": array_of(one) for at, one in enumerate(self._others())}
+        state: dict[str, NDArray[Any]] = {f"weights/{path}": array for path, array in self.weights().items()}
+        state |= {f"slots/{name}": self._on.array(slot) for name, slot in self._slots.items()}
+        return state | {f"optimizer/{at}": array_of(variable) for at, variable in enumerate(self._others())}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         self._plain = None
@@ -142,13 +142,13 @@ class SequenceStep:
             variable.assign(state[f"optimizer/{at}"])
 
     @property
-    def _held(self) -> Held:
-        return Held([self._table, *self._slots.values()], [*self._dense.values(), *self._others()])
+    def _mutable_state(self) -> MutableState:
+        return MutableState([self._table, *self._slots.values()], [*self._dense.values(), *self._others()])
 
     def _others(self) -> list[Any]:
         return [*self._dense_optimizer.variables, self._chance.state]
 
-    def _given(self, columns: Codes) -> tuple[Any, ...]:
+    def _inputs(self, columns: Codes) -> tuple[Any, ...]:
         """Rows of the items' vectors; codes and what is to be found as places among them; by what each row's logit is moved."""
         codes, wanted, drawn = columns["codes"], columns["wanted"], columns.get("drawn")
         padding = _padding(codes)
@@ -169,8 +169,8 @@ class SequenceStep:
         read = self._on.gather(self._table, rows)
         loss, _, (gradient,), by_weight = self._differentiated([read], codes, padding, at, wanted, moved)
         self._dense_optimizer.apply(by_weight, list(self._dense.values()))
-        known = {name: self._on.gather(slot, rows) for name, slot in self._slots.items()}
-        values, after = self._optimizer.step(read, gradient, known)
+        slot_rows = {name: self._on.gather(slot, rows) for name, slot in self._slots.items()}
+        values, after = self._optimizer.step(read, gradient, slot_rows)
         self._on.scatter(self._table, rows, values)
         for name, slot in self._slots.items():
             self._on.scatter(slot, rows, after[name])
@@ -180,14 +180,14 @@ class SequenceStep:
         from keras import ops
 
         read = blocks[0] * 1.0  # so that its gradient is whole, and not one of rows
-        found = self._outputs(read, codes, padding, at, self._dropout)
-        logits = ops.matmul(found, ops.transpose(read[:, :-1])) + read[:, -1] + moved
+        vectors = self._outputs(read, codes, padding, at, self._dropout)
+        logits = ops.matmul(vectors, ops.transpose(read[:, :-1])) + read[:, -1] + moved
         if not self._sampled:
             return ops.mean(ops.sparse_categorical_crossentropy(wanted, logits, from_logits=True)), {}
-        mine = self._on.gather(read, wanted)
-        own = ops.sum(found * mine[:, :-1], axis=1) + mine[:, -1]
-        its = ops.equal(ops.expand_dims(wanted, 1), ops.expand_dims(ops.arange(ops.shape(read)[0], dtype="int32"), 0))
-        others = ops.where(its, NEVER, logits)
+        wanted_rows = self._on.gather(read, wanted)
+        own = ops.sum(vectors * wanted_rows[:, :-1], axis=1) + wanted_rows[:, -1]
+        is_wanted = ops.equal(ops.expand_dims(wanted, 1), ops.expand_dims(ops.arange(ops.shape(read)[0], dtype="int32"), 0))
+        others = ops.where(is_wanted, NEVER, logits)
         return ops.mean(ops.softplus(ops.logsumexp(others, axis=1) - own)), {}
 
     def _encoded(self, rows: Any, codes: Any, padding: Any, at: Any) -> Any:
@@ -202,8 +202,8 @@ class SequenceStep:
         later = self.shape.objective == "next"
         hidden = ops.convert_to_tensor(only_before(self.shape.places)) if later else padding[:, None, None, :]
         vectors = ops.reshape(vectors, (-1, self.shape.width))
-        found = encode(Learning(self._dense, self._chance, dropout), self.shape, vectors, hidden, self.shape.places)
-        return self._on.gather(found, at)
+        encoded = encode(Learning(self._dense, self._chance, dropout), self.shape, vectors, hidden, self.shape.places)
+        return self._on.gather(encoded, at)
 
 
 def _padding(codes: NDArray[np.int32]) -> NDArray[np.float32]:

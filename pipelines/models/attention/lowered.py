@@ -15,7 +15,7 @@ from pipelines.features.graph import IR_VERSION, OPSET
 from pipelines.models.attention.encode import NEVER, SMALLEST, encode, only_before
 from pipelines.models.attention.shape import BEGIN, HIDDEN, ITEMS, MARKS, PLACES, Shape, Weights
 from pipelines.models.beside import Beside
-from pipelines.models.known import Turn
+from pipelines.models.user_history import Turn
 
 AT_ONCE = 64
 """Sequences."""
@@ -32,11 +32,11 @@ class Lowered:
     def weight(self, path: str) -> str:
         return path
 
-    def matmul(self, one: str, other: str) -> str:
-        return self._turn.node("MatMul", one, other)
+    def matmul(self, left: str, right: str) -> str:
+        return self._turn.node("MatMul", left, right)
 
-    def add(self, one: str, other: str) -> str:
-        return self._turn.node("Add", one, other)
+    def add(self, left: str, right: str) -> str:
+        return self._turn.node("Add", left, right)
 
     def times(self, rows: str, factor: float) -> str:
         return self._turn.node("Mul", rows, self._turn.array("shares/scale", np.float32(factor)))
@@ -50,8 +50,8 @@ class Lowered:
         return self._turn.node("Transpose", self._turn.node("Reshape", rows, each), perm=[0, 2, 1, 3])
 
     def joined(self, heads: str, width: int) -> str:
-        whole = self._turn.array("heads/joined", np.array([0, 0, width], np.int64))
-        return self._turn.node("Reshape", self._turn.node("Transpose", heads, perm=[0, 2, 1, 3]), whole)
+        shape = self._turn.array("heads/joined", np.array([0, 0, width], np.int64))
+        return self._turn.node("Reshape", self._turn.node("Transpose", heads, perm=[0, 2, 1, 3]), shape)
 
     def turned(self, rows: str) -> str:
         return self._turn.node("Transpose", rows, perm=[0, 1, 3, 2])
@@ -76,7 +76,7 @@ def lower(name: str, item: str, sequence: str, shape: Shape, weights: Weights, v
     def tensor(called: str, kind: int, *dims: Any) -> Any:
         return helper.make_tensor_value_info(called, kind, list(dims))
 
-    turn = Turn({path: one for path, one in weights.items() if path not in (ITEMS, MARKS)})
+    turn = Turn({path: array for path, array in weights.items() if path not in (ITEMS, MARKS)})
     turn.arrays[ITEMS] = vectors
     turn.arrays[READ] = np.concatenate([weights[ITEMS][:FIRST, :-1], weights[MARKS]])
     state = _state(turn, shape)
@@ -117,8 +117,8 @@ def lower(name: str, item: str, sequence: str, shape: Shape, weights: Weights, v
         helper.make_node("Add", ["row/inner", "row/levels"], ["score"], name="row/score"),
     ]
     inputs = [tensor(item, TensorProto.INT32, "N"), tensor(sequence, TensorProto.INT32, "N", shape.length)]
-    held = [beside.tensor(np.asarray(array), called) for called, array in turn.arrays.items()]
-    graph = helper.make_graph(nodes, name, inputs, [tensor("score", TensorProto.FLOAT, "N")], held)
+    initializers = [beside.tensor(np.asarray(array), called) for called, array in turn.arrays.items()]
+    graph = helper.make_graph(nodes, name, inputs, [tensor("score", TensorProto.FLOAT, "N")], initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="eyas")
 
 
@@ -132,7 +132,7 @@ def _state(turn: Turn, shape: Shape) -> str:
     first, second, at_once = const("first", [0]), const("second", [1]), turn.array("turns/at_once", np.array(AT_ONCE, np.int64))
     zero, begin = const("zero", 0), turn.node("Mul", "turn/number", at_once)
     end = turn.node("Add", begin, at_once)
-    some = turn.node("Slice", "sequences/distinct", *(turn.node("Unsqueeze", one, first) for one in (begin, end)), first)
+    some = turn.node("Slice", "sequences/distinct", *(turn.node("Unsqueeze", bound, first) for bound in (begin, end)), first)
     there = turn.node("Cast", turn.node("Not", turn.node("Equal", some, const("null", NULL))), to=TensorProto.INT64)
     counts = turn.node("ReduceSum", there, second, keepdims=0)
     longest = turn.node("ReduceMax", counts, keepdims=1)

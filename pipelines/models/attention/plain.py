@@ -29,11 +29,11 @@ class Plain:
     def weight(self, path: str) -> Floats:
         return self._weights[path]
 
-    def matmul(self, one: Any, other: Any) -> Any:
-        return round_mantissa(one, self._bits) @ round_mantissa(other, self._bits)
+    def matmul(self, left: Any, right: Any) -> Any:
+        return round_mantissa(left, self._bits) @ round_mantissa(right, self._bits)
 
-    def add(self, one: Any, other: Any) -> Any:
-        return one + other
+    def add(self, left: Any, right: Any) -> Any:
+        return left + right
 
     def times(self, rows: Any, factor: float) -> Any:
         return rows * np.float32(factor)
@@ -51,9 +51,9 @@ class Plain:
         return rows.swapaxes(-1, -2)
 
     def softmax(self, rows: Any) -> Any:
-        found = np.exp(rows - rows.max(axis=-1, keepdims=True))
-        found /= found.sum(axis=-1, keepdims=True)
-        return found
+        exponentials = np.exp(rows - rows.max(axis=-1, keepdims=True))
+        exponentials /= exponentials.sum(axis=-1, keepdims=True)
+        return exponentials
 
     def relu(self, rows: Any) -> Any:
         return np.maximum(rows, 0)
@@ -68,10 +68,10 @@ class Plain:
 def states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints, bits: int | None = None) -> Floats:
     """What the transformer makes of each: [sequences, width]. Rows of item codes, the oldest first, with NULL behind the last one.
     `bits`: as Plain takes them."""
-    found = np.empty((len(sequences), shape.width), np.float32)
+    encoded = np.empty((len(sequences), shape.width), np.float32)
     for at in range(0, len(sequences), AT_ONCE):
-        found[at : at + AT_ONCE] = _states(shape, weights, sequences[at : at + AT_ONCE], bits)
-    return found
+        encoded[at : at + AT_ONCE] = _states(shape, weights, sequences[at : at + AT_ONCE], bits)
+    return encoded
 
 
 def _states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints, bits: int | None) -> Floats:
@@ -81,8 +81,8 @@ def _states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints, bits: 
     hidden = only_before(codes.shape[1]) if shape.objective == "next" else np.float32(NEVER) * (codes == NULL)[:, None, None]
     places = codes.shape[1]
     rows = encode(Plain(weights, bits), shape, vectors.reshape(-1, shape.width), hidden, places)
-    found: Floats = rows[np.arange(len(codes)) * places + last]
-    return found
+    encoded: Floats = rows[np.arange(len(codes)) * places + last]
+    return encoded
 
 
 def marked(shape: Shape, sequences: Ints) -> tuple[Ints, NDArray[np.int64]]:

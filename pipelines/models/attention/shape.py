@@ -52,12 +52,12 @@ class Shape:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of all that is trained, by path."""
         width, inner = self.width, INNER * self.width
-        found: dict[str, tuple[int, ...]] = {ITEMS: (self.items, width + 1), MARKS: (3, width), PLACES: (self.places, width)}
+        shapes: dict[str, tuple[int, ...]] = {ITEMS: (self.items, width + 1), MARKS: (3, width), PLACES: (self.places, width)}
         for at in range(self.blocks):
-            found |= _norm(f"block_{at}/before", width) | _dense(f"block_{at}/looked", width, 3 * width)
-            found |= _dense(f"block_{at}/found", width, width) | _norm(f"block_{at}/between", width)
-            found |= _dense(f"block_{at}/inner", width, inner) | _dense(f"block_{at}/outer", inner, width)
-        return found | _norm("last", width)
+            shapes |= _norm(f"block_{at}/before", width) | _dense(f"block_{at}/looked", width, 3 * width)
+            shapes |= _dense(f"block_{at}/found", width, width) | _norm(f"block_{at}/between", width)
+            shapes |= _dense(f"block_{at}/inner", width, inner) | _dense(f"block_{at}/outer", inner, width)
+        return shapes | _norm("last", width)
 
     @property
     def parameters(self) -> int:
@@ -84,10 +84,10 @@ def _begun(path: str, of: tuple[int, ...], seed: int) -> NDArray[np.float32]:
     if len(of) < 2:
         return np.full(of, path.endswith("/gamma"), np.float32)
     spread = SPREAD if path in (ITEMS, MARKS, PLACES) else math.sqrt(2 / sum(of))
-    found = np.random.default_rng((seed, zlib.crc32(path.encode()))).standard_normal(of, dtype=np.float32) * np.float32(spread)
+    values = np.random.default_rng((seed, zlib.crc32(path.encode()))).standard_normal(of, dtype=np.float32) * np.float32(spread)
     if path == ITEMS:
-        found[:, -1] = 0
-    return found
+        values[:, -1] = 0
+    return values
 
 
 def grow(shape: Shape, parent: Mapping[str, NDArray[np.float32]], rule: NewRows, seed: int) -> Weights:

@@ -52,15 +52,15 @@ def streams_of(users: NDArray[np.int64], before: Ints, own: Ints, label: Flags, 
     new = _new(users, behind, own, counts)
     first = new < 0
     last = np.append(first[1:], True)
-    kept = np.where(first, (before != NULL).sum(axis=1), new)
-    places = np.arange(length)[None, :] >= length - kept[:, None]
-    taken = np.concatenate([places, (last & sought)[:, None]], axis=1)
-    items = np.concatenate([behind, own[:, None].astype(np.int32)], axis=1)[taken]
-    ends = np.cumsum(taken.sum(axis=1)) - taken[:, -1]
+    kept_counts = np.where(first, (before != NULL).sum(axis=1), new)
+    places = np.arange(length)[None, :] >= length - kept_counts[:, None]
+    selected = np.concatenate([places, (last & sought)[:, None]], axis=1)
+    items = np.concatenate([behind, own[:, None].astype(np.int32)], axis=1)[selected]
+    ends = np.cumsum(selected.sum(axis=1)) - selected[:, -1]
     flags = np.zeros(len(items) + 1, bool)
     flags[ends[sought]] = True
     begins = np.flatnonzero(first)
-    starts = np.append((ends - kept)[begins], len(items))
+    starts = np.append((ends - kept_counts)[begins], len(items))
     return _trimmed(items, flags[:-1], starts)
 
 
@@ -73,16 +73,16 @@ def _to_the_right(rows: Ints) -> Ints:
 
 def _new(users: NDArray[np.int64], behind: Ints, own: Ints, counts: Flags) -> NDArray[np.int64]:
     """By how many items each row's sequence goes on from that of the row before; -1 where it doesn't."""
-    found = np.full(len(users), -1, np.int64)
+    added = np.full(len(users), -1, np.int64)
     left = np.flatnonzero(users[1:] == users[:-1]) + 1
     length = behind.shape[1]
     for new in range(length):
         follows = ~counts[left - 1] | (behind[left, length - new] == own[left - 1]) if new else ~counts[left - 1]
         there = left[follows]
         there = there[(behind[there, : length - new] == behind[there - 1, new:]).all(axis=1)]
-        found[there] = new
-        left = left[found[left] < 0]
-    return found
+        added[there] = new
+        left = left[added[left] < 0]
+    return added
 
 
 def _trimmed(items: Ints, sought: Flags, starts: NDArray[np.int64]) -> Streams:
@@ -91,6 +91,6 @@ def _trimmed(items: Ints, sought: Flags, starts: NDArray[np.int64]) -> Streams:
     stream = np.repeat(np.arange(len(lengths)), lengths)
     last = np.full(len(lengths), -1, np.int64)
     np.maximum.at(last, stream[sought], np.flatnonzero(sought))
-    kept = np.arange(len(items)) <= last[stream]
-    counts = np.bincount(stream[kept], minlength=len(lengths))
-    return Streams(Likes(np.concatenate([[0], np.cumsum(counts[counts > 0])]), items[kept]), sought[kept])
+    selected = np.arange(len(items)) <= last[stream]
+    counts = np.bincount(stream[selected], minlength=len(lengths))
+    return Streams(Likes(np.concatenate([[0], np.cumsum(counts[counts > 0])]), items[selected]), sought[selected])

@@ -98,21 +98,21 @@ class Windows:
         items = np.full(there.shape, NULL, np.int32)
         items[there] = self.sequences.others[places[there]]
         shown = np.where(there & (random.random(items.shape) < UNKNOWN_SHARE), np.int32(UNKNOWN), items)
-        asked = there.copy()
+        eligible = there.copy()
         if self.sought is not None:
-            asked[there] = self.sought[places[there]]
+            eligible[there] = self.sought[places[there]]
         mark = np.where(backwards, self.shape.items + BACKWARDS, self.shape.items + BEGIN).astype(np.int32)[:, None]
         if self.shape.objective == "next":
-            codes, sought = np.concatenate([mark, shown[:, :-1]], axis=1), asked
+            codes, sought = np.concatenate([mark, shown[:, :-1]], axis=1), eligible
             columns = {"codes": codes, "at": np.flatnonzero(sought), "wanted": items[sought]}
         else:
-            sought = asked & (random.random(items.shape) < self.mask)
+            sought = eligible & (random.random(items.shape) < self.mask)
             alone = ~sought.any(axis=1) | (random.random(len(items)) < self.mask)
-            newest = self.shape.window - 1 - asked[:, ::-1].argmax(axis=1)
+            newest = self.shape.window - 1 - eligible[:, ::-1].argmax(axis=1)
             sought[alone] = steps == newest[alone, None]  # as it is asked when it serves: the last one
             shown = np.where(sought, np.int32(self.shape.items + HIDDEN), shown)
             codes = np.concatenate([mark, shown], axis=1)
             columns = {"codes": codes, "at": np.flatnonzero(np.pad(sought, ((0, 0), (1, 0)))), "wanted": items[sought]}
         if self.draw is not None:
             columns["drawn"] = FIRST + random.choice(self.shape.items - FIRST, self.draw, replace=False, shuffle=False)
-        return Batch({name: np.ascontiguousarray(one, np.int32) for name, one in columns.items()}, np.ones(len(items), np.float32))
+        return Batch({name: np.ascontiguousarray(column, np.int32) for name, column in columns.items()}, np.ones(len(items), np.float32))

@@ -30,12 +30,12 @@ class Architecture:
     @property
     def features(self) -> dict[str, int]:
         """What the network takes, and how wide it is."""
-        return {one.column: one.width for one in self.tables} | {name: width or 1 for name, width in self.numbers}
+        return {table.column: table.width for table in self.tables} | {name: width or 1 for name, width in self.numbers}
 
     @property
     def shapes(self) -> dict[str, Shape]:
         """Of all that is trained, by its path."""
-        tables = {table_path(one): (one.cardinality, one.width) for one in self.tables}
+        tables = {table_path(table): (table.cardinality, table.width) for table in self.tables}
         return tables | self.network.weights(self.features)
 
     @property
@@ -45,13 +45,13 @@ class Architecture:
     @property
     def widths(self) -> tuple[int, ...]:
         """Of what the layers are given, and of each of them; none where there are no layers."""
-        layers = [one.units for one in self.network.nodes if isinstance(one, Dense)]
+        layers = [node.units for node in self.network.nodes if isinstance(node, Dense)]
         return (sum(self.features.values()), *layers) if layers else ()
 
     @property
     def lookups(self) -> float:
         """Values of a row that are looked up, at most."""
-        return float(sum(one.length or 1 for one in self.tables))
+        return float(sum(table.length or 1 for table in self.tables))
 
     @property
     def parameters(self) -> int:
@@ -63,15 +63,15 @@ class Architecture:
         return PRECISION * (self.parameters + sum(math.prod(shape) for shape in self.moving.values()))
 
     def save(self, path: Path) -> Path:
-        said = {
+        document = {
             "version": VERSION,
             "family": self.family,
-            "tables": [asdict(one) for one in self.tables],
+            "tables": [asdict(table) for table in self.tables],
             "numbers": self.numbers,
             "network": self.network.document(),
             "output": self.output,
         }
-        path.write_text(json.dumps(said, indent=1))
+        path.write_text(json.dumps(document, indent=1))
         return path
 
 
@@ -92,7 +92,7 @@ def load_architecture(path: Path) -> Architecture:
 
 def _of_layers(layers: list[int], tables: tuple[Table, ...], numbers: Any) -> list[Node]:
     """What the first version's `layers` said of an mlp."""
-    features = (*(one.column for one in tables), *(name for name, _ in numbers))
+    features = (*(table.column for table in tables), *(name for name, _ in numbers))
     names = ["features", *(f"hidden_{number}" for number in range(len(layers)))]
     hidden: list[Node] = [Dense(name, (before,), units) for before, name, units in zip(names, names[1:], layers, strict=False)]
     return [Join("features", features), *hidden, Dense("score", (names[-1],), 1, "linear")]

@@ -26,33 +26,33 @@ class Fused:
 
     @property
     def rows(self) -> int:
-        return sum(one.cardinality for one in self.tables)
+        return sum(table.cardinality for table in self.tables)
 
     @property
     def starts(self) -> tuple[int, ...]:
         """Where each table's rows begin."""
-        return tuple(accumulate((one.cardinality for one in self.tables[:-1]), initial=0))
+        return tuple(accumulate((table.cardinality for table in self.tables[:-1]), initial=0))
 
     @property
     def single(self) -> tuple[Table, ...]:
         """Looked up by one code a row."""
-        return tuple(one for one in self.tables if one.length is None)
+        return tuple(table for table in self.tables if table.length is None)
 
     @property
     def lists(self) -> tuple[Table, ...]:
-        return tuple(one for one in self.tables if one.length is not None)
+        return tuple(table for table in self.tables if table.length is not None)
 
     def start(self, table: Table) -> int:
         return self.starts[self.tables.index(table)]
 
     def joined(self, arrays: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
         """Its rows out of its tables', by path."""
-        return np.concatenate([arrays[table_path(one)] for one in self.tables])
+        return np.concatenate([arrays[table_path(table)] for table in self.tables])
 
     def parted(self, rows: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
         """Views, by path."""
         starts = self.starts
-        return {table_path(one): rows[start : start + one.cardinality] for one, start in zip(self.tables, starts, strict=True)}
+        return {table_path(table): rows[start : start + table.cardinality] for table, start in zip(self.tables, starts, strict=True)}
 
 
 def fuse(tables: Sequence[Table], apart: bool = False) -> tuple[Fused, ...]:

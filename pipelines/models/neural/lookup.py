@@ -55,7 +55,7 @@ class Reading:
 
     def part(self, rows: slice) -> Reading:
         """Of some of the batch's rows, among what all of them read."""
-        return Reading(self.rows, self.places[:, rows], tuple(one.part(rows) for one in self.lists))
+        return Reading(self.rows, self.places[:, rows], tuple(column.part(rows) for column in self.lists))
 
 
 def steady(reading: Reading) -> Reading:
@@ -63,8 +63,8 @@ def steady(reading: Reading) -> Reading:
     return Reading(_filled(reading.rows), reading.places, tuple(map(_steady, reading.lists)))
 
 
-def _steady(one: List) -> List:
-    return List(_filled(one.places), _filled(one.segments), one.offsets, one.shares)
+def _steady(column: List) -> List:
+    return List(_filled(column.places), _filled(column.segments), column.offsets, column.shares)
 
 
 def _filled(places: Ints) -> Ints:
@@ -83,12 +83,12 @@ class Reader:
 
     def __call__(self, columns: Codes) -> Reading:
         single = [codes_of(columns, table) + start for table, start in self._starts(self.fused.single)]
-        found = [(table, *values_of(codes_of(columns, table), start)) for table, start in self._starts(self.fused.lists)]
-        whole = np.concatenate([*single, *(values for _, values, _ in found)])
-        rows, places = self._distinct(whole)
+        list_values = [(table, *values_of(codes_of(columns, table), start)) for table, start in self._starts(self.fused.lists)]
+        codes = np.concatenate([*single, *(values for _, values, _ in list_values)])
+        rows, places = self._distinct(codes)
         at = sum(map(len, single))
         lists = []
-        for table, values, lengths in found:
+        for table, values, lengths in list_values:
             lists.append(_list(table, places[at : at + len(values)], lengths))
             at += len(values)
         count = len(single)

@@ -31,7 +31,7 @@ class Loss(Protocol):
     def targets(self, batch: Batch) -> Any:
         """What it takes of a batch beside what the network makes of it: an array, or several by name, rows first."""
 
-    def __call__(self, found: Sequence[Any], targets: Any, among: Among | None = None) -> Any:
+    def __call__(self, outputs: Sequence[Any], targets: Any, among: Among | None = None) -> Any:
         """`among`: where these rows are a rank's share of the batch."""
 
 
@@ -44,10 +44,10 @@ class Logistic:
     def targets(self, batch: Batch) -> NDArray[np.float32]:
         return batch.labels
 
-    def __call__(self, found: Sequence[Any], targets: Any, among: Among | None = None) -> Any:
+    def __call__(self, outputs: Sequence[Any], targets: Any, among: Among | None = None) -> Any:
         from keras import ops
 
-        logits = found[0][:, 0]
+        logits = outputs[0][:, 0]
         return ops.mean(ops.softplus(logits) - logits * targets)
 
 
@@ -75,12 +75,12 @@ class InBatch:
         codes = batch.columns[self.key]
         return {"items": codes, "chances": self.chances[codes]}
 
-    def __call__(self, found: Sequence[Any], targets: Any, among: Among | None = None) -> Any:
+    def __call__(self, outputs: Sequence[Any], targets: Any, among: Among | None = None) -> Any:
         from keras import ops
 
-        (users, items), codes, chances = found, targets["items"], targets["chances"]
+        (users, items), codes, chances = outputs, targets["items"], targets["chances"]
         own = ops.sum(users * items, axis=1) - chances
-        every = (items, codes, chances) if among is None else tuple(among.gathered(one) for one in (items, codes, chances))
+        every = (items, codes, chances) if among is None else tuple(among.gathered(tensor) for tensor in (items, codes, chances))
         others = ops.matmul(users, ops.transpose(every[0])) - ops.expand_dims(every[2], 0)
         others = ops.where(ops.equal(ops.expand_dims(codes, 1), ops.expand_dims(every[1], 0)), _NEVER, others)
         return ops.mean(ops.softplus(ops.logsumexp(others, axis=1) - own))  # -log of own's share, own among the others
@@ -89,5 +89,5 @@ class InBatch:
 def log_chances(counts: NDArray[Any]) -> NDArray[np.float32]:
     """By code, of items that are met so often. Who is never met counts half, and so does the unknown one, though a share of all rows is
     shown as its: with the chance of that share, every single item that nobody has met would stand above most that people like."""
-    found: NDArray[np.float32] = np.log(np.maximum(counts, 0.5) / max(float(counts.sum()), 1.0)).astype(np.float32)
-    return found
+    log_shares: NDArray[np.float32] = np.log(np.maximum(counts, 0.5) / max(float(counts.sum()), 1.0)).astype(np.float32)
+    return log_shares

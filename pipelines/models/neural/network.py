@@ -126,7 +126,7 @@ class Part(Node):
         return on.part(inputs[0], self.start, self.stop)
 
     def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
-        return on.node("Slice", inputs[0], *(on.constant([one]) for one in (self.start, self.stop, 1)))
+        return on.node("Slice", inputs[0], *(on.constant([value]) for value in (self.start, self.stop, 1)))
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class Interact(Node):
         return on.interact(inputs, self.places(len(inputs)))
 
     def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
-        vectors = on.node("Concat", *(on.node("Unsqueeze", one, on.constant([1])) for one in inputs), axis=1)
+        vectors = on.node("Concat", *(on.node("Unsqueeze", vector, on.constant([1])) for vector in inputs), axis=1)
         square = on.node("MatMul", vectors, on.node("Transpose", vectors, perm=[0, 2, 1]))
         flat = on.node("Reshape", square, on.constant([0, len(inputs) ** 2]))
         return on.node("Gather", flat, on.constant(self.places(len(inputs))), axis=1)
@@ -261,7 +261,7 @@ class Norm(Node):
         return on.normalise(inputs[0], self.name)
 
     def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
-        gamma, beta, mean, variance = (on.array(self.path(one)) for one in ("gamma", "beta", "mean", "variance"))
+        gamma, beta, mean, variance = (on.array(self.path(weight)) for weight in ("gamma", "beta", "mean", "variance"))
         scale = gamma / (variance + SMALLEST) ** 0.5
         return on.node("Add", on.node("Mul", inputs[0], on.constant(scale)), on.constant(beta - mean * scale))
 
@@ -307,7 +307,7 @@ class Dropout(Node):
 
 
 KINDS: Mapping[str, type[Node]] = {
-    one.kind: one for one in (Join, Part, Product, Add, Total, Interact, Length, Dense, Norm, LayerNorm, Dropout)
+    node_type.kind: node_type for node_type in (Join, Part, Product, Add, Total, Interact, Length, Dense, Norm, LayerNorm, Dropout)
 }
 
 
@@ -321,21 +321,21 @@ class Network:
 
     def towards(self, name: str) -> Network:
         """What that node is made of, and itself."""
-        wanted, found = {name}, list[Node]()
+        wanted, nodes = {name}, list[Node]()
         for node in reversed(self.nodes):
             if node.name in wanted:
                 wanted |= set(node.of)
-                found.append(node)
-        return Network(tuple(reversed(found)))
+                nodes.append(node)
+        return Network(tuple(reversed(nodes)))
 
     def widths(self, features: Mapping[str, int]) -> dict[str, int]:
         """Of everything that has a name."""
-        found = dict(features)
+        widths = dict(features)
         for node in self.nodes:
-            found[node.name] = node.width([found[one] for one in node.of])
-        if found[self.last] != 1:
-            raise Invalid(f"the network ends in {found[self.last]} numbers a row at '{self.last}': it has to end in one")
-        return found
+            widths[node.name] = node.width([widths[name] for name in node.of])
+        if widths[self.last] != 1:
+            raise Invalid(f"the network ends in {widths[self.last]} numbers a row at '{self.last}': it has to end in one")
+        return widths
 
     def weights(self, features: Mapping[str, int]) -> dict[str, Shape]:
         """What is trained, by path."""
@@ -345,28 +345,28 @@ class Network:
         return self._shapes(features, moving=True)
 
     def _shapes(self, features: Mapping[str, int], moving: bool) -> dict[str, Shape]:
-        widths, found = self.widths(features), dict[str, Shape]()
+        widths, shapes = self.widths(features), dict[str, Shape]()
         for node in self.nodes:
-            before = [widths[one] for one in node.of]
-            found |= {node.path(name): shape for name, shape in (node.moving if moving else node.weights)(before).items()}
-        return found
+            before = [widths[name] for name in node.of]
+            shapes |= {node.path(name): shape for name, shape in (node.moving if moving else node.weights)(before).items()}
+        return shapes
 
     def outputs(self, on: Operations, features: Mapping[str, Any]) -> dict[str, Any]:
         """Of everything that has a name."""
-        found = dict(features)
+        outputs = dict(features)
         for node in self.nodes:
-            found[node.name] = node.apply(on, [found[one] for one in node.of])
-        return found
+            outputs[node.name] = node.apply(on, [outputs[name] for name in node.of])
+        return outputs
 
     def apply(self, on: Operations, features: Mapping[str, Any]) -> Any:
         """What the last node gives: of a whole network the logits, [rows, 1]."""
         return self.outputs(on, features)[self.last]
 
     def lower(self, on: Lowered, features: Mapping[str, str]) -> str:
-        found = dict(features)
+        outputs = dict(features)
         for node in self.nodes:
-            found[node.name] = node.lower(on, [found[one] for one in node.of])
-        return found[self.last]
+            outputs[node.name] = node.lower(on, [outputs[name] for name in node.of])
+        return outputs[self.last]
 
     def document(self) -> list[dict[str, Any]]:
         return [{"kind": node.kind} | asdict(node) for node in self.nodes]
@@ -374,14 +374,14 @@ class Network:
 
 def read_network(document: Sequence[Mapping[str, Any]]) -> Network:
     """What `document` gave."""
-    return Network(tuple(_node(dict(one)) for one in document))
+    return Network(tuple(_node(dict(node)) for node in document))
 
 
-def _node(said: dict[str, Any]) -> Node:
-    kind = KINDS.get(said.pop("kind"))
+def _node(fields: dict[str, Any]) -> Node:
+    kind = KINDS.get(fields.pop("kind"))
     if kind is None:
         raise Invalid("model.json: a node of its network is of a kind that isn't known here: it was made by a newer version")
-    return kind(**said | {"of": tuple(said["of"])})
+    return kind(**fields | {"of": tuple(fields["of"])})
 
 
 def _same(node: Node, widths: Sequence[int]) -> int:
@@ -391,7 +391,7 @@ def _same(node: Node, widths: Sequence[int]) -> int:
 
 
 def _folded(on: Lowered, kind: str, inputs: Sequence[str]) -> str:
-    found = inputs[0]
-    for one in inputs[1:]:
-        found = on.node(kind, found, one)
-    return found
+    output = inputs[0]
+    for operand in inputs[1:]:
+        output = on.node(kind, output, operand)
+    return output

@@ -56,10 +56,10 @@ def tiles_of(network: Network, features: Mapping[str, int]) -> dict[int, tuple[i
     for node in network.nodes:
         if isinstance(node, Part):
             cuts.setdefault(node.of[0], set()).add((node.start, node.stop))
-    found = dict[int, set[tuple[tuple[int, int], ...]]]()
+    ways_by_width = dict[int, set[tuple[tuple[int, int], ...]]]()
     for name, cut in cuts.items():
-        found.setdefault(widths[name], set()).add(tuple(sorted(cut)))
-    tiled = {width: ways.pop() for width, ways in found.items() if len(ways) == 1}
+        ways_by_width.setdefault(widths[name], set()).add(tuple(sorted(cut)))
+    tiled = {width: ways.pop() for width, ways in ways_by_width.items() if len(ways) == 1}
     return {
         width: tuple(stop - start for start, stop in way)
         for width, way in tiled.items()
@@ -78,14 +78,14 @@ def move(name: Name, optimizer: Any, rate: float, gradients: Sequence[Tensor], v
     """A step of Keras' optimizer of that name. `sound`: whether it is taken at all; None: it is."""
     import torch
 
-    weights = [one.value for one in variables]
+    weights = [variable.value for variable in variables]
     if sound is not None:
-        gradients = [torch.where(sound, one, torch.zeros_like(one)) for one in gradients]
+        gradients = [torch.where(sound, gradient, torch.zeros_like(gradient)) for gradient in gradients]
     optimizer.iterations.value.add_(1 if sound is None else sound.to(optimizer.iterations.value.dtype))
     if name == "adam":
         _adam(torch, optimizer, rate, gradients, weights, sound)
     elif name == "adagrad":
-        sums = [one.value for one in optimizer._accumulators]
+        sums = [variable.value for variable in optimizer._accumulators]
         torch._foreach_addcmul_(sums, gradients, gradients)
         root = torch._foreach_add(sums, optimizer.epsilon)
         torch._foreach_sqrt_(root)
@@ -95,17 +95,17 @@ def move(name: Name, optimizer: Any, rate: float, gradients: Sequence[Tensor], v
 
 
 def _adam(torch: Any, optimizer: Any, rate: float, gradients: Sequence[Tensor], weights: Sequence[Tensor], sound: Tensor | None) -> None:
-    moments, velocities = ([one.value for one in some] for some in (optimizer._momentums, optimizer._velocities))
+    moments, velocities = ([variable.value for variable in some] for some in (optimizer._momentums, optimizer._velocities))
     first, second, steps = optimizer.beta_1, optimizer.beta_2, optimizer.iterations.value.float().clamp(min=1)
     scale = torch.sqrt(1 - second**steps) / (1 - first**steps) * rate
     if sound is None:
         torch._foreach_mul_(moments, first)
         torch._foreach_mul_(velocities, second)
     else:
-        taken = sound.float()
-        torch._foreach_mul_(moments, 1 - taken * (1 - first))
-        torch._foreach_mul_(velocities, 1 - taken * (1 - second))
-        scale = scale * taken
+        applied = sound.float()
+        torch._foreach_mul_(moments, 1 - applied * (1 - first))
+        torch._foreach_mul_(velocities, 1 - applied * (1 - second))
+        scale = scale * applied
     torch._foreach_add_(moments, gradients, alpha=1 - first)
     torch._foreach_addcmul_(velocities, gradients, gradients, value=1 - second)
     root = torch._foreach_sqrt(velocities)

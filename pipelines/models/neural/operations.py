@@ -40,16 +40,16 @@ class Learning:
         return rows[:, start:stop]
 
     def product(self, parts: Sequence[Any]) -> Any:
-        found = parts[0]
-        for one in parts[1:]:
-            found = found * one
-        return found
+        output = parts[0]
+        for part in parts[1:]:
+            output = output * part
+        return output
 
     def add(self, parts: Sequence[Any]) -> Any:
-        found = parts[0]
-        for one in parts[1:]:
-            found = found + one
-        return found
+        output = parts[0]
+        for part in parts[1:]:
+            output = output + part
+        return output
 
     def total(self, rows: Any) -> Any:
         return self._ops.sum(rows, axis=1, keepdims=True)
@@ -80,8 +80,8 @@ class Learning:
         return level(rows, gamma, beta)
 
     def _moments(self, wide: Any) -> tuple[Any, Any]:
-        found: tuple[Any, Any] = self._ops.moments(wide, axes=[0])
-        return found
+        moments: tuple[Any, Any] = self._ops.moments(wide, axes=[0])
+        return moments
 
     def _scaled(self, wide: Any, path: str, mean: Any, variance: Any, dtype: Any) -> Any:
         scale = self._weights[f"{path}/gamma"] / self._ops.sqrt(variance + SMALLEST)

@@ -30,9 +30,9 @@ class Plain:
         return self._weights[path]
 
     def dense(self, rows: Floats, kernel: Floats, bias: Floats) -> Floats:
-        found: Floats = round_mantissa(rows, self._bits) @ round_mantissa(kernel, self._bits)
-        found += bias
-        return found
+        output: Floats = round_mantissa(rows, self._bits) @ round_mantissa(kernel, self._bits)
+        output += bias
+        return output
 
     def relu(self, rows: Floats) -> Floats:
         return np.maximum(rows, 0)
@@ -44,10 +44,10 @@ class Plain:
         return rows[:, start:stop]
 
     def product(self, parts: Sequence[Floats]) -> Floats:
-        found: Floats = np.multiply(parts[0], parts[1])
-        for one in parts[2:]:
-            found *= one
-        return found
+        output: Floats = np.multiply(parts[0], parts[1])
+        for part in parts[2:]:
+            output *= part
+        return output
 
     def add(self, parts: Sequence[Floats]) -> Floats:
         return np.add.reduce(parts)  # type: ignore[no-any-return]
@@ -68,11 +68,11 @@ class Plain:
         return rows
 
     def normalise(self, rows: Floats, path: str) -> Floats:
-        gamma, beta, mean, variance = (self._weights[f"{path}/{one}"] for one in ("gamma", "beta", "mean", "variance"))
+        gamma, beta, mean, variance = (self._weights[f"{path}/{name}"] for name in ("gamma", "beta", "mean", "variance"))
         scale = gamma / np.sqrt(variance + np.float32(SMALLEST))
-        found: Floats = rows * scale
-        found += beta - mean * scale
-        return found
+        output: Floats = rows * scale
+        output += beta - mean * scale
+        return output
 
     def level(self, rows: Floats, gamma: Floats, beta: Floats) -> Floats:
         return level(rows, gamma, beta)
@@ -80,8 +80,8 @@ class Plain:
 
 def score(architecture: Architecture, weights: Mapping[str, Floats], columns: Codes) -> Floats:
     """One a row."""
-    found = outputs(architecture, weights, columns)[:, 0]
-    return sigmoid(found) if architecture.output == "sigmoid" else found
+    logits = outputs(architecture, weights, columns)[:, 0]
+    return sigmoid(logits) if architecture.output == "sigmoid" else logits
 
 
 def outputs(architecture: Architecture, weights: Mapping[str, Floats], columns: Codes, bits: int | None = None) -> Floats:
@@ -101,31 +101,31 @@ def outputs(architecture: Architecture, weights: Mapping[str, Floats], columns: 
 
 def looked_up(table: Table, vectors: Floats, codes: NDArray[Any]) -> Floats:
     """[rows, width]; of several codes their vectors' mean or sum."""
-    found: Floats
+    pooled: Floats
     if table.length is None:
-        found = vectors[codes]
-        return found
-    found = np.zeros((len(codes), table.width), vectors.dtype)
+        pooled = vectors[codes]
+        return pooled
+    pooled = np.zeros((len(codes), table.width), vectors.dtype)
     there = codes != NULL
     for at in range(codes.shape[1]):
         rows = np.flatnonzero(there[:, at])
-        found[rows] += vectors[codes[rows, at]]
+        pooled[rows] += vectors[codes[rows, at]]
     if table.pooling == "mean":
-        found /= np.maximum(there.sum(axis=1, keepdims=True), 1).astype(np.float32)
-    return found
+        pooled /= np.maximum(there.sum(axis=1, keepdims=True), 1).astype(np.float32)
+    return pooled
 
 
 def level(rows: Floats, gamma: Floats, beta: Floats, least: float = FLATTEST) -> Floats:
     """Each row by its own mean and variance, to which the least is added."""
-    found: Floats = rows - rows.mean(axis=1, keepdims=True)
-    found /= np.sqrt((found * found).mean(axis=1, keepdims=True) + np.float32(least))
-    found *= gamma
-    found += beta
-    return found
+    output: Floats = rows - rows.mean(axis=1, keepdims=True)
+    output /= np.sqrt((output * output).mean(axis=1, keepdims=True) + np.float32(least))
+    output *= gamma
+    output += beta
+    return output
 
 
 def sigmoid(logits: Floats) -> Floats:
     """Whatever their size, without an overflow."""
     small = np.exp(-np.abs(logits))
-    found: Floats = (np.where(logits >= 0, np.float32(1), small) / (1 + small)).astype(np.float32)
-    return found
+    probabilities: Floats = (np.where(logits >= 0, np.float32(1), small) / (1 + small)).astype(np.float32)
+    return probabilities

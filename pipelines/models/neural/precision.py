@@ -68,9 +68,9 @@ def round_mantissa(values: Floats, bits: int | None) -> Floats:
     if bits is None:
         return values
     dropped = np.uint32(MANTISSA - bits)
-    whole = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    raw_bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     half = np.uint32((1 << (int(dropped) - 1)) - 1)
-    rounded = ((whole + half + (whole >> dropped & np.uint32(1))) >> dropped << dropped).view(np.float32)
+    rounded = ((raw_bits + half + (raw_bits >> dropped & np.uint32(1))) >> dropped << dropped).view(np.float32)
     return np.where(np.isfinite(values), rounded, values)
 
 

@@ -45,14 +45,14 @@ class ResidentStep(NeuralStep):
             seed_device(self.how.seed, 79, self._taken)
         self._taken += 1
         with torch.no_grad():
-            return self._step(*self._given(batch.columns), batch.labels)
+            return self._step(*self._inputs(batch.columns), batch.labels)
 
     def read(self, losses: Sequence[Any]) -> list[float]:
         """Implements ReadsTogether."""
         import torch
 
-        found: list[float] = torch.stack(list(losses)).tolist()
-        return found
+        values: list[float] = torch.stack(list(losses)).tolist()
+        return values
 
     def score(self, columns: Codes) -> NDArray[np.float32]:
         return np.asarray(self._on.array(self.scores(self._there(columns))))
@@ -73,10 +73,10 @@ class ResidentStep(NeuralStep):
 
         dtype = self.how.dtype if half else None
         with torch.no_grad():
-            readings, numbers = self._given(columns, whole=True)
+            readings, numbers = self._inputs(columns, all_rows=True)
             features = self._features(*self._looked_up(self._tables, readings), numbers)
-            given = {name: ops.cast(one, dtype) for name, one in features.items()} if dtype else features
-            return self.architecture.network.apply(Served(self._dense, self._moving, None, dtype), given)[:, 0].float()
+            inputs = {name: ops.cast(feature, dtype) for name, feature in features.items()} if dtype else features
+            return self.architecture.network.apply(Served(self._dense, self._moving, None, dtype), inputs)[:, 0].float()
 
     def state(self) -> dict[str, NDArray[Any]]:
         return super().state() | {"taken": np.array(self._taken)}
@@ -87,17 +87,17 @@ class ResidentStep(NeuralStep):
 
     def _last_columns(self, most: int) -> Codes:
         last: Mapping[str, Tensor] = self._last
-        return {name: one[:most].cpu().numpy() for name, one in last.items()}
+        return {name: column[:most].cpu().numpy() for name, column in last.items()}
 
     def _there(self, columns: Mapping[str, Any]) -> dict[str, Tensor]:
         import torch
 
         device = next(iter(self._tables)).device
-        return {name: torch.as_tensor(one).to(device) for name, one in columns.items()}
+        return {name: torch.as_tensor(column).to(device) for name, column in columns.items()}
 
     @property
     def _draws(self) -> bool:
-        return any(isinstance(one, Dropout) and one.rate for one in self.architecture.network.nodes)
+        return any(isinstance(node, Dropout) and node.rate for node in self.architecture.network.nodes)
 
     def _learning(self) -> Learning:
         return Drawing(self._dense, self._moving, self.how.dtype, self._tiles)
@@ -107,20 +107,20 @@ class ResidentStep(NeuralStep):
         """A compiler sees by itself what parts are of."""
         return {} if self.how.jit else tiles_of(self.architecture.network, self.architecture.features)
 
-    def _given(self, columns: Mapping[str, Any], rows: slice | None = None, whole: bool = False) -> tuple[Any, Any]:
-        return tuple(self._reading(one, columns, whole) for one in self._fused), {
+    def _inputs(self, columns: Mapping[str, Any], rows: slice | None = None, all_rows: bool = False) -> tuple[Any, Any]:
+        return tuple(self._reading(fused, columns, all_rows) for fused in self._fused), {
             name: columns[name] for name, _ in self.architecture.numbers
         }
 
-    def _reading(self, fused: Fused, columns: Mapping[str, Tensor], whole: bool) -> Any:
+    def _reading(self, fused: Fused, columns: Mapping[str, Tensor], all_rows: bool) -> Any:
         """Rows (None: all of them), places of single columns, and lists."""
         import torch
 
-        single = [columns[one.column] + fused.start(one) for one in fused.single]
-        lists = [_values(columns[one.column], fused.start(one), one.pooling) for one in fused.lists]
+        single = [columns[table.column] + fused.start(table) for table in fused.single]
+        lists = [_values(columns[table.column], fused.start(table), table.pooling) for table in fused.lists]
         where = torch.cat([*single, *(values for values, *_ in lists)])
-        many = sum(columns[one.column].numel() for one in fused.tables)
-        if whole or fused.rows <= WHOLE * many:
+        many = sum(columns[table.column].numel() for table in fused.tables)
+        if all_rows or fused.rows <= WHOLE * many:
             return None, torch.stack(single) if single else None, tuple(lists)
         rows, where = torch.unique(where, return_inverse=True)
         parts = where.split([*map(len, single), *(len(values) for values, *_ in lists)])
@@ -131,11 +131,11 @@ class ResidentStep(NeuralStep):
         return self._tables[at] if rows is None else super()._read(at, rows)
 
     def _summed(self, at: int, rows: Any, places: Any, lists: Any, gradients: Any) -> Any:
-        whole, where = self._by_place(at, places, lists, gradients)
+        gradient, where = self._by_place(at, places, lists, gradients)
         if rows is not None:
-            return self._on.summed(whole, where, len(rows))
+            return self._on.summed(gradient, where, len(rows))
         self._where[at] = where
-        return self._on.summed(whole, where, self._fused[at].rows)
+        return self._on.summed(gradient, where, self._fused[at].rows)
 
     def _unscaled(self, scale: Scale, loss: Any, by_row: Any, by_weight: Any) -> tuple[Any, Any, Any, Any]:
         sound = unscale([*by_row, *by_weight], scale.variables[0].value)
@@ -152,9 +152,9 @@ class ResidentStep(NeuralStep):
             return
         read = torch.zeros((self._fused[at].rows, 1), dtype=torch.bool, device=values.device)
         read.index_fill_(0, self._where[at].long(), True)
-        self._whole()(read if sound is None else read & sound, values, gradient, self._slots[at])
+        self._table_update()(read if sound is None else read & sound, values, gradient, self._slots[at])
 
-    def _whole(self) -> Callable[..., None]:
+    def _table_update(self) -> Callable[..., None]:
         """Updates a whole table in place: compiled, it passes over it once."""
         import torch
 

@@ -43,23 +43,23 @@ class Scale:
         return loss * self._value.value
 
     def unscaled(self, gradients: Sequence[Any]) -> list[Any]:
-        return [one / self._value.value for one in gradients]
+        return [gradient / self._value.value for gradient in gradients]
 
     def sound(self, gradients: Sequence[Any]) -> Any:
         """Whether all of them are numbers."""
         from keras import ops
 
-        return reduce(ops.logical_and, [ops.all(ops.isfinite(one)) for one in gradients])
+        return reduce(ops.logical_and, [ops.all(ops.isfinite(gradient)) for gradient in gradients])
 
     def follow(self, sound: Any) -> None:
         """The scale for the next step. No number of Python's becomes a tensor here: on a device each would be waited for."""
         from keras import ops
 
-        taken = ops.cast(sound, "float32")
-        skipped = 1.0 - taken
+        applied = ops.cast(sound, "float32")
+        skipped = 1.0 - applied
         self._skipped.assign(self._skipped.value + skipped)
         if self._dynamic:
-            value, steps = self._value.value, (self._sound.value + 1.0) * taken
+            value, steps = self._value.value, (self._sound.value + 1.0) * applied
             grown = steps >= EVERY
             grows, halves = ops.cast(ops.logical_and(grown, value * 2.0 <= MOST), "float32"), skipped * ops.cast(value >= 2.0, "float32")
             self._value.assign(value * (1.0 + grows) * (1.0 - 0.5 * halves))

@@ -28,7 +28,7 @@ LOGISTIC = Logistic()
 @dataclass(frozen=True)
 class Apartness:
     shard: Shard
-    given: bool
+    has_tables: bool
     """Whether tables are among rank 0's first weights; else each rank draws, as the seed has it, what lies with it."""
     folder: Path
     """For tables on their way."""
@@ -58,9 +58,9 @@ class ShardedStep(NeuralStep):
         self._apart = ShardedTables(
             self.architecture.tables, self._apartness.shard, self.how.optimizer, self.how.learning_rate, self._all_ranks
         )
-        if self._apartness.given:
+        if self._apartness.has_tables:
             begun = self._apart.collect(self._apartness.folder)
-            tables = {f"{WEIGHTS}/{table_path(one)}": table_path(one) for one in self.architecture.tables}
+            tables = {f"{WEIGHTS}/{table_path(table)}": table_path(table) for table in self.architecture.tables}
             self._apart.give(begun | {name: weights[path] for name, path in tables.items()} if self._all_ranks.leads else {})
         else:
             self._apart.draw(lambda table, step: rows_begun(table_path(table), table.cardinality, table.width, self.how.seed, step))
@@ -71,8 +71,8 @@ class ShardedStep(NeuralStep):
         rows = self._share.rows
         vectors = self._apart.look_up(batch.columns, self._share)
         numbers, targets = self._numbers(batch.columns, rows), self._loss.targets(batch.part(rows))
-        given = {name: _tensor(one) for name, one in targets.items()} if isinstance(targets, dict) else _tensor(targets)
-        loss, moved, by_block, by_weight = self._differentiated(vectors, (), numbers, given)
+        target_tensors = {name: _tensor(target) for name, target in targets.items()} if isinstance(targets, dict) else _tensor(targets)
+        loss, moved, by_block, by_weight = self._differentiated(vectors, (), numbers, target_tensors)
         self._apart.go_back(vectors, by_block)
         loss, *by_weight = self._all_ranks.joined([loss, *by_weight])
         self._dense_optimizer.apply(by_weight, list(self._dense.values()))
@@ -99,14 +99,16 @@ class ShardedStep(NeuralStep):
 
     def weights(self) -> Weights:
         """At rank 0; elsewhere those of the layers."""
-        tables = {name.removeprefix(f"{WEIGHTS}/"): one for name, one in self._apart.collect(self._apartness.folder, squares=False).items()}
+        tables = {
+            name.removeprefix(f"{WEIGHTS}/"): array for name, array in self._apart.collect(self._apartness.folder, squares=False).items()
+        }
         return tables | super().weights()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        found = self._apart.collect(self._apartness.folder)
+        arrays = self._apart.collect(self._apartness.folder)
         if not self._all_ranks.leads:
             return {}
-        return found | {f"{WEIGHTS}/{path}": array for path, array in super().weights().items()} | self._optimizer_state()
+        return arrays | {f"{WEIGHTS}/{path}": array for path, array in super().weights().items()} | self._optimizer_state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         super().restore(state)
@@ -121,8 +123,8 @@ class ShardedStep(NeuralStep):
 
     def _features(self, blocks: Any, shares: Any, numbers: Any) -> dict[str, Any]:
         """Blocks: of each table one vector a row."""
-        found = {one.column: vectors for one, vectors in zip(self.architecture.tables, blocks, strict=True)}
-        return found | super()._features((), (), numbers)
+        features = {table.column: vectors for table, vectors in zip(self.architecture.tables, blocks, strict=True)}
+        return features | super()._features((), (), numbers)
 
 
 def _tensor(array: NDArray[Any]) -> Any:

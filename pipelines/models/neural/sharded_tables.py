@@ -59,7 +59,7 @@ class ShardedTables:
             warnings.simplefilter("ignore")
             self._model = self._built(shard, rate)
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")  # of names that the engine still uses
-        self._shards = {one.column: self._model.state_dict()[self._name(at)] for at, one in enumerate(self.tables)}
+        self._shards = {table.column: self._model.state_dict()[self._name(at)] for at, table in enumerate(self.tables)}
         if self._adagrad:
             for squares in self._squares().values():
                 squares.fill_(float(RowwiseAdagrad(rate).begin(1, 1)["squares"][0, 0]))
@@ -67,7 +67,7 @@ class ShardedTables:
     @property
     def bytes_here(self) -> int:
         """That this rank holds of all tables."""
-        return sum(one.tensor.numel() * 4 for shards in self._shards.values() for one in shards.local_shards())
+        return sum(shard.tensor.numel() * 4 for shards in self._shards.values() for shard in shards.local_shards())
 
     def look_up(self, columns: Codes, share: Share | None = None) -> list[Any]:
         """By table, of each of this rank's rows its vector, or the sum or mean of its vectors; of all rows, in every rank, where no share
@@ -75,23 +75,23 @@ class ShardedTables:
         from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
         torch = self._torch
-        whole = len(next(iter(columns.values())))
-        rows = slice(0, whole) if share is None else slice(share.start, share.stop)
-        bags = whole if share is None else -(-whole // self._group.rank.count)
+        batch_rows = len(next(iter(columns.values())))
+        rows = slice(0, batch_rows) if share is None else slice(share.start, share.stop)
+        bags = batch_rows if share is None else -(-batch_rows // self._group.rank.count)
         values, lengths = [], []
         for table in self.tables:
             codes = codes_of(columns, table)[rows]
-            found, counts = (codes, np.ones(len(codes), np.int32)) if table.length is None else values_of(codes)
-            values.append(found)
+            table_values, counts = (codes, np.ones(len(codes), np.int32)) if table.length is None else values_of(codes)
+            values.append(table_values)
             lengths.append(np.pad(counts, (0, bags - len(counts))))
         keys = [f"f{at}" for at in range(len(self.tables))]
         with self._group.not_alone("a lookup"):
-            given = KeyedJaggedTensor(
+            jagged = KeyedJaggedTensor(
                 keys, torch.from_numpy(np.concatenate(values).astype(np.int64)), lengths=torch.from_numpy(np.concatenate(lengths))
             )
-            found = self._model(given).wait().to_dict()
+            pooled = self._model(jagged).wait().to_dict()
         own = max(rows.stop - rows.start, 1)  # a rank without rows takes one of zeros, which counts nothing
-        return [found[key][:own, : table.width] for key, table in zip(keys, self.tables, strict=True)]
+        return [pooled[key][:own, : table.width] for key, table in zip(keys, self.tables, strict=True)]
 
     def go_back(self, vectors: Sequence[Any], gradients: Sequence[Any]) -> None:
         """To the rows that were looked up, which are updated."""
@@ -110,14 +110,14 @@ class ShardedTables:
     def give(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Rank 0's arrays, by `weights/PATH` and `squares/PATH`, to where they lie."""
         for name, _, piece, target in self._pieces():
-            whole = arrays[name] if self._group.leads else None
+            array = arrays[name] if self._group.leads else None
             width = piece.columns if name.startswith(WEIGHTS) else 1
             for start in range(0, piece.rows, _step(width)):
                 stop = min(start + _step(width), piece.rows)
                 buffer = self._torch.empty((stop - start, width))
-                if whole is not None:
+                if array is not None:
                     buffer[:] = 0
-                    some = whole[piece.row + start : piece.row + stop, piece.column : piece.column + width]
+                    some = array[piece.row + start : piece.row + stop, piece.column : piece.column + width]
                     buffer[:, : some.shape[1]] = self._torch.from_numpy(np.ascontiguousarray(some))
                 self._group.carried(buffer, 0, piece.rank)
                 if target is not None:
@@ -125,20 +125,20 @@ class ShardedTables:
 
     def collect(self, folder: Path, squares: bool = True) -> dict[str, NDArray[Any]]:
         """At rank 0 all of it, as files without names that are mapped into memory; elsewhere nothing."""
-        found: dict[str, NDArray[Any]] = {}
+        arrays: dict[str, NDArray[Any]] = {}
         for name, table, piece, source in self._pieces(squares):
             width = piece.columns if name.startswith(WEIGHTS) else 1
-            if self._group.leads and name not in found:
-                found[name] = _mapped(folder, (table.cardinality, table.width if name.startswith(WEIGHTS) else 1))
+            if self._group.leads and name not in arrays:
+                arrays[name] = _mapped(folder, (table.cardinality, table.width if name.startswith(WEIGHTS) else 1))
             for start in range(0, piece.rows, _step(width)):
                 stop = min(start + _step(width), piece.rows)
                 shape = (stop - start, width)
                 buffer = self._torch.empty(shape) if source is None else source[start:stop].detach().reshape(shape).contiguous()
                 self._group.carried(buffer, piece.rank, 0)
                 if self._group.leads:
-                    target = found[name][piece.row + start : piece.row + stop, piece.column : piece.column + width]
+                    target = arrays[name][piece.row + start : piece.row + stop, piece.column : piece.column + width]
                     target[:] = buffer.numpy()[:, : target.shape[1]]
-        return found
+        return arrays
 
     def _write(self, piece: Piece, tensor: Any, at: int, some: Floats) -> None:
         first, last = max(piece.row, at), min(piece.row + piece.rows, at + len(some))
@@ -149,32 +149,32 @@ class ShardedTables:
 
     def _local(self, table: Table) -> list[tuple[Piece, Any]]:
         return [
-            (Piece(self._group.rank.number, *one.metadata.shard_offsets, *one.metadata.shard_sizes), one.tensor)
-            for one in self._shards[table.column].local_shards()
+            (Piece(self._group.rank.number, *shard.metadata.shard_offsets, *shard.metadata.shard_sizes), shard.tensor)
+            for shard in self._shards[table.column].local_shards()
         ]
 
     def _pieces(self, squares: bool = True) -> Iterator[tuple[str, Table, Piece, Any]]:
         """In one order in every rank; the memory is None where it is another one's."""
-        here = self._squares() if self._adagrad and squares else {}
+        local_squares = self._squares() if self._adagrad and squares else {}
         for table in self.tables:
             local = {(piece.row, piece.column): tensor for piece, tensor in self._local(table)}
-            for one in self._shards[table.column].metadata().shards_metadata:
-                piece = Piece(one.placement.rank(), *one.shard_offsets, *one.shard_sizes)
-                mine = piece.rank == self._group.rank.number
-                yield f"{WEIGHTS}/{table_path(table)}", table, piece, local[piece.row, piece.column] if mine else None
+            for shard in self._shards[table.column].metadata().shards_metadata:
+                piece = Piece(shard.placement.rank(), *shard.shard_offsets, *shard.shard_sizes)
+                is_local = piece.rank == self._group.rank.number
+                yield f"{WEIGHTS}/{table_path(table)}", table, piece, local[piece.row, piece.column] if is_local else None
                 if self._adagrad and squares:
-                    yield f"{SQUARES}/{table_path(table)}", table, piece, here[table.column] if mine else None
+                    yield f"{SQUARES}/{table_path(table)}", table, piece, local_squares[table.column] if is_local else None
 
     def _squares(self) -> dict[str, Any]:
         """What adagrad remembers of the rows that lie here, by column."""
-        found = {}
+        squares = {}
         state = self._model.fused_optimizer.state_dict()["state"]
         for at, table in enumerate(self.tables):
             for name, value in state.get(self._name(at), {}).items():
                 local = value.local_shards()
                 if name.endswith(".momentum1") and local:
-                    found[table.column] = local[0].tensor
-        return found
+                    squares[table.column] = local[0].tensor
+        return squares
 
     @staticmethod
     def _name(at: int) -> str:
@@ -196,31 +196,31 @@ class ShardedTables:
             tables=[
                 EmbeddingBagConfig(
                     name=f"t{at}",
-                    embedding_dim=_padded(one.width),
-                    num_embeddings=one.cardinality,
+                    embedding_dim=_padded(table.width),
+                    num_embeddings=table.cardinality,
                     feature_names=[f"f{at}"],
-                    pooling=PoolingType.MEAN if one.length is not None and one.pooling == "mean" else PoolingType.SUM,
+                    pooling=PoolingType.MEAN if table.length is not None and table.pooling == "mean" else PoolingType.SUM,
                 )
-                for at, one in enumerate(self.tables)
+                for at, table in enumerate(self.tables)
             ],
             device=torch.device("meta"),
         )
         kind, more = (torchrec.optim.RowWiseAdagrad, {"eps": 1e-7}) if self._adagrad else (torch.optim.SGD, {})
         apply_optimizer_in_backward(kind, bags.parameters(), {"lr": rate, **more})
-        by_table = {f"t{at}": _laid(shard, at, _padded(one.width), count) for at, one in enumerate(self.tables)}
+        by_table = {f"t{at}": _parameter_sharding(shard, at, _padded(table.width), count) for at, table in enumerate(self.tables)}
         sharder = EmbeddingBagCollectionSharder()
         plan = construct_module_sharding_plan(bags, by_table, sharder=sharder, local_size=count, world_size=count, device_type="cpu")
 
-        class Held(torch.nn.Module):  # type: ignore[misc, name-defined]
+        class BagModule(torch.nn.Module):  # type: ignore[misc, name-defined]
             def __init__(self) -> None:
                 super().__init__()
                 self.bags = bags
 
-            def forward(self, given: Any) -> Any:
-                return self.bags(given)
+            def forward(self, features: Any) -> Any:
+                return self.bags(features)
 
         return DistributedModelParallel(
-            Held(),
+            BagModule(),
             env=ShardingEnv.from_process_group(torch.distributed.group.WORLD),
             device=torch.device("cpu"),
             plan=ShardingPlan({"bags": plan}),
@@ -229,14 +229,14 @@ class ShardedTables:
         )
 
 
-def _laid(shard: Shard, at: int, width: int, count: int) -> Any:
+def _parameter_sharding(shard: Shard, at: int, width: int, count: int) -> Any:
     from torchrec.distributed import sharding_plan
 
     if shard == "row":
         return sharding_plan.row_wise()
-    parts = max(one for one in range(1, count + 1) if width % (one * STEP) == 0)
+    parts = max(divisor for divisor in range(1, count + 1) if width % (divisor * STEP) == 0)
     if shard == "column" and parts > 1:
-        return sharding_plan.column_wise(ranks=[(at + one) % count for one in range(parts)])
+        return sharding_plan.column_wise(ranks=[(at + part) % count for part in range(parts)])
     return sharding_plan.table_wise(rank=at % count)
 
 

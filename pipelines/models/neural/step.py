@@ -16,7 +16,7 @@ from pipelines.inputs.batches import Batch
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural import plain
 from pipelines.models.neural.architecture import Architecture
-from pipelines.models.neural.frameworks import Framework, Held, Jit
+from pipelines.models.neural.frameworks import Framework, Jit, MutableState
 from pipelines.models.neural.fused import Fused, fuse
 from pipelines.models.neural.lookup import Reader, steady
 from pipelines.models.neural.losses import Logistic, Loss
@@ -89,23 +89,23 @@ class NeuralStep:
         self._last: Codes = {}
         self._plain: Weights | None = None
         if group is not None:
-            group.given(self._all())
+            group.broadcast(self._all())
 
     def _begin_tables(self, weights: Weights) -> None:
         self._fused = fuse(self.architecture.tables, apart=not self.how.fused)
-        self._readers = [Reader(one) for one in self._fused]
-        self._tables = [self._on.table(one.joined(weights)) for one in self._fused]
-        self._slots = [self._begun(one) for one in self._fused]
+        self._readers = [Reader(fused) for fused in self._fused]
+        self._tables = [self._on.table(fused.joined(weights)) for fused in self._fused]
+        self._slots = [self._begun(fused) for fused in self._fused]
 
     def __call__(self, batch: Batch) -> Any:
         self._plain, self._last = None, batch.columns
         if self._group is not None:
             self._share = self._group.share(len(batch))
         rows = None if self._group is None else self._share.rows
-        given = (*self._given(batch.columns, rows), self._loss.targets(batch if rows is None else batch.part(rows)))
+        arguments = (*self._inputs(batch.columns, rows), self._loss.targets(batch if rows is None else batch.part(rows)))
         if self._run is None:
-            self._run = self._on.compiled(self._step, given, self._held)
-        return self._run(*given)
+            self._run = self._on.compiled(self._step, arguments, self._mutable_state)
+        return self._run(*arguments)
 
     def score(self, columns: Codes) -> NDArray[np.float32]:
         return plain.score(self.architecture, self._arrays(), columns)
@@ -136,38 +136,38 @@ class NeuralStep:
         """By the framework itself, as it is served."""
         from keras import ops
 
-        readings, numbers = self._given(columns)
+        readings, numbers = self._inputs(columns)
         if self._own is None:
-            self._own = self._on.compiled(self._logits, (readings, numbers), self._held)
-        found = self._own(readings, numbers)
-        return np.asarray(ops.convert_to_numpy(found))
+            self._own = self._on.compiled(self._logits, (readings, numbers), self._mutable_state)
+        logits = self._own(readings, numbers)
+        return np.asarray(ops.convert_to_numpy(logits))
 
     def weights(self) -> Weights:
         """By path; copies."""
-        found: Weights = {}
+        weights: Weights = {}
         for fused, table in zip(self._fused, self._tables, strict=True):
-            found |= fused.parted(self._on.array(table))
-        return found | {path: array_of(one) for path, one in (self._dense | self._moving).items()}
+            weights |= fused.parted(self._on.array(table))
+        return weights | {path: array_of(variable) for path, variable in (self._dense | self._moving).items()}
 
     def state(self) -> dict[str, NDArray[Any]]:
         if self._group is not None and not self._group.leads:
             return {}
-        found: dict[str, NDArray[Any]] = {f"weights/{path}": array for path, array in self.weights().items()}
+        state: dict[str, NDArray[Any]] = {f"weights/{path}": array for path, array in self.weights().items()}
         for fused, slots in zip(self._fused, self._slots, strict=True):
             for name, slot in slots.items():
-                found |= {f"{name}/{path}": array for path, array in fused.parted(self._on.array(slot)).items()}
-        return found | self._optimizer_state()
+                state |= {f"{name}/{path}": array for path, array in fused.parted(self._on.array(slot)).items()}
+        return state | self._optimizer_state()
 
     def _optimizer_state(self) -> dict[str, NDArray[Any]]:
         """The network's."""
-        return {f"optimizer/{at}": array_of(one) for at, one in enumerate(self._others())}
+        return {f"optimizer/{at}": array_of(variable) for at, variable in enumerate(self._others())}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         self._plain = None
         if self._group is None or self._group.leads:
             self._restore(state)
         if self._group is not None:
-            self._group.given(self._all())
+            self._group.broadcast(self._all())
 
     def check_same(self) -> None:
         """Whether all ranks hold the same."""
@@ -176,22 +176,22 @@ class NeuralStep:
 
     def _restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         for fused, table, slots in zip(self._fused, self._tables, self._slots, strict=True):
-            for name, one in {"weights": table, **slots}.items():
-                kept = {path.removeprefix(f"{name}/"): array for path, array in state.items() if path.startswith(f"{name}/")}
-                self._on.fill(one, fused.joined(kept))
+            for name, tensor in {"weights": table, **slots}.items():
+                arrays = {path.removeprefix(f"{name}/"): array for path, array in state.items() if path.startswith(f"{name}/")}
+                self._on.fill(tensor, fused.joined(arrays))
         for path, variable in (self._dense | self._moving).items():
             variable.assign(state[f"weights/{path}"])
         for at, variable in enumerate(self._others()):
             variable.assign(state[f"optimizer/{at}"])
 
     @property
-    def _held(self) -> Held:
+    def _mutable_state(self) -> MutableState:
         tables = [*self._tables, *(slot for slots in self._slots for slot in slots.values())]
-        return Held(tables, [*self._dense.values(), *self._moving.values(), *self._others()])
+        return MutableState(tables, [*self._dense.values(), *self._moving.values(), *self._others()])
 
     def _all(self) -> list[Any]:
         """Every tensor that a step changes."""
-        return [*self._held.tables, *(one.value for one in self._held.variables)]
+        return [*self._mutable_state.tables, *(variable.value for variable in self._mutable_state.variables)]
 
     def _others(self) -> list[Any]:
         return [*self._dense_optimizer.variables, self._chance.state, *(self.scale.variables if self.scale is not None else ())]
@@ -199,15 +199,15 @@ class NeuralStep:
     def _begun(self, fused: Fused) -> dict[str, Any]:
         return {name: self._on.table(rows) for name, rows in self._optimizer.begin(fused.rows, fused.width).items()}
 
-    def _given(self, columns: Codes, rows: slice | None = None) -> tuple[Any, Any]:
+    def _inputs(self, columns: Codes, rows: slice | None = None) -> tuple[Any, Any]:
         """Arrays alone, in tuples. Of these rows, among what all of them read."""
         readings = []
         for reader in self._readers:
-            found = reader(columns) if rows is None else reader(columns).part(rows)
+            reading = reader(columns) if rows is None else reader(columns).part(rows)
             if self._on.steady:
-                found = steady(found)
-            lists = tuple((one.places, one.segments, one.offsets, one.shares) for one in found.lists)
-            readings.append((found.rows, found.places, lists))
+                reading = steady(reading)
+            lists = tuple((column.places, column.segments, column.offsets, column.shares) for column in reading.lists)
+            readings.append((reading.rows, reading.places, lists))
         return tuple(readings), {name: columns[name][rows or slice(None)] for name, _ in self.architecture.numbers}
 
     def _step(self, readings: Any, numbers: Any, targets: Any) -> Any:
@@ -217,15 +217,15 @@ class NeuralStep:
         gradients = iter(by_block)
         by_row = [self._summed(at, rows, places, lists, gradients) for at, (rows, places, lists) in enumerate(readings)]
         if self._group is not None:
-            loss, *found = self._group.joined([loss, *by_weight, *by_row])
-            by_weight, by_row = found[: len(by_weight)], found[len(by_weight) :]
+            loss, *reduced = self._group.joined([loss, *by_weight, *by_row])
+            by_weight, by_row = reduced[: len(by_weight)], reduced[len(by_weight) :]
         sound = None
         if self.scale is not None:
             loss, by_row, by_weight, sound = self._unscaled(self.scale, loss, by_row, by_weight)
             self.scale.follow(sound)
         self._update_dense(by_weight, sound)
         for path, value in moved.items():
-            self._moving[path].assign(_kept(sound, value, self._moving[path].value))
+            self._moving[path].assign(_new_if_sound(sound, value, self._moving[path].value))
         for at, (rows, _, _) in enumerate(readings):
             self._update(at, rows, read[at], by_row[at], sound)
         return loss
@@ -242,8 +242,8 @@ class NeuralStep:
         return self._group.gathered(rows, self._share)
 
     def _learning(self) -> Learning:
-        given = (self._dense, self._moving, self._chance, self.how.dtype)
-        return Learning(*given) if self._group is None else Parted(*given, group=self._group, share=self._share)
+        arguments = (self._dense, self._moving, self._chance, self.how.dtype)
+        return Learning(*arguments) if self._group is None else Parted(*arguments, group=self._group, share=self._share)
 
     def _read(self, at: int, rows: Any) -> Any:
         return self._on.gather(self._tables[at], rows)
@@ -254,39 +254,39 @@ class NeuralStep:
         for fused, values, (_, places, lists) in zip(self._fused, read, readings, strict=True):
             if fused.single:
                 blocks.append(self._on.gather(values, places))
-            for one, segments, offsets, share in lists:
-                blocks.append(self._on.pool(values, one, segments, offsets))
+            for list_places, segments, offsets, share in lists:
+                blocks.append(self._on.pool(values, list_places, segments, offsets))
                 shares.append(share)
         return blocks, shares
 
     def _features(self, blocks: Any, shares: Any, numbers: Any) -> dict[str, Any]:
         from keras import ops
 
-        found, block, share = dict[str, Any](), iter(blocks), iter(shares)
+        features, block, share = dict[str, Any](), iter(blocks), iter(shares)
         for fused in self._fused:
             if fused.single:
                 many = next(block)
                 several = ops.unstack(many, len(fused.single), axis=0) if len(fused.single) > 1 else [ops.squeeze(many, 0)]
-                found |= {one.column: vectors for one, vectors in zip(fused.single, several, strict=True)}
-            for one in fused.lists:
-                found[one.column] = next(block) * next(share)
+                features |= {table.column: vectors for table, vectors in zip(fused.single, several, strict=True)}
+            for table in fused.lists:
+                features[table.column] = next(block) * next(share)
         for name, width in self.architecture.numbers:
-            found[name] = ops.expand_dims(numbers[name], 1) if width is None else numbers[name]
-        return found
+            features[name] = ops.expand_dims(numbers[name], 1) if width is None else numbers[name]
+        return features
 
     def _forward(self, blocks: Any, shares: Any, numbers: Any, targets: Any) -> tuple[Any, dict[str, Any]]:
         from keras import ops
 
         features = self._features(blocks, shares, numbers)
         on = self._learning()
-        given = {name: ops.cast(one, self.how.dtype) for name, one in features.items()} if self.how.half else features
+        inputs = {name: ops.cast(feature, self.how.dtype) for name, feature in features.items()} if self.how.half else features
         network = self.architecture.network
-        found = network.outputs(on, given)
+        outputs = network.outputs(on, inputs)
         among = None if self._group is None else self
-        loss = self._loss([ops.cast(found[name], "float32") for name in self._loss.of or (network.last,)], targets, among)
+        loss = self._loss([ops.cast(outputs[name], "float32") for name in self._loss.of or (network.last,)], targets, among)
         if self.how.penalty:
-            vectors = [features[one.column] for one in self.architecture.tables]
-            loss = loss + self.how.penalty * sum(ops.mean(ops.sum(ops.square(one), axis=1)) for one in vectors)
+            vectors = [features[table.column] for table in self.architecture.tables]
+            loss = loss + self.how.penalty * sum(ops.mean(ops.sum(ops.square(rows), axis=1)) for rows in vectors)
         if self._group is not None:
             loss = loss * self._share.weight
         return loss if self.scale is None else self.scale.scaled(loss), on.moved
@@ -300,42 +300,42 @@ class NeuralStep:
         """The gradient of the rows that were read."""
         from keras import ops
 
-        whole, where = self._by_place(at, places, lists, gradients)
-        return self._on.summed(whole, where, ops.shape(rows)[0])
+        gradient, where = self._by_place(at, places, lists, gradients)
+        return self._on.summed(gradient, where, ops.shape(rows)[0])
 
     def _by_place(self, at: int, places: Any, lists: Any, gradients: Any) -> tuple[Any, Any]:
         """Of everything that was looked up: its gradient, and where it is among the rows that were read."""
         from keras import ops
 
-        fused, parts, found = self._fused[at], [], []
+        fused, parts, positions = self._fused[at], [], []
         if fused.single:
             parts.append(ops.reshape(next(gradients), (-1, fused.width)))
-            found.append(ops.reshape(places, (-1,)))
-        for one, segments, _, _ in lists:
+            positions.append(ops.reshape(places, (-1,)))
+        for list_places, segments, _, _ in lists:
             parts.append(self._on.gather(next(gradients), segments))
-            found.append(one)
-        whole, where = (ops.concatenate(one) if len(one) > 1 else one[0] for one in (parts, found))
-        return whole, where
+            positions.append(list_places)
+        gradient, where = (ops.concatenate(arrays) if len(arrays) > 1 else arrays[0] for arrays in (parts, positions))
+        return gradient, where
 
     def _update_dense(self, gradients: Any, sound: Any) -> None:
         from keras import ops
 
         variables = [*self._dense.values(), *self._dense_optimizer.variables]
-        before = [] if sound is None else [ops.copy(one.value) for one in variables]
+        before = [] if sound is None else [ops.copy(variable.value) for variable in variables]
         self._dense_optimizer.apply(gradients, list(self._dense.values()))
-        for variable, one in zip(variables, before, strict=False):
-            variable.assign(_kept(sound, variable.value, one))
+        for variable, previous in zip(variables, before, strict=False):
+            variable.assign(_new_if_sound(sound, variable.value, previous))
 
     def _update(self, at: int, rows: Any, values: Any, gradient: Any, sound: Any) -> None:
         slots = self._slots[at]
-        known = {name: self._on.gather(slot, rows) for name, slot in slots.items()}
-        moved, after = self._optimizer.step(values, gradient, known)
-        self._on.scatter(self._tables[at], rows, _kept(sound, moved, values))
+        slot_rows = {name: self._on.gather(slot, rows) for name, slot in slots.items()}
+        moved, after = self._optimizer.step(values, gradient, slot_rows)
+        self._on.scatter(self._tables[at], rows, _new_if_sound(sound, moved, values))
         for name, slot in slots.items():
-            self._on.scatter(slot, rows, _kept(sound, after[name], known[name]))
+            self._on.scatter(slot, rows, _new_if_sound(sound, after[name], slot_rows[name]))
 
 
-def _kept(sound: Any, new: Any, old: Any) -> Any:
+def _new_if_sound(sound: Any, new: Any, old: Any) -> Any:
     """The old one where a step is skipped. `sound`: None where none is."""
     from keras import ops
 

@@ -62,10 +62,10 @@ def train_neural(
             task.log.info("rank %d of %d, by %s", group.rank.number, group.rank.count, group.backend)
         follows = group is not None and not group.leads
         if group is not None and shard is not None:
-            given = task.parent is not None or first is not None
-            layers_alone = follows or not given
+            has_tables = task.parent is not None or first is not None
+            layers_alone = follows or not has_tables
             weights = begin_layers(architecture, task.model.train.seed) if layers_alone else first_weights(task, architecture, first)
-            apartness = Apartness(shard, given, task.rows.parent)
+            apartness = Apartness(shard, has_tables, task.rows.parent)
             apart = ShardedStep(framework, architecture, weights, how(task.model.train, penalty), loss, group, apartness)
             task.log.info("tables by %s: %.1f of %.1f MB lie here", shard, apart.bytes_here / 1e6, _bytes(architecture.tables) / 1e6)
             return apart
@@ -99,9 +99,11 @@ def train_neural(
 
 def check_parted(training: Training, architecture: Architecture, loss: Loss) -> None:
     """Before ranks meet: what can't be computed by shares."""
-    if training.compile and (loss.of or any(isinstance(one, Norm) for one in architecture.network.nodes)):
-        what = "a loss over the whole batch" if loss.of else "batch norm over the whole batch"
-        raise Invalid(f"model.train.compile: {what} asks the other processes in the midst of the network: leave out compile, or processes")
+    if training.compile and (loss.of or any(isinstance(node, Norm) for node in architecture.network.nodes)):
+        unsupported = "a loss over the whole batch" if loss.of else "batch norm over the whole batch"
+        raise Invalid(
+            f"model.train.compile: {unsupported} asks the other processes in the midst of the network: leave out compile, or processes"
+        )
 
 
 def first_weights(task: Task, architecture: Architecture, first: Callable[[], Weights] | None) -> Weights:
@@ -126,21 +128,21 @@ def how(training: Training, penalty: float) -> How:
 
 
 def _bytes(tables: Sequence[Table]) -> int:
-    return sum(one.size for one in tables)
+    return sum(table.size for table in tables)
 
 
 def sizes(tables: Sequence[Table]) -> dict[str, Any]:
     """Of all tables, as they lie in memory."""
-    fused = [{"columns": [one.column for one in some.tables], "rows": some.rows, "width": some.width} for some in fuse(tables)]
-    return {"bytes": _bytes(tables), "bytes_per_row": sum(one.lookup for one in tables), "fused": fused}
+    fused = [{"columns": [table.column for table in some.tables], "rows": some.rows, "width": some.width} for some in fuse(tables)]
+    return {"bytes": _bytes(tables), "bytes_per_row": sum(table.lookup for table in tables), "fused": fused}
 
 
 def report_sizes(tables: Sequence[Table], log: logging.Logger) -> None:
-    for one in tables:
-        several = f", {one.pooling} of up to {one.length}" if one.length is not None else ""
-        log.info("table %s: %s x %d, %.1f MB%s", one.column, f"{one.cardinality:,}", one.width, one.size / 1e6, several)
-    found = sizes(tables)
-    for some in found["fused"]:
+    for table in tables:
+        several = f", {table.pooling} of up to {table.length}" if table.length is not None else ""
+        log.info("table %s: %s x %d, %.1f MB%s", table.column, f"{table.cardinality:,}", table.width, table.size / 1e6, several)
+    summary = sizes(tables)
+    for some in summary["fused"]:
         if len(some["columns"]) > 1:
             log.info("tables %s lie in one of %s x %d", ", ".join(some["columns"]), f"{some['rows']:,}", some["width"])
-    log.info("in all %.1f MB; a row reads %s bytes at most", found["bytes"] / 1e6, f"{found['bytes_per_row']:,}")
+    log.info("in all %.1f MB; a row reads %s bytes at most", summary["bytes"] / 1e6, f"{summary['bytes_per_row']:,}")

@@ -23,16 +23,16 @@ SPREAD = 0.05
 
 def begin(architecture: Architecture, seed: int) -> Weights:
     """Each array from the seed and its own path, so that another table changes nothing in the others."""
-    tables = {table_path(one): (one.cardinality, one.width) for one in architecture.tables}
-    found = {path: next(rows_begun(path, *shape, seed, shape[0])) for path, shape in tables.items()}
-    return found | begin_layers(architecture, seed)
+    tables = {table_path(table): (table.cardinality, table.width) for table in architecture.tables}
+    weights = {path: next(rows_begun(path, *shape, seed, shape[0])) for path, shape in tables.items()}
+    return weights | begin_layers(architecture, seed)
 
 
 def begin_layers(architecture: Architecture, seed: int) -> Weights:
     """What `begin` gives, without the tables."""
-    tables = {table_path(one) for one in architecture.tables}
-    found = {path: _begun(path, shape, seed) for path, shape in architecture.shapes.items() if path not in tables}
-    return found | {path: np.full(shape, path.endswith("/variance"), np.float32) for path, shape in architecture.moving.items()}
+    tables = {table_path(table) for table in architecture.tables}
+    weights = {path: _begun(path, shape, seed) for path, shape in architecture.shapes.items() if path not in tables}
+    return weights | {path: np.full(shape, path.endswith("/variance"), np.float32) for path, shape in architecture.moving.items()}
 
 
 def rows_begun(path: str, rows: int, width: int, seed: int, at_once: int) -> Iterator[NDArray[np.float32]]:
@@ -53,10 +53,10 @@ def _random(path: str, seed: int) -> np.random.Generator:
 
 
 def _even(random: np.random.Generator, shape: tuple[int, ...], spread: float) -> NDArray[np.float32]:
-    found, limit = random.random(shape, dtype=np.float32), np.float32(spread)
-    found *= 2 * limit
-    found -= limit
-    return found
+    values, limit = random.random(shape, dtype=np.float32), np.float32(spread)
+    values *= 2 * limit
+    values -= limit
+    return values
 
 
 def save_weights(weights: Mapping[str, NDArray[np.float32]], path: Path) -> Path:
@@ -76,17 +76,17 @@ def grow(architecture: Architecture, parent: Mapping[str, NDArray[np.float32]], 
     Embedding tables may have grown: old rows keep their vectors, and new ones begin by the rule (pipelines.models.newcomers). Any other
     difference in shape is refused.
     """
-    tables, wanted = {table_path(one) for one in architecture.tables}, architecture.shapes | architecture.moving
+    tables, wanted = {table_path(table) for table in architecture.tables}, architecture.shapes | architecture.moving
     if left := sorted(set(parent) - set(wanted)):
         raise Invalid(f"model.params: the parent has '{left[0]}', this model hasn't: a warm run can't change layers, start a full one")
-    found: Weights = {}
+    weights: Weights = {}
     for path, shape in wanted.items():
-        old = _kept(path, shape, parent, path in tables)
-        found[path] = old.copy() if old.shape == shape else grown(old, next(rows_begun(path, shape[0], shape[1], seed, shape[0])), rule)
-    return found
+        old = _parent_array(path, shape, parent, path in tables)
+        weights[path] = old.copy() if old.shape == shape else grown(old, next(rows_begun(path, shape[0], shape[1], seed, shape[0])), rule)
+    return weights
 
 
-def _kept(path: str, shape: tuple[int, ...], parent: Mapping[str, NDArray[np.float32]], table: bool) -> NDArray[np.float32]:
+def _parent_array(path: str, shape: tuple[int, ...], parent: Mapping[str, NDArray[np.float32]], table: bool) -> NDArray[np.float32]:
     old = parent.get(path)
     if old is None or old.shape[1:] != shape[1:] or old.shape[0] > shape[0] or (old.shape != shape and not table):
         raise Invalid(f"model.params: '{path}' is not as the parent's: a warm run can't change layers, start a full one")

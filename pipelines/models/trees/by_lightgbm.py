@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.trees.ensemble import LEAF, Floats, One, Trees, joined, not_above
+from pipelines.models.trees.ensemble import LEAF, Floats, Tree, Trees, joined, not_above
 from pipelines.models.trees.growing import THREADS, Parts, columns_of, depth_of, gathered, leaves_of, library
 from shared.contracts.families import GbmParams
 from shared.domain.errors import BadData
@@ -22,17 +22,17 @@ class LightGBM:
 
     def __init__(self, params: GbmParams, seed: int, parts: Parts, before: bytes | None) -> None:
         self._library: Any = library("lightgbm")
-        whole = gathered(parts)
+        all_rows = gathered(parts)
         groups = None
         if params.objective == "rank":
-            ends = np.flatnonzero(np.append(whole.groups[1:] != whole.groups[:-1], True)) + 1
+            ends = np.flatnonzero(np.append(all_rows.groups[1:] != all_rows.groups[:-1], True)) + 1
             groups = np.diff(ends, prepend=0)
-        given = load(before) if before is not None else None
-        said = {"verbosity": -1, "num_threads": THREADS, "deterministic": True, "force_row_wise": True, "seed": seed}
-        start = None if given is None else given.predict(whole.matrix, raw_score=True)
-        rows = self._library.Dataset(whole.matrix, whole.labels, group=groups, init_score=start, params=said, free_raw_data=True)
-        self._old = given
-        self._booster = self._library.Booster(said | settings(params, given is not None), rows)
+        parent = load(before) if before is not None else None
+        options = {"verbosity": -1, "num_threads": THREADS, "deterministic": True, "force_row_wise": True, "seed": seed}
+        start = None if parent is None else parent.predict(all_rows.matrix, raw_score=True)
+        rows = self._library.Dataset(all_rows.matrix, all_rows.labels, group=groups, init_score=start, params=options, free_raw_data=True)
+        self._old = parent
+        self._booster = self._library.Booster(options | settings(params, parent is not None), rows)
 
     @property
     def count(self) -> int:
@@ -43,8 +43,8 @@ class LightGBM:
             self._booster.update()
 
     def margin(self, matrix: Floats) -> Floats:
-        found = margin(self._booster, matrix)
-        return found if self._old is None else found + margin(self._old, matrix)
+        margins = margin(self._booster, matrix)
+        return margins if self._old is None else margins + margin(self._old, matrix)
 
     def cut(self, count: int) -> None:
         while self.count > count:
@@ -65,7 +65,7 @@ class LightGBM:
 
 
 def settings(params: GbmParams, warm: bool) -> dict[str, Any]:
-    found = {
+    options = {
         "max_depth": depth_of(params),
         "num_leaves": max(2, min(leaves_of(params), 131_072)),
         "learning_rate": params.learning_rate,
@@ -78,8 +78,8 @@ def settings(params: GbmParams, warm: bool) -> dict[str, Any]:
         "max_bin": 255,
     }
     if params.objective == "rank":
-        return found | {"objective": "lambdarank", "lambdarank_truncation_level": 20}
-    return found | {"objective": "binary", "boost_from_average": not warm}
+        return options | {"objective": "lambdarank", "lambdarank_truncation_level": 20}
+    return options | {"objective": "binary", "boost_from_average": not warm}
 
 
 def load(stored: bytes) -> Any:
@@ -92,12 +92,12 @@ def load(stored: bytes) -> Any:
 
 
 def margin(booster: Any, matrix: Floats) -> Floats:
-    found: Floats = booster.predict(matrix, raw_score=True, num_threads=THREADS).astype(np.float32)
-    return found
+    margins: Floats = booster.predict(matrix, raw_score=True, num_threads=THREADS).astype(np.float32)
+    return margins
 
 
 def trees(booster: Any) -> Trees:
-    return joined([_one(block) for block in _blocks(booster.model_to_string())], strict=False)
+    return joined([_tree_of(block) for block in _blocks(booster.model_to_string())], strict=False)
 
 
 def merged(old: str, new: str) -> str:
@@ -122,16 +122,16 @@ def _blocks(text: str) -> list[dict[str, str]]:
 def _around_zero(thresholds: Floats) -> Floats:
     """It takes what is nearer to zero than that for zero."""
     below = np.nextafter(-_NOTHING, np.float32(-1))
-    found = np.where((thresholds >= -_NOTHING) & (thresholds < 0), below, thresholds)
-    return np.array(np.where((thresholds >= 0) & (thresholds < _NOTHING), _NOTHING, found), np.float32)
+    adjusted = np.where((thresholds >= -_NOTHING) & (thresholds < 0), below, thresholds)
+    return np.array(np.where((thresholds >= 0) & (thresholds < _NOTHING), _NOTHING, adjusted), np.float32)
 
 
-def _one(said: dict[str, str]) -> One:
+def _tree_of(fields: dict[str, str]) -> Tree:
     """Leaves come behind the nodes; a child below zero is the leaf of that number from behind."""
-    inner = int(said["num_leaves"]) - 1
+    inner = int(fields["num_leaves"]) - 1
 
     def numbers(name: str, kind: Any) -> Any:
-        return np.array(said.get(name, "").split(), dtype=kind)
+        return np.array(fields.get(name, "").split(), dtype=kind)
 
     value = numbers("leaf_value", np.float64)
     kinds = numbers("decision_type", np.int64) if inner else np.zeros(0, np.int64)
@@ -142,7 +142,7 @@ def _one(said: dict[str, str]) -> One:
     # Where none was missing in training, a missing value counts as 0.
     missing = np.where(kinds & _MISSING, (kinds & _LEFT) != 0, threshold >= 0)
     none, leaves = np.zeros(len(value)), np.full(len(value), LEAF)
-    return One(
+    return Tree(
         np.concatenate([numbers("split_feature", np.int64) if inner else np.zeros(0, np.int64), leaves]),
         np.concatenate([_around_zero(not_above(threshold)), none]),
         np.concatenate([np.where(yes < 0, inner + ~yes, yes), none]),

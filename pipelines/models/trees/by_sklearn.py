@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.trees.ensemble import LEAF, Floats, One, Trees, joined, not_above
+from pipelines.models.trees.ensemble import LEAF, Floats, Tree, Trees, joined, not_above
 from pipelines.models.trees.growing import THREADS, Parts, columns_of, depth_of, gathered, library
 from shared.contracts.families import GbmParams
 
@@ -19,7 +19,7 @@ class Forest:
     """Implements Grower."""
 
     def __init__(self, params: GbmParams, seed: int, parts: Parts) -> None:
-        self._whole = gathered(parts)
+        self._all_rows = gathered(parts)
         kinds: Any = library("forest")
         kind = kinds.ExtraTreesRegressor if params.splits == "random" else kinds.RandomForestRegressor
         self._forest = kind(
@@ -34,7 +34,7 @@ class Forest:
             n_jobs=THREADS,
             warm_start=True,
         )
-        self._grown: list[One] = []
+        self._grown: list[Tree] = []
 
     @property
     def count(self) -> int:
@@ -42,8 +42,8 @@ class Forest:
 
     def grow(self, more: int) -> None:
         self._forest.n_estimators = self.count + more
-        self._forest.fit(self._whole.matrix, self._whole.labels)
-        self._grown += [_one(tree.tree_) for tree in self._forest.estimators_[self.count :]]
+        self._forest.fit(self._all_rows.matrix, self._all_rows.labels)
+        self._grown += [_tree_of(tree.tree_) for tree in self._forest.estimators_[self.count :]]
 
     def margin(self, matrix: Floats) -> Floats:
         return self.trees().score(matrix)
@@ -57,16 +57,16 @@ class Forest:
     def trees(self) -> Trees:
         share = 1 / max(1, self.count)
         return joined(
-            [One(one.feature, one.threshold, one.yes, one.no, one.missing, one.value * share) for one in self._grown], strict=False
+            [Tree(tree.feature, tree.threshold, tree.yes, tree.no, tree.missing, tree.value * share) for tree in self._grown], strict=False
         )
 
     def model(self) -> bytes:
         return b""
 
 
-def _one(tree: Any) -> One:
+def _tree_of(tree: Any) -> Tree:
     leaf = tree.children_left == -1
-    return One(
+    return Tree(
         np.where(leaf, LEAF, tree.feature),
         np.where(leaf, np.float32(0), not_above(tree.threshold)),
         np.where(leaf, 0, tree.children_left),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.trees.ensemble import LEAF, Floats, One, Trees, joined
+from pipelines.models.trees.ensemble import LEAF, Floats, Tree, Trees, joined
 from pipelines.models.trees.growing import THREADS, Parts, columns_of, depth_of, library
 from shared.contracts.families import GbmParams
 from shared.domain.errors import BadData, Invalid
@@ -56,13 +56,13 @@ class XGBoost:
         self._booster = self._booster[:count]
 
     def finish(self) -> None:
-        said = json.loads(self._booster.save_raw("json"))
-        for tree in _trees(said)[self._finished :]:
+        document = json.loads(self._booster.save_raw("json"))
+        for tree in _trees(document)[self._finished :]:
             at = np.array(tree["split_conditions"], np.float32)
             inner = np.array(tree["left_children"]) != -1
             lower = at - np.maximum(np.abs(at) * np.float32(HAIR), np.float32(1e-30))
-            tree["split_conditions"] = [float(one) for one in np.where(inner, lower, at)]
-        self._booster.load_model(bytearray(json.dumps(said).encode()))
+            tree["split_conditions"] = [float(value) for value in np.where(inner, lower, at)]
+        self._booster.load_model(bytearray(json.dumps(document).encode()))
 
     def trees(self) -> Trees:
         return trees(self._booster)
@@ -73,7 +73,7 @@ class XGBoost:
 
 def settings(params: GbmParams, seed: int) -> dict[str, Any]:
     ranks = params.objective == "rank"
-    found = {
+    options = {
         "objective": "rank:pairwise" if ranks else "binary:logistic",
         "base_score": 0.0 if ranks else 0.5,
         "tree_method": "hist",
@@ -89,10 +89,10 @@ def settings(params: GbmParams, seed: int) -> dict[str, Any]:
         "nthread": THREADS,
     }
     if params.leaves is not None:
-        found |= {"grow_policy": "lossguide", "max_leaves": params.leaves}
+        options |= {"grow_policy": "lossguide", "max_leaves": params.leaves}
     if ranks:
-        found |= {"lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 4}
-    return found
+        options |= {"lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 4}
+    return options
 
 
 def check_device(params: GbmParams, build: dict[str, Any]) -> None:
@@ -111,15 +111,15 @@ def _iterator(xgboost: Any, parts: Parts, grouped: bool) -> Any:
             super().__init__()
 
         def next(self, input_data: Callable[..., Any]) -> bool:
-            one = next(self._left, None)
-            if one is None:
+            part = next(self._left, None)
+            if part is None:
                 return False
             groups = {}
             if grouped:
-                number = np.cumsum(np.append(True, one.groups[1:] != one.groups[:-1])) + self._before
+                number = np.cumsum(np.append(True, part.groups[1:] != part.groups[:-1])) + self._before
                 self._before = int(number[-1])
                 groups = {"qid": number}
-            input_data(data=one.matrix, label=one.labels, **groups)
+            input_data(data=part.matrix, label=part.labels, **groups)
             return True
 
         def reset(self) -> None:
@@ -141,26 +141,26 @@ def load(stored: bytes) -> Any:
 
 
 def margin(booster: Any, matrix: Floats) -> Floats:
-    found: Floats = booster.inplace_predict(matrix, predict_type="margin").astype(np.float32)
-    return found
+    margins: Floats = booster.inplace_predict(matrix, predict_type="margin").astype(np.float32)
+    return margins
 
 
 def trees(booster: Any) -> Trees:
-    return joined([_one(tree) for tree in _trees(json.loads(booster.save_raw("json")))], strict=True)
+    return joined([_tree_of(tree) for tree in _trees(json.loads(booster.save_raw("json")))], strict=True)
 
 
-def _trees(said: Any) -> list[Any]:
-    found: list[Any] = said["learner"]["gradient_booster"]["model"]["trees"]
-    return found
+def _trees(document: Any) -> list[Any]:
+    tree_documents: list[Any] = document["learner"]["gradient_booster"]["model"]["trees"]
+    return tree_documents
 
 
-def _one(tree: Any) -> One:
+def _tree_of(tree: Any) -> Tree:
     yes, no = (np.array(tree[name], np.int32) for name in ("left_children", "right_children"))
     leaf, at = yes == -1, np.array(tree["split_conditions"], np.float32)
     order = _downwards(yes, no)
     place = np.empty(len(yes), np.int32)
     place[order] = np.arange(len(order))
-    return One(
+    return Tree(
         np.where(leaf, LEAF, np.array(tree["split_indices"], np.int32))[order],
         np.where(leaf, 0, at)[order],
         np.where(leaf, 0, place[yes])[order],
@@ -172,9 +172,9 @@ def _one(tree: Any) -> One:
 
 def _downwards(yes: Any, no: Any) -> Any:
     """Nodes from the root, children behind their parents, whatever their numbers."""
-    found, at = [0], 0
-    while at < len(found):
-        if yes[found[at]] != -1:
-            found += [int(yes[found[at]]), int(no[found[at]])]
+    nodes, at = [0], 0
+    while at < len(nodes):
+        if yes[nodes[at]] != -1:
+            nodes += [int(yes[nodes[at]]), int(no[nodes[at]])]
         at += 1
-    return np.array(found)
+    return np.array(nodes)

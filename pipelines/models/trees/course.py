@@ -15,7 +15,7 @@ from pipelines.evaluation.metrics import auc
 from pipelines.models.trees.growing import Grower, Part
 from pipelines.models.trees.model import shown
 from pipelines.training.keeping import Keeping
-from pipelines.training.validation import said
+from pipelines.training.validation import describe_metrics
 from shared.contracts.models import Training
 from shared.contracts.progress import EpochTold, Progress
 from shared.domain.errors import Invalid
@@ -69,9 +69,9 @@ class Course:
             self.rounds.append(Round(trees, self._loss(), seconds, self.look() if self.look is not None else {}))
             self.ended = self._end()
             left = (self.count - trees + self.before) / step * seconds
-            one = self.rounds[-1]
-            looked = f", {said(one.looked)}" if one.looked else ""
-            self.log.info("%d of %d trees, loss %.4f%s, %.0f s left", trees - self.before, self.count, one.loss, looked, left)
+            last = self.rounds[-1]
+            looked = f", {describe_metrics(last.looked)}" if last.looked else ""
+            self.log.info("%d of %d trees, loss %.4f%s, %.0f s left", trees - self.before, self.count, last.loss, looked, left)
             self._tell(step, left)
             self._keep()
         if self.look is not None:
@@ -88,11 +88,11 @@ class Course:
         if self.look is None:
             return self.rounds[-1]
         sign = -1 if self.metric == "loss" else 1
-        return max(self.rounds, key=lambda one: sign * one.looked[self.metric])
+        return max(self.rounds, key=lambda round_: sign * round_.looked[self.metric])
 
     def _end(self) -> str:
-        one = self.rounds[-1]
-        if self.look is not None and self.metric not in one.looked:
+        last = self.rounds[-1]
+        if self.look is not None and self.metric not in last.looked:
             raise Invalid(
                 f"model.train.early_stop.metric: the held-out rows say no '{self.metric}' of trees that rank: choose auc"
                 if self.metric == "loss"
@@ -101,17 +101,17 @@ class Course:
         stop = self.training.early_stop
         if self.look is not None and stop is not None and self._idle(stop.min_change) >= stop.patience:
             return f"{self.metric} was no better in {stop.patience} looks"
-        return "all trees are grown" if one.trees - self.before >= self.count else ""
+        return "all trees are grown" if last.trees - self.before >= self.count else ""
 
     def _idle(self, least: float) -> int:
         """Looks since the last one that was better by enough."""
-        sign, found = (-1 if self.metric == "loss" else 1), 0
+        sign, idle = (-1 if self.metric == "loss" else 1), 0
         best = -np.inf
-        for one in self.rounds:
-            value = sign * one.looked[self.metric]
+        for round_ in self.rounds:
+            value = sign * round_.looked[self.metric]
             better = value > best + (least if np.isfinite(best) else 0)
-            found, best = (0, value) if better else (found + 1, best)
-        return found
+            idle, best = (0, value) if better else (idle + 1, best)
+        return idle
 
     def _loss(self) -> float:
         """Of a sample of the rows that they grow on: the mean logarithm, or the share of pairs that stand the wrong way round."""
@@ -125,16 +125,16 @@ class Course:
     def _tell(self, step: int, left: float) -> None:
         if self.keeping is None:
             return
-        rates = [self.rows * step / max(one.seconds, 1e-9) for one in self.rounds]
-        told = [
-            EpochTold(epoch=at + 1, loss=one.loss, seconds=one.seconds, rows_per_s=rate, validation=one.looked)
-            for at, (one, rate) in enumerate(zip(self.rounds, rates, strict=True))
+        rates = [self.rows * step / max(round_.seconds, 1e-9) for round_ in self.rounds]
+        history = [
+            EpochTold(epoch=at + 1, loss=round_.loss, seconds=round_.seconds, rows_per_s=rate, validation=round_.looked)
+            for at, (round_, rate) in enumerate(zip(self.rounds, rates, strict=True))
         ]
-        done, of = len(told), -(-self.count // step)
+        done, of = len(history), -(-self.count // step)
         self.keeping.tell(
             Progress(
-                at=datetime.now(UTC), epoch=done, epochs=max(of, done), step=step, steps=step, loss=told[-1].loss,
-                rows_per_s=rates[-1], seconds_left=0.0 if self.ended else left, history=tuple(told),
+                at=datetime.now(UTC), epoch=done, epochs=max(of, done), step=step, steps=step, loss=history[-1].loss,
+                rows_per_s=rates[-1], seconds_left=0.0 if self.ended else left, history=tuple(history),
             )
         )  # fmt: skip
 
@@ -146,21 +146,21 @@ class Course:
         if every.steps is not None:
             due |= self.grower.count // every.steps > (self.rounds[-2].trees if len(self.rounds) > 1 else self.before) // every.steps
         if due:
-            about = {"rounds": [vars(one) for one in self.rounds]}
+            about = {"rounds": [vars(round_) for round_ in self.rounds]}
             self.keeping.keep(about, {"trees": np.frombuffer(stored, np.uint8)}, None)
             self._kept_at = time.monotonic()
 
     @property
     def metrics(self) -> dict[str, float]:
-        seconds, best = sum(one.seconds for one in self.rounds), self.best
-        found = {
+        seconds, best = sum(round_.seconds for round_ in self.rounds), self.best
+        metrics = {
             "train.seconds": seconds,
             "train.rows": float(self.rows),
             "train.rows_per_s": self.rows * len(self.rounds) / max(seconds, 1e-9),
             "train.loss": best.loss,
             "train.trees": float(best.trees),
         }
-        return found | {f"train.validation_{name}": value for name, value in best.looked.items()}
+        return metrics | {f"train.validation_{name}": value for name, value in best.looked.items()}
 
     @property
     def document(self) -> dict[str, Any]:
@@ -169,7 +169,10 @@ class Course:
         by = None if self.look is None else {"metric": self.metric, "value": best.looked[self.metric]}
         return {
             "version": 1,
-            "rounds": [{"trees": one.trees, "loss": one.loss, "seconds": one.seconds, "validation": one.looked} for one in self.rounds],
+            "rounds": [
+                {"trees": round_.trees, "loss": round_.loss, "seconds": round_.seconds, "validation": round_.looked}
+                for round_ in self.rounds
+            ],
             "ended": self.ended,
             "published": {"trees": best.trees, "grown": best.trees - self.before, "of": self.rounds[-1].trees, "best_by": by},
             "seed": self.training.seed,

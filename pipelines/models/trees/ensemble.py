@@ -42,7 +42,7 @@ class Trees:
     def check(self, columns: int) -> None:
         """Whether it is an ensemble over so many columns: files may come from anywhere, and what is walked has to end."""
         count, nodes = len(self.feature), np.flatnonzero(self.feature != LEAF)
-        sizes = {len(one) for one in (self.threshold, self.yes, self.no, self.missing, self.value)}
+        sizes = {len(array) for array in (self.threshold, self.yes, self.no, self.missing, self.value)}
         ends = np.append(self.roots[1:], count)
         sound = sizes == {count} and len(self.roots) > 0 and self.roots[0] == 0 and bool((ends > self.roots).all())
         if sound and len(nodes):
@@ -61,10 +61,10 @@ class Trees:
             at = np.full(len(matrix), root)
             left = rows if self.feature[root] != LEAF else rows[:0]
             while len(left):
-                here = at[left]
-                values, threshold = matrix[left, self.feature[here]], self.threshold[here]
+                nodes = at[left]
+                values, threshold = matrix[left, self.feature[nodes]], self.threshold[nodes]
                 below = values < threshold if self.strict else values <= threshold
-                at[left] = np.where(below | (np.isnan(values) & self.missing[here]), self.yes[here], self.no[here])
+                at[left] = np.where(below | (np.isnan(values) & self.missing[nodes]), self.yes[nodes], self.no[nodes])
                 left = left[self.feature[at[left]] != LEAF]
             total += self.value[at]
         return total
@@ -80,8 +80,8 @@ class Trees:
         leaves = np.flatnonzero(leaf)
 
         def inside(children: Ints) -> list[int]:
-            found: list[int] = np.where(leaf, 0, children - first).tolist()
-            return found
+            indices: list[int] = np.where(leaf, 0, children - first).tolist()
+            return indices
 
         return helper.make_node(
             "TreeEnsembleRegressor",
@@ -96,7 +96,7 @@ class Trees:
             nodes_nodeids=(np.arange(len(tree)) - first).tolist(),
             nodes_featureids=np.where(leaf, 0, self.feature).tolist(),
             nodes_values=np.where(leaf, np.float32(0), self.threshold).tolist(),
-            nodes_modes=[b"LEAF" if one else inner for one in leaf],
+            nodes_modes=[b"LEAF" if is_leaf else inner for is_leaf in leaf],
             nodes_truenodeids=inside(self.yes),
             nodes_falsenodeids=inside(self.no),
             nodes_missing_value_tracks_true=np.where(leaf, False, self.missing).astype(int).tolist(),
@@ -119,7 +119,7 @@ def trees_of(arrays: Mapping[str, NDArray[Any]]) -> Trees:
 
 
 @dataclass(frozen=True)
-class One:
+class Tree:
     """A single tree: nodes by their place in it."""
 
     feature: NDArray[Any]
@@ -130,17 +130,17 @@ class One:
     value: NDArray[Any]
 
 
-def joined(trees: Sequence[One], strict: bool) -> Trees:
-    sizes = np.array([len(one.feature) for one in trees])
+def joined(trees: Sequence[Tree], strict: bool) -> Trees:
+    sizes = np.array([len(tree.feature) for tree in trees])
     roots = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
 
     def children(name: str) -> Ints:
-        found: Ints = np.concatenate([getattr(one, name) + root for one, root in zip(trees, roots, strict=True)]).astype(np.int32)
-        return found
+        indices: Ints = np.concatenate([getattr(tree, name) + root for tree, root in zip(trees, roots, strict=True)]).astype(np.int32)
+        return indices
 
     def nodes(name: str, kind: Any) -> NDArray[Any]:
-        found: NDArray[Any] = np.concatenate([getattr(one, name) for one in trees]).astype(kind)
-        return found
+        values: NDArray[Any] = np.concatenate([getattr(tree, name) for tree in trees]).astype(kind)
+        return values
 
     return Trees(
         nodes("feature", np.int32),
@@ -159,5 +159,5 @@ def not_above(thresholds: NDArray[np.float64]) -> Floats:
     most = float(np.finfo(np.float32).max)
     bounded = np.clip(thresholds, -most, most)
     near = bounded.astype(np.float32)
-    found: Floats = np.where(near > bounded, np.nextafter(near, np.float32(-np.inf)), near).astype(np.float32)
-    return found
+    rounded: Floats = np.where(near > bounded, np.nextafter(near, np.float32(-np.inf)), near).astype(np.float32)
+    return rounded

@@ -81,8 +81,8 @@ def library(name: str) -> ModuleType:
 
 def gathered(parts: Parts) -> Part:
     """All rows in one."""
-    found = list(parts())
-    return Part(*(np.concatenate([getattr(one, name) for one in found]) for name in ("matrix", "labels", "groups")))
+    collected = list(parts())
+    return Part(*(np.concatenate([getattr(part, name) for part in collected]) for name in ("matrix", "labels", "groups")))
 
 
 def depth_of(params: GbmParams) -> int:

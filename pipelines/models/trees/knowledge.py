@@ -45,13 +45,13 @@ class Knowledge:
     def fit(self, users: NDArray[Any], items: NDArray[Any]) -> Floats:
         """How well each user goes with each item."""
         exact = np.einsum("ij,ij->i", self.user_vectors[users].astype(np.float64), self.item_vectors[items].astype(np.float64))
-        found: Floats = (exact * self.scale).astype(np.float32)
-        return found
+        fits: Floats = (exact * self.scale).astype(np.float32)
+        return fits
 
     def fits(self, users: NDArray[Any]) -> NDArray[np.float32]:
         """[users, codes of items], up to rounding."""
-        found: Floats = (self.user_vectors[users].astype(np.float32) * np.float32(self.scale)) @ self.item_vectors.astype(np.float32).T
-        return found
+        fits: Floats = (self.user_vectors[users].astype(np.float32) * np.float32(self.scale)) @ self.item_vectors.astype(np.float32).T
+        return fits
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -61,13 +61,13 @@ class Knowledge:
 
 def knowledge_of(arrays: Mapping[str, NDArray[Any]]) -> Knowledge:
     users, items = (arrays[name].astype(np.float32) for name in ("users", "items"))
-    mine, theirs = (arrays[name].astype(np.int16) for name in ("user_vectors", "item_vectors"))
-    return Knowledge(users, items, mine, theirs, float(arrays["scale"]))
+    user_vectors, item_vectors = (arrays[name].astype(np.int16) for name in ("user_vectors", "item_vectors"))
+    return Knowledge(users, items, user_vectors, item_vectors, float(arrays["scale"]))
 
 
-def learn(pairs: Pairs, factors: Factors | None, whole: int) -> Knowledge:
-    """`whole`: how many likes there are in all; counts of a part of them are brought up to it."""
-    more = whole / max(1, len(pairs))
+def learn(pairs: Pairs, factors: Factors | None, like_count: int) -> Knowledge:
+    """`like_count`: how many likes there are in all; counts of a part of them are brought up to it."""
+    more = like_count / max(1, len(pairs))
     of_user, of_item = (
         np.log1p(np.bincount(codes, minlength=count) * more)
         for codes, count in ((pairs.users, pairs.user_count), (pairs.items, pairs.item_count))
@@ -78,24 +78,26 @@ def learn(pairs: Pairs, factors: Factors | None, whole: int) -> Knowledge:
         [of_user, _mean(pairs.users, of_item[pairs.items], pairs.user_count)],
         [of_item, late, _mean(pairs.items, of_user[pairs.users], pairs.item_count)],
     )
-    mine, theirs = (np.zeros((count, 0), np.int16) for count in (pairs.user_count, pairs.item_count))
+    user_vectors, item_vectors = (np.zeros((count, 0), np.int16) for count in (pairs.user_count, pairs.item_count))
     scale = 1.0
     mean, spread = np.zeros(pairs.user_count), np.ones(pairs.user_count)
     if factors is not None:
-        (mine, one), (theirs, other) = (_whole(side) for side in (factors.users, factors.items))
-        scale = one * other
-        mean, spread = _spread(mine, theirs, scale)
-    return Knowledge(np.stack([*users, mean, spread], 1).astype(np.float32), np.stack(items, 1).astype(np.float32), mine, theirs, scale)
+        (user_vectors, user_step), (item_vectors, item_step) = (_quantised(side) for side in (factors.users, factors.items))
+        scale = user_step * item_step
+        mean, spread = _spread(user_vectors, item_vectors, scale)
+    return Knowledge(
+        np.stack([*users, mean, spread], 1).astype(np.float32), np.stack(items, 1).astype(np.float32), user_vectors, item_vectors, scale
+    )
 
 
 def _mean(of: NDArray[Any], values: NDArray[Any], count: int) -> NDArray[np.float64]:
     """By code; who has none is like the mean of all."""
     there = np.bincount(of, minlength=count)
-    found = np.bincount(of, weights=values, minlength=count) / np.maximum(there, 1)
-    return np.where(there > 0, found, values.mean() if len(values) else 0.0)
+    means = np.bincount(of, weights=values, minlength=count) / np.maximum(there, 1)
+    return np.where(there > 0, means, values.mean() if len(values) else 0.0)
 
 
-def _whole(vectors: Floats) -> tuple[NDArray[np.int16], float]:
+def _quantised(vectors: Floats) -> tuple[NDArray[np.int16], float]:
     """As whole numbers, and what one is worth."""
     step = max(float(np.abs(vectors).max(initial=0)), 1e-30) / _LARGEST
     return np.round(vectors / step).astype(np.int16), step
@@ -103,8 +105,8 @@ def _whole(vectors: Floats) -> tuple[NDArray[np.int16], float]:
 
 def _spread(users: NDArray[np.int16], items: NDArray[np.int16], scale: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Of each user's fits over the known items: their mean and their standard deviation."""
-    mine, theirs = users.astype(np.float64), items[FIRST:].astype(np.float64)
-    middle = theirs.mean(axis=0)
-    apart = (theirs - middle).T @ (theirs - middle) / len(theirs)
-    variance = np.einsum("ij,jk,ik->i", mine, apart, mine, optimize=True)
-    return mine @ middle * scale, np.maximum(np.sqrt(np.maximum(variance, 0)) * scale, 1e-6)
+    user_vectors, item_vectors = users.astype(np.float64), items[FIRST:].astype(np.float64)
+    middle = item_vectors.mean(axis=0)
+    apart = (item_vectors - middle).T @ (item_vectors - middle) / len(item_vectors)
+    variance = np.einsum("ij,jk,ik->i", user_vectors, apart, user_vectors, optimize=True)
+    return user_vectors @ middle * scale, np.maximum(np.sqrt(np.maximum(variance, 0)) * scale, 1e-6)

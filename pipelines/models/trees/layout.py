@@ -42,7 +42,7 @@ class Source:
             return (self.name,)
         if self.cardinality <= FEW:
             return tuple(f"{self.name}={code}" for code in range(self.cardinality))
-        return tuple(f"{what} {self.name}" for what in ("count", "first", "last"))
+        return tuple(f"{statistic} {self.name}" for statistic in ("count", "first", "last"))
 
 
 @dataclass(frozen=True)
@@ -57,28 +57,28 @@ class Layout:
     @property
     def columns(self) -> tuple[str, ...]:
         """Their names."""
-        known = [*(f"user: {one}" for one in USER[:_OF_USER]), *(f"item: {one}" for one in ITEM)]
+        key_columns = [*(f"user: {name}" for name in USER[:_OF_USER]), *(f"item: {name}" for name in ITEM)]
         fit = ["fit", "fit among the user's"] if self.fits else []
-        return (*(name for one in self.sources for name in one.columns), *known, *fit)
+        return (*(name for source in self.sources for name in source.columns), *key_columns, *fit)
 
     def matrix(self, columns: Codes, knowledge: Knowledge) -> Floats:
         """[rows, columns]."""
         users, items = columns[self.user], columns[self.item]
-        parts = [_part(one, columns[one.name]) for one in self.sources]
+        parts = [_part(source, columns[source.name]) for source in self.sources]
         of_user = knowledge.users[users]
         parts += [of_user[:, :_OF_USER], knowledge.items[items]]
         if self.fits:
             fit = knowledge.fit(users, items)
             parts += [fit[:, None], ((fit - of_user[:, 2]) / of_user[:, 3])[:, None]]
-        found: Floats = np.concatenate(parts, axis=1, dtype=np.float32)
-        return found
+        matrix: Floats = np.concatenate(parts, axis=1, dtype=np.float32)
+        return matrix
 
     def lower(self, knowledge: Knowledge, trees: Trees, probability: bool) -> Any:
         """The ONNX model from features to `score`."""
         from onnx import helper
 
         made = _Nodes(self)
-        parts = [made.part(one) for one in self.sources] + made.known(knowledge)
+        parts = [made.part(source) for source in self.sources] + made.knowledge_parts(knowledge)
         made.add("Concat", *parts, output="matrix", axis=1)
         made.nodes.append(trees.node("matrix", "sums"))
         last = made.add("Sigmoid", "sums") if probability else "sums"
@@ -88,8 +88,12 @@ class Layout:
 
 
 def layout_of(graph: Graph, fits: bool) -> Layout:
-    found = [Source(one.name, one.width, one.cardinality) for one in graph.features if one.name not in (graph.user, graph.item)]
-    return Layout(graph.user, graph.item, tuple(found), fits)
+    sources = [
+        Source(feature.name, feature.width, feature.cardinality)
+        for feature in graph.features
+        if feature.name not in (graph.user, graph.item)
+    ]
+    return Layout(graph.user, graph.item, tuple(sources), fits)
 
 
 def _part(source: Source, values: NDArray[Any]) -> Floats:
@@ -99,9 +103,9 @@ def _part(source: Source, values: NDArray[Any]) -> Floats:
     if source.cardinality <= FEW:
         flat = np.arange(len(values))[:, None] * source.cardinality + values
         counted = np.bincount(flat.ravel(), minlength=len(values) * source.cardinality)
-        found: Floats = counted.reshape(len(values), -1).astype(np.float32)
-        found[:, NULL] = 0
-        return found
+        counts: Floats = counted.reshape(len(values), -1).astype(np.float32)
+        counts[:, NULL] = 0
+        return counts
     there = values != NULL
     first = np.where(there, values, source.cardinality).min(axis=1)
     three: Floats = np.stack([there.sum(axis=1), first, values.max(axis=1)], 1).astype(np.float32)
@@ -152,7 +156,7 @@ class _Nodes:
         count = self.add("ReduceSum", self.number(self.add("Not", none)), axes, keepdims=1)
         return self.add("Concat", count, self.number(first), self.number(last), axis=1)
 
-    def known(self, knowledge: Knowledge) -> list[str]:
+    def knowledge_parts(self, knowledge: Knowledge) -> list[str]:
         from onnx import TensorProto
 
         user, item = self.layout.user, self.layout.item
@@ -180,9 +184,9 @@ class _Nodes:
 
         layout = self.layout
         inputs = [helper.make_tensor_value_info(name, TensorProto.INT32, ["N"]) for name in (layout.user, layout.item)]
-        for one in layout.sources:
-            kind = TensorProto.FLOAT if one.cardinality is None else TensorProto.INT32
-            inputs.append(helper.make_tensor_value_info(one.name, kind, ["N"] if one.length is None else ["N", one.length]))
+        for source in layout.sources:
+            kind = TensorProto.FLOAT if source.cardinality is None else TensorProto.INT32
+            inputs.append(helper.make_tensor_value_info(source.name, kind, ["N"] if source.length is None else ["N", source.length]))
         score = helper.make_tensor_value_info("score", TensorProto.FLOAT, ["N"])
         weights = [numpy_helper.from_array(np.ascontiguousarray(array), name) for name, array in self.weights.items()]
         return helper.make_graph(self.nodes, "trees", inputs, [score], weights)

@@ -52,9 +52,9 @@ class TreeModel:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        known, layout = self.knowledge, self.layout
-        sides = ((layout.user, known.users), (layout.item, known.items))
-        return tuple(Table(name, len(one), one.shape[1] + known.width, None) for name, one in sides)
+        knowledge, layout = self.knowledge, self.layout
+        sides = ((layout.user, knowledge.users), (layout.item, knowledge.items))
+        return tuple(Table(name, len(values), values.shape[1] + knowledge.width, None) for name, values in sides)
 
     @cached_property
     def _booster(self) -> Any:
@@ -80,18 +80,18 @@ class TreeModel:
         return by_lightgbm.trees(self._booster)
 
     def save(self, folder: Path) -> dict[str, Path]:
-        described, known, trees = folder / MODEL, folder / KNOWLEDGE, folder / FILES[self.library]
+        described, knowledge_path, trees = folder / MODEL, folder / KNOWLEDGE, folder / FILES[self.library]
         if self.arrays is None:
             trees.write_bytes(self.stored)
         else:
             with trees.open("wb") as stream:
                 np.savez(stream, **self.arrays.arrays)
-        with known.open("wb") as stream:
+        with knowledge_path.open("wb") as stream:
             np.savez(stream, **self.knowledge.arrays)
         facts = {"library": self.library, "objective": self.objective, **asdict(self.layout), "columns": self.layout.columns}
-        digests = {path.name: _digest(path) for path in (known, trees)}
+        digests = {path.name: _digest(path) for path in (knowledge_path, trees)}
         described.write_text(json.dumps({"version": 1, "family": FAMILY} | facts | {"sha256": digests}, indent=1))
-        return {MODEL: described, KNOWLEDGE: known, trees.name: trees}
+        return {MODEL: described, KNOWLEDGE: knowledge_path, trees.name: trees}
 
     def score(self, columns: Codes) -> Floats:
         count = len(columns[self.layout.user])
@@ -133,24 +133,28 @@ def shown(margin: Floats, probability: bool) -> Floats:
 
 def load(fetch: Fetch) -> TreeModel:
     """Nothing that is damaged comes before a library's parser."""
-    said = json.loads(fetch(MODEL).read_text())
-    library = str(said["library"])
+    document = json.loads(fetch(MODEL).read_text())
+    library = str(document["library"])
     if library not in FILES:
         raise BadData(f"{MODEL}: '{library}' is no library that grows trees here")
     paths = {name: fetch(name) for name in (KNOWLEDGE, FILES[library])}
     for name, path in paths.items():
-        if _digest(path) != said["sha256"].get(name):
+        if _digest(path) != document["sha256"].get(name):
             raise BadData(f"{name}: it is not the file that {MODEL} was written with: it is damaged, or of another model")
-    layout = Layout(said["user"], said["item"], tuple(Source(**one) for one in said["sources"]), said["fits"])
+    layout = Layout(document["user"], document["item"], tuple(Source(**fields) for fields in document["sources"]), document["fits"])
     with np.load(paths[KNOWLEDGE], allow_pickle=False) as stored:
-        known = knowledge_of(stored)
-    if known.users.shape[1:] != (len(USER),) or known.items.shape[1:] != (len(ITEM),) or known.item_vectors.shape[1] != known.width:
+        knowledge = knowledge_of(stored)
+    if (
+        knowledge.users.shape[1:] != (len(USER),)
+        or knowledge.items.shape[1:] != (len(ITEM),)
+        or knowledge.item_vectors.shape[1] != knowledge.width
+    ):
         raise BadData(f"{KNOWLEDGE}: its tables are not those of this release")
     if library == "forest":
         with np.load(paths[FILES[library]], allow_pickle=False) as stored:
-            model = TreeModel(library, said["objective"], layout, known, b"", trees_of(stored))
+            model = TreeModel(library, document["objective"], layout, knowledge, b"", trees_of(stored))
     else:
-        model = TreeModel(library, said["objective"], layout, known, paths[FILES[library]].read_bytes())
+        model = TreeModel(library, document["objective"], layout, knowledge, paths[FILES[library]].read_bytes())
     model.trees.check(len(layout.columns))
     return model
 

@@ -34,14 +34,14 @@ Draw = Callable[[Mapping[str, Column], np.random.Generator], NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Known:
+class FoldKnowledge:
     """What is known of all likes, and of all but each fold's."""
 
-    whole: Knowledge
+    complete: Knowledge
     without: tuple[Knowledge, ...]
 
 
-def find_out(pairs: Pairs, params: GbmParams, seed: int, log: logging.Logger) -> Known:
+def find_out(pairs: Pairs, params: GbmParams, seed: int, log: logging.Logger) -> FoldKnowledge:
     """The regularisation is chosen once."""
     strength = choose_strength(pairs, params.width, MfParams().unobserved, seed, log) if params.width else 0.0
 
@@ -57,7 +57,7 @@ def find_out(pairs: Pairs, params: GbmParams, seed: int, log: logging.Logger) ->
             raise Invalid(f"model.params.folds: so few likes ({len(pairs):,}) can't be dealt into {params.folds} parts: gather more first")
         without.append(of(rest))
         log.info("what is known without fold %d of %d", number + 1, params.folds)
-    return Known(of(pairs), tuple(without))
+    return FoldKnowledge(of(pairs), tuple(without))
 
 
 def factorised(pairs: Pairs, width: int, strength: float, seed: int) -> Factors:
@@ -78,17 +78,17 @@ def fold_of(user: pl.Expr, item: pl.Expr, folds: int, seed: int) -> pl.Expr:
 def deal(rows: Path, item_codes: NDArray[Any], folds: int, seed: int, folder: Path) -> tuple[Path | None, ...]:
     """A file for each fold that has rows, a user's together."""
     items = pl.LazyFrame({"item_row": np.arange(len(item_codes), dtype=np.int32), "~item": item_codes})
-    whole = pl.scan_parquet(rows)
-    kind = whole.collect_schema()["item_row"]
-    joined = whole.join(items.with_columns(pl.col("item_row").cast(kind)), on="item_row", how="left", maintain_order="left")
+    frame = pl.scan_parquet(rows)
+    kind = frame.collect_schema()["item_row"]
+    joined = frame.join(items.with_columns(pl.col("item_row").cast(kind)), on="item_row", how="left", maintain_order="left")
     dealt = joined.with_columns(fold_of(pl.col("user_code"), pl.col("~item"), folds, seed)).drop("~item")
-    found: list[Path | None] = []
+    paths: list[Path | None] = []
     for number in range(folds):
         path = folder / f"fold-{number}.parquet"
-        one = dealt.filter(pl.col("fold") == number).drop("fold").sort("user_code", maintain_order=True)
-        one.sink_parquet(path, row_group_size=_ROW_GROUP, compression="lz4", statistics=False)
-        found.append(path if pl.scan_parquet(path).select(pl.len()).collect().item() else None)
-    return tuple(found)
+        fold_rows = dealt.filter(pl.col("fold") == number).drop("fold").sort("user_code", maintain_order=True)
+        fold_rows.sink_parquet(path, row_group_size=_ROW_GROUP, compression="lz4", statistics=False)
+        paths.append(path if pl.scan_parquet(path).select(pl.len()).collect().item() else None)
+    return tuple(paths)
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class Popular:
     likes: NDArray[np.float64]
 
     def __call__(self, rows: Mapping[str, Column], random: np.random.Generator) -> NDArray[Any]:
-        found: NDArray[Any] = np.searchsorted(self._ends, random.random(_count(rows)) * self._ends[-1], side="right")
-        return found
+        drawn: NDArray[Any] = np.searchsorted(self._ends, random.random(_count(rows)) * self._ends[-1], side="right")
+        return drawn
 
     @cached_property
     def _ends(self) -> NDArray[np.float64]:
@@ -123,15 +123,15 @@ class Retrieved:
         step = max(1, _CELLS // len(self.items))
         parts = [self._best(distinct[at : at + step], count) for at in range(0, len(distinct), step)]
         best = np.concatenate(parts) if parts else np.zeros((0, count), np.int64)
-        found: NDArray[Any] = best[place, random.integers(0, count, len(users))]
-        return found
+        drawn: NDArray[Any] = best[place, random.integers(0, count, len(users))]
+        return drawn
 
     def _best(self, users: NDArray[Any], count: int) -> NDArray[Any]:
         scores = self.knowledge.fits(users)
         liked = self._liked.rows(users)
         scores[np.repeat(np.arange(len(users)), liked.lengths), liked.others] = -np.inf
-        found: NDArray[Any] = np.argpartition(-scores[:, self.items], count - 1, axis=1)[:, :count]
-        return found
+        best: NDArray[Any] = np.argpartition(-scores[:, self.items], count - 1, axis=1)[:, :count]
+        return best
 
     @cached_property
     def _liked(self) -> Any:
@@ -140,13 +140,13 @@ class Retrieved:
 
 @dataclass(frozen=True)
 class Mixed:
-    """Half of the rows get theirs by the one, half evenly."""
+    """Half of the rows get theirs by `draw`, half evenly."""
 
-    one: Draw
+    draw: Draw
     items: int
 
     def __call__(self, rows: Mapping[str, Column], random: np.random.Generator) -> NDArray[Any]:
-        first, even = self.one(rows, random), random.integers(0, self.items, _count(rows))
+        first, even = self.draw(rows, random), random.integers(0, self.items, _count(rows))
         return np.where(random.random(len(even)) < 0.5, first, even)
 
 
@@ -169,8 +169,8 @@ class Drawing:
             return Popular(self.popularity)
         if params.among == "all" or not params.negatives:
             return None
-        found = Retrieved(knowledge, self.items, self.likes, params.candidates)
-        return found if params.among == "retrieved" else Mixed(found, len(self.items))
+        retrieved = Retrieved(knowledge, self.items, self.likes, params.candidates)
+        return retrieved if params.among == "retrieved" else Mixed(retrieved, len(self.items))
 
 
 @dataclass(frozen=True)
@@ -184,13 +184,13 @@ class Described:
 
     def __call__(self) -> Iterator[Part]:
         if self._fits:
-            yield from self._held
+            yield from self._cached_parts
         else:
             yield from self._made()
 
     @property
     def rows(self) -> int:
-        return sum(one.rows_per_epoch() for one, _ in self.folds)
+        return sum(batches.rows_per_epoch() for batches, _ in self.folds)
 
     @property
     def size(self) -> int:
@@ -202,7 +202,7 @@ class Described:
         return self.size <= self.memory
 
     @cached_property
-    def _held(self) -> list[Part]:
+    def _cached_parts(self) -> list[Part]:
         return list(self._made())
 
     def _made(self) -> Iterator[Part]:
@@ -215,14 +215,16 @@ class Described:
         columns, labels = batch.columns, batch.labels
         if self.grouped:
             order = np.argsort(users, kind="stable")
-            columns, labels, users = {name: one[order] for name, one in columns.items()}, labels[order], users[order]
+            columns, labels, users = {name: column[order] for name, column in columns.items()}, labels[order], users[order]
         return Part(self.layout.matrix(columns, knowledge), labels, users)
 
 
-def described(whole: Batches, files: tuple[Path | None, ...], known: Known, layout: Layout, drawing: Drawing, memory: int) -> Described:
-    """`whole` has all but the file."""
+def described(
+    batches: Batches, files: tuple[Path | None, ...], fold_knowledge: FoldKnowledge, layout: Layout, drawing: Drawing, memory: int
+) -> Described:
+    """`batches` has all but the file."""
     some = []
-    for path, knowledge in zip(files, known.without, strict=True):
+    for path, knowledge in zip(files, fold_knowledge.without, strict=True):
         if path is not None:
-            some.append((replace(whole, path=path, batch_size=ROWS, shuffle=False, draw=drawing.by(knowledge)), knowledge))
+            some.append((replace(batches, path=path, batch_size=ROWS, shuffle=False, draw=drawing.by(knowledge)), knowledge))
     return Described(layout, tuple(some), drawing.params.objective == "rank", memory)

@@ -26,38 +26,48 @@ async def compare(request: Request, api: Api) -> Response:
     if not other:
         run = await api.get(at("runs", id))
         recent = await api.get(at("recommenders", run["recommender"], "runs"), limit=_CHOICE)
-        known = {"found": None, "recommender": run["recommender"], "recent": [one for one in recent["items"] if one["id"] != id]}
-        return page(request, "compare.html", id=id, at=way("runs", id), **known)
-    found = await api.get(at("runs", id, "compare"), with_=other)
-    metrics = [one for one in found["metrics"] if not is_detail(one["metric"])]
-    first = [one for one in metrics if one["metric"].startswith(_MAIN) and "{" not in one["metric"]]
+        context = {
+            "comparison": None,
+            "recommender": run["recommender"],
+            "recent": [other_run for other_run in recent["items"] if other_run["id"] != id],
+        }
+        return page(request, "compare.html", id=id, at=way("runs", id), **context)
+    comparison = await api.get(at("runs", id, "compare"), with_=other)
+    metrics = [metric for metric in comparison["metrics"] if not is_detail(metric["metric"])]
+    first = [metric for metric in metrics if metric["metric"].startswith(_MAIN) and "{" not in metric["metric"]]
     return page(
         request,
         "compare.html",
         id=id,
         at=way("runs", id),
-        found=found,
-        recommender=found["left"]["recommender"],
+        comparison=comparison,
+        recommender=comparison["left"]["recommender"],
         recent=[],
         first=first,
-        rest=[one for one in metrics if one not in first],
-        spec=[_flat(one) for one in found["spec"]],
-        lineage=[_flat(one) for one in found["lineage"]],
+        rest=[metric for metric in metrics if metric not in first],
+        spec=[_flat(difference) for difference in comparison["spec"]],
+        lineage=[_flat(difference) for difference in comparison["lineage"]],
     )
 
 
-def _flat(one: Json) -> dict[str, Any]:
+def _flat(difference: Json) -> dict[str, Any]:
     """Of lists what only one side has, an entry a line; mappings as JSON."""
-    left, right = one["left"], one["right"]
+    left, right = difference["left"], difference["right"]
     if isinstance(left, list) and isinstance(right, list):
         alone = {"left": [entry for entry in left if entry not in right], "right": [entry for entry in right if entry not in left]}
         if any(alone.values()):
-            lines = {side: [json.dumps(_said(entry), ensure_ascii=False) for entry in entries] for side, entries in alone.items()}
-            return {"path": one["path"], **lines, "kind": "lines", "same": len(left) - len(alone["left"])}
-    return {"path": one["path"], "left": left, "right": right, "kind": "json" if _nested(left) or _nested(right) else "plain", "same": 0}
+            lines = {side: [json.dumps(_without_nulls(entry), ensure_ascii=False) for entry in entries] for side, entries in alone.items()}
+            return {"path": difference["path"], **lines, "kind": "lines", "same": len(left) - len(alone["left"])}
+    return {
+        "path": difference["path"],
+        "left": left,
+        "right": right,
+        "kind": "json" if _nested(left) or _nested(right) else "plain",
+        "same": 0,
+    }
 
 
-def _said(entry: Any) -> Any:
+def _without_nulls(entry: Any) -> Any:
     """Without what it doesn't say."""
     return {name: value for name, value in entry.items() if value is not None} if isinstance(entry, dict) else entry
 

@@ -17,52 +17,52 @@ pages = Pages()
 @pages.page("/recommenders/{name}/drift")
 async def drift(request: Request, api: Api) -> Response:
     name = request.path_params["name"]
-    found, triggers = await api.all(api.get(at("recommenders", name, "drift")), api.get(at("recommenders", name, "triggers")))
-    rows = [one | {"state": _state(one)} for one in sorted(found["readings"], key=_rank)]
-    drawn = [one | {"picture": _picture(one)} for one in rows if one["shares"]]
-    missing = found["wanted"] - found["likes"] if found["wanted"] is not None and found["likes"] is not None else None
+    drift, triggers = await api.all(api.get(at("recommenders", name, "drift")), api.get(at("recommenders", name, "triggers")))
+    rows = [reading | {"state": _state(reading)} for reading in sorted(drift["readings"], key=_rank)]
+    drawn = [row | {"picture": _picture(row)} for row in rows if row["shares"]]
+    missing = drift["wanted"] - drift["likes"] if drift["wanted"] is not None and drift["likes"] is not None else None
     return page(
         request,
         "drift.html",
         every=10,
         name=name,
-        drift=found,
+        drift=drift,
         rows=rows,
         drawn=drawn,
         triggers=triggers,
         missing=missing,
-        answer=_answer(found),
+        answer=_answer(drift),
     )
 
 
-def _rank(one: Json) -> tuple[bool, float]:
+def _rank(reading: Json) -> tuple[bool, float]:
     """Those that count first, then by how near they come to their threshold."""
-    return not one["stands"], -(one["size"] / one["threshold"] if one["threshold"] else 0.0)
+    return not reading["stands"], -(reading["size"] / reading["threshold"] if reading["threshold"] else 0.0)
 
 
-def _answer(found: Json) -> tuple[str, str]:
+def _answer(drift: Json) -> tuple[str, str]:
     """In one sentence, and its colour."""
-    if found["version"] is None:
+    if drift["version"] is None:
         return "Nothing is known yet.", "hint"
-    standing = [one["feature"] for one in found["readings"] if one["stands"]]
+    standing = [reading["feature"] for reading in drift["readings"] if reading["stands"]]
     if standing:
-        return f"What users like has moved since version {found['version']} began to serve: {', '.join(standing)}.", "wrong"
-    coming = [one["feature"] for one in found["readings"] if _state(one) == "waiting"]
+        return f"What users like has moved since version {drift['version']} began to serve: {', '.join(standing)}.", "wrong"
+    coming = [reading["feature"] for reading in drift["readings"] if _state(reading) == "waiting"]
     if coming:
         return f"Perhaps: {', '.join(coming)} moved beyond the threshold, but not yet for as many looks in a row as it takes.", "hint"
-    return f"Users like what they liked when version {found['version']} began to serve.", "said"
+    return f"Users like what they liked when version {drift['version']} began to serve.", "said"
 
 
-def _state(one: Json) -> str:
+def _state(reading: Json) -> str:
     """`waiting`: beyond its threshold, and not yet for as many looks in a row as it takes."""
-    if one["stands"]:
+    if reading["stands"]:
         return "drifted"
-    if one["threshold"] is None:
+    if reading["threshold"] is None:
         return "watched"
-    return "waiting" if one["size"] >= one["threshold"] and one["chance"] <= one["limit"] else "steady"
+    return "waiting" if reading["size"] >= reading["threshold"] and reading["chance"] <= reading["limit"] else "steady"
 
 
-def _picture(one: Json) -> Markup:
-    rows = [(share["value"], share["before"], share["after"]) for share in one["shares"]]
-    label = f"Shares of {len(rows)} values of {one['feature']} among what users liked at first, and now; the table has the numbers"
+def _picture(reading: Json) -> Markup:
+    rows = [(share["value"], share["before"], share["after"]) for share in reading["shares"]]
+    label = f"Shares of {len(rows)} values of {reading['feature']} among what users liked at first, and now; the table has the numbers"
     return bars(rows, label, ("at first", "now"))

@@ -22,22 +22,22 @@ _WINDOW = "7d"
 
 @pages.page("/")
 async def home(request: Request, api: Api) -> Response:
-    asked = request.query_params
-    prefix = asked.get("prefix", "").strip() or None
-    found = await api.get("/v1/overview", limit=_ROWS, cursor=asked.get("cursor"), prefix=prefix, window=_WINDOW, points=_POINTS)
-    rows = [_row(one) for one in found["items"]]
+    query = request.query_params
+    prefix = query.get("prefix", "").strip() or None
+    overview = await api.get("/v1/overview", limit=_ROWS, cursor=query.get("cursor"), prefix=prefix, window=_WINDOW, points=_POINTS)
+    rows = [_row(recommender) for recommender in overview["items"]]
     busy = any(row["under_way"] for row in rows)
     more = urlencode({"prefix": prefix}) if prefix else ""
-    return page(request, "home.html", every=5 if busy else 10, rows=rows, next=found["next"], prefix=prefix or "", more=more)
+    return page(request, "home.html", every=5 if busy else 10, rows=rows, next=overview["next"], prefix=prefix or "", more=more)
 
 
-def _row(one: Json) -> Json:
+def _row(recommender: Json) -> Json:
     return {
-        "name": one["name"],
-        "version": one["serving"]["stable"] if one["serving"] else None,
-        "rates": [point["hit_rate"] for point in drawn(one["points"])],
-        "last": one["last"],
-        "newest": one["newest"],
-        "drift": light(one["drift"]),
-        "under_way": [shown for busy in one["under_way"] for shown in under_way(busy["kind"], [busy])],
+        "name": recommender["name"],
+        "version": recommender["serving"]["stable"] if recommender["serving"] else None,
+        "rates": [point["hit_rate"] for point in drawn(recommender["points"])],
+        "last": recommender["last"],
+        "newest": recommender["newest"],
+        "drift": light(recommender["drift"]),
+        "under_way": [shown for busy in recommender["under_way"] for shown in under_way(busy["kind"], [busy])],
     }

@@ -30,8 +30,8 @@ _EVENTS = 200
 @pages.page("/recommenders/{name}")
 async def recommender(request: Request, api: Api) -> Response:
     name = request.path_params["name"]
-    one = await api.get(at("recommenders", name))
-    window = _window(request.query_params.get("window", ""), one)
+    recommender = await api.get(at("recommenders", name))
+    window = _window(request.query_params.get("window", ""), recommender)
     life, served, runs, rollouts, fired, specs, versions, drift, triggers = await api.all(
         api.get(at("recommenders", name, "life"), window=WINDOWS[window], points=_POINTS),
         api.get(at("recommenders", name, "history"), limit=_LINES),
@@ -60,8 +60,11 @@ async def recommender(request: Request, api: Api) -> Response:
         life=life,
         picture=_picture(name, life, events, served["items"], since, until),
         rows=_rows(life, served["items"]),
-        now_serving=_serving(one, served["items"]),
-        earns=next((line["last"] for line in life["versions"] if one["serving"] and line["version"] == one["serving"]["stable"]), None),
+        now_serving=_serving(recommender, served["items"]),
+        earns=next(
+            (line["last"] for line in life["versions"] if recommender["serving"] and line["version"] == recommender["serving"]["stable"]),
+            None,
+        ),
         events=events[:_LINES],
         active=active,
         newest_run=runs["items"][0] if runs["items"] else None,
@@ -89,12 +92,12 @@ async def roll_back(request: Request, api: Api, form: Form) -> Response:
         return fault(request, Fault(422, "Not valid", "Say the version's number."))
     done = await api.post(at("recommenders", name, verb="rollback"), {"to": to, "reason": form["reason"]}, form["once"])
     if done["rollout"]:
-        said = f"Rollout {done['rollout']} loads the version and then moves everybody to it."
+        message = f"Rollout {done['rollout']} loads the version and then moves everybody to it."
     else:
-        said = f"Version {done['stable']} serves everybody." + (
+        message = f"Version {done['stable']} serves everybody." + (
             f" Asked to abort: {', '.join(done['aborted'])}." if done["aborted"] else ""
         )
-    return onwards(way("recommenders", name), said)
+    return onwards(way("recommenders", name), message)
 
 
 @pages.action("/recommenders/{name}/delete")
@@ -108,42 +111,42 @@ async def delete(request: Request, api: Api, form: Form) -> Response:
 
 async def _ends(api: Api, runs: list[Json]) -> dict[str, str]:
     """Of runs that ended inside a stage: only their history tells when."""
-    inside = [one["id"] for one in runs if one["state"] in ("failed", "cancelled")]
-    told = await api.all(*(api.get(at("runs", id, "events"), limit=_EVENTS) for id in inside))
-    last = {id: found["items"][-1] for id, found in zip(inside, told, strict=True) if found["items"]}
-    return {id: one["at"] for id, one in last.items() if one["target"] in ENDED}
+    inside = [run["id"] for run in runs if run["state"] in ("failed", "cancelled")]
+    histories = await api.all(*(api.get(at("runs", id, "events"), limit=_EVENTS) for id in inside))
+    last = {id: history["items"][-1] for id, history in zip(inside, histories, strict=True) if history["items"]}
+    return {id: event["at"] for id, event in last.items() if event["target"] in ENDED}
 
 
-def _window(asked: str, one: Json) -> str:
+def _window(choice: str, recommender: Json) -> str:
     """What was chosen; else all of a young life, and the last week of an old one."""
-    if asked in WINDOWS:
-        return asked
-    return "all" if now() - moment(one["created_at"]) < timedelta(days=8) else "week"
+    if choice in WINDOWS:
+        return choice
+    return "all" if now() - moment(recommender["created_at"]) < timedelta(days=8) else "week"
 
 
 def _shown(life: Json, events: list[happened.Event]) -> tuple[datetime, datetime]:
     """What the picture spans: the time of the answers, and what happened shortly after it."""
     since, until = moment(life["since"]), moment(life["until"])
     shortly = until + (until - since) / 4
-    return since, max([until, *(one.at for one in events if one.at <= shortly)])
+    return since, max([until, *(event.at for event in events if event.at <= shortly)])
 
 
 def _picture(name: str, life: Json, events: list[happened.Event], served: list[Json], since: datetime, until: datetime) -> Any:
     if not life["versions"]:
         return None
-    known = [point for one in life["versions"] for point in one["points"]]
+    all_points = [point for version in life["versions"] for point in version["points"]]
     lines = [
         Line(
-            f"version {one['version']}",
-            [Point(_middle(point), point["hit_rate"], point["low"], point["high"]) for point in drawn(one["points"], known)],
-            one["version"] - 1,
+            f"version {version['version']}",
+            [Point(_middle(point), point["hit_rate"], point["low"], point["high"]) for point in drawn(version["points"], all_points)],
+            version["version"] - 1,
         )
-        for one in life["versions"]
+        for version in life["versions"]
     ]
-    said = ", ".join(f"version {one['version']} last at {one['points'][-1]['hit_rate']:.1%}" for one in life["versions"])
+    summary = ", ".join(f"version {version['version']} last at {version['points'][-1]['hit_rate']:.1%}" for version in life["versions"])
     spanned = Axis(span=(since.timestamp(), until.timestamp()))
     stretches = happened.canaries(served, since, until)
-    return timeline(lines, f"Hit rate of {name} over time: {said}", happened.marks(events), stretches, axis=spanned)
+    return timeline(lines, f"Hit rate of {name} over time: {summary}", happened.marks(events), stretches, axis=spanned)
 
 
 def _middle(point: Json) -> float:
@@ -153,16 +156,16 @@ def _middle(point: Json) -> float:
 def _rows(life: Json, served: list[Json]) -> list[Json]:
     """A line for each version of the picture, the newest first."""
     rows = []
-    for one in reversed(life["versions"]):
-        answers, hits = (sum(point[what] for point in one["points"]) for what in ("answers", "hits"))
-        roles = [entry for entry in served if one["version"] in (entry["stable"], entry["candidate"])]
+    for version in reversed(life["versions"]):
+        answers, hits = (sum(point[count] for point in version["points"]) for count in ("answers", "hits"))
+        roles = [entry for entry in served if version["version"] in (entry["stable"], entry["candidate"])]
         rows.append(
             {
-                "version": one["version"],
-                "hue": (one["version"] - 1) % 8,
+                "version": version["version"],
+                "hue": (version["version"] - 1) % 8,
                 "answers": answers,
                 "rate": hits / answers if answers else None,
-                "last": one["points"][-1],
+                "last": version["points"][-1],
                 "since": roles[-1]["since"] if roles else None,
                 "until": roles[0]["until"] if roles else None,
             }
@@ -170,13 +173,13 @@ def _rows(life: Json, served: list[Json]) -> list[Json]:
     return rows
 
 
-def _serving(one: Json, served: list[Json]) -> Json | None:
+def _serving(recommender: Json, served: list[Json]) -> Json | None:
     """Since when the stable version has been that, and by whose decision: the first entry of its unbroken row."""
-    if one["serving"] is None:
+    if recommender["serving"] is None:
         return None
     first = served[0] if served else None
     for entry in served:
-        if entry["stable"] != one["serving"]["stable"]:
+        if entry["stable"] != recommender["serving"]["stable"]:
             break
         first = entry
-    return {"route": one["serving"], "since": first["since"], "actor": first["actor"], "reason": first["reason"]} if first else None
+    return {"route": recommender["serving"], "since": first["since"], "actor": first["actor"], "reason": first["reason"]} if first else None

@@ -27,7 +27,7 @@ _EVENTS = 100
 
 class _Verb(NamedTuple):
     button: str
-    told: str
+    explanation: str
     done: str
     tone: str = ""
 
@@ -44,37 +44,37 @@ _VERBS = {
 @pages.page("/recommenders/{name}/rollouts")
 async def rollouts(request: Request, api: Api) -> Response:
     name = request.path_params["name"]
-    found = await api.get(at("recommenders", name, "rollouts"), limit=_ROWS, cursor=request.query_params.get("cursor"))
-    rows = [one | {"said": sentence(one), "where": _where(one)} for one in found["items"]]
-    every = 2 if any(one["state"] not in ENDED for one in rows) else 10
-    return page(request, "rollouts.html", every=every, name=name, rows=rows, next=found["next"])
+    listing = await api.get(at("recommenders", name, "rollouts"), limit=_ROWS, cursor=request.query_params.get("cursor"))
+    rows = [rollout | {"said": sentence(rollout), "where": _where(rollout)} for rollout in listing["items"]]
+    every = 2 if any(row["state"] not in ENDED for row in rows) else 10
+    return page(request, "rollouts.html", every=every, name=name, rows=rows, next=listing["next"])
 
 
 @pages.page("/rollouts/{id}")
 async def rollout(request: Request, api: Api) -> Response:
     id = request.path_params["id"]
-    one, looks, events = await api.all(
+    rollout, looks, events = await api.all(
         api.get(at("rollouts", id)), api.get(at("rollouts", id, "looks")), api.get(at("rollouts", id, "events"), limit=_EVENTS)
     )
-    ended = one["state"] in ENDED
-    known: dict[str, Any] = {
-        "one": one,
+    ended = rollout["state"] in ENDED
+    context: dict[str, Any] = {
+        "rollout": rollout,
         "ended": ended,
-        "explained": sentence(one),
-        "tone": {"promoted": "said", "rolled_back": "wrong", "paused": "hint"}.get(one["state"], "hint"),
-        "needs": needs(one, now()),
-        "steps": _steps(one),
-        "report": one["reports"][-1] if one["reports"] else None,
-        "variants": _variants(one),
+        "explained": sentence(rollout),
+        "tone": {"promoted": "said", "rolled_back": "wrong", "paused": "hint"}.get(rollout["state"], "hint"),
+        "needs": needs(rollout, now()),
+        "steps": _steps(rollout),
+        "report": rollout["reports"][-1] if rollout["reports"] else None,
+        "variants": _variants(rollout),
         "looks": looks,
-        "picture": picture(looks, one),
+        "picture": picture(looks, rollout),
         "events": list(reversed(events["items"])),
         "more": events["next"],
-        "verbs": {verb: _VERBS[verb] for verb in one["answers_to"] if verb in _VERBS},
-        "back": await _can_go_back(api, one),
-        "goal": name_of(one["plan"]["goal"]),
+        "verbs": {verb: _VERBS[verb] for verb in rollout["answers_to"] if verb in _VERBS},
+        "back": await _can_go_back(api, rollout),
+        "goal": name_of(rollout["plan"]["goal"]),
     }
-    return page(request, "rollout.html", every=15 if ended else 2, **known)
+    return page(request, "rollout.html", every=15 if ended else 2, **context)
 
 
 @pages.action("/rollouts/{id}/{verb}")
@@ -95,45 +95,45 @@ async def _rolled_back(api: Api, id: str, form: Form) -> Response:
     return onwards(way("rollouts", id), f"Version {done['stable']} serves everybody again.")
 
 
-async def _can_go_back(api: Api, one: Json) -> bool:
+async def _can_go_back(api: Api, rollout: Json) -> bool:
     """Whether it is its own version that serves everybody now."""
-    if one["state"] != "promoted":
+    if rollout["state"] != "promoted":
         return False
-    known = await api.maybe(at("recommenders", one["recommender"]))
-    serving = known["serving"] if known else None
-    return serving is not None and serving["stable"] == one["version"] and serving["candidate"] is None and one["version"] > 1
+    recommender = await api.maybe(at("recommenders", rollout["recommender"]))
+    serving = recommender["serving"] if recommender else None
+    return serving is not None and serving["stable"] == rollout["version"] and serving["candidate"] is None and rollout["version"] > 1
 
 
-def _where(one: Json) -> str:
-    if one["kind"] == "rollback":
+def _where(rollout: Json) -> str:
+    if rollout["kind"] == "rollback":
         return "back to it"
-    return share(one["steps"][one["step"]]) if 0 <= one["step"] < len(one["steps"]) else DASH
+    return share(rollout["steps"][rollout["step"]]) if 0 <= rollout["step"] < len(rollout["steps"]) else DASH
 
 
-def _steps(one: Json) -> list[Json]:
+def _steps(rollout: Json) -> list[Json]:
     """Each with how far it got: done, under way, left, or never begun."""
-    reports = {report["step"]: report for report in one["reports"]}
-    found = []
+    reports = {report["step"]: report for report in rollout["reports"]}
+    steps = []
     ways = {"rolled_back": "failed", "canary": "running"}
-    for number, step in enumerate(one["plan"]["steps"]):
-        state = str(ways.get(one["state"], one["state"]))
-        if number < one["step"] or (number == one["step"] and one["state"] == "promoted"):
+    for number, step in enumerate(rollout["plan"]["steps"]):
+        state = str(ways.get(rollout["state"], rollout["state"]))
+        if number < rollout["step"] or (number == rollout["step"] and rollout["state"] == "promoted"):
             state = "passed" if _verdict(reports.get(number)) == "pass" else "skipped"
-        elif number > one["step"]:
-            state = "never begun" if one["state"] in ENDED else "to come"
-        found.append(step | {"number": number, "state": state, "report": reports.get(number)})
-    return found
+        elif number > rollout["step"]:
+            state = "never begun" if rollout["state"] in ENDED else "to come"
+        steps.append(step | {"number": number, "state": state, "report": reports.get(number)})
+    return steps
 
 
 def _verdict(report: Json | None) -> str | None:
     return report["verdict"] if report else None
 
 
-def _variants(one: Json) -> list[tuple[str, str, Any, Any]]:
+def _variants(rollout: Json) -> list[tuple[str, str, Any, Any]]:
     """Of the newest report, row by row: what, how it is said, of the stable version, of the candidate."""
-    if not one["reports"]:
+    if not rollout["reports"]:
         return []
-    report = one["reports"][-1]
+    report = rollout["reports"][-1]
     both = report["stable"], report["candidate"]
     answered = report["stable_answers"], report["candidate_answers"]
     rows = [
@@ -152,29 +152,32 @@ def _variants(one: Json) -> list[tuple[str, str, Any, Any]]:
     return rows
 
 
-def _of(both: tuple[Json, Json], what: Callable[[Json], Any]) -> tuple[Any, Any]:
-    return what(both[0]), what(both[1])
+def _of(both: tuple[Json, Json], measure: Callable[[Json], Any]) -> tuple[Any, Any]:
+    return measure(both[0]), measure(both[1])
 
 
-def picture(looks: Json, one: Json) -> Markup:
+def picture(looks: Json, rollout: Json) -> Markup:
     """Both bounds of the lift as they closed in, against the two lines that decide."""
-    seen = [look for look in looks["looks"] if look["lower"] is not None]
-    if not seen:
+    bounded_looks = [look for look in looks["looks"] if look["lower"] is not None]
+    if not bounded_looks:
         return Markup("")
-    most = _widest(seen, looks["max_harm"])
+    most = _widest(bounded_looks, looks["max_harm"])
     lines = [
         Line(
             f"step at {share(weight)}",
-            [Point(_x(look), look["lift"], max(look["lower"], -most), min(look["upper"], most)) for look in these],
+            [Point(_x(look), look["lift"], max(look["lower"], -most), min(look["upper"], most)) for look in step_looks],
         )
-        for weight, these in _by_step(seen)
+        for weight, step_looks in _by_step(bounded_looks)
     ]
-    newest = seen[-1]
+    newest = bounded_looks[-1]
     label = (
-        f"Lift of version {one['version']} after each of {len(seen)} looks: at the last one {newest['lift']:+.1%}, "
+        f"Lift of version {rollout['version']} after each of {len(bounded_looks)} looks: at the last one {newest['lift']:+.1%}, "
         f"surely between {newest['lower']:+.1%} and {newest['upper']:+.1%}"
     )
-    marks = [Mark(_x(these[0]), f"{share(weight)} of the users from here on", "busy", share(weight)) for weight, these in _by_step(seen)]
+    marks = [
+        Mark(_x(step_looks[0]), f"{share(weight)} of the users from here on", "busy", share(weight))
+        for weight, step_looks in _by_step(bounded_looks)
+    ]
     levels = [
         (0.0, "no difference: rolled back once the band is wholly below"),
         (-looks["max_harm"], "the most harm: promoted once the band is wholly above"),
@@ -182,20 +185,20 @@ def picture(looks: Json, one: Json) -> Markup:
     return timeline(lines, label, marks, levels=levels, axis=Axis(height=280))
 
 
-def _widest(seen: Sequence[Json], harm: float) -> float:
+def _widest(looks: Sequence[Json], harm: float) -> float:
     """How far the picture reaches: half of the bands fit into it; of those of the first looks, which say little, the middle."""
-    bands = sorted(max(abs(look["lower"]), abs(look["upper"])) for look in seen)
-    lifts = (1.2 * abs(look["lift"]) for look in seen)
+    bands = sorted(max(abs(look["lower"]), abs(look["upper"])) for look in looks)
+    lifts = (1.2 * abs(look["lift"]) for look in looks)
     return float(max(bands[len(bands) // 2], 3 * harm, *lifts))
 
 
-def _by_step(seen: Sequence[Json]) -> list[tuple[float, list[Json]]]:
-    found: list[tuple[float, list[Json]]] = []
-    for look in seen:
-        if not found or found[-1][1][0]["step"] != look["step"]:
-            found.append((look["weight"], []))
-        found[-1][1].append(look)
-    return found
+def _by_step(looks: Sequence[Json]) -> list[tuple[float, list[Json]]]:
+    groups: list[tuple[float, list[Json]]] = []
+    for look in looks:
+        if not groups or groups[-1][1][0]["step"] != look["step"]:
+            groups.append((look["weight"], []))
+        groups[-1][1].append(look)
+    return groups
 
 
 def _x(look: Json) -> float:

@@ -31,13 +31,13 @@ _EVENTS = 200
 @pages.page("/runs/{id}")
 async def run(request: Request, api: Api) -> Response:
     id = request.path_params["id"]
-    found = await api.get(at("runs", id))
+    run = await api.get(at("runs", id))
     stage = request.query_params.get("stage") or None
     stage = stage if stage in STAGES else None
     offset = integer(request.query_params.get("offset", ""))
-    ended = found["state"] in tales.ENDED
+    ended = run["state"] in tales.ENDED
     recent, gates, events, validation, features, evaluation, text = await api.all(
-        api.get(at("recommenders", found["recommender"], "runs"), state="registered", limit=_EARLIER),
+        api.get(at("recommenders", run["recommender"], "runs"), state="registered", limit=_EARLIER),
         _unless_unread(api, api.get(at("runs", id, "gates"))),
         api.get(at("runs", id, "events"), limit=_EVENTS),
         api.maybe(at("runs", id, "validation")),
@@ -45,46 +45,46 @@ async def run(request: Request, api: Api) -> Response:
         api.maybe(at("runs", id, "evaluation")),
         _log(api, id, stage, offset),
     )
-    earlier = [one for one in recent["items"] if one["id"] != id]
-    rows = tales.stages(found, tales.usual(earlier, found["mode"]), now())
-    asked = gates["gates"] if gates else [_bare(one) for one in found["gates"]]
-    took = _took(found, events["items"])
-    names, whole, sliced = tales.contenders(found["metrics"])
+    earlier = [earlier_run for earlier_run in recent["items"] if earlier_run["id"] != id]
+    rows = tales.stages(run, tales.usual(earlier, run["mode"]), now())
+    gate_rows = gates["gates"] if gates else [_bare(gate) for gate in run["gates"]]
+    took = _took(run, events["items"])
+    names, overall, sliced = tales.contenders(run["metrics"])
     return page(
         request,
         "run.html",
         every=None if ended else 2,
-        run=found,
-        lineage=_lineage(found),
+        run=run,
+        lineage=_lineage(run),
         at=way("runs", id),
-        said_of_it=tales.sentence(found, rows, asked, took),
+        summary=tales.sentence(run, rows, gate_rows, took),
         ended=ended,
         took=took,
         stages=rows,
-        gates=asked,
-        epochs=_epochs(found["progress"]),
+        gates=gate_rows,
+        epochs=_epochs(run["progress"]),
         events=events,
         sections=[validation, *validation["sections"]] if validation else [],
         features=features,
         contenders=names,
-        metrics=whole,
+        metrics=overall,
         slices=sliced,
-        others=tales.others(found["metrics"]),
+        others=tales.others(run["metrics"]),
         intervals=_intervals(evaluation),
         log=text,
         chosen=stage,
         offset=offset,
         follows=not ended and offset is None,
         stream=way("runs", id, "log") + (f"?{urlencode({'stage': stage})}" if stage else ""),
-        possible=tales.possible(found),
-        from_stage=tales.retried_from(found),
+        possible=tales.possible(run),
+        from_stage=tales.retried_from(run),
     )
 
 
-async def _unless_unread(api: Api, asked: Any) -> Json | None:
+async def _unless_unread(api: Api, awaitable: Any) -> Json | None:
     """A run of a spec that this version of the platform can't read any more is shown without its open gates."""
     try:
-        return await api.unless(404, asked)
+        return await api.unless(404, awaitable)
     except Refused as refused:
         if refused.status in (409, 422, 500):
             return None
@@ -94,10 +94,10 @@ async def _unless_unread(api: Api, asked: Any) -> Json | None:
 async def _log(api: Api, id: str, stage: str | None, offset: int | None) -> Json:
     where: dict[str, Any] = {"last": _LOG} if offset is None else {"offset": offset}
     try:
-        found: Json = await api.get(at("runs", id, "logs"), stage=stage, **where)
+        chunk: Json = await api.get(at("runs", id, "logs"), stage=stage, **where)
     except Refused as refused:
         return {"text": "", "start": 0, "next": 0, "stage": stage, "attempt": None, "fault": str(refused)}
-    return found | {"fault": ""}
+    return chunk | {"fault": ""}
 
 
 def _bare(gate: Json) -> Json:
@@ -105,11 +105,11 @@ def _bare(gate: Json) -> Json:
     return {"stage": "", "accepted": "", "metric": "", **empty, **gate}
 
 
-def _took(found: Json, events: list[Json]) -> float | None:
+def _took(run: Json, events: list[Json]) -> float | None:
     """From where it left the queue until it ended."""
-    began = next((moment(one["at"]) for one in events if one["target"] in STAGES), None)
-    ended = next((moment(one["at"]) for one in events if one["target"] in tales.ENDED), None)
-    return (ended - began).total_seconds() if began and ended and found["state"] in tales.ENDED else None
+    began = next((moment(event["at"]) for event in events if event["target"] in STAGES), None)
+    ended = next((moment(event["at"]) for event in events if event["target"] in tales.ENDED), None)
+    return (ended - began).total_seconds() if began and ended and run["state"] in tales.ENDED else None
 
 
 def _epochs(progress: Json | None) -> Any:
@@ -117,7 +117,7 @@ def _epochs(progress: Json | None) -> Any:
     history = progress["history"] if progress else []
     if len(history) < 2:
         return None
-    line = Line("loss", [Point(one["epoch"], one["loss"]) for one in history])
+    line = Line("loss", [Point(epoch["epoch"], epoch["loss"]) for epoch in history])
     return timeline([line], "loss by epoch", axis=Axis(unit="", clock=False, height=180))
 
 
@@ -127,22 +127,26 @@ def _intervals(evaluation: Json | None) -> dict[str, dict[str, list[float]]]:
         return {}
     report = evaluation["report"]
     models = report.get("models")
-    found = {name: one.get("metrics", {}) for name, one in models.items() if isinstance(one, dict)} if isinstance(models, dict) else {}
-    found["candidate"] = report
+    by_contender = (
+        {name: model.get("metrics", {}) for name, model in models.items() if isinstance(model, dict)} if isinstance(models, dict) else {}
+    )
+    by_contender["candidate"] = report
     return {
-        name: {metric: said["interval"] for metric, said in figures.items() if isinstance(said, dict) and _pair(said.get("interval"))}
-        for name, figures in found.items()
+        name: {
+            metric: figure["interval"] for metric, figure in figures.items() if isinstance(figure, dict) and _pair(figure.get("interval"))
+        }
+        for name, figures in by_contender.items()
         if isinstance(figures, dict)
     }
 
 
-def _pair(given: Any) -> bool:
-    return isinstance(given, list) and len(given) == 2 and all(isinstance(one, int | float) for one in given)
+def _pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(bound, int | float) for bound in value)
 
 
-def _lineage(found: Json) -> Json:
+def _lineage(run: Json) -> Json:
     """As far as it is known."""
-    lineage: Json = {**dict.fromkeys(("spec_generation", "serving", "code", "seeds", "data")), **found["lineage"]}
+    lineage: Json = {**dict.fromkeys(("spec_generation", "serving", "code", "seeds", "data")), **run["lineage"]}
     for name in ("seeds", "data"):
         lineage[name] = lineage[name] if isinstance(lineage[name], dict) else {}
     return lineage

@@ -33,10 +33,10 @@ async def runs_of(request: Request, api: Api) -> Response:
 async def _list(request: Request, api: Api, name: str | None) -> Response:
     """`state` is one of the API's, or `active`: all that haven't ended."""
     query = request.query_params
-    state, since, given = query.get("state", ""), _day(query.get("since", "")), query.get("recommender", "").strip()
+    state, since, recommender = query.get("state", ""), _day(query.get("since", "")), query.get("recommender", "").strip()
     dead = "true" if query.get("dead") else None
     states = _UNDER_WAY if state == "active" else [state] if state else None
-    asked = {
+    filters = {
         "state": states,
         "since": f"{since}T00:00:00Z" if since else None,
         "dead_letter": dead,
@@ -44,20 +44,20 @@ async def _list(request: Request, api: Api, name: str | None) -> Response:
         "cursor": query.get("cursor"),
     }
     if name is None:
-        found = await api.get("/v1/runs", recommender=given or None, **asked)
+        listing = await api.get("/v1/runs", recommender=recommender or None, **filters)
     else:
-        found = await api.get(at("recommenders", name, "runs"), **asked)
-    kept = {"state": state, "since": since, "recommender": "" if name else given, "dead": "1" if dead else ""}
+        listing = await api.get(at("recommenders", name, "runs"), **filters)
+    form_values = {"state": state, "since": since, "recommender": "" if name else recommender, "dead": "1" if dead else ""}
     return page(
         request,
         "runs.html",
-        every=3 if any(one["state"] not in ENDED for one in found["items"]) else 10,
+        every=3 if any(run["state"] not in ENDED for run in listing["items"]) else 10,
         name=name,
-        runs=found["items"],
-        next=found["next"],
+        runs=listing["items"],
+        next=listing["next"],
         states=_STATES,
-        kept=kept,
-        narrowed=any(kept.values()),
+        form_values=form_values,
+        narrowed=any(form_values.values()),
     )
 
 

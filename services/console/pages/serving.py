@@ -23,25 +23,25 @@ _SILENT = timedelta(seconds=3)
 @pages.page("/serving")
 async def serving(request: Request, api: Api) -> Response:
     wanted, after = request.query_params.get("recommender", "").strip(), request.query_params.get("after", "")
-    found = await api.get("/v1/serving")
-    routes = found["routes"]
-    one = wanted if wanted in routes else None
-    latency = await api.get("/v1/serving/latency", recommender=one)
+    serving = await api.get("/v1/serving")
+    routes = serving["routes"]
+    recommender = wanted if wanted in routes else None
+    latency = await api.get("/v1/serving/latency", recommender=recommender)
     names = [name for name in sorted(routes) if name.startswith(wanted) and name > after]
     return page(
         request,
         "serving.html",
         every=5,
-        server=found["server"],
-        replicas=[_replica(replica) for replica in found["server"]["replicas"]],
-        gateways=[_gateway(gateway) for gateway in found["gateways"]],
+        server=serving["server"],
+        replicas=[_replica(replica) for replica in serving["server"]["replicas"]],
+        gateways=[_gateway(gateway) for gateway in serving["gateways"]],
         latency=latency,
         slowest=max((stage["p99"] for stage in latency["stages"]), default=0.0),
-        rows=[{"name": name, **routes[name], "answered": found["successes"].get(name, {})} for name in names[:_ROWS]],
+        rows=[{"name": name, **routes[name], "answered": serving["successes"].get(name, {})} for name in names[:_ROWS]],
         next=names[_ROWS - 1] if len(names) > _ROWS else None,
         count=len(routes),
         wanted=wanted,
-        one=one,
+        recommender=recommender,
     )
 
 

@@ -55,18 +55,27 @@ async def revoke(request: Request, api: Api, form: Form) -> Response:
 
 @pages.page("/settings/audit")
 async def audit(request: Request, api: Api) -> Response:
-    given = {name: request.query_params.get(name, "").strip() for name in (*_FILTERS, *_TIMES)}
-    asked = {name: given[name] or None for name in _FILTERS} | {name: _utc(given[name]) for name in _TIMES}
-    found: Json = {"items": [], "next": None}
+    form_values = {name: request.query_params.get(name, "").strip() for name in (*_FILTERS, *_TIMES)}
+    filters = {name: form_values[name] or None for name in _FILTERS} | {name: _utc(form_values[name]) for name in _TIMES}
+    listing: Json = {"items": [], "next": None}
     refused = None
     if request.state.who.may("admin"):
         try:
-            found = await api.get("/v1/audit", limit=_ROWS, cursor=request.query_params.get("cursor") or None, **asked)
+            listing = await api.get("/v1/audit", limit=_ROWS, cursor=request.query_params.get("cursor") or None, **filters)
         except Refused as error:
             if error.status not in (400, 422):
                 raise
             refused = error
-    return page(request, "audit.html", every=None, rows=found["items"], next=found["next"], given=given, refused=refused, moment=_moment)
+    return page(
+        request,
+        "audit.html",
+        every=None,
+        rows=listing["items"],
+        next=listing["next"],
+        form_values=form_values,
+        refused=refused,
+        moment=_moment,
+    )
 
 
 @pages.page("/settings/storage")
@@ -84,14 +93,14 @@ async def collect(request: Request, api: Api, form: Form) -> Response:
     return page(request, "storage.html", done=await api.post("/v1/gc", once=form["once"] or None))
 
 
-async def _tokens(request: Request, api: Api, refused: Refused | None = None, given: dict[str, str] | None = None) -> Response:
+async def _tokens(request: Request, api: Api, refused: Refused | None = None, form_values: dict[str, str] | None = None) -> Response:
     me = await api.get("/v1/whoami")
-    found: Json = {"items": [], "next": None}
+    listing: Json = {"items": [], "next": None}
     if request.state.who.may("admin"):
-        found = await api.get("/v1/tokens", limit=_ROWS, cursor=request.query_params.get("cursor"))
-    known: dict[str, Any] = {"me": me, "rows": found["items"], "next": found["next"], "roles": _ROLES, "lives": _LIVES}
-    filled = {"name": "", "role": "viewer", "recommenders": "", "expires_in": "90d"} | (given or {})
-    return page(request, "settings.html", status=refused.status if refused else 200, refused=refused, given=filled, **known)
+        listing = await api.get("/v1/tokens", limit=_ROWS, cursor=request.query_params.get("cursor"))
+    context: dict[str, Any] = {"me": me, "rows": listing["items"], "next": listing["next"], "roles": _ROLES, "lives": _LIVES}
+    filled = {"name": "", "role": "viewer", "recommenders": "", "expires_in": "90d"} | (form_values or {})
+    return page(request, "settings.html", status=refused.status if refused else 200, refused=refused, form_values=filled, **context)
 
 
 def _moment(text: str) -> str:

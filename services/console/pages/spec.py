@@ -10,7 +10,7 @@ from services.console.api import Api, Json, Refused, at
 from services.console.door import Form, integer
 from services.console.page import Pages
 from services.console.render import onwards, page
-from services.console.specs import Changed, changes, placed, short, whole
+from services.console.specs import Changed, changes, full_text, placed, short
 from shared.domain.segments import way
 
 pages = Pages()
@@ -20,22 +20,22 @@ _KEPT = 25
 
 @pages.page("/recommenders/{name}/spec")
 async def spec(request: Request, api: Api) -> Response:
-    name, asked = request.path_params["name"], request.query_params
-    one, found = await api.all(
+    name, query = request.path_params["name"], request.query_params
+    recommender, listing = await api.all(
         api.get(at("recommenders", name)),
-        api.get(at("recommenders", name, "specs"), limit=_KEPT, cursor=asked.get("cursor")),
+        api.get(at("recommenders", name, "specs"), limit=_KEPT, cursor=query.get("cursor")),
     )
     return page(
         request,
         "spec.html",
         name=name,
         place=way("recommenders", name),
-        one=one,
-        text=await run_in_threadpool(short, one["spec"]),
-        whole=await run_in_threadpool(whole, one["spec"]),
-        entries=found["items"],
-        next=found["next"],
-        compared=await _compared(api, name, asked.get("from", ""), asked.get("to", str(one["generation"]))),
+        recommender=recommender,
+        text=await run_in_threadpool(short, recommender["spec"]),
+        full_text=await run_in_threadpool(full_text, recommender["spec"]),
+        entries=listing["items"],
+        next=listing["next"],
+        compared=await _compared(api, name, query.get("from", ""), query.get("to", str(recommender["generation"]))),
     )
 
 
@@ -47,23 +47,23 @@ async def check(request: Request, api: Api, form: Form) -> Response:
 @pages.action("/recommenders/{name}/spec/apply")
 async def apply(request: Request, api: Api, form: Form) -> Response:
     name = request.path_params["name"]
-    seen = integer(form["generation"]) or 0
+    generation = integer(form["generation"]) or 0
     run = form["run"] == "yes"
     try:
-        made = await api.send("PUT", at("recommenders", name), _text(form), {"If-Match": f'"{seen}"'}, run=str(run).lower())
+        made = await api.send("PUT", at("recommenders", name), _text(form), {"If-Match": f'"{generation}"'}, run=str(run).lower())
     except Refused as refused:
         if refused.status != 422:
             raise
         return await _checked(request, api, name, form)
     if made["run"]:
         return onwards(way("runs", made["run"]), f"Spec {made['generation']} of {name} is applied; its run is on its way.")
-    same = made["generation"] == seen
-    said = "Nothing was changed: the spec is the same." if same else f"Spec {made['generation']} is applied; no run was started."
-    return onwards(way("recommenders", name, "spec"), said)
+    same = made["generation"] == generation
+    message = "Nothing was changed: the spec is the same." if same else f"Spec {made['generation']} is applied; no run was started."
+    return onwards(way("recommenders", name, "spec"), message)
 
 
 async def _checked(request: Request, api: Api, name: str, form: Form) -> Response:
-    one, text = await api.get(at("recommenders", name)), _text(form)
+    recommender, text = await api.get(at("recommenders", name)), _text(form)
     errors: list[Json] = []
     valid: Json | None = None
     plan: Json | None = None
@@ -88,25 +88,25 @@ async def _checked(request: Request, api: Api, name: str, form: Form) -> Respons
         status=200 if valid else 422,
         name=name,
         place=way("recommenders", name),
-        generation=one["generation"],
+        generation=recommender["generation"],
         text=text,
         detail=detail,
         errors=await run_in_threadpool(placed, text, errors),
         valid=valid,
         plan=plan,
-        compared=await run_in_threadpool(_changes, one, valid) if valid else None,
+        compared=await run_in_threadpool(_changes, recommender, valid) if valid else None,
     )
 
 
 async def _compared(api: Api, name: str, before: str, after: str) -> Json | None:
     if integer(before) is None or integer(after) is None:
         return None
-    one, other = await api.all(*(api.get(at("recommenders", name, "specs", one)) for one in (before, after)))
-    return {"from": one, "to": other, "lines": await run_in_threadpool(_changes, one, other)}
+    older, newer = await api.all(*(api.get(at("recommenders", name, "specs", generation)) for generation in (before, after)))
+    return {"from": older, "to": newer, "lines": await run_in_threadpool(_changes, older, newer)}
 
 
-def _changes(one: Json, other: Json) -> list[Changed]:
-    return changes(whole(one["spec"]), whole(other["spec"]))
+def _changes(older: Json, newer: Json) -> list[Changed]:
+    return changes(full_text(older["spec"]), full_text(newer["spec"]))
 
 
 def _text(form: Form) -> str:

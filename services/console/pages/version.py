@@ -11,7 +11,7 @@ from services.console.api import Api, Json, at
 from services.console.door import Form
 from services.console.page import Pages
 from services.console.render import Fault, fault, onwards, page
-from services.console.specs import whole
+from services.console.specs import full_text
 from shared.domain.errors import EyasError
 from shared.domain.naming import check_tag
 
@@ -33,47 +33,47 @@ _SERVED = {
 @pages.page("/recommenders/{name}/versions/{version}")
 async def version(request: Request, api: Api) -> Response:
     name, number = request.path_params["name"], request.path_params["version"]
-    found = await api.get(at("recommenders", name, "versions", number))
-    run, card, rollouts, served, known, active = await api.all(
-        api.maybe(at("runs", found["run"])),
-        api.maybe(at("recommenders", name, "versions", found["version"], "card")),
+    version = await api.get(at("recommenders", name, "versions", number))
+    run, card, rollouts, served, recommender, active = await api.all(
+        api.maybe(at("runs", version["run"])),
+        api.maybe(at("recommenders", name, "versions", version["version"], "card")),
         api.get(at("recommenders", name, "rollouts"), limit=_LOOKED),
         api.get(at("recommenders", name, "history"), limit=_LOOKED),
         api.get(at("recommenders", name)),
         api.get(at("recommenders", name, "rollouts"), state=_UNDER_WAY),
     )
-    metrics = _metrics(card, found)
-    ahead = sorted(active["items"], key=lambda one: (one["created_at"], one["id"]))
+    metrics = _metrics(card, version)
+    ahead = sorted(active["items"], key=lambda rollout: (rollout["created_at"], rollout["id"]))
     return page(
         request,
         "version.html",
         every=15,
         name=name,
         place=f"/recommenders/{quote(name, safe='')}",
-        one=found,
-        number=found["version"],
+        version=version,
+        number=version["version"],
         run=run,
         card=card,
-        about=whole(card["about"]["model"]) if card and card["about"] else "",
+        about=full_text(card["about"]["model"]) if card and card["about"] else "",
         metrics=[row for row in metrics if "{" not in row["name"]],
         sliced=[row for row in metrics if "{" in row["name"]],
         compared=any(row["serving"] is not None for row in metrics),
-        measured=[(_SERVED.get(what, what), value) for what, value in sorted(card["serving"].items())] if card else [],
-        files=sorted((file, said["size"], said["sha256"]) for file, said in found["files"].items()),
-        rollouts=[one for one in rollouts["items"] if one["version"] == found["version"]],
-        rolls_out=_may_roll_out(found, known["serving"], ahead),
-        serves_nothing=known["serving"] is None,
+        measured=[(_SERVED.get(metric, metric), value) for metric, value in sorted(card["serving"].items())] if card else [],
+        files=sorted((file, file_info["size"], file_info["sha256"]) for file, file_info in version["files"].items()),
+        rollouts=[rollout for rollout in rollouts["items"] if rollout["version"] == version["version"]],
+        rolls_out=_may_roll_out(version, recommender["serving"], ahead),
+        serves_nothing=recommender["serving"] is None,
         ahead=ahead,
-        served=[one for one in served["items"] if found["version"] in (one["stable"], one["candidate"])],
+        served=[route for route in served["items"] if version["version"] in (route["stable"], route["candidate"])],
     )
 
 
-def _may_roll_out(one: Json, serving: Json | None, ahead: list[Json]) -> bool:
+def _may_roll_out(version: Json, serving: Json | None, ahead: list[Json]) -> bool:
     """What the API would refuse isn't offered."""
-    known = one["collected_at"] is None and all(rollout["version"] != one["version"] for rollout in ahead)
+    eligible = version["collected_at"] is None and all(rollout["version"] != version["version"] for rollout in ahead)
     if serving is None:
-        return known and (bool(ahead) or one["metrics"].get("parity") is not None)
-    return known and bool(serving["stable"] != one["version"])
+        return eligible and (bool(ahead) or version["metrics"].get("parity") is not None)
+    return eligible and bool(serving["stable"] != version["version"])
 
 
 @pages.action("/recommenders/{name}/versions/{version}/rollout")
@@ -106,9 +106,11 @@ async def _tagged(request: Request, api: Api, form: Form, method: str) -> Respon
     return onwards(f"/recommenders/{quote(name, safe='')}/versions/{quote(number, safe='')}", f"Version {number} {done}.")
 
 
-def _metrics(card: Json | None, found: Json) -> list[Json]:
+def _metrics(card: Json | None, version: Json) -> list[Json]:
     if card is None:
-        rows = [(name.removeprefix("candidate."), {"candidate": value}) for name, value in found["metrics"].items() if "candidate." in name]
+        rows = [
+            (name.removeprefix("candidate."), {"candidate": value}) for name, value in version["metrics"].items() if "candidate." in name
+        ]
     else:
         rows = list(card["metrics"].items())
     return [

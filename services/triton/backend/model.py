@@ -69,9 +69,9 @@ def _decode(raw: bytes) -> np.ndarray[Any, Any]:
         at += 4
         add(str(raw[at : at + size], "utf-8") if size else "")
         at += size
-    found = np.empty(len(texts), dtype=np.object_)
-    found[:] = texts
-    return found
+    array = np.empty(len(texts), dtype=np.object_)
+    array[:] = texts
+    return array
 
 
 _decode_again = lru_cache(maxsize=16)(_decode)
@@ -126,13 +126,13 @@ class Output:
         self.name: str = declared["name"]
         self._type = _TYPES[declared["data_type"]]
         inner = declared.get("reshape", {}).get("shape", declared["dims"]) if batched else declared["dims"][1:]
-        self._width = [int(one) for one in inner]
+        self._width = [int(dimension) for dimension in inner]
 
-    def check(self, found: Any, rows: int) -> None:
-        if found.dtype != self._type:
-            raise ValueError(f"the graph gives '{self.name}' as {found.dtype}, expected {np.dtype(self._type)}")
-        if found.shape != (rows, *self._width):
-            raise ValueError(f"the graph gives '{self.name}' of the shape {found.shape} for {rows} rows, expected {(rows, *self._width)}")
+    def check(self, value: Any, rows: int) -> None:
+        if value.dtype != self._type:
+            raise ValueError(f"the graph gives '{self.name}' as {value.dtype}, expected {np.dtype(self._type)}")
+        if value.shape != (rows, *self._width):
+            raise ValueError(f"the graph gives '{self.name}' of the shape {value.shape} for {rows} rows, expected {(rows, *self._width)}")
 
 
 class TritonPythonModel:
@@ -147,12 +147,12 @@ class TritonPythonModel:
             self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         finally:
             self._watch.end()
-        self._inputs = [one.name for one in self._session.get_inputs()]
-        given = {one.name for one in self._session.get_outputs()}
+        self._inputs = [node.name for node in self._session.get_inputs()]
+        graph_outputs = {node.name for node in self._session.get_outputs()}
         config = json.loads(args["model_config"])
         self._key = config["input"][0]["name"]  # it has a value a row, which values and offsets of lists have not
-        self._outputs = {one["name"]: Output(one, int(config.get("max_batch_size", 0)) > 0) for one in config["output"]}
-        if missing := [name for name in self._outputs if name not in given]:
+        self._outputs = {declared["name"]: Output(declared, int(config.get("max_batch_size", 0)) > 0) for declared in config["output"]}
+        if missing := [name for name in self._outputs if name not in graph_outputs]:
             raise pb_utils.TritonModelException(f"the graph has no output '{missing[0]}'")
 
     def execute(self, requests: list[Any]) -> list[Any]:
@@ -160,18 +160,18 @@ class TritonPythonModel:
 
     def _answer(self, request: Any) -> Any:
         try:
-            given = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-            feed = {name: given[name] for name in self._inputs}
-            asked = [self._outputs[name] for name in list(request.requested_output_names()) or self._outputs]
+            arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+            feed = {name: arrays[name] for name in self._inputs}
+            outputs = [self._outputs[name] for name in list(request.requested_output_names()) or self._outputs]
             options = self._watch.begin(request.timeout() / 1e6 or _PATIENCE)
             try:
-                found = self._session.run([one.name for one in asked], feed, options)
+                results = self._session.run([output.name for output in outputs], feed, options)
             finally:
                 self._watch.end()
-            rows = len(given[self._key])
-            for output, value in zip(asked, found, strict=True):
+            rows = len(arrays[self._key])
+            for output, value in zip(outputs, results, strict=True):
                 output.check(value, rows)
-            return pb_utils.InferenceResponse([pb_utils.Tensor(one.name, value) for one, value in zip(asked, found, strict=True)])
+            return pb_utils.InferenceResponse([pb_utils.Tensor(output.name, value) for output, value in zip(outputs, results, strict=True)])
         except KeyError as error:
             return pb_utils.InferenceResponse([], pb_utils.TritonError(f"input {error} is missing"))
         except Exception as error:

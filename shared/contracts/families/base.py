@@ -28,7 +28,7 @@ class FamilyParams(Strict):
     """What `eyas tune` searches where nobody says it; numbers and choices that pay, by name in the spec's `model`."""
 
     @classmethod
-    def usual(cls, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    def usual(cls, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """What `train` is with these parameters, as they were said, where it says nothing itself and the defaults of all don't fit."""
         return {}
 

@@ -149,7 +149,7 @@ class TwoTowerParams(FamilyParams):
     )
 
     @classmethod
-    def usual(cls, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    def usual(cls, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """A step of positives alone sees few rows, so it takes more passes."""
         return {"epochs": 20, "learning_rate": 0.002}
 

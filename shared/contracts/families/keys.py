@@ -121,9 +121,9 @@ class NeumfParams(FamilyParams):
     factorisation: float = Field(0.05, gt=0, le=10, description="How small that factorisation keeps its vectors, as `mf` means it.")
 
     @classmethod
-    def usual(cls, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    def usual(cls, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """From a factorisation one careful pass goes on; from nothing it takes many."""
-        if said.get("pretrain", True):
+        if params.get("pretrain", True):
             return {"epochs": 1, "learning_rate": 0.0002}
         return {"epochs": 20, "learning_rate": 0.001}
 
@@ -182,7 +182,7 @@ class SessionParams(FamilyParams):
     )
 
     @classmethod
-    def usual(cls, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    def usual(cls, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """A step takes few sequences, each of many items."""
         return {"epochs": 40, "learning_rate": 0.001}
 

@@ -33,26 +33,26 @@ class Detector:
     """None: there is too little to say anything."""
     threshold: float | None
     """From which size on it starts a retraining unless the spec says otherwise; None: it is watched and starts nothing."""
-    said: str
+    description: str
 
 
 def psi(column: Column) -> Reading | None:
     """How far the shares of the known values have moved, numbers by tenths of both sides together."""
     edges = _tenths((*column.first, *column.now))
-    found = compare(_shares(column.first, edges), _shares(column.now, edges))
-    if found is None:
+    comparison = compare(_shares(column.first, edges), _shares(column.now, edges))
+    if comparison is None:
         return None
-    return _reading("psi", column, max(found.psi - found.bias, 0.0), found.chance, found)
+    return _reading("psi", column, max(comparison.psi - comparison.bias, 0.0), comparison.chance, comparison)
 
 
 def new(column: Column) -> Reading | None:
     """By how much the share of likes has risen whose item the version doesn't know."""
-    return _risen("new", column, lambda one: one.texts is None and one.number is None)
+    return _risen("new", column, lambda value: value.texts is None and value.number is None)
 
 
 def nulls(column: Column) -> Reading | None:
     """By how much the share of likes has risen whose item has no value."""
-    return _risen("nulls", column, lambda one: one.texts == () and one.number is None)
+    return _risen("nulls", column, lambda value: value.texts == () and value.number is None)
 
 
 def scores(column: Column) -> Reading | None:
@@ -67,8 +67,8 @@ def scores(column: Column) -> Reading | None:
 
 
 DETECTORS: Mapping[str, Detector] = {
-    one.name: one
-    for one in (
+    detector.name: detector
+    for detector in (
         Detector("psi", "feature", psi, 0.2, "how what users like is spread over the values of an item feature"),
         Detector("new", "key", new, 0.05, "likes of items that the serving version doesn't know"),
         Detector("nulls", "feature", nulls, 0.05, "likes of items without a value"),
@@ -79,21 +79,21 @@ DETECTORS: Mapping[str, Detector] = {
 
 def detected(columns: Sequence[Column]) -> tuple[Reading, ...]:
     """What every detector says of every column of its kind."""
-    found = (one.detect(column) for column in columns for one in DETECTORS.values() if one.reads == column.kind)
-    return limited([reading for reading in found if reading is not None])
+    readings = (detector.detect(column) for column in columns for detector in DETECTORS.values() if detector.reads == column.kind)
+    return limited([reading for reading in readings if reading is not None])
 
 
 def limited(readings: Sequence[Reading], looks: int = LOOKS) -> tuple[Reading, ...]:
     """Each is allowed its part of the window's chance of a false alarm (Bonferroni), so that all of them together keep to it."""
-    return tuple(replace(one, limit=ALPHA / looks / len(readings)) for one in readings)
+    return tuple(replace(reading, limit=ALPHA / looks / len(readings)) for reading in readings)
 
 
 def _risen(name: str, column: Column, is_one: Callable[[Value], bool]) -> Reading | None:
-    found = compare(_kinds(column.first, is_one), _kinds(column.now, is_one))
-    if found is None:
+    comparison = compare(_kinds(column.first, is_one), _kinds(column.now, is_one))
+    if comparison is None:
         return None
-    rise = found.after.get(_SUCH, 0.0) - found.before.get(_SUCH, 0.0)
-    return _reading(name, column, max(rise, 0.0), found.chance / 2 if rise > 0 else 1.0, found)
+    rise = comparison.after.get(_SUCH, 0.0) - comparison.before.get(_SUCH, 0.0)
+    return _reading(name, column, max(rise, 0.0), comparison.chance / 2 if rise > 0 else 1.0, comparison)
 
 
 _SUCH, _REST = "such", "others"
@@ -102,24 +102,24 @@ _SUCH, _REST = "such", "others"
 def _kinds(values: Values, is_one: Callable[[Value], bool]) -> list[dict[str, float]]:
     such: Counter[int] = Counter()
     all_of: Counter[int] = Counter()
-    for one in values:
-        all_of[one.user] += 1
-        such[one.user] += is_one(one)
+    for value in values:
+        all_of[value.user] += 1
+        such[value.user] += is_one(value)
     return [{_SUCH: such[user] / count, _REST: 1 - such[user] / count} for user, count in all_of.items()]
 
 
 def _shares(values: Values, edges: Sequence[float]) -> list[dict[str, float]]:
     """Of each user with any known value."""
     users: dict[int, Counter[str]] = {}
-    for one in values:
-        texts = one.texts if one.number is None else (_tenth(one.number, edges),)
+    for value in values:
+        texts = value.texts if value.number is None else (_tenth(value.number, edges),)
         if texts:
-            users.setdefault(one.user, Counter()).update(texts)
-    return [{text: count / mine.total() for text, count in mine.items()} for mine in users.values()]
+            users.setdefault(value.user, Counter()).update(texts)
+    return [{text: count / counts.total() for text, count in counts.items()} for counts in users.values()]
 
 
 def _tenths(values: Values) -> list[float]:
-    numbers = sorted(one.number for one in values if one.number is not None)
+    numbers = sorted(value.number for value in values if value.number is not None)
     return sorted({numbers[len(numbers) * part // 10] for part in range(1, 10)}) if numbers else []
 
 
@@ -130,23 +130,23 @@ def _tenth(number: float, edges: Sequence[float]) -> str:
     return f"{edges[at - 1]:g} and more" if at == len(edges) else f"{edges[at - 1]:g} to {edges[at]:g}"
 
 
-def _reading(name: str, column: Column, size: float, chance: float, found: Comparison) -> Reading:
-    values = sorted(found.before.keys() | found.after.keys(), key=lambda value: (-_part(found, value), value))
-    moved = tuple(Moved(value, found.before.get(value, 0.0), found.after.get(value, 0.0)) for value in values if value != _REST)
-    return Reading(name, column.name, size, chance, ALPHA, found.users, moved[:SHOWN], moved[:DRAWN] if name == "psi" else ())
+def _reading(name: str, column: Column, size: float, chance: float, comparison: Comparison) -> Reading:
+    values = sorted(comparison.before.keys() | comparison.after.keys(), key=lambda value: (-_part(comparison, value), value))
+    moved = tuple(Moved(value, comparison.before.get(value, 0.0), comparison.after.get(value, 0.0)) for value in values if value != _REST)
+    return Reading(name, column.name, size, chance, ALPHA, comparison.users, moved[:SHOWN], moved[:DRAWN] if name == "psi" else ())
 
 
-def _part(found: Comparison, value: str) -> float:
+def _part(comparison: Comparison, value: str) -> float:
     """How much of all movement is this value's."""
-    before, after = found.before.get(value, 0.0), found.after.get(value, 0.0)
+    before, after = comparison.before.get(value, 0.0), comparison.after.get(value, 0.0)
     return (after - before) ** 2 / (after + before) if after + before else 0.0
 
 
 def _firsts(values: Values) -> list[float]:
     users: dict[int, float] = {}
-    for one in values:
-        if one.number is not None and math.isfinite(one.number):
-            users.setdefault(one.user, one.number)
+    for value in values:
+        if value.number is not None and math.isfinite(value.number):
+            users.setdefault(value.user, value.number)
     return sorted(users.values())
 
 

@@ -70,9 +70,9 @@ class Reading:
         return self.size < threshold / 2 or self.chance > CALM
 
     def sentence(self) -> str:
-        said = SENTENCES[self.detector].format(column=self.column, size=self.size)
-        values = ", ".join(f"{one.value} from {one.before:.1%} to {one.after:.1%}" for one in self.moved)
-        return f"{said}{f' ({values})' if values else ''}; {rarely(self.chance)}"
+        text = SENTENCES[self.detector].format(column=self.column, size=self.size)
+        values = ", ".join(f"{moved.value} from {moved.before:.1%} to {moved.after:.1%}" for moved in self.moved)
+        return f"{text}{f' ({values})' if values else ''}; {rarely(self.chance)}"
 
 
 CALM = 0.05

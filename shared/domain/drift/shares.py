@@ -64,23 +64,23 @@ def _bins(first: Shares, now: Shares) -> frozenset[str]:
             totals[name] = totals.get(name, 0.0) + share
     enough = _IN_A_BIN * (len(first) + len(now)) / min(len(first), len(now))
     common = sorted((-total, name) for name, total in totals.items() if total >= enough)
-    kept = [name for _, name in common[:BINS]]
-    left = math.fsum(total for name, total in totals.items() if name not in set(kept))
-    if kept and ((len(kept) == BINS and len(totals) > BINS) or 0 < left < enough):
-        kept.pop()  # the others' bin has room for one, or needs it
-    return frozenset(kept)
+    names = [name for _, name in common[:BINS]]
+    left = math.fsum(total for name, total in totals.items() if name not in set(names))
+    if names and ((len(names) == BINS and len(totals) > BINS) or 0 < left < enough):
+        names.pop()  # the others' bin has room for one, or needs it
+    return frozenset(names)
 
 
 def _folded(users: Shares, names: frozenset[str]) -> list[dict[str, float]]:
     folded = []
     for user in users:
-        mine: dict[str, float] = {}
+        binned: dict[str, float] = {}
         for name, share in user.items():
             if not share:
                 continue
             bin = name if name in names else OTHER
-            mine[bin] = mine.get(bin, 0.0) + share
-        folded.append(mine)
+            binned[bin] = binned.get(bin, 0.0) + share
+        folded.append(binned)
     return folded
 
 
@@ -97,21 +97,21 @@ def _spread(sides: Sequence[tuple[Shares, Mapping[str, float]]], common: Mapping
     products: dict[tuple[str, str], float] = {}
     for users, mean in sides:
         for user in users:
-            held = list(user.items())
-            for one, share in held:
-                for other, also in held:
-                    if one <= other:
-                        products[one, other] = products.get((one, other), 0.0) + share * also
-        for one in mean:
+            shares = list(user.items())
+            for name, share in shares:
+                for other, also in shares:
+                    if name <= other:
+                        products[name, other] = products.get((name, other), 0.0) + share * also
+        for name in mean:
             for other in mean:
-                if one <= other:
-                    products[one, other] = products.get((one, other), 0.0) - len(users) * mean[one] * mean[other]
+                if name <= other:
+                    products[name, other] = products.get((name, other), 0.0) - len(users) * mean[name] * mean[other]
     trace = square = 0.0
-    for (one, other), product in products.items():
+    for (name, other), product in products.items():
         covariance = product / freedom
-        if one == other:
-            trace += covariance / common[one]
-        square += (1 if one == other else 2) * covariance * covariance / (common[one] * common[other])
+        if name == other:
+            trace += covariance / common[name]
+        square += (1 if name == other else 2) * covariance * covariance / (common[name] * common[other])
     return trace, square
 
 

@@ -36,8 +36,8 @@ class Memory:
     @property
     def moved(self) -> tuple[Standing, ...]:
         """What counts, the surest first."""
-        counted = (one for one in self.standing if one.stands)
-        return tuple(sorted(counted, key=lambda one: (one.reading.chance, -one.reading.size, one.reading.key)))
+        counted = (alarm for alarm in self.standing if alarm.stands)
+        return tuple(sorted(counted, key=lambda alarm: (alarm.reading.chance, -alarm.reading.size, alarm.reading.key)))
 
 
 NOTHING_YET = Memory()
@@ -49,31 +49,31 @@ def remember(memory: Memory, look: Look, thresholds: Mapping[str, float], needed
         memory = Memory(look.version)
     if memory.at is not None and look.at <= memory.at:
         return memory
-    known = {one.reading.key: one for one in memory.standing}
-    found = {one.key: one for one in look.readings if one.detector in thresholds}
+    alarms = {alarm.reading.key: alarm for alarm in memory.standing}
+    readings = {reading.key: reading for reading in look.readings if reading.detector in thresholds}
     after = []
-    for key in sorted(known.keys() | found.keys()):
-        one = _next(known.get(key), found.get(key), look.at, thresholds, needed)
-        if one is not None:
-            after.append(one)
+    for key in sorted(alarms.keys() | readings.keys()):
+        alarm = _next(alarms.get(key), readings.get(key), look.at, thresholds, needed)
+        if alarm is not None:
+            after.append(alarm)
     return memory if tuple(after) == memory.standing else replace(memory, at=look.at, standing=tuple(after))
 
 
-def _next(before: Standing | None, found: Reading | None, at: datetime, thresholds: Mapping[str, float], needed: int) -> Standing | None:
-    if found is None:  # nothing can be said just now
+def _next(before: Standing | None, reading: Reading | None, at: datetime, thresholds: Mapping[str, float], needed: int) -> Standing | None:
+    if reading is None:  # nothing can be said just now
         return before if before is not None and before.reading.detector in thresholds else None
-    threshold = thresholds[found.detector]
-    if found.exceeds(threshold):
+    threshold = thresholds[reading.detector]
+    if reading.exceeds(threshold):
         if before is None:
-            return Standing(found, at, 1, stands=needed <= 1)
+            return Standing(reading, at, 1, stands=needed <= 1)
         looks = min(before.looks + 1, needed)
         if before.stands:
             return replace(before, calm=0)
-        return replace(before, reading=found, looks=looks, stands=looks >= needed, calm=0)
+        return replace(before, reading=reading, looks=looks, stands=looks >= needed, calm=0)
     if before is None:
         return None
     if not before.stands:
         return None
-    if not found.clears(threshold):
+    if not reading.clears(threshold):
         return replace(before, calm=0)
     return None if before.calm + 1 >= needed else replace(before, calm=before.calm + 1)

@@ -41,15 +41,15 @@ def _beta(x: float, a: float, b: float) -> float:
 def _fraction(x: float, a: float, b: float) -> float:
     """Its continued fraction, by Lentz's method."""
     c, d = 1.0, 1 / _apart(1 - (a + b) * x / (a + 1))
-    found = d
+    fraction = d
     for m in range(1, _STEPS):
         for term in (m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)), -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))):
             d = 1 / _apart(1 + term * d)
             c = _apart(1 + term / c)
-            found *= c * d
+            fraction *= c * d
         if abs(c * d - 1) < _CLOSE:
             break
-    return found
+    return fraction
 
 
 def _apart(value: float) -> float:

@@ -139,7 +139,7 @@ def test_ranks_on_the_device_are_those_of_the_evaluation(monkeypatch: pytest.Mon
 
 
 def test_what_is_looked_at_is_made_anew_where_the_device_has_no_room_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = replace(_batches(path, shuffle=False), known=None)
+    batches = replace(_batches(path, shuffle=False), likes_path=None)
     host = Batches(**{one.name: getattr(batches, one.name) for one in fields(Batches)})
     kept = keep(host, "cpu")
     assert kept is not None and len(kept.labels) == ROWS and kept.columns["user"].tolist() == list(range(ROWS))

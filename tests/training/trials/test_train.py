@@ -14,7 +14,7 @@ from pipelines.evaluation.scorers import onnx_session
 from pipelines.models.neural.step import NeuralStep
 from pipelines.trials.files import Pairs
 from pipelines.trials.holdout import cut
-from pipelines.trials.kept import read_kept
+from pipelines.trials.saved_model import read_saved_model
 from pipelines.trials.train import train
 from shared.contracts.card import CARD, Exported
 from shared.contracts.strict import read
@@ -53,7 +53,7 @@ def test_the_served_unit_takes_the_files_ids_and_scores_as_training_did(world: P
     config = (served / "config.pbtxt").read_text()
     assert 'backend: "onnxruntime"' in config and 'name: "eyas-mlp"' in config and "versions: 1" in config
 
-    kept = read_kept(world / "m" / TRAINED)
+    kept = read_saved_model(world / "m" / TRAINED)
     users, items = [1003, 1000, 7], [5001, 5149, 5001]
     places = {"user": kept.users.places(pl.Series(users)), "item": kept.items.places(pl.Series(items))}
     codes = {side: kept.graph.key(side).state.coded(pl.Series(place)) for side, place in places.items()}

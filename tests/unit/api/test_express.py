@@ -17,7 +17,7 @@ JSON = {"Content-Type": "application/json"}
 def long_way():
     """No request takes the short way."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(express, "_asked_of", lambda scope: None)
+        patch.setattr(express, "_target_of", lambda scope: None)
         yield
 
 

@@ -42,10 +42,10 @@ def _names(url: str) -> set[str]:
 
 def test_what_was_kept_is_found_by_the_next_try_and_fetched_whole(url: str, tmp_path: Path) -> None:
     FsspecLive(url, "r1-train-1").keep({"epoch": 3}, _files(tmp_path, state="weights", best="better"))
-    (kept,) = FsspecLive(url, "r1-train-3").found()
+    (kept,) = FsspecLive(url, "r1-train-3").checkpoints()
     assert (kept.attempt, kept.about, set(kept.files)) == ("r1-train-1", {"epoch": 3}, {"state.npz", "best.npz"})
     assert FsspecLive(url, "r1-train-3").fetch(kept, "best.npz", tmp_path / "again").read_text() == "better"
-    assert not list(FsspecLive(url, "r2-train-2").found()) and not list(FsspecLive(url, "r1-etl-2").found())
+    assert not list(FsspecLive(url, "r2-train-2").checkpoints()) and not list(FsspecLive(url, "r1-etl-2").checkpoints())
 
 
 def test_a_try_keeps_one_checkpoint_and_writes_what_has_not_changed_once(url: str, tmp_path: Path) -> None:
@@ -54,23 +54,23 @@ def test_a_try_keeps_one_checkpoint_and_writes_what_has_not_changed_once(url: st
     first = _names(url)
     live.keep({"epoch": 2}, _files(tmp_path, state="two", best="b"))
     assert len(first) == len(_names(url)) == 3 and len(first & _names(url)) == 2
-    (kept,) = live.found()
+    (kept,) = live.checkpoints()
     assert kept.about == {"epoch": 2} and live.fetch(kept, "state.npz", tmp_path / "again").read_text() == "two"
 
 
 def test_the_newest_try_comes_first_and_takes_the_place_of_those_before_it(url: str, tmp_path: Path) -> None:
     FsspecLive(url, "r1-train-1").keep({"epoch": 1}, _files(tmp_path, state="one"))
     FsspecLive(url, "r1-train-10").keep({"epoch": 2}, _files(tmp_path, state="two"))
-    assert [one.attempt for one in FsspecLive(url, "r1-train-11").found()] == ["r1-train-10"]
+    assert [one.attempt for one in FsspecLive(url, "r1-train-11").checkpoints()] == ["r1-train-10"]
     FsspecLive(url, "r1-train-1").keep({"epoch": 1}, _files(tmp_path, state="one"))  # it was given up, and works on
-    assert [one.about for one in FsspecLive(url, "r1-train-11").found()] == [{"epoch": 2}, {"epoch": 1}]
-    assert [one.attempt for one in FsspecLive(url, "r1-train-1").found()] == ["r1-train-1"]
+    assert [one.about for one in FsspecLive(url, "r1-train-11").checkpoints()] == [{"epoch": 2}, {"epoch": 1}]
+    assert [one.attempt for one in FsspecLive(url, "r1-train-1").checkpoints()] == ["r1-train-1"]
 
 
 def test_what_is_damaged_or_gone_is_said_and_never_given(url: str, tmp_path: Path) -> None:
     live = FsspecLive(url, "r1-train-1")
     live.keep({}, _files(tmp_path, state="weights"))
-    (kept,) = live.found()
+    (kept,) = live.checkpoints()
     system, root = fsspec.core.url_to_fs(url)
     (path,) = (path for path in system.find(f"{root}/live") if "state" in path)
     system.pipe_file(path, b"weight")
@@ -88,7 +88,7 @@ def test_a_checkpoint_of_another_release_is_none(url: str, tmp_path: Path) -> No
     system, root = fsspec.core.url_to_fs(url)
     (path,) = (path for path in system.find(f"{root}/live") if path.endswith(".json"))
     system.pipe_file(path, json.dumps(json.loads(system.cat_file(path)) | {"version": 2}).encode())
-    assert not list(live.found())
+    assert not list(live.checkpoints())
 
 
 @pytest.mark.parametrize("left", [b"", b"\0\0\0", b"[]", b'{"version": 1}', b'{"version": 1, "about": {}, "files": {"state.npz": {}}}'])
@@ -98,9 +98,9 @@ def test_a_checkpoint_whose_document_is_damaged_is_none_and_the_next_one_takes_i
     system, root = fsspec.core.url_to_fs(url)
     (path,) = (path for path in system.find(f"{root}/live") if path.endswith(".json"))
     system.pipe_file(path, left)
-    assert not list(live.found())
+    assert not list(live.checkpoints())
     live.keep({"epoch": 2}, _files(tmp_path, state="weights"))
-    assert [one.about for one in live.found()] == [{"epoch": 2}]
+    assert [one.about for one in live.checkpoints()] == [{"epoch": 2}]
 
 
 def test_progress_that_is_damaged_is_none(url: str) -> None:
@@ -109,8 +109,8 @@ def test_progress_that_is_damaged_is_none(url: str) -> None:
     system, root = fsspec.core.url_to_fs(url)
     (path,) = system.find(f"{root}/live")
     system.pipe_file(path, b"")
-    assert live.told() is None
-    assert FsspecArtifacts(url).told("r1-train-1") is None
+    assert live.progress() is None
+    assert FsspecArtifacts(url).progress("r1-train-1") is None
 
 
 def test_a_try_that_has_published_clears_after_itself_and_those_before_it(url: str, tmp_path: Path) -> None:
@@ -121,18 +121,18 @@ def test_a_try_that_has_published_clears_after_itself_and_those_before_it(url: s
     FsspecLive(url, "r2-train-1").tell({"epoch": 1})
     FsspecLive(url, "r1-train-3").clear()
     FsspecLive(url, "r1-train-3").clear()
-    assert _names(url) == {"progress.json"} and FsspecLive(url, "r2-train-1").told() == {"epoch": 1}
+    assert _names(url) == {"progress.json"} and FsspecLive(url, "r2-train-1").progress() == {"epoch": 1}
 
 
 def test_how_far_an_attempt_is_is_read_through_the_store(url: str) -> None:
     store, live = FsspecArtifacts(url), FsspecLive(url, "r1-train-1")
-    assert store.told("r1-train-1") is None
+    assert store.progress("r1-train-1") is None
     far = Progress(at=datetime(2026, 1, 1, tzinfo=UTC), epoch=1, epochs=2, step=3, steps=4, loss=0.5, rows_per_s=6.0, seconds_left=None)
     live.tell(far.model_dump(mode="json"))
-    assert store.told("r1-train-1") == far
+    assert store.progress("r1-train-1") == far
     live.tell({"epoch": 1})
     with pytest.raises(Invalid, match=r"progress\.json of r1-train-1"):
-        store.told("r1-train-1")
+        store.progress("r1-train-1")
     for name in ("../r1", "r1/x", ""):
         with pytest.raises(NotFound):
-            store.told(name)
+            store.progress(name)

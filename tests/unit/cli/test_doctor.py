@@ -52,11 +52,11 @@ def test_the_gpus_are_those_that_nvidia_smi_lists(monkeypatch):
     listed = "GPU 0: NVIDIA H100 (UUID: GPU-0)\nGPU 1: NVIDIA H200 (UUID: GPU-1)\n"
     monkeypatch.setattr(machine.subprocess, "run", lambda command, **_: SimpleNamespace(stdout=listed))
     found = machine.gpu()
-    assert (found.good, found.needed, found.found) == (True, False, "NVIDIA H100, NVIDIA H200")
+    assert (found.good, found.needed, found.detail) == (True, False, "NVIDIA H100, NVIDIA H200")
     monkeypatch.setattr(machine.subprocess, "run", no_process)
-    assert (machine.gpu().good, machine.gpu().found) == (False, "nvidia-smi doesn't answer")
+    assert (machine.gpu().good, machine.gpu().detail) == (False, "nvidia-smi doesn't answer")
     monkeypatch.setattr(machine.shutil, "which", lambda name: None)
-    assert (machine.gpu().good, machine.gpu().needed, machine.gpu().found) == (False, False, "none (no nvidia-smi)")
+    assert (machine.gpu().good, machine.gpu().needed, machine.gpu().detail) == (False, False, "none (no nvidia-smi)")
 
 
 def test_a_home_that_cannot_be_written_is_found(tmp_path):
@@ -68,12 +68,12 @@ def test_a_home_that_cannot_be_written_is_found(tmp_path):
 def test_a_home_that_does_not_exist_yet_is_judged_by_its_parent(tmp_path):
     home, disk = machine.folder(tmp_path / "a" / "b")
     assert home.good
-    assert str(tmp_path) in disk.found
+    assert str(tmp_path) in disk.detail
 
 
 def test_a_missing_extra_is_found_without_importing_it(monkeypatch):
     monkeypatch.setattr(machine, "find_spec", lambda name: None)
-    assert "tensorflow" in machine.pipelines().found
+    assert "tensorflow" in machine.pipelines().detail
     (only,) = machine.triton()
     assert (only.good, only.mend) == (False, "pip install 'eyas[triton]'")
 
@@ -82,7 +82,7 @@ def test_a_missing_extra_is_found_without_importing_it(monkeypatch):
 def test_without_a_framework_the_platform_runs_and_is_told_how_to_get_it(monkeypatch, name):
     monkeypatch.setattr(machine, "find_spec", lambda name: None)
     found = machine.framework("A framework", name, "more")
-    assert (found.good, found.needed, found.found) == (False, False, "not installed")
+    assert (found.good, found.needed, found.detail) == (False, False, "not installed")
     assert f"make setup-{name}" in found.mend
 
 
@@ -90,7 +90,7 @@ def test_a_framework_that_was_built_here_has_no_version_and_is_there(monkeypatch
     (tmp_path / "homebuilt.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
     found = machine.framework("A framework", "homebuilt", "more")
-    assert (found.good, found.found) == (True, "of a version that isn't known")
+    assert (found.good, found.detail) == (True, "of a version that isn't known")
 
 
 def test_a_port_that_is_taken_is_said():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from services.console import specs
 from services.console.pages import spec as spec_page
-from services.console.specs import MOST_LINES, changes, line_of, nodes_of, placed, short, whole
+from services.console.specs import MOST_LINES, changes, full_text, line_of, nodes_of, placed, short
 from shared.contracts import yaml12
 from shared.contracts.spec import parse_spec
 from shared.domain.access import Role
@@ -39,7 +39,7 @@ def written(world):
 def test_the_short_form_is_the_same_spec():
     spec = parse_spec(yaml_of(rollout={"steps": [0.01, 0.5]}, retrain={"on": [{"drift": {"psi": 0.3}}]}))
     text = short(spec.document())
-    assert parse_spec(text) == spec and len(text) < len(whole(spec.document())) / 3
+    assert parse_spec(text) == spec and len(text) < len(full_text(spec.document())) / 3
 
 
 def test_a_document_that_is_no_spec_any_more_is_shown_whole():
@@ -91,7 +91,7 @@ def test_long_texts_are_not_compared_line_by_line():
 def test_pages_read_and_write_specs_in_another_thread_than_the_event_loops(written, visitor, monkeypatch):
     """The test's client runs the event loop in the main thread."""
     workers = []
-    for name in ("short", "whole", "placed", "changes"):
+    for name in ("short", "full_text", "placed", "changes"):
         act = getattr(spec_page, name)
         monkeypatch.setattr(spec_page, name, lambda *given, act=act: workers.append(threading.current_thread()) or act(*given))
     assert visitor.get(f"{PAGE}?from=1&to=2").status_code == 200

@@ -52,4 +52,4 @@ def test_a_spec_with_queries_is_read_back_from_its_own_document() -> None:
     schema = {"user": "userId", "item": "movieId", "time": "t", "label": {"column": "rating", "positive": ">= 4"}}
     spec = read(RecommenderSpec, {"name": "m", "data": data, "schema": schema}, "spec")
     assert read(RecommenderSpec, spec.document(), "spec") == spec
-    assert [place.said for place in spec.data.places().values()] == ["query of shop", "i.csv", "query of shop"]
+    assert [place.label for place in spec.data.places().values()] == ["query of shop", "i.csv", "query of shop"]

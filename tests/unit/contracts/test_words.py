@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
-from shared.contracts.words import said
+from shared.contracts.words import fault_message
 
 
 class Thing(BaseModel):
@@ -47,11 +47,11 @@ def test_a_fault_says_what_was_expected_and_found(subtests: pytest.Subtests) -> 
             with pytest.raises(ValidationError) as caught:
                 Thing(**{field: value})
             (fault,) = caught.value.errors()
-            assert said(fault) == words
-            assert "got" not in said(fault, secret=True)
+            assert fault_message(fault) == words
+            assert "got" not in fault_message(fault, secret=True)
 
 
 def test_a_long_text_is_repeated_in_part() -> None:
     with pytest.raises(ValidationError) as caught:
         Thing(mode="x" * 1000)
-    assert len(said(caught.value.errors()[0])) < 150
+    assert len(fault_message(caught.value.errors()[0])) < 150

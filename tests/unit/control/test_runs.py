@@ -288,7 +288,7 @@ def test_no_more_than_so_many_runs_work_at_once_and_the_higher_priority_goes_fir
     plane.tick("run")
     assert set(world.executor.calls) == {"r4-etl-1", "r3-etl-1"}
     assert world.runs.get("r0").status.reason == "2 of 2 runs are active"
-    assert plane.planner.turns()["r0"].said == "third in the queue: 2 of 2 runs are active"
+    assert plane.planner.turns()["r0"].summary == "third in the queue: 2 of 2 runs are active"
     for _ in range(60):
         world.round(plane, "run")
         assert sum(row.active for row in world.runs.queued()) <= 2

@@ -216,7 +216,7 @@ def test_a_metric_is_read_by_its_name_and_written_back(subtests: pytest.Subtests
         with subtests.test(name=name, metric=metric):
             assert parse_metric(name) == metric
             assert str(metric) == name
-            assert str(metric.whole) == name.split("{", maxsplit=1)[0]
+            assert str(metric.unsliced) == name.split("{", maxsplit=1)[0]
 
 
 def test_what_is_no_metric_is_refused(subtests: pytest.Subtests) -> None:

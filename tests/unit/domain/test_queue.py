@@ -19,7 +19,7 @@ def queued(number: int, recommender: str = "", priority: int = 0, active: bool =
 
 
 def said(rows: list[Queued], limit: int) -> dict[str, str | None]:
-    return {id: turn.said for id, turn in admit(rows, limit).items()}
+    return {id: turn.summary for id, turn in admit(rows, limit).items()}
 
 
 @pytest.mark.requirement("C-03")

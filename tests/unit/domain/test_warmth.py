@@ -56,7 +56,7 @@ def test_each_reason_is_said_with_its_numbers(subtests: pytest.Subtests) -> None
         with subtests.test(past=past, mode=mode, said=said):
             found = choose(past, RULE)
             assert (found.mode, found.reason) == (mode, said)
-            assert found.said == f"auto: {mode} ({said})"
+            assert found.summary == f"auto: {mode} ({said})"
 
 
 @pytest.mark.requirement("G-09")

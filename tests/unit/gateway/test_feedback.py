@@ -10,7 +10,7 @@ from shared.contracts.events import Interaction, PageView, Shown
 from shared.contracts.quantities import Rule
 from shared.domain.errors import Invalid
 from shared.domain.pages import page_key
-from shared.ports import Taken
+from shared.ports import IngestResult
 from shared.telemetry import metrics
 from tests.support.gateway_world import spec
 
@@ -129,7 +129,7 @@ def test_an_answer_of_the_gateways_own_is_known_already(world):
 
 
 def test_duplicates_and_conflicts_are_told_and_counted(world):
-    world.interactions = lambda *_: Taken(new=0, duplicates=2, conflicts=1, hits=None)
+    world.interactions = lambda *_: IngestResult(new=0, duplicates=2, conflicts=1, hits=None)
     before = metrics.CONFLICTS.labels("m")._value.get()
     found = world.gateway().record([event(id="a"), event(id="a", item=20)])
     assert (found.accepted, found.duplicates, found.conflicts, found.hits) == (2, 2, 1, None)

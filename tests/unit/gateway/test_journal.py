@@ -38,7 +38,7 @@ class Log(FakeEvents):
             raise ValueError("a lump")
         super().impressions(impressions)
 
-    def seen(self, recommender, users, since=None, limit=1000):
+    def seen_items(self, recommender, users, since=None, limit=1000):
         self.looks += 1
         if self.hangs is not None:
             self.hangs.wait(30)
@@ -91,16 +91,16 @@ def test_nobody_waits_for_a_log_that_is_known_to_be_away(log, journal):
     log.hangs = threading.Event()
     journal._patience = 30.0
     journal.write(shown("b"))
-    assert journal.seen("films", [1]) == {}
+    assert journal.seen_items("films", [1]) == {}
     log.away = False
     log.hangs.set()
     wait_for(lambda: len(log.shown) == 2)
-    wait_for(lambda: journal.seen("films", [1]) == {1: {10: T0}})
+    wait_for(lambda: journal.seen_items("films", [1]) == {1: {10: T0}})
 
 
 def test_a_log_that_hangs_holds_up_an_answer_for_a_moment_only(log, journal):
     log.hangs = threading.Event()
-    assert journal.seen("films", [1]) == {}
+    assert journal.seen_items("films", [1]) == {}
     journal.write(shown("a"))
     assert journal.behind
     log.hangs.set()
@@ -113,10 +113,10 @@ def test_liked_items_that_nobody_could_look_up_are_counted(log, journal):
         return metrics.UNFILTERED.labels("films")._value.get()
 
     before = count()
-    assert journal.seen("films", [1]) == {1: {10: T0}}
+    assert journal.seen_items("films", [1]) == {1: {10: T0}}
     log.away = True
     for _ in range(3):
-        assert journal.seen("films", [1]) == {}
+        assert journal.seen_items("films", [1]) == {}
     assert (count() - before, log.looks) == (3, 2)
 
 
@@ -124,7 +124,7 @@ def test_only_so_many_wait_and_the_oldest_are_lost_and_counted(log):
     def count():
         return metrics.LOST.labels("films")._value.get()
 
-    journal, before = Journal(log, patience=0.01, pause=0.01, kept=13 * 3), count()
+    journal, before = Journal(log, patience=0.01, pause=0.01, capacity=13 * 3), count()
     log.away = True
     for n in range(5):
         journal.write(shown(f"a{n}", items=(1, 2, 3)))

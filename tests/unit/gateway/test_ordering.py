@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from services.gateway.attributes import Ledger
 from services.gateway.candidates import Candidates, Wish
-from services.gateway.filtering import Asked, Filter
+from services.gateway.filtering import Filter, FilterInput
 from services.gateway.ordering import EXPLORED, Arranged, arrange
 from services.gateway.rules import Ordering, Rules
 from services.gateway.units import Unit
@@ -63,7 +63,7 @@ def answer(
     dropped: frozenset[int] = frozenset(),
     of: Unit | None = None,
 ) -> Arranged:
-    wish = Wish("m", 1, k, Filter(Serve()), Asked(STATE, {"age": 30}, dropped), given, luck, explain=True)
+    wish = Wish("m", 1, k, Filter(Serve()), FilterInput(STATE, {"age": 30}, dropped), given, luck, explain=True)
     chosen = np.arange(len(KEYS)) if rows is None else rows
     return arrange(Candidates(wish, chosen, True, len(chosen)), None if scores is None else scores[chosen], of or unit())
 

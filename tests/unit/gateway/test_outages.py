@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from services.api.known import Known
+from services.api.token_cache import TokenCache
 from services.gateway.journal import Journal
 from services.gateway.values import UserValues
 from shared.domain.access import Role, Token
 from shared.domain.errors import Unavailable
-from shared.ports import Found
+from shared.ports import FeatureRows
 from shared.telemetry.outages import QUIET, Outages
 from shared.testing.event_suite import shown
 from shared.testing.fake_events import FakeEvents
@@ -51,7 +51,7 @@ class SlowStore(FakeFeatureStore):
     fails = True
     asked = 0
 
-    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Any, now: datetime) -> Found:
+    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Any, now: datetime) -> FeatureRows:
         self.asked += 1
         if self.fails and self.asked % 2:
             raise Unavailable("Redis doesn't answer")
@@ -115,7 +115,7 @@ class SlowTokens:
 
 def test_a_slow_store_of_tokens_is_logged_once(lines: Any) -> None:
     tokens: Any = SlowTokens()
-    known = Known(tokens, Clock(), patience=5, pause=0)
+    known = TokenCache(tokens, Clock(), patience=5, pause=0)
     for _ in range(20):
         assert known.get("t1").name == "shop"
     assert lines("tokens") == [

@@ -183,7 +183,7 @@ def test_each_answer_is_counted_by_version_variant_and_outcome(world, gateway):
     before = {outcome: count(outcome) for outcome in ("ok", "unknown user", "error")}
     gateway.recommend("m", 1)
     gateway.recommend("m", 99)
-    world.seen = lambda *_: 1 / 0
+    world.seen_items = lambda *_: 1 / 0
     with pytest.raises(ZeroDivisionError):
         gateway.recommend("m", 1)
     assert {outcome: count(outcome) - number for outcome, number in before.items()} == {"ok": 1, "unknown user": 1, "error": 1}

@@ -129,7 +129,7 @@ def test_while_the_model_server_is_away_nothing_is_compared(world, gateway, monk
         raise ServerAway("connection refused")
 
     monkeypatch.setattr(gateway._shadow._scoring._server, "score", away)
-    stable = Ranked([Shown(((10, 5.0),), asked=True)], 0.01)
+    stable = Ranked([Shown(((10, 5.0),), model_called=True)], 0.01)
     gateway._shadow.mirror(Mirrored([wish(gateway)], 7, gateway._loader.snapshot.served["m"].units[2], stable))
     wait_for(lambda: total(world, gateway).dropped == 1)
     assert total(world, gateway) == Mirror(dropped=1)

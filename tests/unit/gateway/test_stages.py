@@ -91,12 +91,12 @@ def test_an_answer_tells_what_each_stage_did(world, gateway):
     (plain,) = answered(gateway, Question("m", 1, 2, frozenset({20})))
     assert plain.explained is None
     first, second = answered(gateway, Question("m", 1, 2, frozenset({20}), explain=True), Question("m", 99, 2, explain=True))
-    told = first.explained.told
-    assert (told.looked, told.kept, told.scored, told.explored) == (4, 3, True, None)
+    told = first.explained.explanation
+    assert (told.looked, told.eligible, told.scored, told.explored) == (4, 3, True, None)
     assert told.dropped == {"seen before, or excluded": 1}
     assert first.explained.together == 2
     assert {"seen", "retrieve", "filter", "score", "order", "log"} <= set(first.explained.seconds)
-    assert not second.explained.told.scored
+    assert not second.explained.explanation.scored
 
 
 @pytest.mark.requirement("C-01", "G-01")
@@ -106,7 +106,7 @@ def test_a_trial_leaves_no_trace_and_is_answered_like_any_other(world, gateway):
     world.luck = 0.0
     (tried,) = answered(gateway, Question("m", 1, 2, explain=True, trial=True))
     assert (world.shown, counted.get()) == ([], before)
-    assert tried.explained.told.explored is None
+    assert tried.explained.explanation.explored is None
     mixed = answered(gateway, Question("m", 1, 2, trial=True), Question("m", 1, 2))
     assert [one.request_id for one in world.shown] == [mixed[1].request_id]
     assert counted.get() == before + 1
@@ -116,8 +116,8 @@ def test_a_trial_leaves_no_trace_and_is_answered_like_any_other(world, gateway):
 def test_each_dropped_item_is_told_by_the_first_entry_that_drops_it(world, gateway):
     made = serving(world, retrieve={"candidates": 5}, filter=["has(price)", "has(price) and price > 0"], order={"explore": {"rate": 0}})
     (answer,) = answered(made, Question("m", 1, 2, frozenset({20}), explain=True))
-    told = answer.explained.told
-    assert told.looked - told.kept == sum(told.dropped.values())
+    told = answer.explained.explanation
+    assert told.looked - told.eligible == sum(told.dropped.values())
     assert told.dropped["seen before, or excluded"] == 1
     assert "has(price) and price > 0" not in told.dropped
 
@@ -164,17 +164,17 @@ def test_what_was_seen_is_waited_for_no_longer_than_the_spec_says(world, gateway
     world.likes = frozenset({10})
     assert 10 not in items(made.recommend("m", 1, 5))
     hang = threading.Event()
-    usual = world.seen
+    usual = world.seen_items
 
     def slow(*asked):
         hang.wait(10)
         return usual(*asked)
 
-    world.seen = slow
+    world.seen_items = slow
     answer = made.recommend("m", 1, 5)
     hang.set()
     assert (10 in items(answer), answer.fallback) == (True, None)
-    world.seen = usual
+    world.seen_items = usual
     assert 10 not in items(made.recommend("m", 1, 5))  # one who couldn't wait hasn't made the log go away
 
 

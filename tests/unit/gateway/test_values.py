@@ -19,7 +19,7 @@ from shared.contracts.online import ONLINE, Online, OnlineColumn, View
 from shared.domain.errors import Unavailable
 from shared.domain.route import Route
 from shared.domain.stored import StoredRow, instant
-from shared.ports import Found
+from shared.ports import FeatureRows
 from shared.serving.values_file import Values, write_values
 from shared.telemetry import metrics
 from shared.testing.fake_features import FakeFeatureStore
@@ -179,7 +179,7 @@ class TestHowItIsAsked:
 
 
 class Failing(FakeFeatureStore):
-    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Any, now: datetime) -> Found:
+    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Any, now: datetime) -> FeatureRows:
         self.reads += 1
         raise Unavailable("Redis doesn't answer")
 
@@ -189,7 +189,7 @@ class Hanging(FakeFeatureStore):
         super().__init__()
         self.free = threading.Event()
 
-    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Any, now: datetime) -> Found:
+    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Any, now: datetime) -> FeatureRows:
         self.reads += 1
         self.free.wait(30)
         return super().read(recommender, views, keys, now)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from services.monitor import life as module
-from services.monitor.life import Asked, Lately, Lives, Stretch, bounds, telling
+from services.monitor.life import Lately, LifeQuery, Lives, Stretch, bounds, telling
 from shared.contracts.events import Impression, Interaction
 from shared.domain.errors import Invalid
 from shared.domain.verdict import Sample
@@ -45,7 +45,7 @@ def test_each_version_has_its_stretches_of_users(world: World, lives: Lives) -> 
     world.serve(world.version())
     answered(world, 2, range(20), 5)
     world.clock.pass_by(minutes=40)
-    found = lives.of(NAME, Asked(5))
+    found = lives.of(NAME, LifeQuery(5))
     assert (found.since, found.until, found.every, found.left_out) == (
         NOW,
         NOW + timedelta(minutes=40, seconds=1),
@@ -63,9 +63,9 @@ def test_each_version_has_its_stretches_of_users(world: World, lives: Lives) -> 
 def test_answers_whose_attribution_is_open_are_not_there_yet(world: World, lives: Lives) -> None:
     answered(world, 1, range(10), 4)
     world.clock.pass_by(minutes=29)
-    assert lives.of(NAME, Asked(5)).versions == {}
+    assert lives.of(NAME, LifeQuery(5)).versions == {}
     world.clock.pass_by(minutes=2)
-    assert list(lives.of(NAME, Asked(5)).versions) == [1]
+    assert list(lives.of(NAME, LifeQuery(5)).versions) == [1]
 
 
 def test_versions_that_served_at_other_times_are_not_asked_for(world: World, lives: Lives) -> None:
@@ -74,9 +74,9 @@ def test_versions_that_served_at_other_times_are_not_asked_for(world: World, liv
     world.serve(world.version())
     answered(world, 2, range(10), 4)
     world.clock.pass_by(hours=1)
-    assert list(lives.of(NAME, Asked(10)).versions) == [1, 2]
-    assert list(lives.of(NAME, Asked(10, since=NOW + timedelta(hours=2))).versions) == [2]
-    assert list(lives.of(NAME, Asked(10, NOW, NOW + timedelta(hours=1))).versions) == [1]
+    assert list(lives.of(NAME, LifeQuery(10)).versions) == [1, 2]
+    assert list(lives.of(NAME, LifeQuery(10, since=NOW + timedelta(hours=2))).versions) == [2]
+    assert list(lives.of(NAME, LifeQuery(10, NOW, NOW + timedelta(hours=1))).versions) == [1]
 
 
 def test_what_a_version_earned_until_it_was_taken_back_is_told_though_nobody_has_come_since(world: World, lives: Lives) -> None:
@@ -88,12 +88,12 @@ def test_what_a_version_earned_until_it_was_taken_back_is_told_though_nobody_has
     world.clock.pass_by(hours=1)
     world.serve(1)
     world.clock.pass_by(hours=5)
-    found = lives.of(NAME, Asked(10))
+    found = lives.of(NAME, LifeQuery(10))
     assert {number: sum(one.sample.users for one in line) for number, line in found.versions.items()} == {1: 10, 2: 20}
     assert (found.newest, found.until) == (NOW, NOW + timedelta(hours=2, minutes=30, seconds=1))
     answered(world, 1, range(10), 4)
     world.clock.pass_by(hours=1)
-    assert lives.of(NAME, Asked(10)).until == NOW + timedelta(hours=8, minutes=30, seconds=1)
+    assert lives.of(NAME, LifeQuery(10)).until == NOW + timedelta(hours=8, minutes=30, seconds=1)
 
 
 def test_of_many_versions_the_last_ones_are_told(world: World, lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_of_many_versions_the_last_ones_are_told(world: World, lives: Lives, mon
             world.serve(world.version())
         answered(world, number, range(5), 1)
     world.clock.pass_by(hours=1)
-    found = lives.of(NAME, Asked(10))
+    found = lives.of(NAME, LifeQuery(10))
     assert (list(found.versions), found.left_out) == ([2, 3], 1)
 
 
@@ -112,8 +112,8 @@ def test_what_is_counted_in_parts_is_what_is_counted_at_once(world: World, lives
     for minutes in range(40):
         answered(world, 1, range(minutes % 7), 2)
         world.clock.pass_by(minutes=1)
-        seen = lives.of(NAME, Asked(12, NOW, NOW + timedelta(hours=2)))
-        anew = Lives(world.recommenders, world.routes, world.sightings, world.clock).of(NAME, Asked(12, NOW, NOW + timedelta(hours=2)))
+        seen = lives.of(NAME, LifeQuery(12, NOW, NOW + timedelta(hours=2)))
+        anew = Lives(world.recommenders, world.routes, world.sightings, world.clock).of(NAME, LifeQuery(12, NOW, NOW + timedelta(hours=2)))
         assert seen == anew
 
 
@@ -121,11 +121,11 @@ def test_of_one_that_nobody_asks_any_more_the_time_of_its_life_is_told(world: Wo
     world.clock.pass_by(minutes=20)
     answered(world, 1, range(10), 4)
     world.clock.pass_by(days=10)
-    found = lives.of(NAME, Asked(10))
+    found = lives.of(NAME, LifeQuery(10))
     assert found.until == NOW + timedelta(minutes=50, seconds=1)
     assert sum(one.sample.users for one in found.versions[1]) == 10
-    assert lives.of(NAME, Asked(10, window=timedelta(minutes=35))).since == NOW + timedelta(minutes=15)
-    assert lives.of(NAME, Asked(10, window=timedelta(days=9))).since == NOW, "it wasn't there before"
+    assert lives.of(NAME, LifeQuery(10, window=timedelta(minutes=35))).since == NOW + timedelta(minutes=15)
+    assert lives.of(NAME, LifeQuery(10, window=timedelta(days=9))).since == NOW, "it wasn't there before"
 
 
 def test_of_many_what_serves_is_told_as_it_is_told_of_one(world: World, lives: Lives) -> None:
@@ -137,7 +137,7 @@ def test_of_many_what_serves_is_told_as_it_is_told_of_one(world: World, lives: L
     world.clock.pass_by(days=1)
     known, week = [world.recommenders.get(NAME)], timedelta(days=7)
     (told,) = lives.lately(known, 24, week).values()
-    alone = lives.of(NAME, Asked(24, window=week))
+    alone = lives.of(NAME, LifeQuery(24, window=week))
     assert (told.newest, list(told.stretches)) == (alone.newest, list(alone.versions[2]))
     assert sum(one.sample.users for one in told.stretches) == 20
 
@@ -160,14 +160,14 @@ def test_what_was_counted_stands_the_longer_the_more_it_took(world: World, lives
     world.clock.pass_by(hours=2)
     for at, times in ((0, 1), (100, 1), (299, 1), (301, 2)):
         ticks[0] = max(ticks[0], float(at))
-        assert sum(one.sample.users for one in lives.of(NAME, Asked(10)).versions[1]) == 10
+        assert sum(one.sample.users for one in lives.of(NAME, LifeQuery(10)).versions[1]) == 10
         assert len(counts) == times
 
 
 def test_a_time_that_ends_before_it_begins_is_refused(world: World, lives: Lives) -> None:
     with pytest.raises(Invalid, match="since"):
-        lives.of(NAME, Asked(10, since=NOW + timedelta(hours=1)))
-    assert lives.of(NAME, Asked(10)).versions == {}, "of a recommender that was made just now"
+        lives.of(NAME, LifeQuery(10, since=NOW + timedelta(hours=1)))
+    assert lives.of(NAME, LifeQuery(10)).versions == {}, "of a recommender that was made just now"
 
 
 @pytest.mark.parametrize("rate, users, most", [(0.05, 40, 1), (0.3, 40, 1), (0.3, 25, 8), (0.8, 300, 5)])

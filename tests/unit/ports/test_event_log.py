@@ -76,8 +76,8 @@ class TestSqlKpis(KpiSourceSuite, TrafficSuite):
             kpis.steps("films", 1, T0, LATER, WINDOW, ATTRIBUTION, {"purchase"})
             kpis.showings("films", 1, T0, LATER, 9)
             kpis.liked("films", LATER, 9)
-            log.seen("films", [1, 2])
-            log.seen("films", [1, 2], T0)
+            log.seen_items("films", [1, 2])
+            log.seen_items("films", [1, 2], T0)
             log.count("films", T0, LATER, 9)
 
         log.impressions([shown("a")])

@@ -24,14 +24,14 @@ from pipelines.features.operators.lag import Lag
 from pipelines.features.operators.ordered import before_name
 from pipelines.features.operators.sequence import Sequence as Sequenced
 from pipelines.features.operators.target import TargetEncode
-from pipelines.features.statistics import Found, Statistic
+from pipelines.features.statistics import Results, Statistic
 
 
 @dataclass(frozen=True)
 class NvtabularEngine:
     session: Session
 
-    def compute(self, asks: Sequence[Statistic], data: Data) -> Found:
+    def compute(self, asks: Sequence[Statistic], data: Data) -> Results:
         return compute(asks, data, self.session)
 
     def transform(
@@ -49,7 +49,7 @@ class NvtabularEngine:
         passed, schema = passing(frame, keep)
         raws = _raws(chosen, history is not None)
         names = [name for raw in raws for name in parts(raw.name, width_of(raw))]
-        handed = [one for raw in raws for one in plain(raw, width_of(raw))]
+        handed = [expr for raw in raws for expr in plain(raw, width_of(raw))]
         for operator in chosen:
             if history is not None and is_ordered(operator):
                 frame = history.added(frame, operator)
@@ -64,10 +64,10 @@ class NvtabularEngine:
         for operator in chosen:
             lowering.add(operator)
         columns = {feature.made: lowering.widths[feature.made] for feature in features}
-        wanted = [one for name, width in columns.items() for one in parts(name, width)]
+        wanted = [part_name for name, width in columns.items() for part_name in parts(name, width)]
         workflow = build.workflow([*dict.fromkeys(wanted), *(f"{KEPT}{name}" for name in schema)])
         made = pl.scan_parquet(self._run(workflow, rows, columns))
-        return made.select(*restored(schema), *(graph.finished(one) for one in features)).cast(none.collect_schema())
+        return made.select(*restored(schema), *(graph.finished(feature) for feature in features)).cast(none.collect_schema())
 
     def _run(self, workflow: Any, rows: Path, columns: dict[str, int | None]) -> list[Path]:
         """A file for each partition, in their order."""
@@ -83,14 +83,16 @@ class NvtabularEngine:
 
 def _raws(operators: Sequence[Operator], with_history: bool) -> list[Raw]:
     """The raw columns that operators look at."""
-    looking = [one for one in operators if not (with_history and is_ordered(one))]
-    found = {column.name: column for one in looking for column in one.inputs if isinstance(column, Raw)}
-    return list(found.values())
+    looking = [operator for operator in operators if not (with_history and is_ordered(operator))]
+    columns = {column.name: column for operator in looking for column in operator.inputs if isinstance(column, Raw)}
+    return list(columns.values())
 
 
 def _rows(operators: Sequence[Operator], mode: Mode) -> list[str]:
     """What tells one row from another, where a row's fold is of interest."""
-    return list(dict.fromkeys(name for one in operators if mode == "rows" and isinstance(one, TargetEncode) for name in one.row))
+    return list(
+        dict.fromkeys(name for operator in operators if mode == "rows" and isinstance(operator, TargetEncode) for name in operator.row)
+    )
 
 
 def before(operator: Lag | Sequenced) -> list[pl.Expr]:
@@ -107,7 +109,7 @@ def _write(part: Any, path: str, columns: dict[str, int | None]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    gone = {one for name, width in columns.items() if width is not None for one in parts(name, width)}
+    gone = {part_name for name, width in columns.items() if width is not None for part_name in parts(name, width)}
     plain_columns = part[[name for name in part.columns if name not in gone]]
     if hasattr(part, "to_arrow"):
         table = plain_columns.to_arrow(preserve_index=False)
@@ -115,7 +117,7 @@ def _write(part: Any, path: str, columns: dict[str, int | None]) -> None:
         table = pa.Table.from_pandas(plain_columns, preserve_index=False)
     for name, width in columns.items():
         if width is not None:
-            arrays = [part[one].to_numpy() for one in parts(name, width)]
+            arrays = [part[part_name].to_numpy() for part_name in parts(name, width)]
             flat = pa.array(np.stack(arrays, axis=1).ravel())
             table = table.append_column(name, pa.FixedSizeListArray.from_arrays(flat, width))
     pq.write_table(table, path, compression="lz4")

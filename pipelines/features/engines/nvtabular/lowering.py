@@ -46,13 +46,17 @@ class Lowering:
         """A step that gives the operator's outputs."""
         dtype = {"code": "int32", "float32": "float32"}
         names = {out.name: parts(out.name, self.widths[out.name]) for out in operator.outputs}
-        types = {one: dtype[out.kind] for out in operator.outputs for one in names[out.name]}
+        types = {part_name: dtype[out.kind] for out in operator.outputs for part_name in names[out.name]}
 
         def columns(rows: Rows) -> dict[str, Any]:
-            found = function(rows)
+            outputs = function(rows)
             made: dict[str, Any] = {}
-            for whole, (name, spread) in zip(found if isinstance(found, list) else [found], names.items(), strict=True):
-                made |= {name: whole} if spread == [name] and whole.ndim == 1 else {one: whole[:, at] for at, one in enumerate(spread)}
+            for output, (name, spread) in zip(outputs if isinstance(outputs, list) else [outputs], names.items(), strict=True):
+                made |= (
+                    {name: output}
+                    if spread == [name] and output.ndim == 1
+                    else {part_name: output[:, at] for at, part_name in enumerate(spread)}
+                )
             return made
 
         self.build.step(types, columns)
@@ -72,13 +76,13 @@ class Lowering:
         table, places = ours[order], np.append(order, missing)
 
         def find(rows: Rows) -> Any:
-            xp, found = rows.xp, 0
+            xp, combined = rows.xp, 0
             for number, size in zip(numbered, sizes, strict=True):
-                found = found * size + number(rows)
+                combined = combined * size + number(rows)
             if not missing:
                 return xp.zeros(len(rows.frame), "int64")
-            at = xp.minimum(xp.searchsorted(xp.asarray(table), found), missing - 1)
-            return xp.asarray(places)[xp.where(xp.asarray(table)[at] == found, at, missing)]
+            at = xp.minimum(xp.searchsorted(xp.asarray(table), combined), missing - 1)
+            return xp.asarray(places)[xp.where(xp.asarray(table)[at] == combined, at, missing)]
 
         return find
 
@@ -94,11 +98,11 @@ class Lowering:
 
 def _codes(rows: Rows, column: Column, place: str, size: int, buckets: int | None, width: int | None = None) -> Any:
     """Of places in a vocabulary of that size."""
-    xp, found = rows.xp, rows.get(place, width)
+    xp, places = rows.xp, rows.get(place, width)
     unknown: Any = UNKNOWN
     if buckets is not None:
         unknown = hashed([rows.get(column, width)], buckets) + FIRST + size
-    return xp.where(rows.blank(column, width), NULL, xp.where(found == size, unknown, found + FIRST))
+    return xp.where(rows.blank(column, width), NULL, xp.where(places == size, unknown, places + FIRST))
 
 
 def _width(operator: Operator) -> int | None:
@@ -164,8 +168,8 @@ def _bucketise(to: Lowering, op: Bucketise) -> None:
     def codes(rows: Rows) -> Any:
         xp, value = rows.xp, rows.number(op.source)
         missing = xp.isnan(value)
-        found = xp.searchsorted(xp.asarray(bounds), xp.where(missing, np.float32(0), value), side="right") + 1
-        return xp.where(missing, NULL, found)
+        code = xp.searchsorted(xp.asarray(bounds), xp.where(missing, np.float32(0), value), side="right") + 1
+        return xp.where(missing, NULL, code)
 
     to.made(op, codes)
 
@@ -173,12 +177,12 @@ def _bucketise(to: Lowering, op: Bucketise) -> None:
 def _target(to: Lowering, op: TargetEncode) -> None:
     keys, encodings = op.table
     place, mode, row, folds = to.keyed(op.columns, keys), to.mode, op.row, op.folds
-    tables = [(whole.astype(np.float32), apart.astype(np.float32)) for whole, apart in (encodings[target] for target in op.targets)]
+    tables = [(overall.astype(np.float32), apart.astype(np.float32)) for overall, apart in (encodings[target] for target in op.targets)]
 
     def encode(rows: Rows) -> list[Any]:
         xp, at = rows.xp, place(rows)
         if mode == "serve":
-            return [xp.asarray(whole)[at] for whole, _ in tables]
+            return [xp.asarray(overall)[at] for overall, _ in tables]
         values = [rows.get(name) for name in row]
         fold = hashed([xp.where(value == BLANK["int64"], 0, value) for value in values], folds)
         return [xp.asarray(apart)[at, fold] for _, apart in tables]
@@ -195,23 +199,23 @@ def _count(to: Lowering, op: CountEncode) -> None:
 
 def _cyclic(to: Lowering, op: Cyclic) -> None:
     def waves(rows: Rows) -> list[Any]:
-        xp, blank, found = rows.xp, rows.blank(op.column), []
+        xp, blank, outputs = rows.xp, rows.blank(op.column), []
         for period in op.periods:
             seconds, added = PERIODS[period]
             angle = _within(rows, op.column, seconds, added).astype("float64") * (2 * np.pi / seconds)
-            found += [xp.where(blank, xp.nan, wave(angle)) for wave in (xp.sin, xp.cos)]
-        return found
+            outputs += [xp.where(blank, xp.nan, wave(angle)) for wave in (xp.sin, xp.cos)]
+        return outputs
 
     to.made(op, waves)
 
 
 def _calendar(to: Lowering, op: Calendar) -> None:
     def codes(rows: Rows) -> list[Any]:
-        blank, found = rows.blank(op.column), []
+        blank, outputs = rows.blank(op.column), []
         for part in op.parts:
             seconds, added, of = PARTS[part]
-            found.append(rows.xp.where(blank, NULL, _within(rows, op.column, seconds, added) // of + FIRST))
-        return found
+            outputs.append(rows.xp.where(blank, NULL, _within(rows, op.column, seconds, added) // of + FIRST))
+        return outputs
 
     to.made(op, codes)
 
@@ -221,16 +225,16 @@ def _within(rows: Rows, column: Column, seconds: int, added: int) -> Any:
 
 
 def _cross(to: Lowering, op: Cross) -> None:
-    widths = [to.widths[one.name] for one in op.columns]
+    widths = [to.widths[column.name] for column in op.columns]
 
     def cross(rows: Rows) -> Any:
-        codes = [rows.get(one, width).astype("int64") for one, width in zip(op.columns, widths, strict=True)]
+        codes = [rows.get(column, width).astype("int64") for column, width in zip(op.columns, widths, strict=True)]
         wide = any(code.ndim == 2 for code in codes)
         codes = [code[:, None] if wide and code.ndim == 1 else code for code in codes]
-        found, missing = begin(codes[0]), codes[0] == NULL
+        digest, missing = begin(codes[0]), codes[0] == NULL
         for code in codes[1:]:
-            found, missing = mixed(found, begin(code)), missing | (code == NULL)
-        return rows.xp.where(missing, NULL, bucket(found, op.buckets) + FIRST)
+            digest, missing = mixed(digest, begin(code)), missing | (code == NULL)
+        return rows.xp.where(missing, NULL, bucket(digest, op.buckets) + FIRST)
 
     to.made(op, cross)
 
@@ -240,10 +244,10 @@ def _one_hot(to: Lowering, op: OneHot) -> None:
 
     def hot(rows: Rows) -> Any:
         xp, codes = rows.xp, rows.get(op.column, width).reshape(len(rows.frame), -1)
-        found = xp.zeros((len(codes), op.width), "float32")
-        found[xp.arange(len(codes))[:, None], codes] = 1.0
-        found[:, NULL] = 0.0
-        return found
+        matrix = xp.zeros((len(codes), op.width), "float32")
+        matrix[xp.arange(len(codes))[:, None], codes] = 1.0
+        matrix[:, NULL] = 0.0
+        return matrix
 
     to.made(op, hot)
 
@@ -251,9 +255,9 @@ def _one_hot(to: Lowering, op: OneHot) -> None:
 def _vector(to: Lowering, op: Vector) -> None:
     def unit(rows: Rows) -> Any:
         xp = rows.xp
-        found = xp.nan_to_num(rows.get(op.column, op.width).astype("float64"))
-        length = xp.sqrt((found * found).sum(axis=1, keepdims=True))
-        return found / xp.where(length > 0, length, 1)
+        vectors = xp.nan_to_num(rows.get(op.column, op.width).astype("float64"))
+        length = xp.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+        return vectors / xp.where(length > 0, length, 1)
 
     to.made(op, unit)
 

@@ -46,7 +46,7 @@ def plain(column: Column, width: int | None) -> list[pl.Expr]:
 
 def passing(frame: pl.LazyFrame, keep: Iterable[str | pl.Expr]) -> tuple[list[pl.Expr], pl.Schema]:
     """Columns that only pass through, and what they were."""
-    exprs = [pl.col(one) if isinstance(one, str) else one for one in keep]
+    exprs = [pl.col(column) if isinstance(column, str) else column for column in keep]
     schema = frame.select(exprs).collect_schema()
     handed = []
     for expr, (name, dtype) in zip(exprs, schema.items(), strict=True):
@@ -65,8 +65,8 @@ def blank_of(dtype: pl.DataType) -> Any:
 
 def restored(schema: pl.Schema) -> list[pl.Expr]:
     """Columns that passed through, with their nulls and names."""
-    found = []
+    columns = []
     for name, dtype in schema.items():
         column, blank = pl.col(f"{KEPT}{name}").cast(dtype), blank_of(dtype)
-        found.append((column if blank is None else column.replace(blank, None)).alias(name))
-    return found
+        columns.append((column if blank is None else column.replace(blank, None)).alias(name))
+    return columns

@@ -35,9 +35,9 @@ class Session:
     cpu: bool
     _numbers: count[int] = field(default_factory=count)
 
-    def new(self, what: str) -> Path:
+    def new(self, name: str) -> Path:
         """A folder of its own: NVTabular names its files by columns alone, so two of its operators must never share one."""
-        path = self.folder / f"{what}-{next(self._numbers)}"
+        path = self.folder / f"{name}-{next(self._numbers)}"
         path.mkdir()
         return path
 
@@ -75,8 +75,8 @@ def _cpu() -> bool:
     if wanted not in ("auto", "cpu", "gpu"):
         raise Invalid(f"{DEVICE} is '{wanted}': expected auto, cpu or gpu")
     if wanted == "gpu" and not there:
-        what = f"resources.etl.gpu: this stage was given {os.environ[GPUS]}" if GPUS in os.environ else f"{DEVICE} is gpu"
-        raise Invalid(f"{what}, but this environment has no {'cuDF' if HAS_GPU else 'GPU'}")
+        requirement = f"resources.etl.gpu: this stage was given {os.environ[GPUS]}" if GPUS in os.environ else f"{DEVICE} is gpu"
+        raise Invalid(f"{requirement}, but this environment has no {'cuDF' if HAS_GPU else 'GPU'}")
     return wanted == "cpu" or not there
 
 

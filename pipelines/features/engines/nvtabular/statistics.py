@@ -23,11 +23,11 @@ from pipelines.features.statistics import (
     FOLD,
     UNIT,
     Counts,
-    Found,
     Longest,
     Moments,
     Newest,
     Quantiles,
+    Results,
     Statistic,
     rows_of,
     sum_of,
@@ -36,24 +36,26 @@ from pipelines.features.statistics import (
 _ONE = "~one"
 
 
-def compute(asks: Sequence[Statistic], data: Data, session: Session) -> Found:
-    asked = list(dict.fromkeys(asks))
-    results: dict[Statistic, Any] = {one: _longest(one, data) for one in asked if isinstance(one, Longest)}
-    for table in dict.fromkeys(one.table for one in asked if isinstance(one, Counts)):
-        results |= _counts([one for one in asked if isinstance(one, Counts) and one.table == table], data, session)
-    for one in asked:
-        if isinstance(one, Moments | Quantiles):
-            results[one] = _of_numbers(one, data, session)
-        if isinstance(one, Newest):
+def compute(asks: Sequence[Statistic], data: Data, session: Session) -> Results:
+    distinct = list(dict.fromkeys(asks))
+    results: dict[Statistic, Any] = {ask: _longest(ask, data) for ask in distinct if isinstance(ask, Longest)}
+    for table in dict.fromkeys(ask.table for ask in distinct if isinstance(ask, Counts)):
+        results |= _counts([ask for ask in distinct if isinstance(ask, Counts) and ask.table == table], data, session)
+    for ask in distinct:
+        if isinstance(ask, Moments | Quantiles):
+            results[ask] = _of_numbers(ask, data, session)
+        if isinstance(ask, Newest):
             assert data.history is not None
-            results[one] = data.history.newest(one)
+            results[ask] = data.history.newest(ask)
     return results
 
 
 def _longest(ask: Longest, data: Data) -> int | None:
     """Known before NVTabular is handed anything: a list is as many columns."""
-    found: int | None = data.table(ask.table).select(pl.col(ask.column).list.len().max().cast(pl.Int64)).collect(engine="streaming").item()
-    return found
+    longest: int | None = (
+        data.table(ask.table).select(pl.col(ask.column).list.len().max().cast(pl.Int64)).collect(engine="streaming").item()
+    )
+    return longest
 
 
 def _counts(asks: list[Counts], data: Data, session: Session) -> dict[Statistic, Any]:
@@ -63,8 +65,8 @@ def _counts(asks: list[Counts], data: Data, session: Session) -> dict[Statistic,
     frame = data.table(asks[0].table)
     schema = frame.collect_schema()
     keys = {name: _column(name, schema[name]) for ask in asks for name in ask.keys}
-    longest = {name: _longest(Longest(name, asks[0].table), data) or 1 for name, one in keys.items() if one.many}
-    columns = [one for name, key in keys.items() for one in plain(key, longest.get(name))]
+    longest = {name: _longest(Longest(name, asks[0].table), data) or 1 for name, key in keys.items() if key.many}
+    columns = [expr for name, key in keys.items() for expr in plain(key, longest.get(name))]
     folds = sorted({ask.folds for ask in asks if ask.targets})
     columns += [fold_of(data.row, count).cast(pl.Int64).alias(f"{FOLD}{count}") for count in folds]
     for name in dict.fromkeys(target for ask in asks for target in ask.targets):
@@ -102,18 +104,18 @@ class _Counting:
         ((name, path),) = self.op.categories.items()
         ask, types = self.ask, {key: _scalar(schema[key]) for key in self.ask.keys}
         if not (ask.targets or len(ask.keys) > 1):
-            found = pl.read_parquet(path).select(pl.col(name).alias(ask.keys[0]), pl.col(f"{name}_size").alias("count"))
+            counts = pl.read_parquet(path).select(pl.col(name).alias(ask.keys[0]), pl.col(f"{name}_size").alias("count"))
         else:
             stem = "_".join(self.by)
             sums = [part(target) for part in (sum_of, rows_of) for target in ask.targets]
-            columns = [pl.col(f"{stem}_{one}_sum").cast(pl.Int64).alias(one) for one in sums]
+            columns = [pl.col(f"{stem}_{column}_sum").cast(pl.Int64).alias(column) for column in sums]
             fold = [pl.col(self.by[0]).cast(pl.Int8).alias(FOLD)] if ask.targets else []
-            found = pl.read_parquet(path).select(*ask.keys, *fold, pl.col(f"{stem}_count").alias("count"), *columns)
-        found = found.with_columns(pl.col("count").cast(pl.Int64), *(pl.col(key).cast(dtype) for key, dtype in types.items()))
+            counts = pl.read_parquet(path).select(*ask.keys, *fold, pl.col(f"{stem}_count").alias("count"), *columns)
+        counts = counts.with_columns(pl.col("count").cast(pl.Int64), *(pl.col(key).cast(dtype) for key, dtype in types.items()))
         for key, dtype in types.items():
             if dtype != pl.Int32:  # codes have no null
-                found = found.filter(pl.col(key).is_not_null() & (pl.col(key) != BLANK["string" if dtype == pl.String else "int64"]))
-        return found
+                counts = counts.filter(pl.col(key).is_not_null() & (pl.col(key) != BLANK["string" if dtype == pl.String else "int64"]))
+        return counts
 
 
 def _empty(ask: Counts, schema: pl.Schema) -> pl.DataFrame:
@@ -131,12 +133,12 @@ def _of_numbers(ask: Moments | Quantiles, data: Data, session: Session) -> Any:
     rows = None if path is None else session.dataset(path).to_ddf()
     if isinstance(ask, Quantiles):
         counted = _each(rows, lambda part: part.groupby("value").size().reset_index(name="count"))
-        frames = [_polars(one) for one in counted] or [pl.DataFrame(schema={"value": pl.Float32, "count": pl.Int64})]
-        whole = pl.concat(frames).group_by("value").agg(pl.col("count").sum()).sort("value")
-        return quantiles_of(whole, ask.parts)
+        frames = [_polars(frame) for frame in counted] or [pl.DataFrame(schema={"value": pl.Float32, "count": pl.Int64})]
+        counts = pl.concat(frames).group_by("value").agg(pl.col("count").sum()).sort("value")
+        return quantiles_of(counts, ask.parts)
     edges = _each(rows, lambda part: (len(part), float(part["value"].min()), float(part["value"].max())))
-    count = sum(one[0] for one in edges)
-    low, high = min((one[1] for one in edges), default=None), max((one[2] for one in edges), default=None)
+    count = sum(edge[0] for edge in edges)
+    low, high = min((edge[1] for edge in edges), default=None), max((edge[2] for edge in edges), default=None)
     scale = scale_of(low, high)
 
     def sums(part: Any) -> tuple[int, int, int]:
@@ -144,8 +146,8 @@ def _of_numbers(ask: Moments | Quantiles, data: Data, session: Session) -> Any:
         squares = wide * wide
         return int(wide.sum()), int((squares // FINE).sum()), int((squares % FINE).sum())
 
-    found = np.array(_each(rows, sums) or [(0, 0, 0)], object).sum(axis=0)
-    return summary_of(count, low, high, int(found[0]), int(found[1]), int(found[2]))
+    totals = np.array(_each(rows, sums) or [(0, 0, 0)], object).sum(axis=0)
+    return summary_of(count, low, high, int(totals[0]), int(totals[1]), int(totals[2]))
 
 
 def _each(rows: Any, function: Callable[[Any], Any]) -> list[Any]:
@@ -163,10 +165,10 @@ def _polars(part: Any) -> pl.DataFrame:
 
 
 def _joined(nodes: list[Any]) -> Any:
-    whole = nodes[0]
+    joined = nodes[0]
     for node in nodes[1:]:
-        whole = whole + node
-    return whole
+        joined = joined + node
+    return joined
 
 
 def _column(name: str, dtype: pl.DataType) -> Column:

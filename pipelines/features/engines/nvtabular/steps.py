@@ -32,21 +32,21 @@ class Rows:
         name = column if isinstance(column, str) else column.name
         if width is None:
             return self.frame[name].values
-        return self.xp.stack([self.frame[one].values for one in parts(name, width)], axis=1)
+        return self.xp.stack([self.frame[part_name].values for part_name in parts(name, width)], axis=1)
 
     def blank(self, column: Column, width: int | None = None) -> Any:
         """Where there is nothing."""
         blank = BLANK[column.kind]
-        found = [(self.frame[one] == blank).values for one in parts(column.name, width)]
-        return found[0] if width is None else self.xp.stack(found, axis=1)
+        blanks = [(self.frame[part_name] == blank).values for part_name in parts(column.name, width)]
+        return blanks[0] if width is None else self.xp.stack(blanks, axis=1)
 
     def number(self, column: Column) -> Any:
         """In the precision of the served unit; null is NaN."""
         values = self.get(column)
-        found = values.astype("float32")
+        numbers = values.astype("float32")
         if column.kind == "int64":
-            found[values == BLANK["int64"]] = self.xp.nan
-        return found
+            numbers[values == BLANK["int64"]] = self.xp.nan
+        return numbers
 
 
 Function = Callable[[Rows], Mapping[str, Any]]
@@ -61,8 +61,8 @@ class Step(BaseOperator):  # type: ignore[misc]
 
     def transform(self, col_selector: ColumnSelector, transformable: Any) -> Any:
         xp = _library(transformable)
-        found = self.function(Rows(transformable, xp))
-        columns = {name: found[name].astype(dtype) for name, dtype in self.made.items()}
+        outputs = self.function(Rows(transformable, xp))
+        columns = {name: outputs[name].astype(dtype) for name, dtype in self.made.items()}
         added = type(transformable)(columns, index=transformable.index)
         before = list(transformable.columns)
         return _beside(transformable[before], added)
@@ -100,36 +100,36 @@ class Build:
         self._session = session
         self._raws = raws
         self._places: list[Any] = []
-        self._found: dict[tuple[str, int], str] = {}
+        self._place_names: dict[tuple[str, int], str] = {}
         self._keep: list[pl.Series] = []
         self._steps: list[Step] = []
 
     def place(self, column: Column, values: pl.Series, width: int | None = None) -> str:
         """The row of `values` that each value of a raw column is in, as many as there are for what isn't: the name to get it by."""
-        known = (column.name, id(values))
-        if known not in self._found:
+        key = (column.name, id(values))
+        if key not in self._place_names:
             self._keep.append(values)  # so that nothing else takes its id
-            name = self._found[known] = f"~place{len(self._found)}"
+            name = self._place_names[key] = f"~place{len(self._place_names)}"
             if len(values):
                 self._look_up(parts(column.name, width), parts(name, width), values)
             else:
                 self._nothing(parts(name, width))
-        return self._found[known]
+        return self._place_names[key]
 
     def _look_up(self, columns: list[str], names: list[str], values: pl.Series) -> None:
         import pandas as pd
 
-        known = pd.Series(values.to_list(), dtype="int64" if values.dtype != pl.String else "object")
-        op = ops.Categorify(vocabs={"values": known}, out_path=str(self._session.new("values")), dtype="int64")
+        vocabulary = pd.Series(values.to_list(), dtype="int64" if values.dtype != pl.String else "object")
+        op = ops.Categorify(vocabs={"values": vocabulary}, out_path=str(self._session.new("values")), dtype="int64")
         op.storage_name = dict.fromkeys(columns, "values")
         missing = len(values)
 
         def placed(rows: Rows) -> dict[str, Any]:
-            found = {}
+            places = {}
             for column, name in zip(columns, names, strict=True):
                 code = rows.get(column)
-                found[name] = rows.xp.where(code < _FIRST, missing, code - _FIRST)
-            return found
+                places[name] = rows.xp.where(code < _FIRST, missing, code - _FIRST)
+            return places
 
         node = columns >> op >> Step(dict.fromkeys(names, "int64"), placed)
         self._places.append(node[names])
@@ -143,9 +143,9 @@ class Build:
     def workflow(self, wanted: list[str]) -> Any:
         import nvtabular
 
-        whole: Any = ColumnSelector(self._raws)
+        pipeline: Any = ColumnSelector(self._raws)
         for node in self._places:
-            whole = whole + node
+            pipeline = pipeline + node
         for step in self._steps:
-            whole = whole >> step
-        return nvtabular.Workflow(whole[wanted] if self._steps or self._places else ColumnSelector(wanted) >> ops.Rename(postfix=""))
+            pipeline = pipeline >> step
+        return nvtabular.Workflow(pipeline[wanted] if self._steps or self._places else ColumnSelector(wanted) >> ops.Rename(postfix=""))

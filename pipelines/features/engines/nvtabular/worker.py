@@ -27,7 +27,7 @@ from pipelines.features.engines.nvtabular.session import Session, session
 from pipelines.features.engines.polars import Data
 from pipelines.features.graph import Graph, compile_graph, load_graph
 
-Asked = dict[str, Any]
+Request = dict[str, Any]
 
 
 def main() -> None:
@@ -37,47 +37,47 @@ def main() -> None:
     for line in sys.stdin:
         try:
             _DO[json.loads(line)["do"]](json.loads(line))
-            answer: Asked = {"done": True}
+            answer: Request = {"done": True}
         except Exception as error:  # the asker is told, whatever it is
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 
-def fit(asked: Asked) -> None:
-    known, rows = _graph(asked), pl.scan_parquet(asked["rows"])
-    graph = compile_graph(known.entries, known.tables, known.reads)
-    with session() as here:
-        history, pages = _history(graph, rows, asked, here), _pages(asked)
-        data = Data(rows, pl.scan_parquet(asked["items"]), None, graph.row, history, pages)
-        fitted = graph.fit(data, engine=NvtabularEngine(here).compute)
-    folder = Path(asked["to"])
+def fit(request: Request) -> None:
+    saved_graph, rows = _graph(request), pl.scan_parquet(request["rows"])
+    graph = compile_graph(saved_graph.entries, saved_graph.tables, saved_graph.reads)
+    with session() as opened_session:
+        history, pages = _history(graph, rows, request, opened_session), _pages(request)
+        data = Data(rows, pl.scan_parquet(request["items"]), None, graph.row, history, pages)
+        fitted = graph.fit(data, engine=NvtabularEngine(opened_session).compute)
+    folder = Path(request["to"])
     folder.mkdir(exist_ok=True)
     fitted.save(folder)
 
 
-def transform(asked: Asked) -> None:
-    graph, rows, mode = _graph(asked), pl.scan_parquet(asked["rows"]), asked["mode"]
-    with session() as here:
-        history = _history(graph, rows, asked, here) if mode == "rows" else None
-        made = NvtabularEngine(here).transform(graph, rows, mode=mode, history=history, keep=asked.get("keep", []))
-        made.sink_parquet(asked["to"])
+def transform(request: Request) -> None:
+    graph, rows, mode = _graph(request), pl.scan_parquet(request["rows"]), request["mode"]
+    with session() as opened_session:
+        history = _history(graph, rows, request, opened_session) if mode == "rows" else None
+        made = NvtabularEngine(opened_session).transform(graph, rows, mode=mode, history=history, keep=request.get("keep", []))
+        made.sink_parquet(request["to"])
 
 
-def _history(graph: Graph, rows: pl.LazyFrame, asked: Asked, here: Session) -> History | None:
+def _history(graph: Graph, rows: pl.LazyFrame, request: Request, opened_session: Session) -> History | None:
     count = rows.select(pl.len()).collect().item()
-    return History(rows, graph.ordered, graph.row, here.new("history"), count, _pages(asked)) if graph.ordered else None
+    return History(rows, graph.ordered, graph.row, opened_session.new("history"), count, _pages(request)) if graph.ordered else None
 
 
-def _pages(asked: Asked) -> pl.LazyFrame | None:
-    return pl.scan_parquet(asked["pages"]) if asked.get("pages") else None
+def _pages(request: Request) -> pl.LazyFrame | None:
+    return pl.scan_parquet(request["pages"]) if request.get("pages") else None
 
 
-def _graph(asked: Asked) -> Graph:
-    return load_graph(lambda name: Path(asked["graph"]) / name)
+def _graph(request: Request) -> Graph:
+    return load_graph(lambda name: Path(request["graph"]) / name)
 
 
-_DO: dict[str, Callable[[Asked], None]] = {"fit": fit, "transform": transform}
+_DO: dict[str, Callable[[Request], None]] = {"fit": fit, "transform": transform}
 
 if __name__ == "__main__":
     main()

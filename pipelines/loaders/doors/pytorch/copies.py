@@ -66,16 +66,16 @@ class Part:
     dtype: Any
     shape: Any
 
-    def of(self, whole: Tensor) -> Tensor:
-        return whole[self.first : self.last].view(self.dtype).view(self.shape)
+    def of(self, buffer: Tensor) -> Tensor:
+        return buffer[self.first : self.last].view(self.dtype).view(self.shape)
 
 
 def packed(batch: Mapping[str, Tensor]) -> tuple[dict[str, Part], int]:
     """One after the other, and how many bytes they take."""
     parts, at = {}, 0
-    for name, one in batch.items():
-        size = one.numel() * one.element_size()
-        parts[name] = Part(at, at + size, one.dtype, one.shape)
+    for name, tensor in batch.items():
+        size = tensor.numel() * tensor.element_size()
+        parts[name] = Part(at, at + size, tensor.dtype, tensor.shape)
         at += -(-size // _ALIGNED) * _ALIGNED
     return parts, at
 
@@ -100,9 +100,9 @@ def copied(batches: Iterable[Mapping[str, Tensor]], lane: Lane, ahead: int) -> I
     for at, batch in enumerate(batches):
         flying.append(_sent(batch, lane, places[at % len(places)]))
         if len(flying) > ahead:
-            yield _taken(flying.popleft(), lane)
+            yield _receive(flying.popleft(), lane)
     while flying:
-        yield _taken(flying.popleft(), lane)
+        yield _receive(flying.popleft(), lane)
 
 
 def _sent(batch: Mapping[str, Tensor], lane: Lane, place: _Place) -> _Flying:
@@ -117,6 +117,6 @@ def _sent(batch: Mapping[str, Tensor], lane: Lane, place: _Place) -> _Flying:
     return _Flying(parts, there, place.copy)
 
 
-def _taken(one: _Flying, lane: Lane) -> dict[str, Tensor]:
-    lane.take(one.there, one.copy)
-    return {name: part.of(one.there) for name, part in one.parts.items()}
+def _receive(transfer: _Flying, lane: Lane) -> dict[str, Tensor]:
+    lane.take(transfer.there, transfer.copy)
+    return {name: part.of(transfer.there) for name, part in transfer.parts.items()}

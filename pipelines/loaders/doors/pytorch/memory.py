@@ -16,11 +16,11 @@ def cap_gpu_memory(share: float, device: Any = None) -> None:
         raise Invalid(f"cap_gpu_memory: a share of {share}: it must be more than 0 and at most 1")
     if not torch.cuda.is_available():
         raise Invalid("cap_gpu_memory: PyTorch sees no GPU here: leave the cap out")
-    for one in range(torch.cuda.device_count()) if device is None else [device]:
-        taken = torch.cuda.memory_reserved(one)
-        if taken > share * torch.cuda.get_device_properties(one).total_memory:
+    for gpu in range(torch.cuda.device_count()) if device is None else [device]:
+        reserved = torch.cuda.memory_reserved(gpu)
+        if reserved > share * torch.cuda.get_device_properties(gpu).total_memory:
             raise Conflict(
-                f"cap_gpu_memory: PyTorch has {taken / 2**30:.3g} GiB of GPU {one} already, more than a share of {share:g}: cap it before"
-                " anything is put there"
+                f"cap_gpu_memory: PyTorch has {reserved / 2**30:.3g} GiB of GPU {gpu} already, more than a share of {share:g}: cap it"
+                " before anything is put there"
             )
-        torch.cuda.set_per_process_memory_fraction(share, one)
+        torch.cuda.set_per_process_memory_fraction(share, gpu)

@@ -36,12 +36,12 @@ class TensorLiked:
         pairs = torch.stack([torch.as_tensor(users, dtype=torch.int64), torch.as_tensor(items, dtype=torch.int64)])
         if pairs.shape[1] and (int(pairs[1].min()) < 0 or int(pairs[1].max()) >= catalogue):
             raise Invalid(f"liked: an item is no number from 0 to {catalogue - 1}, the last one of the catalogue")
-        known, place = torch.unique(pairs[0].to(device), return_inverse=True)
+        distinct_users, place = torch.unique(pairs[0].to(device), return_inverse=True)
         codes = torch.unique(place * catalogue + pairs[1].to(device))  # in order
         place = codes // max(1, catalogue)
-        starts = torch.searchsorted(place, torch.arange(len(known) + 1, device=codes.device))
+        starts = torch.searchsorted(place, torch.arange(len(distinct_users) + 1, device=codes.device))
         before = torch.arange(len(codes), device=codes.device) - starts[place]
-        return cls(catalogue, known, starts, place * (catalogue + 1) + codes % max(1, catalogue) - before)
+        return cls(catalogue, distinct_users, starts, place * (catalogue + 1) + codes % max(1, catalogue) - before)
 
     def others(self, users: Tensor, random: Any) -> tuple[Tensor, Tensor]:
         """An item for each that its user didn't like, all of them equally likely, and whether there is any."""
@@ -49,11 +49,11 @@ class TensorLiked:
         if not len(self.users):
             return drawn % self.items, torch.ones_like(drawn, dtype=torch.bool)
         place = torch.searchsorted(self.users, users.long()).clamp_(max=len(self.users) - 1)
-        known = self.users[place] == users
-        free = self.items - torch.where(known, self.starts[place + 1] - self.starts[place], 0)
+        has_likes = self.users[place] == users
+        free = self.items - torch.where(has_likes, self.starts[place + 1] - self.starts[place], 0)
         drawn %= free.clamp(min=1)
         liked_before = torch.searchsorted(self.keys, place * (self.items + 1) + drawn, right=True) - self.starts[place]
-        return drawn + torch.where(known, liked_before, 0), free > 0
+        return drawn + torch.where(has_likes, liked_before, 0), free > 0
 
 
 @dataclass(frozen=True)
@@ -75,22 +75,22 @@ class TensorNegatives:
         rows, device = len(columns[self.item]), columns[self.item].device
         if self.label not in columns:
             columns = columns | {self.label: torch.ones(rows, device=device)}
-        for name, one in columns.items():
-            if len(one) != rows:
+        for name, column in columns.items():
+            if len(column) != rows:
                 raise Invalid(f"negatives: column '{name}' has no row a row: say lists='padded', or gather it by item afterwards")
         positive = torch.nonzero(columns[self.label] > 0).squeeze(1)
         source = torch.cat([torch.arange(rows, device=device), positive.repeat_interleave(self.each)])
         order = torch.randperm(len(source), generator=random, device=device)
         source = source[order]
-        found = {name: one.index_select(0, source) for name, one in columns.items()}
+        gathered = {name: column.index_select(0, source) for name, column in columns.items()}
         negative = order >= rows
         if self.liked is None:
             drawn = torch.randint(0, self.items, source.shape, generator=random, device=device)
         else:
-            drawn, there = self.liked.others(found[self.user], random)
+            drawn, there = self.liked.others(gathered[self.user], random)
             negative &= there
-        items, labels = found[self.item], found[self.label]
-        return found | {
+        items, labels = gathered[self.item], gathered[self.label]
+        return gathered | {
             self.item: torch.where(negative, drawn.to(items.dtype), items),
             self.label: torch.where(negative, torch.zeros_like(labels), labels),
         }
@@ -105,4 +105,4 @@ class Gather:
 
     def __call__(self, columns: dict[str, Tensor], random: Any) -> dict[str, Tensor]:
         rows = columns[self.by].long()
-        return columns | {name: one.index_select(0, rows) for name, one in self.tables.items()}
+        return columns | {name: table.index_select(0, rows) for name, table in self.tables.items()}

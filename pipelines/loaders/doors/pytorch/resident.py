@@ -36,10 +36,10 @@ class Resident:
     def epoch(self, number: int, start: int = 0) -> Iterator[dict[str, Any]]:
         order = self._order(number)
         ends = self._ends()
-        sizes = {name: _sizes(one, order, ends) for name, one in self.columns.items() if isinstance(one, TensorLists)}
+        sizes = {name: _sizes(column, order, ends) for name, column in self.columns.items() if isinstance(column, TensorLists)}
         for step in range(start, self.steps):
-            here = order[ends[step] : ends[step + 1]]
-            yield {name: taken(one, here, sizes[name][step] if name in sizes else None) for name, one in self.columns.items()}
+            rows = order[ends[step] : ends[step + 1]]
+            yield {name: take_rows(column, rows, sizes[name][step] if name in sizes else None) for name, column in self.columns.items()}
 
     def _order(self, number: int) -> Any:
         if not self.shuffle:
@@ -57,7 +57,7 @@ def generator(device: Any, *seed: int) -> Any:
     return torch.Generator(device).manual_seed(int(drawn))
 
 
-def taken(column: Any, rows: Any, size: int | None = None) -> Any:
+def take_rows(column: Any, rows: Any, size: int | None = None) -> Any:
     """Those rows. `size`: how many values the lists have together, where that is known: who has to ask waits for the device."""
     if not isinstance(column, TensorLists):
         return column.index_select(0, rows)
@@ -79,7 +79,7 @@ def _sizes(lists: TensorLists, order: Any, ends: list[int]) -> list[int]:
     return sizes
 
 
-def kept(loader: Loader, device: Any, share: float) -> Resident:
+def load_resident(loader: Loader, device: Any, share: float) -> Resident:
     """Invalid where it takes more than that share of the device's memory."""
     if loader.stages:
         raise Invalid(
@@ -124,8 +124,8 @@ def room(device: Any, share: float) -> int:
 class _Reading:
     """Rows as they come, in tensors that have a place for all of them."""
 
-    def __init__(self, rows: int, device: Any, room: int, what: str) -> None:
-        self._rows, self._device, self._room, self._what = rows, device, room, what
+    def __init__(self, rows: int, device: Any, room: int, room_text: str) -> None:
+        self._rows, self._device, self._room, self._room_text = rows, device, room, room_text
         self.read = 0
         self._sizes: dict[str, int] = {}
         self._flat: dict[str, Any] = {}
@@ -134,19 +134,19 @@ class _Reading:
     def add(self, batch: dict[str, Any]) -> None:
         rows = len(next(iter(batch.values())))
         self._check(batch, self.read + rows)
-        for name, one in batch.items():
-            if isinstance(one, TensorLists):
+        for name, column in batch.items():
+            if isinstance(column, TensorLists):
                 offsets = self._place(name, torch.int64, (), 1)
-                offsets[self.read + 1 : self.read + rows + 1] = one.offsets[1:].to(self._device) + offsets[self.read]
-                self._values.setdefault(name, []).append(one.values.to(self._device, copy=True))
+                offsets[self.read + 1 : self.read + rows + 1] = column.offsets[1:].to(self._device) + offsets[self.read]
+                self._values.setdefault(name, []).append(column.values.to(self._device, copy=True))
             else:
-                self._place(name, one.dtype, one.shape[1:], 0)[self.read : self.read + rows] = one.to(self._device)
+                self._place(name, column.dtype, column.shape[1:], 0)[self.read : self.read + rows] = column.to(self._device)
         self.read += rows
 
     def columns(self) -> dict[str, Any]:
         return {
-            name: TensorLists(torch.cat(self._values.pop(name)), one[: self.read + 1]) if name in self._values else one[: self.read]
-            for name, one in self._flat.items()
+            name: TensorLists(torch.cat(self._values.pop(name)), tensor[: self.read + 1]) if name in self._values else tensor[: self.read]
+            for name, tensor in self._flat.items()
         }
 
     def _place(self, name: str, dtype: Any, shape: Any, more: int) -> Any:
@@ -156,14 +156,16 @@ class _Reading:
 
     def _check(self, batch: dict[str, Any], read: int) -> None:
         """The first rows tell of all. Lists' values are there twice while they become one tensor, a column at a time."""
-        for name, one in batch.items():
-            for what, part in (("values", one.values), ("offsets", one.offsets)) if isinstance(one, TensorLists) else (("rows", one),):
-                key = f"{name} {what}"
+        for name, column in batch.items():
+            for role, part in (
+                (("values", column.values), ("offsets", column.offsets)) if isinstance(column, TensorLists) else (("rows", column),)
+            ):
+                key = f"{name} {role}"
                 self._sizes[key] = self._sizes.get(key, 0) + part.numel() * part.element_size()
         twice = max((size for key, size in self._sizes.items() if key.endswith(" values")), default=0)
-        whole = (sum(self._sizes.values()) + twice) / max(1, read) * self._rows + _ORDER * self._rows
-        if whole > self._room:
+        needed = (sum(self._sizes.values()) + twice) / max(1, read) * self._rows + _ORDER * self._rows
+        if needed > self._room:
             raise Invalid(
-                f"as_torch: resident: {self._rows} rows take about {whole / _GIB:.3g} GiB, and {self._what} is"
+                f"as_torch: resident: {self._rows} rows take about {needed / _GIB:.3g} GiB, and {self._room_text} is"
                 f" {self._room / _GIB:.3g} GiB: raise the share, read fewer columns, or leave resident out"
             )

@@ -18,10 +18,10 @@ def sharded(loader: Loader) -> Loader:
     """A loader's own shard, if it is one of several, is meant as it is."""
     if loader.shard.world > 1 or not (group.is_available() and group.is_initialized()):
         return loader
-    found = replace(loader, shard=Shard(group.get_rank(), group.get_world_size()))
-    if found.chunks.rows < found.shard.world or not len(found):
+    own = replace(loader, shard=Shard(group.get_rank(), group.get_world_size()))
+    if own.chunks.rows < own.shard.world or not len(own):
         raise BadData(
-            f"as_torch: {found.chunks.rows} rows shared by the {found.shard.world} ranks of the process group leave one without a"
-            f" {'full ' if found.drop_last else ''}batch: use fewer ranks, smaller batches, or keep the last one"
+            f"as_torch: {own.chunks.rows} rows shared by the {own.shard.world} ranks of the process group leave one without a"
+            f" {'full ' if own.drop_last else ''}batch: use fewer ranks, smaller batches, or keep the last one"
         )
-    return found
+    return own

@@ -31,8 +31,10 @@ class TensorLists:
 
 def tensors(columns: Mapping[str, Column]) -> dict[str, Any]:
     return {
-        name: TensorLists(_tensor(name, one.values), _tensor(name, one.offsets)) if isinstance(one, Lists) else _tensor(name, one)
-        for name, one in columns.items()
+        name: TensorLists(_tensor(name, column.values), _tensor(name, column.offsets))
+        if isinstance(column, Lists)
+        else _tensor(name, column)
+        for name, column in columns.items()
     }
 
 

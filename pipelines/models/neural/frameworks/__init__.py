@@ -22,7 +22,7 @@ Pure = Callable[..., tuple[Tensor, Any]]
 
 
 @dataclass(frozen=True)
-class Held:
+class MutableState:
     """What a function reads and changes beside its arguments."""
 
     tables: Sequence[Tensor]
@@ -56,7 +56,7 @@ class Framework(Protocol):
     def differentiated(self, function: Pure, weights: Sequence[Any], jit: Jit) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
         """`function(blocks, *others)` as one that gives its loss, what else came of it, and its gradients by blocks and by variables."""
 
-    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any], held: Held) -> Callable[..., Tensor]:
+    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any], state: MutableState) -> Callable[..., Tensor]:
         """As the framework runs it best. `like`: arguments as they will be, but for the number of rows: the last dimension of whole
         numbers, the first of others."""
 

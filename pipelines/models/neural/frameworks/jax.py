@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks import Held, Jit, Name, Pure, Tensor
+from pipelines.models.neural.frameworks import Jit, MutableState, Name, Pure, Tensor
 from pipelines.models.runtime import load_jax
 
 
@@ -62,45 +62,47 @@ class Jax:
 
         def both(blocks: Any, *others: Any) -> tuple[Tensor, Any, Any, Any]:
             scope, variables = self._tracing
-            rest = [one for one in variables if not any(one is weight for weight in weights)]
+            rest = [variable for variable in variables if not any(variable is weight for weight in weights)]
 
             def pure(blocks: Any, values: Any) -> Any:
-                known = [(one, scope.get_current_value(one)) for one in rest]
-                with self._scope([*zip(weights, values, strict=True), *known]) as inner:
+                rest_values = [(variable, scope.get_current_value(variable)) for variable in rest]
+                with self._scope([*zip(weights, values, strict=True), *rest_values]) as inner:
                     loss, more = function(blocks, *others)
-                return loss, (more, [inner.get_current_value(one) for one in rest])
+                return loss, (more, [inner.get_current_value(variable) for variable in rest])
 
-            values = [scope.get_current_value(one) for one in weights]
-            (loss, (more, changed)), found = self._jax.value_and_grad(pure, argnums=(0, 1), has_aux=True)(list(blocks), values)
+            values = [scope.get_current_value(weight) for weight in weights]
+            (loss, (more, changed)), gradients = self._jax.value_and_grad(pure, argnums=(0, 1), has_aux=True)(list(blocks), values)
             for variable, value in zip(rest, changed, strict=True):
                 scope.add_update((variable, value))
-            return loss, more, *found
+            return loss, more, *gradients
 
         return both
 
-    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any], held: Held) -> Callable[..., Tensor]:
+    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any], state: MutableState) -> Callable[..., Tensor]:
         def pure(tables: Any, values: Any, arguments: Any) -> Any:
-            kept = [one.value for one in held.tables]
+            before = [box.value for box in state.tables]
             try:
-                for box, table in zip(held.tables, tables, strict=True):
+                for box, table in zip(state.tables, tables, strict=True):
                     box.value = table
-                with self._scope(list(zip(held.variables, values, strict=True))) as scope:
-                    self._tracing = scope, held.variables
-                    found = function(*arguments)
-                return found, [one.value for one in held.tables], [scope.get_current_value(one) for one in held.variables]
+                with self._scope(list(zip(state.variables, values, strict=True))) as scope:
+                    self._tracing = scope, state.variables
+                    output = function(*arguments)
+                return output, [box.value for box in state.tables], [scope.get_current_value(variable) for variable in state.variables]
             finally:
-                for box, table in zip(held.tables, kept, strict=True):
+                for box, table in zip(state.tables, before, strict=True):
                     box.value = table
 
         program = self._jax.jit(pure, donate_argnums=(0, 1))
 
         def run(*arguments: Any) -> Tensor:
-            found, tables, values = program([one.value for one in held.tables], [one.value for one in held.variables], arguments)
-            for box, table in zip(held.tables, tables, strict=True):
+            output, tables, values = program(
+                [box.value for box in state.tables], [variable.value for variable in state.variables], arguments
+            )
+            for box, table in zip(state.tables, tables, strict=True):
                 box.value = table
-            for variable, value in zip(held.variables, values, strict=True):
+            for variable, value in zip(state.variables, values, strict=True):
                 variable.assign(value)
-            return found
+            return output
 
         return run
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks import Held, Jit, Name, Pure, Tensor
+from pipelines.models.neural.frameworks import Jit, MutableState, Name, Pure, Tensor
 from pipelines.models.runtime import load_keras
 
 
@@ -50,16 +50,16 @@ class TensorFlow:
             with tf.GradientTape() as tape:
                 tape.watch(blocks)
                 loss, more = function(blocks, *others)
-            values = [one.value for one in weights]
+            values = [weight.value for weight in weights]
             return loss, more, *tape.gradient(loss, (blocks, values), unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
         return tf.function(both, jit_compile=True, autograph=False) if jit else both
 
-    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any], held: Held) -> Callable[..., Tensor]:
+    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any], state: MutableState) -> Callable[..., Tensor]:
         tf = self._tf
 
-        def spec(one: np.ndarray[Any, Any]) -> Any:
-            return tf.TensorSpec((*one.shape[:-1], None) if one.dtype == np.int32 else (None, *one.shape[1:]), one.dtype)
+        def spec(array: np.ndarray[Any, Any]) -> Any:
+            return tf.TensorSpec((*array.shape[:-1], None) if array.dtype == np.int32 else (None, *array.shape[1:]), array.dtype)
 
         signature = tf.nest.map_structure(spec, list(like))
         return tf.function(function, input_signature=signature, autograph=False)  # type: ignore[no-any-return]

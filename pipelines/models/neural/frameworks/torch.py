@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks import Held, Jit, Name, Pure, Tensor
+from pipelines.models.neural.frameworks import Jit, MutableState, Name, Pure, Tensor
 from pipelines.models.runtime import load_torch
 
 
@@ -55,19 +55,19 @@ class Torch:
             run = torch.compile(function, mode="reduce-overhead", dynamic=False) if graphs else torch.compile(function)
 
         def both(blocks: Sequence[Any], *others: Any) -> tuple[Tensor, Any, Any, Any]:
-            values = [one.value for one in weights]
+            values = [weight.value for weight in weights]
             if graphs and torch.cuda.is_available():
                 torch.compiler.cudagraph_mark_step_begin()
             with torch.enable_grad():
-                leaves = [one.detach().requires_grad_() for one in blocks]
+                leaves = [block.detach().requires_grad_() for block in blocks]
                 loss, more = run(leaves, *others)
-                found = torch.autograd.grad(loss, [*leaves, *values])
-            kept = loss.detach().clone() if graphs else loss.detach()
-            return kept, {name: one.detach() for name, one in more.items()}, found[: len(leaves)], found[len(leaves) :]
+                gradients = torch.autograd.grad(loss, [*leaves, *values])
+            loss_value = loss.detach().clone() if graphs else loss.detach()
+            return loss_value, {name: tensor.detach() for name, tensor in more.items()}, gradients[: len(leaves)], gradients[len(leaves) :]
 
         return both
 
-    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any], held: Held) -> Callable[..., Tensor]:
+    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any], state: MutableState) -> Callable[..., Tensor]:
         def run(*arguments: Any) -> Tensor:
             with self._torch.no_grad():
                 return function(*self._tensors(arguments))
@@ -80,7 +80,7 @@ class Torch:
     def missing_compiler(self, jit: Jit = True) -> str | None:
         if jit == "graphs" and not self._torch.cuda.is_available():
             return "graphs are CUDA's, and torch sees no such device: say true, or run the stage where there is one (resources.train.gpu)"
-        if any(shutil.which(one) for one in ("c++", "g++", "clang++")):
+        if any(shutil.which(compiler) for compiler in ("c++", "g++", "clang++")):
             return None
         return "torch compiles with a C++ compiler, and there is none on PATH: leave it out, or give the stage an image that has one"
 
@@ -102,5 +102,5 @@ class Torch:
         if isinstance(arguments, np.ndarray):
             return self._torch.from_numpy(arguments if arguments.flags.writeable else arguments.copy()).to(self._device)
         if isinstance(arguments, dict):
-            return {name: self._tensors(one) for name, one in arguments.items()}
-        return tuple(self._tensors(one) for one in arguments)
+            return {name: self._tensors(argument) for name, argument in arguments.items()}
+        return tuple(self._tensors(argument) for argument in arguments)

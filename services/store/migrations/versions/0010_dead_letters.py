@@ -22,9 +22,11 @@ _resources = sa.table(
 def upgrade() -> None:
     op.add_column("resources", sa.Column("dead_letter", sa.Boolean(), nullable=False, server_default=sa.false()))
     connection = op.get_bind()
-    here = (_resources.c.kind == "run", _resources.c.state == "failed")
-    found = connection.execute(sa.select(_resources.c.id, _resources.c.status).where(*here, _resources.c.status.contains("dead_letter")))
-    gave_up = [row.id for row in found if _dead(row.status)]
+    conditions = (_resources.c.kind == "run", _resources.c.state == "failed")
+    rows = connection.execute(
+        sa.select(_resources.c.id, _resources.c.status).where(*conditions, _resources.c.status.contains("dead_letter"))
+    )
+    gave_up = [row.id for row in rows if _dead(row.status)]
     for first in range(0, len(gave_up), 500):
         some = gave_up[first : first + 500]
         connection.execute(sa.update(_resources).where(_resources.c.kind == "run", _resources.c.id.in_(some)).values(dead_letter=sa.true()))

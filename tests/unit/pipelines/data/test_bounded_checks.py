@@ -26,7 +26,7 @@ def test_sums_by_key_are_those_of_one_group_by_whether_files_were_needed_or_not(
 ) -> None:
     frame = pl.DataFrame({KEY: keys, "n": range(len(keys))}, schema={KEY: pl.Int64, "n": pl.Int64})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grouping, "_HELD", held)
+        patch.setattr(grouping, "_MOST_SUMS", held)
         patch.setattr(grouping, "_BATCH", 20)
         folder = tmp_path_factory.mktemp("sums")
         parts = list(grouped(frame.lazy(), SUMS, folder))

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.data import databases
 from pipelines.data.databases import query_rows
-from pipelines.data.laid import lay
+from pipelines.data.spill import spill_chunks
 from shared.domain.errors import BadData, Invalid
 from tests.support.secret_files import write_secret
 
@@ -63,7 +63,7 @@ def test_sqlite_is_read_and_nothing_else(subtests: pytest.Subtests, shop: Path) 
 def test_kinds_that_show_late_are_the_widest_of_a_column(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(databases, "CHUNK", 600)
     query = "SELECT user, CASE WHEN user < 1000 THEN item ELSE value END AS v, CASE WHEN user > 1400 THEN 'x' END AS w FROM did"
-    laid = lay(query_rows(query, "shop"), tmp_path / "laid", "shop")
+    laid = spill_chunks(query_rows(query, "shop"), tmp_path / "laid", "shop")
     found = laid.frame.collect()
     assert len(laid.files) == 3
     assert found.schema == {"user": pl.Int64, "v": pl.Float64, "w": pl.String}
@@ -71,7 +71,7 @@ def test_kinds_that_show_late_are_the_widest_of_a_column(shop: Path, tmp_path: P
     with pytest.raises(BadData, match="query of shop: column 'v' has numbers and text: cast it"):
         answer("SELECT CASE WHEN user = 7 THEN 'x' ELSE user END AS v FROM did")
     with pytest.raises(BadData, match="shop: column 'v' has values of several kinds \\(Int64 and String\\)"):
-        lay(query_rows("SELECT CASE WHEN user >= 600 THEN 'x' ELSE user END AS v FROM did", "shop"), tmp_path / "laid", "shop")
+        spill_chunks(query_rows("SELECT CASE WHEN user >= 600 THEN 'x' ELSE user END AS v FROM did", "shop"), tmp_path / "laid", "shop")
 
 
 FAULTY: list[tuple[str, str]] = [
@@ -89,7 +89,7 @@ def test_a_faulty_query_is_one_line(subtests: pytest.Subtests, shop: Path) -> No
 
 def test_a_query_without_rows_is_refused(shop: Path, tmp_path: Path) -> None:
     with pytest.raises(BadData, match="shop: it has no rows"):
-        lay(query_rows("SELECT * FROM did WHERE user < 0", "shop"), tmp_path / "laid", "shop")
+        spill_chunks(query_rows("SELECT * FROM did WHERE user < 0", "shop"), tmp_path / "laid", "shop")
 
 
 MISTAKES: list[tuple[str, str]] = [
@@ -128,7 +128,7 @@ def test_memory_is_that_of_a_chunk_however_many_rows_come(shop: Path, tmp_path: 
             f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows}) SELECT i AS user, i * 0.5 AS value FROM n"
         )
         tracemalloc.start()
-        lay(query_rows(query, "shop"), tmp_path / "laid", "shop")
+        spill_chunks(query_rows(query, "shop"), tmp_path / "laid", "shop")
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return found

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.data.catalogue import read_items, read_users
-from pipelines.data.known import is_known
+from pipelines.data.item_membership import is_known
 from pipelines.data.sources import Reach
 from pipelines.data.validation.page import page
 from pipelines.data.validation.profile import Profile
@@ -296,7 +296,7 @@ def test_interactions_of_unknown_items_are_quarantined_with_their_reason_and_cou
     strange = rows.with_row_index("row").filter(pl.col("movieId") > 15, pl.col("userId").is_not_null())
     bad = pl.read_parquet(context.out(QUARANTINE))
     assert bad.filter(pl.col("reason") == "movieId: not in the items table").drop("reason").equals(strange)
-    assert len(bad) == len(strange) + 20 and set(context.kept) == {REPORT, PAGE, QUARANTINE}
+    assert len(bad) == len(strange) + 20 and set(context.diagnostic_files) == {REPORT, PAGE, QUARANTINE}
     report = _report(tmp_path)
     assert report.reasons == {"userId: missing": 20, "movieId: not in the items table": len(strange)}
     figures = {one.name: (one.verdict, one.figure) for one in report.checks}
@@ -327,7 +327,7 @@ def test_bad_rows_of_tables_are_published_and_too_many_stop_the_run_in_one_line(
         "people.parquet: 2 rows repeat an earlier one's person, such as 1 (6.45% of the rows); data.users.validate allows 5%; 1 more: see"
     )
     assert str(caught.value).startswith(said)
-    assert {REPORT, PAGE, *TABLE_QUARANTINE.values()} == set(context.kept)
+    assert {REPORT, PAGE, *TABLE_QUARANTINE.values()} == set(context.diagnostic_files)
     assert {one.name: one.verdict for one in _report(tmp_path).sections} == {"items": "warn", "users": "stop"}
     text = context.out(PAGE).read_text()
     assert "The table of users: people.parquet" in text and TABLE_QUARANTINE["items"] in text
@@ -374,7 +374,7 @@ def test_events_of_unknown_items_are_quarantined_beside_a_file_and_in_a_warm_run
     events = _events(tmp_path, given)
     context = _context(tmp_path, also, "beside", inputs={"events": events})
     full = run(context)
-    assert EVENTS_QUARANTINE in context.kept and QUARANTINE not in context.kept
+    assert EVENTS_QUARANTINE in context.diagnostic_files and QUARANTINE not in context.diagnostic_files
     bad = pl.read_parquet(context.out(EVENTS_QUARANTINE))
     assert bad["row"].to_list() == list(range(1, 600, 60)) and bad["item"].unique().to_list() == [777]
     assert bad["reason"].unique().to_list() == ["item: not in the items table"]
@@ -391,7 +391,7 @@ def test_events_of_unknown_items_are_quarantined_beside_a_file_and_in_a_warm_run
     assert (report.source, report.rows.read, report.rows.kept, report.rows.quarantined) == ("events.csv", 600, 590, 10)
     text = context.out(PAGE).read_text()
     assert EVENTS_QUARANTINE in text and QUARANTINE not in text
-    assert {REPORT, PAGE, EVENTS_QUARANTINE} == set(context.kept) and warm.facts["rows"]["dropped"] == 10
+    assert {REPORT, PAGE, EVENTS_QUARANTINE} == set(context.diagnostic_files) and warm.facts["rows"]["dropped"] == 10
     assert "users: unseen person" not in warm.facts["validation"]["warned"] and report.sections[1].compared
     tables = {name: Profile.model_validate_json(one.files[PROFILE].read_text()) for name, one in (("full", full), ("warm", warm))}
     assert tables["warm"].tables["users"].rows == 24 and tables["full"].tables["users"].rows == 29

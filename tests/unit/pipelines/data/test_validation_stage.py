@@ -70,7 +70,7 @@ def test_the_stage_publishes_the_report_the_bad_rows_and_the_profile(tmp_path: P
     write(tmp_path, ratings(2000).with_columns(some("userId", None)))
     context = _context(tmp_path, wishing(tmp_path), "scratch")
     outcome = run(context)
-    assert {REPORT, PAGE, QUARANTINE} == set(context.kept) and PROFILE in outcome.files
+    assert {REPORT, PAGE, QUARANTINE} == set(context.diagnostic_files) and PROFILE in outcome.files
     assert outcome.facts["validation"]["quarantined"] == 40 == outcome.facts["rows"]["quarantined"]
     assert outcome.facts["validation"]["compared"] is None
     assert sum(outcome.metrics[f"rows.{side}"] for side in ("train", "holdout")) == 1960

@@ -117,7 +117,7 @@ def test_a_sample_is_of_users_with_all_of_their_cases() -> None:
     holdout, history = _holdout(100)
     whole = sample_cases(holdout, history, pl.Series(range(5)), False, seed=1)
     some = sample_cases(holdout, history, pl.Series(range(5)), False, seed=1, limit=30)
-    assert len(whole.users) == 80 and whole.found == some.found == whole.count == 200
+    assert len(whole.users) == 80 and whole.positives == some.positives == whole.count == 200
     assert [one.user for one in some.users] == [one.user for one in whole.users[:30]] != sorted(one.user for one in whole.users[:30])
     for one in whole.users:
         assert one.targets.tolist() == list(range(1, one.user % 5 + 1)) and sorted(one.touched.tolist()) == list(range(one.user % 5 + 1))

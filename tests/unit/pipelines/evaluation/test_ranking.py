@@ -88,7 +88,7 @@ def test_ranks_are_what_counting_one_by_one_says(world: World) -> None:
             drawn = [int(other) for other in world.negatives[4][number][place]]
             left = [other for other in range(world.cases.catalogue) if other not in hidden]
             assert found.among[at] == len(left) + 1
-            if not one.known or row < 0:
+            if not one.scorable or row < 0:
                 assert found.lost[at]
                 assert found.full[at] == len(left) + 1
                 assert found.sampled[4][at] == len(drawn) + 1
@@ -131,7 +131,7 @@ def test_what_is_shown_is_the_best_of_what_the_user_does_not_have(world: World) 
     for shown, one in zip(found.shown, world.cases.users, strict=True):
         rows = [row for row in shown.tolist() if row >= 0]
         targets = {row for row in one.targets.tolist() if row >= 0}
-        left = [row for row in range(world.cases.catalogue) if row not in set(one.liked.tolist()) - targets] if one.known else []
+        left = [row for row in range(world.cases.catalogue) if row not in set(one.liked.tolist()) - targets] if one.scorable else []
         assert rows == sorted(left, key=lambda row: (-world.scores[one.user][row], row))[:3]
 
 
@@ -222,7 +222,7 @@ def test_a_score_that_is_no_number_is_refused() -> None:
 
 @given(worlds(), st.data())
 def test_among_candidates_ranks_are_as_if_nothing_else_were_in_the_catalogue(world: World, data: st.DataObject) -> None:
-    users = tuple(user for user in world.cases.users if user.known)
+    users = tuple(user for user in world.cases.users if user.scorable)
     cases, items = Cases(users, 0, world.cases.catalogue), range(world.cases.catalogue)
     retrieved = [np.array(sorted(data.draw(st.sets(st.sampled_from(items)))), np.int64) for _ in users]
     with pytest.MonkeyPatch.context() as patch:

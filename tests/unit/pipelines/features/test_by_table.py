@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.features.columns import NULL, Column, polars_type
-from pipelines.features.engines.history import Laid
+from pipelines.features.engines.history import ValueFile
 from pipelines.features.operators import codes
 from pipelines.features.vocabulary import Rule, fit_vocabulary
 
@@ -26,7 +26,7 @@ WORDS = st.text(min_size=1, max_size=3)
 def test_values_laid_down_by_row_are_those_of_any_rows(tmp_path: Path, shape: tuple[int, ...]) -> None:
     values = np.arange(COUNT * int(np.prod(shape)), dtype=np.int32).reshape(COUNT, *shape)
     values.tofile(tmp_path / "values")
-    laid = Laid(tmp_path / "values", np.int32, shape)
+    laid = ValueFile(tmp_path / "values", np.int32, shape)
     chance = np.random.default_rng(5)
     near = chance.integers(1_000, 1_200, 500)
     for rows in (

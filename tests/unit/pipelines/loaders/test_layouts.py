@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.loaders.columns import Array, Column, Lists, held
-from pipelines.loaders.doors.layout import Chosen, Dense, Padded, Ragged, laid, layouts, of_lengths, of_offsets, shown
+from pipelines.loaders.columns import Array, Column, Lists, pack_lists
+from pipelines.loaders.doors.layout import Chosen, Dense, Padded, Ragged, layout_stage, layouts, of_lengths, of_offsets, shown
 from pipelines.loaders.kinds import described_by
 from shared.domain.errors import BadData, Invalid
 
@@ -25,7 +25,7 @@ def lists(rows: list[list[Any]], dtype: Any = np.int32) -> Lists:
 def both(rows: list[list[Any]], dtype: Any = np.int32) -> list[Lists]:
     """As they come out of a loader, short ones and long ones."""
     plain = lists(rows, dtype)
-    found = held(plain.values, plain.offsets).column()
+    found = pack_lists(plain.values, plain.offsets).column()
     assert isinstance(found, Lists)
     return [plain, found]
 
@@ -33,7 +33,7 @@ def both(rows: list[list[Any]], dtype: Any = np.int32) -> list[Lists]:
 def out(chosen: Chosen, **columns: Column) -> dict[str, Array]:
     known = described_by(columns)
     layout = layouts(chosen, known, Ragged())
-    found = laid(layout)(columns, RANDOM)
+    found = layout_stage(layout)(columns, RANDOM)
     said = shown(known, layout)
     assert list(said) == list(found)
     for name, one in found.items():

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from pipelines.loaders.chunks import open_chunks
-from pipelines.loaders.columns import Column, Lists, held, most
+from pipelines.loaders.columns import Column, Lists, most, pack_lists
 from pipelines.loaders.loader import Loader, open_loader
 from pipelines.loaders.memory import MEBIBYTE, Memory
 from pipelines.loaders.orders import Orders
@@ -146,7 +146,7 @@ def test_columns_may_be_called_as_they_like_and_lie_beside_others_that_cannot_be
 def test_lists_take_no_more_than_is_set_aside_for_them(lengths: list[int], kind: str, most_value: int) -> None:
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
     values = (np.arange(offsets[-1]) * 7919 % most_value).astype(KINDS[kind])
-    one = held(values, offsets)
+    one = pack_lists(values, offsets)
     assert one.size <= most(len(lengths), len(values), values.itemsize)
     column = one.take(np.arange(len(lengths))).column()
     assert isinstance(column, Lists)
@@ -171,8 +171,8 @@ def test_what_is_said_to_be_enough_memory_is_and_is_kept(size: int, columns: int
         memory = Memory.shared_out(enough * MEBIBYTE, chunks, batch, cached)  # type: ignore[arg-type]
     assert memory.pool >= size
     used = memory.orders + 2 * memory.pool + memory.decoding * memory.decoders(threads) + 2 * memory.batch * (memory.ahead(threads) + 1)
-    assert used <= memory.whole
-    assert memory.pool == Memory.shared_out(memory.whole, chunks, batch, cached=False).pool  # type: ignore[arg-type]
+    assert used <= memory.total
+    assert memory.pool == Memory.shared_out(memory.total, chunks, batch, cached=False).pool  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pipelines.features.columns import FIRST
 from pipelines.models.ease import Ease, EaseModel
 from pipelines.models.families import FAMILIES
 from pipelines.models.itemknn import ItemKnn, ItemKnnModel
-from pipelines.models.known import known_likes
+from pipelines.models.user_history import user_history_of
 from pipelines.training.likes import Pairs
 from shared.domain.errors import Invalid
 from tests.support.taste_data import ITEMS, USERS, pairs, task
@@ -87,7 +87,7 @@ def test_a_user_may_like_everything_and_a_batch_may_hold_everybody(tmp_path: Pat
 
 
 def test_of_each_code_one_like_is_known_at_least(liked: Pairs) -> None:
-    known = known_likes(liked)
+    known = user_history_of(liked)
     for user in range(USERS):
         expected = np.sort(liked.items[liked.users == user]).tolist()
         assert known.likes.of(user).tolist() == (expected or [0])

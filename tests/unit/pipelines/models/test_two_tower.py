@@ -154,9 +154,9 @@ def test_rows_that_are_no_likes_stay_out_of_training_and_stand_in_what_is_looked
         likes = int(pl.scan_parquet(there.batches.path).select((pl.col("label") > 0).sum()).collect().item())
         assert sum(map(len, seen)) == there.batches.rows_per_epoch() == likes
         assert [len(one) for one in seen[:-1]] == [128] * (len(seen) - 1)
-        assert there.held is not None
-        looked = list(there.held.epoch(0))
-        assert 0 < sum(int(one.labels.sum()) for one in looked) < sum(map(len, looked)) == there.held.rows_per_epoch()
+        assert there.validation is not None
+        looked = list(there.validation.epoch(0))
+        assert 0 < sum(int(one.labels.sum()) for one in looked) < sum(map(len, looked)) == there.validation.rows_per_epoch()
 
 
 def test_batches_of_likes_alone_go_on_from_any_place(tmp_path: Path) -> None:

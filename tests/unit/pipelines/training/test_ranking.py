@@ -30,10 +30,10 @@ def _ranking(
     """With the rows that are held out, and those that are trained on."""
     given = task(path, validation=0.2)
     with material(given, Wants(2)) as there:
-        assert there.held is not None
-        folder = there.held.path.parent
-        ranking = rank_held(there.held, there.batches.path, history, np.arange(ITEMS), folder, score, ranked)  # type: ignore[arg-type]
-        yield ranking, pl.read_parquet(there.held.path), pl.read_parquet(there.batches.path)
+        assert there.validation is not None
+        folder = there.validation.path.parent
+        ranking = rank_held(there.validation, there.batches.path, history, np.arange(ITEMS), folder, score, ranked)  # type: ignore[arg-type]
+        yield ranking, pl.read_parquet(there.validation.path), pl.read_parquet(there.batches.path)
 
 
 @pytest.fixture
@@ -106,8 +106,8 @@ def test_a_model_that_learns_ranks_better_and_the_best_epoch_is_published(rows: 
     values = [one.looked["ndcg@10/99"] for one in course.report.epochs]
     assert max(values) > 1.5 * values[0] and course.report.best.looked["ndcg@10/99"] == max(values)
     with material(given, Wants(2)) as there:
-        assert there.held is not None
-        again = rank_held(there.held, there.batches.path, None, np.arange(ITEMS), there.held.path.parent, course.step.score)
+        assert there.validation is not None
+        again = rank_held(there.validation, there.batches.path, None, np.arange(ITEMS), there.validation.path.parent, course.step.score)
         assert again()["ndcg@10/99"] == max(values), "the step has the best epoch's weights"
 
 

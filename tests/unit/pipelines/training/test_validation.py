@@ -13,7 +13,7 @@ import pytest
 from pipelines.inputs.batches import Batches
 from pipelines.inputs.tables import Codes
 from pipelines.training.course import LOADER, Wants, material
-from pipelines.training.validation import Validation, hold_out, said
+from pipelines.training.validation import Validation, describe_metrics, hold_out
 from shared.domain.errors import Invalid
 from tests.support.validated_rows import training_task, write_rows
 
@@ -59,7 +59,7 @@ def test_what_is_said_is_the_loss_and_the_auc_of_those_rows_with_the_same_negati
     positives, others = scores[labels > 0], scores[labels == 0]
     pairs = (positives[:, None] > others[None, :]).mean() + (positives[:, None] == others[None, :]).mean() / 2
     assert values["auc"] == pytest.approx(pairs)
-    assert said(values) == f"validation loss {values['loss']:.4f}, AUC {values['auc']:.4f}"
+    assert describe_metrics(values) == f"validation loss {values['loss']:.4f}, AUC {values['auc']:.4f}"
     assert looked() == values and looked.rows == batches.rows_per_epoch() == len(labels)
 
 
@@ -80,4 +80,4 @@ def test_scores_that_are_no_probabilities_have_no_loss(rows: Path) -> None:
 def test_the_loader_takes_a_quarter_of_the_memory_that_the_spec_gives(rows: Path) -> None:
     for memory, wanted in ((None, LOADER), (2**40, LOADER), (2**30, 2**28)):
         with material(replace(training_task(rows), memory=memory), Wants(negatives=4)) as given:
-            assert (given.batches.memory, given.held) == (wanted, None) and wanted / 2 <= given.batches.loader.memory < wanted
+            assert (given.batches.memory, given.validation) == (wanted, None) and wanted / 2 <= given.batches.loader.memory < wanted

@@ -45,7 +45,7 @@ def test_every_family_that_has_settings_has_ranges_of_its_own() -> None:
 
 def test_numbers_are_within_their_range_and_whole_where_they_must_be() -> None:
     space = space_of(MF, WIDE | {"params.sweeps": between(2, 5), "params.unobserved": between(1, 3)})
-    assert space.whole == {"params.width", "params.sweeps"}
+    assert space.integers == {"params.width", "params.sweeps"}
     for row in walked(space, 2, 40)[1:]:
         assert isinstance(row.params["params.width"], int) and 4 <= row.params["params.width"] <= 64
         assert row.params["params.sweeps"] in (2, 3, 4, 5)

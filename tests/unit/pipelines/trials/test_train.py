@@ -13,11 +13,11 @@ import polars as pl
 import pytest
 
 from pipelines.evaluation.scorers import onnx_session
-from pipelines.trials.cases import Known
+from pipelines.trials.cases import TrainingPairs
 from pipelines.trials.evaluate import evaluate
 from pipelines.trials.files import Pairs
 from pipelines.trials.holdout import cut
-from pipelines.trials.kept import keep, read_kept
+from pipelines.trials.saved_model import keep, read_saved_model
 from pipelines.trials.train import train
 from shared.contracts.card import CARD, Exported
 from shared.contracts.strict import read
@@ -58,7 +58,7 @@ def test_the_served_unit_takes_the_files_ids_and_scores_as_training_did(world: P
     config = (served / "config.pbtxt").read_text()
     assert 'backend: "onnxruntime"' in config and f'name: "eyas-{name}"' in config and "versions: 1" in config
 
-    kept = read_kept(world / "m" / TRAINED)
+    kept = read_saved_model(world / "m" / TRAINED)
     users, items = [1003, 1000, 7], [5001, 5149, 5001]
     places = {"user": kept.users.places(pl.Series(users)), "item": kept.items.places(pl.Series(items))}
     codes = {side: kept.graph.key(side).state.coded(pl.Series(place)) for side, place in places.items()}
@@ -90,7 +90,7 @@ def test_text_ids_stand_beside_the_model_and_the_unit_takes_their_places(world: 
     words.write_csv(world / "words.csv")
     found = train(told(world, train=str(world / "words.csv")))
     train(told(world, out=str(world / "n")))
-    kept = read_kept(world / "m" / TRAINED)
+    kept = read_saved_model(world / "m" / TRAINED)
     user, item = int(kept.users.places(pl.Series(["u1003"]))[0]), int(kept.items.places(pl.Series(["i5001"]))[0])
     assert answered(Path(found.served), [user], [item]) == pytest.approx(answered(world / "n/triton/eyas-mf", [1003], [5001]), abs=1e-5)
 
@@ -199,9 +199,9 @@ def test_a_saved_model_cant_stand_in_the_place_of_the_baseline(world: Path) -> N
 @pytest.mark.requirement("N-05")
 def test_a_model_that_is_kept_again_is_whole_or_is_none(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(told(world))
-    folder, before = world / "m" / TRAINED, read_kept(world / "m" / TRAINED)
+    folder, before = world / "m" / TRAINED, read_saved_model(world / "m" / TRAINED)
     (folder / "notes.txt").write_text("somebody's")
-    known = Known(before.users, before.items, np.empty(0, np.int64), np.empty(0, np.int64))
+    training_pairs = TrainingPairs(before.users, before.items, np.empty(0, np.int64), np.empty(0, np.int64))
 
     def full(folder: Path) -> None:
         (folder / "features.json").write_text("{")
@@ -210,8 +210,8 @@ def test_a_model_that_is_kept_again_is_whole_or_is_none(world: Path, monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr(type(before.graph), "save", lambda self, folder: full(folder))
         with pytest.raises(OSError, match="No space left"):
-            keep(folder, before.model, before.graph, known)
-    assert read_kept(folder).users.ids.equals(before.users.ids), "what was there is as it was"
-    keep(folder, before.model, before.graph, known)
-    assert read_kept(folder).users.ids.equals(before.users.ids)
+            keep(folder, before.model, before.graph, training_pairs)
+    assert read_saved_model(folder).users.ids.equals(before.users.ids), "what was there is as it was"
+    keep(folder, before.model, before.graph, training_pairs)
+    assert read_saved_model(folder).users.ids.equals(before.users.ids)
     assert (folder / "notes.txt").exists() and [one.name for one in folder.parent.glob(".*")] == []

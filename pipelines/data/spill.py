@@ -22,20 +22,20 @@ _FLOATS = (pl.Float32, pl.Float64)
 
 
 @dataclass(frozen=True)
-class Laid:
+class SpilledRows:
     files: tuple[Path, ...]
     frame: pl.LazyFrame
 
     def digest(self) -> str:
         """Of what the rows are."""
-        whole = hashlib.sha256()
+        digest = hashlib.sha256()
         for path in self.files:
             with path.open("rb") as stream:
-                whole.update(hashlib.file_digest(stream, "sha256").digest())
-        return whole.hexdigest()
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        return digest.hexdigest()
 
 
-def lay(chunks: Iterable[pl.DataFrame], folder: Path, name: str) -> Laid:
+def spill_chunks(chunks: Iterable[pl.DataFrame], folder: Path, name: str) -> SpilledRows:
     """What an earlier life of the attempt left in the folder is replaced."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -48,38 +48,38 @@ def lay(chunks: Iterable[pl.DataFrame], folder: Path, name: str) -> Laid:
         schemas.append(chunk.schema)
     if not files:
         raise BadData(f"{name}: it has no rows")
-    whole = _widest(schemas, name)
+    widest = _widest(schemas, name)
     parts = [
-        pl.scan_parquet(path).select(_as(column, schema.get(column), dtype) for column, dtype in whole.items())
+        pl.scan_parquet(path).select(_as(column, schema.get(column), dtype) for column, dtype in widest.items())
         for path, schema in zip(files, schemas, strict=True)
     ]
-    return Laid(tuple(files), pl.concat(parts) if len(parts) > 1 else parts[0])
+    return SpilledRows(tuple(files), pl.concat(parts) if len(parts) > 1 else parts[0])
 
 
-def _as(column: str, found: pl.DataType | None, wanted: pl.DataType) -> pl.Expr:
-    if found is None:
+def _as(column: str, dtype: pl.DataType | None, wanted: pl.DataType) -> pl.Expr:
+    if dtype is None:
         return pl.lit(None, wanted).alias(column)
-    return pl.col(column) if found == wanted else pl.col(column).cast(wanted)
+    return pl.col(column) if dtype == wanted else pl.col(column).cast(wanted)
 
 
 def _widest(schemas: Sequence[pl.Schema], name: str) -> dict[str, pl.DataType]:
-    found: dict[str, pl.DataType] = {}
+    types: dict[str, pl.DataType] = {}
     for schema in schemas:
         for column, dtype in schema.items():
-            found[column] = _wider(found[column], dtype, column, name) if column in found else dtype
-    return found
+            types[column] = _wider(types[column], dtype, column, name) if column in types else dtype
+    return types
 
 
-def _wider(one: pl.DataType, other: pl.DataType, column: str, name: str) -> pl.DataType:
-    if other in (one, pl.Null):
-        return one
-    if one == pl.Null:
+def _wider(dtype: pl.DataType, other: pl.DataType, column: str, name: str) -> pl.DataType:
+    if other in (dtype, pl.Null):
+        return dtype
+    if dtype == pl.Null:
         return other
-    if isinstance(one, pl.List) and isinstance(other, pl.List):
-        return pl.List(_wider(inner_of(one), inner_of(other), column, name))
-    if one.is_numeric() and other.is_numeric():
-        return pl.Float64() if one in _FLOATS or other in _FLOATS else pl.Int64()
-    raise BadData(f"{name}: column '{column}' has values of several kinds ({one} and {other})")
+    if isinstance(dtype, pl.List) and isinstance(other, pl.List):
+        return pl.List(_wider(inner_of(dtype), inner_of(other), column, name))
+    if dtype.is_numeric() and other.is_numeric():
+        return pl.Float64() if dtype in _FLOATS or other in _FLOATS else pl.Int64()
+    raise BadData(f"{name}: column '{column}' has values of several kinds ({dtype} and {other})")
 
 
 def inner_of(dtype: pl.DataType) -> pl.DataType:

@@ -16,7 +16,7 @@ from pipelines.features.operators.vector import Vector
 
 
 @dataclass(frozen=True)
-class Given:
+class SpecSizes:
     codes: int | None = None
     width: int | None = None
     """Of lists and vectors."""
@@ -24,33 +24,33 @@ class Given:
     """How long lists get at most, where how long they are is only known once fitted."""
 
 
-def given(graph: Graph) -> Mapping[str, Given]:
+def spec_sizes(graph: Graph) -> Mapping[str, SpecSizes]:
     """By feature; `graph` may be fitted on nothing."""
-    found: dict[str, Given] = {}
+    sizes: dict[str, SpecSizes] = {}
     for operator in graph.operators:
-        found |= {one.name: _given(operator, one, found) for one in operator.features}
-    return found
+        sizes |= {feature.name: _sizes_of(operator, feature, sizes) for feature in operator.features}
+    return sizes
 
 
-def _given(operator: Operator, feature: Feature, before: Mapping[str, Given]) -> Given:
+def _sizes_of(operator: Operator, feature: Feature, before: Mapping[str, SpecSizes]) -> SpecSizes:
     match operator:
         case Calendar():
-            return Given(codes=feature.cardinality)
+            return SpecSizes(codes=feature.cardinality)
         case Bucketise() if operator.parts is None:
-            return Given(codes=feature.cardinality)
+            return SpecSizes(codes=feature.cardinality)
         case Categorify():
-            return Given(codes=_listed(operator, feature))
+            return SpecSizes(codes=_listed(operator, feature))
         case MultiHot():
-            return Given(codes=_listed(operator, feature), most=operator.column.max_length)
+            return SpecSizes(codes=_listed(operator, feature), most=operator.column.max_length)
         case Cross():
-            several = before[plain(operator.many)] if operator.many else Given()
-            return Given(feature.cardinality, several.width, several.most)
+            several = before[plain(operator.many)] if operator.many else SpecSizes()
+            return SpecSizes(feature.cardinality, several.width, several.most)
         case OneHot():
-            return Given(width=before[plain(operator.column)].codes)
+            return SpecSizes(width=before[plain(operator.column)].codes)
         case Vector() | Sequence():
-            return Given(width=feature.width)
+            return SpecSizes(width=feature.width)
         case _:
-            return Given()
+            return SpecSizes()
 
 
 def _listed(operator: Categorify | MultiHot, feature: Feature) -> int | None:

@@ -40,9 +40,9 @@ def _stored(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> dict[t
     for row in rows:
         if row["event"] is not None:
             ids.setdefault(row["recommender"], set()).add(row["event"])
-    found: dict[tuple[str, str], Any] = {}
+    stored: dict[tuple[str, str], Any] = {}
     for recommender, events in ids.items():
         for some in portions(sorted(events)):
-            for one in connection.execute(_KNOWN, {"recommender": recommender, "events": some}).mappings():
-                found[one["recommender"], one["event"]] = one
-    return found
+            for stored_row in connection.execute(_KNOWN, {"recommender": recommender, "events": some}).mappings():
+                stored[stored_row["recommender"], stored_row["event"]] = stored_row
+    return stored

@@ -31,20 +31,20 @@ TRIED = 8
 
 
 @dataclass(frozen=True)
-class Given:
+class SpecEncoder:
     encoder: Encoder
     reader: Reader
     digest: str
     """Of the encoder."""
 
 
-def open_given(encode: Encode, reach: Reach, scratch: Path) -> Given:
-    path = _laid(encode.encoder, reach, scratch)
+def open_spec_encoder(encode: Encode, reach: Reach, scratch: Path) -> SpecEncoder:
+    path = _copy_encoder(encode.encoder, reach, scratch)
     encoder = open_encoder(path, encode.encoder)
     if encode.images is not None and encoder.takes.kind != "images":
         raise Invalid(f"images: {encode.encoder} takes {encoder.takes.kind}, not images: leave 'images' out")
     files = _images(encode.images, reach, scratch) if encode.images is not None else None
-    return Given(encoder, reader(encoder.takes, encode, files), digest(path))
+    return SpecEncoder(encoder, reader(encoder.takes, encode, files), digest(path))
 
 
 def check_column(schema: Mapping[str, pl.DataType], column: str, table: str) -> None:
@@ -54,9 +54,9 @@ def check_column(schema: Mapping[str, pl.DataType], column: str, table: str) -> 
         raise BadData(f"{table}: column '{column}' is {schema[column]}: files of images, or texts, are text")
 
 
-def check_width(found: int, width: int) -> None:
-    if found != width:
-        raise BadData(f"the encoder gives vectors of {found} numbers; the spec says {width}")
+def check_width(actual: int, width: int) -> None:
+    if actual != width:
+        raise BadData(f"the encoder gives vectors of {actual} numbers; the spec says {width}")
 
 
 @contextmanager
@@ -72,20 +72,20 @@ def try_encoder(table: pl.DataFrame, of: VectorOf, encode: Encode, name: str, re
     """Refuses what etl would, as far as the first rows tell."""
     with of_feature(of):
         check_column(table.schema, encode.column, name)
-        given = open_given(encode, reach, reach.scratch / "encoding" / of.output)
+        spec_encoder = open_spec_encoder(encode, reach, reach.scratch / "encoding" / of.output)
         left = Left()
-        rows = arrays(table.head(TRIED).select(pl.int_range(pl.len()), encode.column), given.reader, left)
-        for _, found in batches(given.encoder, rows, encode.batch):
-            check_width(found.shape[1], of.width)
+        rows = arrays(table.head(TRIED).select(pl.int_range(pl.len()), encode.column), spec_encoder.reader, left)
+        for _, vectors in batches(spec_encoder.encoder, rows, encode.batch):
+            check_width(vectors.shape[1], of.width)
 
 
-def _laid(uri: str, reach: Reach, scratch: Path) -> Path:
+def _copy_encoder(uri: str, reach: Reach, scratch: Path) -> Path:
     path = scratch / f"encoder{Path(uri).suffix}"
     path.parent.mkdir(parents=True, exist_ok=True)
     if is_object(uri):
         store = S3.from_environment()
-        one = single_object(uri, reach.roots, store)
-        store.fetch(one.bucket, one.key, one.tag, one.size, path)
+        data_object = single_object(uri, reach.roots, store)
+        store.fetch(data_object.bucket, data_object.key, data_object.tag, data_object.size, path)
     else:
         try:
             shutil.copyfile(single_file(uri, reach.roots), path)

@@ -21,7 +21,7 @@ from pipelines.features.graph import FEATURES, Graph, load_graph
 from pipelines.models.families import family_in, load_model
 from pipelines.models.family import MODEL, Trained
 from pipelines.models.own import check_allowed
-from pipelines.trials.cases import Known
+from pipelines.trials.cases import TrainingPairs
 from pipelines.trials.numbering import Numbering
 from pipelines.trials.task import ITEM, USER
 from shared.artifacts.writing import described
@@ -35,31 +35,31 @@ _USERS, _ITEMS = "ids.users.parquet", "ids.items.parquet"
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedModel:
     model: Trained
     graph: Graph
     users: Numbering
     items: Numbering
 
-    def codes(self, known: Known) -> tuple[Codes, Codes]:
+    def codes(self, training_pairs: TrainingPairs) -> tuple[Codes, Codes]:
         """Of a file's users and items, in their order; of those whom the model doesn't know, what it has for such."""
-        sides = ((USER, self.users, known.users), (ITEM, self.items, known.items))
-        of, what = (self.graph.key(key).state.coded(pl.Series(mine.places(theirs.ids))) for key, mine, theirs in sides)
-        return of, what
+        sides = ((USER, self.users, training_pairs.users), (ITEM, self.items, training_pairs.items))
+        user_codes, item_codes = (self.graph.key(key).state.coded(pl.Series(own.places(theirs.ids))) for key, own, theirs in sides)
+        return user_codes, item_codes
 
 
-def keep(folder: Path, model: Trained, graph: Graph, known: Known) -> None:
+def keep(folder: Path, model: Trained, graph: Graph, training_pairs: TrainingPairs) -> None:
     """In the place of what was kept there before; without its model.json, which comes last, a folder holds no kept model."""
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     model.save(part)
     graph.save(part)
-    for name, side in ((_USERS, known.users), (_ITEMS, known.items)):
+    for name, side in ((_USERS, training_pairs.users), (_ITEMS, training_pairs.items)):
         side.ids.to_frame("id").write_parquet(part / name)
     folder.mkdir(exist_ok=True)
     (folder / MODEL).unlink(missing_ok=True)
-    for path in sorted(part.iterdir(), key=lambda one: one.name == MODEL):
+    for path in sorted(part.iterdir(), key=lambda file: file.name == MODEL):
         path.replace(folder / path.name)
     part.rmdir()
 
@@ -81,12 +81,12 @@ def undamaged(folder: Path) -> Iterator[None]:
         raise BadData(f"{where}its files are damaged, or not of one model ({why}): copy or train it anew") from error
 
 
-def kept_in(folder: Path) -> Path:
+def saved_model_in(folder: Path) -> Path:
     """Of a folder that `eyas train` has written, the part that is a kept model; else the folder itself."""
     return folder / TRAINED if (folder / TRAINING).is_file() else folder
 
 
-def check_kept(folder: Path, allow: Collection[str] = ()) -> None:
+def check_saved_model(folder: Path, allow: Collection[str] = ()) -> None:
     """`allow`: modules that a family of somebody's own may be of; a folder says what it is of, and that is nobody's word."""
     missing = [name for name in (MODEL, FEATURES, _USERS, _ITEMS) if not (folder / name).is_file()]
     if missing:
@@ -115,21 +115,21 @@ def file_of(path: str) -> File:
         raise BadData(f"{path}: it is a folder: name the file in it") from None
 
 
-def read_kept(folder: Path, allow: Collection[str] = ()) -> Kept:
-    check_kept(folder, allow)
+def read_saved_model(folder: Path, allow: Collection[str] = ()) -> SavedModel:
+    check_saved_model(folder, allow)
     with undamaged(folder):
         users, items = (Numbering(pl.read_parquet(folder / name)["id"]) for name in (_USERS, _ITEMS))
-        kept = Kept(load_model(lambda name: folder / name, allow), load_graph(lambda name: folder / name), users, items)
-        _check_sizes(kept)
-    return kept
+        saved_model = SavedModel(load_model(lambda name: folder / name, allow), load_graph(lambda name: folder / name), users, items)
+        _check_sizes(saved_model)
+    return saved_model
 
 
-def _check_sizes(kept: Kept) -> None:
+def _check_sizes(saved_model: SavedModel) -> None:
     """Ids, codes and tables are of one training."""
-    codes = {key: kept.graph.key(key).state.cardinality for key in (USER, ITEM)}
-    for key, side in ((USER, kept.users), (ITEM, kept.items)):
+    codes = {key: saved_model.graph.key(key).state.cardinality for key in (USER, ITEM)}
+    for key, side in ((USER, saved_model.users), (ITEM, saved_model.items)):
         if len(side) + FIRST != codes[key]:
             raise ValueError(f"{len(side):,} ids of {key}s for {codes[key] - FIRST:,} codes")
-    for table in kept.model.tables:
+    for table in saved_model.model.tables:
         if table.column in codes and table.cardinality != codes[table.column]:
             raise ValueError(f"a table of {table.cardinality:,} rows for {codes[table.column]:,} codes of '{table.column}'")

@@ -29,7 +29,7 @@ _MOST = 10_000
 _READERS = 4
 
 
-class Known:
+class TokenCache:
     def __init__(self, tokens: TokenStore, clock: Clock, patience: float = PATIENCE, pause: float = PAUSE) -> None:
         self._tokens = tokens
         self._clock = clock
@@ -46,11 +46,11 @@ class Known:
             return self._remember(self._tokens.get(id))
         if time.monotonic() < self._away_until:
             return token
-        asked: Future[Token] = self._readers.submit(self._tokens.get, id)
+        lookup: Future[Token] = self._readers.submit(self._tokens.get, id)
         try:
-            return self._remember(asked.result(self._patience))
+            return self._remember(lookup.result(self._patience))
         except (TooLate, Unavailable) as error:
-            asked.cancel()
+            lookup.cancel()
             message = "tokens can't be looked up, tokens of clients seen lately stay good: %s"
             self._outages.fail("", message, str(error) or "no answer", level=logging.WARNING)
             self._away_until = time.monotonic() + self._pause

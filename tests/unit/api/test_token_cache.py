@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.api import known
-from services.api.known import REMEMBERED, Known
+from services.api import token_cache
+from services.api.token_cache import REMEMBERED, TokenCache
 from shared.domain.access import Role, Token
 from shared.domain.errors import NotFound, Unavailable
 from shared.testing.access_suite import FakeTokens
@@ -55,7 +55,7 @@ def tokens():
 
 @pytest.mark.parametrize("role", [role for role in Role if role is not Role.CLIENT])
 def test_nobody_but_a_client_is_remembered(tokens, role):
-    found = Known(tokens, Clock())
+    found = TokenCache(tokens, Clock())
     assert found.get(role.value).role is role
     tokens.away = True
     with pytest.raises(Unavailable):
@@ -64,7 +64,7 @@ def test_nobody_but_a_client_is_remembered(tokens, role):
 
 def test_a_client_that_was_known_goes_on_for_an_hour_and_no_longer(tokens):
     clock = Clock()
-    found = Known(tokens, clock, pause=0)
+    found = TokenCache(tokens, clock, pause=0)
     found.get("client")
     tokens.away = True
     clock.time = NOW + REMEMBERED
@@ -77,11 +77,11 @@ def test_a_client_that_was_known_goes_on_for_an_hour_and_no_longer(tokens):
 def test_a_client_that_nobody_has_seen_is_not_let_in(tokens):
     tokens.away = True
     with pytest.raises(Unavailable):
-        Known(tokens, Clock()).get("client")
+        TokenCache(tokens, Clock()).get("client")
 
 
 def test_a_lookup_that_says_no_is_believed_at_once(tokens):
-    found = Known(tokens, Clock(), pause=0)
+    found = TokenCache(tokens, Clock(), pause=0)
     found.get("client")
     tokens.revoke("client", NOW, "ada")
     assert found.get("client").refusal(NOW) == "was revoked"
@@ -97,7 +97,7 @@ def test_a_lookup_that_says_no_is_believed_at_once(tokens):
 
 
 def test_a_store_that_is_away_or_hangs_is_not_asked_by_everybody(tokens, caplog):
-    found = Known(tokens, Clock(), patience=0.01, pause=3600)
+    found = TokenCache(tokens, Clock(), patience=0.01, pause=3600)
     found.get("client")
     tokens.hangs = threading.Event()
     for _ in range(50):
@@ -107,8 +107,8 @@ def test_a_store_that_is_away_or_hangs_is_not_asked_by_everybody(tokens, caplog)
 
 
 def test_only_so_many_are_remembered_and_the_longest_unseen_go_first(tokens, monkeypatch):
-    monkeypatch.setattr(known, "_MOST", 2)
-    found = Known(tokens, Clock(), pause=0)
+    monkeypatch.setattr(token_cache, "_MOST", 2)
+    found = TokenCache(tokens, Clock(), pause=0)
     for n in range(3):
         tokens.add(Token(f"c{n}", f"c{n}", "", Role.CLIENT, None, NOW, "ada"))
         found.get(f"c{n}")

@@ -30,7 +30,7 @@ LIKED, ITEMS = "turn/liked", "turn/items"
 
 
 @dataclass(frozen=True)
-class Known:
+class UserHistory:
     """The codes of the items that each user's code likes: one at least."""
 
     likes: Likes
@@ -40,33 +40,33 @@ class Known:
         """Bytes in the served graph."""
         return self.likes.start.nbytes + self.likes.others.nbytes
 
-    def scores(self, users: Ints, items: Ints, one: Callable[[Positions, Ints], Floats]) -> Floats:
-        """`one` scores items for a user who likes these."""
+    def scores(self, users: Ints, items: Ints, score_user: Callable[[Positions, Ints], Floats]) -> Floats:
+        """`score_user` scores items for a user who likes these."""
         order = np.argsort(users, kind="stable")
         distinct, first = np.unique(users[order], return_index=True)
-        found = np.empty(len(users), np.float32)
+        scores = np.empty(len(users), np.float32)
         for user, rows in zip(distinct.tolist(), np.split(order, first)[1:], strict=True):
-            found[rows] = one(self.likes.of(user), items[rows])
-        return found
+            scores[rows] = score_user(self.likes.of(user), items[rows])
+        return scores
 
 
-def known_likes(pairs: Pairs) -> Known:
+def user_history_of(pairs: Pairs) -> UserHistory:
     likes = pairs.by_user()
     lengths = likes.lengths
     liked = np.insert(likes.others.astype(np.int32), likes.start[:-1][lengths == 0], NULL)
-    return Known(Likes(np.concatenate([[0], np.cumsum(np.maximum(lengths, 1))]), liked))
+    return UserHistory(Likes(np.concatenate([[0], np.cumsum(np.maximum(lengths, 1))]), liked))
 
 
-def save_known(known: Known, folder: Path) -> dict[str, Path]:
+def save_user_history(history: UserHistory, folder: Path) -> dict[str, Path]:
     path = folder / FILE
     with path.open("wb") as stream:
-        np.savez(stream, start=known.likes.start, liked=known.likes.others)
+        np.savez(stream, start=history.likes.start, liked=history.likes.others)
     return {FILE: path}
 
 
-def load_known(fetch: Fetch) -> Known:
+def load_user_history(fetch: Fetch) -> UserHistory:
     with np.load(fetch(FILE), allow_pickle=False) as stored:
-        return Known(Likes(stored["start"], stored["liked"]))
+        return UserHistory(Likes(stored["start"], stored["liked"]))
 
 
 @dataclass
@@ -89,7 +89,12 @@ class Turn:
 
 
 def lower(
-    known: Known, user: str, item: str, arrays: Mapping[str, NDArray[Any]], score: Callable[[Turn], str], beside: Beside | None = None
+    history: UserHistory,
+    user: str,
+    item: str,
+    arrays: Mapping[str, NDArray[Any]],
+    score: Callable[[Turn], str],
+    beside: Beside | None = None,
 ) -> Any:
     """The ONNX model: `score` adds what makes one number for each of `ITEMS` out of them, of `LIKED` and of `arrays`."""
     from onnx import TensorProto, helper
@@ -97,10 +102,10 @@ def lower(
     def tensor(name: str, kind: int, *shape: str) -> Any:
         return helper.make_tensor_value_info(name, kind, list(shape))
 
-    turn = Turn(dict(arrays) | {"known/start": known.likes.start, "known/liked": known.likes.others})
-    first, one = turn.array("known/first_axis", np.array([0], np.int64)), turn.array("known/one", np.array(1, np.int64))
+    turn = Turn(dict(arrays) | {"known/start": history.likes.start, "known/liked": history.likes.others})
+    first, unit = turn.array("known/first_axis", np.array([0], np.int64)), turn.array("known/one", np.array(1, np.int64))
     code = turn.node("Gather", "users/distinct", "turn/number")
-    begin, end = (turn.node("Gather", "known/start", at) for at in (code, turn.node("Add", code, one)))
+    begin, end = (turn.node("Gather", "known/start", at) for at in (code, turn.node("Add", code, unit)))
     turn.node("Slice", "known/liked", turn.node("Unsqueeze", begin, first), turn.node("Unsqueeze", end, first), output=LIKED)
     rows = turn.node("Squeeze", turn.node("NonZero", turn.node("Equal", "users/place", "turn/number")), first)
     turn.node("Gather", item, rows, output=ITEMS)

@@ -14,13 +14,13 @@ from shared.serving.signature import OFFSETS, VALUES
 
 
 def laid_out(columns: Mapping[str, Any], chosen: Mapping[str, Layout]) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
-    for name, one in columns.items():
-        found |= _laid(name, one, chosen[name]) if isinstance(one, TensorLists) else {name: one}
-    return found
+    tensors: dict[str, Tensor] = {}
+    for name, column in columns.items():
+        tensors |= _apply_layout(name, column, chosen[name]) if isinstance(column, TensorLists) else {name: column}
+    return tensors
 
 
-def _laid(name: str, lists: TensorLists, layout: Layout) -> dict[str, Tensor]:
+def _apply_layout(name: str, lists: TensorLists, layout: Layout) -> dict[str, Tensor]:
     if isinstance(layout, Offsets):
         return {name + VALUES: lists.values, name + OFFSETS: lists.offsets}
     if isinstance(layout, Lengths):
@@ -45,8 +45,8 @@ def _padded(name: str, lists: TensorLists, layout: Padded) -> Tensor:
     there = places < lengths[:, None]
     if layout.longer == "cut":  # its values aren't one after the other any more
         index = (lists.offsets[:-1, None] + places).clamp_(max=max(0, len(values) - 1))
-        found = values[index] if len(values) else values.new_zeros(index.shape)
-        return found.masked_fill_(~there, layout.value)
+        padded = values[index] if len(values) else values.new_zeros(index.shape)
+        return padded.masked_fill_(~there, layout.value)
     return values.new_full((len(lists), width), layout.value).masked_scatter_(there, values)
 
 
@@ -57,5 +57,5 @@ def _dense(name: str, lists: TensorLists, size: int) -> Tensor:
         raise BadData(f"column '{name}' has the value {wrong}; dense lists of size {size} take 0 to {size - 1}: say a larger size")
     rows = torch.arange(len(lists), device=values.device)
     places = torch.repeat_interleave(rows, lists.offsets.diff(), output_size=len(values)) * size + values
-    found = torch.zeros(len(lists) * size, device=values.device)
-    return found.index_fill_(0, places, 1).view(len(lists), size)
+    dense = torch.zeros(len(lists) * size, device=values.device)
+    return dense.index_fill_(0, places, 1).view(len(lists), size)
