@@ -23,7 +23,7 @@ from benchmarks.families import etl, write
 from benchmarks.report import Row, peak, publish
 from pipelines.features.graph import load_graph
 from pipelines.inputs.batches import Batches
-from pipelines.inputs.liked import read_liked
+from pipelines.inputs.bloom_filter import read_liked
 from pipelines.inputs.tables import USERS, read_table
 from shared.artifacts import FsspecArtifacts
 

@@ -15,27 +15,27 @@ from pathlib import Path
 import psutil
 
 from benchmarks.report import Row
-from services.control.bases import Bases
-from services.control.loop import Loop
+from services.control.admission import Turns
 from services.control.reconcile import Reconciler
 from services.control.runs import Runs
 from services.control.snapshots import Snapshots
-from services.control.turns import Turns
+from services.control.stage_cache import StageCache
+from services.control.worker_loop import Loop
 from services.eventlog.days import SqlEventDays
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
 from services.store.migrate import upgrade
-from services.store.outputs import SqlStageOutputs
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
+from services.store.stage_outputs import SqlStageOutputs
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest, StageSpec
 from shared.datafiles import DataFiles
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Job, RunStatus
-from shared.launch import new_run
 from shared.ports import Recommender
+from shared.run_factory import new_run
 
 _TICK = 0.2  # as the platform's control loop
 _SAMPLES = 60
@@ -89,7 +89,7 @@ class Plane:
         artifacts = FsspecArtifacts(str(folder))
         self.stages, clock = Stages(artifacts), Clock()
         outputs, registry = SqlStageOutputs(self.engine), SqlRegistry(self.engine)
-        bases = Bases(self.runs, registry, artifacts, outputs, DataFiles(()), "a benchmark")
+        bases = StageCache(self.runs, registry, artifacts, outputs, DataFiles(()), "a benchmark")
         snapshots = Snapshots(SqlEventLog(self.engine), SqlEventDays(self.engine), artifacts)
         kind = Runs(rollouts, self.stages, snapshots, clock, (), bases, Turns(self.runs, clock, count))
         self.reconciler = Reconciler(kind, clock)

@@ -31,7 +31,7 @@ from rich.console import Console
 
 from benchmarks.report import Row, publish
 from pipelines.data.sets.named import load
-from pipelines.data.sets.twins import SHAPES, Twin
+from pipelines.data.sets.synthetic_twins import SHAPES, Twin
 from pipelines.inputs.batches import Batch
 from pipelines.loaders.loader import Loader, open_loader
 from pipelines.models.mlp import architecture_of

@@ -24,12 +24,12 @@ from rich.console import Console
 
 from benchmarks.drift_worlds import SHIFTS, START, Earning, Event, MovieLens, Planted, Shift, changed, columns
 from benchmarks.report import Row, publish
+from shared.domain.drift.alarm_state import NOTHING_YET, remember
 from shared.domain.drift.detectors import DETECTORS, LOOKS, detected
-from shared.domain.drift.falls import fall
+from shared.domain.drift.hit_rate_detector import fall
 from shared.domain.drift.reading import Column, Look
-from shared.domain.drift.standing import NOTHING_YET, remember
 from shared.domain.retrainer import HITS_LOOKS
-from shared.domain.verdict import Sample
+from shared.domain.sequential_test import Sample
 
 WINDOW, MANY = 1000, 5000
 """Likes in a window: of the planted world, and of ml-100k, where a thousand likes are seventeen users."""

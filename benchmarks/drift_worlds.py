@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from shared.domain.drift.falls import Block
+from shared.domain.drift.hit_rate_detector import Block
 from shared.domain.drift.reading import Column, Value
-from shared.domain.verdict import Sample
+from shared.domain.sequential_test import Sample
 
 GENRES = ("drama", "comedy", "action", "thriller", "romance", "crime", "horror", "western", "war", "noir", "musical", "animation")
 DECADES = ("2020s", "2010s", "2000s", "1990s", "older")

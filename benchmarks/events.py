@@ -38,7 +38,7 @@ from services.eventlog.jetstream import JetStreamEventLog
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.nats import JetStream
 from services.eventlog.sql import SqlEventLog
-from services.gateway.feedback import Feedback
+from services.gateway.event_intake import Feedback
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from shared.contracts.events import Event, Impression, Interaction, Shown

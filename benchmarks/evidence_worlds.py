@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.domain.gate import Verdict
-from shared.domain.verdict import ALPHA, Sample, Terms, surely_above, surely_below, verdict
+from shared.domain.sequential_test import ALPHA, Sample, Terms, surely_above, surely_below, verdict
 
 STEPS = (0.05, 0.25, 0.5)
 MIN_USERS = 200

@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 
 from benchmarks.report import Row, publish
-from services.control.materialising import Materialiser
+from services.control.feature_materialiser import FeatureMaterialiser
 from services.featurestore.redis import RedisFeatureStore
 from services.featurestore.sql import SqlFeatureStore
 from services.store.engine import open_engine, sqlite_url
@@ -31,7 +31,7 @@ from services.store.migrate import upgrade
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.online import ONLINE, Online, OnlineColumn, View
 from shared.contracts.serving import Serve
-from shared.domain.stored import StoredRow, instant
+from shared.domain.feature_values import StoredRow, instant
 from shared.ports import FeatureStore
 from shared.serving.values_file import Values, write_values
 from shared.testing.fake_features import FakeFeatureHistory
@@ -119,7 +119,7 @@ def materialised(store: FeatureStore, folder: Path, users: int) -> Iterator[Row]
     recommenders = SimpleNamespace(get=lambda _: SimpleNamespace(spec=spec), heads=lambda: {"bench": 1})
     clock = SimpleNamespace(now=lambda: NOW)
     known: Any = (registry, artifacts, recommenders, (store, FakeFeatureHistory()), clock)
-    made = Materialiser(lambda: {"bench": frozenset({2})}, *known)
+    made = FeatureMaterialiser(lambda: {"bench": frozenset({2})}, *known)
     process = psutil.Process()
     before = most = process.memory_info().rss
     began = time.perf_counter()

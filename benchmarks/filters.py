@@ -29,7 +29,7 @@ import psutil
 from benchmarks.report import Row, publish
 from services.gateway.attributes import Attributes, Ledger
 from services.gateway.filtering import Filter, FilterInput
-from services.gateway.units import Unit
+from services.gateway.loaded_version import Unit
 from services.store.catalogue import SqlCatalogue
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade

@@ -5,8 +5,8 @@
 Each user has an own rate of hits and one to ten cases; each case is a hit of the serving version, or of the candidate, where a normal
 variable lies below a threshold. The variables of the two versions correlate (`--alike`), as those of two fits of one family do. The rate of
 the candidate is that of the serving version times one plus the true change. Each run is judged as evaluate does it: standard errors and
-paired differences of `pipelines.evaluation.gated`, then the gate. With 90% confidence a gate may pass in at most 10% of the runs where the
-truth is below its threshold, and fail in at most 10% where the truth is at the threshold or above.
+paired differences of `pipelines.evaluation.gate_metrics`, then the gate. With 90% confidence a gate may pass in at most 10% of the runs
+where the truth is below its threshold, and fail in at most 10% where the truth is at the threshold or above.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import numpy as np
 from scipy.special import ndtri
 
 from benchmarks.report import Row, publish
-from pipelines.evaluation.certainty import Floats
-from pipelines.evaluation.gated import CANDIDATE, Evidence, certainties
+from pipelines.evaluation.gate_metrics import CANDIDATE, Evidence, certainties
 from pipelines.evaluation.judge import Judgement, Labelled
-from pipelines.evaluation.observed import observe
+from pipelines.evaluation.per_user import observe
 from pipelines.evaluation.ranking import SHOWN, Ranked
+from pipelines.evaluation.standard_errors import Floats
 from shared.contracts.gates import MetricGate
 from shared.contracts.plans import gate_rule
 from shared.domain.gate import Gate, judge

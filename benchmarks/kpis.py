@@ -22,13 +22,13 @@ import psutil
 from sqlalchemy import Engine, insert, text
 
 from benchmarks.report import Row, publish
+from services.eventlog.drift_samples import SqlDriftSamples
 from services.eventlog.kpis import SqlKpis
-from services.eventlog.sightings import SqlSightings
 from services.eventlog.tables import impressions, instant, interactions
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
+from shared.domain.coverage_novelty import LIKES, LOOKED
 from shared.domain.earned import sliding, total
-from shared.domain.spread import LIKES, LOOKED
 from tests.servers.postgres_server import postgres_server
 
 NAME = "films"
@@ -111,7 +111,7 @@ def _answer(number: int, count: int, chance: random.Random) -> tuple[dict[str, A
 
 
 def measured(engine: Engine, database: str, count: int) -> list[Row]:
-    kpis, sightings, ends = SqlKpis(engine), SqlSightings(engine), BEGAN + DAY
+    kpis, sightings, ends = SqlKpis(engine), SqlDriftSamples(engine), BEGAN + DAY
 
     def series() -> None:
         steps = kpis.steps(NAME, 1, BEGAN, ends, STEP, ATTRIBUTION, {"purchase"})

@@ -25,9 +25,9 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.report import Row, publish
+from pipelines.loaders.adapters.layout import Chosen, Dense, Padded, Ragged, layout_stage, layouts
+from pipelines.loaders.adapters.opened import Opened, opened
 from pipelines.loaders.columns import Array, Column, Lists, pack_lists
-from pipelines.loaders.doors.layout import Chosen, Dense, Padded, Ragged, layout_stage, layouts
-from pipelines.loaders.doors.opened import Opened, opened
 from pipelines.loaders.kinds import Described, described_by
 from pipelines.loaders.loader import Loader
 
@@ -117,7 +117,7 @@ def of_layouts(batches: int) -> Found:
 def of_tensorflow(batches: int) -> Found:
     import tensorflow as tf
 
-    from pipelines.loaders.doors.tensorflow import dataset
+    from pipelines.loaders.adapters.tensorflow import dataset
 
     eaten = _eater()
 
@@ -169,7 +169,7 @@ def _door(ready: Ready) -> Opened:
 def of_fit(batches: int) -> Found:
     import keras
 
-    from pipelines.loaders.doors.keras import Passes, as_keras, py_dataset
+    from pipelines.loaders.adapters.keras import Passes, as_keras, py_dataset
 
     ready = Ready(laid_out(tuple(batch(seed, aligned=True) for seed in range(batches)), Padded(4)), FITTED)
     door, steps = _door(ready), len(ready)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.peers.loader_run import AGE, ITEM, LABEL, LENGTHS, RATING, USER, VALUES, Asked, asked, run
+from pipelines.loaders.adapters.layout import Padded
 from pipelines.loaders.cache import Cache
-from pipelines.loaders.doors.layout import Padded
 from pipelines.loaders.loader import Loader, open_loader
 
 NUMBERS = (USER, ITEM, RATING, AGE, LABEL)

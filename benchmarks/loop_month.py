@@ -20,7 +20,7 @@ from pipelines.data.synthetic import write_ratings
 from services.gateway.gateway import Question
 from shared.contracts.events import Interaction
 from shared.domain import run as runs
-from shared.launch import rollout_id
+from shared.run_factory import rollout_id
 
 NAME = "films"
 FOLLOWED = "triggers, followed up"

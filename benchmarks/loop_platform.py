@@ -23,33 +23,33 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from services.control.bases import Bases
-from services.control.lines import Lines
+from services.control.admission import Turns
+from services.control.model_lineage import Lines
 from services.control.placement import Placement, warmth
 from services.control.reconcile import Reconciler
 from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts, Sources
 from services.control.runs import Runs
 from services.control.snapshots import Snapshots
-from services.control.turns import Turns
+from services.control.stage_cache import StageCache
 from services.eventlog.days import SqlEventDays
+from services.eventlog.drift_samples import SqlDriftSamples
 from services.eventlog.kpis import SqlKpis
-from services.eventlog.sightings import SqlSightings
 from services.eventlog.sql import SqlEventLog
 from services.gateway import Gateway
 from services.gateway.gateway import Stores
 from services.index.opening import OpenIndexes
-from services.monitor.signals import Monitor
+from services.monitor.retrain_signals import Monitor
 from services.sources import code_version
 from services.store.catalogue import SqlCatalogue
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
-from services.store.mirrors import SqlMirrors
-from services.store.outputs import SqlStageOutputs
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
+from services.store.shadow_totals import SqlShadowTotals
+from services.store.stage_outputs import SqlStageOutputs
 from services.wiring.parts import STAGES
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
@@ -60,8 +60,8 @@ from shared.domain.errors import Unavailable
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Job, RunStatus
 from shared.domain.triggers import RetrainerStatus
-from shared.launch import new_run
 from shared.ports import ArtifactStore, ServedUnit, ServerInfo
+from shared.run_factory import new_run
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 STAGE = timedelta(minutes=20)
@@ -218,14 +218,14 @@ class Platform:
         self.runs: SqlResources[RunStatus] = SqlResources(engine, "run", RunStatus)
         self.rollouts: SqlResources[RolloutStatus] = SqlResources(engine, "rollout", RolloutStatus)
         self.retrainers: SqlResources[RetrainerStatus] = SqlResources(engine, "retrainer", RetrainerStatus)
-        artifacts, events, mirrors = FsspecArtifacts(str(home / "artifacts")), SqlEventLog(engine), SqlMirrors(engine)
+        artifacts, events, mirrors = FsspecArtifacts(str(home / "artifacts")), SqlEventLog(engine), SqlShadowTotals(engine)
         server, self.stages, roots = OnnxServer(artifacts), Stages(home / "work", clock), (str(data.absolute()),)
         stores = Stores(self.routes, self.registry, artifacts, self.recommenders, events, mirrors, SqlCatalogue(engine), OpenIndexes())
         self.gateway = Gateway(stores, server, clock, "bench", random.Random(seed).random)  # noqa: S311
         undo.callback(self.gateway.close)
-        self.monitor = Monitor(self.recommenders, self.routes, self.registry, events, SqlSightings(engine), artifacts, clock)
+        self.monitor = Monitor(self.recommenders, self.routes, self.registry, events, SqlDriftSamples(engine), artifacts, clock)
         self._placement = Placement(self.routes, self.rollouts, self.registry, server, clock, warmth(self.recommenders))
-        bases = Bases(self.runs, self.registry, artifacts, SqlStageOutputs(engine), DataFiles(roots), code_version())
+        bases = StageCache(self.runs, self.registry, artifacts, SqlStageOutputs(engine), DataFiles(roots), code_version())
         snapshots = Snapshots(events, SqlEventDays(engine), artifacts)
         runs = Runs(self.rollouts, self.stages, snapshots, clock, roots, bases, Turns(self.runs, clock, 1))
         kind = Rollouts(self.rollouts, self.routes, self.registry, server, Sources(SqlKpis(engine), mirrors), self._placement, clock)

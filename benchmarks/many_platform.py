@@ -19,7 +19,7 @@ import numpy as np
 from sqlalchemy import Engine, event
 
 from benchmarks.control_loop import Stages
-from services.control import loop as loops
+from services.control import worker_loop as loops
 from services.home import Home
 from services.settings import Settings
 from services.wiring import parts, serve

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from benchmarks.etl_rows import ITEMS, USERS
 from pipelines.features.graph import Tables, compile_graph
 from pipelines.features.prepared import prepare
-from pipelines.stages.written import by_moments, laid_down
+from pipelines.stages.user_overrides import by_moments, laid_down
 from shared.contracts.features import Operator
 from shared.contracts.online import OnlineColumn, View
 

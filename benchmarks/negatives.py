@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.report import Row, publish
-from pipelines.inputs.liked import Liked, mixed
+from pipelines.inputs.bloom_filter import LikedItems, mixed
 
 Ints = NDArray[np.int64]
 SHAPES = {"100K": (943, 1_682, 55_375), "1M": (6_040, 3_706, 575_281), "25M": (162_541, 59_047, 12_452_811)}
@@ -140,7 +140,7 @@ def _hashed(pairs: tuple[Ints, Ints], codes: Ints, users: int, items: int) -> Co
 
 
 def _filtered(pairs: tuple[Ints, Ints], codes: Ints, users: int, items: int) -> Contender:
-    made = Liked.of([pairs])
+    made = LikedItems.of([pairs])
     return Contender(made.size, made)
 
 

@@ -30,7 +30,7 @@ from benchmarks import serve_load
 from benchmarks.faults_world import slow
 from benchmarks.many_world import fill, name_of
 from benchmarks.rollout_world import ITEMS, World, specified
-from services.triton.hosts import EmbeddedTritons
+from services.triton.server_processes import EmbeddedTritons
 from shared.artifacts import FsspecArtifacts
 from shared.domain.route import Route, choose
 from shared.ports import ServedUnit

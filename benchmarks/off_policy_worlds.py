@@ -1,7 +1,7 @@
 """A shop whose users' likes are known exactly: what it logs under exploration, and what any order of its items really earns.
 
 Who likes what is the planted world's of the demo (`pipelines.data.synthetic`): each item of an answer is liked by itself, and seen with a
-chance that depends on its place. Chances are those that the gateway keeps (`services.gateway.chances`).
+chance that depends on its place. Chances are those that the gateway keeps (`services.gateway.exploration`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.data.synthetic import World
-from pipelines.evaluation.likes import Shown, expected_likes
 from pipelines.evaluation.off_policy import Candidate, Foretold, Logged, attention_of, foretell
-from services.gateway.chances import Chances
+from pipelines.evaluation.reward_model import Shown, expected_likes
+from services.gateway.exploration import Chances
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

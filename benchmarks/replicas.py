@@ -18,7 +18,7 @@ from rich.console import Console
 
 from benchmarks.report import Row, publish
 from services.triton.fleet import TritonFleet
-from services.triton.hosts import EmbeddedTritons
+from services.triton.server_processes import EmbeddedTritons
 from shared.artifacts import FsspecArtifacts
 from shared.domain.errors import EyasError
 from shared.testing.askers import Askers

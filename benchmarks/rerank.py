@@ -30,8 +30,8 @@ from pipelines.models.family import Task, Trained
 from pipelines.models.mf import MfModel
 from pipelines.trials.contenders import seeded
 from pipelines.trials.judging import codes_of, judged
+from pipelines.trials.progress_log import teller
 from pipelines.trials.task import prepare
-from pipelines.trials.telling import teller
 from pipelines.trials.trial import Trial, read_trial
 from shared.contracts.models import Model
 from shared.contracts.trials import EvaluateRequest

@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.report import Row, publish
+from shared.domain.drift.alarm_state import NOTHING_YET, remember
 from shared.domain.drift.reading import Look
 from shared.domain.drift.seasons import KEPT_WEEKS, WEEKS_BACK, History, Season, Series, seasonal_fall
-from shared.domain.drift.standing import NOTHING_YET, remember
 from shared.domain.retrainer import HITS_LOOKS
-from shared.domain.verdict import Sample
+from shared.domain.sequential_test import Sample
 
 BLOCK, IN_A_DAY, IN_A_WEEK = timedelta(minutes=15), 96, 672
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from benchmarks.report import Row, publish
 from benchmarks.rhythms import IN_A_DAY, IN_A_WEEK, LIFE, RHYTHMS, blocks_of
-from shared.domain.verdict import Sample
+from shared.domain.sequential_test import Sample
 from tests.servers.prometheus_process import program
 from tests.support.alert_rules import groups
 

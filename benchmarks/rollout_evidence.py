@@ -19,7 +19,7 @@ from rich.table import Table
 
 from benchmarks.evidence_worlds import COIN, MIN_USERS, SEVERAL, Answers, Case, Found, Whole, simulate, whole, work
 from benchmarks.report import Row, publish
-from shared.domain.verdict import Terms, verdict
+from shared.domain.sequential_test import Terms, verdict
 
 RATES = (0.02, 0.1, 0.3)
 WEIGHTS = (0.01, 0.05, 0.1, 0.25, 0.5)

@@ -36,7 +36,7 @@ from services.gateway import Gateway
 from services.gateway.gateway import Stores
 from services.index.opening import OpenIndexes
 from services.store.catalogue import SqlCatalogue
-from services.store.mirrors import SqlMirrors
+from services.store.shadow_totals import SqlShadowTotals
 from services.triton.embedded import EmbeddedTriton
 from services.triton.model_server import TritonServer
 from services.triton.repository import ModelRepository
@@ -132,7 +132,7 @@ class Stand:
         server = TritonServer(triton, ModelRepository(triton.home, self.world.artifacts))
         undo.callback(server.close)
         world, engine, self.clock = self.world, self.world.engine, Clock()
-        self.scorer, self.looks, mirrors = Spoiled(server, seed), Looks(engine), SqlMirrors(engine)
+        self.scorer, self.looks, mirrors = Spoiled(server, seed), Looks(engine), SqlShadowTotals(engine)
         events, catalogue = SqlEventLog(engine), SqlCatalogue(engine)
         stores = Stores(world.routes, world.registry, world.artifacts, world.recommenders, events, mirrors, catalogue, OpenIndexes())
         self.gateway = Gateway(stores, self.scorer, self.clock, "bench")

@@ -30,11 +30,11 @@ from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from shared.contracts.events import UNKNOWN_USER, Impression, Interaction
 from shared.contracts.guardrails import Guardrails
-from shared.domain.analysis import Look, judge
 from shared.domain.gate import Verdict
-from shared.domain.steps import RolloutPlan, Step
+from shared.domain.rollout_plan import RolloutPlan, Step
+from shared.domain.sequential_test import Sample
+from shared.domain.step_analysis import Look, judge
 from shared.domain.traffic import Traffic, UserShares
-from shared.domain.verdict import Sample
 
 HARM = 0.1
 LOOKS = 20

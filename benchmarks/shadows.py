@@ -35,13 +35,13 @@ import numpy as np
 from benchmarks import serve_world
 from benchmarks.report import Row, publish
 from benchmarks.rollout_world import World
-from services.control.loop import Loop
+from services.control.worker_loop import Loop
 from services.eventlog.sql import SqlEventLog
 from services.gateway import Answer, Gateway, Question, Stores
 from services.index.opening import OpenIndexes
 from services.store.catalogue import SqlCatalogue
 from services.store.clock import DatabaseClock
-from services.store.mirrors import SqlMirrors
+from services.store.shadow_totals import SqlShadowTotals
 from services.triton.embedded import EmbeddedTriton
 from services.triton.model_server import TritonServer
 from services.triton.repository import ModelRepository
@@ -52,8 +52,8 @@ from shared.domain.errors import Overloaded
 from shared.domain.gate import Verdict
 from shared.domain.guardrail import judge_mirror
 from shared.domain.route import Route
+from shared.domain.sequential_test import Judgement
 from shared.domain.traffic import Mirror, quantile
-from shared.domain.verdict import Judgement
 from shared.ports import Scorer, ServedUnit, Version
 from tests.servers.platform_process import until
 
@@ -124,7 +124,7 @@ class Stand:
         undo.callback(server.close)
         if faults := server.place(NAME, [ServedUnit(NAME, one.number, one.files) for one in world.registry.list(NAME)]):
             raise SystemExit(f"Triton does not serve all versions: {faults}")
-        self._scorer, self._mirrors = Delayed(server), SqlMirrors(world.engine)
+        self._scorer, self._mirrors = Delayed(server), SqlShadowTotals(world.engine)
         events, catalogue = SqlEventLog(world.engine), SqlCatalogue(world.engine)
         stores = Stores(world.routes, world.registry, world.artifacts, world.recommenders, events, self._mirrors, catalogue, OpenIndexes())
         self._gateway = Gateway(stores, self._scorer, DatabaseClock(world.engine), "bench")

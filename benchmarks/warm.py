@@ -32,19 +32,19 @@ from benchmarks.warm_worlds import World, movielens, shifting
 from pipelines.evaluation.cases import Cases, drawn_negatives, sample_cases
 from pipelines.evaluation.forgetting import Side, forgetting
 from pipelines.evaluation.judge import judge
-from pipelines.evaluation.observed import observe
+from pipelines.evaluation.per_user import observe
 from pipelines.evaluation.scorers import is_pairwise, model_every, model_scorer
 from pipelines.features.graph import load_graph
-from pipelines.inputs.meetings import read_meetings
+from pipelines.inputs.eval_pairs import read_meetings
 from pipelines.models.families import load_model
 from pipelines.models.family import Trained
-from pipelines.stages.past import HELD
+from pipelines.stages.replay import HELD
 from pipelines.stages.runner import Outcome
 from pipelines.trials.judging import forget
 from shared.contracts.evaluation import Evaluate
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files
-from shared.domain.warmth import Link, Past, Rule, choose
+from shared.domain.warm_or_full import Link, Past, Rule, choose
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "mf": {"family": "mf", "params": {"loss": "softmax", "width": 32}},

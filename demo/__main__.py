@@ -21,7 +21,7 @@ from demo.simulator import Simulator, Traffic
 from demo.specs import NAME
 from demo.story import Story, Told
 from demo.view import View
-from demo.watching import Otherwise
+from demo.watching import UnexpectedOutcome
 
 FOLDER = Path("var/demo")
 CONSOLE = "http://127.0.0.1:8080"
@@ -58,7 +58,7 @@ def main() -> int:
             try:
                 with view:
                     story.tell()
-            except Otherwise as error:
+            except UnexpectedOutcome as error:
                 wrong = f"act '{told.act}' went another way: {error}"
             finally:
                 simulator.stop()

@@ -16,7 +16,7 @@ from demo.plot import Moment
 from demo.simulator import Simulator
 from demo.summary import Act, HitRates
 from demo.view import View
-from demo.watching import Otherwise, Watcher
+from demo.watching import UnexpectedOutcome, Watcher
 from pipelines.data.synthetic import World
 
 MEASURED = 12.0
@@ -79,7 +79,7 @@ class Story:
         self._mark(f"version {run['version']} promoted")
         candidate, stable = self._earned(began, run["version"], rollout)
         if candidate <= stable:
-            raise Otherwise(f"version {run['version']} was promoted, but earned {candidate:.1%} against {stable:.1%}")
+            raise UnexpectedOutcome(f"version {run['version']} was promoted, but earned {candidate:.1%} against {stable:.1%}")
         return Act.of("second version", "promoted", run, rollout)
 
     def _sabotaged(self) -> Act:
@@ -88,7 +88,9 @@ class Story:
         run = self._learn("spec-3-sabotaged.yaml", "Act 3: a log that bots flooded.", self._files.contaminated, "registered")
         offline = {name: run["metrics"].get(f"{name}.hr@10", 0.0) for name in ("candidate", "serving")}
         if offline["candidate"] <= offline["serving"]:
-            raise Otherwise(f"the sabotage doesn't look well offline: hr@10 {offline['candidate']:.3f} against {offline['serving']:.3f}")
+            raise UnexpectedOutcome(
+                f"the sabotage doesn't look well offline: hr@10 {offline['candidate']:.3f} against {offline['serving']:.3f}"
+            )
         self._mark(f"canary of version {run['version']} (sabotaged)")
         began = self._tally.now()
         rollout = self._watch.rollout(run["rollout"], "rolled_back")
@@ -96,7 +98,7 @@ class Story:
         self._view.say(f"  {rollout['reason']}")
         candidate, stable = self._earned(began, run["version"], rollout)
         if candidate > stable / 2:
-            raise Otherwise(f"the sabotage lost less than half of its hits online: {candidate:.1%} against {stable:.1%}")
+            raise UnexpectedOutcome(f"the sabotage lost less than half of its hits online: {candidate:.1%} against {stable:.1%}")
         return Act.of("sabotaged version", "rolled_back", run, rollout)
 
     def _mislabelled(self) -> Act:
@@ -105,7 +107,7 @@ class Story:
         run = self._learn("spec-4-mislabelled.yaml", "Act 4: inverted labels before the holdout.", self._files.mislabelled, "rejected")
         refused = [one for one in run["gates"] if one["verdict"] != "pass"]
         if not refused:
-            raise Otherwise("it was rejected without a gate that says why")
+            raise UnexpectedOutcome("it was rejected without a gate that says why")
         for one in refused:
             self._view.say(f"  refused by '{one['gate']}': {one['reason']}")
         self._mark("mislabelled model rejected")
@@ -126,7 +128,7 @@ class Story:
         self._watch.settle("the hit rate before tastes move", MEASURED)
         before = self._rate(self._tally.now() - MEASURED, serving)
         if (found := self._client.drift(specs.NAME)["retrainer"])["state"] != "watching":
-            raise Otherwise(f"a retraining began before tastes had moved: {found['reason']}")
+            raise UnexpectedOutcome(f"a retraining began before tastes had moved: {found['reason']}")
 
         self._simulator.world = self._world.shifted(1)
         self._mark("tastes move")
@@ -147,7 +149,7 @@ class Story:
         recovered = self._rate(promoted, run["version"])
         self.told.rates = HitRates(before, after, recovered)
         if recovered < after + RECOVERED_SHARE * (before - after):
-            raise Otherwise(f"the hit rate fell from {before:.1%} to {after:.1%} and came back to {recovered:.1%} only")
+            raise UnexpectedOutcome(f"the hit rate fell from {before:.1%} to {after:.1%} and came back to {recovered:.1%} only")
         act = Act.of("drift", "retrained", run, rollout)
         act.trigger = trigger
         act.metrics |= {f"drift.psi.{name}": value for name, value in noticed["psi"].items()}
@@ -158,7 +160,7 @@ class Story:
         text = specs.write(path, intro, specs.learning_from(interactions, self._files.items))
         started = self._client.apply(text)["run"]
         if started is None:
-            raise Otherwise(f"applying {path} started no run")
+            raise UnexpectedOutcome(f"applying {path} started no run")
         self._view.say(f"applied {path}")
         return self._watch.run(started, wanted)
 
@@ -169,7 +171,7 @@ class Story:
         answers, candidate = self._tally.rate(began, until, version)
         _, stable = self._tally.rate(began, until, min(others, default=0))
         if candidate is None or stable is None:
-            raise Otherwise(f"rollout {rollout['id']} ended, but users saw {answers} answers of version {version}")
+            raise UnexpectedOutcome(f"rollout {rollout['id']} ended, but users saw {answers} answers of version {version}")
         said = f"clicks by the simulator's count: version {version} {candidate:.1%} of its answers, version {min(others)} {stable:.1%}"
         self._view.say(f"  {said}")
         return candidate, stable
@@ -177,7 +179,7 @@ class Story:
     def _rate(self, since: float, version: int) -> float:
         answers, rate = self._tally.rate(since, self._tally.now(), version)
         if rate is None:
-            raise Otherwise(f"no answers of version {version} were counted ({answers})")
+            raise UnexpectedOutcome(f"no answers of version {version} were counted ({answers})")
         return rate
 
     def _retraining(self) -> bool:

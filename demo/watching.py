@@ -16,7 +16,7 @@ RUN_SECONDS, ROLLOUT_SECONDS = 600.0, 600.0
 STAGES = ("etl", "train", "evaluate", "refit", "export", "verify")
 
 
-class Otherwise(Exception):
+class UnexpectedOutcome(Exception):
     """Something went another way than told."""
 
 
@@ -71,15 +71,15 @@ class Watcher:
             try:
                 yield look()
             except ApiError as error:
-                raise Otherwise(f"{what}: the platform didn't answer: {error}") from error
+                raise UnexpectedOutcome(f"{what}: the platform didn't answer: {error}") from error
             if self.clock() > deadline:
-                raise Otherwise(f"{what}: not at its end after {seconds:.0f} s")
+                raise UnexpectedOutcome(f"{what}: not at its end after {seconds:.0f} s")
             self.sleep(POLL)
 
 
 def _as_told(found: Json, wanted: str, what: str) -> Json:
     if found["state"] != wanted:
-        raise Otherwise(f"{what} ended as {found['state'].replace('_', ' ')}, not as {wanted.replace('_', ' ')}: {found['reason']}")
+        raise UnexpectedOutcome(f"{what} ended as {found['state'].replace('_', ' ')}, not as {wanted.replace('_', ' ')}: {found['reason']}")
     return found
 
 

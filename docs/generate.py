@@ -19,7 +19,7 @@ from docs import gpu_requests
 from helm import writing
 from services.api.access import ANYBODY, HOLDER, table
 from services.api.app import ROOMS, create_app
-from services.api.parts import Door, Parts
+from services.api.dependencies import AuthConfig, Parts
 from services.cli.reference import reference as command_line
 from shared.contracts.presets import PRESETS
 from shared.contracts.spec import RecommenderSpec
@@ -150,7 +150,7 @@ Triton's own metrics (`nv_...`) are NVIDIA's. What is alerted on:
 def openapi() -> str:
     """Of a process that is everything at once; nothing of it is asked for more than its routes."""
     unused = cast(Any, None)
-    app = create_app(Door(unused, "unused", unused, unused, list), Parts(*[unused] * len(fields(Parts))), cast(Any, object()))
+    app = create_app(AuthConfig(unused, "unused", unused, unused, list), Parts(*[unused] * len(fields(Parts))), cast(Any, object()))
     return json.dumps(app.openapi() | {"info": app.openapi()["info"] | {"version": "1"}}, indent=1) + "\n"
 
 

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
+from shared.contracts.error_text import fault_message
 from shared.contracts.quantities import Duration
-from shared.contracts.words import fault_message
 from shared.domain.errors import Invalid
 from shared.secret_file import read_secret_file
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.data.anywhere import open_anywhere
+from pipelines.data.cli_source import open_anywhere
 from pipelines.data.sets.named import load, recognise
 from pipelines.data.sources import readable
 from pipelines.data.tfrecord.writer import write_tfrecord

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.data.anywhere import open_anywhere
+from pipelines.data.cli_source import open_anywhere
 from pipelines.data.sources import readable
 from shared.contracts.datatools import Described
 

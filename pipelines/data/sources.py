@@ -17,12 +17,12 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import PolarsError
 
+from pipelines.data.corrupt_files import sound_files
 from pipelines.data.databases import query_rows
-from pipelines.data.faulty import sound_files
+from pipelines.data.recbole import scan_typed
 from pipelines.data.spill import spill_chunks
 from pipelines.data.tfrecord.layout import beside
 from pipelines.data.tfrecord.reader import scan_tfrecord
-from pipelines.data.typed import scan_typed
 from shared.contracts.sources import Place
 from shared.contracts.validation_report import FaultyFile
 from shared.datafiles import data_files, data_objects, is_object, kind_of

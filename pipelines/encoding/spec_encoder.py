@@ -22,7 +22,7 @@ from pipelines.encoding.work import digest
 from shared.contracts.encoding import Encode
 from shared.contracts.features import VectorOf
 from shared.datafiles import is_object
-from shared.datafiles.beside import images_folder, images_objects, single_file, single_object
+from shared.datafiles.auxiliary_files import images_folder, images_objects, single_file, single_object
 from shared.datafiles.s3 import S3
 from shared.domain.errors import BadData, EyasError, Invalid
 

@@ -13,10 +13,10 @@ import numpy as np
 import polars as pl
 
 from pipelines.evaluation.cases import Ints, drawn_negatives, sample_cases
-from pipelines.evaluation.certainty import FEWEST_USERS, Influence, of_mean
 from pipelines.evaluation.judge import Judgement, judge
-from pipelines.evaluation.observed import observe
+from pipelines.evaluation.per_user import observe
 from pipelines.evaluation.scorers import Every, Scorer, take_columns
+from pipelines.evaluation.standard_errors import FEWEST_USERS, Influence, of_mean
 from shared.contracts.evaluation import Evaluate
 from shared.domain.metric import FORGOTTEN, OLD, certainty, count_of
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from pipelines.evaluation.metrics import Floats
-from pipelines.evaluation.observed import Ints, Observed
+from pipelines.evaluation.per_user import Ints, PerUser
 
 TIMES, LEVEL = 1_000, 0.95
 MOST = 20_000
@@ -23,7 +23,7 @@ Interval = tuple[float, float]
 Name = TypeVar("Name", bound=Hashable)
 
 
-def intervals(observed: Mapping[Name, Observed], seed: int, times: int = TIMES, level: float = LEVEL) -> dict[Name, Interval | None]:
+def intervals(observed: Mapping[Name, PerUser], seed: int, times: int = TIMES, level: float = LEVEL) -> dict[Name, Interval | None]:
     """By name; the same draws for all. None where every user says the same, or there is but one: then draws can't tell how sure it is."""
     if not observed:
         return {}
@@ -38,7 +38,7 @@ def intervals(observed: Mapping[Name, Observed], seed: int, times: int = TIMES, 
     return bounds
 
 
-def _of_some(observed: Mapping[Name, Observed], users: Ints, seed: int, times: int, tail: float) -> dict[Name, Interval | None]:
+def _of_some(observed: Mapping[Name, PerUser], users: Ints, seed: int, times: int, tail: float) -> dict[Name, Interval | None]:
     drawn = min(len(users), MOST)
     sums, counts = np.zeros((drawn, len(observed))), np.zeros((drawn, len(observed)))
     for column, observations in enumerate(observed.values()):
@@ -61,9 +61,9 @@ def _pair(ends: list[float]) -> Interval:
     return ends[0], ends[1]
 
 
-def difference(first: Observed, other: Observed) -> Observed:
+def difference(first: PerUser, other: PerUser) -> PerUser:
     """By user, case by case: what the first earns more."""
-    return Observed(first.owners, first.values - other.values)
+    return PerUser(first.owners, first.values - other.values)
 
 
 def _drawn(sums: Floats, counts: Floats, random: np.random.Generator, times: int) -> Floats:

@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.evaluation.breadth import coverage, novelty
 from pipelines.evaluation.calibration import Calibration, calibrate
 from pipelines.evaluation.cases import Cases, Ints, Negatives
+from pipelines.evaluation.coverage import coverage, novelty
 from pipelines.evaluation.metrics import STANDARD, Floats, auc, is_rank_metric
-from pipelines.evaluation.observed import observe
+from pipelines.evaluation.per_user import observe
 from pipelines.evaluation.ranking import CHUNK, SHOWN, Ranked, Tell, by_pairs, checked, count_above, rank
 from pipelines.evaluation.recall import Retrieve
 from pipelines.evaluation.scorers import Every, Scorer

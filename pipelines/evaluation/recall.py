@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.evaluation.cases import Cases, Ints
-from pipelines.evaluation.observed import Observed
+from pipelines.evaluation.per_user import PerUser
 from pipelines.evaluation.ranking import CELLS
 from pipelines.features.columns import FIRST
-from pipelines.inputs.meetings import Meetings
+from pipelines.inputs.eval_pairs import EvalPairs
 from pipelines.inputs.tables import placed
 from pipelines.models.family import Trained
 from pipelines.models.popularity import Popularity
@@ -25,17 +25,17 @@ Retrieve = Callable[[Ints, int], Iterable[Rows]]
 """For each user's key so many rows of the catalogue, the best ones."""
 
 
-def recall(retrieve: Retrieve, cases: Cases, candidates: int) -> Observed:
+def recall(retrieve: Retrieve, cases: Cases, candidates: int) -> PerUser:
     """Of each case whether its item is retrieved."""
     retrieved = [np.isin(user.targets, rows) for user, rows in zip(cases.users, retrieve(cases.keys, candidates), strict=True)]
-    return Observed(cases.owners, np.concatenate(retrieved).astype(np.float64))
+    return PerUser(cases.owners, np.concatenate(retrieved).astype(np.float64))
 
 
 def by_popularity(popularity: Popularity) -> Retrieve:
     return lambda users, count: [best(popularity.scores, popularity.items, count)] * len(users)
 
 
-def by_model(model: Trained, meetings: Meetings, popularity: Popularity, users: NDArray[np.int64]) -> Retrieve | None:
+def by_model(model: Trained, meetings: EvalPairs, popularity: Popularity, users: NDArray[np.int64]) -> Retrieve | None:
     """None where the model has no vectors."""
     embeddings = model.embeddings(meetings.items.columns)
     if embeddings is None:

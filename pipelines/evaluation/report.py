@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelines.evaluation.intervals import LEVEL, Interval, difference, intervals
 from pipelines.evaluation.judge import Judgement
-from pipelines.evaluation.observed import Observed, observe
+from pipelines.evaluation.per_user import PerUser, observe
 from pipelines.evaluation.ranking import SHOWN
 from pipelines.evaluation.slices import Slice
 
@@ -115,10 +115,10 @@ def _of(contender: Contender, base: Contender | None, wanted: Wanted) -> Documen
     }
 
 
-def _averaged(contender: Contender, names: Sequence[str], part: Slice | None) -> dict[str, Observed]:
+def _averaged(contender: Contender, names: Sequence[str], part: Slice | None) -> dict[str, PerUser]:
     """What each case earns, on average over the seeds."""
     by_seed = [observe(run.judgement.ranked, names, None if part is None else part.chosen) for run in contender.runs]
-    return {name: Observed(by_seed[0][name].owners, np.mean([each[name].values for each in by_seed], axis=0)) for name in names}
+    return {name: PerUser(by_seed[0][name].owners, np.mean([each[name].values for each in by_seed], axis=0)) for name in names}
 
 
 def _slice(contender: Contender, part: Slice, wanted: Wanted, sure: Mapping[tuple[str, str], Interval | None]) -> Document:

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.inputs.meetings import Meetings, RawColumns
-from pipelines.inputs.published import Published
+from pipelines.inputs.eval_pairs import EvalPairs, RawColumns
 from pipelines.inputs.tables import Codes
+from pipelines.inputs.version_values import Published
 from pipelines.models.family import ScoresAll, Trained
 from pipelines.models.popularity import Popularity
 from shared.serving.external import refuse_others
@@ -38,12 +38,12 @@ def popularity_scorer(popularity: Popularity) -> Scorer:
     return lambda users, rows: popularity.scores[rows]
 
 
-def model_scorer(meetings: Meetings, model: Callable[[Codes], NDArray[np.float32]]) -> Scorer:
+def model_scorer(meetings: EvalPairs, model: Callable[[Codes], NDArray[np.float32]]) -> Scorer:
     """A model in training's own runtime, on features made by polars."""
     return lambda users, rows: model(meetings.features(users, rows))
 
 
-def model_every(meetings: Meetings, model: Trained) -> Every | None:
+def model_every(meetings: EvalPairs, model: Trained) -> Every | None:
     """None where the model is asked pair by pair."""
     if not isinstance(model, ScoresAll):
         return None

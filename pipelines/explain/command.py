@@ -12,7 +12,7 @@ from pipelines.explain.document import explained
 from pipelines.explain.fitting import fit_on_data, fit_on_nothing
 from pipelines.features.reading import READS, Reads
 from pipelines.models.families import FAMILIES, reads_of
-from pipelines.models.own import is_own
+from pipelines.models.plugins import is_own
 from shared.contracts.explanation import ExplainRequest, Explanation
 from shared.contracts.strict import read, unknown_name
 from shared.domain.errors import Invalid

@@ -12,7 +12,7 @@ from pipelines.features.graph import Graph
 from pipelines.features.operators.base import Feature, Operator, plain
 from pipelines.features.raw import signature
 from pipelines.features.stored import STORED
-from pipelines.models.reader import read_sequence
+from pipelines.models.sequence_session import read_sequence
 from pipelines.models.session import sequences_at_once
 from pipelines.models.tables import PRECISION
 from pipelines.training.batch_size import BatchSize, batch_size

@@ -13,11 +13,11 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.data.catalogue import read_items, read_users
+from pipelines.data.dedup import thin
 from pipelines.data.interactions import from_file, latest, open_interactions
 from pipelines.data.pages import of_users, views
 from pipelines.data.sources import Reach, open_source, readable
 from pipelines.data.split import split
-from pipelines.data.thinning import thin
 from pipelines.data.validation.judging import judge, refusal
 from pipelines.data.validation.tables import judge_tables
 from pipelines.data.vectors import open_vectors, with_vectors

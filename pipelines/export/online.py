@@ -15,7 +15,7 @@ import polars as pl
 
 from pipelines.features.raw import FITTED, raw_column
 from shared.contracts.online import ONLINE, Online, OnlineColumn, View
-from shared.domain.stored import instant
+from shared.domain.feature_values import instant
 from shared.serving.signature import Signature
 from shared.serving.values_file import PART, Values, write_values
 

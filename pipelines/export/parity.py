@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph
-from pipelines.inputs.meetings import RawColumns
+from pipelines.inputs.eval_pairs import RawColumns
 from pipelines.inputs.tables import array
 from pipelines.models.family import Trained
 from shared.serving.signature import BLANK, OUTPUT, Signature

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipelines.features.graph import IR_VERSION, Graph
 from pipelines.features.operators.base import output_name
-from pipelines.models.beside import SMALLEST, Beside, ExternalArray, LowersBeside
+from pipelines.models.external_weights import SMALLEST, ExternalArray, ExternalWeights, LowersExternalWeights
 from pipelines.models.family import Trained
 from shared.contracts.serving import Lists
 from shared.domain.errors import Invalid
@@ -40,7 +40,7 @@ def write_unit(
     """
     import onnx
 
-    beside = Beside(min(SMALLEST, max(inline, _LEAST)))
+    beside = ExternalWeights(min(SMALLEST, max(inline, _LEAST)))
     features, lowered = graph.lower(limit, lists), _lowered(model, beside)
     for part in (features, lowered):
         _refuse_files(part)
@@ -67,13 +67,13 @@ def named(served: Signature, files: Collection[str]) -> Signature:
     return served.model_copy(update={"weights": WEIGHTS}) if WEIGHTS in files else served
 
 
-def fill(unit: Any, beside: Beside) -> None:
+def fill(unit: Any, beside: ExternalWeights) -> None:
     """Puts what is held into the graph."""
     for tensor, weights in _marks(unit, beside):
         tensor.raw_data = b"".join(chunk.tobytes() for chunk in weights.chunks())
 
 
-def write_beside(unit: Any, beside: Beside, path: Path) -> Path:
+def write_beside(unit: Any, beside: ExternalWeights, path: Path) -> Path:
     """Writes what is held, piece by piece, and says in the graph where each lies."""
     from onnx import TensorProto
 
@@ -90,7 +90,7 @@ def write_beside(unit: Any, beside: Beside, path: Path) -> Path:
     return path
 
 
-def _marks(unit: Any, beside: Beside) -> Iterator[tuple[Any, ExternalArray]]:
+def _marks(unit: Any, beside: ExternalWeights) -> Iterator[tuple[Any, ExternalArray]]:
     for tensor in unit.graph.initializer:
         weights = beside.of(tensor)
         if weights is not None:
@@ -99,8 +99,8 @@ def _marks(unit: Any, beside: Beside) -> Iterator[tuple[Any, ExternalArray]]:
             yield tensor, weights
 
 
-def _lowered(model: Trained, beside: Beside) -> Any:
-    return model.lower_beside(beside) if isinstance(model, LowersBeside) else model.lower()
+def _lowered(model: Trained, beside: ExternalWeights) -> Any:
+    return model.lower_beside(beside) if isinstance(model, LowersExternalWeights) else model.lower()
 
 
 def _refuse_files(model: Any) -> None:

@@ -1,7 +1,7 @@
 """Point in time: what counted of a key when something happened, as a feature store would have said it then.
 
 The newest value of the key whose event time isn't after that moment, unless it was older than the time to live by then. Of two values of
-one event time the one of the greater digest counts, as in shared.domain.stored, whose meaning this is, over whole columns.
+one event time the one of the greater digest counts, as in shared.domain.feature_values, whose meaning this is, over whole columns.
 
 A table of one row a key so becomes one of a row for each stretch of time in which the same counted. A moment's row is searched in it, so
 that rows of data stream past in their own order, however many there are.
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pipelines.features.columns import BLANK, polars_type
 from pipelines.features.dense import Dense, dense
 from shared.contracts.online import OnlineColumn, View
-from shared.domain.stored import StoredRow, instant
+from shared.domain.feature_values import StoredRow, instant
 
 Ints = NDArray[np.int64]
 KEY, AT = "~key", "~at"

@@ -1,9 +1,9 @@
 """One batch contract for training: features and labels as numpy arrays, streamed from Parquet with bounded memory.
 
 A loader with stages: positives alone where they are asked for, negatives, features, strangers, crosses (pipelines.loaders.negatives,
-pipelines.inputs.featured). How many rows come out of a batch of the data depends on the positives in it; so the loader makes large ones,
-and they are cut into such as a step takes: of `batch_size` rows each, but for the last. No row is lost or doubled, and each positive has
-all of its negatives.
+pipelines.inputs.batch_stages). How many rows come out of a batch of the data depends on the positives in it; so the loader makes large
+batches, and they are cut into batches of `batch_size` rows for a step; the last one may be smaller. No row is lost or doubled, and each
+positive has all of its negatives.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph
-from pipelines.inputs.featured import LABEL, UNKNOWN_SHARE, Crossed, Gathered, Positives, Strangers, columns_of
-from pipelines.inputs.liked import Liked
+from pipelines.inputs.batch_stages import LABEL, UNKNOWN_SHARE, Crossed, Gathered, Positives, Strangers, columns_of
+from pipelines.inputs.bloom_filter import LikedItems
 from pipelines.inputs.tables import Catalogue, Codes
 from pipelines.loaders.chunks import open_chunks
 from pipelines.loaders.columns import Column
@@ -72,7 +72,7 @@ class Batches:
     unknown_share: float = UNKNOWN_SHARE
     positives: bool = False
     """Whether other rows are left out."""
-    liked: Liked | None = None
+    liked: LikedItems | None = None
     """By `user` and row of the catalogue: no negative is one of these."""
     draw: Callable[[Mapping[str, Column], np.random.Generator], NDArray[Any]] | None = None
     """Rows of the catalogue that are negatives of these rows; drawn evenly if None."""

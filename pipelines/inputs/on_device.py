@@ -19,11 +19,11 @@ import torch
 
 from pipelines.features.operators.codes import Cross
 from pipelines.features.prepared import FEATURE, FOLD
+from pipelines.inputs.batch_stages import columns_of
 from pipelines.inputs.batches import Batch, Batches, Place
-from pipelines.inputs.featured import columns_of
 from pipelines.inputs.tables import Catalogue, array, stranger
-from pipelines.loaders.doors.pytorch.negatives import TensorLiked
-from pipelines.loaders.doors.pytorch.resident import generator, room
+from pipelines.loaders.adapters.pytorch.negatives import TensorLiked
+from pipelines.loaders.adapters.pytorch.resident import generator, room
 from shared.domain.errors import Invalid
 
 Tensor = Any

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.loaders.arena import Arena
+from pipelines.loaders.buffer_pool import BufferPool
 from pipelines.loaders.columns import PackedColumn
 from pipelines.loaders.decoding import Nulls, check_nulls, is_list, loaded_as, pack_column, plain, refusal, refused_nulls, size_of
 from pipelines.loaders.files import File, Paths, Ranges, find_files
@@ -101,7 +101,7 @@ class Chunks:
     @property
     def room(self) -> int:
         """Bytes that an arena of all of them has for where arrays begin."""
-        return Arena.room(2 * len(self.columns) * len(self.chunks))
+        return BufferPool.room(2 * len(self.columns) * len(self.chunks))
 
     @property
     def digest(self) -> list[Any]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipelines.loaders.arena import Arena, keep_what_is_freed
+from pipelines.loaders.adapters.layout import Chosen
+from pipelines.loaders.buffer_pool import BufferPool, keep_what_is_freed
 from pipelines.loaders.cache import Cache, SelectionCache
 from pipelines.loaders.chunks import Chunks, open_chunks
 from pipelines.loaders.columns import Column, Lists
 from pipelines.loaders.decoding import Nulls
-from pipelines.loaders.doors.layout import Chosen
 from pipelines.loaders.files import Paths
 from pipelines.loaders.kinds import Described, Kind, described, described_by, kinds
 from pipelines.loaders.memory import MEBIBYTE, Memory
@@ -32,7 +32,7 @@ from shared.domain.errors import BadData
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pipelines.loaders.doors.torch import TorchBatches
+    from pipelines.loaders.adapters.torch import TorchBatches
 
 Columns = dict[str, Column]
 Stage = Callable[[Columns, np.random.Generator], Columns]
@@ -147,15 +147,15 @@ class Loader:
             self._spare.extend([*arenas, *(reading.arena for reading in read)])
 
     @cached_property
-    def _spare(self) -> list[Arena]:
+    def _spare(self) -> list[BufferPool]:
         return []
 
-    def _arena(self) -> Arena:
+    def _arena(self) -> BufferPool:
         """One that an epoch before has left, or a new one."""
         try:
             arena = self._spare.pop()
         except IndexError:
-            return Arena(min(self._memory.pool, self.chunks.size) + self.chunks.room)
+            return BufferPool(min(self._memory.pool, self.chunks.size) + self.chunks.room)
         arena.clear()
         return arena
 
@@ -163,13 +163,13 @@ class Loader:
         self, label: str | None = None, lists: Chosen = "offsets", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
     ) -> Iterator[Any]:
         """Batches of arrays: see doors/plain.py."""
-        from pipelines.loaders.doors.plain import as_numpy
+        from pipelines.loaders.adapters.plain import as_numpy
 
         return as_numpy(self, label, lists, epochs, start)
 
     def as_arrow(self, epochs: int | None = 1, start: tuple[int, int] = (0, 0)) -> Iterator[pa.RecordBatch]:
         """Record batches of Arrow: see doors/plain.py."""
-        from pipelines.loaders.doors.plain import as_arrow
+        from pipelines.loaders.adapters.plain import as_arrow
 
         return as_arrow(self, epochs, start)
 
@@ -177,13 +177,13 @@ class Loader:
         self, label: str | None = None, lists: Chosen = "ragged", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
     ) -> Any:
         """A tf.data.Dataset: see doors/tensorflow.py."""
-        from pipelines.loaders.doors.tensorflow import as_dataset
+        from pipelines.loaders.adapters.tensorflow import as_dataset
 
         return as_dataset(self, label, lists, epochs, start)
 
     def as_keras(self, label: str | None = None, lists: Chosen = "padded", start: tuple[int, int] = (0, 0)) -> Any:
         """For `fit` of a Keras model, as x and as validation_data: see doors/keras.py."""
-        from pipelines.loaders.doors.keras import as_keras
+        from pipelines.loaders.adapters.keras import as_keras
 
         return as_keras(self, label, lists, start)
 
@@ -194,7 +194,7 @@ class Loader:
 
     def as_torch(self, label: str | None = None, **settings: Any) -> TorchBatches:
         """An IterableDataset of PyTorch; `settings`: see as_torch in doors/torch.py."""
-        from pipelines.loaders.doors.torch import as_torch
+        from pipelines.loaders.adapters.torch import as_torch
 
         return as_torch(self, label, **settings)
 

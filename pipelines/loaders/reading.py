@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.loaders.arena import Arena
+from pipelines.loaders.buffer_pool import BufferPool
 from pipelines.loaders.chunks import Corrupt
 from pipelines.loaders.columns import Empty, PackedColumn, joined
 from pipelines.loaders.plan import Left, Part, Pool
@@ -29,7 +29,7 @@ class Reading:
     """A pool that is being read."""
 
     pool: Pool
-    arena: Arena
+    arena: BufferPool
     parts: list[Future[Rows]]
 
     @property

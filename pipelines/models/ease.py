@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from pipelines.features.columns import NULL
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
-from pipelines.models.beside import Beside
+from pipelines.models.external_weights import ExternalWeights
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
-from pipelines.models.liked import liked_pairs, metrics_of_likes
+from pipelines.models.like_pairs import liked_pairs, metrics_of_likes
 from pipelines.models.tables import Table, check_size
 from pipelines.models.user_history import (
     ITEMS,
@@ -39,8 +39,8 @@ from pipelines.models.user_history import (
     save_user_history,
     user_history_of,
 )
-from pipelines.training.choice import best, climb, hold_out_likes
 from pipelines.training.ease import solve
+from pipelines.training.hyperparameter_search import best, climb, hold_out_likes
 from pipelines.training.likes import Ints, Pairs, Positions
 from pipelines.training.sparse import sparse, together
 from shared.contracts.families import EaseParams
@@ -90,9 +90,9 @@ class EaseModel:
         return scores
 
     def lower(self) -> Any:
-        return self.lower_beside(Beside(sys.maxsize))
+        return self.lower_beside(ExternalWeights(sys.maxsize))
 
-    def lower_beside(self, beside: Beside) -> Any:
+    def lower_beside(self, beside: ExternalWeights) -> Any:
         """Implements LowersBeside."""
 
         def score(turn: Turn) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from pipelines.features.reading import Reads
-from pipelines.models.counts import Counts
 from pipelines.models.dlrm import Dlrm
 from pipelines.models.ease import Ease
 from pipelines.models.family import MODEL, Family, Fetch, Trained
@@ -16,7 +15,8 @@ from pipelines.models.itemknn import ItemKnn
 from pipelines.models.mf import Mf
 from pipelines.models.mlp import Mlp
 from pipelines.models.neumf import Neumf
-from pipelines.models.own import is_own, own_family
+from pipelines.models.plugins import is_own, own_family
+from pipelines.models.popularity_model import Counts
 from pipelines.models.session import Session
 from pipelines.models.two_tower import TwoTower
 from pipelines.models.wide_deep import WideDeep

@@ -20,7 +20,7 @@ from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Catalogue, Codes
 from pipelines.models.popularity import Popularity
 from pipelines.models.tables import Table
-from pipelines.training.keeping import Keeping
+from pipelines.training.checkpoints import Keeping
 from pipelines.training.ranks import Rank
 from shared.contracts.models import Model
 from shared.contracts.retraining import NewRows
@@ -55,7 +55,7 @@ class Task:
     rank: Rank | None = None
     """Which of several processes this is."""
     new_rows: NewRows = "mean"
-    """Of a warm run: where vectors of codes begin that the parent didn't know (pipelines.models.newcomers)."""
+    """Of a warm run: where vectors of codes begin that the parent didn't know (pipelines.models.new_row_init)."""
     holdout: Path | None = None
     """Of a warm run: pairs of its history that nobody has trained on, and nobody is to, since what is forgotten is told by them."""
 

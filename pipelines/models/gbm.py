@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pipelines.features.reading import Reads
 from pipelines.inputs.batches import Batches
-from pipelines.inputs.liked import read_liked
+from pipelines.inputs.bloom_filter import read_liked
 from pipelines.models.family import Fetch, Fitted, Task
-from pipelines.models.liked import liked_pairs
+from pipelines.models.like_pairs import liked_pairs
 from pipelines.models.tables import EXPORT_LIMIT, check_size
 from pipelines.models.trees.course import SAMPLE, Course, Round
 from pipelines.models.trees.ensemble import NODE_BYTES
@@ -24,9 +24,9 @@ from pipelines.models.trees.knowledge import ITEM, USER
 from pipelines.models.trees.layout import Layout, layout_of
 from pipelines.models.trees.model import FAMILY, TreeModel, load, shown
 from pipelines.models.trees.rows import ROWS, Described, Drawing, FoldKnowledge, deal, described, find_out
-from pipelines.training.course import LOADER, LOOKED
+from pipelines.training.preflight import check_rows, free_memory
 from pipelines.training.ranking import rank_held
-from pipelines.training.soundness import check_rows, free_memory
+from pipelines.training.trainer import LOADER, LOOKED
 from pipelines.training.validation import Validation, hold_out
 from shared.contracts.families import GbmParams
 from shared.domain.errors import Invalid

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from pipelines.features.columns import NULL
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
-from pipelines.models.beside import Beside
+from pipelines.models.external_weights import ExternalWeights
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
-from pipelines.models.liked import liked_pairs, metrics_of_likes
+from pipelines.models.like_pairs import liked_pairs, metrics_of_likes
 from pipelines.models.tables import Table, check_size
 from pipelines.models.user_history import (
     ITEMS,
@@ -92,9 +92,9 @@ class ItemKnnModel:
         return near.T.tocsr()
 
     def lower(self) -> Any:
-        return self.lower_beside(Beside(sys.maxsize))
+        return self.lower_beside(ExternalWeights(sys.maxsize))
 
-    def lower_beside(self, beside: Beside) -> Any:
+    def lower_beside(self, beside: ExternalWeights) -> Any:
         """Implements LowersBeside."""
 
         def score(turn: Turn) -> str:

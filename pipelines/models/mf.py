@@ -1,7 +1,7 @@
 """The family `mf`: matrix factorisation of who liked what. A vector for each user, one for each item; their inner product is the score.
 
 Trained by implicit alternating least squares (`pipelines.training.als`): what wasn't liked counts a little against, so no negatives are
-sampled. Or by gradient (`pipelines.models.contrasted`): then the last column of an item's vector is its own level. By least squares codes
+sampled. Or by gradient (`pipelines.models.mf_sgd`): then the last column of an item's vector is its own level. By least squares codes
 without likes of their own have a place too: an unknown user, or one who liked nothing yet, is the mean of those who did; an
 unknown item, or one that nobody liked, is zero. A warm run goes on from the parent's vectors over every like known so far, its parent's
 included: solving a user from the newest likes alone would forget the rest.
@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from pipelines.features.columns import UNKNOWN
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
-from pipelines.models.beside import Beside
-from pipelines.models.contrasted import USUAL, contrasted
+from pipelines.models.dot_product import lower_product
+from pipelines.models.external_weights import ExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
-from pipelines.models.liked import liked_pairs, metrics_of_likes
-from pipelines.models.newcomers import grown
-from pipelines.models.product import lower_product
+from pipelines.models.like_pairs import liked_pairs, metrics_of_likes
+from pipelines.models.mf_sgd import USUAL, contrasted
+from pipelines.models.new_row_init import grown
 from pipelines.models.tables import Table, check_size
 from pipelines.training.als import Factors, Floats, Terms, begin, sweeps
 from pipelines.training.als_choice import choose_strength
@@ -82,9 +82,9 @@ class MfModel:
         return scores
 
     def lower(self) -> Any:
-        return self.lower_beside(Beside(sys.maxsize))
+        return self.lower_beside(ExternalWeights(sys.maxsize))
 
-    def lower_beside(self, beside: Beside) -> Any:
+    def lower_beside(self, beside: ExternalWeights) -> Any:
         """Implements LowersBeside."""
         return lower_product(Mf.name, self.user, self.item, self.factors, beside)
 

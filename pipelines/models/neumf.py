@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph
 from pipelines.features.reading import Reads
-from pipelines.models.contrasted import contrast
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
-from pipelines.models.liked import liked_pairs
+from pipelines.models.like_pairs import liked_pairs
+from pipelines.models.mf_sgd import contrast
 from pipelines.models.neural.architecture import Architecture, load_architecture, table_path
 from pipelines.models.neural.model import NeuralModel
 from pipelines.models.neural.network import Dense, Dropout, Join, Network, Node, Part, Product
@@ -26,7 +26,7 @@ from pipelines.models.neural.plain import sigmoid
 from pipelines.models.neural.train import train_neural
 from pipelines.models.neural.weights import WEIGHTS, Weights, begin, load_weights
 from pipelines.models.tables import Table, check_size
-from pipelines.training.contrast import Aim
+from pipelines.training.contrastive import Aim
 from shared.contracts.families import NeumfParams
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid

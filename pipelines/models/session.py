@@ -5,7 +5,7 @@ user's sequence is that of the rows to train on, in the order of their times and
 what the parent knew. So what it makes of each user is known when it is trained, and lies in the served unit by the user's code; who isn't
 known, or liked nothing, is the empty sequence, of which it learns what a session begins with.
 
-Where the spec has a `sequence` feature it is that which is read, row by row and in each request (pipelines.models.reader).
+Where the spec has a `sequence` feature it is that which is read, row by row and in each request (pipelines.models.sequence_session).
 """
 
 from __future__ import annotations
@@ -34,21 +34,30 @@ from pipelines.models.attention.learning import SequenceStep
 from pipelines.models.attention.shape import Shape, Weights, begin, check_weights, grow
 from pipelines.models.attention.streams import Streams, read_streams
 from pipelines.models.attention.windows import Windows
-from pipelines.models.beside import Beside
+from pipelines.models.dot_product import lower_product
+from pipelines.models.external_weights import ExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.train import how
 from pipelines.models.neural.weights import WEIGHTS, load_weights, save_weights
-from pipelines.models.product import lower_product
-from pipelines.models.reader import QUERIES, Reader, item_vectors, load_reader, newest_by_code, queries_of, read_sequence, scores_of
+from pipelines.models.sequence_session import (
+    QUERIES,
+    Reader,
+    item_vectors,
+    load_reader,
+    newest_by_code,
+    queries_of,
+    read_sequence,
+    scores_of,
+)
 from pipelines.models.tables import PRECISION, Table, check_size
 from pipelines.training.als import Factors
 from pipelines.training.batch_size import BatchSize
-from pipelines.training.course import LOOKED, Course
 from pipelines.training.likes import Likes
 from pipelines.training.loop import Loop
+from pipelines.training.preflight import check_memory, check_rows
 from pipelines.training.ranking import rank_held
-from pipelines.training.soundness import check_memory, check_rows
+from pipelines.training.trainer import LOOKED, Course
 from pipelines.training.validation import Validation
 from shared.contracts.families import SessionParams
 from shared.domain.errors import BadData, Invalid
@@ -108,9 +117,9 @@ class SessionModel:
         return scores
 
     def lower(self) -> Any:
-        return self.lower_beside(Beside(sys.maxsize))
+        return self.lower_beside(ExternalWeights(sys.maxsize))
 
-    def lower_beside(self, beside: Beside) -> Any:
+    def lower_beside(self, beside: ExternalWeights) -> Any:
         """Implements LowersBeside."""
         return lower_product(Session.name, self.user, self.item, self.factors, beside)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL
 from pipelines.features.graph import IR_VERSION, OPSET
-from pipelines.models.beside import Beside
+from pipelines.models.external_weights import ExternalWeights
 from pipelines.models.family import Fetch
 from pipelines.training.likes import Ints, Likes, Pairs, Positions
 
@@ -94,7 +94,7 @@ def lower(
     item: str,
     arrays: Mapping[str, NDArray[Any]],
     score: Callable[[Turn], str],
-    beside: Beside | None = None,
+    beside: ExternalWeights | None = None,
 ) -> Any:
     """The ONNX model: `score` adds what makes one number for each of `ITEMS` out of them, of `LIKED` and of `arrays`."""
     from onnx import TensorProto, helper
@@ -125,7 +125,7 @@ def lower(
         helper.make_node("ConstantOfShape", ["scores/shape"], ["scores/none"], name="scores/none"),
         helper.make_node("Loop", ["users/count", "", "scores/none"], ["score"], name="each_user", body=body),
     ]
-    beside = beside or Beside(sys.maxsize)
+    beside = beside or ExternalWeights(sys.maxsize)
     weights = [beside.tensor(array, name) for name, array in turn.arrays.items()]
     inputs = [tensor(column, TensorProto.INT32, "N") for column in (user, item)]
     graph = helper.make_graph(nodes, "sums_over_likes", inputs, [tensor("score", TensorProto.FLOAT, "N")], weights)

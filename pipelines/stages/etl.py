@@ -5,7 +5,7 @@ pipelines.features.prepared), firsts.parquet, history.parquet (every user-item p
 catalogue, ordered by key), items.features.parquet (its features, row by row), users.parquet and users.features.parquet where more than the
 key is known of users (where what is known changes, a row for each stretch of time, the newest last), pages.parquet where sequences show
 views of pages, the features' fitted state, features.json, and the vectors that it has worked out (pipelines.stages.vectors). A warm run
-reads the parent's and grows them, and publishes what it keeps of the time before (pipelines.stages.past).
+reads the parent's and grows them, and publishes what it keeps of the time before (pipelines.stages.replay).
 To compact events is etl's work too, and of no run.
 """
 
@@ -21,11 +21,11 @@ from typing import Any
 import polars as pl
 
 from pipelines.data.catalogue import read_items, read_users
+from pipelines.data.dedup import thin
 from pipelines.data.interactions import from_file, latest, open_interactions, read_events, views_from_events
 from pipelines.data.pages import of_users, views
 from pipelines.data.sources import Reach, readable
 from pipelines.data.split import Parts, split
-from pipelines.data.thinning import thin
 from pipelines.data.validate import check_interactions
 from pipelines.data.validation.events import EVENTS
 from pipelines.data.validation.tables import JudgedTables
@@ -35,13 +35,13 @@ from pipelines.features.engines.history import History
 from pipelines.features.graph import FEATURES, check_same, load_graph
 from pipelines.features.prepared import EXTRA, PAGES, Prepared, extra_columns, graph_of, prepare
 from pipelines.models.families import family_of
-from pipelines.models.own import check_params
-from pipelines.stages.admission import admit, admit_events, judged_tables, remembered
+from pipelines.models.plugins import check_params
 from pipelines.stages.compact import compact
-from pipelines.stages.past import HELD, PAST, held_out, past, past_users
+from pipelines.stages.data_gate import admit, admit_events, judged_tables, remembered
+from pipelines.stages.replay import HELD, PAST, held_out, past, past_users
 from pipelines.stages.runner import Context, Outcome, main
+from pipelines.stages.user_overrides import with_written
 from pipelines.stages.vectors import TableVectors
-from pipelines.stages.written import with_written
 from shared.domain.errors import BadData, Invalid
 
 FIRSTS = "firsts.parquet"

@@ -22,26 +22,26 @@ from numpy.typing import NDArray
 from pipelines.evaluation.cases import Cases, drawn_negatives, known_likes, sample_cases
 from pipelines.evaluation.columns import by_table
 from pipelines.evaluation.forgetting import Side, forgetting
-from pipelines.evaluation.gated import Evidence, certainties, unmeasured
+from pipelines.evaluation.gate_metrics import Evidence, certainties, unmeasured
 from pipelines.evaluation.judge import Judgement, judge, labelled_rows, ranks_of_retrieved, sliced, wanted_metrics
 from pipelines.evaluation.metrics import STANDARD, is_rank_metric, rank_metric
-from pipelines.evaluation.observed import Observed
 from pipelines.evaluation.page import page
+from pipelines.evaluation.per_user import PerUser
 from pipelines.evaluation.ranking import by_pairs
 from pipelines.evaluation.recall import Retrieve, by_files, by_model, by_popularity, recall
 from pipelines.evaluation.report import Contender, Run, Wanted, document, finite
 from pipelines.evaluation.scorers import Every, Scorer, is_pairwise, model_every, model_scorer, popularity_scorer, unit_scorer
 from pipelines.evaluation.slices import Slice, by_expression, standard
 from pipelines.features.graph import load_graph
-from pipelines.inputs.meetings import Meetings, read_meetings, read_raw
+from pipelines.inputs.eval_pairs import EvalPairs, read_meetings, read_raw
 from pipelines.inputs.tables import USERS
 from pipelines.models.baseline import IS_THERE, load_baseline
 from pipelines.models.families import load_model
 from pipelines.models.family import Trained
 from pipelines.models.popularity import POPULARITY, load_popularity
 from pipelines.models.retriever import IS_BESIDE, load_retriever
-from pipelines.stages.foretold import Finder, foresee
-from pipelines.stages.past import HELD
+from pipelines.stages.off_policy_eval import Finder, foresee
+from pipelines.stages.replay import HELD
 from pipelines.stages.rival import Rival, find_rival
 from pipelines.stages.runner import Context, Outcome, main
 from shared.contracts.plans import gated_metrics
@@ -142,7 +142,7 @@ def _counts(cases: Cases, train: pl.LazyFrame) -> dict[str, int]:
 
 def _forgotten(
     context: Context,
-    meetings: Meetings,
+    meetings: EvalPairs,
     items: pl.Series,
     history: pl.LazyFrame,
     facts: dict[str, Any],
@@ -181,7 +181,7 @@ def _forgotten(
 
 
 def _foreseen(
-    context: Context, meetings: Meetings, candidate: Every, items: pl.Series, facts: dict[str, Any], silence: dict[str, dict[str, str]]
+    context: Context, meetings: EvalPairs, candidate: Every, items: pl.Series, facts: dict[str, Any], silence: dict[str, dict[str, str]]
 ) -> dict[str, float]:
     foresight = foresee(context, candidate, _finder(context, meetings) if context.spec.recommender.serve.retrieve else None, items)
     facts |= foresight.facts
@@ -191,19 +191,19 @@ def _foreseen(
 
 
 def _retrieved(
-    context: Context, meetings: Meetings, cases: Cases, candidate: Scorer, rival: Rival | None, names: tuple[str, ...]
-) -> tuple[dict[str, Observed], dict[str, float]]:
+    context: Context, meetings: EvalPairs, cases: Cases, candidate: Scorer, rival: Rival | None, names: tuple[str, ...]
+) -> tuple[dict[str, PerUser], dict[str, float]]:
     """How much of what was liked is retrieved, by contender and case; and how the candidate ranks that alone."""
     assert context.spec.recommender.serve.retrieve is not None
     count = context.spec.recommender.serve.retrieve.candidates
-    recalls: dict[str, Observed] = {}
+    recalls: dict[str, PerUser] = {}
     values: dict[str, float] = {}
     for name, retrieve in _retrievers(context, meetings, cases, rival):
         served: dict[str, float] = {}
         if name == "candidate":
             ranks = ranks_of_retrieved(candidate, retrieve, count, cases)
             served = {metric: rank_metric(metric).of(ranks) for metric in names if is_rank_metric(metric) and "/" not in metric}
-            recalls[name] = Observed(cases.owners, np.isfinite(ranks).astype(np.float64))
+            recalls[name] = PerUser(cases.owners, np.isfinite(ranks).astype(np.float64))
         else:
             recalls[name] = recall(retrieve, cases, count)
         values |= {f"{name}.recall@{count}": recalls[name].mean} | {f"retrieved.{metric}": value for metric, value in served.items()}
@@ -243,7 +243,7 @@ def _not_comparable(context: Context, facts: dict[str, Any], error: Invalid) -> 
     context.log.info("the serving version can't be compared: %s", error)
 
 
-def _finder(context: Context, meetings: Meetings) -> Finder:
+def _finder(context: Context, meetings: EvalPairs) -> Finder:
     popularity = load_popularity(context.fetch("train", POPULARITY))
     model = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE), context.spec.families)
 
@@ -286,7 +286,7 @@ def _report(
 
 
 def _contenders(
-    context: Context, meetings: Meetings, rival: Rival | None, facts: dict[str, Any]
+    context: Context, meetings: EvalPairs, rival: Rival | None, facts: dict[str, Any]
 ) -> Iterator[tuple[str, Scorer, Every | None, bool]]:
     """The last: whether it scores pairs one by one, so that `evaluate.pairs` bounds its users."""
     popularity = load_popularity(context.fetch("train", POPULARITY))
@@ -310,7 +310,7 @@ def _contenders(
             yield "serving", unit, None, True
 
 
-def _retrievers(context: Context, meetings: Meetings, cases: Cases, rival: Rival | None) -> Iterator[tuple[str, Retrieve]]:
+def _retrievers(context: Context, meetings: EvalPairs, cases: Cases, rival: Rival | None) -> Iterator[tuple[str, Retrieve]]:
     popularity = load_popularity(context.fetch("train", POPULARITY))
     yield "popularity", by_popularity(popularity)
     yield "candidate", _finder(context, meetings)(cases.keys)

@@ -25,7 +25,7 @@ from pipelines.export.vectors import USERS as USER_VECTORS
 from pipelines.export.vectors import vectors_by_key, write_arrays
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import item_columns, signature
-from pipelines.inputs.meetings import read_meetings, read_raw
+from pipelines.inputs.eval_pairs import read_meetings, read_raw
 from pipelines.inputs.tables import USERS
 from pipelines.models.families import load_model
 from pipelines.models.popularity import POPULARITY, load_popularity

@@ -20,13 +20,13 @@ from pipelines.inputs.tables import USERS, read_table
 from pipelines.models.baseline import BASELINE, train_baseline
 from pipelines.models.families import check_parent, check_saved, family_of
 from pipelines.models.family import MODEL, Fetch, Task
-from pipelines.models.own import check_trained
+from pipelines.models.plugins import check_trained
 from pipelines.models.popularity import POPULARITY, fit_popularity, load_popularity
 from pipelines.models.retriever import IS_BESIDE, fetch_beside, save_beside, train_beside
 from pipelines.models.tables import report
-from pipelines.stages.past import HELD, PAST, with_past
+from pipelines.stages.replay import HELD, PAST, with_past
 from pipelines.stages.runner import Context, Outcome
-from pipelines.training.keeping import Keeping, rests_on
+from pipelines.training.checkpoints import Keeping, rests_on
 from pipelines.training.ranks import PartDone
 from pipelines.training.report import DOCUMENT
 from shared.contracts.models import Model

@@ -1,7 +1,7 @@
 """Refit: the features and the spec's model once more, on all rows up to now, with the settings that the candidate was judged with.
 
 The candidate has learned the older part of the data alone. A full run fits the features anew on all rows; a warm run grows its parent's by
-the new ones, and goes on from the parent's model. Rows of pairs in held.parquet are left out (pipelines.stages.past): what a later warm
+the new ones, and goes on from the parent's model. Rows of pairs in held.parquet are left out (pipelines.stages.replay): what a later warm
 run has forgotten is measured on them.
 
 Publishes, under the names that etl and train use: train.parquet (all rows but those), holdout.parquet (the holdout without them), the
@@ -20,19 +20,19 @@ from typing import Any
 import polars as pl
 
 from pipelines.evaluation.cases import Cases, sample_cases
-from pipelines.evaluation.certainty import Influence, of_mean
 from pipelines.evaluation.judge import judge
-from pipelines.evaluation.observed import observe
+from pipelines.evaluation.per_user import observe
 from pipelines.evaluation.scorers import is_pairwise, model_every, model_scorer
+from pipelines.evaluation.standard_errors import Influence, of_mean
 from pipelines.features.graph import compile_graph, load_graph
 from pipelines.features.prepared import EXTRA, PAGES, Prepared
-from pipelines.inputs.meetings import read_meetings
+from pipelines.inputs.eval_pairs import read_meetings
 from pipelines.inputs.tables import USERS
 from pipelines.models.chosen_settings import with_chosen_settings
 from pipelines.models.families import load_model
 from pipelines.models.family import Trained
 from pipelines.stages.fitting import EncodedData, fit
-from pipelines.stages.past import HELD, PAST, drawn, exclude_pairs, withhold
+from pipelines.stages.replay import HELD, PAST, drawn, exclude_pairs, withhold
 from pipelines.stages.runner import Context, Outcome, main
 from shared.contracts.refit import REFIT, Refit
 from shared.domain.gate import REFIT as GATE

@@ -18,8 +18,8 @@ from pipelines.export.unit import named, write_unit
 from pipelines.export.vectors import ITEMS, USERS, vectors_by_key, write_arrays
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import signature
-from pipelines.inputs.published import Published
 from pipelines.inputs.tables import read_table
+from pipelines.inputs.version_values import Published
 from pipelines.models.families import load_model
 from pipelines.models.family import MODEL
 from pipelines.models.retriever import IS_BESIDE, load_retriever

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.models.runtime import GPU_MEMORY, gpu_sizes
-from pipelines.stages.ranks import end_with_launcher, launch
+from pipelines.stages.launcher import end_with_launcher, launch
 from pipelines.training.ranks import LeftAlone, Rank, processes_of, rank_of
 from shared.artifacts import FsspecArtifacts, FsspecLive
 from shared.contracts.gpus import GPUS

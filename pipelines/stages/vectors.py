@@ -15,7 +15,7 @@ import polars as pl
 
 from pipelines.data.sources import Reach, Source
 from pipelines.data.vectors import open_vectors, with_vectors
-from pipelines.encoding.marked import Vectors, is_marked
+from pipelines.encoding.cache import Vectors, is_marked
 from pipelines.encoding.spec_encoder import check_column, check_width, of_feature, open_spec_encoder
 from pipelines.features.reading import Reads
 from pipelines.stages.runner import Context

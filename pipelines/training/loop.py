@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipelines.inputs.batches import Batch, Place
-from pipelines.training.keeping import BEST, Keeping, load_state, save_state
+from pipelines.training.checkpoints import BEST, Keeping, load_state, save_state
 from pipelines.training.losses import Losses
+from pipelines.training.rank_context import ALONE, RankContext
 from pipelines.training.report import Epoch, Report
 from pipelines.training.step import ReadsTogether, State, Step
-from pipelines.training.together import ALONE, Together
 from pipelines.training.validation import Validation, describe_metrics
 from shared.contracts.models import Training
 from shared.contracts.progress import Progress
@@ -80,7 +80,7 @@ class Loop:
         look: Validation | None = None,
         keeping: Keeping | None = None,
         clock: Callable[[], float] = time.monotonic,
-        together: Together = ALONE,
+        together: RankContext = ALONE,
     ) -> None:
         self._step, self._batches, self._training, self._log, self._look, self._clock = step, batches, training, log, look, clock
         self._together = together

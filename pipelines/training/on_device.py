@@ -46,7 +46,7 @@ def keep(batches: Batches, device: Any) -> DeviceRows | None:
     """None where they don't fit: they are read and made anew at each look then."""
     import torch
 
-    from pipelines.loaders.doors.pytorch.resident import room
+    from pipelines.loaders.adapters.pytorch.resident import room
 
     pieces, labels, free = [], [], room(torch.device(device), SHARE)
     for batch in batches.epoch(0):

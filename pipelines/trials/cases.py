@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pipelines.evaluation.cases import ABSENT, Cases, Negatives, UserCases, count_short, drawn_negatives
 from pipelines.trials.files import NegativesFile
-from pipelines.trials.numbering import UNKNOWN, Numbering
+from pipelines.trials.id_map import UNKNOWN, Numbering
 from shared.domain.errors import BadData
 
 Ints = NDArray[np.int64]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.data.anywhere import open_anywhere
-from pipelines.data.called import Role, column_called
+from pipelines.data.cli_source import open_anywhere
+from pipelines.data.column_guess import Role, column_called
 from pipelines.data.sources import readable
 from pipelines.evaluation.columns import by_column
 from pipelines.evaluation.slices import Slice

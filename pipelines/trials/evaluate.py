@@ -24,9 +24,9 @@ from pipelines.evaluation.report import Contender, Run, Wanted, document, finite
 from pipelines.models.families import family_of
 from pipelines.trials.contenders import named_models, seeded
 from pipelines.trials.judging import codes_of, forget, judged
+from pipelines.trials.progress_log import teller
 from pipelines.trials.saved_model import check_unseen, keep, read_saved_model, saved_model_in, undamaged
 from pipelines.trials.task import prepare
-from pipelines.trials.telling import teller
 from pipelines.trials.trial import Trial, read_trial, trial_slices
 from shared.artifacts.writing import write_here
 from shared.contracts.models import Model

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.data.called import Role, column_called
+from pipelines.data.column_guess import Role, column_called
+from pipelines.data.recbole import scan_typed
 from pipelines.data.sources import readable
 from pipelines.data.times import seconds
-from pipelines.data.typed import scan_typed
 from shared.datafiles.kinds import kind_of
 from shared.domain.errors import BadData, Invalid
 

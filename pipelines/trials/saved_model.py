@@ -20,9 +20,9 @@ from pipelines.features.columns import FIRST
 from pipelines.features.graph import FEATURES, Graph, load_graph
 from pipelines.models.families import family_in, load_model
 from pipelines.models.family import MODEL, Trained
-from pipelines.models.own import check_allowed
+from pipelines.models.plugins import check_allowed
 from pipelines.trials.cases import TrainingPairs
-from pipelines.trials.numbering import Numbering
+from pipelines.trials.id_map import Numbering
 from pipelines.trials.task import ITEM, USER
 from shared.artifacts.writing import described
 from shared.contracts.stage import File

@@ -35,12 +35,12 @@ from pipelines.features.raw import signature
 from pipelines.models.families import family_of
 from pipelines.models.family import Fitted, Task
 from pipelines.models.tables import report
-from pipelines.training.keeping import Keeping, rests_on
+from pipelines.training.checkpoints import Keeping, rests_on
 from pipelines.trials.cases import TrainingPairs
 from pipelines.trials.contenders import seeded
+from pipelines.trials.progress_log import teller
 from pipelines.trials.saved_model import file_of, keep
 from pipelines.trials.task import ITEM, USER, graph_of_keys, prepare
-from pipelines.trials.telling import teller
 from pipelines.trials.trial import read_train
 from shared.artifacts import FsspecLive
 from shared.contracts.card import CARD, Exported

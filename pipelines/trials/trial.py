@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from pipelines.data.thinning import frequent
+from pipelines.data.dedup import frequent
 from pipelines.evaluation.cases import Negatives
 from pipelines.evaluation.slices import Slice, standard
 from pipelines.trials.cases import HeldOutPairs, TrainingPairs, drawn, held_out_pairs, supplied

@@ -20,13 +20,13 @@ import yaml
 
 from pipelines.evaluation.metrics import is_rank_metric
 from pipelines.trials import ledger, sampler
-from pipelines.trials.crew import Worker
 from pipelines.trials.files import read_pairs
 from pipelines.trials.ledger import Ledger
+from pipelines.trials.progress_log import teller
 from pipelines.trials.saved_model import file_of
 from pipelines.trials.space import Chosen, Space, space_of
-from pipelines.trials.telling import teller
 from pipelines.trials.tune_page import tune_page
+from pipelines.trials.worker_pool import Worker
 from shared.artifacts.writing import write_here
 from shared.contracts.models import Model
 from shared.contracts.strict import read

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from pipelines.evaluation.page import STYLE, table
-from pipelines.evaluation.points import Point, points
+from pipelines.evaluation.scatter_plot import Point, points
 
 Document = Mapping[str, Any]
 _SHOWN = 10

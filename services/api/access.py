@@ -30,8 +30,8 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from services.api.idempotency import HEADER, Once, once
 from services.api.json_bodies import JsonRequest
-from services.api.once import HEADER, Once, once
 from services.api.rate_limits import FREE, WRITE, RateLimits, Work
 from shared.domain.access import INCLUDES, Principal, Role, may
 from shared.domain.errors import EyasError, Forbidden, Invalid, no_such

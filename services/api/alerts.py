@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, FailFast, Field
 
 from services.api.access import Caller, Room, Who
-from services.api.parts import Parts, With
+from services.api.dependencies import Parts, With
 from services.api.rate_limits import ALERTS
 from shared.contracts.plans import retrain_plan
 from shared.domain.access import Role

@@ -15,8 +15,8 @@ from services.api import (
     gc,
     health,
     items,
+    kpi_series,
     kpis,
-    life,
     overview,
     planning,
     problems,
@@ -34,10 +34,10 @@ from services.api import (
 )
 from services.api.access import Room
 from services.api.auth import Auth
-from services.api.express import Express
+from services.api.dependencies import AuthConfig, Parts
+from services.api.fast_path import FastPath
 from services.api.limits import BodyLimit, LastCatch
 from services.api.openapi import document
-from services.api.parts import Door, Parts
 from services.api.streams import Listeners
 from services.gateway import Gateway
 from shared import __version__
@@ -56,7 +56,7 @@ CONTROL: tuple[Room, ...] = (
     rollouts.room,
     retraining.room,
     kpis.room,
-    life.room,
+    kpi_series.room,
     triggers.room,
     alerts.room,
     serving.room,
@@ -68,7 +68,7 @@ ROOMS: tuple[Room, ...] = (health.room, *CONTROL, *ONLINE)
 """Every route of the API; its permission table is made of them."""
 
 
-def create_app(door: Door, parts: Parts | None, gateway: Gateway | None) -> FastAPI:
+def create_app(door: AuthConfig, parts: Parts | None, gateway: Gateway | None) -> FastAPI:
     """The rooms of what the process has: the control plane's, the online ones, or both."""
     app = FastAPI(title="Eyas", version=__version__, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.door, app.state.parts, app.state.gateway = door, parts, gateway
@@ -79,7 +79,7 @@ def create_app(door: Door, parts: Parts | None, gateway: Gateway | None) -> Fast
         app.router.routes.extend(room.router.routes)  # not included: that would build each route again, for each app
     app.add_middleware(BodyLimit)
     if gateway:
-        app.add_middleware(Express)
+        app.add_middleware(FastPath)
     app.add_middleware(Auth, bootstrap=door.token, tokens=door.tokens, clock=door.clock, limits=door.limits)
     app.add_middleware(LastCatch)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

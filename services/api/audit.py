@@ -9,8 +9,8 @@ from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, Field
 
 from services.api.access import Room, Who
+from services.api.dependencies import With
 from services.api.paging import Page, Pages
-from services.api.parts import With
 from shared.domain.access import Role
 
 room = Room("access")

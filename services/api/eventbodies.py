@@ -14,9 +14,9 @@ from pydantic_core import from_json
 from services.api.access import is_json
 from services.api.json_bodies import check_values, is_doubtful, parse
 from services.api.rate_limits import BULK
+from shared.contracts.error_text import fault_message
 from shared.contracts.events import Event, Interaction, PageView, Shown, event_model
 from shared.contracts.text import unkeepable
-from shared.contracts.words import fault_message
 
 NDJSON = "application/x-ndjson"
 MOST_EVENTS = 1_000

@@ -8,8 +8,8 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 
 from services.api.access import Room, Who
+from services.api.dependencies import Online
 from services.api.eventbodies import EVENTS_BODY, LISTED, EventsBody, Refused
-from services.api.parts import Online
 from services.api.rate_limits import BULK
 from services.gateway import Recorded
 from shared.domain.access import Role

@@ -10,14 +10,14 @@ from fastapi import Path
 from pydantic import AwareDatetime, BaseModel, ConfigDict, FailFast, Field
 
 from services.api.access import Room, Who
-from services.api.parts import Parts, With
+from services.api.dependencies import Parts, With
 from services.api.rate_limits import BULK
 from shared.contracts.events import Key
 from shared.contracts.online import OnlineColumn, OnlineView, View
 from shared.contracts.quantities import write_duration
 from shared.domain.access import Role
 from shared.domain.errors import Conflict, Invalid, no_such
-from shared.domain.stored import EARLY, VIEW, DataType, StoredRow, own_place, version_of
+from shared.domain.feature_values import EARLY, VIEW, DataType, StoredRow, own_place, version_of
 from shared.telemetry import metrics
 
 room = Room("features")

@@ -8,7 +8,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 
 from services.api.access import Room
-from services.api.parts import With
+from services.api.dependencies import With
 from services.api.rate_limits import HEAVY
 from shared.domain.access import Role
 

@@ -6,7 +6,7 @@ from fastapi import Response
 from pydantic import BaseModel
 
 from services.api.access import ANYBODY, Room
-from services.api.parts import AtDoor
+from services.api.dependencies import AtDoor
 from services.api.problems import problem
 
 room = Room("health")

@@ -9,9 +9,9 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from services.api.access import Room, Who
+from services.api.dependencies import Parts, With
 from services.api.item_bodies import ITEM_BODY, Items
 from services.api.paging import Page, Pages
-from services.api.parts import Parts, With
 from services.api.rate_limits import BULK, KEYS, ONLINE
 from shared.contracts.events import Key
 from shared.domain.access import Role

@@ -10,7 +10,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 
 from services.api.access import Room
-from services.api.parts import With
+from services.api.dependencies import With
 from services.monitor.earnings import MOST_POINTS, Earning, Point, VersionEarning
 from shared.contracts.quantities import parse_duration
 from shared.domain.access import Role

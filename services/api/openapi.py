@@ -13,9 +13,9 @@ from fastapi.openapi.utils import get_openapi
 from services.api.access import ANYBODY, HOLDER
 from services.api.eventbodies import NDJSON, event_schemas
 from services.api.examples import EXAMPLES
+from services.api.field_descriptions import FIELDS, PARAMETERS, TAGS
 from services.api.item_bodies import SCHEMAS
 from services.api.problems import MEDIA
-from services.api.words import FIELDS, PARAMETERS, TAGS
 from shared.contracts.spec import RecommenderSpec
 
 _REF = "#/components/schemas/{model}"

@@ -10,14 +10,14 @@ from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, Field
 
 from services.api.access import Room, Who
+from services.api.dependencies import Parts, With
+from services.api.kpi_series import LAST, LifePoint, last_of
 from services.api.kpis import span
-from services.api.life import LAST, LifePoint, last_of
 from services.api.paging import Page, Pages
-from services.api.parts import Parts, With
 from services.api.recommenders import Prefix, readable
 from services.api.retraining import DriftState, drift_of
 from services.api.views import RouteView
-from services.monitor.life import MOST_STRETCHES, Lately
+from services.monitor.kpi_history import MOST_STRETCHES, Lately
 from shared.domain.access import Role
 from shared.domain.errors import EyasError
 from shared.domain.route import Route

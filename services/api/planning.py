@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from services.api.access import Room, Who
 from services.api.bodies import SPEC_BODY, SpecBody
-from services.api.parts import Parts, With
-from services.api.places import faults_of_places, resolve_spec
+from services.api.data_locations import faults_of_places, resolve_spec
+from services.api.dependencies import Parts, With
 from services.api.rate_limits import HEAVY
 from services.api.runs import Priority, make_run, run_view
 from services.api.views import GateView, RunView, StageView
@@ -18,9 +18,9 @@ from shared.domain.access import Role
 from shared.domain.compare import differences, numbers
 from shared.domain.errors import NotFound
 from shared.domain.run import RunStatus
-from shared.domain.warmth import Wish
-from shared.launch import Terms
+from shared.domain.warm_or_full import Wish
 from shared.ports import Recommender, Record
+from shared.run_factory import Terms
 
 room = Room("plans")
 

@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from shared.contracts.words import fault_message
+from shared.contracts.error_text import fault_message
 from shared.domain.errors import EyasError, is_disk_fault
 from shared.telemetry import metrics
 

@@ -11,8 +11,8 @@ from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, WithJsonSchema, model_validator
 
 from services.api.access import Room
+from services.api.dependencies import Online
 from services.api.item_bodies import VALUES
-from services.api.parts import Online
 from services.api.rate_limits import KEYS, ONLINE
 from services.gateway import Answer, Explained, Question
 from shared.contracts.events import Key

@@ -12,13 +12,13 @@ from fastapi import Request as HttpRequest
 from pydantic import BaseModel, Field
 
 from services.api.access import Caller, Room, Who
-from services.api.asking import Why, ask
 from services.api.bodies import SPEC_BODY, SpecBody
+from services.api.data_locations import check_spec, faults_of_places, resolve_spec
+from services.api.dependencies import Parts, With
 from services.api.etags import NOT_MODIFIED, ExpectedOrNew, tagged
 from services.api.paging import Page, Pages, Paging
-from services.api.parts import Parts, With
-from services.api.places import check_spec, faults_of_places, resolve_spec
 from services.api.rate_limits import HEAVY
+from services.api.state_requests import Why, ask
 from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, SpecEntry, SpecView, Valid
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.access import Role, may
@@ -27,8 +27,8 @@ from shared.domain.machine import Request
 from shared.domain.rollout import ANSWERS
 from shared.domain.route import Route
 from shared.domain.run import RunStatus
-from shared.launch import Terms, back_rollout, new_run
 from shared.ports import Recommender, Record
+from shared.run_factory import Terms, back_rollout, new_run
 
 room = Room("recommenders")
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from services.api.access import Room, Who
-from services.api.parts import Parts, With
+from services.api.dependencies import Parts, With
 from services.api.runs import attempt_of, run_view
 from shared.contracts.features import OPERATORS
 from shared.contracts.plans import run_plan
@@ -22,8 +22,8 @@ from shared.domain.errors import NotFound
 from shared.domain.gate import Gate
 from shared.domain.metric import certainty, count_of
 from shared.domain.run import MACHINE, RunStatus
-from shared.launch import stages_of
 from shared.ports import Record
+from shared.run_factory import stages_of
 
 room = Room("runs")
 

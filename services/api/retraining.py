@@ -9,13 +9,13 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from services.api.access import Room, Who
-from services.api.asking import Because, ask
-from services.api.parts import Parts, With
+from services.api.dependencies import Parts, With
 from services.api.rate_limits import RUN
+from services.api.state_requests import Because, ask
 from shared.contracts.retraining import DriftTrigger
 from shared.domain.access import Role
+from shared.domain.drift.alarm_state import Memory
 from shared.domain.drift.reading import Reading
-from shared.domain.drift.standing import Memory
 from shared.domain.errors import Conflict, NotFound, Unavailable
 from shared.domain.retrainer import ANSWERS
 from shared.domain.triggers import RetrainerStatus

@@ -7,13 +7,13 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from shared.domain.analysis import Answered, ShadowReport, StepReport
-from shared.domain.looks import MOST
+from shared.domain.evidence_history import MOST
 from shared.domain.rollout import ANSWERS, RolloutStatus, deadline, refusal
-from shared.domain.steps import RolloutPlan
-from shared.domain.verdict import Sample
-from shared.launch import asked_for, goes_back
+from shared.domain.rollout_plan import RolloutPlan
+from shared.domain.sequential_test import Sample
+from shared.domain.step_analysis import Answered, ShadowReport, StepReport
 from shared.ports import Record
+from shared.run_factory import asked_for, goes_back
 
 VERBS = ("pause", "resume", "skip", "promote", "abort")
 """Of rollouts."""

@@ -10,11 +10,11 @@ from fastapi import Request as HttpRequest
 from pydantic import Field
 
 from services.api.access import Caller, Room, Who
-from services.api.asking import Because, Why, ask
+from services.api.dependencies import Parts, With
 from services.api.etags import NOT_MODIFIED, Expected, tagged
 from services.api.paging import Page, Pages
-from services.api.parts import Parts, With
 from services.api.rollout_views import LooksView, RolloutView
+from services.api.state_requests import Because, Why, ask
 from services.api.views import EventView
 from shared.contracts.plans import rollout_plan
 from shared.contracts.spec import RecommenderSpec
@@ -23,9 +23,9 @@ from shared.domain.access import Role
 from shared.domain.errors import Conflict, Malformed, NotFound
 from shared.domain.machine import Request
 from shared.domain.rollout import ANSWERS, RolloutStatus, refusal, unproven
-from shared.domain.steps import RolloutPlan
-from shared.launch import asked_rollout, proven
+from shared.domain.rollout_plan import RolloutPlan
 from shared.ports import Record
+from shared.run_factory import asked_rollout, proven
 
 room = Room("rollouts")
 

@@ -14,11 +14,11 @@ from fastapi import Request as HttpRequest
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from services.api.access import Caller, Room, Who
-from services.api.asking import Because, ask
+from services.api.dependencies import Parts, With
 from services.api.etags import NOT_MODIFIED, Expected, tagged
 from services.api.paging import Page, Pages, Paging
-from services.api.parts import Parts, With
 from services.api.rate_limits import RUN
+from services.api.state_requests import Because, ask
 from services.api.views import EventView, RunView
 from shared.contracts import trials
 from shared.contracts.plans import auto_rule
@@ -33,9 +33,9 @@ from shared.domain.ids import attempt_name, new_id
 from shared.domain.machine import Request
 from shared.domain.queue import HIGHEST, LOWEST, Turn
 from shared.domain.run import ANSWERS, STAGES, RunStatus, works
-from shared.domain.warmth import Mode, Wish, choose
-from shared.launch import Terms, collected_basis, new_run, retry_run, rollout_id, stages_of
+from shared.domain.warm_or_full import Mode, Wish, choose
 from shared.ports import HistoryEntry, Recommender, Record, Version
+from shared.run_factory import Terms, collected_basis, new_run, retry_run, rollout_id, stages_of
 
 room = Room("runs")
 

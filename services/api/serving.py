@@ -10,9 +10,9 @@ from fastapi import Query, Request
 from pydantic import BaseModel, Field
 
 from services.api.access import Room, Who
-from services.api.parts import With
+from services.api.dependencies import With
 from services.api.views import RouteView
-from services.gateway.latencies import Times, answers, stages
+from services.gateway.latency_stats import Times, answers, stages
 from shared.domain.access import Role
 from shared.domain.errors import Unavailable
 from shared.domain.route import Route

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from services.api.access import Caller, Room, Who
 from services.api.auth import Refusal
-from services.api.parts import Parts, With
+from services.api.dependencies import Parts, With
 from services.api.problems import answer_of
 from services.api.runs import attempt_of, newest_stage
 from services.api.views import EventView

@@ -15,8 +15,8 @@ from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.api.access import HOLDER, Caller, Room, Who
+from services.api.dependencies import Parts, With
 from services.api.paging import Page, Pages
-from services.api.parts import Parts, With
 from shared.contracts.quantities import parse_duration
 from shared.domain.access import OWNER, RESERVED, Role, Token, digest, may_grant, token_text
 from shared.domain.errors import Conflict, Forbidden, Invalid, no_such

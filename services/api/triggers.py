@@ -7,8 +7,8 @@ from datetime import datetime
 from pydantic import BaseModel, Field
 
 from services.api.access import Room
+from services.api.dependencies import With
 from services.api.paging import Page, Pages
-from services.api.parts import With
 from services.api.retraining import RetrainerView
 from services.api.views import EventView
 from shared.contracts.plans import retrain_plan

@@ -11,8 +11,8 @@ from fastapi import Query
 from pydantic import AwareDatetime
 
 from services.api.access import Room, Who
+from services.api.dependencies import Parts, With
 from services.api.paging import Page, Pages
-from services.api.parts import Parts, With
 from services.api.views import ServedView, VersionView
 from shared.contracts.card import CARD, Card
 from shared.contracts.strict import read

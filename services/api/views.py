@@ -11,11 +11,11 @@ from pydantic import BaseModel, Field
 from shared.contracts.progress import Progress
 from shared.contracts.stage import Files
 from shared.domain.queue import Turn
-from shared.domain.reuse import Basis, part
 from shared.domain.route import Route
 from shared.domain.run import STAGES, RunStatus, StageDone
-from shared.launch import stages_of
+from shared.domain.stage_reuse import Basis, part
 from shared.ports import HistoryEntry, Recommender, Record, RouteEntry, Version
+from shared.run_factory import stages_of
 
 
 class RouteView(BaseModel):

@@ -8,8 +8,8 @@ import typer
 
 from services.cli import paths
 from services.cli.faults import Guarded
+from services.cli.output import AsJson, say, show, show_json, show_table, show_text, when
 from services.cli.session import client
-from services.cli.shown import AsJson, say, show, show_json, show_table, show_text, when
 
 app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="Tokens of the API: who may do what.")
 

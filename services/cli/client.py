@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from services.cli import hints
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.faults import Refused
 
 TIMEOUT = httpx.Timeout(30, connect=5)

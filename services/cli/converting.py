@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from services.cli.datatools import run_tool
-from services.cli.shown import AsJson, say, show_json, show_text
+from services.cli.output import AsJson, say, show_json, show_text
 
 
 def convert(

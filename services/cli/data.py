@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from services.cli.datatools import placed, run_tool
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.faults import Guarded, Refused
+from services.cli.output import AsJson, say, show_json, show_table
 from services.cli.report import show_report
-from services.cli.shown import AsJson, say, show_json, show_table
 from shared.domain.errors import Invalid
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.faults import Refused
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from services.cli.exits import Exit
+from services.cli.doctor_checks import Finding, examine
+from services.cli.exit_codes import Exit
 from services.cli.home import default_home
-from services.cli.machine import Finding, examine
-from services.cli.shown import AsJson, say, show_json, show_table
+from services.cli.output import AsJson, say, show_json, show_table
 
 
 def doctor(as_json: AsJson = False) -> None:

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from services.cli.datatools import placed, run_tool
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.faults import Refused
-from services.cli.shown import AsJson, say, show_json
+from services.cli.output import AsJson, say, show_json
 
 _OPTIONS = ("size", "pixels", "tokens", "words", "batch")
 

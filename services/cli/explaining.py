@@ -10,8 +10,8 @@ import typer
 from services.cli.datatools import run_tool
 from services.cli.drawing import dot, mermaid
 from services.cli.files import read_text
+from services.cli.output import AsJson, say, show_json, show_table, show_text
 from services.cli.settings import Allow, allowed
-from services.cli.shown import AsJson, say, show_json, show_table, show_text
 
 if TYPE_CHECKING:
     from shared.contracts.explanation import Explanation, FeatureExplained, InputExplained, OperatorExplained, Totals

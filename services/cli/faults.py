@@ -12,8 +12,8 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from services.cli.exits import Exit
-from services.cli.plain import plain
+from services.cli.exit_codes import Exit
+from services.cli.sanitise import plain
 from shared.domain.errors import EyasError
 
 

@@ -11,12 +11,12 @@ import typer
 from services.cli import paths, watching
 from services.cli.converting import convert
 from services.cli.encoding import encode
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.explaining import explain
 from services.cli.faults import Guarded, Refused
 from services.cli.files import AT_ONCE, batches, json_lines
+from services.cli.output import AsJson, say, show, show_json, show_table, when
 from services.cli.session import Name, client
-from services.cli.shown import AsJson, say, show, show_json, show_table, when
 
 app = typer.Typer(
     cls=Guarded,

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.faults import Refused
 from shared.domain.errors import Invalid
 from shared.secret_file import read_secret_file

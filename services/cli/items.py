@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from services.cli import paths
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.faults import Guarded, Refused
 from services.cli.files import AT_ONCE, batches, json_lines
+from services.cli.output import AsJson, say, show, show_json, show_table, when
 from services.cli.session import Name, client
-from services.cli.shown import AsJson, say, show, show_json, show_table, when
 from shared.domain.catalogue import read_write
 from shared.domain.errors import Invalid
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from services.cli import paths, watching
+from services.cli.output import AsJson, show_table, when
 from services.cli.session import Name, client
-from services.cli.shown import AsJson, show_table, when
 
 _SHOWN = {
     "ANSWERS": "answers",

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from services.cli import watching
+from services.cli.output import AsJson, say, show_table, when
 from services.cli.session import client
-from services.cli.shown import AsJson, say, show_table, when
 
 Prefix = Annotated[str | None, typer.Option(help="Of names that begin so.", show_default=False)]
 Limit = Annotated[int, typer.Option(min=1, max=200, help="How many at most.")]

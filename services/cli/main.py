@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from services.cli.command_registry import Contents
 from services.cli.completing import VARIABLE
-from services.cli.contents import Contents
 from services.cli.session import Session
 
 app = typer.Typer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from services.cli.shown import AsJson, say, show_json, show_table
+from services.cli.output import AsJson, say, show_json, show_table
 
 
 def models(as_json: AsJson = False) -> None:

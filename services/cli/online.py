@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from services.cli import paths, watching
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.faults import Refused
 from services.cli.files import batches, json_lines
+from services.cli.output import AsJson, say, show_json, show_table
 from services.cli.session import Name, client
-from services.cli.shown import AsJson, say, show_json, show_table
 
 _BATCH = 1000
 

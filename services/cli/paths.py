@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.faults import Refused
+from shared.domain.feature_values import VIEW
 from shared.domain.naming import NAME
 from shared.domain.segments import segment
-from shared.domain.stored import VIEW
 
 _ID = re.compile(r"[a-z0-9-]{1,80}")
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from services.cli.home import default_home
-from services.cli.shown import say
+from services.cli.output import say
 
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Of the API; 8080, or a free one, when absent.")]
 MetricsPort = Annotated[int | None, typer.Option(min=0, max=65535, help="Of /metrics; 9090, or a free one, when absent.")]

@@ -10,8 +10,8 @@ import typer
 
 from services.cli import completing, paths, watching
 from services.cli.files import read_text
+from services.cli.output import AsJson, say, show, show_json, show_table, when
 from services.cli.session import Name, Reason, client
-from services.cli.shown import AsJson, say, show, show_json, show_table, when
 
 
 def apply(

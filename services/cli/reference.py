@@ -10,8 +10,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from services.cli.contents import ENTRIES, INNER
-from services.cli.exits import Exit
+from services.cli.command_registry import ENTRIES, INNER
+from services.cli.exit_codes import Exit
 from services.cli.main import app
 
 _PAGES = "GET /v1/items/{name}"

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from services.cli import completing, paths, watching
+from services.cli.output import AsJson, say, show, show_json, show_table, when
 from services.cli.session import Name, client
-from services.cli.shown import AsJson, say, show, show_json, show_table, when
 from services.cli.tables import HARD
 from shared.domain.metric import is_detail
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from services.cli import paths
+from services.cli.output import AsJson, say, show_json, show_table
 from services.cli.runs import RunId
 from services.cli.session import client
-from services.cli.shown import AsJson, say, show_json, show_table
 
 if TYPE_CHECKING:
     from shared.contracts.validation_report import Check, Report, Section

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from services.cli import completing, paths, watching
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.faults import Guarded, Refused
+from services.cli.output import AsJson, say, show, show_table
 from services.cli.registry import Version
 from services.cli.runs import ENDED
 from services.cli.session import Name, Reason, client
-from services.cli.shown import AsJson, say, show, show_table
-from shared.domain.steps import percent
+from shared.domain.rollout_plan import percent
 
 if TYPE_CHECKING:
     from services.cli.client import Client

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from services.cli import completing, paths, watching
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.faults import Refused
-from services.cli.plain import plain
+from services.cli.output import AsJson, say, show, show_json, show_json_line, show_table, when
+from services.cli.sanitise import plain
 from services.cli.session import Name, Reason, client
-from services.cli.shown import AsJson, say, show, show_json, show_json_line, show_table, when
 
 if TYPE_CHECKING:
     from services.cli.client import Client

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from services.cli.plain import cell, width
+from services.cli.sanitise import cell, width
 
 _GAP = 2
 _WORD = 20

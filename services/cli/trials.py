@@ -10,10 +10,10 @@ import typer
 
 from services.cli import paths
 from services.cli.datatools import placed, run_tool
+from services.cli.output import AsJson, say, show_json, show_table
 from services.cli.runs import RunId
 from services.cli.session import client
 from services.cli.settings import Allow, Fewest, Settings, allowed, settings
-from services.cli.shown import AsJson, say, show_json, show_table
 
 if TYPE_CHECKING:
     from shared.contracts.trials import Spread

@@ -12,8 +12,8 @@ import typer
 
 from services.cli.datatools import placed, run_tool
 from services.cli.files import read_text
+from services.cli.output import AsJson, say, show_json, show_table
 from services.cli.settings import Allow, Fewest, Settings, allowed, settings, value
-from services.cli.shown import AsJson, say, show_json, show_table
 
 if TYPE_CHECKING:
     from shared.contracts.ranges import Range

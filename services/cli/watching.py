@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from services.cli import terminal
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.faults import Refused
-from services.cli.shown import drawn, show, show_json_line
+from services.cli.output import drawn, show, show_json_line
 
 if TYPE_CHECKING:
     from services.cli.client import Client

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
-from services.console.words import DASH
+from services.console.formatting import DASH
 
 _LANE = 13
 """Between letters that are close, upwards as sideways."""

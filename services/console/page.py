@@ -19,8 +19,8 @@ from starlette.routing import BaseRoute, Route
 
 from services.console import render
 from services.console.api import Api, Json, Refused
-from services.console.door import Form, Unacceptable, forget, form_of, token_of
 from services.console.render import LIVE, Fault, fault
+from services.console.session import Form, Unacceptable, forget, form_of, token_of
 
 Shown = Callable[[Request, Api], Awaitable[Response]]
 Done = Callable[[Request, Api, Form], Awaitable[Response]]

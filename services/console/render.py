@@ -13,8 +13,8 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.console import assets, charts, words
-from services.console.door import inside, split, token_of, word
+from services.console import assets, charts, formatting
+from services.console.session import inside, split, token_of, word
 from shared.domain.segments import way
 
 SAID = "eyas-said"
@@ -39,7 +39,7 @@ def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("services.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters.update(words.FILTERS)
+    made.filters.update(formatting.FILTERS)
     made.globals.update(asset=assets.address, charts=charts, quote=lambda text: quote(str(text), safe=""), way=way)
     return made
 

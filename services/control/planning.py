@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from services.control.bases import Bases, spec_of
+from services.control.stage_cache import StageCache, spec_of
 from shared.contracts.plans import TAKES, run_plan
 from shared.contracts.quantities import write_memory
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.queue import Queued, Turn, admit
-from shared.domain.reuse import NEVER, Foreseen, RunForecast
 from shared.domain.run import RunStatus, StageDone
-from shared.launch import stages_of
+from shared.domain.stage_reuse import NEVER, Foreseen, RunForecast
 from shared.ports import Clock, Record, RunStore
+from shared.run_factory import stages_of
 
 RECENT = 20
 """How many runs are looked at to say how long stages take."""
 
 
 class Planner:
-    def __init__(self, runs: RunStore, bases: Bases, clock: Clock, limit: int) -> None:
+    def __init__(self, runs: RunStore, bases: StageCache, clock: Clock, limit: int) -> None:
         self._runs = runs
         self._bases = bases
         self._clock = clock

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from services.control.lines import Lines
+from services.control.model_lineage import Lines
 from services.control.reconcile import Simple
 from shared.contracts.plans import retrain_plan
 from shared.domain import retrainer as domain
@@ -24,8 +24,7 @@ from shared.domain.machine import Request
 from shared.domain.retrainer import StartRun, run_id
 from shared.domain.route import Route
 from shared.domain.triggers import RetrainerObservation, RetrainerStatus, RetrainPlan
-from shared.domain.warmth import Past
-from shared.launch import Terms, new_run, rollout_id
+from shared.domain.warm_or_full import Past
 from shared.ports import (
     Clock,
     Newest,
@@ -38,6 +37,7 @@ from shared.ports import (
     RunStore,
     SignalSource,
 )
+from shared.run_factory import Terms, new_run, rollout_id
 from shared.telemetry import metrics
 
 LONGEST_REST = timedelta(minutes=5)

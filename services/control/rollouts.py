@@ -6,21 +6,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from services.control.bases import spec_of
-from services.control.materialising import Materialiser
+from services.control.feature_materialiser import FeatureMaterialiser
 from services.control.placement import Placement
 from services.control.reconcile import Simple
+from services.control.stage_cache import spec_of
 from shared.contracts.plans import rollout_plan
 from shared.domain import rollout as domain
-from shared.domain.analysis import Look
 from shared.domain.errors import EyasError
 from shared.domain.rollout import RolloutObservation, RolloutStatus, SetRoute
+from shared.domain.rollout_plan import RolloutPlan
 from shared.domain.route import Route
-from shared.domain.steps import RolloutPlan
+from shared.domain.sequential_test import Sample
+from shared.domain.step_analysis import Look
 from shared.domain.traffic import Traffic
-from shared.domain.verdict import Sample
-from shared.launch import goes_back, proven
-from shared.ports import Clock, KpiSource, Mirrors, ModelServer, Record, Registry, RolloutStore, RouteStore
+from shared.ports import Clock, KpiSource, ModelServer, Record, Registry, RolloutStore, RouteStore, ShadowTotals
+from shared.run_factory import goes_back, proven
 from shared.telemetry import metrics
 
 GATEWAY_SILENCE = timedelta(seconds=3)
@@ -34,7 +34,7 @@ class Sources:
     """Where it is counted what a candidate's answers were like, and what they earned."""
 
     kpis: KpiSource
-    mirrors: Mirrors
+    mirrors: ShadowTotals
 
 
 class Rollouts(Simple[RolloutStatus, SetRoute]):
@@ -53,7 +53,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         sources: Sources,
         placement: Placement,
         clock: Clock,
-        values: Materialiser | None = None,
+        values: FeatureMaterialiser | None = None,
     ) -> None:
         """`values`: who puts into the feature store what versions are asked with; None where there is no store."""
         self.store = store

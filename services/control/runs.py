@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from services.control.bases import Bases, published, spec_of, takes_events
+from services.control.admission import Turns
 from services.control.card import complete
 from services.control.snapshots import Snapshots
-from services.control.turns import Turns
+from services.control.stage_cache import StageCache, published, spec_of, takes_events
 from shared.contracts.card import CARD, Exported
 from shared.contracts.plans import estimators, run_plan
 from shared.contracts.serving import window
@@ -24,8 +24,8 @@ from shared.domain import run as domain
 from shared.domain.errors import NotFound
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Published, RegisterVersion, RunObservation, RunStatus, StageDone, StartStage, StopStage
-from shared.launch import collected_basis, rests_on, rollout_id, stages_of
 from shared.ports import Clock, Executor, Record, RolloutStore, Version
+from shared.run_factory import collected_basis, rests_on, rollout_id, stages_of
 from shared.serving.signature import RECOMMENDATIONS
 from shared.telemetry import metrics
 
@@ -47,7 +47,7 @@ class Runs:
         snapshots: Snapshots,
         clock: Clock,
         data_roots: tuple[str, ...],
-        bases: Bases,
+        bases: StageCache,
         turns: Turns,
         families: tuple[str, ...] = (),
     ) -> None:

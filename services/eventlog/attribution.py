@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Row, Select, bindparam, func, or_, select, update
 
-from services.eventlog.answers import Answer, Positive, named, portions, targets
+from services.eventlog.impression_lookup import Answer, Positive, named, portions, targets
 from services.eventlog.tables import impressions, interactions
 from shared.contracts.events import Impression
 

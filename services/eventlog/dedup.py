@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
-from services.eventlog.answers import portions
+from services.eventlog.impression_lookup import portions
 from services.eventlog.tables import interactions
 
 _SAID = ("user", "item", "value", "request_id", "kind", "revenue")

@@ -9,15 +9,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Engine, FromClause, Select, func, select
 
-from services.eventlog.earned import Key, answers_of, earned_by
-from services.eventlog.sums import hits, over_users, sample
+from services.eventlog.kpi_counts import Key, answers_of, earned_by
 from services.eventlog.tables import impressions, instant, interactions, length
 from services.eventlog.traffic import read_items, traffic_of
+from services.eventlog.user_aggregates import hits, over_users, sample
 from shared.contracts.events import SERVER_AWAY
+from shared.domain.coverage_novelty import Showings
 from shared.domain.earned import Earned, Part
-from shared.domain.spread import Showings
+from shared.domain.sequential_test import Sample
 from shared.domain.traffic import Traffic
-from shared.domain.verdict import Sample
 from shared.ports import HitRate
 
 _shown, _done = impressions.c, interactions.c

@@ -13,14 +13,14 @@ from typing import Any
 from sqlalchemy import Engine, Select, bindparam, desc, func, insert, literal, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from services.eventlog.answers import Positive
 from services.eventlog.attribution import attribute, attribute_earlier
 from services.eventlog.dedup import unknown
 from services.eventlog.files import complete
+from services.eventlog.impression_lookup import Positive
+from services.eventlog.locks import take_turns
 from services.eventlog.tables import impressions as shown
 from services.eventlog.tables import instant, length, moment
 from services.eventlog.tables import interactions as done
-from services.eventlog.turns import take_turns
 from shared.contracts.events import Impression, Interaction
 from shared.domain.earned import MILLIONTHS
 from shared.domain.errors import Invalid

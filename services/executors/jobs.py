@@ -20,12 +20,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from services.executors.informer import REMEMBERED, JobInformer, ObservedJob
 from services.executors.jobsettings import JobSettings
 from services.executors.jobspec import ATTEMPT, INSTANCE, MANAGED, Stored, job_name, manifest, needs
 from services.executors.jobstate import STOPPED, explain, gone, rank, state
 from services.executors.kubernetes import Cluster, Object
 from services.executors.text import whole_characters
-from services.executors.tracker import REMEMBERED, ObservedJob, Tracker
 from shared.contracts.stage import StageSpec
 from shared.domain.errors import Conflict, EyasError, Unavailable
 from shared.domain.run import Job
@@ -60,7 +60,7 @@ class KubernetesExecutor:
         self._left: OrderedDict[str, None] = OrderedDict()
         self._keeping = threading.Lock()
         self._heard: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._tracker = Tracker(cluster, self._heard.put)
+        self._tracker = JobInformer(cluster, self._heard.put)
         self._keeper = threading.Thread(target=self._keep_logs, name="keep-logs", daemon=True)
         self._tracker.start()
         self._keeper.start()

@@ -18,9 +18,9 @@ import urllib3
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
+from services.executors.informer import Expired, Kind
 from services.executors.jobsettings import JobSettings
 from services.executors.jobspec import selector
-from services.executors.tracker import Expired, Kind
 from shared.domain.errors import Conflict, EyasError, Invalid, NotFound, Unavailable
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from services.executors.processes import Child, Nursery
+from services.executors.processes import Child, ProcessSpawner
 from services.executors.text import exit_fault, exit_reason, whole_characters
 from shared.contracts.gpus import gpu_faults, stage_engine
 from shared.contracts.spec import RecommenderSpec
@@ -100,7 +100,7 @@ class LocalExecutor:
         self._only = {stage: dict(more) for stage, more in (only or {}).items()}
         self._engines = dict(engines or {})
         self._grace = grace
-        self._nursery = Nursery()
+        self._nursery = ProcessSpawner()
         self._children: dict[str, Child] = {}
         self._unwritten: dict[str, dict[str, Any]] = {}
         """Ends of attempts whose folder took no file."""

@@ -15,7 +15,7 @@ from pathlib import Path
 SHIM = Path(__file__).parents[1] / "shim.py"
 
 
-class Nursery:
+class ProcessSpawner:
     """Starts children from one thread that lives as long as it does.
 
     The kernel ends a child of the shim when the thread that forked it ends: a child that was forked from a request's

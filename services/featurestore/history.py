@@ -11,7 +11,7 @@ from sqlalchemy import Engine, delete, exists, func, select
 
 from services.featurestore.sql import AT_ONCE, batched, put, sound
 from services.featurestore.tables import feature_history
-from shared.domain.stored import StoredRow, check_place, instant, is_over, moment
+from shared.domain.feature_values import StoredRow, check_place, instant, is_over, moment
 
 _row = feature_history.c
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from shared.domain.errors import Unavailable, Unsupported
-from shared.domain.stored import StoredRow, check_place, instant, is_over, moment, newest, read_row
+from shared.domain.feature_values import StoredRow, check_place, instant, is_over, moment, newest, read_row
 from shared.ports import FeatureRows
 
 log = logging.getLogger(__name__)

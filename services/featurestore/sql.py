@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, and_, bind
 from sqlalchemy.dialects import postgresql, sqlite
 
 from services.featurestore.tables import feature_values, feature_views
-from shared.domain.stored import StoredRow, check_place, instant, is_over, moment, newest, read_row
+from shared.domain.feature_values import StoredRow, check_place, instant, is_over, moment, newest, read_row
 from shared.ports import FeatureRows
 
 log = logging.getLogger(__name__)

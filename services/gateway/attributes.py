@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from services.gateway.keys import Mask, find
-from services.gateway.units import Unit
+from services.gateway.loaded_version import Unit
+from services.gateway.sorted_keys import Mask, find
 from shared.domain.attributes import Kind, kinds_of
 from shared.ports import CatalogueItem
 from shared.serving.nearest import Keys, Rows

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 import numpy as np
 
 from services.gateway.filtering import Filter, FilterInput
-from services.gateway.laps import Laps
+from services.gateway.loaded_version import Unit
 from services.gateway.rules import Rules
-from services.gateway.units import Unit
+from services.gateway.stage_timer import StageTimer
 from shared.serving.nearest import Rows
 
 _WIDER = 10
@@ -58,7 +58,7 @@ class Candidates:
     """Those; None where they aren't a filter's to choose among."""
 
 
-def candidates(wishes: Sequence[Wish], unit: Unit, laps: Laps) -> list[Candidates]:
+def candidates(wishes: Sequence[Wish], unit: Unit, laps: StageTimer) -> list[Candidates]:
     """Of users whom the version knows, or whose items it reads."""
     if not wishes:
         return []

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from services.gateway.attributes import Attributes, Ledger, nothing
-from services.gateway.units import Unit
+from services.gateway.loaded_version import Unit
 from shared.ports import Catalogue, CatalogueHead, Clock
 from shared.telemetry import metrics
 from shared.telemetry.outages import Outages

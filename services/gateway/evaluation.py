@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from services.gateway.attributes import DTYPES, Attributes, Column, Order, has_value
-from services.gateway.keys import Mask
+from services.gateway.sorted_keys import Mask
 from shared.domain.attributes import Kind, Value, kinds_of
 from shared.domain.expressions import (
     LISTS,

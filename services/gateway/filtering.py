@@ -14,8 +14,8 @@ import numpy as np
 
 from services.gateway.attributes import Attributes
 from services.gateway.evaluation import Columns
-from services.gateway.keys import Mask
-from services.gateway.units import Unit
+from services.gateway.loaded_version import Unit
+from services.gateway.sorted_keys import Mask
 from shared.contracts.serving import Serve, window
 from shared.domain.attributes import Value, check_attributes
 from shared.serving.nearest import Rows

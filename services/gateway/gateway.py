@@ -16,22 +16,22 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from services.gateway.asides import Scores, Similar, scores_of, similar_to
 from services.gateway.batcher import Batcher
 from services.gateway.candidates import Wish
 from services.gateway.catalogues import Catalogues
-from services.gateway.feedback import Feedback, Recorded
-from services.gateway.feeding import Feeding
+from services.gateway.event_intake import Feedback, Recorded
 from services.gateway.filtering import FilterInput
-from services.gateway.journal import Journal
-from services.gateway.laps import Laps
+from services.gateway.impression_writer import ImpressionWriter
+from services.gateway.loaded_version import Unit
 from services.gateway.loader import Loader
+from services.gateway.model_inputs import ModelInputs
 from services.gateway.rules import Rules
+from services.gateway.score_and_similar import Scores, Similar, scores_of, similar_to
 from services.gateway.scoring import Explanation, Ranked, Scoring, Shown
 from services.gateway.shadow import Mirrored, Shadow
 from services.gateway.snapshot import Served, Snapshot
-from services.gateway.units import Unit
-from services.gateway.values import UserValues
+from services.gateway.stage_timer import StageTimer
+from services.gateway.user_features import UserFeatures
 from shared.contracts.events import ANSWERED_BY_VERSION, FAILED, NOTHING_LEFT, OVERLOADED, SERVER_AWAY, Event, Impression
 from shared.domain.attributes import Value
 from shared.domain.errors import Conflict, EyasError, Overloaded, Unavailable
@@ -45,11 +45,11 @@ from shared.ports import (
     EventLog,
     FeatureStore,
     Indexes,
-    Mirrors,
     RecommenderStore,
     Registry,
     RouteStore,
     Scorer,
+    ShadowTotals,
 )
 from shared.telemetry import metrics
 
@@ -101,7 +101,7 @@ class Stores:
     artifacts: ArtifactStore
     recommenders: RecommenderStore
     events: EventLog
-    mirrors: Mirrors
+    mirrors: ShadowTotals
     catalogue: Catalogue
     indexes: Indexes
     features: FeatureStore | None = None
@@ -113,11 +113,11 @@ class Gateway:
         self._clock = clock
         self._luck = luck
         self._loader = Loader(stores.routes, stores.registry, stores.artifacts, stores.recommenders, clock, id, stores.indexes)
-        self._journal = Journal(stores.events)
+        self._journal = ImpressionWriter(stores.events)
         self._feedback = Feedback(stores.recommenders, stores.events, clock)
         self._server = server
-        self._values = UserValues(stores.features)
-        self._feeding = Feeding(self._values)
+        self._values = UserFeatures(stores.features)
+        self._feeding = ModelInputs(self._values)
         self._scoring = Scoring(server, self._feeding)
         self._shadow = Shadow(
             server, self._feeding, stores.mirrors, f"{id}-{secrets.token_hex(4)}"
@@ -315,7 +315,7 @@ class Gateway:
             self._journal.add(*impressions)
 
     def _shown(self, routed: Sequence[_Routed]) -> Sequence[Answer]:
-        now, laps = self._clock.now(), Laps()
+        now, laps = self._clock.now(), StageTimer()
         first = routed[0]
         name, served, unit = first.question.recommender, first.served, first.unit
         filter, rules = served.filter, served.ordering.at(now)

@@ -15,9 +15,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from services.gateway.filtering import Filter
+from services.gateway.loaded_version import Unit, load_unit
 from services.gateway.rules import Ordering
 from services.gateway.snapshot import Served, Snapshot
-from services.gateway.units import Unit, load_unit
 from shared.domain.errors import EyasError
 from shared.domain.route import Route
 from shared.ports import ArtifactStore, Clock, Indexes, RecommenderStore, Registry, RouteStore

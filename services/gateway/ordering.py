@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from services.gateway.candidates import Candidates
-from services.gateway.chances import Chances, drawn
 from services.gateway.evaluation import Columns
-from services.gateway.keys import Mask
-from services.gateway.units import Unit
+from services.gateway.exploration import Chances, drawn
+from services.gateway.loaded_version import Unit
+from services.gateway.sorted_keys import Mask
 from shared.serving.nearest import Rows, Scores, best
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]

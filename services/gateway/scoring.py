@@ -13,10 +13,10 @@ import numpy as np
 
 from services.gateway.breaker import Breaker
 from services.gateway.candidates import Candidates, Wish, alike, candidates, popular
-from services.gateway.feeding import Feeding
-from services.gateway.laps import Laps
+from services.gateway.loaded_version import Array, Unit
+from services.gateway.model_inputs import ModelInputs
 from services.gateway.ordering import Arranged, arrange
-from services.gateway.units import Array, Unit
+from services.gateway.stage_timer import StageTimer
 from shared.contracts.events import BY_ITEMS, NO_SCORES, UNKNOWN_USER
 from shared.domain.errors import EyasError, ServerAway, Unavailable
 from shared.ports import Scorer
@@ -84,7 +84,7 @@ class Ranked:
 class Scoring:
     """`explores`: whether the requests' draws change what is shown. `level`: of the log line about a version that gives no scores."""
 
-    def __init__(self, server: Scorer, feeding: Feeding, explores: bool = True, level: int = logging.WARNING) -> None:
+    def __init__(self, server: Scorer, feeding: ModelInputs, explores: bool = True, level: int = logging.WARNING) -> None:
         self._server = server
         self._feeding = feeding
         self._explores = explores
@@ -98,7 +98,7 @@ class Scoring:
         """Whether the model server didn't answer for any version when it was last asked, a moment ago."""
         return time.monotonic() < self._away_until
 
-    def show(self, wishes: Sequence[Wish], unit: Unit, laps: Laps) -> Ranked:
+    def show(self, wishes: Sequence[Wish], unit: Unit, laps: StageTimer) -> Ranked:
         """Of one version."""
         began = time.perf_counter()
         scorable = [unit.scores(wish.user, wish.items) for wish in wishes]
@@ -107,7 +107,7 @@ class Scoring:
         laps.lap("order")
         return Ranked(shown, time.perf_counter() - began)
 
-    def _own(self, wishes: Sequence[Wish], unit: Unit, laps: Laps) -> Iterator[Shown]:
+    def _own(self, wishes: Sequence[Wish], unit: Unit, laps: StageTimer) -> Iterator[Shown]:
         """Of users whom the version knows, or whose items it reads."""
         picks = candidates(wishes, unit, laps)
         to_score = [pick for pick in picks if len(pick.rows)]
@@ -158,7 +158,7 @@ class Scored:
     """Whether the model server was asked."""
 
 
-def scored(server: Scorer, feeding: Feeding, picks: Sequence[Candidates], unit: Unit, laps: Laps | None = None) -> list[Scored]:
+def scored(server: Scorer, feeding: ModelInputs, picks: Sequence[Candidates], unit: Unit, laps: StageTimer | None = None) -> list[Scored]:
     """In the order of the picks; as few calls as their rows allow."""
     results: list[Scored] = []
     asking = [pick for pick in picks if len(pick.rows)]

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from services.gateway.candidates import Wish
-from services.gateway.feeding import Feeding
-from services.gateway.laps import Laps
+from services.gateway.loaded_version import Unit
+from services.gateway.model_inputs import ModelInputs
 from services.gateway.scoring import Ranked, Scoring, Shown
-from services.gateway.units import Unit
+from services.gateway.stage_timer import StageTimer
 from shared.domain.traffic import Mirror, bucket_of
-from shared.ports import Mirrors, Scorer
+from shared.ports import Scorer, ShadowTotals
 from shared.telemetry import metrics
 from shared.telemetry.outages import Outages
 
@@ -63,7 +63,9 @@ class Mirrored:
 
 
 class Shadow:
-    def __init__(self, server: Scorer, feeding: Feeding, mirrors: Mirrors, id: str, workers: int = WORKERS, waiting: int = WAITING) -> None:
+    def __init__(
+        self, server: Scorer, feeding: ModelInputs, mirrors: ShadowTotals, id: str, workers: int = WORKERS, waiting: int = WAITING
+    ) -> None:
         self._scoring = Scoring(server, feeding, explores=False, level=logging.DEBUG)
         self._mirrors = mirrors
         self._id = id
@@ -131,7 +133,7 @@ class Shadow:
     def _compared(self, mirrored: Mirrored) -> Mirror:
         """Requests that are answered together take one time, so they are one observation of it."""
         places = mirrored.comparable
-        ranked = self._scoring.show(mirrored.wishes, mirrored.unit, Laps())
+        ranked = self._scoring.show(mirrored.wishes, mirrored.unit, StageTimer())
         if self._scoring.server_away:
             return Mirror(dropped=len(places))
         pairs = [(mirrored.stable.shown[place], ranked.shown[place]) for place in places]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from services.gateway.filtering import Filter
+from services.gateway.loaded_version import Unit
 from services.gateway.rules import Ordering
-from services.gateway.units import Unit
 from shared.domain.route import Route
 from shared.domain.slices import Slices
 

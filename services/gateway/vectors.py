@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from services.gateway.keys import find
+from services.gateway.sorted_keys import find
 from shared.domain.errors import Unavailable
 from shared.ports import CandidateIndex
 from shared.serving.nearest import Keys, Rows, best

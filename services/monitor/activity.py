@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from shared.ports import Newest, RouteStore, Sightings
+from shared.ports import DriftSamples, Newest, RouteStore
 
 FRESH = 1.0
 """Seconds that an answer stands."""
@@ -14,7 +14,7 @@ FRESH = 1.0
 class Sighted:
     """Implements Activity."""
 
-    def __init__(self, routes: RouteStore, sightings: Sightings, fresh: float = FRESH) -> None:
+    def __init__(self, routes: RouteStore, sightings: DriftSamples, fresh: float = FRESH) -> None:
         self._routes = routes
         self._sightings = sightings
         self._fresh = fresh

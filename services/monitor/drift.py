@@ -14,7 +14,7 @@ from shared.contracts.retraining import DriftTrigger
 from shared.domain.drift.detectors import LOOKS, detected
 from shared.domain.drift.reading import Column, Look, Value
 from shared.domain.drift.seasons import Season, seasons_back, waits_for
-from shared.ports import Like, Sightings
+from shared.ports import DriftSamples, Like
 
 SCORES = "scores"
 """The column of what answers promise."""
@@ -45,7 +45,7 @@ class _Reference:
 class DriftLooks:
     """Keeps one reference and one look for each recommender; both can be had again from the events."""
 
-    def __init__(self, sightings: Sightings, features: ItemFeatures) -> None:
+    def __init__(self, sightings: DriftSamples, features: ItemFeatures) -> None:
         self._sightings = sightings
         self._features = features
         self._references: dict[str, _Reference] = {}

@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from services.monitor.catalogues import CatalogueSizes
 from shared.contracts.events import FRONT_END, SERVER_AWAY, UNKNOWN_USER
 from shared.contracts.spec import RecommenderSpec
+from shared.domain.coverage_novelty import LIKES, LOOKED, coverage, novelty
 from shared.domain.earned import Earned, Part, gathered, sliding, total
 from shared.domain.errors import EyasError, Invalid
 from shared.domain.slices import KNOWN, NEW
-from shared.domain.spread import LIKES, LOOKED, coverage, novelty
 from shared.ports import ArtifactStore, Clock, KpiSource, RecommenderStore, Registry
 
 MOST_POINTS = 500

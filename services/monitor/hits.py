@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from services.monitor.drift import Served
 from shared.contracts.retraining import KpiTrigger
 from shared.domain.drift.detectors import LOOKS
-from shared.domain.drift.falls import MOST, Block, fall
+from shared.domain.drift.hit_rate_detector import MOST, Block, fall
 from shared.domain.drift.rates import below_limit
 from shared.domain.drift.reading import Look, Reading
 from shared.domain.drift.seasons import DAY, KEPT_WEEKS, WEEK, WEEKS_BACK, History, Series, block_length, seasonal_fall
-from shared.domain.verdict import Sample
-from shared.ports import Sightings
+from shared.domain.sequential_test import Sample
+from shared.ports import DriftSamples
 
 ONE_MICROSECOND = timedelta(microseconds=1)
 _BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
@@ -88,7 +88,7 @@ class _Earned:
 class HitLooks:
     """Keeps the sums of closed blocks; they can be had again from the events."""
 
-    def __init__(self, sightings: Sightings, eras: Callable[[str], Sequence[Era]]) -> None:
+    def __init__(self, sightings: DriftSamples, eras: Callable[[str], Sequence[Era]]) -> None:
         self._sightings = sightings
         self._eras = eras
         self._looks: dict[str, tuple[_Earned, KpiTrigger | None, Look | None]] = {}

@@ -15,10 +15,10 @@ from prometheus_client import Gauge
 from shared.contracts.rollouts import Analysis, Rollout
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
-from shared.domain.analysis import StepReport
 from shared.domain.errors import EyasError
 from shared.domain.gate import Verdict
 from shared.domain.rollout import RolloutStatus
+from shared.domain.step_analysis import StepReport
 from shared.ports import Clock, Record, RolloutStore, RouteStore
 from shared.telemetry import metrics
 

@@ -17,9 +17,9 @@ from sqlalchemy import ARRAY, BigInteger, Connection, Engine, Row, any_, bindpar
 from sqlalchemy.dialects import postgresql, sqlite
 
 from services.store.columns import Damage
-from services.store.living import refuse_deleted
+from services.store.deletion_guard import refuse_deleted
+from services.store.locks import take_turn
 from services.store.tables import catalogue_items, catalogues
-from services.store.turns import take_turn
 from shared.domain.catalogue import ItemWrite, alike, written
 from shared.domain.errors import Unreadable, no_such
 from shared.ports import CatalogueHead, CatalogueItem

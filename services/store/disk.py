@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Engine
 
+from services.store.change_counter import raise_mark
 from services.store.database_files import files_of
-from services.store.marks import raise_mark
 
 
 class Disk:

@@ -15,7 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, column, func, select, table
 
-from services.store.turns import take_turn
+from services.store.locks import take_turn
 from shared.domain.errors import Unsupported
 
 _MIGRATIONS = Path(__file__).parent / "migrations"

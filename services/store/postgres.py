@@ -16,7 +16,7 @@ from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from services.store.measured import measure
+from services.store.db_metrics import measure
 from shared.domain.errors import EyasError, Invalid, Unavailable, Unsupported
 
 _PATIENCE = 10.0

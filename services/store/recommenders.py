@@ -10,11 +10,11 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 
 from services.store.catalogue import forget
+from services.store.change_counter import Cached, raise_mark
 from services.store.columns import sound
-from services.store.marks import Cached, raise_mark
+from services.store.locks import take_turn
 from services.store.resources import SqlResources
 from services.store.tables import recommender_history, recommenders, resources, route_history, routes
-from services.store.turns import take_turn
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.errors import Changed, Conflict, Invalid, NotFound, Unreadable, no_such

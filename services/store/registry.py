@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select
 
 from services.store.columns import sound
+from services.store.locks import take_turn
 from services.store.tables import collected_versions, routes, version_tags, versions
-from services.store.turns import take_turn
 from shared.contracts.codec import decode, encode
 from shared.contracts.stage import Files, digest_of
 from shared.domain.errors import Conflict, Damaged, Invalid, NotFound

@@ -35,10 +35,10 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from services.store.columns import sound
+from services.store.deletion_guard import refuse_deleted
 from services.store.lease_time import is_live, lease_time
-from services.store.living import refuse_deleted
+from services.store.locks import take_turn
 from services.store.tables import history, leases, resources
-from services.store.turns import take_turn
 from shared.contracts.codec import decode, encode
 from shared.domain.errors import Changed, Conflict, QueueFull, Stale, Unreadable, no_such
 from shared.domain.machine import HasState, Request

@@ -10,12 +10,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, func, insert, or_, select, union_all, update
 from sqlalchemy.exc import IntegrityError
 
-from services.store.living import refuse_deleted
-from services.store.marks import Cached, raise_mark
+from services.store.change_counter import Cached, raise_mark
+from services.store.deletion_guard import refuse_deleted
+from services.store.locks import take_turn
 from services.store.registry import refuse_collected
 from services.store.resources import demand_unchanged
 from services.store.tables import collected_versions, gateways, recommenders, route_history, routes
-from services.store.turns import take_turn
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.ports import GatewayReport, Record, RouteEntry

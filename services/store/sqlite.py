@@ -19,8 +19,8 @@ from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
 from sqlalchemy.engine import ExceptionContext
 
 from services.store.database_files import AWAY, DatabaseFiles, files_of, guarded_connection
-from services.store.measured import measure
-from services.store.turns import Turns
+from services.store.db_metrics import measure
+from services.store.locks import Turns
 from shared.domain.errors import Invalid, Unavailable, Unsupported
 
 _PATIENCE = 10.0

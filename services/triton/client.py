@@ -11,7 +11,7 @@ from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedO
 from tritonclient.utils import InferenceServerException
 
 from services.triton.certificates import SERVER_NAME, Certificates
-from services.triton.reasons import plain
+from services.triton.error_messages import plain
 from shared.domain.errors import Unavailable
 
 log = logging.getLogger(__name__)

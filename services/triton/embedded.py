@@ -26,7 +26,7 @@ import psutil
 
 from services.triton.certificates import Certificates
 from services.triton.client import KEY, Client
-from services.triton.residue import new_mark, sweep, sweep_deserted
+from services.triton.orphan_cleanup import new_mark, sweep, sweep_deserted
 from services.triton.wheel import find_wheel
 from shared.domain.errors import Unavailable
 

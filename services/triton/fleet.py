@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from services.triton.choice import Choice
 from services.triton.counters import Tally
-from services.triton.host import Hosts
-from services.triton.member import Member
 from services.triton.model_server import TritonServer
 from services.triton.probe import Key
+from services.triton.replica import Member
+from services.triton.replica_selection import Choice
 from services.triton.repository import ModelRepository, recommender_of
+from services.triton.server_process import Hosts
 from services.triton.tensors import Feed
 from services.triton.watchdog import HANGS
 from shared.domain.errors import EyasError, Pending, Unavailable

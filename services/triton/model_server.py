@@ -23,9 +23,9 @@ import numpy as np
 
 from services.triton.client import LOAD_TIMEOUT, Client, Lost
 from services.triton.counters import Tally
-from services.triton.host import Host
 from services.triton.probe import Key, Suspects, probe
 from services.triton.repository import ModelRepository, Placed, recommender_of
+from services.triton.server_process import Host
 from services.triton.tensors import Feed, tensors
 from shared.domain.errors import EyasError, Pending, Unavailable
 from shared.ports import ServedUnit, ServerInfo

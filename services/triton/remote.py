@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from services.triton import boot
+from services.triton import generation_marker
 from services.triton.certificates import Certificates
 from shared.domain.errors import Unavailable
 
@@ -20,7 +20,7 @@ class RemoteTriton:
         self.repository = home.absolute() / "models"
         self._home = home
         self._lock = threading.Lock()
-        self._life = boot.announced(home)
+        self._life = generation_marker.announced(home)
         self._generation = 1 if self._life else 0
         self._vouched: str | None = None
 
@@ -28,7 +28,7 @@ class RemoteTriton:
     def generation(self) -> int:
         """Looks whether a new life was announced: a small file, read at every placement."""
         with self._lock:
-            life = boot.announced(self._home)
+            life = generation_marker.announced(self._home)
             if life is not None and life != self._life:
                 self._life = life
                 self._generation += 1
@@ -54,5 +54,5 @@ class RemoteTriton:
     def vouch(self) -> None:
         with self._lock:
             if self._life is not None and self._life != self._vouched:
-                boot.vouch(self._home, self._life)
+                generation_marker.vouch(self._home, self._life)
                 self._vouched = self._life

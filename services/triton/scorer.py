@@ -18,9 +18,9 @@ import numpy as np
 
 from services.triton.addresses import Addresses
 from services.triton.certificates import Certificates
-from services.triton.choice import AWAY_PATIENCE, Choice, Standing
 from services.triton.client import Client, Lost
 from services.triton.probe import Key, probe_version
+from services.triton.replica_selection import AWAY_PATIENCE, Choice, Standing
 from services.triton.repository import SIGNATURE, model_name
 from services.triton.tensors import Feed, tensors
 from shared.contracts.stage import Files

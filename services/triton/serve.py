@@ -5,9 +5,9 @@
 `--tls` names the folder with its certificates (services.triton.certificates). When these files are replaced, Triton is started again some
 minutes later; of several servers on one volume, one at a time.
 
-It is started again if it dies, and each start is announced beside the repository (services.triton.boot). `/` of the health port answers
-200 while the server answers, `/ready` when it also was given all the versions that it should have; 503 otherwise. SIGTERM and SIGINT end
-all of it; nothing is left in shared memory. EYAS_TRITON_KEY, if it is set, has to be said by whoever loads or unloads models.
+It is started again if it dies, and each start is announced beside the repository (services.triton.generation_marker). `/` of the health
+port answers 200 while the server answers, `/ready` when it also was given all the versions that it should have; 503 otherwise. SIGTERM and
+SIGINT end all of it; nothing is left in shared memory. EYAS_TRITON_KEY, if it is set, has to be said by whoever loads or unloads models.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from services.triton.boot import announce, vouched
 from services.triton.certificates import Certificates
 from services.triton.client import Client
 from services.triton.embedded import EmbeddedTriton, Network
-from services.triton.residue import sweep_all
+from services.triton.generation_marker import announce, vouched
+from services.triton.orphan_cleanup import sweep_all
 from services.triton.rotation import Rotation
 from services.triton.watchdog import HANGS, Watchdog
 from shared.domain.errors import EyasError

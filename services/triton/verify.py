@@ -23,7 +23,7 @@ from typing import Any
 
 from services.triton.client import Client
 from services.triton.embedded import EmbeddedTriton, disposable
-from services.triton.examination import latency, one_request, read_arrays
+from services.triton.load_test import latency, one_request, read_arrays
 from services.triton.model_server import TritonServer
 from services.triton.parity import Parity, compare, format_value, refuse_skewed
 from services.triton.repository import SIGNATURE, ModelRepository, model_name

@@ -8,18 +8,18 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from services.control.collect import Collector
+from services.control.garbage_collector import GarbageCollector
 from services.executors.local import LocalExecutor, local_faults
 from services.home import Home
 from services.settings import Settings
 from services.triton.addresses import addresses
 from services.triton.certificates import Certificates
 from services.triton.fleet import TritonFleet
-from services.triton.host import Hosts
-from services.triton.hosts import EmbeddedTritons, RemoteTritons
 from services.triton.scorer import TritonScorer
+from services.triton.server_process import Hosts
+from services.triton.server_processes import EmbeddedTritons, RemoteTritons
 from services.wiring.state import State
-from shared.artifacts import FsspecAttic, variables
+from shared.artifacts import FsspecTrash, variables
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files
 from shared.datafiles import is_object
@@ -117,10 +117,10 @@ def _triton_certificates(settings: Settings) -> Certificates | None:
     return certificates
 
 
-def collector(settings: Settings, state: State) -> Collector:
+def collector(settings: Settings, state: State) -> GarbageCollector:
     wish = Retention(settings.keep_versions, settings.keep_served, settings.keep_runs)
     stores = (state.registry, state.routes, state.runs, state.rollouts, state.leftovers)
-    return Collector(FsspecAttic(state.artifacts.url), *stores, state.clock, wish)
+    return GarbageCollector(FsspecTrash(state.artifacts.url), *stores, state.clock, wish)
 
 
 def scorer(settings: Settings, state: State, undo: ExitStack) -> TritonScorer:

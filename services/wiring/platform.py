@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from services.api.parts import Door, Features, Parts
+from services.api.dependencies import AuthConfig, Features, Parts
 from services.api.rate_limits import Limits, RateLimits
-from services.control.bases import Bases
-from services.control.collect import Collector
+from services.control.admission import AdmissionLease, Turns
 from services.control.compaction import Compactor
-from services.control.lines import Lines
-from services.control.loop import Loop, OnChange
-from services.control.materialising import Materialiser, named
+from services.control.feature_materialiser import FeatureMaterialiser, named
+from services.control.garbage_collector import GarbageCollector
+from services.control.model_lineage import Lines
 from services.control.placement import Placement, warmth
 from services.control.planning import Planner
 from services.control.reconcile import Reconciler
@@ -26,7 +25,8 @@ from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts, Sources
 from services.control.runs import Runs
 from services.control.snapshots import Snapshots
-from services.control.turns import Turns, Turnstile
+from services.control.stage_cache import StageCache
+from services.control.worker_loop import Loop, OnChange
 from services.gateway import Gateway, Stores
 from services.gateway.loader import HEARTBEAT
 from services.home import Home
@@ -34,9 +34,9 @@ from services.index.opening import OpenIndexes
 from services.monitor.activity import Sighted
 from services.monitor.earnings import Earnings
 from services.monitor.gauges import EarningsGauges
-from services.monitor.life import Lives
+from services.monitor.kpi_history import KpiHistories
+from services.monitor.retrain_signals import Monitor
 from services.monitor.routes import RouteGauges
-from services.monitor.signals import Monitor
 from services.settings import Settings
 from services.sources import code_version
 from services.store.clock import EVERY
@@ -56,7 +56,7 @@ class _Watch:
     """Who tells how the recommenders fare."""
 
     earnings: Earnings
-    lives: Lives
+    lives: KpiHistories
     monitor: Monitor
     exports: tuple[Callable[[], object], ...]
 
@@ -82,7 +82,7 @@ class Platform:
         limits = Limits(settings.control_rate, settings.online_rate, settings.recommender_rate, settings.failure_rate)
         for loop in self._loops:
             state.changes.listen(loop.notice)
-        self.door = Door(state.clock, token, state.tokens, state.answers, self._missing, RateLimits(limits))
+        self.door = AuthConfig(state.clock, token, state.tokens, state.answers, self._missing, RateLimits(limits))
         undo.callback(self._stop)
 
     def start(self) -> None:
@@ -105,13 +105,13 @@ class Platform:
         data = DataFiles(data_roots)
         snapshots = Snapshots(state.events, state.days, state.artifacts, state.feature_history)
         code = code_version(parts.images(settings))
-        bases = Bases(state.runs, state.registry, state.artifacts, state.outputs, data, code, snapshots.has_values)
-        stile = None if settings.owns_home else Turnstile(state.leases, secrets.token_hex(8), clock)
+        bases = StageCache(state.runs, state.registry, state.artifacts, state.outputs, data, code, snapshots.has_values)
+        stile = None if settings.owns_home else AdmissionLease(state.leases, secrets.token_hex(8), clock)
         turns, planner = Turns(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
         runs = Runs(state.rollouts, executor, snapshots, clock, data_roots, bases, turns, tuple(settings.families))
         stores = (state.features, state.feature_history)
         routed = functools.partial(named, state.routes, state.rollouts)
-        values = Materialiser(placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock, routed)
+        values = FeatureMaterialiser(placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock, routed)
         sources = Sources(state.kpis, state.mirrors)
         rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, sources, placement, clock, values)
         lines = Lines(state.registry, state.runs, state.routes)
@@ -178,7 +178,7 @@ class Platform:
             wake=wake,
         )
 
-    def _keep_house(self, settings: Settings, state: State, executor: Executor, replica: Replica | None) -> Collector:
+    def _keep_house(self, settings: Settings, state: State, executor: Executor, replica: Replica | None) -> GarbageCollector:
         collector = parts.collector(settings, state)
         if settings.collect_every:
             self._loops.append(Loop("collector", _by_one(replica, "collector", collector.sweep), settings.collect_every * 60))
@@ -231,7 +231,7 @@ def _watch(state: State) -> _Watch:
     sources = (state.events, state.sightings, state.artifacts)
     monitor = Monitor(state.recommenders, state.routes, state.registry, *sources, state.clock, activity)
     gauges = EarningsGauges(state.recommenders, state.routes, earnings, state.clock, activity)
-    lives = Lives(state.recommenders, state.routes, state.sightings, state.clock)
+    lives = KpiHistories(state.recommenders, state.routes, state.sightings, state.clock)
     routes = RouteGauges(state.routes, state.rollouts, state.clock)
     exports = tuple(OnChange(exporter.export, state.changes.mark, _REST, exporter.due) for exporter in (routes, monitor, gauges))
     return _Watch(earnings, lives, monitor, exports)

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from services.eventlog.days import SqlEventDays
+from services.eventlog.drift_samples import SqlDriftSamples
 from services.eventlog.jetstream import JetStreamEventLog, Joiner
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.nats import JetStream
-from services.eventlog.sightings import SqlSightings
 from services.eventlog.sql import SqlEventLog
 from services.featurestore.history import SqlFeatureHistory
 from services.featurestore.redis import RedisFeatureStore
 from services.featurestore.sql import SqlFeatureStore
 from services.home import Home
 from services.settings import Settings
-from services.store.answers import SqlAnswers
 from services.store.audit import SqlAudit
 from services.store.catalogue import SqlCatalogue
 from services.store.changes import Changes
@@ -25,15 +24,16 @@ from services.store.clock import DatabaseClock
 from services.store.database_files import AWAY, FULL
 from services.store.disk import Disk
 from services.store.engine import missing_file, open_engine, sqlite_url
+from services.store.expiring_rows import SqlExpiringRows
+from services.store.idempotency import SqlIdempotency
 from services.store.leases import SqlLeases
-from services.store.leftovers import SqlLeftovers
 from services.store.migrate import upgrade
-from services.store.mirrors import SqlMirrors
-from services.store.outputs import SqlStageOutputs
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
+from services.store.shadow_totals import SqlShadowTotals
+from services.store.stage_outputs import SqlStageOutputs
 from services.store.tokens import SqlTokens
 from shared.artifacts import FsspecArtifacts
 from shared.domain.errors import EyasError, Invalid
@@ -77,11 +77,11 @@ class State:
         self.registry = SqlRegistry(engine)
         self.routes = SqlRoutes(engine, alone=alone)
         self.outputs = SqlStageOutputs(engine)
-        self.leftovers = SqlLeftovers(engine)
+        self.leftovers = SqlExpiringRows(engine)
         self.leases = SqlLeases(engine)
         self.tokens = SqlTokens(engine)
         self.audit = SqlAudit(engine)
-        self.answers = SqlAnswers(engine)
+        self.answers = SqlIdempotency(engine)
         joined = SqlEventLog(engine)
         self.events: EventLog = joined
         self.joiner: Joiner | None = None
@@ -99,8 +99,8 @@ class State:
             self.features = redis
         self.kpis = SqlKpis(engine)
         self.days = SqlEventDays(engine)
-        self.sightings = SqlSightings(engine)
-        self.mirrors = SqlMirrors(engine)
+        self.sightings = SqlDriftSamples(engine)
+        self.mirrors = SqlShadowTotals(engine)
         self.catalogue = SqlCatalogue(engine)
         self._disk = Disk(engine)
 

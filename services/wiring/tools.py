@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from services.executors.tool import run_tool
+from services.executors.subprocess_tool import run_tool
 from shared.contracts.datatools import MODULE, Answer
 from shared.contracts.strict import Strict
 

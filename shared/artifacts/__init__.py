@@ -1,8 +1,8 @@
 """Content-addressed files on fsspec: written once, checked at every read, published by a manifest, collected when unneeded."""
 
-from shared.artifacts.attic import FsspecAttic
+from shared.artifacts.gc_storage import FsspecTrash
 from shared.artifacts.live import FsspecLive
 from shared.artifacts.objects import variables
 from shared.artifacts.store import FsspecArtifacts
 
-__all__ = ["FsspecArtifacts", "FsspecAttic", "FsspecLive", "variables"]
+__all__ = ["FsspecArtifacts", "FsspecLive", "FsspecTrash", "variables"]

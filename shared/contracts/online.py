@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from shared.contracts.quantities import Duration
 from shared.contracts.strict import Strict, unknown_name
 from shared.domain.errors import Invalid
-from shared.domain.stored import MOST_BYTES, VIEW, DataType, Stored, StoredRow, take
+from shared.domain.feature_values import MOST_BYTES, VIEW, DataType, Stored, StoredRow, take
 
 ONLINE = "online.json"
 USERS = "users"

@@ -25,11 +25,11 @@ from shared.domain.cron import Cron
 from shared.domain.gate import REFIT, Gate
 from shared.domain.machine import Request
 from shared.domain.metric import FORGOTTEN
-from shared.domain.reuse import leaves
+from shared.domain.rollout_plan import RolloutPlan, Shadow, Step
 from shared.domain.run import STAGES, RunPlan, run_stages
-from shared.domain.steps import RolloutPlan, Shadow, Step
+from shared.domain.stage_reuse import leaves
 from shared.domain.triggers import RetrainPlan, Schedule
-from shared.domain.warmth import Rule
+from shared.domain.warm_or_full import Rule
 
 READS: Mapping[str, tuple[str, ...]] = {
     "etl": (

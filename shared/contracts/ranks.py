@@ -17,7 +17,7 @@ why). The others end with 0 when they have done their part, which is before rank
 that waits in vain, ends with LEFT (3) and one line on stderr; any other code is its own fault. No rank goes on with fewer: the attempt is
 lost as a whole, and the next one goes on from rank 0's checkpoint.
 
-A stage that is started without EYAS_RANK starts its ranks itself, as processes of this machine (`pipelines.stages.ranks`).
+A stage that is started without EYAS_RANK starts its ranks itself, as processes of this machine (`pipelines.stages.launcher`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from shared.domain.cron import Cron, zone
 from shared.domain.drift.detectors import DETECTORS
 from shared.domain.drift.rates import limit_detector
 from shared.domain.drift.seasons import Season
-from shared.domain.verdict import Goal
+from shared.domain.sequential_test import Goal
 
 Wish = Literal["full", "warm", "auto"]
 TriggerMode = Annotated[Wish | None, Field(description="How to retrain when this trigger fires; as `retrain.mode` says, when absent.")]

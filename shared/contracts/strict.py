@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from shared.contracts.words import fault_message
+from shared.contracts.error_text import fault_message
 from shared.domain.errors import Invalid, Unsupported
 
 M = TypeVar("M", bound=BaseModel)

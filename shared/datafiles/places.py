@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shared.contracts.sources import Contents, Place
-from shared.datafiles.beside import images_folder, images_in, images_objects, single_file, single_object
+from shared.datafiles.auxiliary_files import images_folder, images_in, images_objects, single_file, single_object
 from shared.datafiles.databases import databases
 from shared.datafiles.kinds import LAYOUT, kind_of
 from shared.datafiles.local import allowed_pattern, data_files
 from shared.datafiles.objects import DataObject, allowed_key, data_objects, is_object
 from shared.datafiles.s3 import S3
 from shared.domain.errors import BadData, EyasError, Invalid
-from shared.domain.reuse import part
+from shared.domain.stage_reuse import part
 
 _NAMED = 50
 _PATIENCE = 5.0

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from shared.domain import traffic
 from shared.domain.evidence import Sums, against_most, against_ratio
 from shared.domain.gate import Verdict
+from shared.domain.sequential_test import FEWER, Judgement, Sample
 from shared.domain.traffic import Buckets, Mirror, Traffic, UserShares
-from shared.domain.verdict import FEWER, Judgement, Sample
 
 METRICS = ("errors", "latency_p50", "latency_p99", "fallback", "empty", "coverage", "score_shift", "conversion")
 ALPHA = 0.001

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from shared.domain.backoff import MEASURED, counted, pause
-from shared.domain.drift.standing import NOTHING_YET, Memory, remember
+from shared.domain.drift.alarm_state import NOTHING_YET, Memory, remember
 from shared.domain.machine import Decision, Edge, Machine
 from shared.domain.triggers import (
     DAY,
@@ -28,7 +28,7 @@ from shared.domain.triggers import (
     said_at,
     spoken,
 )
-from shared.domain.warmth import Mode, Past, Wish, choose
+from shared.domain.warm_or_full import Mode, Past, Wish, choose
 
 WATCH = timedelta(seconds=1)
 _REST = timedelta(seconds=5)

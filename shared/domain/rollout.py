@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from shared.domain import analysis
-from shared.domain.analysis import Look, ShadowReport, StepReport
+from shared.domain import step_analysis
+from shared.domain.evidence_history import Looked, looked
 from shared.domain.gate import Verdict
 from shared.domain.guardrail import judge_mirror
-from shared.domain.looks import Looked, looked
 from shared.domain.machine import Decision, Edge, Machine, Request
+from shared.domain.rollout_plan import RolloutPlan, percent, spoken
 from shared.domain.route import Route
-from shared.domain.steps import RolloutPlan, percent, spoken
+from shared.domain.step_analysis import Look, ShadowReport, StepReport
 
 SICK_LIMIT = timedelta(seconds=30)
 _POLL = timedelta(milliseconds=250)
@@ -347,7 +347,7 @@ def _judged(case: _Case, look: Look) -> RolloutDecision:
     status, plan = case.status, case.plan
     assert status.step_since is not None
     step, final = plan.steps[status.step], status.step == len(plan.steps) - 1
-    report = analysis.judge(look, plan, status.step, status.step_since, status.base)
+    report = step_analysis.judge(look, plan, status.step, status.step_since, status.base)
     reports = (*(r for r in status.reports if r.step != status.step), report)
     assert case.observation.stable is not None
     looks = looked(status.looks, report, case.observation.stable, case.now)

@@ -19,7 +19,7 @@ from typing import Literal
 from shared.domain.gate import Gate, GateResult, Silence, Verdict, judge
 from shared.domain.ids import attempt_name
 from shared.domain.machine import Decision, Edge, Machine, Request
-from shared.domain.reuse import Basis
+from shared.domain.stage_reuse import Basis
 
 STAGES = ("etl", "train", "evaluate", "refit", "export", "verify")
 RESOURCES: Mapping[str, str] = {"refit": "train"}

@@ -9,10 +9,10 @@ from typing import Literal
 
 from shared.domain.backoff import FOLLOW_UP
 from shared.domain.cron import Cron, zone
+from shared.domain.drift.alarm_state import NOTHING_YET, Memory
 from shared.domain.drift.reading import Look
-from shared.domain.drift.standing import NOTHING_YET, Memory
 from shared.domain.machine import Request
-from shared.domain.warmth import USUAL, Past, Rule, Wish
+from shared.domain.warm_or_full import USUAL, Past, Rule, Wish
 
 DAY = timedelta(days=1)
 PUNCTUAL = timedelta(minutes=1)

@@ -6,7 +6,7 @@ suite a port and a fake that passes it. A port is here when something calls it.
 
 from shared.ports.access import Answer, Answers, Audited, AuditLog, TokenStore
 from shared.ports.clock import Clock
-from shared.ports.events import EventDays, EventLog, HitRate, KpiSource, Like, Newest, Scored, Sightings
+from shared.ports.events import DriftSamples, EventDays, EventLog, HitRate, KpiSource, Like, Newest, Scored
 from shared.ports.features import Catalogue, CatalogueHead, CatalogueItem, FeatureHistory, FeatureRows, FeatureStore
 from shared.ports.registry import (
     DataSource,
@@ -22,8 +22,18 @@ from shared.ports.registry import (
     Version,
     Writing,
 )
-from shared.ports.retention import Attic, Discarded, Leftovers, Pin, Shelf, Stored
-from shared.ports.serving import CandidateIndex, Indexes, IngestResult, Mirrors, ModelServer, Scorer, ServedUnit, ServerInfo, ServerReplica
+from shared.ports.retention import Discarded, ExpiringRows, Pin, Shelf, Stored, Trash
+from shared.ports.serving import (
+    CandidateIndex,
+    Indexes,
+    IngestResult,
+    ModelServer,
+    Scorer,
+    ServedUnit,
+    ServerInfo,
+    ServerReplica,
+    ShadowTotals,
+)
 from shared.ports.signals import Activity, Signals, SignalSource
 from shared.ports.stages import ArtifactStore, Executor
 from shared.ports.state import (
@@ -47,7 +57,6 @@ __all__ = [
     "Answer",
     "Answers",
     "ArtifactStore",
-    "Attic",
     "AuditLog",
     "Audited",
     "CandidateIndex",
@@ -57,10 +66,12 @@ __all__ = [
     "Clock",
     "DataSource",
     "Discarded",
+    "DriftSamples",
     "Due",
     "EventDays",
     "EventLog",
     "Executor",
+    "ExpiringRows",
     "FeatureHistory",
     "FeatureRows",
     "FeatureStore",
@@ -71,10 +82,8 @@ __all__ = [
     "IngestResult",
     "KpiSource",
     "Leases",
-    "Leftovers",
     "Like",
     "MakeRun",
-    "Mirrors",
     "ModelServer",
     "Newest",
     "Pin",
@@ -94,13 +103,14 @@ __all__ = [
     "ServedUnit",
     "ServerInfo",
     "ServerReplica",
+    "ShadowTotals",
     "Shelf",
-    "Sightings",
     "SignalSource",
     "Signals",
     "StageOutputs",
     "Stored",
     "TokenStore",
+    "Trash",
     "Version",
     "Writing",
     "replica_lease",

@@ -10,10 +10,10 @@ from typing import Protocol
 
 from shared.contracts.archive import EventTable
 from shared.contracts.events import Impression, Interaction
+from shared.domain.coverage_novelty import Showings
 from shared.domain.earned import Earned, Part
-from shared.domain.spread import Showings
+from shared.domain.sequential_test import Sample
 from shared.domain.traffic import Traffic
-from shared.domain.verdict import Sample
 from shared.ports.serving import IngestResult
 
 
@@ -137,7 +137,7 @@ class Newest:
         return max((moment for moment in (self.answer, self.event) if moment is not None), default=None)
 
 
-class Sightings(Protocol):
+class DriftSamples(Protocol):
     """What drift is measured on. The first ones come oldest first, the newest ones newest first."""
 
     def likes(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[Like]:

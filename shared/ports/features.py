@@ -10,7 +10,7 @@ from typing import Protocol
 
 from shared.domain.attributes import Value
 from shared.domain.catalogue import ItemWrite
-from shared.domain.stored import StoredRow
+from shared.domain.feature_values import StoredRow
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from shared.contracts.sources import Contents
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files
-from shared.domain.reuse import StageOutput
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus
+from shared.domain.stage_reuse import StageOutput
 from shared.ports.state import Record
 
 

@@ -39,7 +39,7 @@ class Discarded:
     place: str
 
 
-class Attic(Protocol):
+class Trash(Protocol):
     """What the collector sees of an artifact store, and the few things that it does there."""
 
     def pins(self) -> Sequence[Pin]: ...
@@ -66,7 +66,7 @@ class Attic(Protocol):
     def drop_live(self, attempt: str) -> None: ...
 
 
-class Leftovers(Protocol):
+class ExpiringRows(Protocol):
     """Rows that serve for a while."""
 
     def reusable(self) -> frozenset[str]:

@@ -95,7 +95,7 @@ class Indexes(Protocol):
         where that is damaged, or of other vectors."""
 
 
-class Mirrors(Protocol):
+class ShadowTotals(Protocol):
     """What gateways saw of shadows."""
 
     def add(self, recommender: str, generation: int, gateway: str, mirror: Mirror) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from shared.contracts.online import OnlineColumn, OnlineView, View, part_name
 from shared.domain.errors import Unavailable
-from shared.domain.stored import Stored, StoredRow, moment
+from shared.domain.feature_values import Stored, StoredRow, moment
 from shared.serving.signature import BLANK
 
 Array = np.ndarray[Any, Any]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.contracts.events import Impression, Interaction
+from shared.domain.coverage_novelty import Showings
 from shared.domain.earned import Earned, Part
-from shared.domain.spread import Showings
 
 
 @dataclass(frozen=True)

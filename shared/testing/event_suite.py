@@ -21,9 +21,9 @@ from shared.contracts.events import (
     Impression,
     Interaction,
 )
+from shared.domain.coverage_novelty import Showings
 from shared.domain.earned import Earned, Part, total
-from shared.domain.spread import Showings
-from shared.domain.verdict import Sample
+from shared.domain.sequential_test import Sample
 from shared.ports import EventLog, HitRate, IngestResult, KpiSource
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)

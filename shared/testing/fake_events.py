@@ -20,11 +20,11 @@ from shared.contracts.events import (
     Impression,
     Interaction,
 )
+from shared.domain.coverage_novelty import Showings
 from shared.domain.earned import MILLIONTHS, Earned, Part
 from shared.domain.errors import Invalid
-from shared.domain.spread import Showings
+from shared.domain.sequential_test import Sample
 from shared.domain.traffic import Mirror, Traffic, UserShares
-from shared.domain.verdict import Sample
 from shared.ports import HitRate, IngestResult, Like, Newest, Scored
 
 _LOOKED = 2_000

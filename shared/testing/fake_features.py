@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from shared.domain.stored import StoredRow, check_place, instant, is_over, read_row
+from shared.domain.feature_values import StoredRow, check_place, instant, is_over, read_row
 from shared.ports import FeatureRows
 
 

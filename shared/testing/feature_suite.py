@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shared.domain.errors import Invalid
-from shared.domain.stored import StoredRow, instant, newest
+from shared.domain.feature_values import StoredRow, instant, newest
 from shared.ports import FeatureHistory, FeatureStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,8 +11,8 @@ from shared.domain.errors import Changed, Conflict, NotFound
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus
-from shared.launch import new_run
 from shared.ports import MakeRun, PutResult, Recommender, RecommenderStore, Record, RouteStore, RunStore
+from shared.run_factory import new_run
 from shared.testing.resource_suite import NOW, ROUNDS, SECOND, THREADS, Rows, at_once, moved, rollout
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from shared.contracts.stage import File, digest_of
 from shared.domain.errors import Conflict, Invalid, NotFound
-from shared.domain.reuse import StageOutput
+from shared.domain.stage_reuse import StageOutput
 from shared.ports import (
     Registry,
     StageOutputs,

@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 
 from shared.contracts.codec import decode, encode
-from shared.domain.analysis import StepReport
 from shared.domain.errors import Changed, Conflict, NotFound
 from shared.domain.gate import Verdict
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutStatus, SetRoute
 from shared.domain.route import Route
-from shared.domain.verdict import Judgement, Sample
+from shared.domain.sequential_test import Judgement, Sample
+from shared.domain.step_analysis import StepReport
 from shared.ports import (
     Due,
     HistoryEntry,

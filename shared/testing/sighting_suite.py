@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.verdict import Sample
-from shared.ports import EventLog, Like, Newest, Scored, Sightings
+from shared.domain.sequential_test import Sample
+from shared.ports import DriftSamples, EventLog, Like, Newest, Scored
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, did, like, minute, shown
 
 
 class SightingsSuite:
-    def test_likes_are_the_first_or_the_newest_ones(self, log: EventLog, sightings: Sightings) -> None:
+    def test_likes_are_the_first_or_the_newest_ones(self, log: EventLog, sightings: DriftSamples) -> None:
         like(log, *(did(10 + n, minute(n), user=n) for n in (3, 1, 0, 2)), did(99, minute(1), recommender="books"))
         log.interactions([did(98, minute(9))], [False], ATTRIBUTION)
         first = [Like(1, 11, minute(1)), Like(2, 12, minute(2))]
@@ -21,7 +21,7 @@ class SightingsSuite:
         assert len(sightings.likes("films", T0, 9, newest=True)) == 4
         assert sightings.likes("films", LATER, 9, newest=False) == []
 
-    def test_the_newest_of_many_is_one_question(self, log: EventLog, sightings: Sightings) -> None:
+    def test_the_newest_of_many_is_one_question(self, log: EventLog, sightings: DriftSamples) -> None:
         log.impressions([shown("a", minute(1)), shown("b", minute(3)), shown("c", minute(9), version=2)])
         log.impressions([shown("d", minute(4), recommender="books"), shown("e", minute(5), recommender="music")])
         like(log, did(at=minute(2), recommender="games"), did(at=minute(7), recommender="music"), did(at=minute(6), recommender="music"))
@@ -34,7 +34,7 @@ class SightingsSuite:
         }
         assert sightings.newest({}) == {}
 
-    def test_scores_are_those_of_a_versions_own_answers(self, log: EventLog, sightings: Sightings) -> None:
+    def test_scores_are_those_of_a_versions_own_answers(self, log: EventLog, sightings: DriftSamples) -> None:
         log.impressions(
             [
                 shown("a", minute(1), score=0.5),
@@ -49,7 +49,7 @@ class SightingsSuite:
         assert list(sightings.scores("films", 1, T0, 2, newest=False)) == [Scored(1, 0.5, minute(1)), Scored(2, 0.25, minute(2))]
         assert [scored.score for scored in sightings.scores("films", 1, minute(2), 9, newest=True)] == [-3.0, 0.25]
 
-    def test_blocks_count_each_user_once_in_each(self, log: EventLog, sightings: Sightings) -> None:
+    def test_blocks_count_each_user_once_in_each(self, log: EventLog, sightings: DriftSamples) -> None:
         log.impressions(
             [
                 shown("before", minute(-1)),
@@ -74,7 +74,7 @@ class SightingsSuite:
         assert sightings.blocks("films", 3, T0, minute(40), timedelta(minutes=10), ATTRIBUTION) == {}
 
     @pytest.mark.requirement("G-13")
-    def test_blocks_of_any_length_add_up_to_all_answers(self, log: EventLog, sightings: Sightings) -> None:
+    def test_blocks_of_any_length_add_up_to_all_answers(self, log: EventLog, sightings: DriftSamples) -> None:
         log.impressions([shown(f"r{n}", minute(n * 7 % 100), user=n % 13) for n in range(100)])
         like(log, *(did(at=minute(n * 7 % 100), user=n % 13, request_id=f"r{n}") for n in range(0, 100, 3)))
         for length in (1, 7, 50, 1000):

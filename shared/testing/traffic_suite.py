@@ -12,7 +12,7 @@ import pytest
 
 from shared.contracts.events import BY_ITEMS, NO_SCORES, NOTHING_LEFT, REFUSED, SERVER_AWAY, UNKNOWN_USER, Impression
 from shared.domain.traffic import Mirror, Traffic, UserShares
-from shared.ports import EventLog, KpiSource, Mirrors
+from shared.ports import EventLog, KpiSource, ShadowTotals
 from shared.testing.event_suite import LATER, minute, shown
 
 
@@ -133,27 +133,27 @@ SEEN = Mirror(7, 1, {40: 6, 41: 1}, {60: 6}, 3.25, 2)
 
 
 class MirrorsSuite:
-    def test_of_no_shadow_nothing_is_known(self, mirrors: Mirrors) -> None:
+    def test_of_no_shadow_nothing_is_known(self, mirrors: ShadowTotals) -> None:
         assert mirrors.total("films", 1) == Mirror()
 
-    def test_totals_are_read_back_and_add_up_over_gateways(self, mirrors: Mirrors) -> None:
+    def test_totals_are_read_back_and_add_up_over_gateways(self, mirrors: ShadowTotals) -> None:
         mirrors.add("films", 1, "gate-a", SEEN)
         assert mirrors.total("films", 1) == SEEN
         mirrors.add("films", 1, "gate-b", Mirror(3, 0, {41: 3}, {61: 2, 60: 1}, 0.5, 10))
         assert mirrors.total("films", 1) == Mirror(10, 1, {40: 6, 41: 4}, {60: 7, 61: 2}, 3.75, 12)
 
-    def test_a_gateway_that_tells_again_replaces_what_it_told(self, mirrors: Mirrors) -> None:
+    def test_a_gateway_that_tells_again_replaces_what_it_told(self, mirrors: ShadowTotals) -> None:
         for mirror in (Mirror(1, 0, {40: 1}, {60: 1}, 1.0, 0), SEEN, SEEN):
             mirrors.add("films", 1, "gate-a", mirror)
         assert mirrors.total("films", 1) == SEEN
 
-    def test_generations_and_recommenders_are_apart(self, mirrors: Mirrors) -> None:
+    def test_generations_and_recommenders_are_apart(self, mirrors: ShadowTotals) -> None:
         mirrors.add("films", 1, "gate-a", SEEN)
         mirrors.add("films", 2, "gate-a", replace(SEEN, compared=9))
         mirrors.add("books", 1, "gate-a", replace(SEEN, compared=11))
         assert [mirrors.total(*key).compared for key in (("films", 1), ("films", 2), ("books", 1), ("books", 2))] == [7, 9, 11, 0]
 
-    def test_gateways_that_tell_at_once_are_all_heard(self, mirrors: Mirrors) -> None:
+    def test_gateways_that_tell_at_once_are_all_heard(self, mirrors: ShadowTotals) -> None:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda n: mirrors.add("films", 1, f"gate-{n % 4}", Mirror(compared=1)), range(16)))
         assert mirrors.total("films", 1).compared == 4

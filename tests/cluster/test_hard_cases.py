@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from services.executors.tracker import Tracker
+from services.executors.informer import JobInformer
 from shared.domain.errors import Conflict, Unavailable
 from shared.domain.run import Job
 from shared.ports import Executor
@@ -212,9 +212,9 @@ def test_an_expired_watch_lists_again_and_misses_nothing(place: Place, monkeypat
     """The version that the watch goes on from is replaced by one that the API server has long forgotten."""
     lists: list[str] = []
     stale = {"jobs", "pods"}
-    original = Tracker._list
+    original = JobInformer._list
 
-    def listed(self: Tracker, kind: Any) -> str:
+    def listed(self: JobInformer, kind: Any) -> str:
         version = original(self, kind)
         lists.append(kind)
         if kind in stale:
@@ -222,7 +222,7 @@ def test_an_expired_watch_lists_again_and_misses_nothing(place: Place, monkeypat
             return "1"
         return version
 
-    monkeypatch.setattr(Tracker, "_list", listed)
+    monkeypatch.setattr(JobInformer, "_list", listed)
     place.executor = place.again()
     begin(place, "succeeds")
     assert until(place.executor, lambda job: job.phase not in ("waiting", "running")) == Job("succeeded")

@@ -12,9 +12,9 @@ import pytest
 
 from services.triton.embedded import EmbeddedTriton, Network
 from services.triton.fleet import TritonFleet
-from services.triton.hosts import EmbeddedTritons
 from services.triton.model_server import TritonServer
 from services.triton.repository import ModelRepository
+from services.triton.server_processes import EmbeddedTritons
 from shared.artifacts import FsspecArtifacts
 from shared.ports import ServedUnit
 from shared.testing.model_server_suite import ModelServerSuite, tiny_unit

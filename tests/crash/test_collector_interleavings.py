@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from hypothesis import HealthCheck, settings
 
-from services.control.collect import Collector
+from services.control.garbage_collector import GarbageCollector
 from tests.support.collection_histories import Histories
 from tests.support.collector_interleavings import (
     Backwards,
@@ -45,7 +45,7 @@ def test_a_publisher_in_another_order_is_found_out(publisher: Publisher) -> None
 
 
 @pytest.mark.parametrize("collector", [Forgetful, Backwards])
-def test_a_collector_in_another_order_is_found_out(collector: type[Collector]) -> None:
+def test_a_collector_in_another_order_is_found_out(collector: type[GarbageCollector]) -> None:
     make = partial(case, as_it_is, collector)
     assert any(unsound(make, orders(make), dies=False))
 

@@ -15,9 +15,9 @@ LIST = Path(__file__).with_name("mutants.json")
 SEED, PER_GROUP = 24, 6
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "gates": ("shared/domain/gate.py", "shared/domain/metric.py", "pipelines/evaluation/gated.py"),
+    "gates": ("shared/domain/gate.py", "shared/domain/metric.py", "pipelines/evaluation/gate_metrics.py"),
     "evidence": tuple(f"shared/domain/{name}.py" for name in ("analysis", "evidence", "guardrail", "looks", "steps", "verdict")),
-    "drift": ("shared/domain/drift", "services/monitor/drift.py", "services/monitor/signals.py"),
+    "drift": ("shared/domain/drift", "services/monitor/drift.py", "services/monitor/retrain_signals.py"),
     "access": ("shared/domain/access.py", *(f"services/api/{name}.py" for name in ("access", "auth", "known", "limits", "tokens"))),
     "metrics": ("pipelines/evaluation",),
     "features": ("pipelines/features",),
@@ -31,7 +31,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 ELSEWHERE = (
     "pipelines/features/engines/nvtabular",
-    "pipelines/loaders/doors",
+    "pipelines/loaders/adapters",
     "services/store/postgres.py",
     "services/store/migrations",
 )

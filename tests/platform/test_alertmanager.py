@@ -22,12 +22,12 @@ import yaml
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.api.app import create_app
-from services.api.parts import Door, Parts
-from services.control.lines import Lines
+from services.api.dependencies import AuthConfig, Parts
+from services.control.model_lineage import Lines
 from services.control.retrainers import Retrainers
-from services.store.answers import SqlAnswers
 from services.store.audit import SqlAudit
 from services.store.engine import open_engine, sqlite_url
+from services.store.idempotency import SqlIdempotency
 from services.store.migrate import upgrade
 from services.store.tokens import SqlTokens
 from shared.domain.access import Role, Token, digest, token_text
@@ -104,7 +104,9 @@ def live(tmp_path: Path) -> Iterator[Live]:
     text = token_text("alerts", os.urandom(32))
     tokens = SqlTokens(world.engine)
     tokens.add(Token("alerts", "alertmanager", digest(text), Role.OPERATOR, None, NOW, "ada"))
-    door = Listening(create_app(Door(world.clock, "the first token", tokens, SqlAnswers(world.engine), list), parts(world, tokens), None))
+    door = Listening(
+        create_app(AuthConfig(world.clock, "the first token", tokens, SqlIdempotency(world.engine), list), parts(world, tokens), None)
+    )
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(door, log_config=None, lifespan="off"))

@@ -15,8 +15,8 @@ from services.gateway import Gateway, Stores
 from services.index.opening import OpenIndexes
 from services.store.catalogue import SqlCatalogue
 from services.store.engine import open_engine
-from services.store.mirrors import SqlMirrors
 from services.store.routes import SqlRoutes
+from services.store.shadow_totals import SqlShadowTotals
 from shared.domain.route import Route
 from shared.testing.waiting import PATIENCE, wait_for
 from tests.servers.postgres_server import postgres_server
@@ -47,7 +47,7 @@ def engine(server):
 
 @pytest.fixture
 def gateway(world, engine):
-    routes, mirrors = SqlRoutes(engine), SqlMirrors(engine)
+    routes, mirrors = SqlRoutes(engine), SqlShadowTotals(engine)
     routes.put("m", Route(1, 2, 0.5, "r1", 0), world.clock.now(), "ada", "a test")
     stores = Stores(routes, world, world.artifacts, world, SqlEventLog(engine), mirrors, SqlCatalogue(engine), OpenIndexes())
     made = Gateway(stores, world, world.clock, "g1")

@@ -158,7 +158,9 @@ def test_problems_are_read_as_problems(generated: Generated, owner: Any, films: 
     bad = generated["api.runs.create_run"].sync_detailed(films, client=owner, body=generated["models"].Start(priority=10**6))
     assert (bad.status_code, type(bad.parsed)) == (422, problem)
     assert [one.field for one in bad.parsed.errors] == ["priority"]
-    warm = generated["api.plans.plan_run"].sync_detailed(films, client=owner, body=generated["models"].PlanRequest.from_dict({"mode": "warm"}))
+    warm = generated["api.plans.plan_run"].sync_detailed(
+        films, client=owner, body=generated["models"].PlanRequest.from_dict({"mode": "warm"})
+    )
     assert (warm.status_code, type(warm.parsed)) == (409, problem)
     stranger = generated["api.access.whoami"].sync_detailed(client=generated.client(platform, "wrong"))
     assert (stranger.status_code, type(stranger.parsed)) == (401, problem)

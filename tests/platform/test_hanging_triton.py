@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from services.triton.fleet import TritonFleet
-from services.triton.hosts import EmbeddedTritons
+from services.triton.server_processes import EmbeddedTritons
 from shared.artifacts import FsspecArtifacts
 from shared.domain.errors import Pending, Unavailable
 from shared.testing.model_server_suite import tiny_unit

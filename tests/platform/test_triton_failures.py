@@ -23,7 +23,7 @@ import psutil
 import pytest
 from onnx import TensorProto, helper
 
-from services.triton import residue
+from services.triton import orphan_cleanup
 from services.triton.client import Client
 from services.triton.embedded import EmbeddedTriton, Network
 from services.triton.model_server import TritonServer
@@ -259,13 +259,13 @@ def test_a_killed_owner_takes_its_server_along_and_the_next_start_sweeps_up(tmp_
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)])
     try:
         pid = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
-        region = next(iter(residue.marked_regions(lambda mark: f"_{owner.pid}_" in mark)))
+        region = next(iter(orphan_cleanup.marked_regions(lambda mark: f"_{owner.pid}_" in mark)))
     finally:
         owner.send_signal(signal.SIGKILL)
         owner.wait()
     wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    residue.sweep()
-    wait_for(lambda: not list(residue.marked_processes(lambda mark: f"_{owner.pid}_" in mark)))
+    orphan_cleanup.sweep()
+    wait_for(lambda: not list(orphan_cleanup.marked_processes(lambda mark: f"_{owner.pid}_" in mark)))
     assert not region.exists()
 
 

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from benchmarks.rollout_world import NAME, World
-from services.triton.choice import Standing
-from services.triton.hosts import EmbeddedTritons
+from services.triton.replica_selection import Standing
+from services.triton.server_processes import EmbeddedTritons
 from shared.artifacts import FsspecArtifacts
 from shared.domain.route import Route
 from shared.testing.askers import FEED, Askers, scores

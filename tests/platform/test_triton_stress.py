@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.triton import residue, wheel
+from services.triton import orphan_cleanup, wheel
 from shared.domain.errors import Unavailable
 from shared.testing.askers import FEED, Askers, scores
 from shared.testing.waiting import wait_for
@@ -53,7 +53,7 @@ def test_32_threads_never_miss_the_version_that_stays_while_others_come_and_go(s
     assert stand.server.answering("movies") == {1, last}
     wait_for(lambda: {folder.rpartition("/")[2] for folder in stand.stub_folders()} == {"1", str(last)})
     assert sorted(path.name for path in stand.triton.repository.glob("*/*") if path.is_dir()) == sorted(["1", str(last)])
-    residue.sweep_deserted(stand.mark, age=0)
+    orphan_cleanup.sweep_deserted(stand.mark, age=0)
     assert len(stand.regions()) == 2
 
 
@@ -138,9 +138,9 @@ def test_what_dead_processes_leave_in_shared_memory_is_swept_and_what_lives_keep
         stand.server.place("movies", [stand.unit(1), stand.unit(number, model=BROKEN[what][0]())])
     wait_for(lambda: list(stand.stubs()) == ["1"])
     assert len(stand.regions()) > 1
-    residue.sweep_deserted(stand.mark)
+    orphan_cleanup.sweep_deserted(stand.mark)
     assert len(stand.regions()) > 1, "they are young"
-    residue.sweep_deserted(stand.mark, age=0)
+    orphan_cleanup.sweep_deserted(stand.mark, age=0)
     assert len(stand.regions()) == 1
     assert stand.server.score("movies", 1, FEED).tolist() == scores(1)
     stand.server.place("movies", [stand.unit(1), stand.unit(9)])

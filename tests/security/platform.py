@@ -25,7 +25,7 @@ import httpx
 import numpy as np
 
 from services.api.app import create_app
-from services.control.loop import Loop
+from services.control.worker_loop import Loop
 from services.home import Home
 from services.listening import bind
 from services.settings import Settings

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from services.console import Site, render
-from services.console.door import word
+from services.console.session import word
 from services.console.site import HEADERS
 from tests.security.hostile import listening
 from tests.security.surface import SOURCES, TEMPLATES, WORDLESS, fields, filled, shown, taken

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.triton import residue
+from services.triton import orphan_cleanup
 
 
 class Owners:
@@ -13,11 +13,11 @@ class Owners:
 
     def add(self, *pids: int) -> None:
         """While they run."""
-        self._seen |= {(str(pid), str(started)) for pid in pids if (started := residue._started(pid)) is not None}
+        self._seen |= {(str(pid), str(started)) for pid in pids if (started := orphan_cleanup._started(pid)) is not None}
 
     def regions(self) -> set[str]:
         def is_ours(mark: str) -> bool:
             _, _, pid, started, *_ = mark.split("_")
             return (pid, started) in self._seen
 
-        return {region.name for region in residue.marked_regions(is_ours)}
+        return {region.name for region in orphan_cleanup.marked_regions(is_ours)}

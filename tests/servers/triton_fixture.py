@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from services.triton import residue
+from services.triton import orphan_cleanup
 from services.triton.embedded import EmbeddedTriton
 from services.triton.fleet import TritonFleet
 from services.triton.model_server import TritonServer
@@ -53,7 +53,7 @@ class Stand:
 
     def regions(self) -> set[str]:
         """Its shared memory."""
-        return {region.name for region in residue.marked_regions(self.mark.__eq__)}
+        return {region.name for region in orphan_cleanup.marked_regions(self.mark.__eq__)}
 
     def close(self) -> None:
         self.server.close()
@@ -84,4 +84,4 @@ class PatientFleet(TritonFleet):
 
 
 def left_of(mark: str) -> list[object]:
-    return [*residue.marked_processes(mark.__eq__), *residue.marked_regions(mark.__eq__)]
+    return [*orphan_cleanup.marked_processes(mark.__eq__), *orphan_cleanup.marked_regions(mark.__eq__)]

@@ -13,14 +13,14 @@ from types import SimpleNamespace
 import httpx
 
 from services.api.app import create_app
-from services.api.parts import Door, Features, Parts
+from services.api.dependencies import AuthConfig, Features, Parts
 from services.api.rate_limits import RateLimits
 from services.gateway import Answer, Explained, Recorded
-from services.gateway.asides import Scores, Similar
-from services.gateway.feedback import Refusal
+from services.gateway.event_intake import Refusal
+from services.gateway.score_and_similar import Scores, Similar
 from services.gateway.scoring import Explanation
 from services.monitor.earnings import Earning, Point, Spread, VersionEarning, check_series
-from services.monitor.life import Lately, Life
+from services.monitor.kpi_history import Lately, Life
 from shared.contracts.online import OnlineColumn, OnlineView
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
@@ -30,12 +30,12 @@ from shared.domain.earned import Earned
 from shared.domain.errors import Changed, Conflict, Invalid, NotFound, Unavailable
 from shared.domain.queue import Queued, admit
 from shared.domain.retention import Sweep
-from shared.domain.reuse import Foreseen, RunForecast
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
+from shared.domain.stage_reuse import Foreseen, RunForecast
 from shared.domain.triggers import RetrainerObservation, RetrainerStatus
-from shared.domain.warmth import Past
+from shared.domain.warm_or_full import Past
 from shared.ports import HistoryEntry, PutResult, Recommender, Record, ServerInfo, Version, Writing
 from shared.testing.access_suite import FakeAnswers, FakeAudit, FakeTokens
 from shared.testing.fake_catalogue import FakeCatalogue
@@ -385,7 +385,7 @@ class World:
         return self.told.get(attempt)
 
     def door(self):
-        return Door(self.clock, TOKEN, self.tokens, self.answers, lambda: self.waiting, self.limits)
+        return AuthConfig(self.clock, TOKEN, self.tokens, self.answers, lambda: self.waiting, self.limits)
 
     def parts(self):
         def wake():

@@ -20,10 +20,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, event, select
 
 from services.api.app import create_app
-from services.api.once import STALE
-from services.store.answers import SqlAnswers
+from services.api.idempotency import STALE
 from services.store.audit import SqlAudit
 from services.store.engine import open_engine
+from services.store.idempotency import SqlIdempotency
 from services.store.recommenders import SqlRecommenders
 from services.store.resources import SqlResources
 from services.store.tables import answers, audit, history, recommender_history, recommenders, resources
@@ -119,7 +119,7 @@ class Platform:
         self._time = NOW
         world: Any = World()
         world.clock.now = lambda: self._time
-        world.answers, world.audit = SqlAnswers(self.engine), SqlAudit(self.engine)
+        world.answers, world.audit = SqlIdempotency(self.engine), SqlAudit(self.engine)
         stores = {"recommenders": STORES[mutant](self.engine), "runs": SqlResources(self.engine, "run", RunStatus)}
         app = create_app(world.door(), replace(world.parts(), **stores), None)
         self._client = Client(app, headers={"Authorization": f"Bearer {TOKEN}"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from services.cli.contents import ENTRIES, INNER
+from services.cli.command_registry import ENTRIES, INNER
 
 
 def _commands() -> Iterator[tuple[str, Any]]:

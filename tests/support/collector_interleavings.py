@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import combinations_with_replacement
 
-from services.control import collect
-from services.control.collect import Collector, Sweep
+from services.control import garbage_collector
+from services.control.garbage_collector import GarbageCollector, Sweep
 from shared.contracts.stage import File, Manifest
 from shared.domain.errors import NotFound
 from tests.support.garbage_collection import Heap
@@ -51,14 +51,14 @@ def looks_before_it_pins(heap: Heap, manifest: Manifest) -> Iterator[str]:
     yield "published"
 
 
-class Forgetful(Collector):
+class Forgetful(GarbageCollector):
     """Doesn't look again after it has moved."""
 
-    def _restore(self, shelf: collect.Shelf, done: Sweep) -> Iterator[str]:
+    def _restore(self, shelf: garbage_collector.Shelf, done: Sweep) -> Iterator[str]:
         yield f"{shelf} moved"
 
 
-class Backwards(Collector):
+class Backwards(GarbageCollector):
     """Reads manifests before pins: what goes from one to the other meanwhile is seen in neither."""
 
     def _needed(self, now):  # type: ignore[no-untyped-def]
@@ -93,7 +93,7 @@ class Case:
         return published == (self.outcome == "published") and (not published or self.heap.has(self.file))
 
 
-def case(publisher: Publisher, collector: type[Collector] = Collector, discarded: bool = False) -> Case:
+def case(publisher: Publisher, collector: type[GarbageCollector] = GarbageCollector, discarded: bool = False) -> Case:
     heap = Heap()
     file = heap.put("content")
     heap.rows.run("r1")

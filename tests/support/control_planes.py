@@ -13,28 +13,28 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from services.control.bases import Bases
+from services.control.admission import Turns
 from services.control.reconcile import Reconciler
 from services.control.replica import Replica
 from services.control.runs import Runs
 from services.control.snapshots import Snapshots
-from services.control.turns import Turns
+from services.control.stage_cache import StageCache
 from services.eventlog.days import SqlEventDays
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
 from services.store.leases import SqlLeases
-from services.store.outputs import SqlStageOutputs
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
+from services.store.stage_outputs import SqlStageOutputs
 from services.store.tables import history, resources, versions
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.stage import File, Manifest, StageSpec
 from shared.domain.errors import Conflict, Unavailable
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import STAGES, Job, RunStatus
-from shared.launch import new_run
 from shared.ports import Record
+from shared.run_factory import new_run
 from shared.testing.fakes import FakeExecutor
 from tests.support.simulated_platform import METRICS, Data, spec
 
@@ -108,7 +108,7 @@ class Fleet:
         self._reconcilers: list[Reconciler[Any, Any, Any]] = []
         for number, engine in enumerate(self._engines[1:]):
             rows = Rows(engine, "run", RunStatus)
-            bases = Bases(rows, SqlRegistry(engine), artifacts, SqlStageOutputs(engine), Data(), "1.0 test")
+            bases = StageCache(rows, SqlRegistry(engine), artifacts, SqlStageOutputs(engine), Data(), "1.0 test")
             turns = Turns(rows, Clock(), limit=1_000_000)
             rollouts = SqlResources(engine, "rollout", RolloutStatus)
             snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), artifacts)

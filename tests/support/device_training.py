@@ -166,13 +166,13 @@ def _trained() -> dict[str, Any]:
     """What users like among the first ten of a `neumf` that was trained there, and of one that was trained by batches of the host. Of the
     first: how often its training waited for the device, the steps it took, and each look there beside the host's own."""
     from pipelines.models.families import FAMILIES
-    from pipelines.training import course
+    from pipelines.training import trainer
     from shared.contracts.models import Model
     from shared.domain.errors import Invalid
     from tests.support.taste_data import USERS, pairs, recall, task
 
     found, looks, reads, kinds = dict[str, Any](), list[list[dict[str, float]]](), list[int](), list[str]()
-    looked_there, read = course.looked_there, ResidentStep.read
+    looked_there, read = trainer.looked_there, ResidentStep.read
 
     def both(look: Any, step: Any, device: Any) -> Any:
         there = looked_there(look, step, device)
@@ -191,7 +191,7 @@ def _trained() -> dict[str, Any]:
         reads.append(len(losses))
         return read(step, losses)
 
-    course.looked_there, ResidentStep.read = both, counted  # type: ignore[assignment, method-assign]
+    trainer.looked_there, ResidentStep.read = both, counted  # type: ignore[assignment, method-assign]
     for which in (True, False):
         stop = {"metric": "hr@10/99", "patience": 50}
         said = {"epochs": 12, "batch_size": 256, "resident": which, "learning_rate": 0.01, "validation": 0.1, "early_stop": stop}

@@ -18,7 +18,7 @@ from pipelines.features.operators.base import output_name
 from pipelines.features.prepared import Prepared, graph_of, prepare
 from pipelines.features.raw import item_columns, signature
 from pipelines.features.reading import Reads
-from pipelines.inputs.meetings import Meetings, RawColumns, read_meetings
+from pipelines.inputs.eval_pairs import EvalPairs, RawColumns, read_meetings
 from pipelines.inputs.tables import Catalogue, Codes
 from pipelines.models.families import FAMILIES
 from pipelines.models.family import Task, Trained
@@ -64,7 +64,7 @@ class Small:
     graph: Graph
     ready: Prepared
     catalogue: Catalogue
-    meetings: Meetings
+    meetings: EvalPairs
     serve: Serve = field(default_factory=Serve)
 
     @property

@@ -12,8 +12,8 @@ from typing import Any
 
 from fsspec.implementations.memory import MemoryFileSystem
 
-from services.control.collect import Collector
-from shared.artifacts import FsspecArtifacts, FsspecAttic
+from services.control.garbage_collector import GarbageCollector
+from shared.artifacts import FsspecArtifacts, FsspecTrash
 from shared.contracts.stage import File, Manifest
 from shared.domain.errors import NotFound
 from shared.domain.retention import Retention, run_of
@@ -123,10 +123,10 @@ class Heap:
         self._fs = MemoryFileSystem()
         self._seen: dict[str, object] = {}
 
-    def collector(self) -> Collector:
+    def collector(self) -> GarbageCollector:
         rows: Any = self.rows
         none: Any = NoRollouts()
-        return Collector(FsspecAttic(self.url), rows, rows, rows, none, rows, self.clock, self.wish)
+        return GarbageCollector(FsspecTrash(self.url), rows, rows, rows, none, rows, self.clock, self.wish)
 
     def put(self, text: str) -> File:
         with tempfile.TemporaryDirectory() as folder:

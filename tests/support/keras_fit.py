@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.loaders.adapters.keras import Passes, py_dataset
+from pipelines.loaders.adapters.layout import Dense, Padded
+from pipelines.loaders.adapters.opened import opened
 from pipelines.loaders.columns import Column
-from pipelines.loaders.doors.keras import Passes, py_dataset
-from pipelines.loaders.doors.layout import Dense, Padded
-from pipelines.loaders.doors.opened import opened
 from pipelines.loaders.loader import open_loader
 from shared.domain.errors import Invalid
 

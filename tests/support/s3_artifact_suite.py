@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shared.artifacts import FsspecArtifacts, FsspecAttic, FsspecLive, variables
+from shared.artifacts import FsspecArtifacts, FsspecLive, FsspecTrash, variables
 from shared.artifacts.objects import S3Files
 from shared.datafiles.s3 import S3
 from shared.domain.errors import Invalid, NotFound, Unavailable
@@ -68,7 +68,7 @@ class S3ArtifactSuite(ArtifactSuite):
         live.keep({"epoch": 1}, {"weights.npz": source})
         (kept,) = FsspecLive(url, "r1-train-2").checkpoints()
         assert live.fetch(kept, "weights.npz", tmp_path / "weights").read_bytes() == b"a model"
-        attic = FsspecAttic(url)
+        attic = FsspecTrash(url)
         assert attic.live() == ["r1-train-1"]
         attic.drop_live("r1-train-1")
         assert attic.live() == []
@@ -80,7 +80,7 @@ class S3ArtifactSuite(ArtifactSuite):
             store.put(source)
             return attic.discard("blobs", attic.shelf("blobs")[0], NOW)
 
-        file, attic = store.put(source), FsspecAttic(url)
+        file, attic = store.put(source), FsspecTrash(url)
         store.pin("r1-train-1", [file])
         (pin,) = attic.pins()
         assert pin.blobs == {file.sha256}
@@ -101,7 +101,7 @@ class S3ArtifactSuite(ArtifactSuite):
         assert (list(attic.trash()), list(attic.shelf("blobs"))) == ([], [])
 
     def test_what_was_renewed_since_it_was_listed_stays(self, store: FsspecArtifacts, url: str, source: Path, server: Server) -> None:
-        file, attic = store.put(source), FsspecAttic(url)
+        file, attic = store.put(source), FsspecTrash(url)
         (place,) = (server.buckets / url.removeprefix("s3://")).rglob(file.sha256)
         os.utime(place, (1_700_000_000, 1_700_000_000))
         one = until("the server sees it", lambda: next((one for one in attic.shelf("blobs") if one.written_at.year == 2023), None))

@@ -1,4 +1,4 @@
-"""Workers of a search in this process, in place of `pipelines.trials.crew.Worker`, which starts one."""
+"""Workers of a search in this process, in place of `pipelines.trials.worker_pool.Worker`, which starts one."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Dialect, Engine, event
 
-from services.control.bases import Bases
-from services.control.lines import Lines
+from services.control.admission import AdmissionLease, Turns
+from services.control.model_lineage import Lines
 from services.control.placement import Placement
 from services.control.planning import Planner
 from services.control.reconcile import Reconciler
@@ -26,19 +26,19 @@ from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts, Sources
 from services.control.runs import Runs
 from services.control.snapshots import Snapshots
-from services.control.turns import Turns, Turnstile
+from services.control.stage_cache import StageCache
 from services.eventlog.days import SqlEventDays
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
 from services.store.lease_time import use_clock
 from services.store.leases import SqlLeases
-from services.store.mirrors import SqlMirrors
-from services.store.outputs import SqlStageOutputs
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
+from services.store.shadow_totals import SqlShadowTotals
+from services.store.stage_outputs import SqlStageOutputs
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.card import CARD
 from shared.contracts.events import Impression, Interaction
@@ -51,8 +51,8 @@ from shared.domain.route import Route
 from shared.domain.run import Job, RunStatus
 from shared.domain.traffic import Mirror
 from shared.domain.triggers import RetrainerStatus
-from shared.launch import Terms, asked_rollout, new_run, retry_run
 from shared.ports import Activity, HistoryEntry, ModelServer, Record, Signals, Version
+from shared.run_factory import Terms, asked_rollout, new_run, retry_run
 from shared.testing.fake_features import FakeFeatureHistory
 from shared.testing.fakes import FakeExecutor, FakeModelServer
 
@@ -294,13 +294,13 @@ class Plane:
         self.retrainers: Rows[RetrainerStatus] = parts.rows(engine, "retrainer", RetrainerStatus, fate)
         self.placement = Placement(routes, self.rollouts, registry, world.server, clock, world.keep_warm)
         outputs = SqlStageOutputs(engine)
-        bases = self.bases = Bases(self.runs, registry, world.artifacts, outputs, world.data, "1.0 test", snapshots.has_values)
-        self.turnstile = Turnstile(SqlLeases(engine), f"plane-{world.lives}", clock)
+        bases = self.bases = StageCache(self.runs, registry, world.artifacts, outputs, world.data, "1.0 test", snapshots.has_values)
+        self.turnstile = AdmissionLease(SqlLeases(engine), f"plane-{world.lives}", clock)
         world.lives += 1
         turns = self.turns = Turns(self.runs, clock, world.max_runs, self.turnstile if world.several else None)
         self.planner = Planner(self.runs, bases, clock, world.max_runs)
         runs = Runs(self.rollouts, world.executor, snapshots, clock, ("/data",), bases, turns, ("acme.fading",))
-        sources = Sources(kpis, SqlMirrors(engine))
+        sources = Sources(kpis, SqlShadowTotals(engine))
         rollouts = Rollouts(self.rollouts, routes, registry, world.server, sources, self.placement, clock, world.values)
         lines = Lines(registry, self.runs, routes)
         retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, lines, clock)
@@ -359,7 +359,7 @@ class World:
         self.rollouts = SqlResources(engine, "rollout", RolloutStatus)
         self.retrainers = SqlResources(engine, "retrainer", RetrainerStatus)
         self.recommenders, self.registry, self.routes = SqlRecommenders(engine), SqlRegistry(engine), SqlRoutes(engine)
-        self.events, self.mirrors = SqlEventLog(engine), SqlMirrors(engine)
+        self.events, self.mirrors = SqlEventLog(engine), SqlShadowTotals(engine)
         self.spec = spec()
         self.hero: tuple[str, str] = ("", "")
         """The row whose life is watched: its kind and id."""

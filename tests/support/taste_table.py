@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from pipelines.models.counts import Counts
+from pipelines.models.popularity_model import Counts
 
 USERS, ITEMS, GROUPS = 80, 150, 3
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from services.triton import residue
+from services.triton import orphan_cleanup
 from shared.testing.askers import Askers
 from tests.servers.triton_fixture import Stand
 from tests.support.broken_models import BROKEN
@@ -75,7 +75,7 @@ def cycle(stand: Stand, times: int, points: int, pause: float, said: Callable[[P
 
 
 def measure(stand: Stand, cycles: int) -> Point:
-    residue.sweep_deserted(stand.mark, age=5)
+    orphan_cleanup.sweep_deserted(stand.mark, age=5)
     stubs = [*stand.stub_folders().values()]
     held = 0
     for pid in stubs:

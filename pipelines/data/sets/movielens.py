@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.data.typed import scan_typed
+from pipelines.data.recbole import scan_typed
 from shared.domain.errors import BadData
 
 Tables = dict[str, pl.LazyFrame]

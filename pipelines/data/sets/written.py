@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from pipelines.data.sets.movielens import GENRES_100K
-from pipelines.data.sets.twins import SHAPES, Shape, Twin, criteo_rows
+from pipelines.data.sets.synthetic_twins import SHAPES, Shape, Twin, criteo_rows
 from shared.domain.errors import Conflict, Invalid
 
 Progress = Callable[[str], None]

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipelines.data.called import COLUMN_NAMES, Role, column_called
+from pipelines.data.column_guess import COLUMN_NAMES, Role, column_called
 from pipelines.data.interactions import open_interactions
 from pipelines.data.sources import Reach, open_source
 from pipelines.data.validation.judging import Judged, judge, refusal

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from shared.contracts.error_text import fault_message
 from shared.contracts.features import MAX_CODES, Operator
-from shared.contracts.words import fault_message
 from shared.domain.errors import Invalid
 
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,119}")

@@ -14,7 +14,7 @@ from pipelines.features.columns import FIRST, NULL
 from pipelines.features.graph import IR_VERSION, OPSET
 from pipelines.models.attention.encode import NEVER, SMALLEST, encode, only_before
 from pipelines.models.attention.shape import BEGIN, HIDDEN, ITEMS, MARKS, PLACES, Shape, Weights
-from pipelines.models.beside import Beside
+from pipelines.models.external_weights import ExternalWeights
 from pipelines.models.user_history import Turn
 
 AT_ONCE = 64
@@ -69,7 +69,7 @@ class Lowered:
         return rows
 
 
-def lower(name: str, item: str, sequence: str, shape: Shape, weights: Weights, vectors: Any, beside: Beside) -> Any:
+def lower(name: str, item: str, sequence: str, shape: Shape, weights: Weights, vectors: Any, beside: ExternalWeights) -> Any:
     """The ONNX model of that name. `vectors`: what items are scored with, by code."""
     from onnx import TensorProto, helper
 

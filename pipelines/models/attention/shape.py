@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.models.newcomers import grown
+from pipelines.models.new_row_init import grown
 from pipelines.models.tables import PRECISION
 from shared.contracts.retraining import NewRows
 from shared.domain.errors import BadData, Invalid

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.features.columns import FIRST, NULL, UNKNOWN
+from pipelines.inputs.batch_stages import UNKNOWN_SHARE
 from pipelines.inputs.batches import Batch, Place
-from pipelines.inputs.featured import UNKNOWN_SHARE
 from pipelines.models.attention.shape import BACKWARDS, BEGIN, HIDDEN, Shape
 from pipelines.training.likes import Likes
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.inputs.tables import Codes
-from pipelines.models.beside import Beside
+from pipelines.models.external_weights import ExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch
 from pipelines.models.neural import onnx, plain
 from pipelines.models.neural.architecture import Architecture, load_architecture
@@ -38,7 +38,7 @@ class NeuralModel:
     def lower(self) -> Any:
         return onnx.lower(self.architecture, self.weights)
 
-    def lower_beside(self, beside: Beside) -> Any:
+    def lower_beside(self, beside: ExternalWeights) -> Any:
         """Implements LowersBeside."""
         return onnx.lower(self.architecture, self.weights, beside)
 

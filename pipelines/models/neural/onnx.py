@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL
 from pipelines.features.graph import IR_VERSION, OPSET
-from pipelines.models.beside import Beside
+from pipelines.models.external_weights import ExternalWeights
 from pipelines.models.neural.architecture import Architecture, table_path
 from pipelines.models.tables import Table
 
@@ -22,7 +22,7 @@ SCORE = "~score"
 """No feature is called so."""
 
 
-def lower(architecture: Architecture, weights: Mapping[str, NDArray[np.float32]], beside: Beside | None = None) -> Any:
+def lower(architecture: Architecture, weights: Mapping[str, NDArray[np.float32]], beside: ExternalWeights | None = None) -> Any:
     """Inputs are features under their names; the output is one score a row. Large weights are given to `beside`, where there is one."""
     from onnx import TensorProto, helper
 
@@ -63,8 +63,8 @@ def _float() -> int:
 class _Nodes:
     """Implements Lowered."""
 
-    def __init__(self, weights: Mapping[str, NDArray[np.float32]], beside: Beside | None = None) -> None:
-        self._arrays, self._beside = weights, beside or Beside(sys.maxsize)
+    def __init__(self, weights: Mapping[str, NDArray[np.float32]], beside: ExternalWeights | None = None) -> None:
+        self._arrays, self._beside = weights, beside or ExternalWeights(sys.maxsize)
         self.nodes: list[Any] = []
         self.weights: list[Any] = []
         self._known: dict[str, str] = {}

@@ -19,10 +19,10 @@ from pipelines.models.neural.sharded_tables import check_engine
 from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
 from pipelines.models.neural.weights import WEIGHTS, Weights, begin, begin_layers, grow, load_weights
 from pipelines.models.tables import Table
-from pipelines.training.course import Wants, run
 from pipelines.training.group import Group
+from pipelines.training.rank_context import ALONE
 from pipelines.training.ranks import PartDone
-from pipelines.training.together import ALONE
+from pipelines.training.trainer import TrainingRequest, run
 from shared.contracts.models import Training
 from shared.domain.errors import Invalid
 
@@ -74,7 +74,7 @@ def train_neural(
         return kind(framework, architecture, weights, how(task.model.train, penalty), loss, group)
 
     negatives, verified = (0, False) if params is None else (params.negatives, params.verified)
-    wants = Wants(
+    wants = TrainingRequest(
         negatives, verified, architecture.widths, architecture.lookups, architecture.size, in_batch=params is None, resident=not loss.of
     )
     done = run(task, wants, begun, ALONE if group is None else group)

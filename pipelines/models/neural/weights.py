@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.models.neural.architecture import Architecture, table_path
-from pipelines.models.newcomers import grown
+from pipelines.models.new_row_init import grown
 from shared.contracts.retraining import NewRows
 from shared.domain.errors import Invalid
 
@@ -73,7 +73,7 @@ def load_weights(path: Path) -> Weights:
 def grow(architecture: Architecture, parent: Mapping[str, NDArray[np.float32]], rule: NewRows = "mean", seed: int = 1) -> Weights:
     """A warm run's first weights: its parent's.
 
-    Embedding tables may have grown: old rows keep their vectors, and new ones begin by the rule (pipelines.models.newcomers). Any other
+    Embedding tables may have grown: old rows keep their vectors, and new ones begin by the rule (pipelines.models.new_row_init). Any other
     difference in shape is refused.
     """
     tables, wanted = {table_path(table) for table in architecture.tables}, architecture.shapes | architecture.moving

@@ -14,7 +14,7 @@ import numpy as np
 from pipelines.evaluation.metrics import auc
 from pipelines.models.trees.growing import Grower, Part
 from pipelines.models.trees.model import shown
-from pipelines.training.keeping import Keeping
+from pipelines.training.checkpoints import Keeping
 from pipelines.training.validation import describe_metrics
 from shared.contracts.models import Training
 from shared.contracts.progress import EpochTold, Progress

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from services.console.api import Api, Json
-from services.console.lights import drawn, light, under_way
 from services.console.page import Pages
 from services.console.render import page
+from services.console.status_badges import drawn, light, under_way
 
 pages = Pages()
 

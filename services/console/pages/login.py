@@ -7,9 +7,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from services.console.api import Api, Refused
-from services.console.door import Form, Unacceptable, can_be_token, forget, form_of, inside, keep
 from services.console.page import Pages
 from services.console.render import THEME, THEMES, Fault, fault, onwards, page
+from services.console.session import Form, Unacceptable, can_be_token, forget, form_of, inside, keep
 
 pages = Pages()
 

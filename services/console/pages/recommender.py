@@ -8,15 +8,15 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.console import happened
+from services.console import activity
 from services.console.api import Api, Json, at
 from services.console.charts import Axis, Line, Point, timeline
-from services.console.door import Form, integer
-from services.console.lights import drawn, light, under_way
+from services.console.formatting import moment, now
 from services.console.page import Pages
 from services.console.render import Fault, fault, onwards, page
-from services.console.tales import ENDED
-from services.console.words import moment, now
+from services.console.run_summary import ENDED
+from services.console.session import Form, integer
+from services.console.status_badges import drawn, light, under_way
 from shared.domain.segments import way
 
 pages = Pages()
@@ -45,9 +45,9 @@ async def recommender(request: Request, api: Api) -> Response:
     )
     place = way("recommenders", name)
     ends = await _ends(api, runs["items"])
-    events = happened.happened(place, served["items"], runs["items"], rollouts["items"], fired["items"], specs["items"], ends)
+    events = activity.happened(place, served["items"], runs["items"], rollouts["items"], fired["items"], specs["items"], ends)
     since, until = _shown(life, events)
-    events = happened.lettered(events, since, until)
+    events = activity.lettered(events, since, until)
     active = under_way("rollout", rollouts["items"]) + under_way("run", runs["items"])
     return page(
         request,
@@ -124,14 +124,14 @@ def _window(choice: str, recommender: Json) -> str:
     return "all" if now() - moment(recommender["created_at"]) < timedelta(days=8) else "week"
 
 
-def _shown(life: Json, events: list[happened.Event]) -> tuple[datetime, datetime]:
+def _shown(life: Json, events: list[activity.Event]) -> tuple[datetime, datetime]:
     """What the picture spans: the time of the answers, and what happened shortly after it."""
     since, until = moment(life["since"]), moment(life["until"])
     shortly = until + (until - since) / 4
     return since, max([until, *(event.at for event in events if event.at <= shortly)])
 
 
-def _picture(name: str, life: Json, events: list[happened.Event], served: list[Json], since: datetime, until: datetime) -> Any:
+def _picture(name: str, life: Json, events: list[activity.Event], served: list[Json], since: datetime, until: datetime) -> Any:
     if not life["versions"]:
         return None
     all_points = [point for version in life["versions"] for point in version["points"]]
@@ -145,8 +145,8 @@ def _picture(name: str, life: Json, events: list[happened.Event], served: list[J
     ]
     summary = ", ".join(f"version {version['version']} last at {version['points'][-1]['hit_rate']:.1%}" for version in life["versions"])
     spanned = Axis(span=(since.timestamp(), until.timestamp()))
-    stretches = happened.canaries(served, since, until)
-    return timeline(lines, f"Hit rate of {name} over time: {summary}", happened.marks(events), stretches, axis=spanned)
+    stretches = activity.canaries(served, since, until)
+    return timeline(lines, f"Hit rate of {name} over time: {summary}", activity.marks(events), stretches, axis=spanned)
 
 
 def _middle(point: Json) -> float:

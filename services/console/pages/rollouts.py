@@ -12,11 +12,11 @@ from starlette.responses import Response
 
 from services.console.api import Api, Json, at
 from services.console.charts import Axis, Line, Mark, Point, timeline
-from services.console.door import Form
+from services.console.formatting import DASH, moment, now, share
 from services.console.page import Pages
 from services.console.render import onwards, page
-from services.console.verdicts import ENDED, name_of, needs, sentence
-from services.console.words import DASH, moment, now, share
+from services.console.rollout_summary import ENDED, name_of, needs, sentence
+from services.console.session import Form
 from shared.domain.segments import way
 
 pages = Pages()

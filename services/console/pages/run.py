@@ -8,14 +8,14 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.console import tales
+from services.console import run_summary
 from services.console.api import Api, Json, Refused, at
 from services.console.charts import Axis, Line, Point, timeline
-from services.console.door import Form, integer
+from services.console.formatting import moment, now
 from services.console.page import Pages
 from services.console.render import onwards, page
-from services.console.through import Through
-from services.console.words import moment, now
+from services.console.session import Form, integer
+from services.console.stream_proxy import Through
 from shared.domain.run import STAGES
 from shared.domain.segments import way
 
@@ -35,7 +35,7 @@ async def run(request: Request, api: Api) -> Response:
     stage = request.query_params.get("stage") or None
     stage = stage if stage in STAGES else None
     offset = integer(request.query_params.get("offset", ""))
-    ended = run["state"] in tales.ENDED
+    ended = run["state"] in run_summary.ENDED
     recent, gates, events, validation, features, evaluation, text = await api.all(
         api.get(at("recommenders", run["recommender"], "runs"), state="registered", limit=_EARLIER),
         _unless_unread(api, api.get(at("runs", id, "gates"))),
@@ -46,10 +46,10 @@ async def run(request: Request, api: Api) -> Response:
         _log(api, id, stage, offset),
     )
     earlier = [earlier_run for earlier_run in recent["items"] if earlier_run["id"] != id]
-    rows = tales.stages(run, tales.usual(earlier, run["mode"]), now())
+    rows = run_summary.stages(run, run_summary.usual(earlier, run["mode"]), now())
     gate_rows = gates["gates"] if gates else [_bare(gate) for gate in run["gates"]]
     took = _took(run, events["items"])
-    names, overall, sliced = tales.contenders(run["metrics"])
+    names, overall, sliced = run_summary.contenders(run["metrics"])
     return page(
         request,
         "run.html",
@@ -57,7 +57,7 @@ async def run(request: Request, api: Api) -> Response:
         run=run,
         lineage=_lineage(run),
         at=way("runs", id),
-        summary=tales.sentence(run, rows, gate_rows, took),
+        summary=run_summary.sentence(run, rows, gate_rows, took),
         ended=ended,
         took=took,
         stages=rows,
@@ -69,15 +69,15 @@ async def run(request: Request, api: Api) -> Response:
         contenders=names,
         metrics=overall,
         slices=sliced,
-        others=tales.others(run["metrics"]),
+        others=run_summary.others(run["metrics"]),
         intervals=_intervals(evaluation),
         log=text,
         chosen=stage,
         offset=offset,
         follows=not ended and offset is None,
         stream=way("runs", id, "log") + (f"?{urlencode({'stage': stage})}" if stage else ""),
-        possible=tales.possible(run),
-        from_stage=tales.retried_from(run),
+        possible=run_summary.possible(run),
+        from_stage=run_summary.retried_from(run),
     )
 
 
@@ -108,8 +108,8 @@ def _bare(gate: Json) -> Json:
 def _took(run: Json, events: list[Json]) -> float | None:
     """From where it left the queue until it ended."""
     began = next((moment(event["at"]) for event in events if event["target"] in STAGES), None)
-    ended = next((moment(event["at"]) for event in events if event["target"] in tales.ENDED), None)
-    return (ended - began).total_seconds() if began and ended and run["state"] in tales.ENDED else None
+    ended = next((moment(event["at"]) for event in events if event["target"] in run_summary.ENDED), None)
+    return (ended - began).total_seconds() if began and ended and run["state"] in run_summary.ENDED else None
 
 
 def _epochs(progress: Json | None) -> Any:

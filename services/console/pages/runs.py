@@ -10,7 +10,7 @@ from starlette.responses import Response
 from services.console.api import Api, Refused, at
 from services.console.page import Pages
 from services.console.render import page
-from services.console.tales import ENDED
+from services.console.run_summary import ENDED
 from shared.domain.run import STAGES
 
 pages = Pages()

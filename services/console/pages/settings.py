@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from services.console.api import Api, Json, Refused, at
-from services.console.door import Form
 from services.console.page import Pages
 from services.console.render import onwards, page
+from services.console.session import Form
 
 pages = Pages()
 

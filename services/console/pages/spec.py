@@ -7,9 +7,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from services.console.api import Api, Json, Refused, at
-from services.console.door import Form, integer
 from services.console.page import Pages
 from services.console.render import onwards, page
+from services.console.session import Form, integer
 from services.console.specs import Changed, changes, full_text, placed, short
 from shared.domain.segments import way
 

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from services.console.api import Api, Json, at
-from services.console.door import Form
 from services.console.page import Pages
 from services.console.render import Fault, fault, onwards, page
+from services.console.session import Form
 from services.console.specs import full_text
 from shared.domain.errors import EyasError
 from shared.domain.naming import check_tag

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from shared.domain.drift.distributions import kolmogorov_tail
 from shared.domain.drift.reading import Column, Moved, Reading, Value, Values
 from shared.domain.drift.shares import FEWEST, Comparison, compare
-from shared.domain.drift.tails import kolmogorov_tail
 
 ALPHA = 0.001
 """At most so many alarms of a window are false, over all detectors and columns."""

@@ -7,7 +7,7 @@ import math
 from shared.domain.drift.detectors import ALPHA, LOOKS
 from shared.domain.drift.reading import Moved, Reading
 from shared.domain.evidence import NOTHING, against_most
-from shared.domain.verdict import WORDS, Goal, Sample, of_goal
+from shared.domain.sequential_test import WORDS, Goal, Sample, of_goal
 
 
 def limit_detector(goal: Goal) -> str:

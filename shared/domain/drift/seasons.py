@@ -6,7 +6,7 @@ hours in the seasons before. A season is a day or a week. A fall that began long
 one, two and four weeks against four weeks before them, against the four weeks before these, and so on. So a slow decay is found as well.
 
 Each comparison is exact evidence (`shared.domain.evidence`) on two samples that have the same hours. The sum over all beginnings is an
-e-detector as in `shared.domain.drift.falls`; the comparisons of whole weeks have half of the bets.
+e-detector as in `shared.domain.drift.hit_rate_detector`; the comparisons of whole weeks have half of the bets.
 
 Days differ by more than chance among their answers explains. So the evidence is against a fall of half the threshold, not against no fall.
 """
@@ -22,9 +22,9 @@ from functools import reduce
 from typing import Literal
 
 from shared.domain.drift.detectors import LOOKS
-from shared.domain.drift.falls import Comparisons
+from shared.domain.drift.hit_rate_detector import Comparisons
 from shared.domain.drift.reading import Look
-from shared.domain.verdict import Goal, Sample
+from shared.domain.sequential_test import Goal, Sample
 
 Season = Literal["auto", "week", "day", "none"]
 DAY, WEEK = timedelta(days=1), timedelta(days=7)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shared.domain.drift.tails import f_tail
+from shared.domain.drift.distributions import f_tail
 
 BINS = 20
 FEWEST = 30

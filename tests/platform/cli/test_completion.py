@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from tests.servers.cli_process import MOST, ROOT, environment, loopback, piped, terminal
 
 pytestmark = pytest.mark.requirement("C-09")

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from tests.servers.cli_process import COMMAND, environment, loopback, terminal
 
 RUN = {"id": "r1", "recommender": "m", "state": "train", "reason": ""}

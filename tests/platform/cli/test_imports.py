@@ -34,7 +34,7 @@ def imported(*words):
         check=False,
     )
     modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    assert "services.cli.contents" in modules
+    assert "services.cli.command_registry" in modules
     return {one for one in HEAVY if one in modules}
 
 

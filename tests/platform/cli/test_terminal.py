@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from services.cli.exits import Exit
-from services.cli.plain import width
+from services.cli.exit_codes import Exit
+from services.cli.sanitise import width
 from tests.servers.cli_process import loopback, piped, terminal
 
 pytestmark = pytest.mark.requirement("C-09")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from tests.unit.pipelines.recommender import spec, write
 
 

@@ -20,7 +20,7 @@ from pipelines.models.family import Task
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.step import How
 from pipelines.models.session import Session, SessionModel
-from pipelines.training.keeping import Keeping, rests_on
+from pipelines.training.checkpoints import Keeping, rests_on
 from shared.artifacts import FsspecLive
 from shared.contracts.stage import File
 from shared.domain.errors import Invalid

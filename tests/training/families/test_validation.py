@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from pipelines.models.families import FAMILIES
-from pipelines.training.course import Wants, material
+from pipelines.training.trainer import TrainingRequest, material
 from tests.support.validated_rows import ROWS, training_task, write_rows
 
 
@@ -23,7 +23,7 @@ def test_a_spec_that_asks_for_it_sees_a_model_get_better_on_rows_that_it_was_not
     rows: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     task = training_task(rows, validation=0.1, epochs=8)
-    with material(task, Wants(negatives=4)) as given:
+    with material(task, TrainingRequest(negatives=4)) as given:
         to_train, to_look = given.batches, given.validation
         assert to_look is not None and not to_look.unknown_share
         times = [set(pl.read_parquet(one.path)["time"]) for one in (to_train, to_look)]

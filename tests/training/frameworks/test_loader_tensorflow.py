@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.loaders.adapters.layout import Dense, Padded
 from pipelines.loaders.columns import Lists
-from pipelines.loaders.doors.layout import Dense, Padded
 from pipelines.loaders.loader import Loader, open_loader
 from pipelines.loaders.plan import Shard
 from pipelines.models.runtime import load_tensorflow

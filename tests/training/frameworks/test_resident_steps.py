@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.features.columns import UNKNOWN
 from pipelines.inputs.batches import Batches, Place
-from pipelines.inputs.liked import Liked
+from pipelines.inputs.bloom_filter import LikedItems
 from pipelines.inputs.tables import Catalogue
 from pipelines.models.neural.network import Dense, Join, Network, Part
 from pipelines.models.neural.on_torch import tiles_of
@@ -143,7 +143,7 @@ def test_what_is_looked_at_is_made_anew_where_the_device_has_no_room_for_it(path
     host = Batches(**{one.name: getattr(batches, one.name) for one in fields(Batches)})
     kept = keep(host, "cpu")
     assert kept is not None and len(kept.labels) == ROWS and kept.columns["user"].tolist() == list(range(ROWS))
-    monkeypatch.setattr("pipelines.loaders.doors.pytorch.resident.room", lambda device, share: 1000)
+    monkeypatch.setattr("pipelines.loaders.adapters.pytorch.resident.room", lambda device, share: 1000)
     assert keep(host, "cpu") is None
 
 
@@ -226,7 +226,7 @@ def test_verified_negatives_are_none_that_the_user_likes(path: Path) -> None:
     liked = {(number % 7, number % ITEMS + 2) for number in range(0, ROWS, 4)}
     sampled = [
         [(user % 7, item) for user, item, _, label in _rows(_batches(path, 4, liked=one)) if not label and not user % 4]
-        for one in (None, Liked.empty(1))
+        for one in (None, LikedItems.empty(1))
     ]
     assert set(sampled[0]) & liked and not set(sampled[1]) & liked
     assert all(len(one) == 4 * (ROWS // 4) for one in sampled[:1])

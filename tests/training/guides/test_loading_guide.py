@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.loaders.doors.layout import Dense, Padded, Ragged
-from pipelines.loaders.doors.opened import opened
+from pipelines.loaders.adapters.layout import Dense, Padded, Ragged
+from pipelines.loaders.adapters.opened import opened
 from pipelines.loaders.loader import Loader, open_loader
 from shared.domain.errors import Invalid
 from tests.support.torch_available import torch

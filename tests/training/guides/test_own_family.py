@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.models.families import load_model
-from pipelines.models.own import check_trained, own_family
+from pipelines.models.plugins import check_trained, own_family
 from pipelines.trials.evaluate import evaluate
 from pipelines.trials.train import train
 from services.triton.verify import examine

@@ -19,8 +19,8 @@ from tests.support.torch_available import torch as installed
 
 torch = installed()
 
-from pipelines.loaders.doors.layout import Dense, Padded  # noqa: E402
-from pipelines.loaders.doors.torch import as_torch  # noqa: E402
+from pipelines.loaders.adapters.layout import Dense, Padded  # noqa: E402
+from pipelines.loaders.adapters.torch import as_torch  # noqa: E402
 
 ROWS, BATCH = 430, 64
 

@@ -15,8 +15,8 @@ from tests.support.torch_available import torch as installed
 
 torch = installed()
 
-from pipelines.loaders.doors import torch as door  # noqa: E402
-from pipelines.loaders.doors.pytorch.copies import CudaLane, copied  # noqa: E402
+from pipelines.loaders.adapters import torch as door  # noqa: E402
+from pipelines.loaders.adapters.pytorch.copies import CudaLane, copied  # noqa: E402
 
 
 class Late:

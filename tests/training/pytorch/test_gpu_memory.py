@@ -11,7 +11,7 @@ from tests.support.torch_available import torch as installed
 
 torch = installed()
 
-from pipelines.loaders.doors.pytorch.memory import cap_gpu_memory  # noqa: E402
+from pipelines.loaders.adapters.pytorch.memory import cap_gpu_memory  # noqa: E402
 
 
 @pytest.fixture

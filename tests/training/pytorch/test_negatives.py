@@ -19,7 +19,7 @@ from tests.support.torch_available import torch as installed
 
 torch = installed()
 
-from pipelines.loaders.doors.pytorch.negatives import Gather, TensorLiked, TensorNegatives  # noqa: E402
+from pipelines.loaders.adapters.pytorch.negatives import Gather, TensorLiked, TensorNegatives  # noqa: E402
 
 
 def seeded(seed: int = 0) -> Any:

@@ -20,9 +20,9 @@ from tests.support.torch_available import torch as installed
 
 torch = installed()
 
-from pipelines.loaders.doors.layout import Dense, Lengths, Offsets, Padded  # noqa: E402
-from pipelines.loaders.doors.pytorch import resident  # noqa: E402
-from pipelines.loaders.doors.torch import as_torch  # noqa: E402
+from pipelines.loaders.adapters.layout import Dense, Lengths, Offsets, Padded  # noqa: E402
+from pipelines.loaders.adapters.pytorch import resident  # noqa: E402
+from pipelines.loaders.adapters.torch import as_torch  # noqa: E402
 
 ROWS = 430
 

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pipelines.stages import ranks
+from pipelines.stages import launcher
 from shared.contracts.stage import StageSpec
 from tests.unit.pipelines.recommender import spec
 
@@ -42,10 +42,10 @@ def launched(folder: Path, monkeypatch: pytest.MonkeyPatch, *ends: str) -> int:
         with (folder / "rank0.txt" if log is None else log).open("wb") as stream:
             return subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=stream, stderr=stream)
 
-    monkeypatch.setattr(ranks, "_spawned", spawned)
-    monkeypatch.setenv(ranks.GRACE, "1")
+    monkeypatch.setattr(launcher, "_spawned", spawned)
+    monkeypatch.setenv(launcher.GRACE, "1")
     (folder / "spec.json").write_text("{}")
-    return ranks.launch(stage(folder, len(ends)), folder / "spec.json", logging.getLogger("test"))
+    return launcher.launch(stage(folder, len(ends)), folder / "spec.json", logging.getLogger("test"))
 
 
 @pytest.mark.requirement("G-27")
@@ -75,15 +75,15 @@ def test_the_one_that_failed_is_named(
 
 
 def test_ranks_do_not_outlive_who_started_them() -> None:
-    one = "from pipelines.stages.ranks import end_with_launcher as e; import signal; e(); print('up', flush=True); signal.pause()"
-    launcher = f"""
+    one = "from pipelines.stages.launcher import end_with_launcher as e; import signal; e(); print('up', flush=True); signal.pause()"
+    program = f"""
 import os, signal, subprocess, sys
 os.environ["EYAS_LAUNCHER"] = str(os.getpid())
 one = subprocess.Popen([sys.executable, "-c", {one!r}])
 print(one.pid, flush=True)
 signal.pause()
 """
-    with subprocess.Popen([sys.executable, "-c", launcher], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         rank = psutil.Process(int(process.stdout.readline()))
         assert process.stdout.readline() == "up\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.gateway.chances import Chances, drawn
+from services.gateway.exploration import Chances, drawn
 from shared.contracts.plans import run_plan
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import BROKEN, MISSING, Files, LoggedAnswers, Manifest

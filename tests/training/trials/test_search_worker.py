@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.trials.crew import COMMAND, Worker
+from pipelines.trials.worker_pool import COMMAND, Worker
 from shared.domain.errors import BadData, EyasError
 
 

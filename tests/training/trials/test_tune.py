@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from pipelines.trials import tune as command
-from pipelines.trials.crew import Worker
 from pipelines.trials.files import Pairs
 from pipelines.trials.holdout import cut
 from pipelines.trials.tune import tune
+from pipelines.trials.worker_pool import Worker
 from shared.contracts.tuning import BEST, TRIALS, TUNE_PAGE
 from tests.support.taste_table import likes
 

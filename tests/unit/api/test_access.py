@@ -16,7 +16,7 @@ from shared.contracts.validation_report import REPORT
 from shared.domain.access import Role, Token
 from shared.domain.catalogue import ItemWrite
 from shared.domain.errors import no_such
-from shared.domain.stored import StoredRow
+from shared.domain.feature_values import StoredRow
 from tests.support.api_requests import SPEC, send
 from tests.support.api_world import NOW, VIEW, World
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from services.api import express
+from services.api import fast_path
 from shared.domain.errors import NotFound, Overloaded, Unavailable
 
 JSON = {"Content-Type": "application/json"}
@@ -17,7 +17,7 @@ JSON = {"Content-Type": "application/json"}
 def long_way():
     """No request takes the short way."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(express, "_target_of", lambda scope: None)
+        patch.setattr(fast_path, "_target_of", lambda scope: None)
         yield
 
 
@@ -25,14 +25,14 @@ def long_way():
 def short_ways(monkeypatch):
     """What was answered the short way."""
     taken = []
-    good = express._good
+    good = fast_path._good
 
     def spy(body):
         found = good(body)
         taken.append(found)
         return found
 
-    monkeypatch.setattr(express, "_good", spy)
+    monkeypatch.setattr(fast_path, "_good", spy)
     return taken
 
 

@@ -10,7 +10,7 @@ import pytest
 from services.api.features import MOST_AT_ONCE
 from shared.contracts.online import OnlineColumn
 from shared.domain.errors import Unavailable
-from shared.domain.stored import StoredRow
+from shared.domain.feature_values import StoredRow
 from tests.support.api_world import NOW, VIEW
 
 pytestmark = pytest.mark.requirement("G-08")

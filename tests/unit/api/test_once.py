@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.api.once import KEPT, STALE
+from services.api.idempotency import KEPT, STALE
 from shared.domain.errors import Unavailable
 from tests.support.api_world import document
 

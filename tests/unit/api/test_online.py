@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
+from shared.domain.drift.alarm_state import NOTHING_YET, remember
 from shared.domain.drift.reading import Look, Moved, Reading
-from shared.domain.drift.standing import NOTHING_YET, remember
 from shared.domain.errors import Overloaded, Unavailable
 from shared.domain.route import Route
 from shared.ports import GatewayReport, ServerReplica

@@ -7,8 +7,8 @@ import pytest
 from openapi_spec_validator import validate
 
 from services.api.examples import EXAMPLES
+from services.api.field_descriptions import FIELDS, TAGS
 from services.api.openapi import operations
-from services.api.words import FIELDS, TAGS
 
 
 @pytest.mark.requirement("C-01")

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from services.monitor.life import Life, Stretch
+from services.monitor.kpi_history import Life, Stretch
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import Unreadable
-from shared.domain.verdict import Sample
+from shared.domain.sequential_test import Sample
 from tests.support.api_world import NOW, document
 from tests.support.drift_readings import look
 

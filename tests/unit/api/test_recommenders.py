@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 import yaml
 
-from services.monitor.life import Life, Stretch
+from services.monitor.kpi_history import Life, Stretch
 from shared.domain.access import Role
 from shared.domain.machine import Request
-from shared.domain.verdict import Sample
-from shared.launch import goes_back
+from shared.domain.sequential_test import Sample
+from shared.run_factory import goes_back
 from tests.support.api_world import NOW
 
 

@@ -14,15 +14,15 @@ from shared.contracts.stage import File
 from shared.contracts.validation_report import REPORT
 from shared.domain import rollout as rollouts
 from shared.domain import run as runs
-from shared.domain.analysis import Check, ShadowReport, StepReport
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.gate import GateResult, Verdict
 from shared.domain.machine import Request
-from shared.domain.reuse import Basis
 from shared.domain.run import RunStatus, StageDone
+from shared.domain.sequential_test import Judgement, Sample
+from shared.domain.stage_reuse import Basis
+from shared.domain.step_analysis import Check, ShadowReport, StepReport
 from shared.domain.traffic import Mirror
-from shared.domain.verdict import Judgement, Sample
-from shared.domain.warmth import Link, Past
+from shared.domain.warm_or_full import Link, Past
 from tests.support.api_world import NOW, World
 
 VERBS = ("pause", "resume", "skip", "promote", "abort")

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from services.api.once import STALE
+from services.api.idempotency import STALE
 from shared.domain.machine import Request
-from shared.launch import asked_for, goes_back
+from shared.run_factory import asked_for, goes_back
 from tests.support.api_world import NOW, document
 from tests.unit.api.test_once import KEY, die_before_answering, later
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 
 from shared.domain.access import Role
-from shared.domain.drift.standing import NOTHING_YET, remember
+from shared.domain.drift.alarm_state import NOTHING_YET, remember
 from shared.domain.machine import Request
 from shared.domain.triggers import Firing, HeldTrigger, RetrainerObservation
-from shared.domain.warmth import Link, Past
+from shared.domain.warm_or_full import Link, Past
 from shared.ports import HistoryEntry
 from tests.support.api_world import NOW, World
 from tests.support.drift_readings import look

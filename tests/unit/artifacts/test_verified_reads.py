@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pipelines.stages.runner import Context
-from services.gateway.units import load_unit
+from services.gateway.loaded_version import load_unit
 from services.index.opening import OpenIndexes
 from services.monitor.features import ItemFeatures
 from services.triton.verify import examine

@@ -8,7 +8,7 @@ from typer._completion_classes import completion_init
 from typer.testing import CliRunner
 
 from services.cli.completing import VARIABLE
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.main import app
 
 pytestmark = pytest.mark.requirement("C-09")

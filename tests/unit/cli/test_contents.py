@@ -10,7 +10,7 @@ import typer
 from typer.main import get_command
 
 from services.cli import completing, rollouts, runs
-from services.cli.contents import ENTRIES, INNER
+from services.cli.command_registry import ENTRIES, INNER
 from services.cli.main import app
 from services.cli.reference import reference
 from shared.domain import rollout, run

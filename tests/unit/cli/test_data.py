@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from shared.contracts.datatools import Answer, Convert, Describe, Described, Download, Synth
 
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from services.cli import doctor, machine
-from services.cli.machine import Finding
+from services.cli import doctor, doctor_checks
+from services.cli.doctor_checks import Finding
 
 
 def no_process(*_, **__):
@@ -38,8 +38,8 @@ def test_what_is_only_useful_does_not_end_with_one(eyas, monkeypatch):
 
 
 def test_this_machine_can_be_examined_and_nothing_is_made(eyas, home, monkeypatch):
-    monkeypatch.setattr(machine, "find_spec", PathFinder.find_spec)  # a suite's rules refuse to look for a framework
-    monkeypatch.setattr(machine.subprocess, "run", no_process)
+    monkeypatch.setattr(doctor_checks, "find_spec", PathFinder.find_spec)  # a suite's rules refuse to look for a framework
+    monkeypatch.setattr(doctor_checks.subprocess, "run", no_process)
     before = list(home.iterdir())
     found = json.loads(eyas("doctor", "--json").stdout)["findings"]
     assert {"Python", "memory", "disk", "home", "training", "PyTorch", "GPU", "uv"} <= {one["part"] for one in found}
@@ -48,40 +48,40 @@ def test_this_machine_can_be_examined_and_nothing_is_made(eyas, home, monkeypatc
 
 
 def test_the_gpus_are_those_that_nvidia_smi_lists(monkeypatch):
-    monkeypatch.setattr(machine.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(doctor_checks.shutil, "which", lambda name: f"/bin/{name}")
     listed = "GPU 0: NVIDIA H100 (UUID: GPU-0)\nGPU 1: NVIDIA H200 (UUID: GPU-1)\n"
-    monkeypatch.setattr(machine.subprocess, "run", lambda command, **_: SimpleNamespace(stdout=listed))
-    found = machine.gpu()
+    monkeypatch.setattr(doctor_checks.subprocess, "run", lambda command, **_: SimpleNamespace(stdout=listed))
+    found = doctor_checks.gpu()
     assert (found.good, found.needed, found.detail) == (True, False, "NVIDIA H100, NVIDIA H200")
-    monkeypatch.setattr(machine.subprocess, "run", no_process)
-    assert (machine.gpu().good, machine.gpu().detail) == (False, "nvidia-smi doesn't answer")
-    monkeypatch.setattr(machine.shutil, "which", lambda name: None)
-    assert (machine.gpu().good, machine.gpu().needed, machine.gpu().detail) == (False, False, "none (no nvidia-smi)")
+    monkeypatch.setattr(doctor_checks.subprocess, "run", no_process)
+    assert (doctor_checks.gpu().good, doctor_checks.gpu().detail) == (False, "nvidia-smi doesn't answer")
+    monkeypatch.setattr(doctor_checks.shutil, "which", lambda name: None)
+    assert (doctor_checks.gpu().good, doctor_checks.gpu().needed, doctor_checks.gpu().detail) == (False, False, "none (no nvidia-smi)")
 
 
 def test_a_home_that_cannot_be_written_is_found(tmp_path):
     (tmp_path / "file").write_text("")
-    home, _ = machine.folder(tmp_path / "file" / "home")
+    home, _ = doctor_checks.folder(tmp_path / "file" / "home")
     assert not home.good
 
 
 def test_a_home_that_does_not_exist_yet_is_judged_by_its_parent(tmp_path):
-    home, disk = machine.folder(tmp_path / "a" / "b")
+    home, disk = doctor_checks.folder(tmp_path / "a" / "b")
     assert home.good
     assert str(tmp_path) in disk.detail
 
 
 def test_a_missing_extra_is_found_without_importing_it(monkeypatch):
-    monkeypatch.setattr(machine, "find_spec", lambda name: None)
-    assert "tensorflow" in machine.pipelines().detail
-    (only,) = machine.triton()
+    monkeypatch.setattr(doctor_checks, "find_spec", lambda name: None)
+    assert "tensorflow" in doctor_checks.pipelines().detail
+    (only,) = doctor_checks.triton()
     assert (only.good, only.mend) == (False, "pip install 'eyas[triton]'")
 
 
 @pytest.mark.parametrize("name", ["torch", "jax"])
 def test_without_a_framework_the_platform_runs_and_is_told_how_to_get_it(monkeypatch, name):
-    monkeypatch.setattr(machine, "find_spec", lambda name: None)
-    found = machine.framework("A framework", name, "more")
+    monkeypatch.setattr(doctor_checks, "find_spec", lambda name: None)
+    found = doctor_checks.framework("A framework", name, "more")
     assert (found.good, found.needed, found.detail) == (False, False, "not installed")
     assert f"make setup-{name}" in found.mend
 
@@ -89,7 +89,7 @@ def test_without_a_framework_the_platform_runs_and_is_told_how_to_get_it(monkeyp
 def test_a_framework_that_was_built_here_has_no_version_and_is_there(monkeypatch, tmp_path):
     (tmp_path / "homebuilt.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = machine.framework("A framework", "homebuilt", "more")
+    found = doctor_checks.framework("A framework", "homebuilt", "more")
     assert (found.good, found.detail) == (True, "of a version that isn't known")
 
 
@@ -97,5 +97,5 @@ def test_a_port_that_is_taken_is_said():
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        found = machine.port("API", other.getsockname()[1])
+        found = doctor_checks.port("API", other.getsockname()[1])
     assert (found.good, found.needed) == (False, False)

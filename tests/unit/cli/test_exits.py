@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 
 from services.cli import doctor
-from services.cli.exits import Exit
-from services.cli.machine import Finding
+from services.cli.doctor_checks import Finding
+from services.cli.exit_codes import Exit
 from shared.contracts.datatools import Answer
 
 RUN = {"id": "r1", "recommender": "m", "state": "train", "reason": ""}

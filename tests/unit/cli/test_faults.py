@@ -7,7 +7,7 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.main import app
 from tests.support.secret_files import write_secret
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 
 GONE = "no recommender is called"
 

@@ -13,7 +13,7 @@ import pytest
 
 from services.cli import terminal
 from services.cli.client import Client
-from services.cli.contents import ENTRIES, INNER
+from services.cli.command_registry import ENTRIES, INNER
 
 pytestmark = pytest.mark.requirement("C-01")
 

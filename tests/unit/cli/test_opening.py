@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 
 KNOWN = {"movies": "recommenders", "r01a": "runs", "r01a-rollout": "rollouts"}
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 import pytest
 from typer.testing import CliRunner
 
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 from services.cli.main import app
 
 pytestmark = pytest.mark.requirement("G-11")

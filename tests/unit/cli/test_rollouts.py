@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 
 ROLLOUT = {"id": "r1-rollout", "recommender": "m", "version": 2, "state": "canary", "reason": "no evidence of harm", "reports": []}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import product
 
-from services.cli.plain import cell, plain, width
+from services.cli.sanitise import cell, plain, width
 from services.cli.tables import HARD, Table, laid_out, wrapped
 
 WORDS = ("run", "r01m7z2yyn7qyezgy", "ratings.parquet", "a", "übergroß", "映画", "registered", "0.4213", "3 nulls", "it has, as said,")

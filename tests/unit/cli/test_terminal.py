@@ -75,7 +75,7 @@ def screen(seen, monkeypatch, capsys):
     monkeypatch.setattr(terminal, "width", lambda: 80)
 
     def show(*pictures, note=""):
-        from services.cli.shown import say
+        from services.cli.output import say
 
         with Screen(lambda lines: [say(one) for one in lines]) as made:
             for picture in pictures:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from services.cli import watching
-from services.cli.exits import Exit
+from services.cli.exit_codes import Exit
 
 RUN = {"id": "r1", "recommender": "m", "state": "train", "reason": "", "progress": None}
 ROW = RUN | {"mode": "full", "cause": "by hand", "created_at": "2026-01-01T00:00:00Z", "version": None}

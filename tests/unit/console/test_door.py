@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from services.console.door import inside
+from services.console.session import inside
 from services.console.site import HEADERS
 from tests.support.api_world import TOKEN
 from tests.unit.console.conftest import HERE, Visitor

@@ -7,10 +7,10 @@ import re
 from datetime import timedelta
 
 from services.console.api import Api
-from services.console.lights import light
-from services.monitor.life import Life, Stretch
+from services.console.status_badges import light
+from services.monitor.kpi_history import Life, Stretch
 from shared.contracts.spec import RecommenderSpec
-from shared.domain.verdict import Sample
+from shared.domain.sequential_test import Sample
 from tests.support.api_world import NOW, document
 
 MINUTE = timedelta(minutes=1)

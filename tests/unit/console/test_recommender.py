@@ -9,14 +9,14 @@ from datetime import timedelta
 
 import pytest
 
-from services.console.happened import happened, lettered
-from services.monitor.life import Life, Stretch
+from services.console.activity import happened, lettered
+from services.monitor.kpi_history import Life, Stretch
 from shared.domain.access import Role
 from shared.domain.machine import Request
 from shared.domain.route import Route
-from shared.domain.verdict import Sample
-from shared.launch import asked_rollout
+from shared.domain.sequential_test import Sample
 from shared.ports import HistoryEntry, RouteEntry
+from shared.run_factory import asked_rollout
 from tests.support.api_world import NOW
 from tests.unit.console.conftest import Visitor
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.console.verdicts import needs, sentence
-from shared.domain.analysis import Answered, Check, StepReport
+from services.console.rollout_summary import needs, sentence
+from shared.domain.evidence_history import Looked
 from shared.domain.gate import Verdict
-from shared.domain.looks import Looked
-from shared.domain.verdict import Judgement, Sample
+from shared.domain.sequential_test import Judgement, Sample
+from shared.domain.step_analysis import Answered, Check, StepReport
 from tests.support.api_world import NOW, document
 from tests.unit.console.conftest import Visitor
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.console.tales import left, possible, retried_from, sentence, share, stages, usual
+from services.console.run_summary import left, possible, retried_from, sentence, share, stages, usual
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

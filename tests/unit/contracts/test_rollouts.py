@@ -14,7 +14,7 @@ from shared.contracts.spec import RecommenderSpec, parse_spec
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
 from shared.domain.guardrail import Guardrail
-from shared.domain.steps import RolloutPlan, Shadow
+from shared.domain.rollout_plan import RolloutPlan, Shadow
 
 HOUR = timedelta(hours=1)
 

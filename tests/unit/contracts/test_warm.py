@@ -11,7 +11,7 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
 from shared.domain.gate import Silence, Verdict, judge
-from shared.domain.warmth import Rule
+from shared.domain.warm_or_full import Rule
 
 
 def spec(**changes: Any) -> RecommenderSpec:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
-from shared.contracts.words import fault_message
+from shared.contracts.error_text import fault_message
 
 
 class Thing(BaseModel):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from services.control.turns import Turns
+from services.control.admission import Turns
 from shared.domain.queue import Queued
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

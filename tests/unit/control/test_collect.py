@@ -13,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, settings
 
 from services.control.archive import Archive
-from shared.artifacts import FsspecArtifacts, FsspecAttic, FsspecLive
+from shared.artifacts import FsspecArtifacts, FsspecLive, FsspecTrash
 from shared.artifacts.writing import write_whole
 from shared.contracts.stage import File, digest_of
 from shared.domain.errors import Damaged, NotFound
@@ -235,7 +235,7 @@ def test_a_folder_on_a_disk_is_collected_too(tmp_path: Path) -> None:
     for path in (tmp_path / "store").rglob("*"):
         os.utime(path, (old, old))
     assert heap.collector().sweep().blobs == 1
-    assert [one.name for one in FsspecAttic(heap.url).trash()] == [nobodys.sha256]
+    assert [one.name for one in FsspecTrash(heap.url).trash()] == [nobodys.sha256]
     heap.clock.time += timedelta(hours=9)
     assert heap.collector().sweep().erased == 1
     assert heap.store.read(kept) == b"kept"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from services.control.lines import Lines
+from services.control.model_lineage import Lines
 from shared.domain.drift.reading import Look, Reading
 from shared.domain.errors import NotFound
-from shared.domain.warmth import Link, Past
+from shared.domain.warm_or_full import Link, Past
 from shared.ports import Recommender, Version
 from tests.support.simulated_platform import NAME, NOW, spec
 

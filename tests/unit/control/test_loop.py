@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from services.control.loop import SETTLE, Loop, OnChange
+from services.control.worker_loop import SETTLE, Loop, OnChange
 from shared.domain.errors import Unavailable
 from shared.testing.waiting import wait_for
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from services.control.materialising import Materialiser, named
+from services.control.feature_materialiser import FeatureMaterialiser, named
 from shared.contracts.online import ONLINE
 from shared.domain.errors import Unavailable
+from shared.domain.feature_values import StoredRow
 from shared.domain.route import Route
-from shared.domain.stored import StoredRow
 from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
 from tests.support.gateway_world import NOW, World, spec
 from tests.unit.gateway.test_values import DAY, row, version
@@ -73,7 +73,7 @@ class Case:
     def begin(self) -> None:
         """A control plane that knows nothing yet."""
         world: Any = self.world
-        self.made = Materialiser(lambda: self.wanted, world, world.artifacts, world, (self.store, self.history), world.clock)
+        self.made = FeatureMaterialiser(lambda: self.wanted, world, world.artifacts, world, (self.store, self.history), world.clock)
 
     def settle(self) -> None:
         for _ in range(4):
@@ -186,7 +186,7 @@ def test_a_version_that_is_kept_warm_keeps_its_values_and_only_then_is_that_aske
         return warm
 
     world: Any = case.world
-    case.made = Materialiser(desired, world, world.artifacts, world, (case.store, case.history), world.clock, lambda: case.wanted)
+    case.made = FeatureMaterialiser(desired, world, world.artifacts, world, (case.store, case.history), world.clock, lambda: case.wanted)
     case.settle()
     assert asked == []
     case.wanted = {"m": frozenset({2})}

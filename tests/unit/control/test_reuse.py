@@ -11,9 +11,9 @@ from services.sources import code_version
 from shared.contracts.encoding import EARLIER, ENCODED
 from shared.contracts.validation_report import ACCEPTED, PROFILE
 from shared.datafiles import DataFiles
+from shared.domain.feature_values import StoredRow
 from shared.domain.run import STAGES, StageDone
-from shared.domain.stored import StoredRow
-from shared.launch import new_run
+from shared.run_factory import new_run
 from tests.support.simulated_platform import NAME, World, but_the_card
 
 REUSABLE = STAGES[:-1]

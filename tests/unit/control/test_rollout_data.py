@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from services.eventlog.kpis import SqlKpis
-from services.store.mirrors import SqlMirrors
+from services.store.shadow_totals import SqlShadowTotals
 from shared.contracts.events import NO_SCORES, Impression
 from shared.domain.errors import Unavailable
 from shared.domain.machine import Request
 from shared.domain.route import Route
 from shared.domain.traffic import Mirror
-from shared.launch import back_rollout
+from shared.run_factory import back_rollout
 from tests.support.simulated_platform import NAME, World
 from tests.unit.control.test_rollouts import SERVED, route
 
@@ -130,7 +130,7 @@ def test_a_shadow_that_compared_too_little_pauses_and_one_that_cannot_be_counted
     def away(*_: Any) -> Any:
         raise Unavailable("the database doesn't answer")
 
-    monkeypatch.setattr(SqlMirrors, "total", away)
+    monkeypatch.setattr(SqlShadowTotals, "total", away)
     second.ask("resume")
     second.until(plane, "shadow", *SERVED)
     second.until(plane, "paused", *SERVED)

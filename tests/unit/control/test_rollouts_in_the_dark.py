@@ -13,7 +13,7 @@ import pytest
 
 from services.eventlog.kpis import SqlKpis
 from shared.domain.errors import Unavailable
-from shared.domain.verdict import Sample
+from shared.domain.sequential_test import Sample
 from tests.support.simulated_platform import NAME, Plane, World
 
 SERVED = ("rollout", "placement")

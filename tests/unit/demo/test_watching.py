@@ -11,7 +11,7 @@ from rich.console import Console
 
 from demo.client import ApiError
 from demo.view import View
-from demo.watching import Otherwise, Watcher
+from demo.watching import UnexpectedOutcome, Watcher
 
 ETL = {"stage": "etl", "attempt": "r1-etl-1", "started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:02Z"}
 METRICS = {"rows.train": 1000.0, "rows.holdout": 200.0}
@@ -51,19 +51,19 @@ def test_a_run_is_followed_to_its_end_and_each_stage_is_told_once() -> None:
 
 def test_another_end_than_told_says_which_and_why() -> None:
     watch, _ = watcher(Scripted(run("failed", [], "etl: the file is empty")))
-    with pytest.raises(Otherwise, match="run r1 ended as failed, not as registered: etl: the file is empty"):
+    with pytest.raises(UnexpectedOutcome, match="run r1 ended as failed, not as registered: etl: the file is empty"):
         watch.run("r1", "registered")
 
 
 def test_a_run_without_an_end_is_given_up() -> None:
     watch, _ = watcher(Scripted(run("train", [])))
-    with pytest.raises(Otherwise, match="run r1: not at its end after"):
+    with pytest.raises(UnexpectedOutcome, match="run r1: not at its end after"):
         watch.run("r1", "registered")
 
 
 def test_a_platform_that_stopped_answering_ends_the_act() -> None:
     watch, _ = watcher(Scripted(ApiError("GET /v1/runs/r1: ConnectError")))
-    with pytest.raises(Otherwise, match="didn't answer: GET /v1/runs/r1: ConnectError"):
+    with pytest.raises(UnexpectedOutcome, match="didn't answer: GET /v1/runs/r1: ConnectError"):
         watch.run("r1", "registered")
 
 
@@ -79,5 +79,5 @@ def test_a_rollout_tells_its_steps_and_its_evidence() -> None:
 
 def test_a_condition_that_never_comes_is_given_up() -> None:
     watch, _ = watcher(Scripted(None))
-    with pytest.raises(Otherwise, match="waiting for rain: not at its end after 5 s"):
+    with pytest.raises(UnexpectedOutcome, match="waiting for rain: not at its end after 5 s"):
         watch.until("waiting for rain", 5, lambda: False)

@@ -11,13 +11,13 @@ from statistics import NormalDist
 
 import pytest
 
-from shared.domain.drift import tails
+from shared.domain.drift import distributions
+from shared.domain.drift.alarm_state import NOTHING_YET, Memory, remember
 from shared.domain.drift.detectors import ALPHA, DETECTORS, LOOKS, detected, new, nulls, psi, scores
-from shared.domain.drift.falls import Block, fall
+from shared.domain.drift.hit_rate_detector import Block, fall
 from shared.domain.drift.reading import Column, Look, Reading, Value, rarely
 from shared.domain.drift.shares import FEWEST
-from shared.domain.drift.standing import NOTHING_YET, Memory, remember
-from shared.domain.verdict import Sample
+from shared.domain.sequential_test import Sample
 from tests.support.drift_readings import AT, look
 
 GENRES = ("drama", "comedy", "western", "noir", "musical", "war")
@@ -47,14 +47,14 @@ def sure(reading: Reading | None) -> Reading:
 
 
 def test_tails_agree_with_tables() -> None:
-    assert tails.f_tail(4.256, 2, 9) == pytest.approx(0.05, abs=1e-4)
-    assert tails.f_tail(2.866, 4, 20) == pytest.approx(0.05, abs=1e-4)
-    assert tails.f_tail(10.04, 1, 10) == pytest.approx(0.01, abs=1e-4)
-    assert tails.f_tail(0, 3, 3) == 1
-    assert tails.f_tail(16.27 / 3, 3, 1e7) == pytest.approx(0.001, rel=1e-2), "the chi-square's"
-    assert tails.f_tail(1e6, 5, 500) < 1e-100
-    assert tails.kolmogorov_tail(1.358 / math.sqrt(5e5), 10**6, 10**6) == pytest.approx(0.05, rel=1e-2)
-    assert tails.kolmogorov_tail(0.01, 50, 50) == 1
+    assert distributions.f_tail(4.256, 2, 9) == pytest.approx(0.05, abs=1e-4)
+    assert distributions.f_tail(2.866, 4, 20) == pytest.approx(0.05, abs=1e-4)
+    assert distributions.f_tail(10.04, 1, 10) == pytest.approx(0.01, abs=1e-4)
+    assert distributions.f_tail(0, 3, 3) == 1
+    assert distributions.f_tail(16.27 / 3, 3, 1e7) == pytest.approx(0.001, rel=1e-2), "the chi-square's"
+    assert distributions.f_tail(1e6, 5, 500) < 1e-100
+    assert distributions.kolmogorov_tail(1.358 / math.sqrt(5e5), 10**6, 10**6) == pytest.approx(0.05, rel=1e-2)
+    assert distributions.kolmogorov_tail(0.01, 50, 50) == 1
 
 
 # What moves and what doesn't

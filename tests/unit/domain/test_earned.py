@@ -6,10 +6,10 @@ import math
 
 import pytest
 
+from shared.domain.coverage_novelty import Showings, coverage, novelty
 from shared.domain.earned import Earned, Part, gathered, sliding, total
 from shared.domain.expression_text import parse_expression
 from shared.domain.slices import Slices
-from shared.domain.spread import Showings, coverage, novelty
 
 ONE = Earned(2, 1, 1, 500, {"click": 2}, {3: 2}, {0: 1})
 OTHER = Earned(3, 2, 0, -100, {"click": 1, "view": 4}, {3: 1, 2: 2}, {1: 2})

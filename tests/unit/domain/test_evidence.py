@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shared.domain.evidence import NOTHING, Effects, Sums, against_most, against_ratio, against_share, pays
-from shared.domain.verdict import FEWER, more
+from shared.domain.sequential_test import FEWER, more
 
 STABLE, CANDIDATE = 24, 16
 GUESSES: list[tuple[float | None, float | None]] = [

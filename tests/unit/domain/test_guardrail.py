@@ -11,8 +11,8 @@ import pytest
 
 from shared.domain.gate import Verdict
 from shared.domain.guardrail import ALPHA, Guardrail, judge_guardrail, judge_mirror
+from shared.domain.sequential_test import Sample
 from shared.domain.traffic import Mirror, Traffic, UserShares, bucket_of
-from shared.domain.verdict import Sample
 
 ERRORS = Guardrail("errors", 0.01)
 P50, P99 = Guardrail("latency_p50", 1.2, relative=True), Guardrail("latency_p99", 1.2, relative=True)

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.codec import decode, encode
-from shared.domain.analysis import StepReport
+from shared.domain.evidence_history import MOST, Looked, looked, thinned
 from shared.domain.gate import Verdict
-from shared.domain.looks import MOST, Looked, looked, thinned
 from shared.domain.rollout import RolloutStatus
-from shared.domain.verdict import Judgement, Sample
+from shared.domain.sequential_test import Judgement, Sample
+from shared.domain.step_analysis import StepReport
 
 pytestmark = pytest.mark.requirement("C-01")
 

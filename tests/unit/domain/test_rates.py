@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from shared.domain.drift.falls import Block, fall
+from shared.domain.drift.hit_rate_detector import Block, fall
 from shared.domain.drift.rates import below_limit
 from shared.domain.drift.seasons import History, Series, seasonal_fall
-from shared.domain.verdict import Sample
+from shared.domain.sequential_test import Sample
 
 pytestmark = pytest.mark.requirement("G-13")
 

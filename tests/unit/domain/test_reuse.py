@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from shared.contracts.plans import READS, stage_parts
-from shared.domain.reuse import StageOutput, changed, digest, leaves, part, why_not
 from shared.domain.run import STAGES
+from shared.domain.stage_reuse import StageOutput, changed, digest, leaves, part, why_not
 from tests.support.simulated_platform import spec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

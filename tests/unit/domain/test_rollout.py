@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from shared.domain import rollout
-from shared.domain.analysis import Look
 from shared.domain.guardrail import Guardrail
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutObservation, RolloutStatus, SetRoute
+from shared.domain.rollout_plan import RolloutPlan, Step
 from shared.domain.route import Route
-from shared.domain.steps import RolloutPlan, Step
+from shared.domain.sequential_test import Sample
+from shared.domain.step_analysis import Look
 from shared.domain.traffic import Traffic
-from shared.domain.verdict import Sample
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RAILS = (Guardrail("errors", 0.01), Guardrail("latency_p99", 2.0, relative=True))

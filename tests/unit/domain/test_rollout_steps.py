@@ -10,15 +10,15 @@ import pytest
 
 from shared.contracts.codec import decode, encode
 from shared.domain import rollout
-from shared.domain.analysis import Look
 from shared.domain.gate import Verdict
 from shared.domain.guardrail import Guardrail
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutDecision, RolloutObservation, RolloutStatus, SetRoute, due
+from shared.domain.rollout_plan import RolloutPlan, Shadow, Step, percent, spoken
 from shared.domain.route import Route
-from shared.domain.steps import RolloutPlan, Shadow, Step, percent, spoken
+from shared.domain.sequential_test import Sample
+from shared.domain.step_analysis import Look
 from shared.domain.traffic import Mirror, Traffic
-from shared.domain.verdict import Sample
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)

@@ -9,15 +9,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shared.domain import rollout
-from shared.domain.analysis import Look
 from shared.domain.gate import Verdict
 from shared.domain.guardrail import Guardrail
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutObservation, RolloutStatus, due
+from shared.domain.rollout_plan import RolloutPlan, Shadow, Step
 from shared.domain.route import Route
-from shared.domain.steps import RolloutPlan, Shadow, Step
+from shared.domain.sequential_test import Sample
+from shared.domain.step_analysis import Look
 from shared.domain.traffic import Mirror, Traffic
-from shared.domain.verdict import Sample
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -29,7 +29,7 @@ WAYS = 150
 @pytest.fixture(autouse=True)
 def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds are for people and cost more than all the rest; no decision rests on them."""
-    monkeypatch.setattr("shared.domain.verdict.bounds", lambda *_, **__: (-1.0, 1.0))
+    monkeypatch.setattr("shared.domain.sequential_test.bounds", lambda *_, **__: (-1.0, 1.0))
 
 
 def plan(dice: random.Random) -> RolloutPlan:

@@ -10,7 +10,6 @@ import pytest
 from shared.domain import run
 from shared.domain.gate import Gate, Silence, Verdict
 from shared.domain.machine import Request
-from shared.domain.reuse import Basis
 from shared.domain.run import (
     Job,
     Published,
@@ -21,6 +20,7 @@ from shared.domain.run import (
     StartStage,
     StopStage,
 )
+from shared.domain.stage_reuse import Basis
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PLAN = RunPlan(

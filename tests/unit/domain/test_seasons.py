@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.domain.drift.falls import Block, fall
+from shared.domain.drift.hit_rate_detector import Block, fall
 from shared.domain.drift.reading import Look, Reading
 from shared.domain.drift.seasons import KEPT_WEEKS, WEEKS_BACK, History, Season, Series, block_length, seasonal_fall
-from shared.domain.verdict import Sample
+from shared.domain.sequential_test import Sample
 
 pytestmark = pytest.mark.requirement("G-13")
 

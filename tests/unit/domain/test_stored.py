@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from shared.contracts.online import OnlineColumn, View
 from shared.domain.errors import Invalid
-from shared.domain.stored import StoredRow, instant, is_over, moment, newest, own_place, read_row, take, version_of
+from shared.domain.feature_values import StoredRow, instant, is_over, moment, newest, own_place, read_row, take, version_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SCALARS = some.one_of(

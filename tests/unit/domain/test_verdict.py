@@ -10,8 +10,8 @@ import pytest
 
 from shared.domain.evidence import Sums
 from shared.domain.gate import Verdict
+from shared.domain.sequential_test import Judgement, Sample, Terms, bounds, judge_split, judge_step, verdict
 from shared.domain.traffic import Traffic
-from shared.domain.verdict import Judgement, Sample, Terms, bounds, judge_split, judge_step, verdict
 
 
 def coins(users: int, hits: float) -> Sample:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.warmth import Link, Past, Rule, choose, forgotten, grown, warm_runs
+from shared.domain.warm_or_full import Link, Past, Rule, choose, forgotten, grown, warm_runs
 
 FULL = Link("full", {"user": 100, "item": 50})
 RULE = Rule()

@@ -67,7 +67,7 @@ class PlayedNursery:
 @pytest.fixture
 def nursery(monkeypatch: pytest.MonkeyPatch) -> PlayedNursery:
     nursery = PlayedNursery()
-    monkeypatch.setattr("services.executors.local.Nursery", lambda: nursery)
+    monkeypatch.setattr("services.executors.local.ProcessSpawner", lambda: nursery)
     return nursery
 
 
@@ -210,7 +210,7 @@ def test_an_attempt_whose_folder_takes_no_file_is_started_when_there_is_room(
     assert executor.observe("r1-etl-1") is None
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
-    monkeypatch.setattr("services.executors.local.Nursery", lambda: nursery)
+    monkeypatch.setattr("services.executors.local.ProcessSpawner", lambda: nursery)
     executor.start(stage_spec("r1-etl-1"))
     assert executor.observe("r1-etl-1") == Job("running")
 

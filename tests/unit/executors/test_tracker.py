@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from services.executors.tracker import Expired, Kind, Tracker
+from services.executors.informer import Expired, JobInformer, Kind
 from shared.domain.errors import Unavailable
 from shared.testing.waiting import wait_for
 
@@ -75,9 +75,9 @@ def heard() -> list[str]:
 
 
 @pytest.fixture
-def tracker(script: Script, heard: list[str]) -> Iterator[Tracker]:
+def tracker(script: Script, heard: list[str]) -> Iterator[JobInformer]:
     script.there = {"jobs": [job("a")], "pods": [pod("a-1", "a")]}
-    tracker = Tracker(script, heard.append, backoff=(0.01, 0.02))
+    tracker = JobInformer(script, heard.append, backoff=(0.01, 0.02))
     tracker.start()
     tracker.check(10)
     yield tracker
@@ -87,12 +87,12 @@ def tracker(script: Script, heard: list[str]) -> Iterator[Tracker]:
     tracker.join(10)
 
 
-def phase(tracker: Tracker, name: str) -> str | None:
+def phase(tracker: JobInformer, name: str) -> str | None:
     seen = tracker.find(name)
     return seen.pods[0]["status"]["phase"] if seen is not None and seen.pods else None
 
 
-def test_it_lists_then_watches_from_there(tracker: Tracker, script: Script, heard: list[str]) -> None:
+def test_it_lists_then_watches_from_there(tracker: JobInformer, script: Script, heard: list[str]) -> None:
     seen = tracker.find("a")
     assert seen is not None
     assert seen.present
@@ -107,7 +107,7 @@ def test_it_lists_then_watches_from_there(tracker: Tracker, script: Script, hear
     assert {"a", "b"} <= set(heard)
 
 
-def test_a_watch_that_ends_politely_goes_on_from_its_last_version(tracker: Tracker, script: Script) -> None:
+def test_a_watch_that_ends_politely_goes_on_from_its_last_version(tracker: JobInformer, script: Script) -> None:
     script.say("jobs", "MODIFIED", job("a", version="107"))
     script.say("jobs", "BOOKMARK", {"metadata": {"resourceVersion": "119"}})
     script.news["jobs"].put(None)
@@ -116,7 +116,7 @@ def test_a_watch_that_ends_politely_goes_on_from_its_last_version(tracker: Track
 
 
 @pytest.mark.parametrize("how", ["event", "answer"])
-def test_an_expired_version_lists_again_and_misses_nothing(tracker: Tracker, script: Script, how: str) -> None:
+def test_an_expired_version_lists_again_and_misses_nothing(tracker: JobInformer, script: Script, how: str) -> None:
     script.there = {"jobs": [job("b")], "pods": [pod("b-1", "b", "Succeeded")]}
     for kind in ("pods", "jobs"):
         if how == "event":
@@ -128,7 +128,7 @@ def test_an_expired_version_lists_again_and_misses_nothing(tracker: Tracker, scr
     wait_for(lambda: (seen := tracker.find("a")) is not None and not seen.present)
 
 
-def test_while_the_source_is_silent_nothing_is_claimed(tracker: Tracker, script: Script) -> None:
+def test_while_the_source_is_silent_nothing_is_claimed(tracker: JobInformer, script: Script) -> None:
     script.down = True
     script.news["pods"].put(Unavailable("the connection was lost"))
     with pytest.raises(Unavailable, match=r"the connection was lost|nobody there"):
@@ -141,7 +141,7 @@ def test_while_the_source_is_silent_nothing_is_claimed(tracker: Tracker, script:
     assert phase(tracker, "a") == "Succeeded"
 
 
-def heard_again(tracker: Tracker) -> bool:
+def heard_again(tracker: JobInformer) -> bool:
     try:
         tracker.check()
     except Unavailable:
@@ -149,20 +149,20 @@ def heard_again(tracker: Tracker) -> bool:
     return True
 
 
-def test_a_fault_of_ours_is_no_end_of_the_watch(tracker: Tracker, script: Script, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_of_ours_is_no_end_of_the_watch(tracker: JobInformer, script: Script, caplog: pytest.LogCaptureFixture) -> None:
     script.news["jobs"].put(ValueError("not JSON"))
     wait_for(lambda: script.lists["jobs"] == 2 and heard_again(tracker))
     assert "the watch of jobs failed" in caplog.text
 
 
-def test_a_pod_that_is_gone_stays_as_it_was_last_seen(tracker: Tracker, script: Script) -> None:
+def test_a_pod_that_is_gone_stays_as_it_was_last_seen(tracker: JobInformer, script: Script) -> None:
     script.say("pods", "DELETED", pod("a-1", "a"))
     script.say("pods", "ADDED", pod("a-2", "a"))
     seen = wait_for(lambda: (found := tracker.find("a")) and len(found.pods) == 2 and found)
     assert {one["metadata"]["name"]: "deletionTimestamp" in one["metadata"] for one in seen.pods} == {"a-1": True, "a-2": False}
 
 
-def test_a_job_that_is_gone_is_remembered_with_its_pods(tracker: Tracker, script: Script) -> None:
+def test_a_job_that_is_gone_is_remembered_with_its_pods(tracker: JobInformer, script: Script) -> None:
     script.say("pods", "MODIFIED", pod("a-1", "a", "Failed"))
     wait_for(lambda: phase(tracker, "a") == "Failed")
     script.say("jobs", "DELETED", job("a"))
@@ -173,7 +173,7 @@ def test_a_job_that_is_gone_is_remembered_with_its_pods(tracker: Tracker, script
 
 def test_what_was_made_while_a_list_was_under_way_is_not_forgotten(script: Script) -> None:
     script.hold = threading.Event()
-    tracker = Tracker(script, backoff=(0.01, 0.02))
+    tracker = JobInformer(script, backoff=(0.01, 0.02))
     tracker.start()
     wait_for(lambda: script.lists["jobs"] == 1)
     tracker.add(job("new"))
@@ -190,7 +190,7 @@ def test_what_was_made_while_a_list_was_under_way_is_not_forgotten(script: Scrip
 
 def test_nobody_is_told_anything_before_the_first_list_or_after_the_end(script: Script) -> None:
     script.down = True
-    tracker = Tracker(script, backoff=(0.01, 0.02))
+    tracker = JobInformer(script, backoff=(0.01, 0.02))
     with pytest.raises(Unavailable, match="has not been listed yet"):
         tracker.check()
     tracker.start()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from services.gateway.feeding import column
 from services.gateway.gateway import Question
+from services.gateway.model_inputs import column
 from shared.domain.route import Route
 from shared.serving.signature import Input
 from tests.support.gateway_world import ITEMS, NOW

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from services.gateway.journal import Journal
+from services.gateway.impression_writer import ImpressionWriter
 from shared.contracts.events import Interaction
 from shared.domain.errors import Unavailable
 from shared.domain.route import Route
@@ -57,7 +57,7 @@ def log():
 
 @pytest.fixture
 def journal(log):
-    made = Journal(log, patience=0.05, pause=0.01)
+    made = ImpressionWriter(log, patience=0.05, pause=0.01)
     yield made
     log.away = False
     made.close()
@@ -65,7 +65,7 @@ def journal(log):
 
 @pytest.mark.requirement("G-13")
 def test_an_impression_is_durable_before_its_answer_goes_out(log):
-    journal = Journal(log, patience=60)
+    journal = ImpressionWriter(log, patience=60)
     journal.write(shown("a"))
     assert list(log.shown) == ["a"]
     assert not journal.behind
@@ -124,7 +124,7 @@ def test_only_so_many_wait_and_the_oldest_are_lost_and_counted(log):
     def count():
         return metrics.LOST.labels("films")._value.get()
 
-    journal, before = Journal(log, patience=0.01, pause=0.01, capacity=13 * 3), count()
+    journal, before = ImpressionWriter(log, patience=0.01, pause=0.01, capacity=13 * 3), count()
     log.away = True
     for n in range(5):
         journal.write(shown(f"a{n}", items=(1, 2, 3)))
@@ -146,7 +146,7 @@ def test_an_answer_that_cannot_be_stored_holds_up_no_other(log, journal, caplog)
 
 
 def test_what_comes_at_once_is_written_together_and_all_of_it(log):
-    journal = Journal(log, patience=60)
+    journal = ImpressionWriter(log, patience=60)
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda n: journal.write(shown(f"a{n}")), range(800)))
     assert len(log.shown) == 800
@@ -155,7 +155,7 @@ def test_what_comes_at_once_is_written_together_and_all_of_it(log):
 
 
 def test_closing_writes_what_still_waits(log):
-    journal = Journal(log, patience=0.01, pause=60)
+    journal = ImpressionWriter(log, patience=0.01, pause=60)
     log.away = True
     journal.write(shown("a"))
     wait_for(lambda: log.calls == 1)
@@ -165,7 +165,7 @@ def test_closing_writes_what_still_waits(log):
 
 
 def test_closing_says_what_was_lost(log, caplog):
-    journal = Journal(log, patience=0.01, pause=60)
+    journal = ImpressionWriter(log, patience=0.01, pause=60)
     log.away = True
     journal.write(shown("a"))
     journal.close()

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from services.gateway.attributes import Ledger
 from services.gateway.candidates import Candidates, Wish
 from services.gateway.filtering import Filter, FilterInput
+from services.gateway.loaded_version import Unit
 from services.gateway.ordering import EXPLORED, Arranged, arrange
 from services.gateway.rules import Ordering, Rules
-from services.gateway.units import Unit
 from services.gateway.vectors import build_vectors
 from services.index.exact import ExactIndex
 from shared.contracts.ordering import Order

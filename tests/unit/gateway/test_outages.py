@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from services.api.token_cache import TokenCache
-from services.gateway.journal import Journal
-from services.gateway.values import UserValues
+from services.gateway.impression_writer import ImpressionWriter
+from services.gateway.user_features import UserFeatures
 from shared.domain.access import Role, Token
 from shared.domain.errors import Unavailable
 from shared.ports import FeatureRows
@@ -65,7 +65,7 @@ def test_a_slow_feature_store_is_logged_once_and_once_when_it_has_recovered(
     store = world.features = SlowStore()
     store.write("m", "user", [row(1, age=7)])
     clock = Time()
-    monkeypatch.setattr("services.gateway.gateway.UserValues", lambda store: UserValues(store, now=clock))
+    monkeypatch.setattr("services.gateway.gateway.UserFeatures", lambda store: UserFeatures(store, now=clock))
     gateway = opened(world)
     for _ in range(50):
         clock.now += 1.1  # nothing is cached any more
@@ -93,7 +93,7 @@ class SlowLog(FakeEvents):
 
 def test_a_slow_event_log_is_logged_once(lines: Any) -> None:
     log = SlowLog()
-    journal = Journal(log, patience=5, pause=0.001)
+    journal = ImpressionWriter(log, patience=5, pause=0.001)
     for n in range(20):
         journal.write(shown(f"a{n}"))
     journal.close()

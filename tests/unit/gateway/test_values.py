@@ -17,8 +17,8 @@ from services.gateway import Gateway
 from services.gateway.gateway import Question
 from shared.contracts.online import ONLINE, Online, OnlineColumn, View
 from shared.domain.errors import Unavailable
+from shared.domain.feature_values import StoredRow, instant
 from shared.domain.route import Route
-from shared.domain.stored import StoredRow, instant
 from shared.ports import FeatureRows
 from shared.serving.values_file import Values, write_values
 from shared.telemetry import metrics
@@ -219,7 +219,7 @@ class TestAStoreThatIsAway:
     def test_what_is_too_large_to_be_held_is_blank_without_the_store(
         self, world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("services.gateway.units.OWN_BYTES", 50)
+        monkeypatch.setattr("services.gateway.loaded_version.OWN_BYTES", 50)
         version(world, tmp_path)
         world.features = Failing()
         assert told(world, opened(world), 1)[0] == LEAST

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipelines.export.neighbours import build_index
-from services.gateway.units import Unit, load_unit
+from services.gateway.loaded_version import Unit, load_unit
 from services.index.exact import ExactIndex
 from services.index.opening import OpenIndexes
 from services.index.quantised import QuantisedIndex

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine
 
+from services.eventlog.drift_samples import SqlDriftSamples
 from services.eventlog.kpis import SqlKpis
-from services.eventlog.sightings import SqlSightings
 from services.eventlog.sql import SqlEventLog
-from services.monitor.signals import Monitor
+from services.monitor.retrain_signals import Monitor
 from services.store.engine import open_engine, sqlite_url
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
@@ -66,7 +66,7 @@ class World:
         self.artifacts = FsspecArtifacts(str(folder / "artifacts"))
         self.recommenders, self.registry, self.routes = SqlRecommenders(self.engine), SqlRegistry(self.engine), SqlRoutes(self.engine)
         self.events, self.kpis = SqlEventLog(self.engine), SqlKpis(self.engine)
-        self.sightings = SqlSightings(self.engine)
+        self.sightings = SqlDriftSamples(self.engine)
         self.monitor = self.watcher()
         self._answers = 0
         self.serving_since = NOW

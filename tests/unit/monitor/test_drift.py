@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from services.monitor.signals import Monitor
+from services.monitor.retrain_signals import Monitor
 from shared.domain.drift.reading import Reading
 from shared.ports import Signals
 from tests.unit.monitor.conftest import COMEDIES, DRAMAS, NAME, World

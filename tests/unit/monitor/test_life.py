@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from services.monitor import life as module
-from services.monitor.life import Lately, LifeQuery, Lives, Stretch, bounds, telling
+from services.monitor import kpi_history as module
+from services.monitor.kpi_history import KpiHistories, Lately, LifeQuery, Stretch, bounds, telling
 from shared.contracts.events import Impression, Interaction
 from shared.domain.errors import Invalid
-from shared.domain.verdict import Sample
+from shared.domain.sequential_test import Sample
 from tests.unit.monitor.conftest import ATTRIBUTION, NAME, NOW, World
 
 pytestmark = pytest.mark.requirement("C-09")
 
 
 @pytest.fixture
-def lives(world: World) -> Lives:
+def lives(world: World) -> KpiHistories:
     world.apply()
     world.serve(world.version())
-    return Lives(world.recommenders, world.routes, world.sightings, world.clock)
+    return KpiHistories(world.recommenders, world.routes, world.sightings, world.clock)
 
 
 def answered(world: World, version: int, users: range, hits: int, each: int = 1) -> None:
@@ -39,7 +39,7 @@ def answered(world: World, version: int, users: range, hits: int, each: int = 1)
     world.events.interactions(likes, [True] * len(likes), ATTRIBUTION)
 
 
-def test_each_version_has_its_stretches_of_users(world: World, lives: Lives) -> None:
+def test_each_version_has_its_stretches_of_users(world: World, lives: KpiHistories) -> None:
     answered(world, 1, range(10), 4, each=3)
     world.clock.pass_by(minutes=10)
     world.serve(world.version())
@@ -60,7 +60,7 @@ def test_each_version_has_its_stretches_of_users(world: World, lives: Lives) -> 
     assert told == {1: [(timedelta(0), 10, 30, 0.4)], 2: [(timedelta(minutes=10), 20, 20, 0.25)]}
 
 
-def test_answers_whose_attribution_is_open_are_not_there_yet(world: World, lives: Lives) -> None:
+def test_answers_whose_attribution_is_open_are_not_there_yet(world: World, lives: KpiHistories) -> None:
     answered(world, 1, range(10), 4)
     world.clock.pass_by(minutes=29)
     assert lives.of(NAME, LifeQuery(5)).versions == {}
@@ -68,7 +68,7 @@ def test_answers_whose_attribution_is_open_are_not_there_yet(world: World, lives
     assert list(lives.of(NAME, LifeQuery(5)).versions) == [1]
 
 
-def test_versions_that_served_at_other_times_are_not_asked_for(world: World, lives: Lives) -> None:
+def test_versions_that_served_at_other_times_are_not_asked_for(world: World, lives: KpiHistories) -> None:
     answered(world, 1, range(10), 4)
     world.clock.pass_by(hours=2)
     world.serve(world.version())
@@ -79,7 +79,7 @@ def test_versions_that_served_at_other_times_are_not_asked_for(world: World, liv
     assert list(lives.of(NAME, LifeQuery(10, NOW, NOW + timedelta(hours=1))).versions) == [1]
 
 
-def test_what_a_version_earned_until_it_was_taken_back_is_told_though_nobody_has_come_since(world: World, lives: Lives) -> None:
+def test_what_a_version_earned_until_it_was_taken_back_is_told_though_nobody_has_come_since(world: World, lives: KpiHistories) -> None:
     answered(world, 1, range(10), 4)
     world.clock.pass_by(hours=1)
     world.serve(world.version())
@@ -96,7 +96,7 @@ def test_what_a_version_earned_until_it_was_taken_back_is_told_though_nobody_has
     assert lives.of(NAME, LifeQuery(10)).until == NOW + timedelta(hours=8, minutes=30, seconds=1)
 
 
-def test_of_many_versions_the_last_ones_are_told(world: World, lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_versions_the_last_ones_are_told(world: World, lives: KpiHistories, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_VERSIONS", 2)
     for number in (1, 2, 3):
         if number > 1:
@@ -108,16 +108,18 @@ def test_of_many_versions_the_last_ones_are_told(world: World, lives: Lives, mon
     assert (list(found.versions), found.left_out) == ([2, 3], 1)
 
 
-def test_what_is_counted_in_parts_is_what_is_counted_at_once(world: World, lives: Lives) -> None:
+def test_what_is_counted_in_parts_is_what_is_counted_at_once(world: World, lives: KpiHistories) -> None:
     for minutes in range(40):
         answered(world, 1, range(minutes % 7), 2)
         world.clock.pass_by(minutes=1)
         seen = lives.of(NAME, LifeQuery(12, NOW, NOW + timedelta(hours=2)))
-        anew = Lives(world.recommenders, world.routes, world.sightings, world.clock).of(NAME, LifeQuery(12, NOW, NOW + timedelta(hours=2)))
+        anew = KpiHistories(world.recommenders, world.routes, world.sightings, world.clock).of(
+            NAME, LifeQuery(12, NOW, NOW + timedelta(hours=2))
+        )
         assert seen == anew
 
 
-def test_of_one_that_nobody_asks_any_more_the_time_of_its_life_is_told(world: World, lives: Lives) -> None:
+def test_of_one_that_nobody_asks_any_more_the_time_of_its_life_is_told(world: World, lives: KpiHistories) -> None:
     world.clock.pass_by(minutes=20)
     answered(world, 1, range(10), 4)
     world.clock.pass_by(days=10)
@@ -128,7 +130,7 @@ def test_of_one_that_nobody_asks_any_more_the_time_of_its_life_is_told(world: Wo
     assert lives.of(NAME, LifeQuery(10, window=timedelta(days=9))).since == NOW, "it wasn't there before"
 
 
-def test_of_many_what_serves_is_told_as_it_is_told_of_one(world: World, lives: Lives) -> None:
+def test_of_many_what_serves_is_told_as_it_is_told_of_one(world: World, lives: KpiHistories) -> None:
     world.clock.pass_by(minutes=20)
     answered(world, 1, range(10), 4)
     world.serve(world.version())
@@ -142,11 +144,11 @@ def test_of_many_what_serves_is_told_as_it_is_told_of_one(world: World, lives: L
     assert sum(one.sample.users for one in told.stretches) == 20
 
 
-def test_what_serves_and_was_never_asked_has_earned_nothing(world: World, lives: Lives) -> None:
+def test_what_serves_and_was_never_asked_has_earned_nothing(world: World, lives: KpiHistories) -> None:
     assert lives.lately([world.recommenders.get(NAME)], 24, timedelta(days=7)) == {NAME: Lately(None, ())}
 
 
-def test_what_was_counted_stands_the_longer_the_more_it_took(world: World, lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_counted_stands_the_longer_the_more_it_took(world: World, lives: KpiHistories, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks, counts, blocks = [0.0], [], world.sightings.blocks
 
     def slow(*asked: Any) -> Any:
@@ -164,7 +166,7 @@ def test_what_was_counted_stands_the_longer_the_more_it_took(world: World, lives
         assert len(counts) == times
 
 
-def test_a_time_that_ends_before_it_begins_is_refused(world: World, lives: Lives) -> None:
+def test_a_time_that_ends_before_it_begins_is_refused(world: World, lives: KpiHistories) -> None:
     with pytest.raises(Invalid, match="since"):
         lives.of(NAME, LifeQuery(10, since=NOW + timedelta(hours=1)))
     assert lives.of(NAME, LifeQuery(10)).versions == {}, "of a recommender that was made just now"

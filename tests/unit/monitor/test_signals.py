@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.monitor.activity import Sighted
-from services.monitor.signals import Monitor
+from services.monitor.retrain_signals import Monitor
 from tests.unit.monitor.conftest import NAME, World
 
 KPI: dict[str, Any] = {"kpi": {"hit_rate": "-10%", "window": "1h", "season": "none", "min_answers": 50}}

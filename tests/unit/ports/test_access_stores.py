@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine
 
-from services.store.answers import SqlAnswers
 from services.store.audit import SqlAudit
+from services.store.idempotency import SqlIdempotency
 from services.store.tokens import SqlTokens
 from shared.testing.access_suite import AnswersSuite, AuditLogSuite, FakeAnswers, FakeAudit, FakeTokens, TokenStoreSuite
 
@@ -37,8 +37,8 @@ class TestFakeTokens(TokenStoreSuite):
 
 class TestSqlAnswers(AnswersSuite):
     @pytest.fixture
-    def answers(self, engine: Engine) -> SqlAnswers:
-        return SqlAnswers(engine)
+    def answers(self, engine: Engine) -> SqlIdempotency:
+        return SqlIdempotency(engine)
 
 
 class TestFakeAnswers(AnswersSuite):

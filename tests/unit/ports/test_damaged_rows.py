@@ -7,18 +7,18 @@ from functools import partial
 import pytest
 from sqlalchemy import Engine, insert, update
 
-from services.store.outputs import SqlStageOutputs
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
+from services.store.stage_outputs import SqlStageOutputs
 from services.store.tables import recommenders, resources
 from services.store.tokens import SqlTokens
 from shared.domain.access import Role, Token
 from shared.domain.errors import Damaged, Unreadable
 from shared.domain.machine import Request
-from shared.domain.reuse import StageOutput
 from shared.domain.rollout import RolloutStatus
+from shared.domain.stage_reuse import StageOutput
 from shared.testing.recommender_suite import spec
 from shared.testing.registry_suite import version
 from shared.testing.resource_suite import NOW, rollout

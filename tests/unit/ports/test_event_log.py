@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from services.eventlog.drift_samples import SqlDriftSamples
 from services.eventlog.kpis import SqlKpis
-from services.eventlog.sightings import SqlSightings
 from services.eventlog.sql import SqlEventLog
-from services.store.mirrors import SqlMirrors
+from services.store.shadow_totals import SqlShadowTotals
 from shared.domain.errors import Invalid
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, WINDOW, EventLogSuite, KpiSourceSuite, did, like, shown
 from shared.testing.fake_events import FakeEvents, FakeMirrors
@@ -61,8 +61,8 @@ class TestSqlEventLog(EventLogSuite):
 
 class TestSqlSightings(SightingsSuite):
     @pytest.fixture
-    def sightings(self, engine: Engine) -> SqlSightings:
-        return SqlSightings(engine)
+    def sightings(self, engine: Engine) -> SqlDriftSamples:
+        return SqlDriftSamples(engine)
 
 
 class TestSqlKpis(KpiSourceSuite, TrafficSuite):
@@ -128,11 +128,11 @@ class TestFakeMirrors(MirrorsSuite):
 
 class TestSqlMirrors(MirrorsSuite):
     @pytest.fixture
-    def mirrors(self, engine: Engine) -> SqlMirrors:
-        return SqlMirrors(engine)
+    def mirrors(self, engine: Engine) -> SqlShadowTotals:
+        return SqlShadowTotals(engine)
 
     def test_a_damaged_row_counts_for_nothing_and_affects_no_other(
-        self, engine: Engine, mirrors: SqlMirrors, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
+        self, engine: Engine, mirrors: SqlShadowTotals, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
     ) -> None:
         mirrors.add("films", 1, "gate-a", SEEN)
         mirrors.add("films", 1, "gate-b", SEEN)
@@ -140,5 +140,5 @@ class TestSqlMirrors(MirrorsSuite):
             with subtests.test(text=text):
                 caplog.clear()
                 damage(engine, "mirrors", "candidate", text, "gateway = 'gate-b'")
-                assert SqlMirrors(engine).total("films", 1) == SEEN
+                assert SqlShadowTotals(engine).total("films", 1) == SEEN
                 assert "gate-b" in caplog.text

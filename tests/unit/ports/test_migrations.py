@@ -20,9 +20,9 @@ from services.eventlog.tables import metadata as event_tables
 from services.featurestore.tables import metadata as feature_tables
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
-from services.store.mirrors import SqlMirrors
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
+from services.store.shadow_totals import SqlShadowTotals
 from services.store.tables import metadata as state_tables
 from shared.domain.errors import Invalid, Unavailable, Unsupported
 from shared.domain.run import RunStatus
@@ -142,7 +142,7 @@ def test_what_was_answered_and_routed_before_the_third_step_is_counted_as_what_i
     assert SqlKpis(engine).samples("films", 4, timedelta(0), timedelta(0), now)["stable"].users == 2
     routes = SqlRoutes(engine)
     assert [routes.all()["films"].shadow, routes.history("films")[0].route.shadow] == [False, False]
-    assert SqlMirrors(engine).total("films", 4) == Mirror()
+    assert SqlShadowTotals(engine).total("films", 4) == Mirror()
 
 
 def test_many_who_start_at_once_migrate_once(url: str) -> None:

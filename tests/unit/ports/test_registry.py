@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine, event
 
-from services.store.outputs import SqlStageOutputs
 from services.store.registry import SqlRegistry
 from services.store.routes import SqlRoutes
+from services.store.stage_outputs import SqlStageOutputs
 from shared.domain.route import Route
 from shared.testing.registry_suite import RegistrySuite, StageOutputsSuite, version
 from shared.testing.resource_suite import NOW

@@ -13,7 +13,7 @@ from services.store.lease_time import use_clock
 from services.store.leases import SqlLeases
 from services.store.resources import SqlResources
 from services.store.tables import leases
-from shared.domain.looks import MOST, Looked
+from shared.domain.evidence_history import MOST, Looked
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
 from shared.domain.triggers import RetrainerStatus

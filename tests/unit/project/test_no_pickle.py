@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.models.counts import SCORES, Counts
 from pipelines.models.family import MODEL
 from pipelines.models.neural.weights import load_weights
-from services.triton.examination import read_arrays
+from pipelines.models.popularity_model import SCORES, Counts
+from services.triton.load_test import read_arrays
 from shared.domain.errors import BadData
 
 ROOT = Path(__file__).parents[3]

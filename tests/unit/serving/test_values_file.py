@@ -11,7 +11,7 @@ import pytest
 
 from shared.contracts.online import OnlineColumn, View
 from shared.domain.errors import Unavailable
-from shared.domain.stored import moment
+from shared.domain.feature_values import moment
 from shared.serving.values_file import Values, join_values, read_values, write_values
 
 VIEW = View(

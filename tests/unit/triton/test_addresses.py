@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from services.triton import hosts
+from services.triton import server_processes
 from services.triton.addresses import Fixed, Named, addresses, folder_of, resolved
-from services.triton.hosts import RemoteTritons
+from services.triton.server_processes import RemoteTritons
 from shared.domain.errors import Invalid
 from shared.testing.waiting import wait_for
 
@@ -84,7 +84,7 @@ def test_a_replica_that_stays_is_the_same_one(tmp_path: Path) -> None:
 
 def test_what_a_replica_that_is_gone_left_is_removed_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(hosts.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(server_processes.time, "monotonic", lambda: now[0])
     for name in (folder_of("10.0.0.7:8001"), folder_of("10.0.0.8:8001"), "models", "notes"):
         (tmp_path / name).mkdir()
     found = RemoteTritons(Fixed(["10.0.0.8:8001"]), tmp_path)
@@ -95,5 +95,5 @@ def test_what_a_replica_that_is_gone_left_is_removed_and_nothing_else(tmp_path: 
         return {one.name for one in tmp_path.iterdir()}
 
     assert "10.0.0.7_8001" in after(61)
-    assert "10.0.0.7_8001" in after(hosts.ABANDONED - 1)
+    assert "10.0.0.7_8001" in after(server_processes.ABANDONED - 1)
     assert after(61) == {"10.0.0.8_8001", "models", "notes"}

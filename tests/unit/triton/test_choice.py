@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from services.triton.choice import Choice, Standing
 from services.triton.client import Lost
+from services.triton.replica_selection import Choice, Standing
 from shared.domain.errors import ServerAway, Unavailable
 
 KEY = ("movies", 1)

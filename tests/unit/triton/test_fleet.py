@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from services.triton import fleet as module
-from services.triton import member
+from services.triton import replica
 from services.triton.client import Lost
 from services.triton.counters import Tally
 from services.triton.fleet import TritonFleet
@@ -169,7 +169,7 @@ def crew() -> Crew:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(member, "time", found)
+    monkeypatch.setattr(replica, "time", found)
     return found
 
 
@@ -186,7 +186,7 @@ def states(fleet: TritonFleet) -> dict[str, str]:
     return {one.name: one.state for one in fleet.info().replicas}
 
 
-def look(fleet: TritonFleet, clock: Clock, seconds: float = member.LOOK_EVERY) -> None:
+def look(fleet: TritonFleet, clock: Clock, seconds: float = replica.LOOK_EVERY) -> None:
     clock.now += seconds
     fleet.ensure_running()
     fleet.ensure_running()  # what the first one asked for has been done
@@ -417,7 +417,7 @@ def test_a_server_that_is_silent_is_ended_whatever_its_own_thread_waits_for(crew
     monkeypatch.setattr(module, "TritonServer", server_of)
     monkeypatch.setattr(module, "ModelRepository", lambda *_: None)
     monkeypatch.setattr(module, "_WAIT", 0.01)
-    monkeypatch.setattr(member, "LOOK_EVERY", 0)
+    monkeypatch.setattr(replica, "LOOK_EVERY", 0)
     crew.there.pop("b")
     a = crew.there["a"]
     fleet = TritonFleet(crew, None, hangs=0)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.triton.reasons import plain
+from services.triton.error_messages import plain
 
 _LOADING = "load failed for model 'eyas_trial-movies-3': version 3 is at UNAVAILABLE state: Internal: "
 _TRACE = (

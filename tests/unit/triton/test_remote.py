@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.triton.boot import announce
+from services.triton.generation_marker import announce
 from services.triton.remote import RemoteTriton
 from shared.domain.errors import Unavailable
 

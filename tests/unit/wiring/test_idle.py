@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine, event
 
-from services.control import loop as loops
+from services.control import worker_loop as loops
 from services.home import Home
 from services.settings import Settings
 from services.store.engine import open_engine, sqlite_url

@@ -22,8 +22,8 @@ from shared.contracts.codec import decode
 from shared.domain.errors import Stale, Unavailable
 from shared.domain.rollout import RolloutStatus, SetRoute
 from shared.domain.route import Route
+from shared.domain.sequential_test import Sample
 from shared.domain.traffic import Mirror, Traffic
-from shared.domain.verdict import Sample
 from shared.ports import HitRate, Record, ServedUnit
 from tests.crash.matrix.plane import Plane, replica
 from tests.crash.matrix.points import AFTER_EFFECT, AFTER_PLACE, BEFORE_PLACE, CALL, SAFEGUARDS, Hasty, Points, Rows

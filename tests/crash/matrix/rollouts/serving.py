@@ -17,8 +17,8 @@ from sqlalchemy import Engine
 from services.store.routes import SqlRoutes
 from shared.contracts.codec import encode
 from shared.domain.route import Route
+from shared.domain.sequential_test import Sample
 from shared.domain.traffic import Mirror, Traffic, UserShares, bucket_of
-from shared.domain.verdict import Sample
 from tests.crash.matrix.outside import SECOND, Outside
 from tests.crash.matrix.rollouts.lives import RolloutLife
 from tests.crash.matrix.subject import NAME

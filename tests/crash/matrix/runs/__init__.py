@@ -17,8 +17,8 @@ from services.store.tables import history
 from shared.contracts.card import CARD
 from shared.domain.machine import Request
 from shared.domain.run import MACHINE, RunStatus
-from shared.launch import new_run
 from shared.ports import Record, Version
+from shared.run_factory import new_run
 from tests.crash.matrix.plane import Plane, lead
 from tests.crash.matrix.points import AFTER_EFFECT, AFTER_INTENT, BEFORE_COMMIT, BEFORE_INTENT, CALL, MEETINGS, Points
 from tests.crash.matrix.runs.jobs import Jobs

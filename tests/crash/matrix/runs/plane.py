@@ -11,14 +11,14 @@ from typing import Any
 from sqlalchemy import Engine
 
 import shared.domain.run
-from services.control.bases import Bases
+from services.control.admission import Turns
 from services.control.reconcile import Reconciler
 from services.control.runs import Runs
-from services.control.turns import Turns
+from services.control.stage_cache import StageCache
 from services.eventlog.sql import SqlEventLog
-from services.store.outputs import SqlStageOutputs
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
+from services.store.stage_outputs import SqlStageOutputs
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.sources import Contents
 from shared.contracts.stage import StageSpec
@@ -116,7 +116,7 @@ def build(engine: Engine, artifacts: str, clock: Clock, points: Points, mutant: 
     kind = {"adoption": Adopting}.get(mutant, Runs)
     executor = WorldExecutor(points.wire, points, blindly=mutant == "adoption")
     registry, rollouts, events = Registry(engine, points), Rollouts(engine, points), SqlEventLog(engine)
-    bases = Bases(rows, registry, FsspecArtifacts(artifacts), SqlStageOutputs(engine), Data(), "1.0 test")
+    bases = StageCache(rows, registry, FsspecArtifacts(artifacts), SqlStageOutputs(engine), Data(), "1.0 test")
     runs = kind(rollouts, executor, events, clock, ("/data",), bases, Turns(rows, clock, limit=4))
     if isinstance(rows, Hasty):
         rows.act, rows.effect_type = runs.act, RunEffect

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from pipelines.data.sets import twins
+from pipelines.data.sets import synthetic_twins
 from pipelines.data.sets.named import FORMS, load, recognise
-from pipelines.data.sets.twins import SHAPES, Twin, criteo_rows
+from pipelines.data.sets.synthetic_twins import SHAPES, Twin, criteo_rows
 from pipelines.data.sets.written import write_twin
 from shared.domain.errors import BadData, Conflict, Invalid
 
@@ -221,7 +221,7 @@ def test_files_that_are_there_are_not_overwritten_and_none_is_left_half(tmp_path
 
 
 def test_memory_is_that_of_a_stretch_of_users_however_many_rows_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twins, "_STRETCH", 256)
+    monkeypatch.setattr(synthetic_twins, "_STRETCH", 256)
 
     def peak(rows: int) -> int:
         twin = Twin.create(SHAPES["ml-1m"].of(rows), 0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.data.thinning import frequent, one_per_pair, thin
+from pipelines.data.dedup import frequent, one_per_pair, thin
 from shared.contracts.spec import Interactions
 
 PAIRS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=60)

@@ -162,7 +162,7 @@ def test_how_far_it_is_stands_in_the_log(
     tmp_path: Path, etl: Etl, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vectors, "_EVERY", -1)
-    monkeypatch.setattr("pipelines.encoding.marked._STRETCH", 8)
+    monkeypatch.setattr("pipelines.encoding.cache._STRETCH", 8)
     titled(tmp_path)
     with caplog.at_level(logging.INFO):
         etl(wish(tmp_path))

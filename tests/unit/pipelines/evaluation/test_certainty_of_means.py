@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from pipelines.evaluation import intervals as module
 from pipelines.evaluation.calibration import calibrate
 from pipelines.evaluation.intervals import difference, intervals
-from pipelines.evaluation.observed import Observed
+from pipelines.evaluation.per_user import PerUser
 
 
-def observed(values: list[float] | np.ndarray, owners: list[int] | np.ndarray | None = None) -> Observed:
-    return Observed(np.arange(len(values)) if owners is None else np.asarray(owners), np.asarray(values, float))
+def observed(values: list[float] | np.ndarray, owners: list[int] | np.ndarray | None = None) -> PerUser:
+    return PerUser(np.arange(len(values)) if owners is None else np.asarray(owners), np.asarray(values, float))
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
@@ -83,7 +83,7 @@ def test_where_all_say_the_same_there_is_no_interval() -> None:
 
 
 def test_one_user_is_no_sample_and_equal_users_tell_no_spread() -> None:
-    one, equal, some = (Observed(np.array(of), np.array([1.0, 0.0] * 5)) for of in ([3] * 10, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4], range(10)))
+    one, equal, some = (PerUser(np.array(of), np.array([1.0, 0.0] * 5)) for of in ([3] * 10, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4], range(10)))
     found = intervals({"one": one, "equal": equal, "some": some}, 1)
     assert found["one"] is None and found["equal"] is None
     assert found["some"] == intervals({"some": some}, 1)["some"] and found["some"] is not None

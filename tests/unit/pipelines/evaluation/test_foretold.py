@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from benchmarks.off_policy_worlds import Order, Shop, users_of
-from pipelines.stages.foretold import Every, Finder, Foresight, foresee
+from pipelines.stages.off_policy_eval import Every, Finder, OffPolicyEstimator, foresee
 from pipelines.stages.runner import Context
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.evaluation import Evaluate
@@ -103,7 +103,7 @@ class Place:
         finder: Finder | None = None,
         more: dict[str, Files] | None = None,
         **asked: Any,
-    ) -> Foresight:
+    ) -> OffPolicyEstimator:
         self._runs += 1
         scratch = self.folder / f"scratch-{self._runs}"
         scratch.mkdir()
@@ -125,7 +125,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return Place(tmp_path_factory.mktemp("place"))
 
 
-def verdicts(found: Foresight) -> dict[str, Verdict]:
+def verdicts(found: OffPolicyEstimator) -> dict[str, Verdict]:
     silence = Silence(found.missing, found.broken)
     return {
         gate.metric: judge(gate, found.metrics, serving=True, silence=silence).verdict
@@ -249,4 +249,4 @@ def test_what_goes_wrong_is_an_error_of_the_gate_and_ends_no_run(here: Place, fa
 
 def test_nothing_is_done_where_no_gate_asks(here: Place) -> None:
     plain = spec().model_copy(update={"gates": ()})
-    assert here.foresee(scorer_of(SERVING), plain) == Foresight()
+    assert here.foresee(scorer_of(SERVING), plain) == OffPolicyEstimator()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipelines.evaluation.gated import Evidence, certainties, unmeasured
+from pipelines.evaluation.gate_metrics import Evidence, certainties, unmeasured
 from pipelines.evaluation.judge import Judgement, Labelled
-from pipelines.evaluation.observed import Observed
+from pipelines.evaluation.per_user import PerUser
 from pipelines.evaluation.ranking import SHOWN, Ranked
 from pipelines.evaluation.slices import Slice
 
@@ -63,7 +63,7 @@ def test_contenders_are_compared_on_the_first_users_that_both_were_judged_on() -
 
 
 def test_recall_is_as_sure_as_the_cases_whose_item_was_retrieved() -> None:
-    found = {"candidate": Observed(np.arange(USERS), HITS.astype(float)), "popularity": Observed(np.arange(USERS), (~HITS).astype(float))}
+    found = {"candidate": PerUser(np.arange(USERS), HITS.astype(float)), "popularity": PerUser(np.arange(USERS), (~HITS).astype(float))}
     judged = {name: judgement(HITS) for name in ("candidate", "popularity", "serving")}
     metrics, missing = certainties(["recall@500"], Evidence(judged, [], LABELLED, found))
     by_rank, _ = certainties(["hr@10"], evidence(candidate=judgement(HITS), popularity=judgement(~HITS)))

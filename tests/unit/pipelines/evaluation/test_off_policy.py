@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.off_policy_worlds import Order, Shop, users_of
-from pipelines.evaluation.certainty import Influence, of_auc, of_mean
-from pipelines.evaluation.likes import Shown, expected_likes
+from pipelines.evaluation.candidate_ranking import line_of, ranks_of
 from pipelines.evaluation.metrics import auc
 from pipelines.evaluation.off_policy import Candidate, Foretold, Likes, Logged, attention_of, foretell, hits_at, item_weights
-from pipelines.evaluation.orders import line_of, ranks_of
+from pipelines.evaluation.reward_model import Shown, expected_likes
+from pipelines.evaluation.standard_errors import Influence, of_auc, of_mean
 
 Z = NormalDist().inv_cdf(0.9)
 SHOP = Shop.planted(400, 120, k=5, rate=0.2, among=20, seed=3)

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from pipelines.evaluation.forgetting import Side, forgetting
-from pipelines.stages.past import drawn, with_past
+from pipelines.stages.replay import drawn, with_past
 from shared.contracts.evaluation import Evaluate
 from shared.domain.metric import FORGOTTEN
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from pipelines.evaluation.cases import Cases, UserCases, drawn_negatives
-from pipelines.evaluation.gated import Evidence, certainties
+from pipelines.evaluation.gate_metrics import Evidence, certainties
 from pipelines.evaluation.intervals import difference, intervals
 from pipelines.evaluation.judge import Judgement, Labelled, judge, sliced
-from pipelines.evaluation.observed import observe
+from pipelines.evaluation.per_user import observe
 from pipelines.evaluation.report import Contender, Run, Wanted, document
 from pipelines.evaluation.slices import Slice
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from pipelines.evaluation import judge as module
 from pipelines.evaluation import ranking
-from pipelines.evaluation.breadth import coverage, novelty
 from pipelines.evaluation.cases import ABSENT, Cases, Negatives, UserCases
+from pipelines.evaluation.coverage import coverage, novelty
 from pipelines.evaluation.judge import ranks_of_retrieved
 from pipelines.evaluation.metrics import rank_metric
-from pipelines.evaluation.observed import observe
+from pipelines.evaluation.per_user import observe
 from pipelines.evaluation.ranking import Ranked, by_pairs, rank
 from pipelines.evaluation.slices import by_expression, by_values, standard
 from shared.domain.errors import BadData

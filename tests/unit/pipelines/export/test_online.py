@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.export.online import newest, write_online
 from pipelines.features.raw import raw_column
-from services.gateway.feeding import column
+from services.gateway.model_inputs import column
 from shared.contracts.online import ONLINE, Online
 from shared.serving.signature import Signature
 from shared.serving.values_file import join_values, read_values

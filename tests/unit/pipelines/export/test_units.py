@@ -17,7 +17,7 @@ from pipelines.evaluation.scorers import unit_scorer
 from pipelines.export.unit import ALIGNED, named, write_unit
 from pipelines.features.columns import NULL
 from pipelines.models import mlp, neumf, tables
-from pipelines.models.beside import Beside, LowersBeside
+from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.families import FAMILIES
 from pipelines.models.family import Trained
 from pipelines.models.mlp import architecture_of
@@ -142,7 +142,7 @@ class Lowered:
 def test_a_family_that_lowers_as_ever_has_its_large_arrays_taken_out_of_its_graph(tmp_path: Path) -> None:
     weight = np.arange(52, dtype=np.float32)
     model: Any = Lowered(numpy_helper.from_array(weight, "weight"))
-    assert not isinstance(model, LowersBeside)
+    assert not isinstance(model, LowersExternalWeights)
     files = write_unit(of_keys(40, 50), model, tmp_path / MODEL, inline=0)
     assert weight.tobytes() in files[WEIGHTS].read_bytes()
     found = {one.name: numpy_helper.to_array(one) for one in onnx.load(str(files[MODEL])).graph.initializer}
@@ -183,8 +183,8 @@ def test_lowering_and_writing_a_large_table_copies_none_of_it(tmp_path: Path) ->
 
 
 def test_chunks_are_bounded_and_hold_every_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.models.beside._CHUNK", 64)
-    beside = Beside(0)
+    monkeypatch.setattr("pipelines.models.external_weights._CHUNK", 64)
+    beside = ExternalWeights(0)
     array = np.arange(100, dtype=np.float32).reshape(20, 5)
     held = beside.of(beside.tensor(array, "x", blank=7))
     assert held is not None
@@ -212,5 +212,7 @@ def test_vocabularies_still_have_to_fit_into_the_graph(monkeypatch: pytest.Monke
 
 def test_every_family_of_ours_with_large_arrays_gives_them_beside(trained: Callable[[str], Trained]) -> None:
     assert [
-        name for name in FAMILIES if name in ("mf", "ease", "itemknn", "mlp", "neumf") and not isinstance(trained(name), LowersBeside)
+        name
+        for name in FAMILIES
+        if name in ("mf", "ease", "itemknn", "mlp", "neumf") and not isinstance(trained(name), LowersExternalWeights)
     ] == []

@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 
 from pipelines.features.asof import AT, KEY, SINCE, Stretches, column_type, history_of, join_history, microseconds, read_history, stretches
 from shared.contracts.online import OnlineColumn, View
-from shared.domain.stored import StoredRow, instant, is_over, moment
+from shared.domain.feature_values import StoredRow, instant, is_over, moment
 from shared.testing.fake_features import FakeFeatureHistory
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ import pytest
 from pipelines.features.columns import UNKNOWN
 from pipelines.features.prepared import graph_of, prepare
 from pipelines.inputs.batches import Batch, Batches, cut
-from pipelines.inputs.liked import Liked
+from pipelines.inputs.bloom_filter import LikedItems
 from pipelines.inputs.tables import Catalogue, read_table
 from tests.support.feature_graphs import of_keys
 from tests.unit.pipelines.recommender import films, ratings, spec
@@ -100,7 +100,7 @@ def test_no_negative_is_liked_where_that_is_known(path: Path) -> None:
     frame = frame.with_columns(pl.col("item_row").cast(pl.Int32), user_code=pl.col("user"))
     frame.write_parquet(path, row_group_size=700)
     liked = frame.filter(pl.col("label") == 1).select("user", "item_row").unique()
-    known = Liked.of([(liked["user"].to_numpy(), liked["item_row"].to_numpy())])
+    known = LikedItems.of([(liked["user"].to_numpy(), liked["item_row"].to_numpy())])
     for one, wrong in ((None, True), (known, False)):
         epoch = list(replace(_batches(path, 2), liked=one).epoch(0))
         rows = pl.DataFrame(

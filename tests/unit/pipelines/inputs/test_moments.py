@@ -18,10 +18,10 @@ from polars.testing import assert_frame_equal
 from pipelines.features.asof import SINCE, history_of
 from pipelines.features.operators.target import CountEncode
 from pipelines.features.prepared import FEATURE, Prepared, prepare
-from pipelines.inputs.meetings import read_meetings, read_raw
-from pipelines.stages.written import by_moments
+from pipelines.inputs.eval_pairs import read_meetings, read_raw
+from pipelines.stages.user_overrides import by_moments
 from shared.contracts.online import OnlineColumn, View
-from shared.domain.stored import StoredRow, instant, is_over, moment
+from shared.domain.feature_values import StoredRow, instant, is_over, moment
 from tests.support.feature_graphs import unfitted
 from tests.unit.pipelines.recommender import films, spec
 

@@ -13,8 +13,8 @@ import pytest
 
 from pipelines.export.online import write_online
 from pipelines.features.raw import item_columns, signature
-from pipelines.inputs.meetings import RawColumns
-from pipelines.inputs.published import Published
+from pipelines.inputs.eval_pairs import RawColumns
+from pipelines.inputs.version_values import Published
 from shared.contracts.online import ONLINE
 from shared.contracts.serving import Serve
 from shared.domain.errors import Invalid

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.loaders.adapters.layout import Chosen, Dense, Padded, Ragged, layout_stage, layouts, of_lengths, of_offsets, shown
 from pipelines.loaders.columns import Array, Column, Lists, pack_lists
-from pipelines.loaders.doors.layout import Chosen, Dense, Padded, Ragged, layout_stage, layouts, of_lengths, of_offsets, shown
 from pipelines.loaders.kinds import described_by
 from shared.domain.errors import BadData, Invalid
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
-from pipelines.inputs.liked import Liked, read_liked
+from pipelines.inputs.bloom_filter import LikedItems, read_liked
 from pipelines.loaders.columns import Column, Lists
 from pipelines.loaders.loader import open_loader
 from pipelines.loaders.negatives import Negatives
@@ -80,7 +80,9 @@ def test_negatives_are_drawn_anew_in_every_epoch_and_the_same_by_any_number_of_t
 def test_verified_negatives_are_none_that_the_user_liked_however_much_that_is(share: float) -> None:
     users, items = _likes(share)
     known = set(zip(users.tolist(), items.tolist(), strict=True))
-    unverified, verified = (Negatives(ITEMS, 4, liked=one)(_batch(users, items), _random()) for one in (None, Liked.of([(users, items)])))
+    unverified, verified = (
+        Negatives(ITEMS, 4, liked=one)(_batch(users, items), _random()) for one in (None, LikedItems.of([(users, items)]))
+    )
     for found, wrong in ((unverified, True), (verified, False)):
         assert isinstance(found["label"], np.ndarray) and len(found["label"]) == 5 * len(users)
         assert isinstance(found["user"], np.ndarray) and isinstance(found["item_row"], np.ndarray)
@@ -91,7 +93,7 @@ def test_verified_negatives_are_none_that_the_user_liked_however_much_that_is(sh
 
 def test_who_liked_everything_has_no_negative_and_each_positive_stands_in_its_places() -> None:
     users, items = np.repeat([0, 1], [ITEMS, 1]), np.append(np.arange(ITEMS), 7)
-    found = Negatives(ITEMS, 4, liked=Liked.of([(users, items)]))(_batch(users, items), _random())
+    found = Negatives(ITEMS, 4, liked=LikedItems.of([(users, items)]))(_batch(users, items), _random())
     assert isinstance(found["user"], np.ndarray) and isinstance(found["item_row"], np.ndarray) and isinstance(found["label"], np.ndarray)
     theirs = found["user"] == 0
     assert found["label"][theirs].all()
@@ -104,7 +106,7 @@ def test_what_was_liked_is_always_found_and_of_the_rest_few() -> None:
     random = _random(4)
     codes = random.choice(10**9, 100_000, replace=False)
     users, items = np.divmod(codes, 10**4)
-    found = Liked.of([(users[:30_000], items[:30_000]), (users[30_000:50_000], items[30_000:50_000])])
+    found = LikedItems.of([(users[:30_000], items[:30_000]), (users[30_000:50_000], items[30_000:50_000])])
     assert found.size == 2 * 50_000
     assert found(users[:50_000], items[:50_000].astype(np.int32)).all()
     wrong = int(found(users[50_000:], items[50_000:]).sum())

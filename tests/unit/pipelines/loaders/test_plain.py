@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.loaders.adapters.layout import Padded
 from pipelines.loaders.columns import Lists
-from pipelines.loaders.doors.layout import Padded
 from pipelines.loaders.loader import Loader, open_loader
 from shared.domain.errors import Invalid
 

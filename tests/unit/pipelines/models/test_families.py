@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 from pipelines.inputs.tables import Catalogue
-from pipelines.models.counts import CountModel, Counts
 from pipelines.models.families import FAMILIES, check_parent, load_model
 from pipelines.models.family import MODEL
 from pipelines.models.popularity import fit_popularity
+from pipelines.models.popularity_model import CountModel, Counts
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
 from tests.support.exported_units import Small, small

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from pipelines.models.gbm import Gbm
 from pipelines.models.trees.model import TreeModel
-from pipelines.training.keeping import Keeping, rests_on
+from pipelines.training.checkpoints import Keeping, rests_on
 from shared.artifacts import FsspecLive
 from shared.contracts.families import GbmParams
 from shared.contracts.models import Model

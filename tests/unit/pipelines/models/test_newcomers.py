@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipelines.features.columns import FIRST, UNKNOWN
-from pipelines.models.newcomers import grown
+from pipelines.models.new_row_init import grown
 
 OLD = np.random.default_rng(1).normal(3, 1, (40, 8)).astype(np.float32)
 BEGUN = np.random.default_rng(2).uniform(-0.05, 0.05, (60, 8)).astype(np.float32)

@@ -28,7 +28,7 @@ from pipelines.models.attention.streams import read_streams
 from pipelines.models.families import load_model
 from pipelines.models.family import MODEL, ScoresAll
 from pipelines.models.neural.weights import WEIGHTS
-from pipelines.models.reader import QUERIES, Reader, item_vectors, newest_by_code, queries_of, read_sequence, scores_of
+from pipelines.models.sequence_session import QUERIES, Reader, item_vectors, newest_by_code, queries_of, read_sequence, scores_of
 from shared.contracts.families import SessionParams
 from shared.contracts.serving import Serve
 from shared.domain.errors import EyasError, Invalid

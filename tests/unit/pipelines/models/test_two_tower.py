@@ -20,7 +20,7 @@ from pipelines.models.family import ScoresAll, Task, Trained
 from pipelines.models.neural.network import Dense, Length
 from pipelines.models.neural.weights import begin
 from pipelines.models.two_tower import KeyTowers, TwoTower, TwoTowerModel, known_users, plan, vectors_of
-from pipelines.training.course import Wants, material
+from pipelines.training.trainer import TrainingRequest, material
 from services.index.opening import OpenIndexes
 from shared.contracts.families import TwoTowerParams
 from shared.contracts.models import Model
@@ -148,7 +148,7 @@ def test_rows_that_are_no_likes_stay_out_of_training_and_stand_in_what_is_looked
     label = pl.Series("label", (np.arange(len(rows)) % 3 > 0).astype(np.int8))
     rows.with_columns(label).write_parquet(given.rows)
     model = given.model.model_copy(update={"train": given.model.train.model_copy(update={"validation": 0.25})})
-    with material(replace(given, model=model), Wants(0, in_batch=True)) as there:
+    with material(replace(given, model=model), TrainingRequest(0, in_batch=True)) as there:
         seen = list(there.batches.epoch(0))
         assert all((one.labels == 1).all() for one in seen)
         likes = int(pl.scan_parquet(there.batches.path).select((pl.col("label") > 0).sum()).collect().item())

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from pipelines.models.chosen_settings import with_chosen_settings
-from pipelines.stages.past import withhold
+from pipelines.stages.replay import withhold
 from shared.contracts.families import GbmParams, MfParams
 from shared.contracts.models import Model, model_named
 from shared.contracts.plans import run_plan

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.training.batch_size import batch_size
-from pipelines.training.course import Wants, run
+from pipelines.training.trainer import TrainingRequest, run
 from shared.domain.errors import Invalid
 from tests.support.training_tasks import Factors, task, write_rows
 
@@ -74,7 +74,7 @@ def test_the_specs_word_counts() -> None:
 def test_what_was_chosen_is_said_and_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     given = task(write_rows(tmp_path / "train.parquet"), batch_size=None, epochs=1)
     with caplog.at_level(logging.INFO):
-        course = run(given, Wants(negatives=4), Factors)
+        course = run(given, TrainingRequest(negatives=4), Factors)
     rows = course.report.epochs[0].rows
     assert f"1,024 rows a step, by rule of its {rows:,} rows an epoch, for 256 steps" in caplog.text
     assert course.facts["batch_size"]["rows"] == 1024 == course.metrics["train.batch_size"]

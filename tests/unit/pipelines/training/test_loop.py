@@ -13,10 +13,10 @@ import pytest
 
 from pipelines.inputs.batches import Batches, Place
 from pipelines.models.family import Task
-from pipelines.training.course import Course, Wants, run
-from pipelines.training.keeping import Keeping, rests_on
+from pipelines.training.checkpoints import Keeping, rests_on
 from pipelines.training.loop import Loop
 from pipelines.training.losses import LATE
+from pipelines.training.trainer import Course, TrainingRequest, run
 from shared.artifacts import FsspecLive
 from shared.contracts.models import Model, Training
 from shared.contracts.progress import Progress
@@ -24,7 +24,7 @@ from shared.contracts.stage import File
 from shared.domain.errors import Invalid
 from tests.support.training_tasks import Factors, task, write_rows
 
-WANTS = Wants(negatives=2)
+WANTS = TrainingRequest(negatives=2)
 
 
 class Killed(BaseException):
@@ -117,7 +117,7 @@ def test_a_checkpoint_of_anything_else_is_left_alone(rows: Path, tmp_path: Path,
     elif change == "data":
         data, said = "1", "data: etl changed"
     elif change == "batches":
-        wants, said = Wants(negatives=3), "batches changed"
+        wants, said = TrainingRequest(negatives=3), "batches changed"
     elif change == "off":
         given = task(rows, checkpoint=None)
     else:

@@ -12,8 +12,8 @@ import pytest
 
 from pipelines.inputs.tables import Codes
 from pipelines.training import ranking as ranking_module
-from pipelines.training.course import Wants, material, run
 from pipelines.training.ranking import NEGATIVES, Ranking, rank_held
+from pipelines.training.trainer import TrainingRequest, material, run
 from shared.contracts.training import SAMPLED, LookMetric
 from shared.domain.errors import Invalid
 from tests.support.training_tasks import ITEMS, USERS, Factors, task, write_rows
@@ -29,7 +29,7 @@ def _ranking(
 ) -> Iterator[tuple[Ranking, pl.DataFrame, pl.DataFrame]]:
     """With the rows that are held out, and those that are trained on."""
     given = task(path, validation=0.2)
-    with material(given, Wants(2)) as there:
+    with material(given, TrainingRequest(2)) as there:
         assert there.validation is not None
         folder = there.validation.path.parent
         ranking = rank_held(there.validation, there.batches.path, history, np.arange(ITEMS), folder, score, ranked)  # type: ignore[arg-type]
@@ -102,10 +102,10 @@ def test_ranks_are_those_of_a_count_by_hand_and_equal_scores_share_their_places(
 @pytest.mark.requirement("N-05")
 def test_a_model_that_learns_ranks_better_and_the_best_epoch_is_published(rows: Path) -> None:
     given = task(rows, validation=0.2, epochs=15, early_stop={"metric": "ndcg@10/99", "patience": 15})
-    course = run(given, Wants(2), lambda: Factors(rate=5.0))
+    course = run(given, TrainingRequest(2), lambda: Factors(rate=5.0))
     values = [one.looked["ndcg@10/99"] for one in course.report.epochs]
     assert max(values) > 1.5 * values[0] and course.report.best.looked["ndcg@10/99"] == max(values)
-    with material(given, Wants(2)) as there:
+    with material(given, TrainingRequest(2)) as there:
         assert there.validation is not None
         again = rank_held(there.validation, there.batches.path, None, np.arange(ITEMS), there.validation.path.parent, course.step.score)
         assert again()["ndcg@10/99"] == max(values), "the step has the best epoch's weights"
@@ -116,7 +116,7 @@ def test_epochs_are_compared_by_ranks_among_all_items_that_a_user_never_met(rows
     given = task(
         rows, epochs=15, validation=0.2, early_stop={"metric": "ndcg@10", "patience": 15}, target={"metric": "hr@10", "value": 0.1}
     )
-    course = run(given, Wants(2), lambda: Factors(rate=5.0))
+    course = run(given, TrainingRequest(2), lambda: Factors(rate=5.0))
     values = [one.looked["ndcg@10"] for one in course.report.epochs]
     assert max(values) > 1.5 * values[0] and course.report.best.looked["ndcg@10"] == max(values)
     assert "hr@10" in course.report.best.looked and "hr@10/99" not in course.report.best.looked

@@ -14,7 +14,7 @@ from pipelines.features.prepared import FEATURE
 from pipelines.inputs.tables import Catalogue
 from pipelines.models.families import FAMILIES
 from pipelines.models.family import Task
-from pipelines.training.soundness import check_memory, check_rows
+from pipelines.training.preflight import check_memory, check_rows
 from shared.domain.errors import BadData, Invalid
 from tests.support.feature_graphs import fitted
 from tests.support.training_tasks import ITEMS, ROWS, task, write_rows

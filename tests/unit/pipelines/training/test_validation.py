@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.inputs.batches import Batches
 from pipelines.inputs.tables import Codes
-from pipelines.training.course import LOADER, Wants, material
+from pipelines.training.trainer import LOADER, TrainingRequest, material
 from pipelines.training.validation import Validation, describe_metrics, hold_out
 from shared.domain.errors import Invalid
 from tests.support.validated_rows import training_task, write_rows
@@ -79,5 +79,5 @@ def test_scores_that_are_no_probabilities_have_no_loss(rows: Path) -> None:
 
 def test_the_loader_takes_a_quarter_of_the_memory_that_the_spec_gives(rows: Path) -> None:
     for memory, wanted in ((None, LOADER), (2**40, LOADER), (2**30, 2**28)):
-        with material(replace(training_task(rows), memory=memory), Wants(negatives=4)) as given:
+        with material(replace(training_task(rows), memory=memory), TrainingRequest(negatives=4)) as given:
             assert (given.batches.memory, given.validation) == (wanted, None) and wanted / 2 <= given.batches.loader.memory < wanted

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from pipelines.trials.files import Pairs, read_negatives, read_pairs
-from pipelines.trials.numbering import UNKNOWN, Numbering
+from pipelines.trials.id_map import UNKNOWN, Numbering
 from shared.domain.errors import EyasError
 
 ROWS = pl.DataFrame({"user": [3, 1, 1], "item": [10, 20, 10], "time": [9.0, 8.0, 7.5], "label": [5.0, 3.0, 4.5]})

@@ -1,0 +1,76 @@
+"""Which interactions are used of those that are sound: one of several with the same item, and those of who has enough of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from shared.contracts.spec import Interactions
+
+_ROW, _BEST = "thinning.row", "thinning.best"
+"""Names that no column has, for they have dots."""
+_PAIR = ("user", "item")
+
+
+@dataclass(frozen=True)
+class Deduplicated:
+    """`facts`: how many rows each rule left out; rules that the spec doesn't have aren't named."""
+
+    frame: pl.LazyFrame
+    facts: dict[str, int]
+
+
+def thin(frame: pl.LazyFrame, wish: Interactions, parent_pairs: pl.LazyFrame | None = None) -> Deduplicated:
+    """`parent_pairs`: pairs of user and item that a warm run's parent has learned from. They count as interactions."""
+    facts = {}
+    if wish.duplicates != "all":
+        before = _rows(frame)
+        frame = one_per_pair(frame, wish.duplicates)
+        facts["duplicates"] = before - _rows(frame)
+    fewest = {key: least for key, least in (("user", wish.min_interactions.user), ("item", wish.min_interactions.item)) if least > 1}
+    if fewest:
+        before = _rows(frame)
+        frame = frequent(frame, fewest, parent_pairs)
+        facts["too_few"] = before - _rows(frame)
+    return Deduplicated(frame, facts)
+
+
+def one_per_pair(frame: pl.LazyFrame, keep: Literal["first", "last"]) -> pl.LazyFrame:
+    """The oldest, or the newest, interaction of each user with each item; of equal times the one that comes first, or last, in the
+    data. Sorted by user and time."""
+    rows, time, row = frame.with_row_index(_ROW), pl.col("time"), pl.col(_ROW)
+    best = rows.group_by(_PAIR).agg((time.max() if keep == "last" else time.min()).alias(_BEST))
+    tied = rows.join(best, on=_PAIR).filter(time == pl.col(_BEST))
+    row_numbers = tied.group_by(_PAIR).agg(row.max() if keep == "last" else row.min()).select(_ROW)
+    return rows.join(row_numbers, on=_ROW, how="semi").sort("user", "time", _ROW).drop(_ROW)
+
+
+def frequent(frame: pl.LazyFrame, fewest: dict[str, int], parent_pairs: pl.LazyFrame | None = None) -> pl.LazyFrame:
+    """Rows of users and of items with at least so many: again and again, for each one that goes takes rows from others. Parent
+    pairs count where they aren't there again."""
+    pairs = frame.select(_PAIR)
+    older = parent_pairs.select(_PAIR).join(pairs, on=_PAIR, how="anti") if parent_pairs is not None else None
+    gone: dict[str, pl.Series] = {}
+    while True:
+        left = pairs if older is None else pl.concat([pairs, older])
+        few = {key: _few(_without(left, gone), key, least) for key, least in fewest.items()}
+        if not any(len(keys) for keys in few.values()):
+            return _without(frame, gone)
+        gone = {key: pl.concat([gone[key], keys]) if key in gone else keys for key, keys in few.items()}
+
+
+def _few(pairs: pl.LazyFrame, key: str, least: int) -> pl.Series:
+    counted = pairs.group_by(key).len().filter(pl.col("len") < least).select(pl.col(key).sort())
+    return counted.collect(engine="streaming")[key]
+
+
+def _without(frame: pl.LazyFrame, gone: dict[str, pl.Series]) -> pl.LazyFrame:
+    for key, keys in gone.items():
+        frame = frame.filter(~pl.col(key).is_in(keys.implode()))
+    return frame
+
+
+def _rows(frame: pl.LazyFrame) -> int:
+    return int(frame.select(pl.len()).collect(engine="streaming").item())

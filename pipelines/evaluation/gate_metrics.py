@@ -1,0 +1,151 @@
+"""What gates ask beside the values themselves: standard errors and users, whole or of a slice, for every contender.
+
+The candidate is compared with each other contender on the cases that both were judged on: contenders are judged on the first users of one
+order, some on fewer than others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipelines.evaluation.judge import Judgement, Labelled
+from pipelines.evaluation.per_user import PerUser, observe
+from pipelines.evaluation.slices import Slice
+from pipelines.evaluation.standard_errors import FEWEST_USERS, Floats, Influence, Ints, of_auc, of_mean
+from shared.domain.metric import RETRIEVAL, Metric, certainty, count_of, parse_metric, shared_with
+
+CANDIDATE = "candidate"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What gated metrics are measured from. `retrieved`: by contender, what each case earns by the retrieval metric."""
+
+    judged: Mapping[str, Judgement]
+    slices: Sequence[Slice]
+    labelled: Labelled
+    retrieved: Mapping[str, PerUser] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """One contender's values of a metric by case, and the place of each case in the order that all contenders share."""
+
+    values: Floats
+    owners: Ints
+    places: Ints
+    judged: int
+    """How many cases the contender was judged on, inside the metric's slice or not."""
+
+    def first(self, cases: int) -> _Sample:
+        """The values of the first cases."""
+        inside = self.places < cases
+        return _Sample(self.values[inside], self.owners[inside], self.places[inside], min(cases, self.judged))
+
+    @property
+    def value(self) -> float:
+        return float(self.values.mean())
+
+    def influence(self, users: int) -> Influence:
+        return of_mean(self.values, self.owners, users)
+
+
+@dataclass(frozen=True)
+class _Area:
+    """The area under the curve in place of values by case: all contenders score the same labelled rows."""
+
+    value: float
+    row_influence: Influence
+    judged: int = 0
+
+    def first(self, cases: int) -> _Area:
+        return self
+
+    def influence(self, users: int) -> Influence:
+        return self.row_influence
+
+
+@dataclass
+class _Publisher:
+    """The numbers of gated metrics by name, and why some are missing."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def publish(self, key: str, name: str, sample: _Sample | _Area | None, users: int) -> None:
+        """The users and the standard error of one value. `key`: the contender and the metric `name`."""
+        if sample is None:
+            self.missing[certainty(key)] = _lacks(name)
+            return
+        influence = sample.influence(users)
+        self.metrics[count_of(key)] = float(influence.rests_on)
+        if influence.rests_on < FEWEST_USERS:
+            self.missing[certainty(key)] = f"it rests on {influence.rests_on} users; {FEWEST_USERS} are needed"
+        else:
+            self.metrics[certainty(key)] = influence.error()
+
+    def compare(self, name: str, rival: str, candidate: _Sample | _Area, other: _Sample | _Area, users: int) -> None:
+        """The standard error of the difference on the cases that both have, and both values there where these are fewer."""
+        cases = min(candidate.judged, other.judged)
+        pair = candidate.first(cases), other.first(cases)
+        for contender, against, sample, shared in ((CANDIDATE, rival, candidate, pair[0]), (rival, CANDIDATE, other, pair[1])):
+            if cases < sample.judged:
+                key = shared_with(f"{contender}.{name}", against)
+                self.metrics[key] = shared.value
+                self.publish(key, name, shared, users)
+        influence, other_influence = (shared.influence(users) for shared in pair)
+        if influence.rests_on >= FEWEST_USERS:
+            self.metrics[certainty(f"{CANDIDATE}.{name}", rival)] = influence.error(other_influence)
+
+
+def certainties(names: Sequence[str], evidence: Evidence) -> tuple[dict[str, float], dict[str, str]]:
+    """Published numbers by name, and why some are missing."""
+    publisher = _Publisher()
+    for name in names:
+        samples = {contender: _sample(parse_metric(name), contender, evidence) for contender in evidence.judged}
+        owners = [sample.owners for sample in samples.values() if isinstance(sample, _Sample)]
+        users = 1 + max((int(places.max(initial=-1)) for places in owners), default=0)
+        for contender, sample in samples.items():
+            publisher.publish(f"{contender}.{name}", name, sample, users)
+        candidate = samples.pop(CANDIDATE, None)
+        for rival, other in samples.items():
+            if candidate is not None and other is not None:
+                publisher.compare(name, rival, candidate, other, users)
+    return publisher.metrics, publisher.missing
+
+
+def unmeasured(names: Sequence[str], contenders: Iterable[str], values: Mapping[str, float]) -> dict[str, str]:
+    """Why metrics aren't there."""
+    absent = [(contender, name) for contender in contenders for name in names if f"{contender}.{name}" not in values]
+    return {f"{contender}.{name}": _lacks(name) for contender, name in absent}
+
+
+def _sample(metric: Metric, contender: str, evidence: Evidence) -> _Sample | _Area | None:
+    judgement = evidence.judged[contender]
+    if metric.kind in RETRIEVAL:
+        retrieved = evidence.retrieved.get(contender)
+        count = 0 if retrieved is None else len(retrieved.values)
+        return None if retrieved is None else _Sample(retrieved.values, retrieved.owners, np.arange(count), count)
+    if metric.kind == "auc":
+        if judgement.scores is None or judgement.auc is None:
+            return None
+        users, owners = np.unique(evidence.labelled.users, return_inverse=True)
+        return _Area(judgement.auc, of_auc(evidence.labelled.labels, judgement.scores.astype(np.float64), owners, len(users)))
+    cases = len(judgement.ranked)
+    chosen = np.ones(cases, bool)
+    if metric.slice is not None:
+        chosen = next((part.chosen[:cases] for part in evidence.slices if part.name == metric.slice), np.zeros(cases, bool))
+    if not chosen.any():
+        return None
+    observed = observe(judgement.ranked, [str(metric.unsliced)], chosen)[str(metric.unsliced)]
+    return _Sample(observed.values, observed.owners, np.flatnonzero(chosen), cases)
+
+
+def _lacks(name: str) -> str:
+    metric = parse_metric(name)
+    if metric.kind in RETRIEVAL:
+        return "it has no vectors of users and items"
+    return f"the holdout has no case of {metric.slice}" if metric.slice else "the holdout has rows of one label alone"

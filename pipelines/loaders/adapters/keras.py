@@ -1,0 +1,105 @@
+"""The door to Keras: what `model.fit` takes as x, and as validation_data, in the form that its backend eats fastest.
+
+TensorFlow gets a tf.data.Dataset, torch a DataLoader, any other backend a keras.utils.PyDataset. Each epoch of `fit` is an epoch of the
+loader, with an order of the rows of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pipelines.loaders.adapters.layout import Chosen, Padded
+from pipelines.loaders.adapters.opened import Columns, Opened, opened
+from shared.domain.errors import Invalid
+
+if TYPE_CHECKING:
+    from pipelines.loaders.loader import Loader
+
+
+def as_keras(loader: Loader, label: str | None = None, lists: Chosen = "padded", start: tuple[int, int] = (0, 0)) -> Any:
+    """`start`: the epoch and the batch of it that the first of fit's epochs begins with; each has len(loader) batches."""
+    import keras
+
+    backend = keras.backend.backend()
+    door = opened(loader, label, lists, Padded())
+    ragged = [name for name, column in door.columns.items() if column.ragged]
+    if ragged and backend != "tensorflow":
+        raise Invalid(f"lists: column '{ragged[0]}': Keras on {backend} takes no ragged lists: say 'padded', or Dense(size)")
+    if backend == "tensorflow":
+        from pipelines.loaders.adapters.tensorflow import dataset
+
+        return dataset(door, itertools.pairwise(itertools.count(door.position(start), len(loader))), len(loader))
+    passes = Passes(door, door.position(start))
+    return data_loader(passes) if backend == "torch" else py_dataset(passes)
+
+
+_LOOKED_AT = 2
+"""Batches that Keras may ask for before an epoch begins."""
+
+
+class Passes:
+    """Epochs one after the other. One of which no more than a batch was taken is begun anew: Keras looks at it to build a model."""
+
+    def __init__(self, door: Opened, first: int) -> None:
+        self.door, self._first = door, first
+
+    def __len__(self) -> int:
+        return len(self.door.loader)
+
+    def __iter__(self) -> Iterator[Columns]:
+        first, last = self._first, self._first + len(self)
+        for at, batch in enumerate(self.door.batches(first, last), first):
+            if at > first or last - first == 1:
+                self._first = last
+            yield batch
+
+
+def data_loader(passes: Passes) -> Any:
+    from torch.utils.data import DataLoader, IterableDataset
+
+    from pipelines.loaders.adapters.pytorch.tensors import tensors
+
+    class Epochs(IterableDataset):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return len(passes)
+
+        def __iter__(self) -> Iterator[Any]:
+            return (passes.door.divided(tensors(batch)) for batch in passes)
+
+    return DataLoader(Epochs(), batch_size=None)
+
+
+def py_dataset(passes: Passes) -> Any:
+    from keras.utils import PyDataset
+
+    class Batches(PyDataset):  # type: ignore[misc]
+        """Keras asks for batches by number, in order, and for the first ones more than once: so these are kept."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._running: Iterator[Any] = iter(())
+            self._next = 0
+            self._kept: list[Any] = []
+
+        @property
+        def num_batches(self) -> int:
+            return len(passes)
+
+        def __getitem__(self, at: int) -> Any:
+            if at == 0 and (self._next > _LOOKED_AT or self._next == len(passes)):
+                self._next = 0
+            if at < min(self._next, _LOOKED_AT):
+                return self._kept[at]
+            if at != self._next:
+                raise Invalid(f"Keras asks for batch {at} where {self._next} is the next: the loader has shuffled, say fit(shuffle=False)")
+            if at == 0:
+                self._running, self._kept = iter(passes), []
+            self._next += 1
+            batch = passes.door.divided(next(self._running))
+            if at < _LOOKED_AT:
+                self._kept.append(batch)
+            return batch
+
+    return Batches()

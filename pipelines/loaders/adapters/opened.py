@@ -1,0 +1,71 @@
+"""What every door to a framework does first: the label is found, lists get their layout, and the place to begin at is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pipelines.loaders.adapters.layout import Chosen, Layout, Shown, layout_stage, layouts, shown
+from pipelines.loaders.columns import Column
+from pipelines.loaders.kinds import label_of
+from shared.domain.errors import Invalid
+
+if TYPE_CHECKING:
+    from pipelines.loaders.loader import Loader
+
+Columns = dict[str, Column]
+
+
+@dataclass(frozen=True)
+class Opened:
+    loader: Loader
+    columns: Mapping[str, Shown]
+    """As they come out: names, types and shapes."""
+    label: str | None
+
+    def position(self, start: tuple[int, int]) -> int:
+        """Batches before the place to begin at, counted from the first epoch's first."""
+        epoch, step = start
+        if epoch < 0 or not 0 <= step < max(1, len(self.loader)):
+            raise Invalid(
+                f"start: epoch {epoch}, batch {step}: epochs begin with 0, and an epoch has the batches 0 to {len(self.loader) - 1}"
+            )
+        return epoch * len(self.loader) + step
+
+    def epochs(self, count: int | None, start: tuple[int, int]) -> Iterator[Columns]:
+        """So many, or without an end, from the batch `start` of an epoch on."""
+        if count is not None and count < 1:
+            raise Invalid(f"epochs: at least one, or None for no end; not {count}")
+        return self.batches(self.position(start), None if count is None else (start[0] + count) * len(self.loader))
+
+    def batches(self, first: int, last: int | None) -> Iterator[Columns]:
+        """From position to position, epoch after epoch."""
+        at, steps = first, len(self.loader)
+        while steps and (last is None or at < last):
+            epoch, step = divmod(at, steps)
+            with closing(self.loader.epoch(epoch, step)) as batches:  # type: ignore[type-var]
+                for batch in batches:
+                    yield batch
+                    at += 1
+                    if at == last:
+                        return
+
+    def divided(self, batch: Mapping[str, Any]) -> tuple[dict[str, Any], Any] | dict[str, Any]:
+        """Columns, and the label beside them where there is one."""
+        columns = {name: batch[name] for name in self.columns}
+        if self.label is None:
+            return columns
+        label = columns.pop(self.label)
+        return columns, label
+
+
+def opened(loader: Loader, label: str | None, lists: Chosen, default: Layout) -> Opened:
+    columns = loader.columns
+    chosen = layouts(lists, columns, default)
+    return Opened(
+        replace(loader, stages=(*loader.stages, layout_stage(chosen))) if chosen else loader,
+        shown(columns, chosen),
+        label_of(columns, label),
+    )

@@ -1,0 +1,46 @@
+"""The doors to what needs no framework: arrays of NumPy, and record batches of Arrow, which copy nothing but truth values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.loaders.adapters.layout import Chosen, Offsets, Ragged
+from pipelines.loaders.adapters.opened import opened
+from pipelines.loaders.columns import Column, Lists
+from shared.domain.errors import Invalid
+
+if TYPE_CHECKING:
+    from pipelines.loaders.loader import Loader
+
+
+def as_numpy(
+    loader: Loader, label: str | None = None, lists: Chosen = "offsets", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
+) -> Iterator[Any]:
+    """Of (columns, label), or of columns where there is no label. `epochs`: None has no end. `start`: the first epoch, and the batch of it
+    to begin with."""
+    door = opened(loader, label, lists, Offsets())
+    for name, column in door.columns.items():
+        if column.ragged:
+            raise Invalid(f"lists: column '{name}': NumPy has no ragged arrays: say 'offsets', 'lengths', 'padded' or Dense(size)")
+    return (door.divided(batch) for batch in door.epochs(epochs, start))
+
+
+def as_arrow(loader: Loader, epochs: int | None = 1, start: tuple[int, int] = (0, 0)) -> Iterator[pa.RecordBatch]:
+    door = opened(loader, None, "ragged", Ragged())
+    return (_record_batch(batch) for batch in door.epochs(epochs, start))
+
+
+def _record_batch(batch: dict[str, Column]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([_arrow(column) for column in batch.values()], names=list(batch))
+
+
+def _arrow(column: Column) -> Any:
+    if isinstance(column, Lists):
+        return pa.LargeListArray.from_arrays(pa.array(column.offsets), pa.array(column.values))
+    if column.ndim > 1:
+        return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(column).ravel()), column.shape[1])
+    return pa.array(column)

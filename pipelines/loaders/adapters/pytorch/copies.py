@@ -1,0 +1,122 @@
+"""Batches on their way to a device: packed into page-locked memory, copied on a stream of their own, a bounded number ahead.
+
+A batch is one copy, whatever its columns. A place of staging is filled again when its last copy is over, and a batch is handed out to a
+stream that waits for its copy; its memory is the device's again when that stream is done with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from pipelines.loaders.adapters.pytorch.tensors import Tensor
+
+_ALIGNED = 64
+
+
+class Lane(Protocol):
+    """The way to one device."""
+
+    def staging(self, size: int) -> Tensor:
+        """So many bytes on the host."""
+
+    def send(self, staged: Tensor) -> tuple[Tensor, Any]:
+        """Begins a copy: the bytes there, and what tells that it is over."""
+
+    def over(self, copy: Any) -> None:
+        """Waits for it here."""
+
+    def take(self, there: Tensor, copy: Any) -> None:
+        """Whatever is computed from now on waits for it there."""
+
+
+class CudaLane:
+    def __init__(self, device: Any) -> None:
+        self._device, self._stream = device, torch.cuda.Stream(device)
+
+    def staging(self, size: int) -> Tensor:
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+    def send(self, staged: Tensor) -> tuple[Tensor, Any]:
+        with torch.cuda.stream(self._stream):
+            there = staged.to(self._device, non_blocking=True)
+            copy = torch.cuda.Event()
+            copy.record(self._stream)
+        return there, copy
+
+    def over(self, copy: Any) -> None:
+        copy.synchronize()
+
+    def take(self, there: Tensor, copy: Any) -> None:
+        now = torch.cuda.current_stream(self._device)
+        now.wait_event(copy)
+        there.record_stream(now)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where in a batch's bytes a tensor lies, and what it is."""
+
+    first: int
+    last: int
+    dtype: Any
+    shape: Any
+
+    def of(self, buffer: Tensor) -> Tensor:
+        return buffer[self.first : self.last].view(self.dtype).view(self.shape)
+
+
+def packed(batch: Mapping[str, Tensor]) -> tuple[dict[str, Part], int]:
+    """One after the other, and how many bytes they take."""
+    parts, at = {}, 0
+    for name, tensor in batch.items():
+        size = tensor.numel() * tensor.element_size()
+        parts[name] = Part(at, at + size, tensor.dtype, tensor.shape)
+        at += -(-size // _ALIGNED) * _ALIGNED
+    return parts, at
+
+
+@dataclass
+class _Place:
+    buffer: Tensor = None
+    copy: Any = None
+
+
+@dataclass(frozen=True)
+class _Flying:
+    parts: Mapping[str, Part]
+    there: Tensor
+    copy: Any
+
+
+def copied(batches: Iterable[Mapping[str, Tensor]], lane: Lane, ahead: int) -> Iterator[dict[str, Tensor]]:
+    """On the device, in order; at most `ahead` are on their way while one is used."""
+    places = [_Place() for _ in range(ahead + 1)]
+    flying: deque[_Flying] = deque()
+    for at, batch in enumerate(batches):
+        flying.append(_sent(batch, lane, places[at % len(places)]))
+        if len(flying) > ahead:
+            yield _receive(flying.popleft(), lane)
+    while flying:
+        yield _receive(flying.popleft(), lane)
+
+
+def _sent(batch: Mapping[str, Tensor], lane: Lane, place: _Place) -> _Flying:
+    parts, size = packed(batch)
+    if place.copy is not None:
+        lane.over(place.copy)
+    if place.buffer is None or len(place.buffer) < size:
+        place.buffer = lane.staging(size + size // 4)  # lists make batches of unequal sizes
+    for name, part in parts.items():
+        part.of(place.buffer).copy_(batch[name])
+    there, place.copy = lane.send(place.buffer[:size])
+    return _Flying(parts, there, place.copy)
+
+
+def _receive(transfer: _Flying, lane: Lane) -> dict[str, Tensor]:
+    lane.take(transfer.there, transfer.copy)
+    return {name: part.of(transfer.there) for name, part in transfer.parts.items()}

@@ -1,0 +1,171 @@
+"""All rows of a loader's shard on a device: read once, then every epoch is drawn there, by a permutation of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+import torch
+
+from pipelines.loaders.adapters.pytorch.tensors import TensorLists, tensors
+from shared.domain.errors import Invalid
+
+if TYPE_CHECKING:
+    from pipelines.loaders.loader import Loader
+
+_GIB = 2**30
+_ORDER = 32
+"""Bytes a row that a permutation takes, and what lists are counted with by it."""
+
+
+@dataclass(frozen=True)
+class Resident:
+    columns: dict[str, Any]
+    rows: int
+    steps: int
+    batch_size: int
+    shuffle: bool
+    drop_last: bool
+    seed: tuple[int, ...]
+    """Of what follows from chance, epoch by epoch."""
+    device: Any
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[dict[str, Any]]:
+        order = self._order(number)
+        ends = self._ends()
+        sizes = {name: _sizes(column, order, ends) for name, column in self.columns.items() if isinstance(column, TensorLists)}
+        for step in range(start, self.steps):
+            rows = order[ends[step] : ends[step + 1]]
+            yield {name: take_rows(column, rows, sizes[name][step] if name in sizes else None) for name, column in self.columns.items()}
+
+    def _order(self, number: int) -> Any:
+        if not self.shuffle:
+            return torch.arange(self.rows, device=self.device)
+        return torch.randperm(self.rows, generator=generator(self.device, *self.seed, number), device=self.device)
+
+    def _ends(self) -> list[int]:
+        """The last batch has what is left: a row more than others have where the shards aren't equal, or fewer."""
+        last = self.steps * self.batch_size if self.drop_last else self.rows
+        return [*range(0, self.steps * self.batch_size, self.batch_size), last]
+
+
+def generator(device: Any, *seed: int) -> Any:
+    drawn = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(1)
+    return torch.Generator(device).manual_seed(int(drawn))
+
+
+def take_rows(column: Any, rows: Any, size: int | None = None) -> Any:
+    """Those rows. `size`: how many values the lists have together, where that is known: who has to ask waits for the device."""
+    if not isinstance(column, TensorLists):
+        return column.index_select(0, rows)
+    begin = column.offsets.index_select(0, rows)
+    lengths = column.offsets.index_select(0, rows + 1) - begin
+    offsets = torch.zeros(len(rows) + 1, dtype=torch.int64, device=lengths.device)
+    torch.cumsum(lengths, 0, out=offsets[1:])
+    size = int(offsets[-1]) if size is None else size
+    places = torch.repeat_interleave(begin - offsets[:-1], lengths, output_size=size)
+    places += torch.arange(size, device=places.device)
+    return TensorLists(column.values.index_select(0, places), offsets)
+
+
+def _sizes(lists: TensorLists, order: Any, ends: list[int]) -> list[int]:
+    """Values of each batch: asked once an epoch."""
+    total = torch.zeros(len(order) + 1, dtype=torch.int64, device=order.device)
+    torch.cumsum(lists.offsets.diff().index_select(0, order), 0, out=total[1:])
+    sizes: list[int] = total[torch.tensor(ends, device=order.device)].diff().tolist()
+    return sizes
+
+
+def load_resident(loader: Loader, device: Any, share: float) -> Resident:
+    """Invalid where it takes more than that share of the device's memory."""
+    if loader.stages:
+        raise Invalid(
+            "as_torch: resident: the rows are read once, and this loader has stages, which run on every batch: give as_torch stages of the"
+            " device instead"
+        )
+    if not 0 < share <= 1:
+        raise Invalid(f"as_torch: resident={share} is a share of the device's memory: more than 0, at most 1")
+    plain = replace(loader, shuffle=False, drop_last=False)
+    reading = _Reading(plain.rows, device, room(device, share), f"a share of {share:g} of the memory of '{device}', or what is free of it,")
+    for batch in plain.epoch(0):
+        reading.add(tensors(batch))
+    rows, steps = reading.read, len(loader)
+    if rows != plain.rows:
+        if loader.shard.world > 1:
+            raise Invalid(
+                f"as_torch: resident: {plain.rows - rows} of {plain.rows} rows can't be read, and ranks must have equally many: mend the"
+                " files, or leave resident out"
+            )
+        steps = rows // loader.batch_size if loader.drop_last else -(-rows // loader.batch_size)
+    return Resident(
+        columns=reading.columns(),
+        rows=rows,
+        steps=steps,
+        batch_size=loader.batch_size,
+        shuffle=loader.shuffle,
+        drop_last=loader.drop_last,
+        seed=(loader.seed, loader.shard.rank),
+        device=device,
+    )
+
+
+def room(device: Any, share: float) -> int:
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+    else:
+        memory = psutil.virtual_memory()
+        free, total = memory.available, memory.total
+    return min(int(share * total), int(free))
+
+
+class _Reading:
+    """Rows as they come, in tensors that have a place for all of them."""
+
+    def __init__(self, rows: int, device: Any, room: int, room_text: str) -> None:
+        self._rows, self._device, self._room, self._room_text = rows, device, room, room_text
+        self.read = 0
+        self._sizes: dict[str, int] = {}
+        self._flat: dict[str, Any] = {}
+        self._values: dict[str, list[Any]] = {}
+
+    def add(self, batch: dict[str, Any]) -> None:
+        rows = len(next(iter(batch.values())))
+        self._check(batch, self.read + rows)
+        for name, column in batch.items():
+            if isinstance(column, TensorLists):
+                offsets = self._place(name, torch.int64, (), 1)
+                offsets[self.read + 1 : self.read + rows + 1] = column.offsets[1:].to(self._device) + offsets[self.read]
+                self._values.setdefault(name, []).append(column.values.to(self._device, copy=True))
+            else:
+                self._place(name, column.dtype, column.shape[1:], 0)[self.read : self.read + rows] = column.to(self._device)
+        self.read += rows
+
+    def columns(self) -> dict[str, Any]:
+        return {
+            name: TensorLists(torch.cat(self._values.pop(name)), tensor[: self.read + 1]) if name in self._values else tensor[: self.read]
+            for name, tensor in self._flat.items()
+        }
+
+    def _place(self, name: str, dtype: Any, shape: Any, more: int) -> Any:
+        if name not in self._flat:
+            self._flat[name] = torch.zeros((self._rows + more, *shape), dtype=dtype, device=self._device)
+        return self._flat[name]
+
+    def _check(self, batch: dict[str, Any], read: int) -> None:
+        """The first rows tell of all. Lists' values are there twice while they become one tensor, a column at a time."""
+        for name, column in batch.items():
+            for role, part in (
+                (("values", column.values), ("offsets", column.offsets)) if isinstance(column, TensorLists) else (("rows", column),)
+            ):
+                key = f"{name} {role}"
+                self._sizes[key] = self._sizes.get(key, 0) + part.numel() * part.element_size()
+        twice = max((size for key, size in self._sizes.items() if key.endswith(" values")), default=0)
+        needed = (sum(self._sizes.values()) + twice) / max(1, read) * self._rows + _ORDER * self._rows
+        if needed > self._room:
+            raise Invalid(
+                f"as_torch: resident: {self._rows} rows take about {needed / _GIB:.3g} GiB, and {self._room_text} is"
+                f" {self._room / _GIB:.3g} GiB: raise the share, read fewer columns, or leave resident out"
+            )

@@ -1,0 +1,81 @@
+"""`mf` by gradient: what `pipelines.training.contrastive` learns, as two tables of vectors like those of least squares.
+
+An unknown user, or one who liked nothing yet, is the mean of those who did; an unknown item stands as low as the least liked one. A
+warm run goes on from the parent's vectors over every like known so far; what its parent blended is in them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.features.columns import FIRST
+from pipelines.models.family import Task
+from pipelines.models.new_row_init import grown
+from pipelines.training.als import Factors
+from pipelines.training.contrastive import Aim, Contrast, Parts, begin_parts
+from pipelines.training.likes import Pairs
+from shared.contracts.families import MfParams
+from shared.contracts.retraining import NewRows
+from shared.domain.errors import Invalid
+
+USUAL = 0.04
+"""The regularisation."""
+AGAINST = {"softmax": 100.0, "logistic": 8.0}
+
+
+@dataclass(frozen=True)
+class Contrasted:
+    factors: Factors
+    mean: float
+    """Of the items' levels: what all scores lack."""
+    losses: list[float]
+    """Of each epoch, per like."""
+
+
+def contrasted(task: Task, params: MfParams, pairs: Pairs, width: int, parent: Factors | None) -> Contrasted:
+    """`width` is without the column of the items' level."""
+    assert params.loss != "als"
+    aim = Aim(params.loss, params.against or AGAINST[params.loss], params.regularisation or USUAL, params.blend, params.damping)
+    epochs = params.epochs if parent is None else max(1, params.epochs // 3)
+    return contrast(task, pairs, aim, width, params.learning_rate, epochs, parent)
+
+
+def contrast(task: Task, pairs: Pairs, aim: Aim, width: int, rate: float, epochs: int, parent: Factors | None = None) -> Contrasted:
+    seed = task.model.train.seed
+    parts = begin_parts(pairs, width, aim.blend, seed)
+    if parent is not None:
+        _go_on(parts, parent, task.new_rows)
+    training = Contrast(pairs, parts, aim, rate, epochs, seed)
+    losses: list[float] = []
+    started = time.monotonic()
+    for number in range(1, epochs + 1):
+        losses.append(training.epoch())
+        if not math.isfinite(losses[-1]):
+            raise Invalid(f"model.params.learning_rate: the loss is no longer a number in epoch {number}; {rate:g} is too high: lower it")
+        left = (time.monotonic() - started) / number * (epochs - number)
+        task.log.info("epoch %d of %d, loss %.4f, %.0f s left", number, epochs, losses[-1], left)
+    factors = parts.factors(pairs.by_user())
+    _fill(factors, pairs)
+    return Contrasted(factors, float(parts.level.mean()), losses)
+
+
+def _go_on(parts: Parts, parent: Factors, rule: NewRows) -> None:
+    """From the parent's vectors; the level of a new item is by its likes, as at first, and nothing is blended yet."""
+    level = parent.items[:, -1] * parent.users[0, -1]
+    for own, theirs in ((parts.own, parent.users[:, :-1]), (parts.items, parent.items[:, :-1])):
+        own[FIRST:] = grown(theirs, own, rule)[FIRST:]
+    parts.level[FIRST : len(level)] = level[FIRST:]
+    parts.liked[:] = 0
+
+
+def _fill(factors: Factors, pairs: Pairs) -> None:
+    liking, liked = np.unique(pairs.users), np.unique(pairs.items)
+    without = np.ones(pairs.user_count, dtype=bool)
+    without[liking] = False
+    factors.users[without] = factors.users[liking].mean(axis=0)
+    factors.items[:FIRST] = 0
+    factors.items[:FIRST, -1] = factors.items[liked, -1].min()

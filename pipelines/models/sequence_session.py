@@ -1,0 +1,139 @@
+"""`session` where the spec has a `sequence` feature: the transformer reads what comes with each row, in training and as it is served.
+
+So a user whom nobody knows is answered by the items that the request brings, and one who is known by what was known in training, followed
+by these.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.columns import FIRST, NULL
+from pipelines.features.graph import Graph
+from pipelines.features.operators.sequence import Sequence
+from pipelines.inputs.tables import Codes
+from pipelines.models.attention import plain
+from pipelines.models.attention.lowered import lower
+from pipelines.models.attention.shape import ITEMS, Shape, Weights, check_weights
+from pipelines.models.external_weights import ExternalWeights
+from pipelines.models.family import MODEL, Embeddings, Fetch
+from pipelines.models.neural.weights import WEIGHTS, load_weights, save_weights
+from pipelines.models.tables import Table
+from shared.contracts.families import SessionParams
+from shared.domain.errors import BadData, Invalid
+
+QUERIES = "queries.npy"
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Implements Trained. `queries`: what the transformer makes of each user's newest items, by code, as of training."""
+
+    family: str
+    user: str
+    item: str
+    sequence: str
+    shape: Shape
+    weights: Weights
+    queries: Floats
+
+    meaning: ClassVar[str] = "how the item stands among all items as the next one: a score that compares, and has no zero"
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return (Table(self.item, self.shape.items, self.shape.width + 1, None),)
+
+    def save(self, folder: Path) -> dict[str, Path]:
+        paths = {name: folder / name for name in (MODEL, QUERIES)}
+        document = {"version": 1, "family": self.family, "user": self.user, "item": self.item, "sequence": self.sequence}
+        paths[MODEL].write_text(json.dumps(document | {"transformer": asdict(self.shape)}, indent=1))
+        np.save(paths[QUERIES], self.queries, allow_pickle=False)
+        return {**paths, WEIGHTS: save_weights(self.weights, folder / WEIGHTS)}
+
+    def score(self, columns: Codes) -> Floats:
+        return scores_of(self.shape, self.weights, columns[self.sequence], columns[self.item])
+
+    def lower(self) -> Any:
+        return self.lower_beside(ExternalWeights(sys.maxsize))
+
+    def lower_beside(self, beside: ExternalWeights) -> Any:
+        """Implements LowersBeside."""
+        return lower(self.family, self.item, self.sequence, self.shape, self.weights, item_vectors(self.weights), beside)
+
+    def embeddings(self, codes: Codes) -> Embeddings:
+        ones = np.ones((len(self.queries), 1), np.float32)
+        return Embeddings(item_vectors(self.weights)[codes[self.item]], np.concatenate([self.queries, ones], axis=1))
+
+
+def load_reader(fetch: Fetch, document: dict[str, Any]) -> Reader:
+    """`document`: what stands in model.json."""
+    shape, weights = Shape(**document["transformer"]), load_weights(fetch(WEIGHTS))
+    check_weights(shape, weights)
+    queries = np.load(fetch(QUERIES), allow_pickle=False)
+    if queries.ndim != 2 or queries.shape[1] != shape.width:
+        raise BadData(f"{QUERIES}: it isn't as model.json says: the files are not of one model: copy or train it anew")
+    return Reader(document["family"], document["user"], document["item"], document["sequence"], shape, weights, queries)
+
+
+def read_sequence(graph: Graph, params: SessionParams) -> Sequence | None:
+    """The feature that a graph has for it."""
+    sequence = next((operator for operator in graph.operators if isinstance(operator, Sequence)), None)
+    if sequence is None:
+        return None
+    if sequence.reverse:
+        raise Invalid("features: sequence.reverse: 'session' reads the oldest first: leave it out")
+    if params.length not in (SessionParams().length, sequence.length):
+        raise Invalid(f"model.params.length: the sequence feature says {sequence.length}, which is what is read: leave it out")
+    return sequence
+
+
+def newest_by_code(graph: Graph, sequence: Sequence) -> Ints:
+    """By the user's code, the newest items as of training, whatever the window."""
+    users = graph.key(graph.user).state
+    keys, rows = sequence.table
+    rows = rows[:-1]
+    if sequence.bounded:  # the newest come first
+        counts = (rows != NULL).sum(axis=1)[:, None]
+        steps = np.arange(sequence.length)[None, :]
+        rows = np.where(steps < counts, np.take_along_axis(rows, np.maximum(counts - 1 - steps, 0), axis=1), NULL).astype(np.int32)
+    sequences = np.full((users.cardinality, sequence.length), NULL, np.int32)
+    codes = users.coded(keys.to_series(0)) if len(keys) else np.empty(0, np.int32)
+    sequences[codes[codes >= FIRST]] = rows[codes >= FIRST]
+    return sequences
+
+
+def item_vectors(weights: Weights) -> Floats:
+    """What a score is made with: a code that is no item stands as low as the least of them."""
+    vectors = weights[ITEMS].copy()
+    vectors[:FIRST] = 0
+    vectors[:FIRST, -1] = vectors[FIRST:, -1].min(initial=0)
+    return vectors
+
+
+def queries_of(shape: Shape, weights: Weights, sequences: Ints) -> Floats:
+    """Of each; equal ones, such as the empty one of all strangers, are worked out once."""
+    counts = (sequences != NULL).sum(axis=1)
+    queries = np.empty((len(sequences), shape.width), np.float32)
+    order = np.argsort(counts, kind="stable")
+    alone = order[counts[order] > 0]
+    queries[counts == 0] = plain.states(shape, weights, np.full((1, shape.length), NULL, np.int32))
+    queries[alone] = plain.states(shape, weights, sequences[alone])
+    return queries
+
+
+def scores_of(shape: Shape, weights: Weights, sequences: Ints, items: NDArray[Any]) -> Floats:
+    """Row by row; each sequence is read once."""
+    begins = np.append(True, (sequences[1:] != sequences[:-1]).any(axis=1))[: len(sequences)]
+    distinct, place = np.unique(sequences[begins], axis=0, return_inverse=True)
+    queries, vectors = queries_of(shape, weights, distinct)[place[np.cumsum(begins) - 1]], item_vectors(weights)[items]
+    scores: Floats = np.einsum("nd,nd->n", queries, vectors[:, :-1]) + vectors[:, -1]
+    return scores

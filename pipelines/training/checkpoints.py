@@ -1,0 +1,130 @@
+"""From what a training goes on that was killed: checkpoints, each of arrays (.npz) and of a document (JSON), fenced by what they rest on.
+
+One of another spec, of other data, other code or other libraries is left alone: going on from it would give a model that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import logging
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.training.step import State
+from shared.artifacts import FsspecLive
+from shared.contracts.models import Model
+from shared.contracts.progress import Progress
+from shared.contracts.stage import Files, digest_of
+from shared.domain.errors import EyasError
+from shared.domain.stage_reuse import changed, leaves, part
+
+STATE, BEST = "state.npz", "best.npz"
+_LIBRARIES = ("numpy", "keras", "tensorflow", "tensorflow-cpu", "torch", "jax", "jaxlib", "xgboost", "xgboost-cpu")
+_NO_MATTER = frozenset({"checkpoint", "target"})
+"""Of `model.train`: what changes nothing of what is trained."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    about: Mapping[str, Any]
+    attempt: str
+    state: dict[str, NDArray[Any]]
+    best: Path | None
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """`rests_on`: what the training is made of, by name."""
+
+    live: FsspecLive
+    rests_on: Mapping[str, str]
+    folder: Path
+    """Scratch."""
+    log: logging.Logger
+
+    def resting_on(self, **more: Any) -> Keeping:
+        return replace(self, rests_on={**self.rests_on, **{name: part(value) for name, value in more.items()}})
+
+    def tell(self, progress: Progress) -> None:
+        """How far it is. Training goes on without being heard."""
+        try:
+            self.live.tell(progress.model_dump(mode="json"))
+        except (EyasError, OSError) as error:
+            self.log.warning("how far it is can't be told: %s", error)
+
+    def keep(self, about: Mapping[str, Any], state: State, best: Path | None) -> None:
+        path = save_state(state, self.folder / STATE)
+        try:
+            self.live.keep({"rests_on": dict(self.rests_on), **about}, {STATE: path} | ({} if best is None else {BEST: best}))
+        except (EyasError, OSError) as error:
+            self.log.warning("no checkpoint is kept: %s", error)
+        finally:
+            path.unlink()
+
+    def newest_checkpoint(self) -> Checkpoint | None:
+        """The newest that is whole and rests on the same."""
+        try:
+            for checkpoint in self.live.checkpoints():
+                other = changed(self.rests_on, checkpoint.about["rests_on"])
+                if other:
+                    self.log.info("the checkpoint of %s is left alone: %s", checkpoint.attempt, "; ".join(other[:3]))
+                    continue
+                try:
+                    paths = {name: self.live.fetch(checkpoint, name, self.folder / f"found-{name}") for name in checkpoint.files}
+                except EyasError as error:
+                    self.log.warning("%s", error)
+                    continue
+                state = load_state(paths[STATE])
+                paths[STATE].unlink()
+                return Checkpoint(checkpoint.about, checkpoint.attempt, state, paths.get(BEST))
+        except OSError as error:
+            self.log.warning("checkpoints can't be read, so training begins anew: %s", error)
+        return None
+
+
+def rests_on(model: Model, mode: str, inputs: Mapping[str, Files]) -> dict[str, str]:
+    """What a training is made of: the spec's model, the files that it reads, sources and libraries."""
+    document = model.model_dump(mode="json", by_alias=True)
+    document["train"] = {name: value for name, value in document["train"].items() if name not in _NO_MATTER}
+    own = [model.family.partition(":")[0].partition(".")[0]] if ":" in model.family else []
+    parts = leaves(document, "model") | {"mode": mode, "code": _code("pipelines", "shared", *own), "libraries": _libraries()}
+    return parts | {f"data: {origin}": f"sha256:{digest_of(files)}" for origin, files in inputs.items()}
+
+
+def save_state(state: State, path: Path) -> Path:
+    with path.open("wb") as stream:
+        np.savez(stream, **state)
+    return path
+
+
+def load_state(path: Path) -> dict[str, NDArray[Any]]:
+    with np.load(path, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def _code(*packages: str) -> str:
+    """Of packages, or modules of one file."""
+    digest = hashlib.sha256()
+    for package in packages:
+        module_spec = importlib.util.find_spec(package)
+        roots = [Path(root) for root in module_spec.submodule_search_locations or ()] if module_spec else []
+        files = [path for root in roots for path in sorted(root.rglob("*.py"))]
+        if module_spec and not roots and module_spec.origin:
+            files = [Path(module_spec.origin)]
+        for path in files:
+            name = next((path.relative_to(root) for root in roots if path.is_relative_to(root)), Path(path.name))
+            digest.update(f"{package}/{name.as_posix()}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _libraries() -> str:
+    there = {distribution.metadata["Name"]: distribution.version for distribution in importlib.metadata.distributions()}
+    return " ".join([platform.python_version(), *(f"{name} {there[name]}" for name in _LIBRARIES if name in there)])

@@ -1,0 +1,112 @@
+"""How results are shown: text and tables for people, JSON for machines, painted where colours are seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Annotated, Any
+
+import typer
+
+from services.cli import terminal
+from services.cli.sanitise import plain, width
+from services.cli.tables import Line, Table, laid_out, wrapped
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
+
+_PAGE: ContextVar[list[str] | None] = ContextVar("_PAGE", default=None)
+"""Where lines go while something is drawn in order to be looked at later."""
+
+_GOOD = {"registered", "promoted", "pass", "ok", "serves", "ready"}
+_BAD = {"failed", "rejected", "rolled_back", "stop", "fail", "lacks", "error", "dead"}
+_DOUBTFUL = {"paused", "inconclusive", "warn", "aborted", "cancelled", "could"}
+_UNDER_WAY = {"pending", "etl", "train", "evaluate", "refit", "export", "verify", "loading", "shadow", "canary"}
+_PAINTED = {"STATE", "VERDICT", "FIRES", ""}
+
+
+def say(line: str = "", state: str = "") -> None:
+    """`state`: a word of the line, shown in its colour. A terminal that is narrower folds it at blanks."""
+    room = terminal.width()
+    text = plain(line)
+    if room is not None:
+        text = "\n".join("\n".join(wrapped(row, room)) if width(row) > room else row for row in text.split("\n"))
+    if shown := state.replace("_", " "):
+        text = text.replace(shown, in_its_colour(state, shown), 1)
+    page = _PAGE.get()
+    if page is None:
+        typer.echo(text, color=terminal.colourful())
+    else:
+        page.extend(text.split("\n"))
+
+
+def show_text(text: str) -> None:
+    """As it is: it is made to be put somewhere else."""
+    typer.echo(plain(text))
+
+
+def show(value: Any, as_json: bool, draw: Callable[[Any], None]) -> None:
+    """The platform's own answer, or what people read of it."""
+    if as_json:
+        show_json(value)
+    else:
+        draw(value)
+
+
+def show_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+def show_json_line(value: Any) -> None:
+    """One of JSON Lines, readable at once by whoever waits for it."""
+    typer.echo(json.dumps(value))
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str, drop: Sequence[str] = ()) -> None:
+    """`drop`: the columns that are needed least, the first one first; a narrow terminal leaves them out."""
+    if not rows:
+        say(empty)
+        return
+    table = Table.of(columns, rows, drop)
+    for line in laid_out(table, terminal.width()):
+        shown = _painted(line)
+        page = _PAGE.get()
+        if page is None:
+            typer.echo(shown, color=terminal.colourful())
+        else:
+            page.append(shown)
+
+
+def drawn(draw: Callable[[], None]) -> list[str]:
+    """The lines that `draw` would have shown."""
+    page: list[str] = []
+    before = _PAGE.set(page)
+    try:
+        draw()
+    finally:
+        _PAGE.reset(before)
+    return page
+
+
+def when(value: str | None) -> str:
+    """To the second: enough for people."""
+    return value[:19].replace("T", " ") if value else ""
+
+
+def in_its_colour(word: str, shown: str) -> str:
+    for words, colour in ((_GOOD, "green"), (_BAD, "red"), (_DOUBTFUL, "yellow"), (_UNDER_WAY, "cyan")):
+        if word in words:
+            return terminal.painted(shown, colour)
+    return shown
+
+
+def _painted(line: Line) -> str:
+    if line.kind == "head":
+        return line.text([terminal.painted(cell, "bold") for cell in line.cells])
+    if line.kind == "note":
+        return terminal.painted(line.text(), "dim")
+    if line.kind == "pair":
+        return line.text([terminal.painted(line.cells[0], "bold"), in_its_colour(line.cells[1], line.cells[1])])
+    return line.text(
+        [in_its_colour(cell, cell) if name in _PAINTED else cell for name, cell in zip(line.columns, line.cells, strict=False)] or None
+    )

@@ -1,0 +1,305 @@
+"""Collects garbage: versions beyond the operator's wishes, what ended runs published, and blobs that nobody names any more.
+
+Single among the control planes, though two at once would do no harm. Each shelf goes the same way: list it with ages -> read every
+reference -> move what is old and unnamed to the trash -> read every reference again and restore what is named by now. The
+trash is emptied of what has lain there for the grace and is still unnamed. Whoever dies between two steps leaves nothing
+that the next sweep doesn't put right, for it looks at the whole trash.
+
+References are read in the order in which they are handed on: pins, then manifests. What a manifest in the trash names stays as long
+as the manifest does, so a manifest that is restored has its files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cache, cached_property
+
+from services.control.model_lineage import line_of
+from shared.contracts.plans import run_plan
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.strict import read
+from shared.domain.errors import Invalid, NotFound
+from shared.domain.naming import aliases
+from shared.domain.retention import (
+    AttemptFacts,
+    Retention,
+    Sweep,
+    VersionFacts,
+    attempts_to_go,
+    blobs_to_go,
+    pin_holds,
+    run_of,
+    versions_to_go,
+)
+from shared.domain.run import MACHINE, RunStatus
+from shared.ports import Clock, Discarded, ExpiringRows, Pin, Record, Registry, RolloutStore, RouteStore, RunStore, Shelf, Trash, Version
+
+log = logging.getLogger(__name__)
+
+_ALL = 1_000_000
+
+
+@dataclass(frozen=True)
+class _References:
+    """The database's side of the references, read once."""
+
+    versions: Sequence[Version]
+    collected: Mapping[str, Mapping[int, datetime]]
+    active: Mapping[str, Record[RunStatus]]
+    reusable: frozenset[str]
+
+    @cached_property
+    def _by_number(self) -> dict[tuple[str, int], Version]:
+        return {(version.recommender, version.number): version for version in self.versions}
+
+    def version(self, recommender: str, number: int) -> Version:
+        if (recommender, number) not in self._by_number:
+            raise NotFound(f"version {number} of '{recommender}' is not in the registry")
+        return self._by_number[recommender, number]
+
+    def uncollected_versions(self) -> list[Version]:
+        return [version for version in self.versions if version.number not in self.collected.get(version.recommender, {})]
+
+
+class GarbageCollector:
+    def __init__(
+        self,
+        attic: Trash,
+        registry: Registry,
+        routes: RouteStore,
+        runs: RunStore,
+        rollouts: RolloutStore,
+        leftovers: ExpiringRows,
+        clock: Clock,
+        wish: Retention,
+    ) -> None:
+        self._attic = attic
+        self._registry = registry
+        self._routes = routes
+        self._runs = runs
+        self._rollouts = rollouts
+        self._leftovers = leftovers
+        self._clock = clock
+        self._wish = wish
+
+    def sweep(self) -> Sweep:
+        done = Sweep()
+        for _ in self.steps(done):
+            pass
+        if done.versions or done.attempts or done.blobs or done.restored or done.erased:
+            log.info(
+                "collected %d versions, %d attempts and %d blobs (%.1f MiB) into the trash, restored %d, freed %.1f MiB",
+                *(len(done.versions), len(done.attempts), done.blobs, done.bytes / 2**20, done.restored, done.erased_bytes / 2**20),
+            )
+        return done
+
+    def preview(self) -> Sweep:
+        """What would go in the end if nothing else happened; changes nothing."""
+        now, would = self._clock.now(), Sweep()
+        references = self._read()
+        going = {name: dict.fromkeys(numbers, now) for name, numbers in self._versions(references, now).items()}
+        would.versions = [(name, number) for name, numbers in going.items() for number in numbers]
+        gone = {name: {**references.collected.get(name, {}), **going.get(name, {})} for name in {*references.collected, *going}}
+        after = _References(references.versions, gone, references.active, references.reusable)
+        attempts = self._attic.shelf("manifests")
+        would.attempts = list(self._attempts(after, [AttemptFacts(manifest.name, manifest.written_at) for manifest in attempts], now))
+        staying = {manifest.name for manifest in attempts} - set(would.attempts)
+        blobs = {blob.name: blob for blob in self._attic.shelf("blobs")}
+        needed = self._files(after, self._attic.pins(), staying, now)
+        ages = {name: blob.written_at for name, blob in blobs.items()}
+        old = blobs_to_go(ages, needed, self._grace(references), now)
+        would.blobs, would.bytes = len(old), sum(blobs[name].size for name in old)
+        trash = [discarded for discarded in self._attic.trash() if now - discarded.at > self._grace(references)]
+        would.erased, would.erased_bytes = len(trash), sum(discarded.size for discarded in trash)
+        return would
+
+    def steps(self, done: Sweep) -> Iterator[str]:
+        """A sweep, step by step: between two of them anything may happen, the collector's death included."""
+        now = self._clock.now()
+        for name, numbers in self._versions(self._read(), now).items():
+            done.versions += [(name, number) for number in numbers if self._registry.collect(name, number, now)]
+            yield "versions marked"
+        yield from self._manifests(now, done)
+        yield from self._restore("manifests", done)
+        yield from self._blobs(now, done)
+        yield from self._restore("blobs", done)
+        yield from self._empty(now, done)
+        self._drop_pins(now)
+        self._drop_live()
+        done.rows += self._leftovers.forget(now - self._wish.runs, now - self._wish.answers)
+
+    def _manifests(self, now: datetime, done: Sweep) -> Iterator[str]:
+        manifests = {manifest.name: manifest for manifest in self._attic.shelf("manifests")}
+        yield "manifests listed"
+        facts = [AttemptFacts(manifest.name, manifest.written_at) for manifest in manifests.values()]
+        for attempt in self._attempts(self._read(), facts, now):
+            yield "going to move a manifest"
+            if self._attic.discard("manifests", manifests[attempt], now):
+                done.attempts.append(attempt)
+
+    def _blobs(self, now: datetime, done: Sweep) -> Iterator[str]:
+        blobs = {blob.name: blob for blob in self._attic.shelf("blobs")}
+        yield "blobs listed"
+        needed = yield from self._needed(now)
+        ages = {name: blob.written_at for name, blob in blobs.items()}
+        for name in blobs_to_go(ages, needed, self._grace(self._read()), now):
+            yield "going to move a blob"
+            if self._attic.discard("blobs", blobs[name], now):
+                done.blobs += 1
+                done.bytes += blobs[name].size
+
+    def _restore(self, shelf: Shelf, done: Sweep) -> Iterator[str]:
+        """What is named by now comes back: of this sweep, and of those that died."""
+        yield f"{shelf} moved"
+        trash = [discarded for discarded in self._attic.trash() if discarded.shelf == shelf]
+        if not trash:
+            return
+        is_referenced = yield from self._still(shelf)
+        for discarded in trash:
+            if is_referenced(discarded):
+                yield "going to restore"
+                self._attic.restore(discarded)
+                done.restored += 1
+
+    def _empty(self, now: datetime, done: Sweep) -> Iterator[str]:
+        grace = self._grace(self._read())
+        shelves: tuple[Shelf, ...] = ("manifests", "blobs")
+        for shelf in shelves:
+            old = [discarded for discarded in self._attic.trash() if discarded.shelf == shelf and now - discarded.at > grace]
+            if not old:
+                continue
+            is_referenced = yield from self._still(shelf)
+            for discarded in old:
+                if not is_referenced(discarded):
+                    yield "going to erase"
+                    self._attic.erase(discarded)
+                    done.erased += 1
+                    done.erased_bytes += discarded.size
+
+    def _still(self, shelf: Shelf) -> Generator[str, None, Callable[[Discarded], bool]]:
+        """Reads the references of a shelf; returns what tells whether something in the trash is named."""
+        now = self._clock.now()
+        if shelf == "blobs":
+            needed = yield from self._needed(now)
+            return lambda discarded: discarded.name in needed
+        references = self._read()
+        yield "references read"
+        needed, ended = self._stages(references), self._ended(references)
+        return lambda discarded: not discarded.name.endswith(".part") and (discarded.name in needed or not ended(run_of(discarded.name)))
+
+    def _needed(self, now: datetime) -> Generator[str, None, frozenset[str]]:
+        """Every blob that something names, read in the order in which references are handed on."""
+        pins = self._attic.pins()
+        yield "pins read"
+        attempts = {manifest.name for manifest in self._attic.shelf("manifests")}
+        yield "manifests read"
+        attempts |= {discarded.name for discarded in self._attic.trash() if discarded.shelf == "manifests"}
+        attempts |= {manifest.name for manifest in self._attic.shelf("manifests")}  # what another collector restored meanwhile
+        references = self._read()
+        yield "rows read"
+        return self._files(references, pins, attempts, now)
+
+    def _drop_pins(self, now: datetime) -> None:
+        references = self._read()
+        ended, grace = self._ended(references), self._grace(references)
+        for pin in self._attic.pins():
+            if not pin_holds(pin.attempt, pin.written_at, ended, grace, now):
+                self._attic.unpin(pin)
+
+    def _drop_live(self) -> None:
+        """Of a run that has ended no stage goes on from where another one was."""
+        attempts, ended = self._attic.live(), self._ended(self._read())
+        for attempt in attempts:
+            if ended(run_of(attempt)):
+                self._attic.drop_live(attempt)
+
+    def _read(self) -> _References:
+        active = {run.id: run for run in self._runs.list(active=True, limit=_ALL)}
+        return _References(self._registry.everything(), self._registry.all_collected(), active, self._leftovers.reusable())
+
+    def _versions(self, references: _References, now: datetime) -> dict[str, tuple[int, ...]]:
+        of: dict[str, list[Version]] = {}
+        for version in references.uncollected_versions():
+            of.setdefault(version.recommender, []).append(version)
+        closed = self._routes.closed()
+        deleted = replace(self._wish, versions=0, served=timedelta(0))
+        going = {}
+        for name, versions in of.items():
+            wish = deleted if name in closed else self._wish
+            if versions_to_go(
+                [VersionFacts(version.number, version.created_at) for version in versions], wish, now
+            ):  # if nobody needed any
+                going[name] = versions_to_go(self._facts(name, versions, references), wish, now)
+        return going
+
+    def _facts(self, name: str, versions: Sequence[Version], references: _References) -> list[VersionFacts]:
+        holders: dict[int, list[str]] = {}
+        for alias, number in aliases(self._routes.get(name), self._routes.previous(name)).items():
+            holders.setdefault(number, []).append(alias)
+        for tag, number in self._registry.tags(name).items():
+            holders.setdefault(number, []).append(f"tag {tag}")
+        for rollout in self._rollouts.list(name, active=True, limit=_ALL):
+            holders.setdefault(int(rollout.spec["version"]), []).append(f"rollout {rollout.id}")
+        for run in references.active.values():
+            if run.recommender == name and run.spec["serving"] is not None:
+                holders.setdefault(run.spec["serving"], []).append(f"run {run.id}")
+        left = self._routes.left(name)
+        return [
+            VersionFacts(version.number, version.created_at, tuple(holders.get(version.number, ())), left.get(version.number))
+            for version in versions
+        ]
+
+    def _attempts(self, references: _References, facts: Sequence[AttemptFacts], now: datetime) -> tuple[str, ...]:
+        return attempts_to_go(facts, self._stages(references), self._ended(references), self._wish, now)
+
+    def _stages(self, references: _References) -> frozenset[str]:
+        """Attempts that something names: those of a kept version's run (a warm start reads them) and of the last full run of its line
+        (later full runs are compared with its model before the refit), of runs under way, reusable ones."""
+        needed = set(references.reusable)
+        records = list(references.active.values())
+        for version in references.uncollected_versions():
+            *_, full = line_of(version, references.version)
+            for run in {version.run, full.run}:
+                with suppress(NotFound):
+                    records.append(self._runs.get(run))
+        for record in records:
+            needed |= {done.attempt for done in record.status.stages}
+        for record in references.active.values():
+            needed |= {str(adopted["attempt"]) for adopted in record.spec.get("adopt", {}).values()}  # of the run that it retries
+            if record.status.basis is not None and record.status.basis.attempt:
+                needed.add(record.status.basis.attempt)
+        return frozenset(needed)
+
+    def _files(self, references: _References, pins: Iterable[Pin], attempts: Iterable[str], now: datetime) -> frozenset[str]:
+        ended, grace = self._ended(references), self._grace(references)
+        needed = {file.sha256 for version in references.uncollected_versions() for file in version.files.values()}
+        for pin in pins:
+            if pin_holds(pin.attempt, pin.written_at, ended, grace, now):
+                needed |= pin.blobs
+        for attempt in attempts:
+            if not attempt.endswith(".part"):
+                needed |= self._attic.named(attempt)
+        return frozenset(needed)
+
+    def _ended(self, references: _References) -> Callable[[str], bool]:
+        @cache
+        def ended(run: str) -> bool:
+            try:
+                return run not in references.active and MACHINE.terminal(self._runs.get(run).status.state)
+            except NotFound:
+                return False
+
+        return ended
+
+    def _grace(self, references: _References) -> timedelta:
+        """Never shorter than a stage that is under way may take."""
+        longest = self._wish.grace
+        for run in references.active.values():
+            with suppress(Invalid):  # such a run starts no stage
+                document = read(RecommenderSpec, run.spec["document"], f"spec of {run.id}")
+                longest = max(longest, *run_plan(document).timeouts.values())
+        return longest

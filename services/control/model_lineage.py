@@ -1,0 +1,93 @@
+"""What `auto` chooses by: the line of versions that serves, and what has happened since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.strict import read
+from shared.domain.drift.reading import Look
+from shared.domain.errors import EyasError
+from shared.domain.metric import FORGOTTEN
+from shared.domain.warm_or_full import Link, Past
+from shared.ports import Recommender, Registry, RouteStore, RunStore, Version
+
+LONGEST = 1_000
+_KEPT = ("schema", "features", "model.family", "model.params")
+"""What of a spec a warm run can't change."""
+_RECENT = 20
+"""Rejected runs that are looked at."""
+
+
+def line_of(version: Version, get: Callable[[str, int], Version]) -> Iterator[Version]:
+    """The version and those that it grew from, up to that of a full run. It ends earlier if a row is gone."""
+    yield version
+    while version.lineage.get("mode") == "warm" and version.parent is not None:
+        try:
+            version = get(version.recommender, version.parent)
+        except EyasError:
+            return
+        yield version
+
+
+class Lines:
+    def __init__(self, registry: Registry, runs: RunStore, routes: RouteStore) -> None:
+        self._registry, self._runs, self._routes = registry, runs, routes
+        self._known: dict[str, tuple[int, tuple[Link, ...]]] = {}
+
+    def past(self, recommender: Recommender, drift: Look | None) -> Past:
+        """Of the recommender as its spec stands."""
+        route = self._routes.get(recommender.name)
+        if route is None:
+            return Past()
+        try:
+            version = self._registry.get(recommender.name, route.stable)
+            spec = read(RecommenderSpec, self._runs.get(version.run).spec["document"], f"spec of {version.run}")
+        except EyasError:  # its row or its run is gone or damaged: nothing to go on from
+            return Past()
+        return Past(self._line(version, spec), _changed(spec, recommender.spec), self._refused(version), _farthest(drift))
+
+    def _line(self, version: Version, spec: RecommenderSpec) -> tuple[Link, ...]:
+        """Versions don't change, so a line is read once."""
+        name = version.recommender
+        cached_line = self._known.get(name)
+        if cached_line is None or cached_line[0] != version.number:
+            cached_line = self._known[name] = version.number, self._read(version, (spec.schema_.user, spec.schema_.item))
+        return cached_line[1]
+
+    def _read(self, version: Version, columns: tuple[str, str]) -> tuple[Link, ...]:
+        return tuple(_link(ancestor, columns) for ancestor in islice(line_of(version, self._registry.get), LONGEST))
+
+    def _refused(self, version: Version) -> str | None:
+        rejected = self._runs.list(version.recommender, states={"rejected"}, since=version.created_at, limit=_RECENT)
+        return next((run.id for run in rejected if run.spec["mode"] == "warm" and run.spec["serving"] == version.number), None)
+
+
+def _link(version: Version, columns: tuple[str, str]) -> Link:
+    stages = version.lineage.get("stages", {})
+    codes = stages.get("refit", stages.get("etl", {})).get("cardinalities", {})
+    cardinalities = {name: int(codes[name]) for name in columns if name in codes}
+    return Link("warm" if version.lineage.get("mode") == "warm" else "full", cardinalities, version.metrics.get(f"candidate.{FORGOTTEN}"))
+
+
+def _changed(before: RecommenderSpec, now: RecommenderSpec) -> str | None:
+    old, new = before.document(), now.document()
+    return next((path for path in _KEPT if _at(old, path) != _at(new, path)), None)
+
+
+def _at(document: dict[str, Any], path: str) -> Any:
+    value: Any = document
+    for name in path.split("."):
+        value = value[name]
+    return value
+
+
+def _farthest(look: Look | None) -> tuple[str, float] | None:
+    """Beyond what chance explains."""
+    significant = (
+        [reading for reading in look.readings if reading.detector == "psi" and reading.chance <= reading.limit] if look is not None else []
+    )
+    farthest = max(significant, key=lambda reading: reading.size, default=None)
+    return None if farthest is None else (farthest.column, farthest.size)

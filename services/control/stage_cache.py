@@ -1,0 +1,287 @@
+"""What each stage of a run rests on: its parts, the earlier attempt that may stand for it, and the lineage that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from services.control.model_lineage import line_of
+from shared.contracts.encoding import EARLIER, ENCODED
+from shared.contracts.features import Vector
+from shared.contracts.gates import MetricGate
+from shared.contracts.plans import TAKES, estimators, stage_parts
+from shared.contracts.refit import REFIT
+from shared.contracts.sources import Contents, Place
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.stage import Files, Manifest, digest_of
+from shared.contracts.strict import read
+from shared.contracts.validation_report import ACCEPTED, PROFILE
+from shared.domain.errors import EyasError, NotFound
+from shared.domain.run import RunStatus, StageDone
+from shared.domain.stage_reuse import NEVER, Basis, StageOutput, digest, part, why_not
+from shared.ports import ArtifactStore, DataSource, Record, Registry, RunStore, StageOutputs, Version
+from shared.run_factory import adopted
+
+_KNOWN = 1000
+_specs: dict[str, tuple[Any, RecommenderSpec]] = {}
+_DATA, _INPUT = "data: ", "input: "
+_LOG = "what the log says of answers is taken anew each time"
+_BESIDE = (ACCEPTED, EARLIER)
+"""Inputs that are no part of what a stage is made of."""
+
+
+class StageCache:
+    """`code` names the sources that stages run, so that another release never takes this one's output for its own."""
+
+    def __init__(
+        self,
+        runs: RunStore,
+        registry: Registry,
+        artifacts: ArtifactStore,
+        outputs: StageOutputs,
+        data: DataSource,
+        code: str,
+        has_values: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """`has_values`: whether anything was written of a recommender's users."""
+        self._has_values = has_values
+        self.runs = runs
+        self.registry = registry
+        self.artifacts = artifacts
+        self._outputs = outputs
+        self._data = data
+        self._code = code
+
+    def of(self, record: Record[RunStatus], stage: str, done: tuple[StageDone, ...]) -> Basis:
+        """Of a stage that would start now, after those that are done."""
+        spec = spec_of(record)
+        adopted_stage = adopted(record, stage, done)
+        if adopted_stage is not None and self.intact(adopted_stage.attempt) is not None:
+            old = adopted_stage.basis or Basis()
+            return Basis(old.digest, old.parts, adopted_stage.attempt, f"published by run {record.spec['retry_of']}", adopted_stage.began)
+        parts = self._parts(record, spec, stage, done)
+        if stage in NEVER:
+            return Basis(parts=parts, why=NEVER[stage])
+        if stage == "etl":
+            if takes_events(record, spec):
+                return Basis(parts=parts, why="the platform's events are taken anew each time")
+            if spec.data.users is not None and self._has_values(record.recommender):
+                return Basis(parts=parts, why="what was written of users is taken anew each time")
+            if any(place.query for place in _places(record, spec)):
+                return Basis(parts=parts, why="a database is asked anew each time")
+            if not all(self._data.fingerprint(uri, contents) for uri, contents in _uris(record, spec)):
+                return Basis(parts=parts, why="its data can't be seen from here")
+        if stage == "evaluate" and estimators(spec):
+            return Basis(parts=parts, why=_LOG)
+        basis = Basis(digest(stage, parts), parts)
+        if record.spec.get("fresh"):
+            return replace(basis, why="asked to run everything anew")
+        equal = self._outputs.find(record.recommender, stage, basis.digest)
+        if equal is None:
+            return replace(basis, why=why_not(parts, self._outputs.newest(record.recommender, stage)))
+        manifest = self.intact(equal.attempt)
+        if manifest is None:
+            return replace(basis, why=f"what {equal.attempt} published is gone or damaged")
+        if stage == "etl" and not _still_judged(manifest, self._accepted(record)):
+            return replace(basis, why=f"other data was accepted since {equal.attempt} was compared with it")
+        return replace(basis, attempt=equal.attempt, why=f"nothing has changed since {equal.attempt}", since=equal.at)
+
+    def changed(self, record: Record[RunStatus], stage: str) -> str | None:
+        """Why a stage runs, as far as that can be said before its inputs are there; None where they decide."""
+        if record.spec.get("fresh"):
+            return "asked to run everything anew"
+        if stage == "evaluate" and estimators(spec_of(record)):
+            return _LOG
+        newest = self._outputs.newest(record.recommender, stage)
+        own = self._own_parts(record, spec_of(record), stage)
+        if newest is None:
+            return why_not(own, None)
+        comparable = replace(newest, parts={name: value for name, value in newest.parts.items() if not name.startswith(_INPUT)})
+        return why_not(own, comparable) if comparable.parts != own else None
+
+    def _own_parts(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str) -> dict[str, str]:
+        return stage_parts(spec, stage, record.spec["mode"]) | {"code": self._code, "mode": record.spec["mode"]}
+
+    def _parts(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, str]:
+        parts = self._own_parts(record, spec, stage)
+        inputs = self.inputs(record, spec, stage, done)
+        parts |= {f"{_INPUT}{origin}": f"sha256:{digest_of(files)}" for origin, files in inputs.items() if origin not in _BESIDE}
+        return parts | (self.data_parts(record, spec) if stage == "etl" else {})
+
+    def data_parts(self, record: Record[RunStatus], spec: RecommenderSpec) -> dict[str, str]:
+        uris = _uris(record, spec)
+        return {f"{_DATA}{name}": mark for uri, contents in uris for name, mark in self._data.fingerprint(uri, contents).items()}
+
+    def inputs(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, Files]:
+        """Files of the earlier stages that it reads, so that it can't depend on others, and of the version that served when the run was
+        asked for: to start from, or to compare with. Beside them, for etl, what is remembered of the data accepted last, and the vectors
+        that an earlier one has worked out."""
+        inputs = self._stage_files(done, TAKES[stage])
+        if stage == "etl" and record.spec["mode"] == "full" and (accepted := self._accepted(record)):
+            inputs[ACCEPTED] = accepted
+        if stage == "etl" and not record.spec.get("fresh") and (earlier := self._encoded(record, spec)):
+            inputs[EARLIER] = earlier
+        number = record.spec["serving"]
+        if number is None:
+            return inputs
+        version = self.registry.get(record.recommender, number)
+        warm = record.spec["mode"] == "warm"
+        if warm and stage in ("etl", "train", "evaluate", "refit"):
+            parent = self._stage_files(self.runs.get(version.run).status.stages, ("etl", "train", "refit"))
+            inputs["parent"] = {**parent["etl"], **parent["train"]}
+        compares = any(isinstance(gate, MetricGate) and "serving" in (gate.better_than, gate.not_worse_than) for gate in spec.gates)
+        if stage != "evaluate" or not compares:
+            return inputs
+        return inputs | {"serving": version.files} | ({} if warm else {"serving_before_refit": self._files_before_refit(version)})
+
+    def _stage_files(self, done: Sequence[StageDone], stages: Collection[str]) -> dict[str, Files]:
+        """What those of the stages have published that are done. What a refit publishes takes the place of the model, and of etl's files of
+        the same names."""
+        files_by_stage = {
+            stage_done.stage: published(self.artifacts, stage_done.attempt).files for stage_done in done if stage_done.stage in stages
+        }
+        refit = files_by_stage.pop("refit", None)
+        return files_by_stage if refit is None else {**files_by_stage, "etl": {**files_by_stage["etl"], **refit}, "train": refit}
+
+    def _files_before_refit(self, version: Version) -> Files:
+        """What evaluate needs to compare a full run with the version fairly, because the version may have learned rows that the run holds
+        out: features and model of the last full run of its line, before the refit, and the version's own refit.json. If the version is
+        that model itself, or if the model is no longer kept, only the rows that the version was trained on."""
+        own = self._kept_files(version)
+        refit = {REFIT: own["refit"][REFIT]} if REFIT in own.get("refit", {}) else {}
+        full = list(line_of(version, self.registry.get))[-1]
+        before = self._kept_files(full)
+        if full.lineage.get("mode") == "warm" or not {"etl", "train"} <= before.keys() or (full == version and not refit):
+            return {name: file for name, file in own.get("etl", {}).items() if name == "train.parquet"} | refit
+        return {**before["etl"], **before["train"], **refit}
+
+    def _kept_files(self, version: Version) -> dict[str, Files]:
+        """What the version's run has published and is still there, by stage."""
+        try:
+            stages = self.runs.get(version.run).status.stages
+        except NotFound:
+            return {}
+        manifests = {done.stage: self.artifacts.manifest(done.attempt) for done in stages}
+        return {stage: manifest.files for stage, manifest in manifests.items() if manifest is not None}
+
+    def _accepted(self, record: Record[RunStatus]) -> Files:
+        """The profile of the data that the newest version has learned from; nothing where it is of a release without, or gone."""
+        return self._of(self._learned_from(record), PROFILE)
+
+    def _encoded(self, record: Record[RunStatus], spec: RecommenderSpec) -> Files:
+        """Vectors that the newest etl has worked out, or that of the newest version; nothing where this spec has no use for them."""
+        if not any(isinstance(operator, Vector) and operator.vector.encode is not None for operator in spec.operators()):
+            return {}
+        newest = self._outputs.newest(record.recommender, "etl")
+        return self._of(newest.attempt if newest else None, ENCODED) or self._of(self._learned_from(record), ENCODED)
+
+    def _learned_from(self, record: Record[RunStatus]) -> str | None:
+        """The etl of the newest version."""
+        versions = self.registry.list(record.recommender)
+        return versions[-1].lineage.get("attempts", {}).get("etl", {}).get("attempt") if versions else None
+
+    def _of(self, attempt: str | None, name: str) -> Files:
+        """One of its files, if it is there."""
+        manifest = self.intact(attempt) if attempt else None
+        return {name: manifest.files[name]} if manifest and name in manifest.files else {}
+
+    def steady(self, record: Record[RunStatus]) -> bool:
+        """Whether the data that the stage under way has read is what it was when the stage began."""
+        status = record.status
+        if status.state != "etl" or status.basis is None or status.basis.attempt:
+            return True
+        before = {name: mark for name, mark in status.basis.parts.items() if name.startswith(_DATA)}
+        return before == self.data_parts(record, spec_of(record))
+
+    def intact(self, attempt: str) -> Manifest | None:
+        """What an attempt has published, if all of it is still there and it was no refusal."""
+        try:
+            manifest = self.artifacts.manifest(attempt)
+            if manifest is None or manifest.failure is not None:
+                return None
+            return manifest if all(self.artifacts.holds(file) for file in manifest.files.values()) else None
+        except (EyasError, ValueError):
+            return None
+
+    def keep(self, recommender: str, done: StageDone) -> None:
+        """A stage that has published may stand for a later one."""
+        if done.basis is not None and done.basis.digest:
+            output = StageOutput(recommender, done.stage, done.basis.digest, done.basis.parts, done.attempt, done.started_at)
+            self._outputs.put(output)
+
+    def lineage(self, record: Record[RunStatus], stages: Sequence[StageDone]) -> dict[str, Any]:
+        """Where a version comes from: everything that a person, or another run of it, would ask for."""
+        facts = {done.stage: published(self.artifacts, done.attempt).facts for done in stages}
+        spec, etl = record.spec, stages[0]
+        files = {name.removeprefix(_DATA): mark for name, mark in (etl.basis.parts if etl.basis else {}).items() if name.startswith(_DATA)}
+        return {
+            "snapshot": etl.began.isoformat(),
+            "data": {"digest": facts["etl"].get("snapshot"), "fingerprint": part(files), "files": files},
+            "spec_generation": spec["generation"],
+            "spec_digest": part(spec["document"]),
+            "code": self._code,
+            "mode": spec["mode"],
+            "cause": spec["cause"],
+            "asked_by": spec.get("by", ""),
+            "trigger": spec.get("trigger", ""),
+            "serving": spec["serving"],
+            "seeds": {"train": spec_of(record).model.train.seed},
+            "retry_of": spec.get("retry_of"),
+            "attempts": {
+                stage_done.stage: {
+                    "attempt": stage_done.attempt,
+                    "reused": stage_done.reused,
+                    "why": stage_done.basis.why if stage_done.basis else "",
+                    **_digest(stage_done),
+                }
+                for stage_done in stages
+            },
+            "stages": facts,
+        }
+
+
+def _digest(done: StageDone) -> dict[str, str]:
+    return {"digest": done.basis.digest} if done.basis and done.basis.digest else {}
+
+
+def _places(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[Place, ...]:
+    """What etl reads: a warm run takes its interactions from the events alone."""
+    warm = record.spec["mode"] == "warm"
+    return tuple(place for name, place in spec.places().items() if not (warm and name.startswith("data.interactions")))
+
+
+def _uris(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[tuple[str, Contents], ...]:
+    return tuple((place.uri, place.contents) for place in _places(record, spec) if place.uri is not None)
+
+
+def takes_events(record: Record[RunStatus], spec: RecommenderSpec) -> bool:
+    return record.spec["mode"] == "warm" or spec.data.interactions.also == "events"
+
+
+def _still_judged(etl: Manifest, accepted: Files) -> bool:
+    """Whether data that was judged then would be judged the same now: it is what was accepted last, or was compared with that."""
+    last = accepted[PROFILE].sha256 if accepted else None
+    own = etl.files.get(PROFILE)
+    compared: str | None = etl.facts.get("validation", {}).get("compared")
+    return last is None or (own is not None and own.sha256 == last) or compared == last
+
+
+def published(artifacts: ArtifactStore, attempt: str) -> Manifest:
+    manifest = artifacts.manifest(attempt)
+    if manifest is None:
+        raise NotFound(f"the manifest of {attempt} is gone from {artifacts.url}")
+    return manifest
+
+
+def spec_of(record: Record[Any]) -> RecommenderSpec:
+    """The spec as it was when the row was made; parsed once, for it is asked for several times a pass."""
+    document = record.spec["document"]
+    cached = _specs.get(record.id)
+    if cached is not None and cached[0] == document:
+        return cached[1]
+    spec = read(RecommenderSpec, document, f"spec of {record.id}")
+    if len(_specs) >= _KNOWN:
+        _specs.clear()
+    _specs[record.id] = (document, spec)
+    return spec

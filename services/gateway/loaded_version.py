@@ -1,0 +1,246 @@
+"""A served unit as the gateway holds it: the catalogue as ready-made columns, popular items, known users.
+
+Loaded once a version. The item columns are the very same array objects at each call: the model server may recognise them
+and needn't send or copy them again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from services.gateway.sorted_keys import find
+from services.gateway.vectors import Vectors, build_vectors, read_vectors
+from shared.contracts.online import ONLINE, Online, OnlineView
+from shared.contracts.strict import read
+from shared.domain.errors import BadData, Damaged, NotFound, Unavailable
+from shared.domain.feature_values import StoredRow
+from shared.ports import ArtifactStore, CandidateIndex, Indexes, Version
+from shared.serving.nearest import Keys, Rows
+from shared.serving.signature import FRESH, INDEX, Input, Signature
+from shared.serving.values_file import Values, join_values, read_values
+from shared.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+Array = np.ndarray[Any, Any]
+OWN_BYTES = 64 << 20
+"""Of a version's own values by key, that a gateway holds at most to stand in for the store."""
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    version: int
+    user_input: str
+    columns: Mapping[str, Array]
+    """One array for each item input, aligned by row."""
+    items: Keys
+    """The item key of each row."""
+    popular: Keys
+    fresh: Keys
+    """Those that are new, the newest first."""
+    users: Keys
+    vectors: Vectors | None
+    """None: this version retrieves nothing."""
+    _by_key: Rows
+    """Rows in the order of their keys."""
+    _sorted: Keys
+    others: tuple[Input, ...] = ()
+    """What it is asked with beside the two keys and the items' columns."""
+    moment: str | None = None
+    """The one of them that takes the moment of the request."""
+    session: str | None = None
+    """The one that takes the items that a request brings."""
+    views: tuple[OnlineView, ...] = ()
+    """What of it comes out of the feature store."""
+    own: Mapping[str, Values] = field(default_factory=dict)
+    """By view, what the version was published with, where that is small enough to be held here."""
+
+    def knows(self, user: int) -> bool:
+        place = int(np.searchsorted(self.users, user))
+        return place < len(self.users) and int(self.users[place]) == user
+
+    def reads(self, items: Sequence[int]) -> bool:
+        """Whether it scores whoever brings these items."""
+        return self.session is not None and len(self.rows(items)) > 0
+
+    def scores(self, user: int, items: Sequence[int]) -> bool:
+        """Whether it scores a user who brings these items: one whom it knows, or whose items it reads."""
+        return self.knows(user) or self.reads(items)
+
+    def own_row(self, view: OnlineView, user: int) -> StoredRow | None:
+        """What the version was published with of a user; None where that isn't held here, or nothing was known."""
+        values = self.own.get(view.name)
+        if values is None:
+            return None
+        place = int(np.searchsorted(values.keys, user))
+        there = place < len(values.keys) and int(values.keys[place]) == user
+        return values.row(place, view.columns) if there else None
+
+    @cached_property
+    def every(self) -> Rows:
+        return np.arange(len(self.items))
+
+    @cached_property
+    def popular_rows(self) -> Rows:
+        """In the order of their popularity."""
+        return self.rows(self.popular.tolist())
+
+    @cached_property
+    def fresh_rows(self) -> Rows:
+        return self.rows(self.fresh.tolist())
+
+    def rows(self, keys: Iterable[int]) -> Rows:
+        """The rows of these items, in their order; what isn't in the catalogue has none."""
+        wanted = np.fromiter(keys, dtype=np.int64)
+        places, there = find(self._sorted, wanted)
+        rows: Rows = self._by_key[places[there]]
+        return rows
+
+    def retrieve(self, user: int, n: int) -> Rows | None:
+        """The rows whose vectors meet the user's best, best first; None without vectors, or for a user who has none."""
+        return None if self.vectors is None else self.vectors.retrieve(user, n)
+
+    def retrieve_many(self, users: Sequence[int], n: int) -> list[Rows | None]:
+        """As `retrieve`, for several users at once."""
+        return [None] * len(users) if self.vectors is None else self.vectors.retrieve_many(users, n)
+
+    def similar(self, item: int, n: int) -> Rows | None:
+        """The rows of the items that are most like this one, itself left out; None without vectors, or for an item that isn't there."""
+        row = self.rows([item])
+        return None if self.vectors is None or not len(row) else self.vectors.similar(int(row[0]), n)
+
+    def feed_of(self, request_columns: Mapping[str, Array], rows: Sequence[Rows]) -> Mapping[str, Array]:
+        """Some rows for each of several requests, one after the other; of what they are asked with, one value a request."""
+        together, lengths = np.concatenate(rows), [len(request_rows) for request_rows in rows]
+        repeated = {name: np.repeat(values, lengths, axis=0) for name, values in request_columns.items()}
+        return {**repeated, **{name: column[together] for name, column in self.columns.items()}}
+
+    def feed(self, request_columns: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The whole catalogue for one request."""
+        return {**{name: np.repeat(values, len(self.items), axis=0) for name, values in request_columns.items()}, **self.columns}
+
+
+def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> Unit:
+    """Reads what the gateway needs of a version, and refuses what it couldn't serve."""
+    label = f"version {version.number} of {version.recommender}"
+    signature = read(Signature, json.loads(_file(version, artifacts, label, "signature.json")), f"signature.json of {label}")
+    _check_inputs(signature, label)
+    with np.load(io.BytesIO(_file(version, artifacts, label, "catalogue.npz")), allow_pickle=False) as catalogue:
+        absent = [model_input.name for model_input in signature.side("item") if model_input.name not in catalogue.files]
+        if absent:
+            raise Unavailable(f"{label}: catalogue.npz lacks the input '{absent[0]}'")
+        columns = {model_input.name: np.ascontiguousarray(catalogue[model_input.name]) for model_input in signature.side("item")}
+    items = _keys(columns[signature.item], f"{label}: catalogue.npz, '{signature.item}'")
+    uneven = [name for name, column in columns.items() if len(column) != len(items)]
+    if uneven or not len(items):
+        raise Unavailable(f"{label}: catalogue.npz is empty or its column '{(uneven or [signature.item])[0]}' has another length")
+    for column in columns.values():
+        column.flags.writeable = False  # the same in every call, which those who pack it may rely on
+    order = np.argsort(items, kind="stable")
+    views = _views(version, artifacts, label, signature)
+    return Unit(
+        version=version.number,
+        user_input=signature.user,
+        columns=columns,
+        items=items,
+        popular=_array(version, artifacts, label, "popular.npy"),
+        fresh=_array(version, artifacts, label, FRESH) if FRESH in version.files else np.empty(0, np.int64),
+        users=np.sort(_array(version, artifacts, label, "users.npy")),
+        vectors=_vectors(version, artifacts, label, items, indexes),
+        _by_key=order,
+        _sorted=items[order],
+        others=tuple(model_input for model_input in signature.request_inputs() if model_input.name != signature.user),
+        moment=signature.time,
+        session=signature.session,
+        views=views,
+        own=_own(version, artifacts, label, views),
+    )
+
+
+def _views(version: Version, artifacts: ArtifactStore, label: str, signature: Signature) -> tuple[OnlineView, ...]:
+    """Each input out of the store is a column of its view, of the same type."""
+    inputs = [model_input for model_input in signature.inputs if model_input.origin == "store"]
+    if not inputs:
+        return ()
+    online = read(Online, json.loads(_file(version, artifacts, label, ONLINE)), f"{ONLINE} of {label}")
+    for model_input in inputs:
+        view = online.view(str(model_input.view))
+        columns = {column.name: (column.dtype, column.width) for column in view.columns} if view else {}
+        if columns.get(model_input.name) != (model_input.dtype, model_input.width):
+            raise Unavailable(
+                f"{label} wants '{model_input.name}' of the view '{model_input.view}', and its {ONLINE} has no such column of that type"
+            )
+    wanted = {model_input.view for model_input in inputs}
+    return tuple(view for view in online.views if view.name in wanted)
+
+
+def _own(version: Version, artifacts: ArtifactStore, label: str, views: Sequence[OnlineView]) -> Mapping[str, Values]:
+    """All rows of a view, or none."""
+    own_values: dict[str, Values] = {}
+    room = OWN_BYTES
+    for view in views:
+        parts: list[Values] = []
+        for name in view.parts:
+            parts.append(read_values(_file(version, artifacts, label, name), view, f"{label}: {name}"))
+            room -= parts[-1].nbytes
+            if room < 0:
+                log.info("%s: its %d rows of the view '%s' are held by the feature store alone", label, view.rows, view.name)
+                return own_values
+        if parts:
+            own_values[view.name] = join_values(parts)
+    return own_values
+
+
+def _vectors(version: Version, artifacts: ArtifactStore, label: str, items: Keys, indexes: Indexes) -> Vectors | None:
+    if not {"embeddings.npz", "queries.npz"} <= version.files.keys():
+        return None
+    keys, vectors = read_vectors(_file(version, artifacts, label, "embeddings.npz"), f"{label}: embeddings.npz", "items")
+    users, queries = read_vectors(_file(version, artifacts, label, "queries.npz"), f"{label}: queries.npz", "users")
+    if not np.array_equal(keys, items):
+        raise Unavailable(f"{label}: embeddings.npz has other items than catalogue.npz, or another order")
+    if queries.shape[1] != vectors.shape[1] or (np.diff(users) <= 0).any():
+        raise Unavailable(f"{label}: queries.npz doesn't fit embeddings.npz: its users must be sorted and its vectors as wide")
+    return build_vectors(items, vectors, users, queries, _index(version, artifacts, label, items, vectors, indexes))
+
+
+def _index(version: Version, artifacts: ArtifactStore, label: str, items: Keys, vectors: Array, indexes: Indexes) -> CandidateIndex:
+    """The vectors say all that an index says: one that can't be used costs time, and no answer."""
+    if INDEX in version.files:
+        try:
+            return indexes.open(items, vectors, artifacts.read(version.files[INDEX]))
+        except (Damaged, NotFound, BadData) as error:
+            log.error("%s: %s; its candidates are found exactly, slower", label, error)
+            metrics.UNUSABLE.labels(version.recommender).inc()
+    return indexes.open(items, vectors, None)
+
+
+def _check_inputs(signature: Signature, label: str) -> None:
+    """Keys are whole numbers."""
+    for model_input in signature.inputs:
+        if model_input.name in (signature.user, signature.item) and (model_input.dtype != "int64" or model_input.width is not None):
+            raise Unavailable(f"{label}: the key '{model_input.name}' must be one int64 a row")
+
+
+def _file(version: Version, artifacts: ArtifactStore, label: str, name: str) -> bytes:
+    if name not in version.files:
+        raise Unavailable(f"{label} has no {name}: it was not exported for serving")
+    return artifacts.read(version.files[name])
+
+
+def _array(version: Version, artifacts: ArtifactStore, label: str, name: str) -> Keys:
+    loaded = np.load(io.BytesIO(_file(version, artifacts, label, name)), allow_pickle=False)
+    return _keys(loaded, f"{label}: {name}")
+
+
+def _keys(array: Array, place: str) -> Keys:
+    if array.ndim != 1 or array.dtype != np.int64:
+        raise Unavailable(f"{place} must be one int64 a row, found {array.dtype} of shape {array.shape}")
+    return array

@@ -1,0 +1,65 @@
+"""What a version says when it isn't asked for an answer: its scores of given items, and which items are alike. Nothing of it is logged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.gateway.candidates import Candidates, Wish
+from services.gateway.loaded_version import Unit
+from services.gateway.model_inputs import ModelInputs
+from services.gateway.scoring import scored
+from shared.contracts.events import UNKNOWN_USER
+from shared.domain.errors import Invalid, NotFound
+from shared.domain.route import Variant
+from shared.ports import Scorer
+from shared.serving.nearest import Rows
+
+
+@dataclass(frozen=True)
+class Scores:
+    version: int
+    variant: Variant
+    items: Sequence[tuple[int, float | None]]
+    """As they were asked for; None for an item that the version doesn't have."""
+    fallback: str | None = None
+
+
+@dataclass(frozen=True)
+class Similar:
+    version: int
+    items: Sequence[tuple[int, float]]
+    """By their likeness (cosine), the most like first."""
+
+
+def scores_of(server: Scorer, feeding: ModelInputs, wish: Wish, unit: Unit, variant: Variant, items: Sequence[int]) -> Scores:
+    """Unavailable where the version gives none."""
+    if not unit.knows(wish.user):
+        return Scores(unit.version, variant, [(item, None) for item in items], UNKNOWN_USER)
+    rows = unit.rows(dict.fromkeys(items))
+    scores_by_item: Mapping[int, float] = {}
+    if len(rows):
+        (result,) = scored(server, feeding, [Candidates(wish, rows, True, len(rows))], unit)
+        if isinstance(result.scores, Exception):
+            raise result.scores
+        scores_by_item = dict(zip(unit.items[rows].tolist(), result.scores.tolist(), strict=True))
+    return Scores(unit.version, variant, [(item, scores_by_item.get(item)) for item in items])
+
+
+def similar_to(wish: Wish, unit: Unit, item: int) -> Similar:
+    """Of what may be shown."""
+    rows = unit.rows([item])
+    if not len(rows):
+        raise NotFound(f"version {unit.version} of '{wish.recommender}' has no item {item}")
+    if unit.vectors is None:
+        raise Invalid(f"version {unit.version} of '{wish.recommender}' has no vectors: add 'retrieve' to the spec's 'serve' and train anew")
+    similar_rows: Rows = np.empty(0, np.intp)
+    for count in (10 * wish.k, len(unit.items)):
+        near = unit.vectors.similar(int(rows[0]), min(count, len(unit.items)))
+        similar_rows = wish.allowed_rows(unit, near)[: wish.k]
+        if len(similar_rows) == wish.k or count >= len(unit.items):
+            break
+    likeness = unit.vectors.directions(similar_rows) @ unit.vectors.directions(rows)[0]
+    return Similar(unit.version, list(zip(unit.items[similar_rows].tolist(), likeness.tolist(), strict=True)))

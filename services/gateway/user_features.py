@@ -1,0 +1,156 @@
+"""What is known of users at the moment: out of the feature store in one round trip, or, without it, by the version itself.
+
+Of each view there may be three rows of a user: what somebody wrote since, what the version was published with, out of the store, and the
+same out of the version's own files, where they are small enough to be held. The newest row counts, and one that doesn't name a column
+leaves it to the next. A row that is older than the view's time to live counts nowhere. A store that is away or slow costs no answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TooLate
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from services.gateway.breaker import Breaker
+from services.gateway.loaded_version import Unit
+from shared.contracts.online import AWAY, OnlineView
+from shared.domain.errors import EyasError
+from shared.domain.feature_values import Stored, StoredRow, is_over, own_place
+from shared.ports import FeatureRows, FeatureStore
+from shared.telemetry import metrics
+from shared.telemetry.outages import QUIET, Outages
+
+log = logging.getLogger(__name__)
+
+FRESH = 1.0
+"""Seconds that an answer of the store is good for: a user's next request asks for nothing."""
+_KEPT = 20_000
+_READERS = 8
+
+
+@dataclass(frozen=True)
+class _StoreRows:
+    """What the store said of a user, by view: rows that may still grow too old. `until`: how long it is good for."""
+
+    rows: Mapping[str, Sequence[StoredRow]]
+    expired: frozenset[str]
+    until: float
+
+
+class UserFeatures:
+    """Safe to share between threads."""
+
+    def __init__(self, store: FeatureStore | None, fresh: float = FRESH, now: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._fresh = fresh
+        self._now = now
+        self._breaker = Breaker(now=now)
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="features")
+        self._cache: OrderedDict[tuple[str, int, int], _StoreRows] = OrderedDict()
+        self._lock = threading.Lock()
+        self._outages = Outages(log, QUIET, now)
+
+    def of(self, recommender: str, unit: Unit, users: Sequence[int], now: datetime, patience: float) -> Sequence[Mapping[str, Stored]]:
+        """For each user, by column; what nobody knows isn't there. Never raises for what the store does."""
+        rows_by_user = self._read_rows(recommender, unit, users, now, patience)
+        return [self._merged(recommender, unit, user, rows_by_user.get(user), now) for user in users]
+
+    def close(self) -> None:
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    def _read_rows(self, recommender: str, unit: Unit, users: Sequence[int], now: datetime, patience: float) -> dict[int, _StoreRows]:
+        rows_by_user: dict[int, _StoreRows] = {}
+        moment = self._now()
+        with self._lock:
+            for user in set(users):
+                cached = self._cache.get((recommender, unit.version, user))
+                if cached is not None and cached.until > moment:
+                    rows_by_user[user] = cached
+        missing = sorted(set(users) - rows_by_user.keys())
+        response = self._ask(recommender, unit, missing, now, patience) if missing else None
+        if response is None:
+            return rows_by_user
+        until = self._now() + self._fresh
+        with self._lock:
+            for user in missing:
+                rows_by_user[user] = self._cache[recommender, unit.version, user] = _of_user(response, unit, user, until)
+                self._cache.move_to_end((recommender, unit.version, user))
+            while len(self._cache) > _KEPT:
+                self._cache.popitem(last=False)
+        return rows_by_user
+
+    def _ask(self, recommender: str, unit: Unit, users: Sequence[int], now: datetime, patience: float) -> FeatureRows | None:
+        """None where there is no answer in time."""
+        if self._store is None or not self._breaker.lets(recommender):
+            return None
+        views: dict[str, timedelta | None] = {}
+        for view in unit.views:
+            views |= dict.fromkeys(_places(view, unit), view.ttl)
+        began = time.perf_counter()
+        good = False
+        future: Future[FeatureRows] = self._readers.submit(self._store.read, recommender, views, users, now)
+        try:
+            response = future.result(patience)
+            good = True
+        except TooLate:
+            future.cancel()
+            self._missed(f"it took more than {patience:g} s")
+            return None
+        except Exception as error:
+            self._missed(str(error) if isinstance(error, EyasError) else f"{type(error).__name__}: {error}")
+            return None
+        finally:
+            (self._breaker.answered if good else self._breaker.failed)(recommender)
+            metrics.FEATURE_SECONDS.labels(recommender).observe(time.perf_counter() - began)
+        self._outages.succeed("", "feature store: recovered")
+        return response
+
+    def _missed(self, why: str) -> None:
+        self._outages.fail("", "feature store: no answer, the versions' own values are used: %s", why)
+
+    def _merged(self, recommender: str, unit: Unit, user: int, store_rows: _StoreRows | None, now: datetime) -> Mapping[str, Stored]:
+        values: dict[str, Stored] = {}
+        for view in unit.views:
+            view_rows = store_rows.rows[view.name] if store_rows is not None else ()
+            good = [row for row in view_rows if not is_over(row.at, view.ttl, now)]
+            metrics.FEATURE_READS.labels(recommender, view.name, _outcome(store_rows, view, view_rows, good)).inc()
+            if good:
+                age = now - max(row.at for row in good)
+                metrics.FEATURE_AGE.labels(recommender, view.name).observe(age.total_seconds())
+            own = unit.own_row(view, user)
+            if own is not None and own.at <= now and not is_over(own.at, view.ttl, now):
+                good.append(own)
+            for row in sorted(good, key=lambda stored_row: stored_row.rank):
+                values |= row.values
+        return values
+
+
+def _places(view: OnlineView, unit: Unit) -> list[str]:
+    """Where its rows are held: what others write doesn't fit codes that the version made."""
+    own = own_place(view.name, unit.version)
+    return [own] if view.fitted else [view.name, own]
+
+
+def _of_user(response: FeatureRows, unit: Unit, user: int, until: float) -> _StoreRows:
+    rows: dict[str, list[StoredRow]] = {}
+    expired: set[str] = set()
+    for view in unit.views:
+        places = _places(view, unit)
+        rows[view.name] = [response.rows[place, user] for place in places if (place, user) in response.rows]
+        if any((place, user) in response.expired for place in places):
+            expired.add(view.name)
+    return _StoreRows(rows, frozenset(expired), until)
+
+
+def _outcome(store_rows: _StoreRows | None, view: OnlineView, view_rows: Sequence[StoredRow], good: Sequence[StoredRow]) -> str:
+    if store_rows is None:
+        return AWAY
+    if good:
+        return "hit"
+    return "expired" if view_rows or view.name in store_rows.expired else "missing"

@@ -1,0 +1,220 @@
+"""The life of a recommender's models: what each version earned over time, with how sure that is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from shared.domain.errors import Invalid
+from shared.domain.route import Route
+from shared.domain.sequential_test import Sample
+from shared.ports import Clock, DriftSamples, Newest, Recommender, RecommenderStore, RouteStore
+
+MOST_STRETCHES = 200
+MOST_VERSIONS = 12
+"""Of one picture: the ones that answered last."""
+_BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_MOST_CACHED = 256
+_CACHED_SECONDS = 60.0
+"""Seconds that a stretch which is over is not counted again: events that come late change it."""
+_SHARE = 100
+"""Nor for so many times what the count took: an open page takes a hundredth of a core at most."""
+_TELLING = 30
+"""Users of a stretch, from which on it says something: a few users' luck is no hit rate."""
+_LOOK_BACK = 1000
+_BEFORE = 10
+_Z = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Users are what is counted: each is worth the share of their answers that were hits."""
+
+    since: datetime
+    until: datetime
+    sample: Sample
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return bounds(self.sample.mean, self.sample.users)
+
+
+@dataclass(frozen=True)
+class LifeQuery:
+    points: int
+    since: datetime | None = None
+    until: datetime | None = None
+    window: timedelta | None = None
+    """Where `since` isn't said: so long before the end, and no longer than it has been there."""
+
+
+@dataclass(frozen=True)
+class Lately:
+    """Of the version that serves."""
+
+    newest: datetime | None
+    stretches: Sequence[Stretch]
+
+
+@dataclass(frozen=True)
+class Life:
+    since: datetime
+    until: datetime
+    every: timedelta
+    newest: datetime | None
+    """The newest answer of the version that serves."""
+    versions: Mapping[int, Sequence[Stretch]]
+    left_out: int
+    """Versions that answered earlier in this time and found no room."""
+
+
+def bounds(mean: float, users: int) -> tuple[float, float]:
+    """Wilson's 95 % interval with users as what is drawn. A user's share of hits varies at most as much as a coin of the same mean, so for
+    users of several answers it is rather too wide than too narrow."""
+    if not users:
+        return 0.0, 1.0
+    room = _Z * _Z / users
+    middle = (mean + room / 2) / (1 + room)
+    half = _Z / (1 + room) * math.sqrt(max(0.0, mean * (1 - mean)) / users + room / users / 4)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def telling(line: Sequence[Stretch]) -> Stretch | None:
+    """The newest stretch in which users enough answered; without one, the stretch with most of them."""
+    enough = [stretch for stretch in line if stretch.sample.users >= _TELLING]
+    return enough[-1] if enough else max(line, key=lambda stretch: stretch.sample.users, default=None)
+
+
+class KpiHistories:
+    def __init__(self, recommenders: RecommenderStore, routes: RouteStore, sightings: DriftSamples, clock: Clock) -> None:
+        self._recommenders = recommenders
+        self._routes = routes
+        self._sightings = sightings
+        self._clock = clock
+        self._counted: OrderedDict[tuple[str, int, timedelta, datetime, timedelta], _Counted] = OrderedDict()
+
+    def of(self, name: str, query: LifeQuery) -> Life:
+        """In about so many stretches of equal and round length. Answers whose attribution hasn't closed are left out. It ends, unless
+        said otherwise, when the newest answer was counted: of one that nobody asks any more, the time of its life is told."""
+        recommender = self._recommenders.get(name)
+        now, attribution = self._clock.now(), recommender.spec.rollout.analysis.attribution
+        serving = self._routes.get(name)
+        activity = self._sightings.newest({name: serving.stable}).get(name) if serving else None
+        newest = activity.answer if activity else None
+        ends = min(query.until or _last(self._newest_of_any(name, serving, newest), attribution, now), now)
+        begins = query.since or (recommender.created_at if query.window is None else max(recommender.created_at, ends - query.window))
+        if begins >= ends:
+            if query.since or query.until:
+                raise Invalid("since: expected a time before `until`, and before now")
+            ends = begins + timedelta(seconds=1)
+        start, every = _stepped(begins, ends, query.points)
+        numbers = self._numbers(name, begins, ends)
+        chosen = sorted(sorted(numbers, key=lambda number: numbers[number])[-MOST_VERSIONS:])
+        stretches = {number: self._stretches(name, number, start, min(ends, now - attribution), every, attribution) for number in chosen}
+        drawn = {number: line for number, line in stretches.items() if line}
+        return Life(start, ends, every, newest, drawn, len(numbers) - len(chosen))
+
+    def _newest_of_any(self, name: str, serving: Route | None, newest: datetime | None) -> datetime | None:
+        """Of the version that serves, or, where nobody has asked it since it does, of those that were asked before: what a version earned
+        until it was taken back is told though nobody has come since."""
+        if serving is None or (newest is not None and serving.since is not None and newest >= serving.since):
+            return newest
+        past = (entry.route for entry in self._routes.history(name, _BEFORE))
+        others = {number for route in past for number in (route.stable, route.candidate)} - {None, serving.stable}
+        activities = [self._sightings.newest({name: number}).get(name) for number in others if number is not None]
+        return max(
+            (answer for answer in (newest, *(activity.answer for activity in activities if activity)) if answer is not None), default=None
+        )
+
+    def lately(self, recommenders: Sequence[Recommender], points: int, window: timedelta) -> Mapping[str, Lately]:
+        """Of each that serves, what its version earned in the last `window` that it was asked in, or in all of its life if that is
+        shorter."""
+        now, routes = self._clock.now(), self._routes.all()
+        serving = {recommender.name: routes[recommender.name].stable for recommender in recommenders if recommender.name in routes}
+        activities = self._sightings.newest(serving)
+        return {
+            recommender.name: self._lately(recommender, serving[recommender.name], activities.get(recommender.name), points, window, now)
+            for recommender in recommenders
+            if recommender.name in serving
+        }
+
+    def _lately(
+        self, recommender: Recommender, version: int, activity: Newest | None, points: int, window: timedelta, now: datetime
+    ) -> Lately:
+        if activity is None or activity.answer is None:
+            return Lately(None, ())
+        attribution = recommender.spec.rollout.analysis.attribution
+        ends = _last(activity.answer, attribution, now)
+        start, every = _stepped(max(recommender.created_at, ends - window), ends, points)
+        return Lately(activity.answer, self._stretches(recommender.name, version, start, min(ends, now - attribution), every, attribution))
+
+    def _numbers(self, name: str, since: datetime, until: datetime) -> dict[int, datetime]:
+        """The versions that were on the route in this time, and until when."""
+        numbers: dict[int, datetime] = {}
+        for entry in self._routes.history(name, _LOOK_BACK):
+            began = entry.route.since
+            if began is not None and began < until:
+                for number in (entry.route.stable, entry.route.candidate):
+                    if number is not None and (entry.until is None or entry.until > since):
+                        numbers.setdefault(number, entry.until or until)
+            if began is not None and began <= since:
+                break
+        return numbers
+
+    def _stretches(
+        self, name: str, number: int, start: datetime, until: datetime, every: timedelta, attribution: timedelta
+    ) -> Sequence[Stretch]:
+        """What is over is counted once a minute at most, and what is still under way whenever there is more of it."""
+        if until <= start:
+            return ()
+        key = (name, number, every, start, attribution)
+        counted, began = self._counted.get(key), time.monotonic()
+        if counted is None or began >= counted.expires or counted.until > until:
+            counted = _Counted(start, {}, 0.0)
+        if counted.until < until:
+            over = (counted.until - start) // every
+            samples = {index: sample for index, sample in counted.samples.items() if index < over}
+            latest = self._sightings.blocks(name, number, start + over * every, until, every, attribution)
+            took = time.monotonic() - began
+            expires = counted.expires if samples else began + max(_CACHED_SECONDS, _SHARE * took)
+            counted = _Counted(until, {**samples, **{over + index: sample for index, sample in latest.items()}}, expires)
+            self._counted[key] = counted
+        self._counted.move_to_end(key)
+        while len(self._counted) > _MOST_CACHED:
+            self._counted.popitem(last=False)
+        return [
+            Stretch(start + at * every, min(until, start + (at + 1) * every), sample)
+            for at, sample in sorted(counted.samples.items())
+            if sample.users
+        ]
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What was counted of a version, up to a moment; `expires` at so much of the machine's clock."""
+
+    until: datetime
+    samples: Mapping[int, Sample]
+    expires: float
+
+
+def _last(newest: datetime | None, attribution: timedelta, now: datetime) -> datetime:
+    """When the newest answer was counted."""
+    return now if newest is None else min(now, newest + attribution + timedelta(seconds=1))
+
+
+def _stepped(begins: datetime, ends: datetime, points: int) -> tuple[datetime, timedelta]:
+    """Where the first of about so many stretches begins, and how long each is."""
+    every = _round((ends - begins) / points)
+    return _BEGAN + (begins - _BEGAN) // every * every, every
+
+
+def _round(wanted: timedelta) -> timedelta:
+    """The next step of a clock or a calendar that is no shorter."""
+    days = math.ceil(wanted / timedelta(days=1))
+    return next((timedelta(seconds=seconds) for seconds in _STEPS if timedelta(seconds=seconds) >= wanted), timedelta(days=days))

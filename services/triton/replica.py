@@ -1,0 +1,177 @@
+"""One replica of a fleet as its owner sees it: looked after on threads of its own, so one that hangs holds up no other.
+
+What changes it is done in order on one thread. Another thread asks whether it answers, whatever the first one waits for: a server that
+lives and is silent for `hangs` seconds is ended, and started again by its host.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from services.triton.model_server import TritonServer
+from services.triton.probe import Key
+from services.triton.replica_selection import AWAY_PATIENCE, Standing
+from services.triton.tensors import Feed
+from services.triton.watchdog import HANGS, Watchdog
+from shared.domain.errors import EyasError
+from shared.ports import ServedUnit, ServerReplica
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+LOOK_EVERY = 1.0
+
+
+class Member:
+    def __init__(self, name: str, server: TritonServer, hangs: float = HANGS) -> None:
+        self.name = name
+        self.server = server
+        self.up: bool | None = None
+        """Whether it answered when it was last looked at; None before the first look."""
+        self.lacking: frozenset[Key] = frozenset()
+        """What others have and it hasn't."""
+        self.ready = False
+        self.unready_since = time.monotonic()
+        self._trouble: str | None = None
+        self._looking: Future[bool] | None = None
+        self._reported: Future[bool] | None = None
+        self._changed = False
+        """Whether the server has been told since the last look that it lacks something."""
+        self._asked = 0.0
+        self._asking: Future[None] | None = None
+        self._life = 0
+        self._watchdog = Watchdog(server.reachable, lambda: server.kill(self._life), hangs)
+        self._waiting: dict[str, tuple[tuple[ServedUnit, ...], Future[None]]] = {}
+        self._placing: dict[str, tuple[tuple[ServedUnit, ...], Future[dict[int, str]]]] = {}
+        self._lacking_since = time.monotonic()
+        """Since when it lacks something, or was last told to place it once more."""
+        self._hand = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"triton-{name}")
+        self._watcher = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"health-{name}")
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether it would take a change now: it answers, and is not still being given back its versions."""
+        return self.up is None or (self.up and not self.server.returning)
+
+    def standing(self, key: Key) -> Standing | None:
+        if key not in self.server.placed:
+            return None
+        if self.up is False or (self.server.owing and not self.ready):
+            return Standing.AWAY
+        return Standing.DOUBTED if self.server.doubted(key) else Standing.GOOD
+
+    def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
+        return self.server.ask(key, feed, timeout)
+
+    def away(self, recommender: str) -> bool:
+        return self.up is False or self.server.lacks(recommender) or not self.server.reachable(AWAY_PATIENCE)
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """In order: what was submitted before is done before."""
+        return self._hand.submit(work)
+
+    def place(self, recommender: str, units: Sequence[ServedUnit]) -> tuple[Future[dict[int, str]], bool]:
+        """Its outcome, and whether this call has begun it: the same versions that are still being placed are not placed once more."""
+        wanted = tuple(units)
+        begun = self._placing.get(recommender)
+        if begun is not None and begun[0] == wanted and not begun[1].done():
+            return begun[1], False
+        future = self.submit(lambda: dict(self.server.place(recommender, wanted)))
+        self._placing[recommender] = wanted, future
+        return future, True
+
+    def want(self, recommender: str, units: Sequence[ServedUnit]) -> None:
+        """Leaves these versions to a later look. The same versions are queued only once."""
+        wanted = tuple(units)
+        waiting = self._waiting.get(recommender)
+        if waiting is None or waiting[0] != wanted or waiting[1].done():
+            self._changed = True
+            self._waiting[recommender] = wanted, self.submit(lambda: self.server.want(recommender, wanted))
+
+    def look(self) -> Future[bool] | None:
+        """Whether it began anew; None where nothing is to be looked after, or an earlier look isn't over yet."""
+        self._ask()
+        if self._looking is not None and not self._looking.done():
+            return None
+        if self.up and self._trouble is None and not self._changed and self.server.settled:
+            return None
+        self._changed = False
+        self._looking = self.submit(self._look)
+        return self._looking
+
+    def began_anew(self) -> bool:
+        """Whether the last look has started the server again; each look says so once, when it is over."""
+        look = self._looking
+        if look is None or look is self._reported or not look.done():
+            return False
+        self._reported = look
+        return look.result()
+
+    def judge(self, available: frozenset[Key], retry_every: float) -> None:
+        """Ready: it answers, was given all that it should have, and has all that any other has of it."""
+        self.lacking = available - self.server.placed
+        ready = bool(self.up) and not self.server.owing and not self.lacking
+        now = time.monotonic()
+        if not self.lacking:
+            self._lacking_since = now
+        elif self.up and not self.server.owing and now - self._lacking_since >= retry_every:
+            self._lacking_since = now
+            self._changed = True
+            recommenders = {recommender for recommender, _ in self.lacking}
+            self.submit(lambda: self.server.retry(recommenders))
+        if ready != self.ready:
+            log.info("Triton %s: %s", self.name, "ready" if ready else f"not ready: {self.fault()}")
+            self.unready_since = now
+        self.ready = ready
+
+    def counts(self, patience: float) -> bool:
+        """Whether it is waited for."""
+        return self.ready or time.monotonic() - self.unready_since < patience
+
+    def fault(self) -> str | None:
+        """Why it isn't ready."""
+        if self.up is False or self._trouble is not None:
+            return self._trouble or "Triton doesn't answer"
+        if self.server.owing:
+            return "its versions are being loaded"
+        return f"it lacks {', '.join(f'{name} {number}' for name, number in sorted(self.lacking))}" if self.lacking else None
+
+    def status(self) -> ServerReplica:
+        state: Literal["ready", "loading", "down"] = "ready" if self.ready else "down" if self.up is False else "loading"
+        return ServerReplica(self.name, state, tuple(sorted(self.server.placed)) if self.up else (), self.fault())
+
+    def close(self) -> None:
+        self.server.close()
+        self._hand.shutdown(wait=False, cancel_futures=True)
+        self._watcher.shutdown(wait=False, cancel_futures=True)
+
+    def _look(self) -> bool:
+        anew = False
+        self._trouble = None
+        try:
+            anew = self.server.ensure_running()
+        except (EyasError, OSError) as error:  # of one recommender perhaps: the others may be well
+            self._trouble = str(error)
+        if anew or not self.up or self._trouble is not None:
+            self.up = self.server.reachable()
+        return anew
+
+    def _ask(self) -> None:
+        """Asks whether it answers, now and then."""
+        now = time.monotonic()
+        if now - self._asked >= LOOK_EVERY and (self._asking is None or self._asking.done()):
+            self._asked = now
+            self._asking = self._watcher.submit(self._watch)
+
+    def _watch(self) -> None:
+        self._life = self.server.generation
+        if not self._watchdog.ask():
+            self.up = False
+        if self._watchdog.ended:
+            log.error("Triton %s: ended: it did not answer; it is started again", self.name)

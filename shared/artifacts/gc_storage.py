@@ -1,0 +1,158 @@
+"""The artifact store as the collector sees it.
+
+blobs/ab/abcd...            files by their content
+manifests/r1-etl-1.json     what attempts published
+pins/r1-etl-1.*.json        what somebody is about to need
+trash/{time}/blobs/..., trash/{time}/manifests/...    what nobody seemed to need then
+live/r1-train-1/...         what an attempt leaves while it works
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fsspec.implementations.local import LocalFileSystem
+
+from shared.artifacts.objects import opened
+from shared.contracts.stage import Manifest
+from shared.contracts.strict import read
+from shared.domain.errors import Damaged, Invalid
+from shared.ports import Discarded, Pin, Shelf, Stored
+
+_STAMP = "%Y%m%dT%H%M%S.%fZ"
+_SUFFIX = ".json"
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified")
+
+
+class FsspecTrash:
+    """Implements Attic, for the same URL as the store's."""
+
+    def __init__(self, url: str) -> None:
+        self._fs, self._root = opened(url)
+        self._known: dict[str, frozenset[str]] = {}  # manifests never change
+
+    def pins(self) -> Sequence[Pin]:
+        pins = []
+        for path, info in self._files("pins"):
+            with suppress(FileNotFoundError):
+                pins.append(self._pin(path, info))
+        return pins
+
+    def shelf(self, shelf: Shelf) -> Sequence[Stored]:
+        files = []
+        for path, info in self._files(shelf):
+            with suppress(FileNotFoundError):
+                files.append(Stored(_named(path), int(info["size"]), self._written(path, info)))
+        return files
+
+    def trash(self) -> Sequence[Discarded]:
+        discarded = []
+        for path, info in self._files("trash"):
+            batch, shelf, *_ = path.removeprefix(f"{self._root}/trash/").split("/")
+            at = datetime.strptime(batch, _STAMP).replace(tzinfo=UTC)
+            discarded.append(Discarded("blobs" if shelf == "blobs" else "manifests", _named(path), int(info["size"]), at, path))
+        return discarded
+
+    def named(self, attempt: str) -> frozenset[str]:
+        if attempt not in self._known:
+            digests = self._read(attempt)
+            if digests is None:  # erased meanwhile: it names nothing any more
+                return frozenset()
+            self._known[attempt] = digests
+        return self._known[attempt]
+
+    def discard(self, shelf: Shelf, file: Stored, now: datetime) -> bool:
+        source = self._place(shelf, file.name)
+        target = f"{self._root}/trash/{now.astimezone(UTC).strftime(_STAMP)}/{shelf}/{source.rsplit('/', 1)[1]}"
+        try:
+            if self._written(source, self._fs.info(source)) != file.written_at:
+                return False
+            self._move(source, target)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def restore(self, discarded: Discarded) -> None:
+        with suppress(FileNotFoundError):
+            self._move(discarded.place, self._place(discarded.shelf, discarded.name))
+
+    def erase(self, discarded: Discarded) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.rm_file(discarded.place)
+        if isinstance(self._fs, LocalFileSystem):
+            for folder in list(Path(discarded.place).parents)[:2]:  # the shelf's and the time's
+                with suppress(OSError):
+                    folder.rmdir()
+
+    def unpin(self, pin: Pin) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.rm_file(f"{self._root}/pins/{pin.name}")
+
+    def live(self) -> Sequence[str]:
+        return sorted({path.removeprefix(f"{self._root}/live/").split("/")[0] for path, _ in self._files("live")})
+
+    def drop_live(self, attempt: str) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.rm(f"{self._root}/live/{attempt}", recursive=True)
+
+    def _files(self, folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        self._fs.invalidate_cache()
+        entries: dict[str, dict[str, Any]] = self._fs.find(f"{self._root}/{folder}", detail=True)
+        yield from ((path, info) for path, info in entries.items() if info.get("type") == "file")
+
+    def _pin(self, path: str, info: dict[str, Any]) -> Pin:
+        name, written = path.rsplit("/", 1)[1], self._written(path, info)
+        if not name.endswith(_SUFFIX):  # half of one, of a writer that died
+            return Pin(name, "", frozenset(), written)
+        try:
+            document = json.loads(self._fs.cat_file(path))
+            return Pin(name, str(document["attempt"]), frozenset(map(str, document["blobs"])), written)
+        except (ValueError, KeyError, TypeError) as error:
+            raise Damaged(f"{path} can't be read ({error}), so what it keeps is unknown: remove it when no run is under way") from None
+
+    def _read(self, attempt: str) -> frozenset[str] | None:
+        paths = [
+            self._place("manifests", attempt),
+            *(discarded.place for discarded in self.trash() if (discarded.shelf, discarded.name) == ("manifests", attempt)),
+        ]
+        for path in (*paths, paths[0]):  # in the trash or, restored meanwhile, back in its place
+            with suppress(FileNotFoundError):
+                try:
+                    manifest = read(Manifest, json.loads(self._fs.cat_file(path)), f"manifest of {attempt}")
+                except (ValueError, Invalid) as error:
+                    raise Damaged(f"{path} can't be read ({error}), so what it names is unknown: restore it from a backup") from None
+                return frozenset(file.sha256 for file in manifest.files.values())
+        return None
+
+    def _place(self, shelf: Shelf, name: str) -> str:
+        return f"{self._root}/blobs/{name[:2]}/{name}" if shelf == "blobs" else f"{self._root}/manifests/{name}{_suffix(name)}"
+
+    def _move(self, source: str, target: str) -> None:
+        if isinstance(self._fs, LocalFileSystem):
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
+            Path(source).replace(target)
+        else:
+            self._fs.mv(source, target)
+
+    def _written(self, path: str, info: dict[str, Any]) -> datetime:
+        value = next((info[name] for name in _TIMES if info.get(name) is not None), None)
+        if isinstance(value, int | float):
+            return datetime.fromtimestamp(value, UTC)
+        if value is None:
+            value = self._fs.modified(path)
+        at: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _suffix(name: str) -> str:
+    """What isn't whole keeps the name that its writer gave it."""
+    return "" if name.endswith(".part") else _SUFFIX
+
+
+def _named(path: str) -> str:
+    return path.rsplit("/", 1)[1].removesuffix(_SUFFIX)
