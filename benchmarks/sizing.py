@@ -1,9 +1,9 @@
 """What a load takes: replicas, cores, memory and disk, out of measured unit costs. Arithmetic: nothing is measured here.
 
     python -m benchmarks.sizing --users 10e6 --items 1e6 --requests 2000 [--recommenders 10] [--actions 0.2] [--days 30] [--trainings 1]
-    python -m benchmarks.sizing --documented     the table of docs/scaling.md
+    python -m benchmarks.sizing --documented     the loads of docs/benchmarks/scaling.md
 
-docs/scaling.md says where each unit cost was measured, and from where on it is only drawn out.
+docs/benchmarks/scaling.md names the unit costs and the totals.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def asked(given: argparse.Namespace) -> Load:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documented", action="store_true", help="the loads of docs/scaling.md")
+    parser.add_argument("--documented", action="store_true", help="the loads of docs/benchmarks/scaling.md")
     for name, default, what in (
         ("users", 10e3, "of each recommender"),
         ("items", 5e3, "of each recommender"),

@@ -28,6 +28,8 @@ from pygments.util import ClassNotFound
 ROOT = Path(__file__).parents[1]
 CONTENTS = "docs/index.md"
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:")
+_PLOT = re.compile(r"^<!-- plot: .* -->$", re.MULTILINE)
+"""For docs/plots.py, which draws the plots of docs/benchmarks; not shown."""
 _LANGUAGES = {"diff": "diff", "mermaid": "text"}
 
 
@@ -76,7 +78,7 @@ def _coloured(code: str, language: str, _: str) -> str:
 
 
 def read(name: str, text: str) -> Document:
-    tokens = parser().parse(text)
+    tokens = parser().parse(_PLOT.sub("", text))
     return Document(name, tokens, tuple(_headings(tokens)), tuple(_links(tokens)))
 
 
