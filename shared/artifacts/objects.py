@@ -1,7 +1,7 @@
 """Where an artifact store lies: a folder, an S3 bucket, or whatever else fsspec knows.
 
 An S3 bucket is asked by the client that reads specs' data: s3fs, which fsspec would take, can't be installed beside the client of
-Kubernetes (docs/adr/0040-artifacts-in-s3-by-our-own-client.md). Who asks, and where, stands in the environment (AWS_...); where there are
+Kubernetes (docs/adr/0040-artifacts-in-s3.md). Who asks, and where, stands in the environment (AWS_...); where there are
 variables called EYAS_ARTIFACTS_AWS_..., those alone are looked at.
 """
 

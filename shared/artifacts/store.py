@@ -3,8 +3,8 @@
 A file is complete or absent (written beside its place, then moved), so a reader never meets half of one. A manifest
 is written last: what no manifest names was never published. Names are checked, so no value of a user's becomes a path.
 
-Garbage is collected at any time (docs/adr/0011-collection.md). So whoever is going to need files *pins* them first, and then
-looks whether they are there: the collector moves first and then looks for pins, so one of the two notices the other.
+Garbage is collected at any time (docs/adr/0011-garbage-collection-with-pins-and-trash.md). So whoever is going to need files *pins* them
+first, and then looks whether they are there: the collector moves first and then looks for pins, so one of the two notices the other.
 """
 
 from __future__ import annotations

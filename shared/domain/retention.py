@@ -1,7 +1,7 @@
 """What may go: versions, attempts, blobs and pins that nothing needs and that are old enough.
 
 Pure. Whoever calls it reads references after ages, and looks once more after it has moved something to the trash
-(docs/adr/0011-collection.md says why that is safe).
+(docs/adr/0011-garbage-collection-with-pins-and-trash.md says why that is safe).
 """
 
 from __future__ import annotations
