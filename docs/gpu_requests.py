@@ -28,7 +28,7 @@ PLATFORMS: dict[str, JobSettings | None] = {
 }
 """Where stages run, by column heading: on a cluster with these settings of the chart; None: on this machine, with every engine."""
 _REFUSED = "refused: "
-_ON_THIS_MACHINE = "on the CPU, with a warning, if there is no GPU"
+_ON_THIS_MACHINE = "GPU, else CPU (warns)"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Case:
         if faults:
             return _REFUSED + "; ".join(f"`{field}`: {fault}" for field, fault in sorted(faults.items()))
         if platform is None:
-            return _ON_THIS_MACHINE if gpu else "on the CPU"
+            return _ON_THIS_MACHINE if gpu else "CPU"
         return platform.image(stage_engine(spec, self.stage)) + (", 1 GPU" if gpu else "")
 
 
@@ -81,6 +81,7 @@ def cases() -> Iterator[Case]:
 
 def table() -> str:
     rows, refusals = [_TEXT], dict[str, int]()
+    families: dict[tuple[str, ...], list[str]] = {}
     heads = [f"{name}{request}" for name in PLATFORMS for request in ("", ", `gpu: 1`")]
     rows.append(f"| stage | family | computed by | {' | '.join(heads)} |\n| --- | --- | --- |" + " --- |" * len(heads))
     for case in cases():
@@ -89,7 +90,8 @@ def table() -> str:
         for index, outcome in enumerate(outcomes):
             if outcome.startswith(_REFUSED):
                 outcomes[index] = f"refused ({refusals.setdefault(outcome.removeprefix(_REFUSED), len(refusals) + 1)})"
-        rows.append(f"| {case.stage} | {case.family if case.stage == 'train' else 'any'} | {by} | {' | '.join(outcomes)} |")
+        families.setdefault((case.stage, by, *outcomes), []).append(case.family if case.stage == "train" else "any")
+    rows += [f"| {stage} | {', '.join(names)} | {' | '.join(cells)} |" for (stage, *cells), names in families.items()]
     return "\n".join([*rows, "\nThe refusals:\n", *(f"{number}. {refusal}" for refusal, number in refusals.items())]) + "\n"
 
 

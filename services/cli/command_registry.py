@@ -100,7 +100,7 @@ ENTRIES = (
         "eyas tune --train ratings.csv --model mf --out search --trials 20",
         "the best trials and where the files are",
     ),
-    Entry("open", "opening:open_", "eyas open movies", "`url`"),
+    Entry("open", "open_console:open_", "eyas open movies", "`url`"),
     Entry("doctor", "doctor:doctor", "eyas doctor", "`able`, and `findings` as a list"),
     Entry("completion", "completing:completion", "eyas completion bash"),
     Entry("rollout", "rollouts:app"),
