@@ -32,8 +32,9 @@ from pipelines.data.validation.tables import JudgedTables
 from pipelines.features.columns import Table
 from pipelines.features.engines.choice import Engine, engine
 from pipelines.features.engines.history import History
-from pipelines.features.graph import FEATURES, check_same, load_graph
+from pipelines.features.graph import FEATURES, Graph, check_same, load_graph
 from pipelines.features.prepared import EXTRA, PAGES, Prepared, extra_columns, graph_of, prepare
+from pipelines.features.reading import Reads
 from pipelines.models.families import family_of
 from pipelines.models.plugins import check_params
 from pipelines.stages.compact import compact
@@ -81,23 +82,16 @@ def _run(context: Context, chosen: Engine) -> Outcome:
     check_params(family, spec.model)
     reads = parent_graph.reads if parent_graph else family.reads  # a warm run's family is its parent's, or training refuses it
     vectors = TableVectors(context, _reach(context), reads)
-    for source, key in ((table, spec.schema_.item), (people, spec.schema_.user)):
-        if source is not None:
-            vectors.check(source, key)
+    for judged, key in zip(tables, (spec.schema_.item, spec.schema_.user), strict=False):
+        vectors.check(judged.source, key)
     interactions = _warm(context, tables) if context.spec.mode == "warm" else _full(context, tables)
     items = read_items(table, spec)
     frame, thinned = _normalised(context, interactions.frame, interactions.name)
     parts = split(frame, spec.split, interactions.name)
 
     items = vectors.join(items, spec.schema_.item)
-    users = read_users(people, spec) if people else None
-    names: dict[Table, str] = {"interactions": interactions.name, "items": f"the items table {table.name}"}
-    if people is not None and users is not None:
-        users, names["users"] = vectors.join(users, spec.schema_.user), f"the users table {people.name}"
-    graph = graph_of(spec, interactions.extra, items.schema, users.schema if users is not None else None, names, reads)
-    if graph.left:
-        left = ", ".join(dict.fromkeys(dropped.feature for dropped in graph.left))
-        log.info("not needed by the family '%s', and left out: %s", spec.model.family, left)
+    users = vectors.join(read_users(people, spec), spec.schema_.user) if people else None
+    graph = _build_graph(context, tables, interactions, items.schema, users.schema if users is not None else None, reads)
     if reads in ("keys", "sequence") and not graph.raws("users"):
         users = None
     if parent_graph:
@@ -127,6 +121,20 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         facts["encoded"] = vectors.facts
     shutil.rmtree(_reach(context).scratch, ignore_errors=True)  # a second copy of what was fetched and laid down
     return Outcome(files, {f"rows.{side}": float(count) for side, count in rows.items()} | {"rows.items": float(len(items))}, facts)
+
+
+def _build_graph(
+    context: Context, tables: JudgedTables, interactions: Interactions, items: pl.Schema, users: pl.Schema | None, reads: Reads
+) -> Graph:
+    spec = context.spec.recommender
+    names: dict[Table, str] = {"interactions": interactions.name, "items": f"the items table {tables.items.source.name}"}
+    if tables.users is not None:
+        names["users"] = f"the users table {tables.users.source.name}"
+    graph = graph_of(spec, interactions.extra, items, users, names, reads)
+    if graph.left:
+        left = ", ".join(dict.fromkeys(dropped.feature for dropped in graph.left))
+        context.log.info("not needed by the family '%s', and left out: %s", spec.model.family, left)
+    return graph
 
 
 def _full(context: Context, tables: JudgedTables) -> Interactions:

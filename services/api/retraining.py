@@ -14,7 +14,7 @@ from services.api.rate_limits import RUN
 from services.api.state_requests import Because, ask
 from shared.contracts.retraining import DriftTrigger
 from shared.domain.access import Role
-from shared.domain.drift.alarm_state import Memory
+from shared.domain.drift.alarm_decision import Memory
 from shared.domain.drift.reading import Reading
 from shared.domain.errors import Conflict, NotFound, Unavailable
 from shared.domain.retrainer import ANSWERS
@@ -128,21 +128,26 @@ def drift_of(parts: Parts, recommender: Recommender) -> Drift:
     thresholds = (trigger or DriftTrigger()).thresholds()
     readings = [ReadingView.of(reading, thresholds, memory) for reading in look.readings] if look else []
     readings.sort(key=lambda reading: (not reading.stands, reading.chance, -reading.size, reading.detector, reading.feature))
-    liked = parts.liked(name) if look is None else None
-    state: DriftState = "steady"
-    if any(map(_beyond, readings)):
-        state = "drifting" if any(reading.stands for reading in readings) else "unsure"
+    likes, wanted = (parts.liked(name) if look is None else None) or (None, None)
     return Drift(
-        state=state if readings else "unknown",
+        state=_judge(readings),
         version=look.version if look and readings else None,
         at=look.at if look and readings else None,
         psi={reading.feature: reading.size for reading in readings if reading.detector == "psi"},
         readings=readings,
         said=[look.note] if look and look.note else _sentences(readings, trigger is not None),
         retrainer=RetrainerView.of(retrainer) if retrainer else None,
-        likes=liked[0] if liked else None,
-        wanted=liked[1] if liked else None,
+        likes=likes,
+        wanted=wanted,
     )
+
+
+def _judge(readings: Sequence[ReadingView]) -> DriftState:
+    if not readings:
+        return "unknown"
+    if any(reading.stands for reading in readings):
+        return "drifting"
+    return "unsure" if any(map(_beyond, readings)) else "steady"
 
 
 def _beyond(reading: ReadingView) -> bool:

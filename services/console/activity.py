@@ -59,44 +59,53 @@ def happened(
 def _of_routes(place: str, served: Sequence[Json], rollouts: Sequence[Json]) -> Iterable[Event]:
     ended = {rollout["id"]: rollout for rollout in rollouts if rollout["state"] in _ROLLOUTS}
     by_hand = {rollout["id"]: rollout for rollout in rollouts if rollout["asked_by"] is not None}
-    reported_ids = set()
     for route, before in zip_longest(served, served[1:]):
         at = moment(route["since"])
         if at is None:
             continue
-        rollout_id = route["rollout"] or (before or {}).get("rollout")
-        link = way("rollouts", rollout_id) if rollout_id else None
         version = f"{place}/versions/{route['stable']}"
         if before is None or before.get("until") != route["since"]:
             if route["generation"] == 1 or before is not None:  # else it is only the oldest one that was read
                 yield Event(
                     at, f"Version {route['stable']} serves everybody, the first one", route["reason"], route["actor"], version, tone="good"
                 )
-        elif route["rollout"] and route["rollout"] != before["rollout"]:
-            where = "in shadow" if route["shadow"] else f"at {share(route['weight'])}"
-            begun = by_hand.get(route["rollout"], {"asked_by": route["actor"], "cause": ""})
-            why = "; ".join(text for text in (begun["cause"], route["reason"]) if text)
-            yield Event(at, f"Rollout of version {route['candidate']} begins, {where}", why, begun["asked_by"], link, tone="busy")
         elif route["rollout"]:
-            summary = f"Version {route['candidate']} gets {share(route['weight'])} of the users"
-            yield Event(at, summary, route["reason"], route["actor"], link, tone="")
-        elif before["candidate"] is not None and route["stable"] == before["candidate"]:
-            reported_ids.add(rollout_id)
-            yield Event(at, f"Version {route['stable']} serves everybody", route["reason"], route["actor"], link, "promoted", "good")
-        elif before["candidate"] is not None and route["stable"] == before["stable"]:
-            reported_ids.add(rollout_id)
-            state = ended.get(rollout_id, {}).get("state", "rolled_back")
-            summary = f"Version {before['candidate']} is taken back, version {route['stable']} serves everybody"
-            yield Event(at, summary, route["reason"], route["actor"], link, state, _ROLLOUTS.get(state, "plain"))
-        elif route["stable"] != before["stable"]:
-            summary = f"Version {route['stable']} serves everybody instead of version {before['stable']}"
-            yield Event(at, summary, route["reason"], route["actor"], version, tone="bad")
+            yield _describe_step(at, route, before, by_hand)
+        else:
+            yield from _describe_end(at, route, before, ended, version)
     routed_ids = {route["rollout"] for route in served}
     for id, rollout in ended.items():
         at = moment(rollout["since"])
-        if id not in routed_ids | reported_ids and at is not None and rollout["state"] != "promoted":  # it ended before any user saw it
+        if id not in routed_ids and at is not None and rollout["state"] != "promoted":  # it ended before any user saw it
             summary = f"Rollout of version {rollout['version']} ended before it began"
             yield Event(at, summary, rollout["reason"], "", way("rollouts", id), rollout["state"], _ROLLOUTS[rollout["state"]])
+
+
+def _describe_step(at: datetime, route: Json, before: Json, by_hand: Mapping[str, Json]) -> Event:
+    """A rollout that begins or goes on."""
+    link = way("rollouts", route["rollout"])
+    if route["rollout"] == before["rollout"]:
+        summary = f"Version {route['candidate']} gets {share(route['weight'])} of the users"
+        return Event(at, summary, route["reason"], route["actor"], link, tone="")
+    where = "in shadow" if route["shadow"] else f"at {share(route['weight'])}"
+    begun = by_hand.get(route["rollout"], {"asked_by": route["actor"], "cause": ""})
+    why = "; ".join(text for text in (begun["cause"], route["reason"]) if text)
+    return Event(at, f"Rollout of version {route['candidate']} begins, {where}", why, begun["asked_by"], link, tone="busy")
+
+
+def _describe_end(at: datetime, route: Json, before: Json, ended: Mapping[str, Json], version: str) -> Iterable[Event]:
+    """The rollout of the route `before` has ended, or the version has changed without one."""
+    rollout_id = before["rollout"]
+    link = way("rollouts", rollout_id) if rollout_id else None
+    if before["candidate"] is not None and route["stable"] == before["candidate"]:
+        yield Event(at, f"Version {route['stable']} serves everybody", route["reason"], route["actor"], link, "promoted", "good")
+    elif before["candidate"] is not None and route["stable"] == before["stable"]:
+        state = ended.get(rollout_id, {}).get("state", "rolled_back")
+        summary = f"Version {before['candidate']} is taken back, version {route['stable']} serves everybody"
+        yield Event(at, summary, route["reason"], route["actor"], link, state, _ROLLOUTS.get(state, "plain"))
+    elif route["stable"] != before["stable"]:
+        summary = f"Version {route['stable']} serves everybody instead of version {before['stable']}"
+        yield Event(at, summary, route["reason"], route["actor"], version, tone="bad")
 
 
 def _of_runs(runs: Sequence[Json], ends: Mapping[str, str]) -> Iterable[Event]:

@@ -125,9 +125,7 @@ def timeline(
     for tick in ticks:
         shapes.append(_level("grid", up(tick), left, right))
         shapes.append(element("text", with_unit(tick, axis.unit), class_="tick", x=left - 6, y=up(tick) + 4, text_anchor="end"))
-    for x, text in _moments(first, last) if axis.clock else [(x, f"{x:,.4g}") for x in _ticks(first, last)]:
-        if first <= x <= last:
-            shapes.append(element("text", text, class_="tick", x=across(x), y=axis.height - 8, text_anchor="middle"))
+    shapes += _label_x(axis, first, last, across)
     shapes += [_level("level", up(y), left, right, element("title", text)) for y, text in levels]
     for line in lines:
         shapes += _drawn(line, across, up, axis.unit)
@@ -178,6 +176,15 @@ def _picture(kind: str, label: str, width: int, height: int, shapes: Sequence[Ma
 
 def _level(kind: str, y: float, left: float, right: float, *inside: Markup) -> Markup:
     return element("line", *inside, class_=kind, x1=left, x2=right, y1=y, y2=y)
+
+
+def _label_x(axis: Axis, first: float, last: float, across: Scale) -> list[Markup]:
+    ticks = _moments(first, last) if axis.clock else [(x, f"{x:,.4g}") for x in _ticks(first, last)]
+    return [
+        element("text", text, class_="tick", x=across(x), y=axis.height - 8, text_anchor="middle")
+        for x, text in ticks
+        if first <= x <= last
+    ]
 
 
 def _drawn(line: Line, across: Scale, up: Scale, unit: str) -> list[Markup]:

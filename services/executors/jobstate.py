@@ -46,24 +46,12 @@ def state(job: Object, pods: Sequence[Object], now: datetime) -> Job:
         return Job("succeeded")
     count = int(job["spec"].get("completions") or 1)
     if count > 1:
-        return _of_ranks(job, pods, count, condition, now)
+        return _judge_ranks(job, pods, count, condition, now)
     ends = [end for pod in pods if (end := _end(job, pod)) is not None]
     bad = next((end for end in ends if end.phase != "succeeded"), None)
     if bad is not None:
         return _overdue(job, now) or bad if bad.phase == "lost" else bad
-    if ends:
-        return ends[0]
-    if condition is not None:
-        return _ended_without_a_pod(job, condition, pods)
-    if "deletionTimestamp" in job["metadata"]:
-        return Job("lost", "its Job was deleted", "evicted")
-    if len(pods) > 1:
-        return Job("lost", "its pod was taken away while it ran", "evicted")
-    if job["spec"].get("suspend"):
-        return Job("waiting", "its Job is suspended")
-    if not pods:
-        return Job("waiting", "its pod is not made yet")
-    return _alive(pods[0])
+    return ends[0] if ends else _judge_job(job, pods, count, condition) or _alive(pods[0])
 
 
 def rank(pod: Object) -> int | None:
@@ -72,21 +60,30 @@ def rank(pod: Object) -> int | None:
     return int(index) if index is not None and str(index).isdecimal() else None
 
 
-def _of_ranks(job: Object, pods: Sequence[Object], count: int, condition: Object | None, now: datetime) -> Job:
+def _judge_ranks(job: Object, pods: Sequence[Object], count: int, condition: Object | None, now: datetime) -> Job:
     ends = [_Ended(rank(pod), end, pod) for pod in pods if (end := _end(job, pod)) is not None]
     if any(ended.number == 0 and ended.end.phase == "succeeded" for ended in ends):
         return Job("succeeded")  # it has published; whoever else is there has nothing left to do
     bad = sorted((ended for ended in ends if ended.end.phase != "succeeded"), key=lambda ended: ended.blame)
     if bad and (bad[0].began_it or condition is not None or now > bad[0].at + _NEWS):
         return (_overdue(job, now) if bad[0].end.phase == "lost" else None) or bad[0].job
+    return _judge_job(job, pods, count, condition) or _judge_alive_ranks(job, pods, count)
+
+
+def _judge_job(job: Object, pods: Sequence[Object], count: int, condition: Object | None) -> Job | None:
+    """What follows from the Job itself, where no pod decides; None: its pods say it."""
     if condition is not None:
         return _ended_without_a_pod(job, condition, pods)
     if "deletionTimestamp" in job["metadata"]:
         return Job("lost", "its Job was deleted", "evicted")
+    if len(pods) > count == 1:
+        return Job("lost", "its pod was taken away while it ran", "evicted")
     if job["spec"].get("suspend"):
         return Job("waiting", "its Job is suspended")
-    if not pods:
-        return Job("waiting", "its pod is not made yet")
+    return None if pods else Job("waiting", "its pod is not made yet")
+
+
+def _judge_alive_ranks(job: Object, pods: Sequence[Object], count: int) -> Job:
     missing = set(range(count)) - {rank(pod) for pod in pods}
     if missing and len(pods) < count:
         return Job("waiting", f"rank {min(missing)}: its pod is not made yet")

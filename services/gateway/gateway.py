@@ -290,7 +290,7 @@ class Gateway:
         began = time.perf_counter()
         answers: Sequence[Answer | Exception]
         try:
-            answers = self._shown(routed)
+            answers = self._answer_together(routed)
         except Exception as error:
             answers = [error] * len(routed)
             self._refused(routed, FAILED)
@@ -314,10 +314,25 @@ class Gateway:
         if impressions:
             self._journal.add(*impressions)
 
-    def _shown(self, routed: Sequence[_Routed]) -> Sequence[Answer]:
+    def _answer_together(self, routed: Sequence[_Routed]) -> Sequence[Answer]:
         now, laps = self._clock.now(), StageTimer()
-        first = routed[0]
-        name, served, unit = first.question.recommender, first.served, first.unit
+        wishes = self._build_wishes(routed, now, laps)
+        ranked = self._scoring.show(wishes, routed[0].unit, laps)
+        answers, impressions = self._build_answers(routed, ranked, now)
+        if impressions:
+            self._journal.write(*impressions)
+        laps.lap("log")
+        if impressions:
+            self._mirror(routed, wishes, ranked)
+            for stage, seconds in laps.seconds.items():
+                metrics.ANSWER_STAGE_SECONDS.labels(routed[0].question.recommender, stage).observe(seconds)
+        return [
+            answer if shown.explanation is None else replace(answer, explained=Explained(shown.explanation, len(routed), laps.seconds))
+            for answer, shown in zip(answers, ranked.shown, strict=True)
+        ]
+
+    def _build_wishes(self, routed: Sequence[_Routed], now: datetime, laps: StageTimer) -> list[Wish]:
+        name, served, unit = routed[0].question.recommender, routed[0].served, routed[0].unit
         filter, rules = served.filter, served.ordering.at(now)
         seen_items: Mapping[int, Mapping[int, datetime]] = {}
         if filter.drops_seen:
@@ -334,14 +349,17 @@ class Gateway:
             filter_input = FilterInput(attributes, question.context, dropped)
             luck = self._luck() if rules.explore.rate and not question.trial else 1.0
             wishes.append(Wish(name, question.user, question.k, filter, filter_input, rules, luck, question.items, question.explain, now))
-        ranked = self._scoring.show(wishes, unit, laps)
+        return wishes
+
+    def _build_answers(self, routed: Sequence[_Routed], ranked: Ranked, now: datetime) -> tuple[list[Answer], list[Impression]]:
+        """An answer each, and an impression of each that is no trial."""
         answers: list[Answer] = []
         impressions: list[Impression] = []
         bucket, timed = bucket_of(ranked.seconds), False
         for request, shown in zip(routed, ranked.shown, strict=True):
             id_ = new_id("q", now, secrets.randbits(30))
             fallback = shown.fallback if shown.items else NOTHING_LEFT
-            answers.append(Answer(id_, name, request.version, request.variant, shown.items, fallback))
+            answers.append(Answer(id_, request.question.recommender, request.version, request.variant, shown.items, fallback))
             if request.question.trial:
                 continue
             logged = SERVER_AWAY if fallback is not None and self._scoring.server_away else fallback
@@ -351,20 +369,14 @@ class Gateway:
                 _impression(id_, request, shown, now, logged, bucket if shown.model_called and not (own and timed) else None)
             )
             timed = timed or (own and shown.model_called)
-        if impressions:
-            self._journal.write(*impressions)
-        laps.lap("log")
-        route = served.route
-        if impressions and route.shadow and route.candidate is not None:
+        return answers, impressions
+
+    def _mirror(self, routed: Sequence[_Routed], wishes: Sequence[Wish], ranked: Ranked) -> None:
+        served, route = routed[0].served, routed[0].served.route
+        if route.shadow and route.candidate is not None:
             public = [place for place, request in enumerate(routed) if not request.question.trial]
             stable = Ranked([ranked.shown[place] for place in public], ranked.seconds)
             self._shadow.mirror(Mirrored([wishes[place] for place in public], route.generation, served.units[route.candidate], stable))
-        for stage, seconds in laps.seconds.items() if impressions else ():
-            metrics.ANSWER_STAGE_SECONDS.labels(name, stage).observe(seconds)
-        return [
-            answer if shown.explanation is None else replace(answer, explained=Explained(shown.explanation, len(routed), laps.seconds))
-            for answer, shown in zip(answers, ranked.shown, strict=True)
-        ]
 
 
 class _Unloaded(Unavailable):

@@ -253,7 +253,7 @@ class Model(Strict):
         return value
 
     @model_validator(mode="after")
-    def _says_nothing_in_vain(self) -> Model:
+    def _reject_settings_without_effect(self) -> Model:
         if self.baseline == self.family:
             raise ValueError(f"baseline: '{self.baseline}' is what is trained: a baseline is of another family")
         why = self.params.no_steps
@@ -271,6 +271,10 @@ class Model(Strict):
             raise ValueError("train: 'processes' has no effect: a family of one's own trains in one process: leave it out")
         elif self.train.processes > 1 and self.framework != "torch":
             raise ValueError(f"train.processes: {self.framework} trains in one process here: say framework: torch, or leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _reject_what_the_framework_lacks(self) -> Model:
         if self.train.resident and self.framework != "torch":
             raise ValueError(f"train.resident: {self.framework} takes batches of the host here: say framework: torch, or leave it out")
         if self.train.resident and self.train.processes > 1:

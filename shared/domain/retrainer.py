@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from shared.domain.backoff import MEASURED, counted, pause
-from shared.domain.drift.alarm_state import NOTHING_YET, Memory, remember
+from shared.domain.drift.alarm_decision import NOTHING_YET, Memory, remember
 from shared.domain.machine import Decision, Edge, Machine
 from shared.domain.triggers import (
     DAY,
@@ -96,7 +96,7 @@ def decide(name: str, status: RetrainerStatus, observation: RetrainerObservation
                 return _alert(status, finding, plan, now)
             return _fire(name, status, observation, finding, plan, now)
     triggers = frozenset(finding.trigger for finding in all_findings) | {"manual", "alert"}
-    return _held_back(replace(status, held=tuple(entry for entry in status.held if entry.trigger in triggers)), observation, plan, due, now)
+    return _hold_back(replace(status, held=tuple(entry for entry in status.held if entry.trigger in triggers)), observation, plan, due, now)
 
 
 def retire(status: RetrainerStatus, observation: RetrainerObservation) -> RetrainerDecision:
@@ -267,36 +267,43 @@ def _fire(
     )
 
 
-def _held_back(
+def _hold_back(
     status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, due: Sequence[Finding], now: datetime
 ) -> RetrainerDecision:
-    """Nothing could start: who was held back, by what; written where that is new."""
+    """Nothing could start: writes which triggers were held back, and by what, where that is new."""
     before = {entry.trigger: entry for entry in status.held}
     after = {  # also of what fires no more: it may again
         trigger: earlier
         for trigger, earlier in before.items()
         if earlier.dropped or earlier.by == blocked(trigger, status, observation, plan, now)
     }
-    settled, consumes = status.settled, False
-    key = observation.request.key if observation.request is not None else ""
+    settled = status.settled
     for finding in due:
         by = blocked(finding.trigger, status, observation, plan, now) or ""
-        if finding.due is not None and (_late(finding, plan, now) or (plan.schedule is not None and plan.schedule.misfire == "skip")):
-            settled = finding.due
-            by = f"it is {spoken(now - finding.due)} late" + (f", {by}" if by else "") if _late(finding, plan, now) else by
-            after[finding.trigger] = HeldTrigger(finding.trigger, finding.summary, by, now, dropped=True)
+        dropped = _drop(finding, by, plan, now)
+        if dropped is not None:
+            settled, after[finding.trigger] = finding.due, dropped
             continue
-        consumes = consumes or finding.trigger == "alert"
-        same = after.get(finding.trigger)
-        if same is None or same.dropped or (finding.trigger == "alert" and same.key != key):
-            after[finding.trigger] = HeldTrigger(finding.trigger, finding.summary, by, now, key=key if finding.trigger == "alert" else "")
+        same, key = after.get(finding.trigger), observation.request.key if finding.trigger == "alert" and observation.request else ""
+        if same is None or same.dropped or same.key != key:
+            after[finding.trigger] = HeldTrigger(finding.trigger, finding.summary, by, now, key=key)
     new = [entry for trigger, entry in after.items() if before.get(trigger) != entry]
     note = "; ".join(f"{entry.said}, {'let go' if entry.dropped else 'held back'}: {entry.by}" for entry in new)
     reason = status.reason
     if status.state == "watching":
         reason = note or (reason if after else "" if before else reason)
     following = replace(status, reason=reason, settled=settled, held=tuple(after.values()))
-    return Decision(following, requeue_after=WATCH, consumes_request=consumes, note=note)
+    return Decision(following, requeue_after=WATCH, consumes_request=any(finding.trigger == "alert" for finding in due), note=note)
+
+
+def _drop(finding: Finding, by: str, plan: RetrainPlan, now: datetime) -> HeldTrigger | None:
+    """A due time that starts no run any more: it is too late, or the schedule skips what is held back. None: it waits."""
+    late = _late(finding, plan, now)
+    if finding.due is None or not (late or (plan.schedule is not None and plan.schedule.misfire == "skip")):
+        return None
+    if late:
+        by = f"it is {spoken(now - finding.due)} late" + (f", {by}" if by else "")
+    return HeldTrigger(finding.trigger, finding.summary, by, now, dropped=True)
 
 
 def _lasting(status: RetrainerStatus) -> tuple[HeldTrigger, ...]:

@@ -140,7 +140,7 @@ class Signature(Strict):
     warm_up: int = Field(0, ge=0, description="Rows of the call that a server makes before it says that the version is ready; 0: none.")
 
     @model_validator(mode="after")
-    def _keys_are_inputs(self) -> Signature:
+    def _check_names(self) -> Signature:
         names = [model_input.name for model_input in self.inputs]
         if len(set(names)) < len(names):
             raise ValueError("two inputs have one name")
@@ -150,26 +150,23 @@ class Signature(Strict):
             if key not in names:
                 raise ValueError(f"'{key}' is not an input")
         for model_input in self.inputs:
-            if model_input.side == "user" and model_input.origin == "request" and model_input.name != self.user:
-                raise ValueError(f"'{model_input.name}' is of the user, and no request carries it: say source 'store'")
-            if model_input.name == self.time and (model_input.side, model_input.dtype, model_input.width) != ("context", "int64", None):
-                raise ValueError(f"'{model_input.name}' takes the moment of the request: one int64 a row, of the side 'context'")
-            if model_input.name == self.session and (model_input.side, model_input.dtype, model_input.width is None) != (
-                "context",
-                "int64",
-                False,
-            ):
-                raise ValueError(
-                    f"'{model_input.name}' takes the items that the request brings: a list of int64 a row, of the side 'context'"
-                )
-        if self.time is not None and self.time not in names:
-            raise ValueError(f"'{self.time}' is not an input")
-        if self.session is not None and self.session not in names:
-            raise ValueError(f"'{self.session}' is not an input")
+            self._check_input(model_input)
+        for optional in (self.time, self.session):
+            if optional is not None and optional not in names:
+                raise ValueError(f"'{optional}' is not an input")
         outputs = [self.output, *(feature.output for feature in self.features)]
         if len(set(outputs)) < len(outputs):
             raise ValueError("two outputs have one name")
         return self
+
+    def _check_input(self, model_input: Input) -> None:
+        name, of_context = model_input.name, (model_input.side, model_input.dtype) == ("context", "int64")
+        if model_input.side == "user" and model_input.origin == "request" and name != self.user:
+            raise ValueError(f"'{name}' is of the user, and no request carries it: say source 'store'")
+        if name == self.time and not (of_context and model_input.width is None):
+            raise ValueError(f"'{name}' takes the moment of the request: one int64 a row, of the side 'context'")
+        if name == self.session and (not of_context or model_input.width is None):
+            raise ValueError(f"'{name}' takes the items that the request brings: a list of int64 a row, of the side 'context'")
 
     @property
     def files(self) -> tuple[str, ...]:

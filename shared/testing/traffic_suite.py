@@ -20,6 +20,14 @@ def answered(id: str, user: int = 1, bucket: int | None = 50, score: float | Non
     return shown(id, **({"user": user, "bucket": bucket, "score": score} | changes))
 
 
+def answer_number(n: int) -> Impression:
+    """Answers of both variants to 101 users: of five in a row three are the version's own, with scores."""
+    user, fallback = n * n % 101, (None, None, None, NO_SCORES, UNKNOWN_USER)[n % 5]
+    variant, version = ("stable", 1) if user % 3 else ("candidate", 2)
+    bucket, score = None if fallback == UNKNOWN_USER else n % 17, None if fallback else n / 7
+    return answered(f"r{n}", user, bucket, score, variant=variant, version=version, fallback=fallback)
+
+
 def traffic_of(users: int, answers: int, **more: Any) -> Traffic:
     """Of users without fallback or empty answers, unless said otherwise."""
     return Traffic(users, answers, **({"fallback": UserShares(users), "empty": UserShares(users)} | more))
@@ -102,19 +110,7 @@ class TrafficSuite:
         assert 100 <= traffic.looked == traffic.shown <= 2000
 
     def test_sums_agree_with_a_count_by_hand(self, log: EventLog, kpis: KpiSource) -> None:
-        fallbacks = (None, None, None, NO_SCORES, UNKNOWN_USER)
-        answers = [
-            answered(
-                f"r{n}",
-                user=n * n % 101,
-                variant="candidate" if n * n % 101 % 3 == 0 else "stable",
-                version=2 if n * n % 101 % 3 == 0 else 1,
-                fallback=fallbacks[n % 5],
-                bucket=None if n % 5 == 4 else n % 17,
-                score=None if n % 5 > 2 else n / 7,
-            )
-            for n in range(700)
-        ]
+        answers = [answer_number(n) for n in range(700)]
         log.impressions(answers)
         traffic = self.traffic(kpis)
         for variant in ("stable", "candidate"):

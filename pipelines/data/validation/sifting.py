@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -44,6 +45,15 @@ class Wanted:
     lacking: Rule | None = None
     viewed: pl.Expr | None = None
 
+    @property
+    def bad(self) -> pl.Expr:
+        return pl.any_horizontal([rule.bad for rule in self.rules]) if self.rules else pl.lit(False)
+
+    @property
+    def strange(self) -> pl.Expr:
+        """Bad by `lacking` alone."""
+        return self.lacking.bad & ~self.bad if self.lacking else pl.lit(False)
+
 
 @dataclass(frozen=True)
 class Sifted:
@@ -78,8 +88,37 @@ def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sif
     """Writes `quarantine` (row, reason and the columns of the source) only where there is something to quarantine. What repeats an earlier
     row is remembered in `scratch`, as long as the good rows are read."""
     rules, lacking, viewed = wanted.rules, wanted.lacking, wanted.viewed
-    bad = pl.any_horizontal([rule.bad for rule in rules]) if rules else pl.lit(False)
-    strange = lacking.bad & ~bad if lacking else pl.lit(False)
+    facts = _count(source, wanted)
+    faults = [Fault(rule, rule.reason, facts[f"bad {n}"], _text(facts[f"worst {n}"])) for n, rule in enumerate(rules) if facts[f"bad {n}"]]
+    left_out = [(rule.bad, rule.reason) for rule in rules] if faults else []
+    apart = None
+    if lacking and facts["strange"]:
+        apart = Fault(lacking, lacking.reason, facts["strange"], _text(facts["strangest"]))
+        left_out.append((wanted.strange, lacking.reason))
+    read, good_count, views = int(facts["rows"]), int(facts["rows"] - facts["bad"] - facts.get("strange", 0)), int(facts["views"])
+    frame = source.frame.filter(~_any(left_out)) if left_out else source.frame
+    if wanted.unique and good_count:
+        rows = source.frame.with_row_index(_ROW)
+        good = rows.filter(~_any(left_out)) if left_out else rows
+        unique = wanted.unique if viewed is None else [*wanted.unique, _PAGE]
+        with readable(source.name):
+            repeats = mark_repeats(good if viewed is None else good.with_columns(viewed.alias(_PAGE)), unique, _ROW, read, scratch)
+        if repeats.count:
+            faults.append(Fault(None, REPEATED, repeats.count, repeats.example))
+            good_count -= repeats.count
+            frame = good.filter(~repeats.marked).drop(_ROW)
+            left_out.append((repeats.marked, REPEATED))
+            views = views if viewed is None else int(frame.select(viewed.count()).collect(engine="streaming").item())
+    if left_out:
+        _write(source, left_out, quarantine)
+    interactions = frame if viewed is None else frame.filter(viewed.is_null())
+    nulls = {column: int(facts[f"null {column}"]) for column in wanted.nulls}
+    return Sifted(frame, interactions, read, good_count, views, tuple(faults), nulls, apart)
+
+
+def _count(source: Source, wanted: Wanted) -> dict[str, Any]:
+    """In one pass over the rows: how many are bad by each rule, and the worst value of each."""
+    rules, lacking, viewed, bad, strange = wanted.rules, wanted.lacking, wanted.viewed, wanted.bad, wanted.strange
     null = {column: pl.col(column).is_null() & (True if viewed is None else viewed.is_null()) for column in wanted.nulls}
     aggregates = {
         "rows": pl.len(),
@@ -91,34 +130,7 @@ def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sif
         **({"strange": strange.sum(), "strangest": the_bad(strange, pl.col(lacking.column)).min()} if lacking else {}),
     }
     with readable(source.name):
-        facts = source.frame.select(**aggregates).collect(engine="streaming").row(0, named=True)
-    faults = [Fault(rule, rule.reason, facts[f"bad {n}"], _text(facts[f"worst {n}"])) for n, rule in enumerate(rules) if facts[f"bad {n}"]]
-    left_out = [(rule.bad, rule.reason) for rule in rules] if faults else []
-    apart = None
-    if lacking and facts["strange"]:
-        apart = Fault(lacking, lacking.reason, facts["strange"], _text(facts["strangest"]))
-        left_out.append((strange, lacking.reason))
-    read, good_count, views = int(facts["rows"]), int(facts["rows"] - facts["bad"] - facts.get("strange", 0)), int(facts["views"])
-    frame = source.frame.filter(~_any(left_out)) if left_out else source.frame
-    if wanted.unique and good_count:
-        rows = source.frame.with_row_index(_ROW)
-        good = rows.filter(~_any(left_out)) if left_out else rows
-        with readable(source.name):
-            if viewed is None:
-                repeats = mark_repeats(good, wanted.unique, _ROW, read, scratch)
-            else:
-                repeats = mark_repeats(good.with_columns(viewed.alias(_PAGE)), [*wanted.unique, _PAGE], _ROW, read, scratch)
-        if repeats.count:
-            faults.append(Fault(None, REPEATED, repeats.count, repeats.example))
-            good_count -= repeats.count
-            frame = good.filter(~repeats.marked).drop(_ROW)
-            left_out.append((repeats.marked, REPEATED))
-            views = views if viewed is None else int(frame.select(viewed.count()).collect(engine="streaming").item())
-    if left_out:
-        _write(source, left_out, quarantine)
-    interactions = frame if viewed is None else frame.filter(viewed.is_null())
-    nulls = {column: int(facts[f"null {column}"]) for column in null}
-    return Sifted(frame, interactions, read, good_count, views, tuple(faults), nulls, apart)
+        return source.frame.select(**aggregates).collect(engine="streaming").row(0, named=True)
 
 
 def _any(left_out: Sequence[tuple[pl.Expr, str]]) -> pl.Expr:

@@ -47,37 +47,12 @@ def train_neural(
     """`params`: None where the loss holds a batch's positives against each other. `penalty`: what the squares of looked-up vectors count in
     the loss. `first`: what a run that has no parent begins from."""
     report_sizes(architecture.tables, task.log)
-    group, shard = None if task.rank is None else Group(task.rank), task.model.train.shard
-
-    def begun() -> NeuralStep:
-        task.log.info("starting %s", {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}[task.model.framework])
-        framework = load_framework(task.model.framework)
-        if task.model.train.compile and (missing := framework.missing_compiler(task.model.train.compile)):
-            raise Invalid(f"model.train.compile: {missing}")
-        if shard is not None:
-            check_engine()
-        if group is not None:
-            check_parted(task.model.train, architecture, loss)
-            group.meet()
-            task.log.info("rank %d of %d, by %s", group.rank.number, group.rank.count, group.backend)
-        follows = group is not None and not group.leads
-        if group is not None and shard is not None:
-            has_tables = task.parent is not None or first is not None
-            layers_alone = follows or not has_tables
-            weights = begin_layers(architecture, task.model.train.seed) if layers_alone else first_weights(task, architecture, first)
-            apartness = Apartness(shard, has_tables, task.rows.parent)
-            apart = ShardedStep(framework, architecture, weights, how(task.model.train, penalty), loss, group, apartness)
-            task.log.info("tables by %s: %.1f of %.1f MB lie here", shard, apart.bytes_here / 1e6, _bytes(architecture.tables) / 1e6)
-            return apart
-        weights = begin(architecture, task.model.train.seed) if follows else first_weights(task, architecture, first)
-        kind = ResidentStep if task.model.train.resident else NeuralStep
-        return kind(framework, architecture, weights, how(task.model.train, penalty), loss, group)
-
+    group = None if task.rank is None else Group(task.rank)
     negatives, verified = (0, False) if params is None else (params.negatives, params.verified)
     wants = TrainingRequest(
         negatives, verified, architecture.widths, architecture.lookups, architecture.size, in_batch=params is None, resident=not loss.of
     )
-    done = run(task, wants, begun, ALONE if group is None else group)
+    done = run(task, wants, lambda: _begin_step(task, architecture, penalty, loss, first, group), ALONE if group is None else group)
     done.step.check_same()
     weights = done.step.weights()
     compared = done.step.compare()
@@ -90,11 +65,40 @@ def train_neural(
     metrics = done.metrics | {"train.parameters": float(architecture.parameters)}
     facts = {"framework": done.step.name, "embeddings": sizes(architecture.tables)} | done.facts
     if group is not None:
-        facts |= {"processes": {"count": group.rank.count, "backend": group.backend, "sent_bytes": group.sent, "shard": shard}}
+        several = {"count": group.rank.count, "backend": group.backend, "sent_bytes": group.sent, "shard": task.model.train.shard}
+        facts |= {"processes": several}
     if done.step.scale is not None:
         metrics["train.skipped_steps"] = float(done.step.scale.skipped)
         facts["loss_scale"] = done.step.scale.value
     return Fitted(NeuralModel(architecture, weights), metrics, facts, done.document)
+
+
+def _begin_step(
+    task: Task, architecture: Architecture, penalty: float, loss: Loss, first: Callable[[], Weights] | None, group: Group | None
+) -> NeuralStep:
+    train = task.model.train
+    task.log.info("starting %s", {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}[task.model.framework])
+    framework = load_framework(task.model.framework)
+    if train.compile and (missing := framework.missing_compiler(train.compile)):
+        raise Invalid(f"model.train.compile: {missing}")
+    if train.shard is not None:
+        check_engine()
+    if group is not None:
+        check_parted(train, architecture, loss)
+        group.meet()
+        task.log.info("rank %d of %d, by %s", group.rank.number, group.rank.count, group.backend)
+    follows = group is not None and not group.leads
+    if group is not None and train.shard is not None:
+        has_tables = task.parent is not None or first is not None
+        layers_alone = follows or not has_tables
+        weights = begin_layers(architecture, train.seed) if layers_alone else first_weights(task, architecture, first)
+        apartness = Apartness(train.shard, has_tables, task.rows.parent)
+        apart = ShardedStep(framework, architecture, weights, how(train, penalty), loss, group, apartness)
+        task.log.info("tables by %s: %.1f of %.1f MB lie here", train.shard, apart.bytes_here / 1e6, _bytes(architecture.tables) / 1e6)
+        return apart
+    weights = begin(architecture, train.seed) if follows else first_weights(task, architecture, first)
+    kind = ResidentStep if train.resident else NeuralStep
+    return kind(framework, architecture, weights, how(train, penalty), loss, group)
 
 
 def check_parted(training: Training, architecture: Architecture, loss: Loss) -> None:
