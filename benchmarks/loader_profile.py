@@ -25,7 +25,7 @@ from rich.console import Console
 from benchmarks.loader_contenders import POOL
 from benchmarks.loader_processes import BATCH, prepare, watched
 from benchmarks.peers.loader_run import VALUES, Asked, cpu_seconds
-from pipelines.loaders import cache, chunks, columns, decoding, loader, orders, reading
+from pipelines.loaders import cache, chunks, columns, decoding, epochs, loader, orders, reading
 from pipelines.loaders.plan import Plan
 
 
@@ -93,7 +93,7 @@ def watch(clock: Clock) -> None:
         (columns.Long, "take", "take: long lists"),
         (reading.Reads, "part", "read: the rest"),
         (reading, "joined", "batch: put together"),
-        (loader.Assembly, "batch", "batch: the rest"),
+        (epochs.Assembly, "batch", "batch: the rest"),
     ):
         clock.wrap(owner, method, name)
     clock.wrap_cached(columns.ShortLists, ("values", "offsets"), "batch: short lists' values and offsets")

@@ -18,7 +18,7 @@ from pipelines.features.columns import FIRST
 from pipelines.inputs.eval_pairs import EvalPairs
 from pipelines.inputs.tables import placed
 from pipelines.models.family import Trained
-from pipelines.models.popularity import Popularity
+from pipelines.models.popularity_baseline import Popularity
 from shared.serving.nearest import Rows, best
 
 Retrieve = Callable[[Ints, int], Iterable[Rows]]

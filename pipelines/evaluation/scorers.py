@@ -13,7 +13,7 @@ from pipelines.inputs.eval_pairs import EvalPairs, RawColumns
 from pipelines.inputs.tables import Codes
 from pipelines.inputs.version_values import Published
 from pipelines.models.family import ScoresAll, Trained
-from pipelines.models.popularity import Popularity
+from pipelines.models.popularity_baseline import Popularity
 from shared.serving.external import refuse_others
 from shared.serving.signature import OUTPUT, Signature
 from shared.serving.tensors import tensors

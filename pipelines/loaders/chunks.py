@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from pipelines.loaders.buffer_pool import BufferPool
 from pipelines.loaders.columns import PackedColumn
 from pipelines.loaders.decoding import Nulls, check_nulls, is_list, loaded_as, pack_column, plain, refusal, refused_nulls, size_of
-from pipelines.loaders.files import File, Paths, Ranges, find_files
+from pipelines.loaders.file_protocol import File, Ranges
+from pipelines.loaders.files import Paths, find_files
 from pipelines.loaders.skipping import Corruption, Lost
 from shared.domain.errors import BadData, EyasError, Invalid, Unavailable
 

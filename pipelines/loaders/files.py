@@ -7,39 +7,17 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
-from shared.datafiles.kinds import MAGIC, kind_of, of_a_folder
+from pipelines.loaders.file_protocol import File, Ranges, is_parquet
+from pipelines.loaders.remote import in_a_filesystem, in_s3
+from shared.datafiles.kinds import MAGIC
 from shared.datafiles.objects import is_object
 from shared.domain.errors import BadData, Invalid
 
-Ranges = Sequence[tuple[int, int]]
-"""Of bytes: where each begins, and where it ends."""
 Paths = str | Path | Sequence[str | Path]
-
-
-class File(Protocol):
-    @property
-    def name(self) -> str:
-        """As the user knows it."""
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def stamp(self) -> str:
-        """Another one once it is written anew."""
-
-    def open(self, ranges: Ranges) -> pa.NativeFile:
-        """To read these bytes, or others."""
-
-    def buffer_size(self, ranges: Ranges) -> int:
-        """Bytes in memory while it is open to read these."""
-
-    def check(self) -> None:
-        """Refuses what isn't as it was found."""
 
 
 def find_files(paths: Paths, filesystem: Any = None) -> tuple[File, ...]:
@@ -62,14 +40,7 @@ def find_files(paths: Paths, filesystem: Any = None) -> tuple[File, ...]:
     return tuple(files.values())
 
 
-def is_parquet(name: str) -> bool:
-    """Whether it counts among the files of a folder, where it is named so."""
-    return of_a_folder(name) and kind_of(name) == "parquet"
-
-
 def _of(path: str, filesystem: Any) -> Iterator[File]:
-    from pipelines.loaders.remote import in_a_filesystem, in_s3
-
     if not path:
         raise Invalid("a path is empty: name a Parquet file, a folder or a pattern such as rows/*.parquet")
     if filesystem is not None:

@@ -1,32 +1,19 @@
-"""Batches of Parquet, shuffled, decoded and put together in the background, in bounded memory."""
+"""The loader of Parquet that users open: an epoch reader, and its batches as NumPy, Arrow, TensorFlow, Keras and PyTorch take them."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from pipelines.loaders.adapters import plain
 from pipelines.loaders.adapters.layout import Chosen
-from pipelines.loaders.buffer_pool import BufferPool, keep_what_is_freed
-from pipelines.loaders.cache import Cache, SelectionCache
-from pipelines.loaders.chunks import Chunks, open_chunks
-from pipelines.loaders.columns import Column, Lists
+from pipelines.loaders.chunks import open_chunks
 from pipelines.loaders.decoding import Nulls
+from pipelines.loaders.epochs import EpochReader
 from pipelines.loaders.files import Paths
-from pipelines.loaders.kinds import Described, Kind, described, described_by, kinds
-from pipelines.loaders.memory import MEBIBYTE, Memory
-from pipelines.loaders.orders import Orders
-from pipelines.loaders.plan import Part, Plan, Shard
-from pipelines.loaders.reading import Reading, Reads, Rows, count, cut
-from pipelines.loaders.skipping import Corruption, Skipped, without
+from pipelines.loaders.skipping import Corruption, Skipped
 from shared.domain.errors import BadData
 
 if TYPE_CHECKING:
@@ -34,186 +21,40 @@ if TYPE_CHECKING:
 
     from pipelines.loaders.adapters.torch import TorchBatches
 
-Columns = dict[str, Column]
-Stage = Callable[[Columns, np.random.Generator], Columns]
-"""What is made of a batch, in the loader's threads; drawn by numbers that are the same whoever draws them."""
-
 
 @dataclass(frozen=True)
-class Loader:
-    """Equal settings give equal batches, whatever the number of threads. `memory` is all that it holds at a time, in bytes: half of what is
-    left beside decoding is the pool whose rows are shuffled, half the one that is read meanwhile."""
-
-    chunks: Chunks
-    batch_size: int = 32_768
-    memory: int = 512 * MEBIBYTE
-    pool: int | None = None
-    """Rows of the pool, or a few more; None: as many as memory allows."""
-    seed: int = 0
-    shuffle: bool = True
-    drop_last: bool = False
-    shard: Shard = field(default_factory=Shard)
-    threads: int = field(default_factory=lambda: min(8, os.cpu_count() or 1))
-    cache: Cache | None = None
-    stages: tuple[Stage, ...] = ()
-    corrupt: Corruption = "stop"
-    """What to do where a row group can't be read: see skipping.py."""
-    skipped: Skipped = field(default_factory=Skipped, compare=False)
-    """What was left out so far, for it is corrupt: by this loader and by doors to it."""
-
-    @cached_property
-    def plan(self) -> Plan:
-        rows = (self._memory.pool - self._memory.largest) // self._memory.a_row
-        pool = max(1, rows if self.pool is None else min(rows, self.pool))
-        return Plan(
-            [chunk.rows for chunk in self.chunks.chunks], self.batch_size, pool, self.seed, self.shuffle, self.drop_last, self.shard
-        )
-
-    @cached_property
-    def orders(self) -> Orders:
-        return Orders(self.seed, self.plan.sizes, self._memory.orders)
-
-    @cached_property
-    def selection_cache(self) -> SelectionCache | None:
-        """What the cache has of its chunks."""
-        return self.cache.of(self.chunks.digest) if self.cache is not None else None
-
-    @cached_property
-    def _memory(self) -> Memory:
-        return Memory.shared_out(self.memory, self.chunks, self.batch_size, self.cache is not None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For another process: what it was made of, and nothing that was worked out since."""
-        return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
-
-    def __len__(self) -> int:
-        """Batches of an epoch."""
-        return self.plan.steps
-
-    @cached_property
-    def columns(self) -> dict[str, Described]:
-        """What a batch has: as the files say, or as a few rows show that have gone through the stages."""
-        reads = Reads(self, 0)
-        full = (at for at, chunk in enumerate(self.chunks.chunks) if chunk.rows and self.stages)
-        rows = next((rows for at in full if (rows := reads.part(Part(at, 0, self.chunks.chunks[at].rows), np.empty))), None)
-        if rows is None:
-            return described(self.chunks.schema)
-        return described_by(Assembly(self, 0).batch(0, [rows], [0], [min(self.batch_size, count(rows))]))
-
-    def kinds(self, label: str | None = None) -> dict[str, Kind]:
-        """What each column is to a model."""
-        return kinds(self.columns, label)
-
-    @property
-    def fingerprint(self) -> str:
-        """Of all that decides which rows a batch has."""
-        return hashlib.sha256(repr((self.plan, sorted(self.orders.often), self.chunks.columns)).encode()).hexdigest()
-
-    def epoch(self, number: int, start: int = 0) -> Iterator[Columns]:
-        """From the batch `start` on, as if those before it had been taken."""
-        keep_what_is_freed()
-        decoding = ThreadPoolExecutor(self._memory.decoders(self.threads), "decoding")
-        # What is only copying goes fastest in few threads; what stages do, in many.
-        assembling = ThreadPoolExecutor(self.threads if self.stages else -(-self.threads // 2), "assembling")
-        reads, make = Reads(self, number), Assembly(self, number)
-        pools = (pool for pool in self.plan.pools(number) if pool.step + len(pool.takes) > start)
-        read: deque[Reading] = deque()
-        made: deque[Future[Columns]] = deque()
-        arenas = [self._arena() for _ in range(2)]
-        left: Rows | None = None
-        try:
-            while True:
-                while arenas and (pool := next(pools, None)) is not None:
-                    arena = arenas.pop()
-                    read.append(Reading(pool, arena, [decoding.submit(reads.part, part, arena.empty) for part in pool.parts]))
-                if not read:
-                    return
-                now = read.popleft()
-                parts = [reads.left(now.pool.left) if left is None else left, *(future.result() for future in now.parts)]
-                now = replace(now, pool=without(now.pool, reads.lost, (self.seed, number), self.shuffle))
-                for step, (at, takes) in enumerate(now.slices, now.pool.step):
-                    if step >= start:
-                        made.append(assembling.submit(make.batch, step, parts, at, takes))
-                        if len(made) > self._memory.ahead(self.threads):
-                            yield made.popleft().result()
-                while made:
-                    yield made.popleft().result()
-                left = {name: column.take(now.pool.order) for name, column in cut(parts, *now.rest).items()}
-                now.arena.clear()
-                arenas.append(now.arena)
-        finally:
-            for workers in (decoding, assembling):
-                workers.shutdown(cancel_futures=True)
-            self._spare.extend([*arenas, *(reading.arena for reading in read)])
-
-    @cached_property
-    def _spare(self) -> list[BufferPool]:
-        return []
-
-    def _arena(self) -> BufferPool:
-        """One that an epoch before has left, or a new one."""
-        try:
-            arena = self._spare.pop()
-        except IndexError:
-            return BufferPool(min(self._memory.pool, self.chunks.size) + self.chunks.room)
-        arena.clear()
-        return arena
+class Loader(EpochReader):
+    """An epoch reader that gives its batches to a framework."""
 
     def as_numpy(
         self, label: str | None = None, lists: Chosen = "offsets", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
     ) -> Iterator[Any]:
-        """Batches of arrays: see doors/plain.py."""
-        from pipelines.loaders.adapters.plain import as_numpy
-
-        return as_numpy(self, label, lists, epochs, start)
+        """Batches of arrays: see adapters/plain.py."""
+        return plain.as_numpy(self, label, lists, epochs, start)
 
     def as_arrow(self, epochs: int | None = 1, start: tuple[int, int] = (0, 0)) -> Iterator[pa.RecordBatch]:
-        """Record batches of Arrow: see doors/plain.py."""
-        from pipelines.loaders.adapters.plain import as_arrow
-
-        return as_arrow(self, epochs, start)
+        """Record batches of Arrow: see adapters/plain.py."""
+        return plain.as_arrow(self, epochs, start)
 
     def as_dataset(
         self, label: str | None = None, lists: Chosen = "ragged", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
     ) -> Any:
-        """A tf.data.Dataset: see doors/tensorflow.py."""
+        """A tf.data.Dataset: see adapters/tensorflow.py."""
         from pipelines.loaders.adapters.tensorflow import as_dataset
 
         return as_dataset(self, label, lists, epochs, start)
 
     def as_keras(self, label: str | None = None, lists: Chosen = "padded", start: tuple[int, int] = (0, 0)) -> Any:
-        """For `fit` of a Keras model, as x and as validation_data: see doors/keras.py."""
+        """For `fit` of a Keras model, as x and as validation_data: see adapters/keras.py."""
         from pipelines.loaders.adapters.keras import as_keras
 
         return as_keras(self, label, lists, start)
 
-    @property
-    def rows(self) -> int:
-        """Of this shard in an epoch."""
-        return self.plan.own
-
     def as_torch(self, label: str | None = None, **settings: Any) -> TorchBatches:
-        """An IterableDataset of PyTorch; `settings`: see as_torch in doors/torch.py."""
+        """An IterableDataset of PyTorch; `settings`: see as_torch in adapters/torch.py."""
         from pipelines.loaders.adapters.torch import as_torch
 
         return as_torch(self, label, **settings)
-
-
-@dataclass(frozen=True)
-class Assembly:
-    loader: Loader
-    epoch: int
-
-    def batch(self, step: int, parts: Sequence[Rows], at: list[int], takes: list[int]) -> Columns:
-        columns = {name: column.column() for name, column in cut(parts, at, takes).items()}
-        if self.loader.stages:
-            random = np.random.default_rng((self.loader.seed, self.epoch, 4, step, self.loader.shard.rank))
-            for stage in self.loader.stages:
-                columns = stage(columns, random)
-        for column in columns.values():
-            if isinstance(column, Lists):
-                _ = column.values, column.offsets  # here, not in the thread that waits for them
-        return columns
 
 
 def open_loader(

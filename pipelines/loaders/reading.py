@@ -7,19 +7,17 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.loaders.buffer_pool import BufferPool
-from pipelines.loaders.chunks import Corrupt
+from pipelines.loaders.cache import SelectionCache
+from pipelines.loaders.chunks import Chunks, Corrupt
 from pipelines.loaders.columns import Empty, PackedColumn, joined
+from pipelines.loaders.orders import Orders
 from pipelines.loaders.plan import Left, Part, Pool
-from pipelines.loaders.skipping import Lost
-
-if TYPE_CHECKING:
-    from pipelines.loaders.loader import Loader
+from pipelines.loaders.skipping import Corruption, Lost, Skipped
 
 Rows = Mapping[str, PackedColumn]
 
@@ -49,8 +47,13 @@ class Reading:
 class Reads:
     """What is read of an epoch, each chunk in the order that is drawn for it."""
 
-    loader: Loader
     epoch: int
+    chunks: Chunks
+    orders: Orders | None
+    """None: rows come in the order of their files."""
+    cache: SelectionCache | None
+    corrupt: Corruption
+    skipped: Skipped
     lost: set[int] = field(default_factory=set)
     """Chunks that turned out to be corrupt."""
     _local: threading.local = field(default_factory=threading.local)
@@ -59,9 +62,9 @@ class Reads:
         """None of its rows, where it is lost."""
         with self._skipping(part.chunk):
             rows = self._chunk(part.chunk)
-            if self.loader.shuffle:
+            if self.orders is not None:
                 room = self._scratch("order", 8 * len(part)).view(np.int64)
-                order = self.loader.orders.of(self.epoch, part.chunk, part.first, part.last, room)
+                order = self.orders.of(self.epoch, part.chunk, part.first, part.last, room)
                 return {name: column.take(order, empty) for name, column in rows}
             return {name: column.cut(part.first, part.last) for name, column in rows}
         return {}
@@ -71,11 +74,11 @@ class Reads:
         try:
             yield
         except Corrupt as error:
-            if self.loader.corrupt == "stop":
+            if self.corrupt == "stop":
                 raise
             self.lost.add(chunk)
-            lost_chunk = self.loader.chunks.chunks[chunk]
-            self.loader.skipped.add(Lost(lost_chunk.name, lost_chunk.rows, str(error)))
+            lost_chunk = self.chunks.chunks[chunk]
+            self.skipped.add(Lost(lost_chunk.name, lost_chunk.rows, str(error)))
 
     def left(self, left: Left) -> Rows:
         """Read anew, where what left it wasn't."""
@@ -91,27 +94,26 @@ class Reads:
         return {name: joined([part[name] for part in parts], [slice(None)] * len(parts)).take(back) for name in parts[0]}
 
     def _places(self, chunk: int, places: NDArray[np.int64]) -> Rows:
-        order = self.loader.orders.of(self.epoch, chunk)[places] if self.loader.shuffle else places
+        order = places if self.orders is None else self.orders.of(self.epoch, chunk)[places]
         return {name: column.take(order) for name, column in self._chunk(chunk)}
 
     def _chunk(self, chunk: int) -> Iterator[tuple[str, PackedColumn]]:
         """Out of the cache, as far as it goes."""
-        cache, chunks = self.loader.selection_cache, self.loader.chunks
-        if cache is None:
-            yield from chunks.read(chunk)
+        if self.cache is None:
+            yield from self.chunks.read(chunk)
             return
         read = set()
-        for name, column in cache.get(chunk, self._column):
+        for name, column in self.cache.get(chunk, self._column):
             read.add(name)
             yield name, column
-        if len(read) < len(chunks.columns):
-            rows = dict(chunks.read(chunk))
-            cache.put(chunk, rows)
+        if len(read) < len(self.chunks.columns):
+            rows = dict(self.chunks.read(chunk))
+            self.cache.put(chunk, rows)
             yield from ((name, column) for name, column in rows.items() if name not in read)
 
     def _column(self, size: int) -> NDArray[np.uint8]:
         """For a column of the cache: used again once its rows are taken out of it."""
-        return self._scratch("column", size) if self.loader.shuffle else np.empty(size, np.uint8)
+        return np.empty(size, np.uint8) if self.orders is None else self._scratch("column", size)
 
     def _scratch(self, name: str, size: int) -> NDArray[np.uint8]:
         """A thread's own."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.fs
 
-from pipelines.loaders.files import File, Ranges, is_parquet
+from pipelines.loaders.file_protocol import File, Ranges, is_parquet
 from shared.datafiles.kinds import MAGIC, kind_of
 from shared.datafiles.objects import SCHEME, data_objects
 from shared.datafiles.s3 import S3

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.loaders.loader import Columns, Loader
+from pipelines.loaders.epochs import Columns, EpochReader
 from shared.domain.errors import Invalid
 
 
 class Stream:
     """Each iteration is an epoch, or the rest of one; what was taken counts, not what was made ready ahead."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: EpochReader) -> None:
         self.loader = loader
         self._epoch = self._step = 0
 

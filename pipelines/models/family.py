@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipelines.features.graph import Graph
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Catalogue, Codes
-from pipelines.models.popularity import Popularity
+from pipelines.models.popularity_baseline import Popularity
 from pipelines.models.tables import Table
 from pipelines.training.checkpoints import Keeping
 from pipelines.training.ranks import Rank

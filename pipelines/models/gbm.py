@@ -17,9 +17,12 @@ from pipelines.inputs.bloom_filter import read_liked
 from pipelines.models.family import Fetch, Fitted, Task
 from pipelines.models.like_pairs import liked_pairs
 from pipelines.models.tables import EXPORT_LIMIT, check_size
+from pipelines.models.trees.by_lightgbm import LightGBM
+from pipelines.models.trees.by_sklearn import Forest
+from pipelines.models.trees.by_xgboost import XGBoost
 from pipelines.models.trees.course import SAMPLE, Course, Round
 from pipelines.models.trees.ensemble import NODE_BYTES
-from pipelines.models.trees.growing import Part, begin, leaves_of, library
+from pipelines.models.trees.growing import Grower, Part, Parts, leaves_of, library
 from pipelines.models.trees.knowledge import ITEM, USER
 from pipelines.models.trees.layout import Layout, layout_of
 from pipelines.models.trees.model import FAMILY, TreeModel, load, shown
@@ -126,6 +129,15 @@ def check_memory(params: GbmParams, rows: Described, memory: int | None) -> None
             f"model.params: {rows.rows:,} rows of {len(rows.layout.columns)} columns take {wanted / 1e9:.1f} GB, and {where} "
             f"{there / 1e9:.1f} GB: {other}draw fewer negatives, or give more memory (resources.train.memory)"
         )
+
+
+def begin(params: GbmParams, seed: int, parts: Parts, before: bytes | None, finished: int) -> Grower:
+    """`before`: the library's file of trees that are there already, the first of which were finished when they were grown."""
+    if params.library == "xgboost":
+        return XGBoost(params, seed, parts, before, finished)
+    if params.library == "lightgbm":
+        return LightGBM(params, seed, parts, before)
+    return Forest(params, seed, parts)
 
 
 def begun(task: Task, params: GbmParams, rows: Described, parent: TreeModel | None) -> Course:

@@ -1,4 +1,4 @@
-"""`mf` by gradient: what `pipelines.training.contrastive` learns, as two tables of vectors like those of least squares.
+"""`mf` by gradient: what `pipelines.training.mf_contrastive` learns, as two tables of vectors like those of least squares.
 
 An unknown user, or one who liked nothing yet, is the mean of those who did; an unknown item stands as low as the least liked one. A
 warm run goes on from the parent's vectors over every like known so far; what its parent blended is in them.
@@ -16,7 +16,7 @@ from pipelines.features.columns import FIRST
 from pipelines.models.family import Task
 from pipelines.models.new_row_init import grown
 from pipelines.training.als import Factors
-from pipelines.training.contrastive import Aim, Contrast, Parts, begin_parts
+from pipelines.training.mf_contrastive import Aim, Contrast, Parts, begin_parts
 from pipelines.training.likes import Pairs
 from shared.contracts.families import MfParams
 from shared.contracts.retraining import NewRows

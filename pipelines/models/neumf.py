@@ -26,7 +26,7 @@ from pipelines.models.neural.plain import sigmoid
 from pipelines.models.neural.train import train_neural
 from pipelines.models.neural.weights import WEIGHTS, Weights, begin, load_weights
 from pipelines.models.tables import Table, check_size
-from pipelines.training.contrastive import Aim
+from pipelines.training.mf_contrastive import Aim
 from shared.contracts.families import NeumfParams
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid

@@ -38,7 +38,7 @@ from pipelines.inputs.tables import USERS
 from pipelines.models.baseline import IS_THERE, load_baseline
 from pipelines.models.families import load_model
 from pipelines.models.family import Trained
-from pipelines.models.popularity import POPULARITY, load_popularity
+from pipelines.models.popularity_baseline import POPULARITY, load_popularity
 from pipelines.models.retriever import IS_BESIDE, load_retriever
 from pipelines.stages.off_policy_eval import Finder, foresee
 from pipelines.stages.replay import HELD

@@ -28,7 +28,7 @@ from pipelines.features.raw import item_columns, signature
 from pipelines.inputs.eval_pairs import read_meetings, read_raw
 from pipelines.inputs.tables import USERS
 from pipelines.models.families import load_model
-from pipelines.models.popularity import POPULARITY, load_popularity
+from pipelines.models.popularity_baseline import POPULARITY, load_popularity
 from pipelines.models.retriever import IS_BESIDE, load_retriever
 from pipelines.stages.etl import FIRSTS
 from pipelines.stages.runner import Context, Outcome, main

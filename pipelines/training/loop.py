@@ -1,6 +1,6 @@
 """The loop around a step: epochs of batches, looks at held-out rows, the best epoch kept, checkpoints, and what is said of it all.
 
-Nothing in it waits for the device but what has to: losses are read late (`pipelines.training.losses`). Its state is a few numbers beside
+Nothing in it waits for the device but what has to: losses are read late (`pipelines.training.loss_monitor`). Its state is a few numbers beside
 the step's and a place in the batches; so a training that was killed and goes on from a checkpoint meets the batches that it would have met.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from pipelines.inputs.batches import Batch, Place
 from pipelines.training.checkpoints import BEST, Keeping, load_state, save_state
-from pipelines.training.losses import Losses
+from pipelines.training.loss_monitor import Losses
 from pipelines.training.rank_context import ALONE, RankContext
 from pipelines.training.report import Epoch, Report
 from pipelines.training.step import ReadsTogether, State, Step

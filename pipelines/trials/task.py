@@ -17,7 +17,7 @@ from pipelines.features.graph import Graph, Tables, compile_graph
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Catalogue
 from pipelines.models.family import Task
-from pipelines.models.popularity import fit_popularity
+from pipelines.models.popularity_baseline import fit_popularity
 from shared.contracts.features import Categorify
 from shared.contracts.models import Model
 from shared.domain.errors import BadData

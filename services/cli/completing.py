@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from services.cli import paths
+from services.cli.home import Session
+
 if TYPE_CHECKING:
     from services.cli.client import Client
 
@@ -56,8 +59,6 @@ def runs(ctx: typer.Context, incomplete: str) -> Words:
 
 def rollouts(ctx: typer.Context, incomplete: str) -> Words:
     def ask(http: Client) -> Iterator[tuple[str, str]]:
-        from services.cli import paths
-
         for rollout in http.get(paths.recommender(_argument(ctx, "name"), "/rollouts"), limit=_MOST)["items"]:
             yield rollout["id"], f"version {rollout['version']}, {rollout['state']}"
 
@@ -72,8 +73,6 @@ def called(ctx: typer.Context, incomplete: str) -> Words:
     """Numbers, and the aliases and tags of those."""
 
     def ask(http: Client) -> Iterator[tuple[str, str]]:
-        from services.cli import paths
-
         for version in http.get(paths.recommender(_argument(ctx, "name"), "/versions"), limit=_MOST)["items"]:
             words = [*version["aliases"], *version["tags"]]
             yield str(version["version"]), ", ".join(words) or f"of {version['run']}"
@@ -87,8 +86,6 @@ def stages(incomplete: str) -> list[str]:
 
 
 def _complete(ctx: Any, ask: Any, incomplete: str) -> Words:
-    from services.cli.session import Session
-
     root = ctx.find_root().params
     try:
         http = Session(root.get("url"), root.get("token_file"), root.get("token")).client(SECONDS)

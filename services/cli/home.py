@@ -1,15 +1,20 @@
-"""Where the platform of this machine lives, and what a client reads there: the token, and the address."""
+"""The platform's home on this machine, and the client's address and token: from the global options, else read there."""
 
 from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from services.cli.exit_codes import Exit
 from services.cli.faults import Refused
 from shared.domain.errors import Invalid
 from shared.secret_file import read_secret_file
+
+if TYPE_CHECKING:
+    from services.cli.client import Client
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -40,3 +45,19 @@ def usable(token: str, place: str) -> str:
     if not token or not token.isascii() or not token.isprintable():
         raise Refused(f"{place} holds no usable token", Exit.WRONG)
     return token
+
+
+@dataclass(frozen=True)
+class Session:
+    url: str | None = None
+    token_file: Path | None = None
+    token: str | None = None
+
+    def client(self, seconds: float | None = None) -> Client:
+        """`seconds`: how long it waits at most, where an answer is worth little."""
+        from services.cli.client import Client
+
+        home = default_home()
+        url = self.url or endpoint(home)
+        secret = usable(self.token, "--token or EYAS_TOKEN") if self.token else token(self.token_file or home / "token")
+        return Client(url, secret) if seconds is None else Client(url, secret, seconds=seconds)

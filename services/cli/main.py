@@ -11,7 +11,7 @@ import typer
 
 from services.cli.command_registry import Contents
 from services.cli.completing import VARIABLE
-from services.cli.session import Session
+from services.cli.home import Session
 
 app = typer.Typer(
     name="eyas",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from services.cli.completing import names
-from services.cli.home import default_home, endpoint, token, usable
+from services.cli.home import Session
 from services.cli.paths import checked_name
 
 if TYPE_CHECKING:
@@ -19,22 +17,6 @@ Name = Annotated[
     str, typer.Argument(metavar="NAME", callback=checked_name, autocompletion=names, help="The recommender's name.", show_default=False)
 ]
 Reason = Annotated[str, typer.Option("--reason", help="Goes into the history.", show_default=False)]
-
-
-@dataclass(frozen=True)
-class Session:
-    url: str | None = None
-    token_file: Path | None = None
-    token: str | None = None
-
-    def client(self, seconds: float | None = None) -> Client:
-        """`seconds`: how long it waits at most, where an answer is worth little."""
-        from services.cli.client import Client
-
-        home = default_home()
-        url = self.url or endpoint(home)
-        secret = usable(self.token, "--token or EYAS_TOKEN") if self.token else token(self.token_file or home / "token")
-        return Client(url, secret) if seconds is None else Client(url, secret, seconds=seconds)
 
 
 def client(ctx: typer.Context) -> Client:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.loaders.adapters.layout import Chosen, Padded
-from pipelines.loaders.adapters.opened import Columns, Opened, opened
+from pipelines.loaders.adapters.opened import Opened, opened
+from pipelines.loaders.adapters.tensorflow import dataset
+from pipelines.loaders.epochs import Columns, EpochReader
 from shared.domain.errors import Invalid
 
-if TYPE_CHECKING:
-    from pipelines.loaders.loader import Loader
 
-
-def as_keras(loader: Loader, label: str | None = None, lists: Chosen = "padded", start: tuple[int, int] = (0, 0)) -> Any:
+def as_keras(loader: EpochReader, label: str | None = None, lists: Chosen = "padded", start: tuple[int, int] = (0, 0)) -> Any:
     """`start`: the epoch and the batch of it that the first of fit's epochs begins with; each has len(loader) batches."""
     import keras
 
@@ -28,8 +27,6 @@ def as_keras(loader: Loader, label: str | None = None, lists: Chosen = "padded",
     if ragged and backend != "tensorflow":
         raise Invalid(f"lists: column '{ragged[0]}': Keras on {backend} takes no ragged lists: say 'padded', or Dense(size)")
     if backend == "tensorflow":
-        from pipelines.loaders.adapters.tensorflow import dataset
-
         return dataset(door, itertools.pairwise(itertools.count(door.position(start), len(loader))), len(loader))
     passes = Passes(door, door.position(start))
     return data_loader(passes) if backend == "torch" else py_dataset(passes)

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.loaders.adapters.layout import Chosen, Layout, Shown, layout_stage, layouts, shown
-from pipelines.loaders.columns import Column
+from pipelines.loaders.epochs import Columns, EpochReader
 from pipelines.loaders.kinds import label_of
 from shared.domain.errors import Invalid
-
-if TYPE_CHECKING:
-    from pipelines.loaders.loader import Loader
-
-Columns = dict[str, Column]
 
 
 @dataclass(frozen=True)
 class Opened:
-    loader: Loader
+    loader: EpochReader
     columns: Mapping[str, Shown]
     """As they come out: names, types and shapes."""
     label: str | None
@@ -61,7 +56,7 @@ class Opened:
         return columns, label
 
 
-def opened(loader: Loader, label: str | None, lists: Chosen, default: Layout) -> Opened:
+def opened(loader: EpochReader, label: str | None, lists: Chosen, default: Layout) -> Opened:
     columns = loader.columns
     chosen = layouts(lists, columns, default)
     return Opened(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,14 +11,12 @@ import pyarrow as pa
 from pipelines.loaders.adapters.layout import Chosen, Offsets, Ragged
 from pipelines.loaders.adapters.opened import opened
 from pipelines.loaders.columns import Column, Lists
+from pipelines.loaders.epochs import EpochReader
 from shared.domain.errors import Invalid
-
-if TYPE_CHECKING:
-    from pipelines.loaders.loader import Loader
 
 
 def as_numpy(
-    loader: Loader, label: str | None = None, lists: Chosen = "offsets", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
+    loader: EpochReader, label: str | None = None, lists: Chosen = "offsets", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
 ) -> Iterator[Any]:
     """Of (columns, label), or of columns where there is no label. `epochs`: None has no end. `start`: the first epoch, and the batch of it
     to begin with."""
@@ -29,7 +27,7 @@ def as_numpy(
     return (door.divided(batch) for batch in door.epochs(epochs, start))
 
 
-def as_arrow(loader: Loader, epochs: int | None = 1, start: tuple[int, int] = (0, 0)) -> Iterator[pa.RecordBatch]:
+def as_arrow(loader: EpochReader, epochs: int | None = 1, start: tuple[int, int] = (0, 0)) -> Iterator[pa.RecordBatch]:
     door = opened(loader, None, "ragged", Ragged())
     return (_record_batch(batch) for batch in door.epochs(epochs, start))
 

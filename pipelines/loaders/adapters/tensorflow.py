@@ -11,18 +11,16 @@ import itertools
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pipelines.loaders.adapters.layout import Chosen, Ragged, Shown
 from pipelines.loaders.adapters.opened import Opened, opened
 from pipelines.loaders.columns import Array, Column, Lists
+from pipelines.loaders.epochs import EpochReader
 from pipelines.models.runtime import load_tensorflow
 from shared.domain.errors import Invalid
-
-if TYPE_CHECKING:
-    from pipelines.loaders.loader import Loader
 
 _AHEAD = 2
 _INFINITE = -1
@@ -33,7 +31,7 @@ Passes = Iterator[tuple[int, int | None]]
 
 
 def as_dataset(
-    loader: Loader, label: str | None = None, lists: Chosen = "ragged", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
+    loader: EpochReader, label: str | None = None, lists: Chosen = "ragged", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
 ) -> Any:
     """Of (columns, label), or of columns where there is no label. `epochs` at a time: iterated again it goes on with those behind, in other
     orders of the rows. None: one iteration without an end. `start`: the first epoch, and the batch of it to begin with."""

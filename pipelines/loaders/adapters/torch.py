@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
@@ -22,13 +22,11 @@ from pipelines.loaders.adapters.pytorch.layout import laid_out
 from pipelines.loaders.adapters.pytorch.resident import Resident, generator, load_resident
 from pipelines.loaders.adapters.pytorch.shards import sharded
 from pipelines.loaders.adapters.pytorch.tensors import Tensor, tensors
+from pipelines.loaders.epochs import EpochReader
 from pipelines.loaders.kinds import label_of
 from pipelines.loaders.plan import Shard
 from shared.domain.errors import Invalid
 from shared.serving.signature import OFFSETS
-
-if TYPE_CHECKING:
-    from pipelines.loaders.loader import Loader
 
 TensorStage = Callable[[dict[str, Tensor], Any], dict[str, Tensor]]
 """Makes a batch of a batch on its device; drawn by a torch.Generator there that follows from seed, rank, epoch and step."""
@@ -69,7 +67,7 @@ class Way:
 
 
 class TorchBatches(IterableDataset):  # type: ignore[misc]
-    def __init__(self, loader: Loader, way: Way, epochs: int | None, resident: Resident | None) -> None:
+    def __init__(self, loader: EpochReader, way: Way, epochs: int | None, resident: Resident | None) -> None:
         self.loader, self._way, self._epochs, self._resident = loader, way, epochs, resident
         self._wanted: Place | None = None
         self._at = Place()
@@ -106,7 +104,7 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
         self._wanted = Place(state["epoch"], state["step"])
 
     @cached_property
-    def _with_layouts(self) -> Loader:
+    def _with_layouts(self) -> EpochReader:
         """One for all epochs: it keeps its memory for the next."""
         layouts = self._way.layouts
         return replace(self.loader, stages=(*self.loader.stages, layout_stage(layouts))) if layouts else self.loader
@@ -146,7 +144,7 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
 
 
 def as_torch(  # noqa: PLR0913 - what a caller may choose, each with a default
-    loader: Loader,
+    loader: EpochReader,
     label: str | None = None,
     *,
     lists: Chosen = "offsets",

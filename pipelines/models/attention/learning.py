@@ -20,7 +20,7 @@ from pipelines.inputs.tables import Codes
 from pipelines.models.attention import plain
 from pipelines.models.attention.encode import NEVER, SMALLEST, encode, only_before
 from pipelines.models.attention.shape import ITEMS, MARKS, PLACES, Shape, Weights
-from pipelines.models.neural.frameworks import Framework, MutableState
+from pipelines.models.neural.frameworks.protocol import Framework, MutableState
 from pipelines.models.neural.operations import level
 from pipelines.models.neural.optimizers import dense_of, rows_of
 from pipelines.models.neural.precision import Comparison, compare

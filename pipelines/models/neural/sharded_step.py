@@ -14,7 +14,7 @@ from pipelines.inputs.batches import Batch
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural import plain
 from pipelines.models.neural.architecture import Architecture, table_path
-from pipelines.models.neural.frameworks import Framework
+from pipelines.models.neural.frameworks.protocol import Framework
 from pipelines.models.neural.losses import Logistic, Loss
 from pipelines.models.neural.operations import Served
 from pipelines.models.neural.sharded_tables import WEIGHTS, Shard, ShardedTables

@@ -16,7 +16,7 @@ from pipelines.inputs.batches import Batch
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural import plain
 from pipelines.models.neural.architecture import Architecture
-from pipelines.models.neural.frameworks import Framework, Jit, MutableState
+from pipelines.models.neural.frameworks.protocol import Framework, Jit, MutableState
 from pipelines.models.neural.fused import Fused, fuse
 from pipelines.models.neural.lookup import Reader, steady
 from pipelines.models.neural.losses import Logistic, Loss

@@ -5,6 +5,7 @@ Libraries are imported when they are first asked for; they lie in no other modul
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -66,8 +67,6 @@ class Grower(Protocol):
 
 def library(name: str) -> ModuleType:
     """Imported now."""
-    import importlib
-
     module, package = LIBRARIES[name]
     try:
         return importlib.import_module(module)
@@ -96,18 +95,3 @@ def columns_of(params: GbmParams) -> float:
 def leaves_of(params: GbmParams) -> int:
     """Of a tree at most."""
     return min(params.leaves or 2**31 - 1, 1 << depth_of(params))
-
-
-def begin(params: GbmParams, seed: int, parts: Parts, before: bytes | None, finished: int) -> Grower:
-    """`before`: the library's file of trees that are there already, the first of which were finished when they were grown."""
-    if params.library == "xgboost":
-        from pipelines.models.trees.by_xgboost import XGBoost
-
-        return XGBoost(params, seed, parts, before, finished)
-    if params.library == "lightgbm":
-        from pipelines.models.trees.by_lightgbm import LightGBM
-
-        return LightGBM(params, seed, parts, before)
-    from pipelines.models.trees.by_sklearn import Forest
-
-    return Forest(params, seed, parts)

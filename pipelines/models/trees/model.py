@@ -16,6 +16,7 @@ from pipelines.inputs.tables import Codes
 from pipelines.models.family import MODEL, Fetch
 from pipelines.models.neural.plain import sigmoid
 from pipelines.models.tables import Table
+from pipelines.models.trees import by_lightgbm, by_xgboost
 from pipelines.models.trees.ensemble import Trees, trees_of
 from pipelines.models.trees.knowledge import ITEM, USER, Knowledge, knowledge_of
 from pipelines.models.trees.layout import Layout, Source
@@ -59,11 +60,7 @@ class TreeModel:
     @cached_property
     def _booster(self) -> Any:
         if self.library == "xgboost":
-            from pipelines.models.trees import by_xgboost
-
             return by_xgboost.load(self.stored)
-        from pipelines.models.trees import by_lightgbm
-
         return by_lightgbm.load(self.stored)
 
     @cached_property
@@ -72,11 +69,7 @@ class TreeModel:
         if self.arrays is not None:
             return self.arrays
         if self.library == "xgboost":
-            from pipelines.models.trees import by_xgboost
-
             return by_xgboost.trees(self._booster)
-        from pipelines.models.trees import by_lightgbm
-
         return by_lightgbm.trees(self._booster)
 
     def save(self, folder: Path) -> dict[str, Path]:
@@ -105,12 +98,8 @@ class TreeModel:
     def margin(self, matrix: Floats) -> Floats:
         """By the library that grew them."""
         if self.library == "xgboost":
-            from pipelines.models.trees import by_xgboost
-
             return by_xgboost.margin(self._booster, matrix)
         if self.library == "lightgbm":
-            from pipelines.models.trees import by_lightgbm
-
             return by_lightgbm.margin(self._booster, matrix)
         return self.trees.score(matrix)
 

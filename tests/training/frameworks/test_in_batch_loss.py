@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from pipelines.models.neural.architecture import Architecture
-from pipelines.models.neural.frameworks import Framework, load_framework
+from pipelines.models.neural.frameworks import load_framework
+from pipelines.models.neural.frameworks.protocol import Framework
 from pipelines.models.neural.losses import InBatch, Loss, log_chances
 from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
 from pipelines.models.neural.weights import Weights, begin

@@ -12,7 +12,8 @@ import pytest
 from pipelines.inputs.batches import Batch
 from pipelines.models.neural import scaling
 from pipelines.models.neural.architecture import Architecture
-from pipelines.models.neural.frameworks import Framework, load_framework
+from pipelines.models.neural.frameworks import load_framework
+from pipelines.models.neural.frameworks.protocol import Framework
 from pipelines.models.neural.losses import Loss
 from pipelines.models.neural.plain import score, sigmoid
 from pipelines.models.neural.step import LOGISTIC, How, NeuralStep

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
 import torch
 
 from pipelines.loaders.adapters.pytorch.tensors import TensorLists, tensors
+from pipelines.loaders.epochs import EpochReader
 from shared.domain.errors import Invalid
-
-if TYPE_CHECKING:
-    from pipelines.loaders.loader import Loader
 
 _GIB = 2**30
 _ORDER = 32
@@ -79,7 +77,7 @@ def _sizes(lists: TensorLists, order: Any, ends: list[int]) -> list[int]:
     return sizes
 
 
-def load_resident(loader: Loader, device: Any, share: float) -> Resident:
+def load_resident(loader: EpochReader, device: Any, share: float) -> Resident:
     """Invalid where it takes more than that share of the device's memory."""
     if loader.stages:
         raise Invalid(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch.distributed as group
 
+from pipelines.loaders.epochs import EpochReader
 from pipelines.loaders.plan import Shard
 from shared.domain.errors import BadData
 
-if TYPE_CHECKING:
-    from pipelines.loaders.loader import Loader
 
-
-def sharded(loader: Loader) -> Loader:
+def sharded(loader: EpochReader) -> EpochReader:
     """A loader's own shard, if it is one of several, is meant as it is."""
     if loader.shard.world > 1 or not (group.is_available() and group.is_initialized()):
         return loader

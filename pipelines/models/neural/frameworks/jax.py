@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks import Jit, MutableState, Name, Pure, Tensor
+from pipelines.models.neural.frameworks.protocol import Jit, MutableState, Name, Pure, Tensor
 from pipelines.models.runtime import load_jax
 
 

@@ -12,7 +12,7 @@ import pytest
 from pipelines.evaluation import recall as module
 from pipelines.evaluation.recall import Retrieve, by_files, by_model, by_popularity, recall
 from pipelines.models.family import Embeddings
-from pipelines.models.popularity import Popularity
+from pipelines.models.popularity_baseline import Popularity
 
 POPULARITY = Popularity(np.array([10, 20, 30]), np.array([1.0, 3.0, 2.0]))
 VECTORS = np.array([[1, 0], [0, 1], [0.6, 0.6]], np.float32)

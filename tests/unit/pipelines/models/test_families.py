@@ -13,7 +13,7 @@ import pytest
 from pipelines.inputs.tables import Catalogue
 from pipelines.models.families import FAMILIES, check_parent, load_model
 from pipelines.models.family import MODEL
-from pipelines.models.popularity import fit_popularity
+from pipelines.models.popularity_baseline import fit_popularity
 from pipelines.models.popularity_model import CountModel, Counts
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid

@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 
 from pipelines.models.families import load_model
-from pipelines.models.gbm import Gbm
+from pipelines.models.gbm import Gbm, begin
 from pipelines.models.trees.ensemble import Trees
-from pipelines.models.trees.growing import Grower, Part, begin
+from pipelines.models.trees.growing import Grower, Part
 from pipelines.models.trees.layout import layout_of
 from pipelines.models.trees.model import TreeModel
 from shared.contracts.families import GbmParams

@@ -15,7 +15,7 @@ from pipelines.inputs.batches import Batches, Place
 from pipelines.models.family import Task
 from pipelines.training.checkpoints import Keeping, rests_on
 from pipelines.training.loop import Loop
-from pipelines.training.losses import LATE
+from pipelines.training.loss_monitor import LATE
 from pipelines.training.trainer import Course, TrainingRequest, run
 from shared.artifacts import FsspecLive
 from shared.contracts.models import Model, Training

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.training.losses import FAR, LATE, RECENT, Losses
+from pipelines.training.loss_monitor import FAR, LATE, RECENT, Losses
 from shared.contracts.models import Training
 from shared.domain.errors import Invalid
 

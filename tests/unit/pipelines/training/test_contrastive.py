@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.training import contrastive
+from pipelines.training import mf_contrastive
 from pipelines.training.als import Floats
-from pipelines.training.contrastive import Adam, Aim, Contrast, begin_parts
+from pipelines.training.mf_contrastive import Adam, Aim, Contrast, begin_parts
 from pipelines.training.likes import Ints, Pairs
 
 SOFTMAX, LOGISTIC = Aim("softmax", 5, 0.01), Aim("logistic", 5, 0.002)
@@ -34,7 +34,7 @@ def loss_of(aim: Aim, scores: Floats) -> float:
 
 def slopes_of(aim: Aim, scores: Floats) -> tuple[Floats, float]:
     lengths: Ints = np.bincount(LIKED[0])
-    return contrastive._slopes(aim, scores.copy(), LIKED[0], LIKED[1], lengths, np.ones(ITEMS, np.float32), ITEMS)
+    return mf_contrastive._slopes(aim, scores.copy(), LIKED[0], LIKED[1], lengths, np.ones(ITEMS, np.float32), ITEMS)
 
 
 @pytest.mark.parametrize("aim", [SOFTMAX, LOGISTIC])
@@ -88,12 +88,12 @@ def told_apart(pairs: Pairs, scores: Floats, groups: int = 4) -> float:
 @pytest.mark.parametrize("aim", [SOFTMAX, LOGISTIC, replace(SOFTMAX, blend=True), replace(LOGISTIC, blend=True)])
 def test_what_a_user_would_like_stands_above_the_rest(aim: Aim, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole catalogue in every step, or a sample of it."""
-    monkeypatch.setattr(contrastive, "USERS", 16)
+    monkeypatch.setattr(mf_contrastive, "USERS", 16)
     pairs = worlds()
     losses, scores = trained(pairs, aim)
     assert losses[-1] < losses[0]
     assert told_apart(pairs, scores) > 0.9  # by chance it would be 0.5
-    monkeypatch.setattr(contrastive, "SAMPLE", 12)
+    monkeypatch.setattr(mf_contrastive, "SAMPLE", 12)
     assert told_apart(pairs, trained(pairs, aim)[1]) > 0.9
 
 
@@ -104,7 +104,7 @@ def test_equal_seeds_give_equal_vectors_and_others_do_not() -> None:
 
 
 def test_a_sample_holds_every_like_and_weighs_as_much_as_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contrastive, "SAMPLE", 10)
+    monkeypatch.setattr(mf_contrastive, "SAMPLE", 10)
     pairs = worlds()
     training = Contrast(pairs, begin_parts(pairs, 4, False, 1), SOFTMAX, 0.01, 1, 1)
     for _ in range(5):

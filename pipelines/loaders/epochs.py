@@ -1,0 +1,174 @@
+"""Batches of Parquet, shuffled, decoded and put together in the background, in bounded memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pipelines.loaders.buffer_pool import BufferPool, keep_what_is_freed
+from pipelines.loaders.cache import Cache, SelectionCache
+from pipelines.loaders.chunks import Chunks
+from pipelines.loaders.columns import Column, Lists
+from pipelines.loaders.kinds import Described, Kind, described, described_by, kinds
+from pipelines.loaders.memory import MEBIBYTE, Memory
+from pipelines.loaders.orders import Orders
+from pipelines.loaders.plan import Part, Plan, Shard
+from pipelines.loaders.reading import Reading, Reads, Rows, count, cut
+from pipelines.loaders.skipping import Corruption, Skipped, without
+
+Columns = dict[str, Column]
+Stage = Callable[[Columns, np.random.Generator], Columns]
+"""What is made of a batch, in the loader's threads; drawn by numbers that are the same whoever draws them."""
+
+
+@dataclass(frozen=True)
+class EpochReader:
+    """Equal settings give equal batches, whatever the number of threads. `memory` is all that it holds at a time, in bytes: half of what is
+    left beside decoding is the pool whose rows are shuffled, half the one that is read meanwhile."""
+
+    chunks: Chunks
+    batch_size: int = 32_768
+    memory: int = 512 * MEBIBYTE
+    pool: int | None = None
+    """Rows of the pool, or a few more; None: as many as memory allows."""
+    seed: int = 0
+    shuffle: bool = True
+    drop_last: bool = False
+    shard: Shard = field(default_factory=Shard)
+    threads: int = field(default_factory=lambda: min(8, os.cpu_count() or 1))
+    cache: Cache | None = None
+    stages: tuple[Stage, ...] = ()
+    corrupt: Corruption = "stop"
+    """What to do where a row group can't be read: see skipping.py."""
+    skipped: Skipped = field(default_factory=Skipped, compare=False)
+    """What was left out so far, for it is corrupt: by this loader and by its adapters."""
+
+    @cached_property
+    def plan(self) -> Plan:
+        rows = (self._memory.pool - self._memory.largest) // self._memory.a_row
+        pool = max(1, rows if self.pool is None else min(rows, self.pool))
+        return Plan(
+            [chunk.rows for chunk in self.chunks.chunks], self.batch_size, pool, self.seed, self.shuffle, self.drop_last, self.shard
+        )
+
+    @cached_property
+    def orders(self) -> Orders:
+        return Orders(self.seed, self.plan.sizes, self._memory.orders)
+
+    @cached_property
+    def selection_cache(self) -> SelectionCache | None:
+        """What the cache has of its chunks."""
+        return self.cache.of(self.chunks.digest) if self.cache is not None else None
+
+    @cached_property
+    def _memory(self) -> Memory:
+        return Memory.shared_out(self.memory, self.chunks, self.batch_size, self.cache is not None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: what it was made of, and nothing that was worked out since."""
+        return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return self.plan.steps
+
+    @cached_property
+    def columns(self) -> dict[str, Described]:
+        """What a batch has: as the files say, or as a few rows show that have gone through the stages."""
+        full = (at for at, chunk in enumerate(self.chunks.chunks) if chunk.rows and self.stages)
+        rows = next((rows for at in full if (rows := self._reads(0).part(Part(at, 0, self.chunks.chunks[at].rows), np.empty))), None)
+        if rows is None:
+            return described(self.chunks.schema)
+        return described_by(Assembly(self, 0).batch(0, [rows], [0], [min(self.batch_size, count(rows))]))
+
+    def kinds(self, label: str | None = None) -> dict[str, Kind]:
+        """What each column is to a model."""
+        return kinds(self.columns, label)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that decides which rows a batch has."""
+        return hashlib.sha256(repr((self.plan, sorted(self.orders.often), self.chunks.columns)).encode()).hexdigest()
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Columns]:
+        """From the batch `start` on, as if those before it had been taken."""
+        keep_what_is_freed()
+        decoding = ThreadPoolExecutor(self._memory.decoders(self.threads), "decoding")
+        # What is only copying goes fastest in few threads; what stages do, in many.
+        assembling = ThreadPoolExecutor(self.threads if self.stages else -(-self.threads // 2), "assembling")
+        reads, make = self._reads(number), Assembly(self, number)
+        pools = (pool for pool in self.plan.pools(number) if pool.step + len(pool.takes) > start)
+        read: deque[Reading] = deque()
+        made: deque[Future[Columns]] = deque()
+        arenas = [self._arena() for _ in range(2)]
+        left: Rows | None = None
+        try:
+            while True:
+                while arenas and (pool := next(pools, None)) is not None:
+                    arena = arenas.pop()
+                    read.append(Reading(pool, arena, [decoding.submit(reads.part, part, arena.empty) for part in pool.parts]))
+                if not read:
+                    return
+                now = read.popleft()
+                parts = [reads.left(now.pool.left) if left is None else left, *(future.result() for future in now.parts)]
+                now = replace(now, pool=without(now.pool, reads.lost, (self.seed, number), self.shuffle))
+                for step, (at, takes) in enumerate(now.slices, now.pool.step):
+                    if step >= start:
+                        made.append(assembling.submit(make.batch, step, parts, at, takes))
+                        if len(made) > self._memory.ahead(self.threads):
+                            yield made.popleft().result()
+                while made:
+                    yield made.popleft().result()
+                left = {name: column.take(now.pool.order) for name, column in cut(parts, *now.rest).items()}
+                now.arena.clear()
+                arenas.append(now.arena)
+        finally:
+            for workers in (decoding, assembling):
+                workers.shutdown(cancel_futures=True)
+            self._spare.extend([*arenas, *(reading.arena for reading in read)])
+
+    def _reads(self, epoch: int) -> Reads:
+        return Reads(epoch, self.chunks, self.orders if self.shuffle else None, self.selection_cache, self.corrupt, self.skipped)
+
+    @cached_property
+    def _spare(self) -> list[BufferPool]:
+        return []
+
+    def _arena(self) -> BufferPool:
+        """One that an epoch before has left, or a new one."""
+        try:
+            arena = self._spare.pop()
+        except IndexError:
+            return BufferPool(min(self._memory.pool, self.chunks.size) + self.chunks.room)
+        arena.clear()
+        return arena
+
+    @property
+    def rows(self) -> int:
+        """Of this shard in an epoch."""
+        return self.plan.own
+
+
+@dataclass(frozen=True)
+class Assembly:
+    loader: EpochReader
+    epoch: int
+
+    def batch(self, step: int, parts: Sequence[Rows], at: list[int], takes: list[int]) -> Columns:
+        columns = {name: column.column() for name, column in cut(parts, at, takes).items()}
+        if self.loader.stages:
+            random = np.random.default_rng((self.loader.seed, self.epoch, 4, step, self.loader.shard.rank))
+            for stage in self.loader.stages:
+                columns = stage(columns, random)
+        for column in columns.values():
+            if isinstance(column, Lists):
+                _ = column.values, column.offsets  # here, not in the thread that waits for them
+        return columns
