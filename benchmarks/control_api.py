@@ -25,6 +25,8 @@ from services.store.engine import open_engine
 from services.store.migrate import upgrade
 from services.store.recommenders import SqlRecommenders
 from services.store.tables import history, resources
+from shared.contracts.codec import encode
+from shared.contracts.records import RunSpec
 
 NAME = "films"
 _REQUESTS = 400
@@ -57,7 +59,7 @@ def fill_runs(url: str, count: int) -> Sequence[str]:
     start = datetime.now(UTC) - timedelta(days=365)
     spec = specified(NAME)
     SqlRecommenders(engine).put(spec, start, "bench")
-    document = {"document": spec.document(), "generation": 1, "mode": "full", "cause": "a benchmark", "serving": None}
+    document = encode(RunSpec, RunSpec(spec.document(), 1, "full", "a benchmark", None, "bench", False, ""))
     ids = [f"r{number:010}" for number in range(count)]
     for first in range(0, count, _PIECE):
         rows, lines = [], []

@@ -29,6 +29,7 @@ from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.stage_outputs import SqlStageOutputs
 from shared.artifacts import FsspecArtifacts
+from shared.contracts.records import RolloutSpec, RunSpec
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest, StageSpec
 from shared.datafiles import DataFiles
@@ -84,8 +85,8 @@ class Plane:
     def __init__(self, url: str, folder: Path, count: int) -> None:
         self.engine = open_engine(url)
         upgrade(self.engine)
-        self.runs = SqlResources(self.engine, "run", RunStatus)
-        rollouts = SqlResources(self.engine, "rollout", RolloutStatus)
+        self.runs = SqlResources(self.engine, "run", RunStatus, RunSpec)
+        rollouts = SqlResources(self.engine, "rollout", RolloutStatus, RolloutSpec)
         artifacts = FsspecArtifacts(str(folder))
         self.stages, clock = Stages(artifacts), Clock()
         outputs, registry = SqlStageOutputs(self.engine), SqlRegistry(self.engine)

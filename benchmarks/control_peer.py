@@ -28,6 +28,7 @@ from services.control.reconcile import Reconciler
 from services.store.engine import open_engine
 from services.store.migrate import upgrade
 from services.store.resources import SqlResources
+from shared.contracts.records import RetrainerSpec
 from shared.ports import Record
 
 _PREFECT = ("prefect==3.8.8", "fastapi==0.148.*")  # with a newer FastAPI that release's server doesn't start
@@ -72,13 +73,13 @@ def _ours(url: str, count: int) -> tuple[float, float]:
 def _one_round(url: str, count: int) -> tuple[float, float]:
     engine = open_engine(url)
     upgrade(engine)
-    store = SqlResources(engine, "trivial", Status)
+    store = SqlResources(engine, "trivial", Status, RetrainerSpec)
     clock = _Clock()
     kind = Trivial(store, len)
     reconciler = Reconciler(kind, clock)
     began = time.monotonic()
     for number in range(count):
-        store.create(Record(f"t{number:06}", "trivial", {"number": number}, Status(), clock.now(), clock.now()), "bench")
+        store.create(Record(f"t{number:06}", "trivial", RetrainerSpec(), Status(), clock.now(), clock.now()), "bench")
     while reconciler.tick():
         pass
     ended = sum(one.status.state == "done" for one in store.list(active=False, limit=count))

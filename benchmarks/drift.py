@@ -24,7 +24,7 @@ from rich.console import Console
 
 from benchmarks.drift_worlds import SHIFTS, START, Earning, Event, MovieLens, Planted, Shift, changed, columns
 from benchmarks.report import Row, publish
-from shared.domain.drift.alarm_state import NOTHING_YET, remember
+from shared.domain.drift.alarm_decision import NOTHING_YET, remember
 from shared.domain.drift.detectors import DETECTORS, LOOKS, detected
 from shared.domain.drift.hit_rate_detector import fall
 from shared.domain.drift.reading import Column, Look

@@ -19,6 +19,7 @@ from shared.contracts.stage import digest_of
 from shared.ports import Version
 from shared.serving.signature import INDEX
 from shared.testing.model_server_suite import tiny_model
+from shared.testing.records import LINEAGE
 from tests.support.broken_models import content, node, to_float
 
 USERS = 5_000
@@ -53,7 +54,7 @@ def register(world: World, model: bytes | None = None, without: tuple[str, ...] 
             (place / INDEX).write_bytes(index)
         files = {path.name: world.artifacts.put(path) for path in sorted(place.iterdir()) if path.name not in without}
     now = datetime.now(UTC)
-    return world.registry.register(Version(NAME, 0, f"by-hand-{number}", digest_of(files), files, {}, {}, None, now)).number
+    return world.registry.register(Version(NAME, 0, f"by-hand-{number}", digest_of(files), files, {}, LINEAGE, None, now)).number
 
 
 def slow(rounds: int) -> bytes:

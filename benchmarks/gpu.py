@@ -30,7 +30,8 @@ from benchmarks.report import Row, publish
 from pipelines.inputs.batches import Batch
 from pipelines.models import neumf
 from pipelines.models.neural.architecture import Architecture
-from pipelines.models.neural.frameworks import Framework, load_framework
+from pipelines.models.neural.frameworks import load_framework
+from pipelines.models.neural.frameworks.protocol import Framework
 from pipelines.models.neural.resident import ResidentStep
 from pipelines.models.neural.step import How
 from pipelines.models.neural.weights import begin

@@ -16,7 +16,7 @@ from pipelines.inputs.batches import Batch
 from pipelines.inputs.on_device import Rows
 from pipelines.models import neumf
 from pipelines.models.neural.architecture import Architecture
-from pipelines.models.neural.frameworks import Framework
+from pipelines.models.neural.frameworks.protocol import Framework
 from pipelines.models.neural.resident import ResidentStep
 from pipelines.models.neural.step import How
 from pipelines.models.neural.weights import begin

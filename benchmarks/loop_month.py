@@ -209,9 +209,9 @@ def _retrainings(platform: Platform, zero: datetime) -> list[Retraining]:
             rollout, serves = f"{last.target}: {last.reason}", when(last.at) if last.target == "promoted" else None
         ended = rollout or f"{status.state}: {status.reason}"
         number = version.number if version else None
-        why, cpu = run.spec["cause"], platform.stages.seconds.get(run.id, 0.0)
+        why, cpu = run.spec.cause, platform.stages.seconds.get(run.id, 0.0)
         trigger = _TRIGGERS[re.split("[: ]", why)[0]]
-        found.append(Retraining(when(run.created_at), trigger, why, run.spec["mode"], run.id, number, ended, serves, cpu))
+        found.append(Retraining(when(run.created_at), trigger, why, run.spec.mode, run.id, number, ended, serves, cpu))
     return found
 
 

@@ -52,6 +52,7 @@ from services.store.shadow_totals import SqlShadowTotals
 from services.store.stage_outputs import SqlStageOutputs
 from services.wiring.parts import STAGES
 from shared.artifacts import FsspecArtifacts
+from shared.contracts.records import RetrainerSpec, RolloutSpec, RunSpec
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageSpec
 from shared.contracts.strict import read
@@ -215,9 +216,9 @@ class Platform:
         undo.callback(engine.dispose)
         upgrade(engine)
         self.recommenders, self.registry, self.routes = SqlRecommenders(engine), SqlRegistry(engine), SqlRoutes(engine)
-        self.runs: SqlResources[RunStatus] = SqlResources(engine, "run", RunStatus)
-        self.rollouts: SqlResources[RolloutStatus] = SqlResources(engine, "rollout", RolloutStatus)
-        self.retrainers: SqlResources[RetrainerStatus] = SqlResources(engine, "retrainer", RetrainerStatus)
+        self.runs: SqlResources[RunStatus, RunSpec] = SqlResources(engine, "run", RunStatus, RunSpec)
+        self.rollouts: SqlResources[RolloutStatus, RolloutSpec] = SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
+        self.retrainers: SqlResources[RetrainerStatus, RetrainerSpec] = SqlResources(engine, "retrainer", RetrainerStatus, RetrainerSpec)
         artifacts, events, mirrors = FsspecArtifacts(str(home / "artifacts")), SqlEventLog(engine), SqlShadowTotals(engine)
         server, self.stages, roots = OnnxServer(artifacts), Stages(home / "work", clock), (str(data.absolute()),)
         stores = Stores(self.routes, self.registry, artifacts, self.recommenders, events, mirrors, SqlCatalogue(engine), OpenIndexes())

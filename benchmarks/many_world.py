@@ -6,6 +6,7 @@ import io
 import json
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -27,9 +28,11 @@ from services.store.tables import (
 )
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.codec import encode
+from shared.contracts.records import Lineage, RunSpec
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, digest_of
 from shared.domain.triggers import RetrainerStatus
+from shared.testing.records import LINEAGE, RUN_SPEC
 
 VERSIONS = 2
 RUNS = 3
@@ -87,7 +90,7 @@ def _write(engine: Engine, numbers: range, files: Files, begun: datetime) -> Non
             rows[history] += _lines("run", f"{name}-r{run}", begun + timedelta(days=run))
         for version in range(1, VERSIONS + 1):
             at = begun + timedelta(days=version)
-            lineage = {"snapshot": at.isoformat()}
+            lineage = encode(Lineage, replace(LINEAGE, snapshot=at))
             row = {"recommender": name, "number": version, "run": f"{name}-r{version}", "digest": digest_of(files), "files": kept}
             rows[versions].append(row | {"metrics": {}, "lineage": lineage, "parent": None, "created_at": at})
             route = {"recommender": name, "generation": version, "stable": version, "candidate": None, "weight": 0.0}
@@ -102,7 +105,7 @@ def _write(engine: Engine, numbers: range, files: Files, begun: datetime) -> Non
 
 
 def _run(id: str, name: str, spec: dict[str, Any], at: datetime) -> dict[str, Any]:
-    asked = {"document": spec, "generation": 1, "mode": "full", "cause": "a benchmark", "serving": None}
+    asked = encode(RunSpec, replace(RUN_SPEC, document=spec, cause="a benchmark"))
     return _row("run", id, name, asked, {"state": "registered", "reason": "it ended"}, "registered", at, finished=True)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.report import Row, publish
-from shared.domain.drift.alarm_state import NOTHING_YET, remember
+from shared.domain.drift.alarm_decision import NOTHING_YET, remember
 from shared.domain.drift.reading import Look
 from shared.domain.drift.seasons import KEPT_WEEKS, WEEKS_BACK, History, Season, Series, seasonal_fall
 from shared.domain.retrainer import HITS_LOOKS

@@ -31,7 +31,7 @@ from benchmarks.drift_worlds import SHIFTS, STABLE, Event, Planted, Shift, chang
 from benchmarks.report import Row, publish
 from services.monitor.drift import DriftLooks, Served
 from shared.contracts.retraining import DriftTrigger
-from shared.domain.drift.alarm_state import NOTHING_YET, remember
+from shared.domain.drift.alarm_decision import NOTHING_YET, remember
 from shared.domain.drift.detectors import LOOKS
 from shared.domain.drift.reading import Column
 from shared.domain.drift.seasons import Season

@@ -21,13 +21,15 @@ from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
 from shared.artifacts import FsspecArtifacts
+from shared.contracts.records import RolloutSpec
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import digest_of
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
-from shared.ports import Record, Version
+from shared.ports import Record, RolloutRecord, Version
 from shared.testing.model_server_suite import tiny_model
+from shared.testing.records import LINEAGE
 
 NAME = "films"
 ITEMS = 100
@@ -57,7 +59,7 @@ class World:
         self.recommenders = SqlRecommenders(self.engine)
         self.registry = SqlRegistry(self.engine)
         self.routes = SqlRoutes(self.engine)
-        self.rollouts = SqlResources(self.engine, "rollout", RolloutStatus)
+        self.rollouts = SqlResources(self.engine, "rollout", RolloutStatus, RolloutSpec)
         self.spec = specified(rollout)
         self._users = users
         self.recommenders.put(self.spec, datetime.now(UTC), "bench")
@@ -76,14 +78,14 @@ class World:
             np.save(place / "users.npy", np.arange(self._users), allow_pickle=False)
             files = {path.name: self.artifacts.put(path) for path in sorted(place.iterdir())}
         run, now = f"by-hand-{number}", datetime.now(UTC)
-        return self.registry.register(Version(NAME, 0, run, digest_of(files), files, {}, {}, None, now)).number
+        return self.registry.register(Version(NAME, 0, run, digest_of(files), files, {}, LINEAGE, None, now)).number
 
     def serve(self, route: Route) -> Route:
         return self.routes.put(NAME, route, datetime.now(UTC), "bench", "a benchmark")
 
-    def start(self, version: int, id: str, now: datetime | None = None) -> Record[RolloutStatus]:
+    def start(self, version: int, id: str, now: datetime | None = None) -> RolloutRecord:
         now = now or datetime.now(UTC)
-        asked = {"version": version, "document": self.spec.document()}
+        asked = RolloutSpec(version, self.spec.document())
         return self.rollouts.create(Record(id, NAME, asked, RolloutStatus(), now, now), "bench")
 
     def ask(self, id: str, verb: str, now: datetime) -> None:

@@ -28,6 +28,7 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import digest_of
 from shared.ports import Version
 from shared.serving.signature import INDEX
+from shared.testing.records import LINEAGE
 
 log = logging.getLogger(__name__)
 WIDTH = 32
@@ -97,4 +98,4 @@ def register(world: World, spec: RecommenderSpec, items: int, users: int) -> int
     world.recommenders.put(spec, datetime.now(UTC), "bench")
     with tempfile.TemporaryDirectory() as folder:
         files = {name: world.artifacts.put(path) for name, path in sorted(write(Path(folder), spec, items, users).items())}
-    return world.registry.register(Version(spec.name, 0, "by-hand", digest_of(files), files, {}, {}, None, datetime.now(UTC))).number
+    return world.registry.register(Version(spec.name, 0, "by-hand", digest_of(files), files, {}, LINEAGE, None, datetime.now(UTC))).number

@@ -55,6 +55,7 @@ from shared.domain.route import Route
 from shared.domain.sequential_test import Judgement
 from shared.domain.traffic import Mirror, quantile
 from shared.ports import Scorer, ServedUnit, Version
+from shared.testing.records import LINEAGE
 from tests.servers.platform_process import until
 
 NAME = "films"
@@ -160,7 +161,7 @@ class Stand:
         return first, second
 
     def _version(self, run: str, files: Files) -> int:
-        return self._world.registry.register(Version(NAME, 0, run, digest_of(files), files, {}, {}, None, _now())).number
+        return self._world.registry.register(Version(NAME, 0, run, digest_of(files), files, {}, LINEAGE, None, _now())).number
 
     def _serve(self, route: Route) -> int:
         """The generation, once the gateway serves it."""

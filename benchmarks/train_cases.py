@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipelines.inputs.batches import Batch
 from pipelines.models.tables import Table, padded, width_by_rule
-from pipelines.training.contrastive import CELLS, STEPS, USERS
+from pipelines.training.mf_contrastive import CELLS, STEPS, USERS
 from pipelines.training.likes import Pairs
 
 GENRES = 20

@@ -145,7 +145,7 @@ def _looked_up(torch: Any, table: Table, width: int, sparse: bool) -> Any:
 
 def _likes_eyas(case: LikesCase, batches: Sequence[Any], steps: int) -> tuple[float, list[float]]:
     """Whole epochs, what a step is given included."""
-    from pipelines.training.contrastive import Aim, Contrast, begin_parts
+    from pipelines.training.mf_contrastive import Aim, Contrast, begin_parts
 
     pairs, each = case.pairs(), -(-case.users // case.batch)
     epochs = -(-steps // each)

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from services.control.reconcile import Simple
+from shared.contracts.records import RetrainerSpec
 from shared.domain.machine import Decision, Edge, Machine, Request
 from shared.ports import Record, ResourceStore
 
@@ -39,22 +40,22 @@ class Trivial(Simple[Status, Step]):
     status_type: Any = Status
     effect_type: Any = Step
 
-    def __init__(self, store: ResourceStore[Status], work: Callable[[str], int]) -> None:
+    def __init__(self, store: ResourceStore[Status, RetrainerSpec], work: Callable[[str], int]) -> None:
         self.store = store
         self.results: dict[str, int] = {}
         self._work = work
 
-    def observe(self, record: Record[Status]) -> Request | None:
+    def observe(self, record: Record[Status, RetrainerSpec]) -> Request | None:
         return record.asked
 
-    def decide(self, record: Record[Status], seen: Request | None, now: datetime) -> Decision[Status, Step]:
+    def decide(self, record: Record[Status, RetrainerSpec], seen: Request | None, now: datetime) -> Decision[Status, Step]:
         state = _FOLLOWING[record.status.state]
         effects = (Step(f"{record.id}-{state}-1"),) if state in ("one", "two") else ()
         return Decision(replace(record.status, state=state), effects)
 
-    def act(self, record: Record[Status], following: Status, effect: Step) -> None:
+    def act(self, record: Record[Status, RetrainerSpec], following: Status, effect: Step) -> None:
         if effect.name not in self.results:
             self.results[effect.name] = self._work(effect.name)
 
-    def committed(self, record: Record[Status], following: Status) -> None:
+    def committed(self, record: Record[Status, RetrainerSpec], following: Status) -> None:
         pass

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from shared.contracts.codec import decode, encode
 from shared.contracts.gates import MetricGate
+from shared.contracts.records import RolloutSpec, RunSpec
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.errors import Conflict, Invalid
@@ -17,7 +17,10 @@ from shared.domain.machine import Request
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import MACHINE, RunStatus, StageDone, run_stages
 from shared.domain.warm_or_full import Mode
-from shared.ports import Recommender, Record, Version
+from shared.ports import Recommender, Record, RolloutRecord, RunRecord, Version
+
+_KNOWN = 1000
+_specs: dict[str, tuple[Mapping[str, Any], RecommenderSpec]] = {}
 
 
 @dataclass(frozen=True)
@@ -32,31 +35,14 @@ class Terms:
 
 
 def new_run(
-    recommender: Recommender,
-    id: str,
-    mode: Mode,
-    cause: str,
-    serving: int | None,
-    now: datetime,
-    terms: Terms = Terms(),
-) -> Record[RunStatus]:
+    recommender: Recommender, id: str, mode: Mode, cause: str, serving: int | None, now: datetime, terms: Terms = Terms()
+) -> RunRecord:
     """A run of the spec as it stands. `serving` is the version that serves: a warm run starts from it, gates compare with it."""
-    spec = {
-        "document": recommender.spec.document(),
-        "generation": recommender.generation,
-        "mode": mode,
-        "cause": cause,
-        "serving": serving,
-        "by": terms.by,
-        "fresh": terms.fresh,
-        "trigger": terms.trigger,
-    }
+    spec = RunSpec(recommender.spec.document(), recommender.generation, mode, cause, serving, terms.by, terms.fresh, terms.trigger)
     return Record(id=id, recommender=recommender.name, spec=spec, status=RunStatus(), created_at=now, due_at=now, priority=terms.priority)
 
 
-def retry_run(
-    old: Record[RunStatus], stage: str | None, id: str, cause: str, now: datetime, *, by: str, accept: bool = False
-) -> Record[RunStatus]:
+def retry_run(old: RunRecord, stage: str | None, id: str, cause: str, now: datetime, *, by: str, accept: bool = False) -> RunRecord:
     """A new run of what the old one was to do, from a stage on: what it had published before that stage is adopted as it is. `accept`:
     gates that come out inconclusive don't refuse it, by this person's decision."""
     state, done = old.status.state, old.status.stages
@@ -76,46 +62,59 @@ def retry_run(
         raise Conflict(
             f"run {old.id} has published {' and '.join(published) or 'no stage'}: it can be retried from {' or '.join(possible)}"
         )
-    to_adopt = {finished.stage: encode(StageDone, finished) for finished in done[: stages.index(chosen)]}
-    spec = {**old.spec, "cause": cause, "by": by, "retry_of": old.id, "from": chosen, "adopt": to_adopt, "accepts": by if accept else ""}
+    adopt, accepts = {finished.stage: finished for finished in done[: stages.index(chosen)]}, by if accept else ""
+    spec = replace(old.spec, cause=cause, by=by, retry_of=old.id, from_stage=chosen, adopt=adopt, accepts=accepts)
     return replace(old, id=id, spec=spec, status=RunStatus(), created_at=now, due_at=now, revision=0, asked=None, intent=None)
 
 
-def stages_of(record: Record[RunStatus]) -> tuple[str, ...]:
-    """The stages of a run, in order. A document of a release without refits names none."""
-    return run_stages(record.spec["document"].get("split", {}).get("refit", False))
+def spec_of(record: RunRecord | RolloutRecord) -> RecommenderSpec:
+    """The spec as it was when the row was made; parsed once, for it is asked for several times a pass."""
+    document = record.spec.document
+    cached = _specs.get(record.id)
+    if cached is not None and cached[0] == document:
+        return cached[1]
+    spec = read(RecommenderSpec, document, f"spec of {record.id}")
+    if len(_specs) >= _KNOWN:
+        _specs.clear()
+    _specs[record.id] = (document, spec)
+    return spec
 
 
-def ended_in(record: Record[RunStatus]) -> str:
+def stages_of(record: RunRecord) -> tuple[str, ...]:
+    """The stages of a run, in order."""
+    return run_stages(record.spec.document["split"]["refit"])
+
+
+def ended_in(record: RunRecord) -> str:
     """The stage that a run ended in: the one under way, or the one whose gate refused it."""
     status, stages = record.status, stages_of(record)
     at = len(status.stages) - (status.state == "rejected")
     return stages[max(0, min(at, len(stages) - 1))]
 
 
-def adopted(record: Record[RunStatus], stage: str, done: tuple[StageDone, ...]) -> StageDone | None:
+def adopted(record: RunRecord, stage: str, done: tuple[StageDone, ...]) -> StageDone | None:
     """What a retried run takes over for a stage, if all stages before it are taken over too."""
-    to_adopt: dict[str, Any] = record.spec.get("adopt", {})
-    same = all(finished.stage in to_adopt and to_adopt[finished.stage]["attempt"] == finished.attempt for finished in done)
-    return decode(StageDone, to_adopt[stage]) if same and stage in to_adopt else None
+    adopt = record.spec.adopt or {}
+    same = all(finished.stage in adopt and adopt[finished.stage].attempt == finished.attempt for finished in done)
+    return adopt.get(stage) if same else None
 
 
-def rests_on(record: Record[RunStatus]) -> int | None:
+def rests_on(record: RunRecord) -> int | None:
     """The version whose files the run reads: to start from, or to compare with."""
-    number: int | None = record.spec["serving"]
-    if number is None or record.spec["mode"] == "warm":
+    number = record.spec.serving
+    if number is None or record.spec.mode == "warm":
         return number
-    gates = read(RecommenderSpec, record.spec["document"], f"spec of {record.id}").gates
+    gates = spec_of(record).gates
     compares = any(isinstance(gate, MetricGate) and "serving" in (gate.better_than, gate.not_worse_than) for gate in gates)
     return number if compares else None
 
 
-def collected_basis(record: Record[RunStatus], collected: Mapping[int, datetime]) -> str | None:
+def collected_basis(record: RunRecord, collected: Mapping[int, datetime]) -> str | None:
     """Why the run can't be, if the version that it rests on has no files any more."""
     number = rests_on(record)
     if number is None or number not in collected:
         return None
-    verb = "starts from" if record.spec["mode"] == "warm" else "is compared with"
+    verb = "starts from" if record.spec.mode == "warm" else "is compared with"
     return (
         f"the run {verb} version {number} of '{record.recommender}', which was collected on {collected[number]:%Y-%m-%d}:"
         " its files are gone; start a new run"
@@ -127,29 +126,17 @@ def rollout_id(run: str) -> str:
     return f"{run}-rollout"
 
 
-def asked_rollout(recommender: Recommender, version: int, id: str, request: Request, now: datetime) -> Record[RolloutStatus]:
+def asked_rollout(recommender: Recommender, version: int, id: str, request: Request, now: datetime) -> RolloutRecord:
     """Of a version that was registered before, by the spec as it stands: from there on like one that a run starts."""
-    spec = {"version": version, "document": recommender.spec.document(), "start": encode(Request, request)}
+    spec = RolloutSpec(version, recommender.spec.document(), start=request)
     status = RolloutStatus(reason=request.summary())
     return Record(id=id, recommender=recommender.name, spec=spec, status=status, created_at=now, due_at=now)
 
 
-def back_rollout(recommender: Recommender, version: int, id: str, request: Request, now: datetime) -> Record[RolloutStatus]:
+def back_rollout(recommender: Recommender, version: int, id: str, request: Request, now: datetime) -> RolloutRecord:
     """Loads a version that isn't loaded any more, and sends everybody to it: no shadow, no canary."""
-    spec = {"version": version, "document": recommender.spec.document(), "back": encode(Request, request)}
+    spec = RolloutSpec(version, recommender.spec.document(), back=request)
     return Record(id=id, recommender=recommender.name, spec=spec, status=RolloutStatus(), created_at=now, due_at=now)
-
-
-def goes_back(record: Record[RolloutStatus]) -> Request | None:
-    """Who asked for a rollout that goes back; None of any other."""
-    request = record.spec.get("back")
-    return None if request is None else decode(Request, request)
-
-
-def asked_for(record: Record[RolloutStatus]) -> Request | None:
-    """Who asked for a rollout, to go forward or back; None of one that a run started."""
-    request = record.spec.get("start")
-    return goes_back(record) if request is None else decode(Request, request)
 
 
 def proven(version: Version) -> bool:

@@ -41,6 +41,7 @@ from shared.ports import Audited, Record, ResourceStore
 log = logging.getLogger(__name__)
 
 S = TypeVar("S")
+P = TypeVar("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
 ANYBODY: Literal["anybody"] = "anybody"
@@ -96,7 +97,7 @@ class Caller:
         """What the caller gave as the reason, for the audit log."""
         self.detail = reason
 
-    def row(self, kind: str, store: ResourceStore[S], id: str) -> Record[S]:
+    def row(self, kind: str, store: ResourceStore[S, P], id: str) -> Record[S, P]:
         """A row by its id; of a recommender that the token doesn't see, it doesn't exist."""
         record = store.get(id)
         if not self.sees(record.recommender):

@@ -19,7 +19,6 @@ from shared.contracts.spec import RecommenderSpec
 from shared.domain.drift.reading import Look
 from shared.domain.queue import Turn
 from shared.domain.retention import Sweep
-from shared.domain.run import RunStatus
 from shared.domain.stage_reuse import RunForecast
 from shared.domain.triggers import RetrainerObservation
 from shared.domain.warm_or_full import Past
@@ -35,11 +34,11 @@ from shared.ports import (
     ModelServer,
     Recommender,
     RecommenderStore,
-    Record,
     Registry,
     RetrainerStore,
     RolloutStore,
     RouteStore,
+    RunRecord,
     RunStore,
     TokenStore,
 )
@@ -110,7 +109,7 @@ class Parts:
     """Collects garbage; or, if true, only says what would go."""
     turns: Callable[[], Mapping[str, Turn]]
     """By unfinished run: whether it may work, and else for what it waits."""
-    plan: Callable[[Record[RunStatus]], RunForecast]
+    plan: Callable[[RunRecord], RunForecast]
     """What a run that is in no store yet would do."""
     watch: Callable[[str], RetrainerObservation]
     """What the triggers of a recommender look at, as it is now."""

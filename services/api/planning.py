@@ -17,9 +17,8 @@ from services.api.views import GateView, RunView, StageView
 from shared.domain.access import Role
 from shared.domain.compare import differences, numbers
 from shared.domain.errors import NotFound
-from shared.domain.run import RunStatus
 from shared.domain.warm_or_full import Wish
-from shared.ports import Recommender, Record
+from shared.ports import Recommender, RunRecord
 from shared.run_factory import Terms
 
 room = Room("plans")
@@ -130,14 +129,14 @@ def _plan(parts: Parts, recommender: Recommender, request: PlanRequest, applied:
     plan = parts.plan(run)
     return PlanView(
         recommender=recommender.name,
-        mode=run.spec["mode"],
+        mode=run.spec.mode,
         applied=applied,
         waits=plan.waits,
         stages=[PlannedStage.model_validate(stage, from_attributes=True) for stage in plan.stages],
         gates=list(plan.gates),
         data=dict(plan.data),
-        warnings=faults_of_places(parts, recommender.spec, run.spec["mode"] == "warm"),
-        serving=run.spec["serving"],
+        warnings=faults_of_places(parts, recommender.spec, run.spec.mode == "warm"),
+        serving=run.spec.serving,
     )
 
 
@@ -154,7 +153,7 @@ def compare_runs(
         right=_side(views[1]),
         spec=[
             DifferenceView.model_validate(difference, from_attributes=True)
-            for difference in differences(left.spec["document"], right.spec["document"])
+            for difference in differences(left.spec.document, right.spec.document)
         ],
         lineage=[
             DifferenceView.model_validate(difference, from_attributes=True)
@@ -181,7 +180,7 @@ def _gates(left: RunView, right: RunView) -> list[GatePair]:
     return [GatePair(gate=name, left=sides[0].get(name), right=sides[1].get(name)) for name in dict.fromkeys((*sides[0], *sides[1]))]
 
 
-def _stages(left: Record[RunStatus], right: Record[RunStatus], left_view: RunView, right_view: RunView) -> list[StagePair]:
+def _stages(left: RunRecord, right: RunRecord, left_view: RunView, right_view: RunView) -> list[StagePair]:
     sides = {done.stage: done for done in left_view.stages}, {done.stage: done for done in right_view.stages}
     parts = [{done.stage: dict(done.basis.parts) if done.basis else {} for done in run.status.stages} for run in (left, right)]
     return [

@@ -26,8 +26,7 @@ from shared.domain.errors import Conflict, Invalid, NotFound, Unreadable
 from shared.domain.machine import Request
 from shared.domain.rollout import ANSWERS
 from shared.domain.route import Route
-from shared.domain.run import RunStatus
-from shared.ports import Recommender, Record
+from shared.ports import Recommender, RunRecord
 from shared.run_factory import Terms, back_rollout, new_run
 
 room = Room("recommenders")
@@ -85,7 +84,7 @@ def _apply(
     now = parts.clock.now()
     route = parts.routes.get(spec.name)
 
-    def full_run(changed: Recommender) -> Record[RunStatus]:
+    def full_run(changed: Recommender) -> RunRecord:
         cause = "the spec is new" if _is_new(changed) else "the spec changed"
         return new_run(changed, who.fresh_id("r", now), "full", cause, route.stable if route else None, now, Terms(who.name))
 

@@ -14,16 +14,14 @@ from services.api.dependencies import Parts, With
 from services.api.runs import attempt_of, run_view
 from shared.contracts.features import OPERATORS
 from shared.contracts.plans import run_plan
-from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest
-from shared.contracts.strict import read
 from shared.domain.access import Role
 from shared.domain.errors import NotFound
 from shared.domain.gate import Gate
 from shared.domain.metric import certainty, count_of
-from shared.domain.run import MACHINE, RunStatus
-from shared.ports import Record
-from shared.run_factory import stages_of
+from shared.domain.run import MACHINE
+from shared.ports import RunRecord
+from shared.run_factory import spec_of, stages_of
 
 room = Room("runs")
 
@@ -91,13 +89,12 @@ class FeatureReport(BaseModel):
 def get_run_gates(parts: With, who: Who, id: str) -> GatesView:
     """Each gate with its verdict and its figures, those that are open or weren't asked too."""
     record = who.row("run", parts.runs, id)
-    spec = read(RecommenderSpec, record.spec["document"], f"spec of {id}")
     metrics = run_view(parts, record).metrics
-    gates = run_plan(spec, record.spec["mode"]).gates
+    gates = run_plan(spec_of(record), record.spec.mode).gates
     return GatesView(run=id, gates=[_gate_view(gate, record, metrics) for gate in gates if gate.stage in stages_of(record)])
 
 
-def _gate_view(gate: Gate, record: Record[RunStatus], metrics: Mapping[str, float]) -> GateAsked:
+def _gate_view(gate: Gate, record: RunRecord, metrics: Mapping[str, float]) -> GateAsked:
     name = str(gate)
     result = next((outcome for outcome in record.status.gates if outcome.gate == name), None)
     ended = MACHINE.terminal(record.status.state)

@@ -12,8 +12,7 @@ from shared.domain.rollout import ANSWERS, RolloutStatus, deadline, refusal
 from shared.domain.rollout_plan import RolloutPlan
 from shared.domain.sequential_test import Sample
 from shared.domain.step_analysis import Answered, ShadowReport, StepReport
-from shared.ports import Record
-from shared.run_factory import asked_for, goes_back
+from shared.ports import RolloutRecord
 
 VERBS = ("pause", "resume", "skip", "promote", "abort")
 """Of rollouts."""
@@ -200,15 +199,15 @@ class RolloutView(BaseModel):
     answers_to: list[str] = Field(description="What may be asked of it now: of pause, resume, skip, promote and abort.")
 
     @classmethod
-    def of(cls, record: Record[RolloutStatus], plan: RolloutPlan) -> RolloutView:
-        status, version = record.status, int(record.spec["version"])
-        started = asked_for(record)
+    def of(cls, record: RolloutRecord, plan: RolloutPlan) -> RolloutView:
+        status, version = record.status, record.spec.version
+        started = record.spec.start or record.spec.back
         verbs = [verb for verb in VERBS if verb in ANSWERS.get(status.state, ()) and refusal(verb, version, status, plan) is None]
         return cls(
             id=record.id,
             recommender=record.recommender,
             version=version,
-            kind="canary" if goes_back(record) is None else "rollback",
+            kind="canary" if record.spec.back is None else "rollback",
             state=status.state,
             reason=status.reason,
             step=status.step,

@@ -17,15 +17,13 @@ from services.api.rollout_views import LooksView, RolloutView
 from services.api.state_requests import Because, Why, ask
 from services.api.views import EventView
 from shared.contracts.plans import rollout_plan
-from shared.contracts.spec import RecommenderSpec
-from shared.contracts.strict import read
 from shared.domain.access import Role
 from shared.domain.errors import Conflict, Malformed, NotFound
 from shared.domain.machine import Request
-from shared.domain.rollout import ANSWERS, RolloutStatus, refusal, unproven
+from shared.domain.rollout import ANSWERS, refusal, unproven
 from shared.domain.rollout_plan import RolloutPlan
-from shared.ports import Record
-from shared.run_factory import asked_rollout, proven
+from shared.ports import RolloutRecord
+from shared.run_factory import asked_rollout, proven, spec_of
 
 room = Room("rollouts")
 
@@ -55,7 +53,7 @@ def start_rollout(parts: With, who: Who, name: str, wish: StartRollout) -> Rollo
     return _view(begun)
 
 
-def _begun_before(parts: Parts, who: Caller, id: str) -> Record[RolloutStatus] | None:
+def _begun_before(parts: Parts, who: Caller, id: str) -> RolloutRecord | None:
     """By the process that died before it could say so."""
     if who.once is None or not who.once.again:
         return None
@@ -79,7 +77,7 @@ def _check_start(parts: Parts, name: str, number: int) -> None:
         raise Conflict(f"version {number} of '{name}' is the stable version already, so there is nothing to roll out; choose another")
     active = parts.rollouts.list(name, active=True)
     for rollout in active:
-        if int(rollout.spec["version"]) == number:
+        if rollout.spec.version == number:
             able = ", ".join(sorted(ANSWERS[rollout.status.state]))
             message = f"rollout {rollout.id} of version {number} is {rollout.status.state} already"
             raise Conflict(f"{message}: wait until it has ended, or steer that one ({able})")
@@ -125,16 +123,16 @@ def list_rollout_looks(parts: With, who: Who, id: str) -> LooksView:
 def steer_rollout(parts: With, who: Who, id: str, verb: Verb, expected: Expected, why: Because = None) -> RolloutView:
     """Pause, resume, skip to the next step without a verdict, promote or abort it."""
     record = who.row("rollout", parts.rollouts, id)
-    refused = refusal(verb, int(record.spec["version"]), record.status, _plan(record))
+    refused = refusal(verb, record.spec.version, record.status, _plan(record))
     again = who.once is not None and who.once.again
     if refused is not None and not again and verb in ANSWERS.get(record.status.state, ()):
         raise Conflict(f"rollout {id}: {refused}")
     return _view(ask(parts, who, parts.rollouts, ANSWERS, "rollout", id, verb, why, expected))
 
 
-def _view(record: Record[RolloutStatus]) -> RolloutView:
+def _view(record: RolloutRecord) -> RolloutView:
     return RolloutView.of(record, _plan(record))
 
 
-def _plan(record: Record[RolloutStatus]) -> RolloutPlan:
-    return rollout_plan(read(RecommenderSpec, record.spec["document"], f"spec of {record.id}"))
+def _plan(record: RolloutRecord) -> RolloutPlan:
+    return rollout_plan(spec_of(record))

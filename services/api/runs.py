@@ -32,9 +32,9 @@ from shared.domain.errors import Conflict, Damaged, EyasError, Invalid, Malforme
 from shared.domain.ids import attempt_name, new_id
 from shared.domain.machine import Request
 from shared.domain.queue import HIGHEST, LOWEST, Turn
-from shared.domain.run import ANSWERS, STAGES, RunStatus, works
+from shared.domain.run import ANSWERS, STAGES, works
 from shared.domain.warm_or_full import Mode, Wish, choose
-from shared.ports import HistoryEntry, Recommender, Record, Version
+from shared.ports import HistoryEntry, Recommender, RunRecord, Version
 from shared.run_factory import Terms, collected_basis, new_run, retry_run, rollout_id, stages_of
 
 room = Room("runs")
@@ -103,7 +103,7 @@ class RunLog(BaseModel):
     attempt: str | None = Field(description="Null while the stage hasn't started.")
 
 
-def make_run(parts: Parts, recommender: Recommender, wish: Wish, cause: str, terms: Terms, id: str | None = None) -> Record[RunStatus]:
+def make_run(parts: Parts, recommender: Recommender, wish: Wish, cause: str, terms: Terms, id: str | None = None) -> RunRecord:
     route = parts.routes.get(recommender.name)
     mode, cause = _decided(parts, recommender, wish, cause)
     if mode == "warm" and route is None:
@@ -122,7 +122,7 @@ def _decided(parts: Parts, recommender: Recommender, wish: Wish, cause: str) -> 
 
 def start_run(
     parts: Parts, who: Caller, recommender: Recommender, mode: Wish, cause: str, priority: int = 0, fresh: bool = False
-) -> Record[RunStatus]:
+) -> RunRecord:
     run = make_run(parts, recommender, mode, cause, Terms(who.name, priority, fresh), who.fresh_id("r", parts.clock.now()))
     created = parts.runs.create(run, who.name)
     parts.wake()
@@ -161,7 +161,7 @@ def list_runs(
 
 
 def _page(parts: Parts, pages: Paging, filters: Filters, name: str | None, among: frozenset[str] | None) -> Page[RunView]:
-    def ask(after: str | None) -> Sequence[Record[RunStatus]]:
+    def ask(after: str | None) -> Sequence[RunRecord]:
         return parts.runs.list(
             name,
             states=filters.states,
@@ -292,7 +292,7 @@ def get_run_evaluation(parts: With, who: Who, id: str) -> RunReport:
     return RunReport(attempt=attempt, report=json.loads(report), page=page.decode())
 
 
-def newest_stage(record: Record[RunStatus]) -> str | None:
+def newest_stage(record: RunRecord) -> str | None:
     """The stage under way; of a run that has ended, the one that it ended in."""
     status = record.status
     if status.state in STAGES:
@@ -302,7 +302,7 @@ def newest_stage(record: Record[RunStatus]) -> str | None:
     return status.stages[-1].stage if status.stages else None
 
 
-def attempt_of(record: Record[RunStatus], stage: str) -> str | None:
+def attempt_of(record: RunRecord, stage: str) -> str | None:
     status = record.status
     done = next((completed.attempt for completed in status.stages if completed.stage == stage), None)
     if done is not None:
@@ -311,7 +311,7 @@ def attempt_of(record: Record[RunStatus], stage: str) -> str | None:
     return attempt_name(record.id, stage, attempt) if attempt and stage == newest_stage(record) else None
 
 
-def run_view(parts: Parts, record: Record[RunStatus], turns: Mapping[str, Turn] | None = None) -> RunView:
+def run_view(parts: Parts, record: RunRecord, turns: Mapping[str, Turn] | None = None) -> RunView:
     if turns is None:
         turns = parts.turns() if record.status.state == "pending" else {}
     version = _registered(parts, record)
@@ -322,7 +322,7 @@ def run_view(parts: Parts, record: Record[RunStatus], turns: Mapping[str, Turn] 
     return RunView.of(record, numbers, None, None, turns.get(record.id), _progress(parts, record))
 
 
-def _progress(parts: Parts, record: Record[RunStatus]) -> Progress | None:
+def _progress(parts: Parts, record: RunRecord) -> Progress | None:
     working = works(record.id, record.status)
     try:
         return next((parts.artifacts.progress(attempt) for attempt in working), None)
@@ -330,7 +330,7 @@ def _progress(parts: Parts, record: Record[RunStatus]) -> Progress | None:
         return None
 
 
-def _registered(parts: Parts, record: Record[RunStatus]) -> Version | None:
+def _registered(parts: Parts, record: RunRecord) -> Version | None:
     try:
         return parts.registry.of_run(record.id) if record.status.state in ("verify", "registered") else None
     except Damaged:  # the version's own page says so; the run is shown without it

@@ -16,6 +16,7 @@ from shared.domain.machine import HasState, Request, requests
 from shared.ports import Record, ResourceStore
 
 S = TypeVar("S", bound=HasState)
+P = TypeVar("P")
 
 
 class Why(BaseModel):
@@ -30,14 +31,14 @@ Because = Annotated[Why | None, Body()]
 def ask(  # noqa: PLR0913, PLR0917  the pieces of one request
     parts: Parts,
     who: Caller,
-    store: ResourceStore[S],
+    store: ResourceStore[S, P],
     table: Mapping[str, frozenset[str]],
     kind: str,
     id: str,
     verb: str,
     why: Why | None,
     expected: Container[int] | None = None,
-) -> Record[S]:
+) -> Record[S, P]:
     """`expected` are the revisions that the caller will have it at."""
     who.says(why.reason if why else "")
     record = who.row(kind, store, id)
@@ -54,7 +55,7 @@ def ask(  # noqa: PLR0913, PLR0917  the pieces of one request
     return updated
 
 
-def _already_requested(record: Record[S], store: ResourceStore[S], request: Request, once: Once) -> bool:
+def _already_requested(record: Record[S, P], store: ResourceStore[S, P], request: Request, once: Once) -> bool:
     """The process that was asked first died before it could say so."""
     reason = request.summary()
     return record.asked == request or any(entry.at >= once.at and reason in entry.reason for entry in store.history(record.id))

@@ -29,8 +29,8 @@ from services.api.views import EventView
 from shared.contracts.stage import StageName
 from shared.domain.access import Role
 from shared.domain.errors import Crowded, EyasError, Malformed
-from shared.domain.run import STAGES, RunStatus
-from shared.ports import Record
+from shared.domain.run import STAGES
+from shared.ports import RunRecord
 
 room = Room("runs")
 
@@ -146,7 +146,7 @@ def _event(name: str, data: Any, id: str | int | None = None) -> str:
     return ("" if id is None else f"id: {id}\n") + f"event: {name}\ndata: {json.dumps(data)}\n\n"
 
 
-def _end(record: Record[RunStatus]) -> str:
+def _end(record: RunRecord) -> str:
     return _event("end", {"state": record.status.state, "reason": record.status.reason})
 
 
@@ -170,7 +170,7 @@ class _Changes:
         ended = record.status.state not in _UNFINISHED
         return ([*events, _end(record)] if ended else events), ended, False
 
-    def _lines(self, record: Record[RunStatus]) -> list[str]:
+    def _lines(self, record: RunRecord) -> list[str]:
         stage = record.status.state if record.status.state in STAGES else None
         attempt = attempt_of(record, stage) if stage else None
         if attempt is None or stage is None:
@@ -210,7 +210,7 @@ class _Text:
             return [*events, _end(record)], True, False
         return events, False, False
 
-    def _next(self, record: Record[RunStatus]) -> list[str]:
+    def _next(self, record: RunRecord) -> list[str]:
         """The attempt that was read last, for its rest, and what this run has begun since: a stage may be over between two looks."""
         status = record.status
         stage = self._stage or newest_stage(record)

@@ -8,13 +8,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from shared.contracts.codec import encode
 from shared.contracts.progress import Progress
+from shared.contracts.records import Lineage
 from shared.contracts.stage import Files
 from shared.domain.queue import Turn
 from shared.domain.route import Route
-from shared.domain.run import STAGES, RunStatus, StageDone
+from shared.domain.run import STAGES, StageDone
 from shared.domain.stage_reuse import Basis, part
-from shared.ports import HistoryEntry, Recommender, Record, RouteEntry, Version
+from shared.ports import HistoryEntry, Recommender, RouteEntry, RunRecord, Version
 from shared.run_factory import stages_of
 
 
@@ -145,7 +147,7 @@ class RunView(BaseModel):
     @classmethod
     def of(
         cls,
-        record: Record[RunStatus],
+        record: RunRecord,
         metrics: Mapping[str, float],
         version: int | None,
         rollout: str | None,
@@ -159,8 +161,8 @@ class RunView(BaseModel):
             recommender=record.recommender,
             state=status.state,
             reason=waits or status.reason,
-            mode=record.spec["mode"],
-            cause=record.spec["cause"],
+            mode=spec.mode,
+            cause=spec.cause,
             created_at=record.created_at,
             priority=record.priority,
             position=turn.position if turn is not None else None,
@@ -169,8 +171,8 @@ class RunView(BaseModel):
             why=status.basis.why if status.basis is not None and status.state in STAGES else "",
             retry_at=status.retry_at,
             dead_letter=status.dead_letter,
-            retry_of=spec.get("retry_of"),
-            asked_by=spec.get("by"),
+            retry_of=spec.retry_of,
+            asked_by=spec.by,
             lineage=_lineage(record),
             asked=record.asked.verb if record.asked else None,
             stages=[StageView.of(done) for done in status.stages],
@@ -183,16 +185,16 @@ class RunView(BaseModel):
         )
 
 
-def _lineage(record: Record[RunStatus]) -> dict[str, Any]:
+def _lineage(record: RunRecord) -> dict[str, Any]:
     """As far as it is known by now; the version that it registers has all of it."""
     parts = {name: value for done in record.status.stages[:1] if done.basis is not None for name, value in done.basis.parts.items()}
     return {
-        "spec_generation": record.spec["generation"],
-        "spec_digest": part(record.spec["document"]),
-        "serving": record.spec["serving"],
+        "spec_generation": record.spec.generation,
+        "spec_digest": part(record.spec.document),
+        "serving": record.spec.serving,
         "code": parts.get("code"),
         "data": {name.removeprefix("data: "): value for name, value in parts.items() if name.startswith("data: ")},
-        "seeds": {"train": record.spec["document"].get("model", {}).get("train", {}).get("seed")},
+        "seeds": {"train": record.spec.document.get("model", {}).get("train", {}).get("seed")},
     }
 
 
@@ -212,20 +214,8 @@ class VersionView(BaseModel):
 
     @classmethod
     def of(cls, version: Version, names: Sequence[str], tags: Sequence[str], collected_at: datetime | None) -> VersionView:
-        return cls(
-            recommender=version.recommender,
-            version=version.number,
-            aliases=list(names),
-            tags=list(tags),
-            collected_at=collected_at,
-            run=version.run,
-            digest=version.digest,
-            metrics=dict(version.metrics),
-            lineage=dict(version.lineage),
-            parent=version.parent,
-            files=version.files,
-            created_at=version.created_at,
-        )
+        values = vars(version) | {"version": version.number, "lineage": encode(Lineage, version.lineage)}
+        return cls(**values, aliases=list(names), tags=list(tags), collected_at=collected_at)
 
 
 class ServedView(RouteView):

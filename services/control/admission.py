@@ -7,8 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from shared.domain.queue import Turn, admit
-from shared.domain.run import RunStatus
-from shared.ports import Clock, Leases, Record, RunStore
+from shared.ports import Clock, Leases, RunRecord, RunStore
 from shared.telemetry import metrics
 
 _FRESH = timedelta(milliseconds=200)
@@ -57,7 +56,7 @@ class Turns:
         self._pending: frozenset[str] = frozenset()
         self._let_in: set[str] = set()
 
-    def wait(self, record: Record[RunStatus]) -> str | None:
+    def wait(self, record: RunRecord) -> str | None:
         """What a pending run waits for; None when it may start now."""
         now = self._clock.now()
         if self._looked is None or not timedelta(0) <= now - self._looked < _FRESH or record.id not in self._turns:
@@ -87,7 +86,7 @@ class Turns:
             self._look(now)
         return [id for id in self._pending - self._let_in if self._turns[id].waits is None]
 
-    def _waits(self, record: Record[RunStatus]) -> str | None:
+    def _waits(self, record: RunRecord) -> str | None:
         turn = self._turns.get(record.id)
         return turn.waits if turn is not None else record.status.reason or _ELSEWHERE  # without one it has ended since it was read
 

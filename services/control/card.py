@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from shared.contracts.card import Card, CardData, CardFit, CardGate, CardLineage, Exported
+from shared.contracts.records import Lineage
 from shared.contracts.stage import Manifest
 from shared.domain.run import RunStatus
 
@@ -19,7 +19,7 @@ def complete(
     status: RunStatus,
     published: Mapping[str, Manifest],
     exported: Exported | None,
-    lineage: Mapping[str, Any],
+    lineage: Lineage,
     parent: int | None,
 ) -> Card:
     """`published` has the manifest of each stage, `lineage` is the version's own."""
@@ -36,19 +36,25 @@ def complete(
         gates=tuple(CardGate(gate=gate.gate, verdict=gate.verdict.value, reason=gate.reason) for gate in status.gates),
         lineage=CardLineage(
             parent=parent,
-            attempts={stage: attempt["attempt"] for stage, attempt in lineage["attempts"].items()},
-            **{name: lineage[name] for name in ("serving", "cause", "asked_by", "code", "spec_generation", "spec_digest", "seeds")},
+            serving=lineage.serving,
+            cause=lineage.cause,
+            asked_by=lineage.asked_by,
+            code=lineage.code,
+            spec_generation=lineage.spec_generation,
+            spec_digest=lineage.spec_digest,
+            seeds=dict(lineage.seeds),
+            attempts={stage: attempt.attempt for stage, attempt in lineage.attempts.items()},
         ),
         files={name: file.size for name, file in sorted(export.files.items())},
     )
 
 
-def _data(etl: Manifest, lineage: Mapping[str, Any]) -> CardData:
+def _data(etl: Manifest, lineage: Lineage) -> CardData:
     split = etl.facts.get("split", {})
     times = {name: datetime.fromtimestamp(split[name], UTC) for name in ("oldest", "cut", "newest") if name in split}
     rows = {name.removeprefix("rows."): value for name, value in etl.metrics.items() if name.startswith("rows.")}
-    data = lineage["data"]
-    return CardData(snapshot=lineage["snapshot"], digest=data["digest"], fingerprint=data["fingerprint"], rows=rows, **times)
+    data = lineage.data
+    return CardData(snapshot=lineage.snapshot, digest=data.digest, fingerprint=data.fingerprint, rows=rows, **times)
 
 
 def _fits(published: Mapping[str, Manifest]) -> Iterator[CardFit]:

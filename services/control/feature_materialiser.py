@@ -41,7 +41,7 @@ def named(routes: RouteStore, rollouts: RolloutStore) -> Mapping[str, frozenset[
     """The versions that a route names, and those of rollouts under way."""
     versions_by_recommender: dict[str, set[int]] = {}
     for record in rollouts.list(active=True, limit=100_000):  # first: a rollout puts its route before it ends
-        versions_by_recommender.setdefault(record.recommender, set()).add(int(record.spec["version"]))
+        versions_by_recommender.setdefault(record.recommender, set()).add(record.spec.version)
     for name, route in routes.all().items():
         versions_by_recommender.setdefault(name, set()).update(route.named())
     return {name: frozenset(versions) for name, versions in versions_by_recommender.items()}

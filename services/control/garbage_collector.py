@@ -20,8 +20,6 @@ from functools import cache, cached_property
 
 from services.control.model_lineage import line_of
 from shared.contracts.plans import run_plan
-from shared.contracts.spec import RecommenderSpec
-from shared.contracts.strict import read
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.naming import aliases
 from shared.domain.retention import (
@@ -35,8 +33,9 @@ from shared.domain.retention import (
     run_of,
     versions_to_go,
 )
-from shared.domain.run import MACHINE, RunStatus
-from shared.ports import Clock, Discarded, ExpiringRows, Pin, Record, Registry, RolloutStore, RouteStore, RunStore, Shelf, Trash, Version
+from shared.domain.run import MACHINE
+from shared.ports import Clock, Discarded, ExpiringRows, Pin, Registry, RolloutStore, RouteStore, RunRecord, RunStore, Shelf, Trash, Version
+from shared.run_factory import spec_of
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class _References:
 
     versions: Sequence[Version]
     collected: Mapping[str, Mapping[int, datetime]]
-    active: Mapping[str, Record[RunStatus]]
+    active: Mapping[str, RunRecord]
     reusable: frozenset[str]
 
     @cached_property
@@ -243,10 +242,10 @@ class GarbageCollector:
         for tag, number in self._registry.tags(name).items():
             holders.setdefault(number, []).append(f"tag {tag}")
         for rollout in self._rollouts.list(name, active=True, limit=_ALL):
-            holders.setdefault(int(rollout.spec["version"]), []).append(f"rollout {rollout.id}")
+            holders.setdefault(rollout.spec.version, []).append(f"rollout {rollout.id}")
         for run in references.active.values():
-            if run.recommender == name and run.spec["serving"] is not None:
-                holders.setdefault(run.spec["serving"], []).append(f"run {run.id}")
+            if run.recommender == name and run.spec.serving is not None:
+                holders.setdefault(run.spec.serving, []).append(f"run {run.id}")
         left = self._routes.left(name)
         return [
             VersionFacts(version.number, version.created_at, tuple(holders.get(version.number, ())), left.get(version.number))
@@ -269,7 +268,7 @@ class GarbageCollector:
         for record in records:
             needed |= {done.attempt for done in record.status.stages}
         for record in references.active.values():
-            needed |= {str(adopted["attempt"]) for adopted in record.spec.get("adopt", {}).values()}  # of the run that it retries
+            needed |= {done.attempt for done in (record.spec.adopt or {}).values()}  # of the run that it retries
             if record.status.basis is not None and record.status.basis.attempt:
                 needed.add(record.status.basis.attempt)
         return frozenset(needed)
@@ -300,6 +299,5 @@ class GarbageCollector:
         longest = self._wish.grace
         for run in references.active.values():
             with suppress(Invalid):  # such a run starts no stage
-                document = read(RecommenderSpec, run.spec["document"], f"spec of {run.id}")
-                longest = max(longest, *run_plan(document).timeouts.values())
+                longest = max(longest, *run_plan(spec_of(run)).timeouts.values())
         return longest

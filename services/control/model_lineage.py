@@ -7,12 +7,12 @@ from itertools import islice
 from typing import Any
 
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.strict import read
 from shared.domain.drift.reading import Look
 from shared.domain.errors import EyasError
 from shared.domain.metric import FORGOTTEN
 from shared.domain.warm_or_full import Link, Past
 from shared.ports import Recommender, Registry, RouteStore, RunStore, Version
+from shared.run_factory import spec_of
 
 LONGEST = 1_000
 _KEPT = ("schema", "features", "model.family", "model.params")
@@ -24,7 +24,7 @@ _RECENT = 20
 def line_of(version: Version, get: Callable[[str, int], Version]) -> Iterator[Version]:
     """The version and those that it grew from, up to that of a full run. It ends earlier if a row is gone."""
     yield version
-    while version.lineage.get("mode") == "warm" and version.parent is not None:
+    while version.lineage.mode == "warm" and version.parent is not None:
         try:
             version = get(version.recommender, version.parent)
         except EyasError:
@@ -44,7 +44,7 @@ class Lines:
             return Past()
         try:
             version = self._registry.get(recommender.name, route.stable)
-            spec = read(RecommenderSpec, self._runs.get(version.run).spec["document"], f"spec of {version.run}")
+            spec = spec_of(self._runs.get(version.run))
         except EyasError:  # its row or its run is gone or damaged: nothing to go on from
             return Past()
         return Past(self._line(version, spec), _changed(spec, recommender.spec), self._refused(version), _farthest(drift))
@@ -62,14 +62,14 @@ class Lines:
 
     def _refused(self, version: Version) -> str | None:
         rejected = self._runs.list(version.recommender, states={"rejected"}, since=version.created_at, limit=_RECENT)
-        return next((run.id for run in rejected if run.spec["mode"] == "warm" and run.spec["serving"] == version.number), None)
+        return next((run.id for run in rejected if run.spec.mode == "warm" and run.spec.serving == version.number), None)
 
 
 def _link(version: Version, columns: tuple[str, str]) -> Link:
-    stages = version.lineage.get("stages", {})
-    codes = stages.get("refit", stages.get("etl", {})).get("cardinalities", {})
+    stages = version.lineage.stages
+    codes = stages.get("refit", stages["etl"]).get("cardinalities", {})
     cardinalities = {name: int(codes[name]) for name in columns if name in codes}
-    return Link("warm" if version.lineage.get("mode") == "warm" else "full", cardinalities, version.metrics.get(f"candidate.{FORGOTTEN}"))
+    return Link(version.lineage.mode, cardinalities, version.metrics.get(f"candidate.{FORGOTTEN}"))
 
 
 def _changed(before: RecommenderSpec, now: RecommenderSpec) -> str | None:

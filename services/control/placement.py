@@ -158,7 +158,7 @@ class Placement:
             wanted[name] = self._recent(self._routes.left(name), now) if now - deleted_at < GRACE else _NONE
         for record in rollouts:
             if record.status.state != "pending":
-                wanted[record.recommender] = wanted.get(record.recommender, _NONE) | {int(record.spec["version"])}
+                wanted[record.recommender] = wanted.get(record.recommender, _NONE) | {record.spec.version}
         return wanted
 
     def _routes_want(self, routes: Mapping[str, Route], now: datetime) -> dict[str, frozenset[int]]:

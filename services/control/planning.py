@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from services.control.stage_cache import StageCache, spec_of
+from services.control.stage_cache import StageCache
 from shared.contracts.plans import TAKES, run_plan
 from shared.contracts.quantities import write_memory
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.queue import Queued, Turn, admit
-from shared.domain.run import RunStatus, StageDone
+from shared.domain.run import StageDone
 from shared.domain.stage_reuse import NEVER, Foreseen, RunForecast
-from shared.ports import Clock, Record, RunStore
-from shared.run_factory import stages_of
+from shared.ports import Clock, RunRecord, RunStore
+from shared.run_factory import spec_of, stages_of
 
 RECENT = 20
 """How many runs are looked at to say how long stages take."""
@@ -30,17 +30,17 @@ class Planner:
         """The queue as it stands."""
         return admit(self._runs.queued(), self._limit)
 
-    def plan(self, record: Record[RunStatus]) -> RunForecast:
+    def plan(self, record: RunRecord) -> RunForecast:
         """Of a run that is in no store."""
         newcomer = Queued(record.id, record.recommender, record.priority, record.created_at)
         turn = admit([*self._runs.queued(), newcomer], self._limit)[record.id]
         spec = spec_of(record)
-        gates = tuple(str(gate) for gate in run_plan(spec, record.spec["mode"]).gates)
+        gates = tuple(str(gate) for gate in run_plan(spec, record.spec.mode).gates)
         stages = self._with_estimates(self._stages(record), record, spec)
         return RunForecast(turn.summary, stages, gates, self._bases.data_parts(record, spec))
 
-    def _with_estimates(self, stages: Sequence[Foreseen], record: Record[RunStatus], spec: RecommenderSpec) -> tuple[Foreseen, ...]:
-        seconds = self._seconds(record.recommender, record.spec["mode"])
+    def _with_estimates(self, stages: Sequence[Foreseen], record: RunRecord, spec: RecommenderSpec) -> tuple[Foreseen, ...]:
+        seconds = self._seconds(record.recommender, record.spec.mode)
         memory = {forecast.stage: spec.resources.of(forecast.stage).memory for forecast in stages}
         written = {stage: write_memory(size) for stage, size in memory.items() if size is not None}
         return tuple(
@@ -55,11 +55,11 @@ class Planner:
         seconds: dict[str, float] = {}
         for run in self._runs.list(recommender, limit=RECENT):
             for done in run.status.stages:
-                if run.spec["mode"] == mode and not done.reused:
+                if run.spec.mode == mode and not done.reused:
                     seconds.setdefault(done.stage, (done.ended_at - done.started_at).total_seconds())
         return {"refit": seconds["train"], **seconds} if "train" in seconds else seconds
 
-    def _stages(self, record: Record[RunStatus]) -> tuple[Foreseen, ...]:
+    def _stages(self, record: RunRecord) -> tuple[Foreseen, ...]:
         done: tuple[StageDone, ...] = ()
         forecasts: list[Foreseen] = []
         for stage in stages_of(record):
@@ -74,7 +74,7 @@ class Planner:
                 done = (*done, StageDone(stage, basis.attempt, now, now, basis))
         return tuple(forecasts)
 
-    def _after(self, record: Record[RunStatus], stage: str, unknown: str) -> Foreseen:
+    def _after(self, record: RunRecord, stage: str, unknown: str) -> Foreseen:
         """A stage whose inputs aren't there yet: what is known of the rest may be enough to say that it runs."""
         if stage in NEVER:
             return Foreseen(stage, "run", None, NEVER[stage])

@@ -46,7 +46,7 @@ class Kind(Protocol[S, O, E]):
     def machine(self) -> Machine: ...
 
     @property
-    def store(self) -> ResourceStore[S]: ...
+    def store(self) -> ResourceStore[S, Any]: ...
 
     @property
     def status_type(self) -> Any: ...
@@ -54,23 +54,23 @@ class Kind(Protocol[S, O, E]):
     @property
     def effect_type(self) -> Any: ...
 
-    def observe(self, record: Record[S]) -> O: ...
+    def observe(self, record: Record[S, Any]) -> O: ...
 
-    def decide(self, record: Record[S], observation: O, now: datetime) -> Decision[S, E]: ...
+    def decide(self, record: Record[S, Any], observation: O, now: datetime) -> Decision[S, E]: ...
 
-    def act(self, record: Record[S], following: S, effect: E) -> None:
+    def act(self, record: Record[S, Any], following: S, effect: E) -> None:
         """Idempotent: after a crash it is done again."""
 
-    def committed(self, record: Record[S], following: S) -> None:
+    def committed(self, record: Record[S, Any], following: S) -> None:
         """After the commit: metrics."""
 
     def awake(self) -> Collection[str]:
         """The ids of rows that are to be looked at although they rest."""
 
-    def overtaken(self, record: Record[S], effect: E) -> None:
+    def overtaken(self, record: Record[S, Any], effect: E) -> None:
         """The row moved on, by another hand, before this effect could be committed: what it began too late is ended."""
 
-    def give_up(self, record: Record[S], following: S | None, why: str) -> Decision[S, E] | None:
+    def give_up(self, record: Record[S, Any], following: S | None, why: str) -> Decision[S, E] | None:
         """What becomes of a row that can't go on; `following` is what it was on its way to. None: it is tried for ever."""
 
 
@@ -80,10 +80,10 @@ class Simple(Generic[S, E]):
     def awake(self) -> Collection[str]:
         return ()
 
-    def overtaken(self, record: Record[S], effect: E) -> None:
+    def overtaken(self, record: Record[S, Any], effect: E) -> None:
         pass
 
-    def give_up(self, record: Record[S], following: S | None, why: str) -> Decision[S, E] | None:
+    def give_up(self, record: Record[S, Any], following: S | None, why: str) -> Decision[S, E] | None:
         return None
 
 
@@ -176,7 +176,7 @@ class Reconciler(Generic[S, O, E]):
         else:
             log.exception("%s %s: unexpected error; again in %.1f s", name, row.id, rest)
 
-    def reconcile(self, record: Record[S], now: datetime) -> bool:
+    def reconcile(self, record: Record[S, Any], now: datetime) -> bool:
         """One pass over one row; true if it was written."""
         if record.intent is not None:
             log.info("%s %s: finishing what was under way", self._kind.machine.name, record.id)
@@ -188,13 +188,13 @@ class Reconciler(Generic[S, O, E]):
         self._begin(record, decision, now)
         return True
 
-    def _begin(self, record: Record[S], decision: Decision[S, E], now: datetime) -> None:
+    def _begin(self, record: Record[S, Any], decision: Decision[S, E], now: datetime) -> None:
         self._kind.machine.check(record.status.state, decision.next.state)
         if decision.effects:
             record = self._kind.store.write_intent(record, self._intent(decision))
         self._carry_out(record, decision, now)
 
-    def _carry_out(self, record: Record[S], decision: Decision[S, E], now: datetime) -> bool:
+    def _carry_out(self, record: Record[S, Any], decision: Decision[S, E], now: datetime) -> bool:
         for effect in decision.effects:
             self._kind.act(record, decision.next, effect)
         try:
@@ -205,7 +205,7 @@ class Reconciler(Generic[S, O, E]):
             raise
         return True
 
-    def _give_up(self, record: Record[S], now: datetime, why: str) -> bool:
+    def _give_up(self, record: Record[S, Any], now: datetime, why: str) -> bool:
         following = None if record.intent is None else self._restore(record.intent).next
         decision = self._kind.give_up(record, following, why)
         if decision is None:
@@ -216,7 +216,7 @@ class Reconciler(Generic[S, O, E]):
             log.warning("%s %s: it can't go on, and can't be ended yet: %s", self._kind.machine.name, record.id, error)
         return True
 
-    def _commit(self, record: Record[S], decision: Decision[S, E], now: datetime) -> None:
+    def _commit(self, record: Record[S, Any], decision: Decision[S, E], now: datetime) -> None:
         before, after = record.status, decision.next
         finished = self._kind.machine.terminal(after.state)
         moved = before.state != after.state or bool(decision.effects)

@@ -15,6 +15,7 @@ from typing import Any
 from services.control.model_lineage import Lines
 from services.control.reconcile import Simple
 from shared.contracts.plans import retrain_plan
+from shared.contracts.records import RetrainerSpec
 from shared.domain import retrainer as domain
 from shared.domain import rollout as rollouts
 from shared.domain import run as runs
@@ -31,6 +32,7 @@ from shared.ports import (
     Recommender,
     RecommenderStore,
     Record,
+    RetrainerRecord,
     RetrainerStore,
     RolloutStore,
     RouteStore,
@@ -84,7 +86,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         existing = {row.id for row in self.store.queued()}  # a retrainer never ends
         for name in heads.keys() - existing:
             now = self._clock.now()
-            self.store.create(Record(name, name, {}, RetrainerStatus(), now, now), "eyas")
+            self.store.create(Record(name, name, RetrainerSpec(), RetrainerStatus(), now, now), "eyas")
         self._ensured = heads
 
     def awake(self) -> Collection[str]:
@@ -94,7 +96,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         before, self._seen = self._seen, (self._routes.all(), self._recommenders.heads(), self._activity.newest())
         return set[str]().union(*(_changed(old, new) for old, new in zip(before, self._seen, strict=True)))
 
-    def observe(self, record: Record[RetrainerStatus]) -> RetrainerObservation:
+    def observe(self, record: RetrainerRecord) -> RetrainerObservation:
         try:
             applied = self._recommenders.get(record.recommender).updated_at
         except NotFound:
@@ -137,7 +139,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
             return self._lines.past(recommender, drift) if retrain_plan(recommender.spec).chooses else None
         return None
 
-    def decide(self, record: Record[RetrainerStatus], observation: RetrainerObservation, now: datetime) -> domain.RetrainerDecision:
+    def decide(self, record: RetrainerRecord, observation: RetrainerObservation, now: datetime) -> domain.RetrainerDecision:
         if observation.gone:
             retired = domain.retire(record.status, observation)
             still = self._activity is not None and record.status.state == "retired"
@@ -172,7 +174,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         ahead = [at - now for at in due if at is not None and at > now]
         return max(domain.WATCH, min(LONGEST_REST, quiet * REST, *ahead))
 
-    def act(self, record: Record[RetrainerStatus], following: RetrainerStatus, effect: StartRun) -> None:
+    def act(self, record: RetrainerRecord, following: RetrainerStatus, effect: StartRun) -> None:
         with suppress(NotFound):  # deleted since it was decided: it retires next
             recommender = self._recommenders.get(record.recommender)
             route = self._routes.get(record.recommender)
@@ -188,13 +190,13 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
             )
             self._runs.create(run, "eyas")
 
-    def committed(self, record: Record[RetrainerStatus], following: RetrainerStatus) -> None:
+    def committed(self, record: RetrainerRecord, following: RetrainerStatus) -> None:
         for held_firing in following.held:
             if held_firing not in record.status.held:
                 metrics.RETRAININGS_HELD.labels(record.recommender, held_firing.trigger).inc()
         if following.state == "retraining" and record.status.state != "retraining":
             with suppress(NotFound):
-                mode = self._runs.get(following.run or "").spec["mode"]
+                mode = self._runs.get(following.run or "").spec.mode
                 metrics.RETRAININGS.labels(record.recommender, following.firings[-1].trigger, mode).inc()
 
     def _busy(self, recommender: str) -> str | None:
@@ -222,7 +224,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
             return f"run {run} has no rollout", False
         if not rollouts.MACHINE.terminal(rollout.status.state):
             return None, False
-        outcome = f"version {rollout.spec['version']} {rollout.status.state.replace('_', ' ')}: {rollout.status.reason}"
+        outcome = f"version {rollout.spec.version} {rollout.status.state.replace('_', ' ')}: {rollout.status.reason}"
         return outcome, rollout.status.state == "promoted"
 
 
@@ -233,7 +235,7 @@ def _changed(old: Mapping[str, object], new: Mapping[str, object]) -> Collection
     return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
 
 
-def _show(record: Record[RetrainerStatus]) -> None:
+def _show(record: RetrainerRecord) -> None:
     """What people watch, at each look: it outlives no process."""
     name, status = record.recommender, record.status
     metrics.RETRAINER_ALERTING.labels(name).set(status.state == "alerting")

@@ -9,7 +9,6 @@ from typing import Any
 from services.control.feature_materialiser import FeatureMaterialiser
 from services.control.placement import Placement
 from services.control.reconcile import Simple
-from services.control.stage_cache import spec_of
 from shared.contracts.plans import rollout_plan
 from shared.domain import rollout as domain
 from shared.domain.errors import EyasError
@@ -19,8 +18,8 @@ from shared.domain.route import Route
 from shared.domain.sequential_test import Sample
 from shared.domain.step_analysis import Look
 from shared.domain.traffic import Traffic
-from shared.ports import Clock, KpiSource, ModelServer, Record, Registry, RolloutStore, RouteStore, ShadowTotals
-from shared.run_factory import goes_back, proven
+from shared.ports import Clock, KpiSource, ModelServer, Registry, RolloutRecord, RolloutStore, RouteStore, ShadowTotals
+from shared.run_factory import proven, spec_of
 from shared.telemetry import metrics
 
 GATEWAY_SILENCE = timedelta(seconds=3)
@@ -65,8 +64,8 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         self._placement = placement
         self._clock = clock
 
-    def observe(self, record: Record[RolloutStatus]) -> RolloutObservation:
-        version, state = int(record.spec["version"]), record.status.state
+    def observe(self, record: RolloutRecord) -> RolloutObservation:
+        version, state = record.spec.version, record.status.state
         route = self._routes.get(record.recommender)
         serves = route is not None and route.stable == version
         stable = None if route is None or serves else route.stable
@@ -89,13 +88,13 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
             return observation
         return self._at_a_step(record, observation, route)
 
-    def decide(self, record: Record[RolloutStatus], observation: RolloutObservation, now: datetime) -> domain.RolloutDecision:
-        return domain.decide(record.id, int(record.spec["version"]), record.status, observation, _plan(record), now)
+    def decide(self, record: RolloutRecord, observation: RolloutObservation, now: datetime) -> domain.RolloutDecision:
+        return domain.decide(record.id, record.spec.version, record.status, observation, _plan(record), now)
 
-    def act(self, record: Record[RolloutStatus], following: RolloutStatus, effect: SetRoute) -> None:
+    def act(self, record: RolloutRecord, following: RolloutStatus, effect: SetRoute) -> None:
         self._routes.put(record.recommender, effect.route, self._clock.now(), effect.actor, effect.reason, record)
 
-    def committed(self, record: Record[RolloutStatus], following: RolloutStatus) -> None:
+    def committed(self, record: RolloutRecord, following: RolloutStatus) -> None:
         if self.machine.terminal(following.state):
             metrics.ROLLOUTS.labels(record.recommender, following.state).inc()
 
@@ -104,18 +103,18 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         fault = self._placement.fault(recommender, version)
         return fault or (self._values.fault(recommender, version) if self._values is not None else None)
 
-    def _blocked_by(self, record: Record[RolloutStatus]) -> str | None:
+    def _blocked_by(self, record: RolloutRecord) -> str | None:
         oldest = self.store.oldest_active(record.recommender)
         return None if oldest == record.id else oldest
 
     def _is_proven(self, recommender: str, version: int) -> bool:
         return proven(self._registry.get(recommender, version))
 
-    def _at_a_step(self, record: Record[RolloutStatus], observation: RolloutObservation, route: Route) -> RolloutObservation:
+    def _at_a_step(self, record: RolloutRecord, observation: RolloutObservation, route: Route) -> RolloutObservation:
         """Gateways are asked until the step has begun, the data only when a look at it is due."""
         status = record.status
         at = (route.candidate, route.salt, route.step, route.shadow)
-        if at != (int(record.spec["version"]), record.id, status.step, status.state == "shadow"):
+        if at != (record.spec.version, record.id, status.step, status.state == "shadow"):
             return replace(observation, ours=False)
         if status.step_since is None:
             missing = self._missing(record.recommender, route)
@@ -135,7 +134,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
             f"gateway {gateway} serves generation {served} of {route.generation}" for gateway, served in sorted(behind.items())
         )
 
-    def _base(self, record: Record[RolloutStatus], route: Route) -> float | None:
+    def _base(self, record: RolloutRecord, route: Route) -> float | None:
         """What the stable version earned before this route was set; None where it isn't known."""
         attribution = spec_of(record).rollout.analysis.attribution
         assert route.since is not None
@@ -148,7 +147,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
             return None
         return hit_rate.rate if hit_rate.hits else None
 
-    def _look(self, record: Record[RolloutStatus], route: Route) -> Look:
+    def _look(self, record: RolloutRecord, route: Route) -> Look:
         analysis, now = spec_of(record).rollout.analysis, self._clock.now()
         under = record.recommender, route.generation
         try:
@@ -164,5 +163,5 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         )
 
 
-def _plan(record: Record[RolloutStatus]) -> RolloutPlan:
-    return rollout_plan(spec_of(record), goes_back(record))
+def _plan(record: RolloutRecord) -> RolloutPlan:
+    return rollout_plan(spec_of(record), record.spec.back)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,9 +13,10 @@ from typing import Any
 from services.control.admission import Turns
 from services.control.card import complete
 from services.control.snapshots import Snapshots
-from services.control.stage_cache import StageCache, published, spec_of, takes_events
+from services.control.stage_cache import StageCache, published, takes_events
 from shared.contracts.card import CARD, Exported
 from shared.contracts.plans import estimators, run_plan
+from shared.contracts.records import Lineage, RolloutSpec
 from shared.contracts.serving import window
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, LoggedAnswers, Manifest, StageName, StageSpec, digest_of
@@ -24,8 +25,8 @@ from shared.domain import run as domain
 from shared.domain.errors import NotFound
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Published, RegisterVersion, RunObservation, RunStatus, StageDone, StartStage, StopStage
-from shared.ports import Clock, Executor, Record, RolloutStore, Version
-from shared.run_factory import collected_basis, rests_on, rollout_id, stages_of
+from shared.ports import Clock, Executor, Record, RolloutStore, RunRecord, Version
+from shared.run_factory import collected_basis, rests_on, rollout_id, spec_of, stages_of
 from shared.serving.signature import RECOMMENDATIONS
 from shared.telemetry import metrics
 
@@ -63,7 +64,7 @@ class Runs:
         self._bases = bases
         self._turns = turns
 
-    def observe(self, record: Record[RunStatus]) -> RunObservation:
+    def observe(self, record: RunRecord) -> RunObservation:
         try:
             observation = self._look(record)
         except NotFound:
@@ -73,10 +74,10 @@ class Runs:
             return RunObservation(gone=gone)
         return observation if observation.ahead is None else replace(observation, gone=self._gone(record))
 
-    def _gone(self, record: Record[RunStatus]) -> str | None:
+    def _gone(self, record: RunRecord) -> str | None:
         return None if rests_on(record) is None else collected_basis(record, self._registry.collected(record.recommender))
 
-    def _look(self, record: Record[RunStatus]) -> RunObservation:
+    def _look(self, record: RunRecord) -> RunObservation:
         status = record.status
         if record.asked is not None:  # what is asked is answered first, whatever artifacts say
             return RunObservation(record.asked)
@@ -90,7 +91,7 @@ class Runs:
             return RunObservation(ahead=self._bases.of(record, status.state, status.stages) if due else None)
         return self._observe_stage(record)
 
-    def _observe_stage(self, record: Record[RunStatus]) -> RunObservation:
+    def _observe_stage(self, record: RunRecord) -> RunObservation:
         status = record.status
         attempt = domain.current(record.id, status)
         if status.basis is not None and status.basis.attempt:
@@ -103,19 +104,19 @@ class Runs:
             return RunObservation(job=job, ahead=self._bases.of(record, status.state, status.stages) if ended else None)
         numbers = {**self._metrics(status), **manifest.metrics}
         failure = manifest.failure.message if manifest.failure else None
-        published = Published(numbers, failure, record.spec["serving"] is not None, self._bases.steady(record), manifest.silence())
+        published = Published(numbers, failure, record.spec.serving is not None, self._bases.steady(record), manifest.silence())
         following = domain.next_stage(stages_of(record), status.state)
         if failure or following is None:
             return RunObservation(job=job, published=published)
         done = StageDone(status.state, attempt, self._clock.now(), self._clock.now())
         return RunObservation(job=job, published=published, ahead=self._bases.of(record, following, (*status.stages, done)))
 
-    def decide(self, record: Record[RunStatus], observation: RunObservation, now: datetime) -> domain.RunDecision:
-        plan = run_plan(spec_of(record), record.spec["mode"])
-        plan = replace(plan, stages=stages_of(record), accepts=record.spec.get("accepts", ""))
+    def decide(self, record: RunRecord, observation: RunObservation, now: datetime) -> domain.RunDecision:
+        plan = run_plan(spec_of(record), record.spec.mode)
+        plan = replace(plan, stages=stages_of(record), accepts=record.spec.accepts or "")
         return domain.decide(record.id, record.status, observation, plan, now)
 
-    def act(self, record: Record[RunStatus], following: RunStatus, effect: domain.RunEffect) -> None:
+    def act(self, record: RunRecord, following: RunStatus, effect: domain.RunEffect) -> None:
         if isinstance(effect, StartStage):
             if self._artifacts.manifest(effect.attempt) is None and self._executor.observe(effect.attempt) is None:
                 stage = self._stage(record, following, effect)
@@ -126,7 +127,7 @@ class Runs:
         elif isinstance(effect, RegisterVersion):
             self._register(record, following)
 
-    def committed(self, record: Record[RunStatus], following: RunStatus) -> None:
+    def committed(self, record: RunRecord, following: RunStatus) -> None:
         if self.machine.terminal(following.state):
             metrics.RUNS.labels(record.recommender, following.state).inc()
         if following.dead_letter:
@@ -142,21 +143,21 @@ class Runs:
     def awake(self) -> Collection[str]:
         return self._turns.come()
 
-    def overtaken(self, record: Record[RunStatus], effect: domain.RunEffect) -> None:
+    def overtaken(self, record: RunRecord, effect: domain.RunEffect) -> None:
         """A stage may have started under a name that was free again."""
         if isinstance(effect, StartStage) and effect.attempt not in self._wanted(self.store.get(record.id)):
             self._executor.stop(effect.attempt)
 
-    def give_up(self, record: Record[RunStatus], following: RunStatus | None, why: str) -> domain.RunDecision | None:
+    def give_up(self, record: RunRecord, following: RunStatus | None, why: str) -> domain.RunDecision | None:
         return domain.give_up(record.id, record.status, following, why)
 
-    def _wanted(self, record: Record[RunStatus]) -> frozenset[str]:
+    def _wanted(self, record: RunRecord) -> frozenset[str]:
         """The attempts that are, or are about to be, under way."""
         effects = record.intent["effects"] if record.intent is not None else ()
         starting = {str(effect["attempt"]) for effect in effects if effect["kind"] == "start_stage"}
         return domain.works(record.id, record.status) | starting
 
-    def _stage(self, record: Record[RunStatus], following: RunStatus, effect: StartStage) -> StageSpec:
+    def _stage(self, record: RunRecord, following: RunStatus, effect: StartStage) -> StageSpec:
         spec = spec_of(record)
         name: StageName = effect.stage  # type: ignore[assignment]
         inputs = self._bases.inputs(record, spec, name, following.stages)
@@ -168,9 +169,10 @@ class Runs:
             values = self._snapshots.values(record.recommender, following.attempt_since)
             inputs |= {"features": values} if values else {}
         answers = None
-        if name == "evaluate" and estimators(spec) and record.spec["serving"] is not None:
+        serving = record.spec.serving
+        if name == "evaluate" and estimators(spec) and serving is not None:
             assert following.attempt_since is not None
-            answers = self._answers(record, following.attempt_since)
+            answers = self._answers(record.recommender, serving, following.attempt_since)
             inputs["answers"] = self._logged(spec, answers)
         return StageSpec(
             stage=name,
@@ -178,15 +180,15 @@ class Runs:
             attempt=effect.attempt,
             recommender=spec,
             inputs=inputs,
-            mode=record.spec["mode"],
+            mode=record.spec.mode,
             answers=answers,
             data_roots=self._data_roots,
             families=self._families,
             artifacts=self._artifacts.url,
         )
 
-    def _answers(self, record: Record[RunStatus], until: datetime) -> LoggedAnswers:
-        version = self._registry.get(record.recommender, record.spec["serving"])
+    def _answers(self, recommender: str, serving: int, until: datetime) -> LoggedAnswers:
+        version = self._registry.get(recommender, serving)
         return LoggedAnswers(version=version.number, since=max(version.created_at, until - LOGGED), until=until)
 
     def _logged(self, spec: RecommenderSpec, answers: LoggedAnswers) -> Files:
@@ -195,17 +197,17 @@ class Runs:
         before = window(not_seen) if not_seen is not None else timedelta(0)
         return self._snapshots.answers(spec.name, answers.since, answers.until, None if before is None else answers.since - before)
 
-    def _snapshot(self, record: Record[RunStatus], until: datetime) -> Files:
+    def _snapshot(self, record: RunRecord, until: datetime) -> Files:
         """The platform's own events: all of them, or for a warm run those since the parent's snapshot."""
         since = None
-        if record.spec["mode"] == "warm" and record.spec["serving"] is not None:
-            parent = self._registry.get(record.recommender, record.spec["serving"])
-            since = datetime.fromisoformat(parent.lineage["snapshot"])
+        if record.spec.mode == "warm" and record.spec.serving is not None:
+            parent = self._registry.get(record.recommender, record.spec.serving)
+            since = parent.lineage.snapshot
         return self._snapshots.take(record.recommender, since, until)
 
-    def _register(self, record: Record[RunStatus], following: RunStatus) -> None:
+    def _register(self, record: RunRecord, following: RunStatus) -> None:
         lineage = self._bases.lineage(record, following.stages)
-        parent = record.spec["serving"] if record.spec["mode"] == "warm" else None
+        parent = record.spec.serving if record.spec.mode == "warm" else None
         files = self._with_card(record, following, lineage, parent)
         now = self._clock.now()
         version = self._registry.register(
@@ -223,17 +225,10 @@ class Runs:
         )
         if RECOMMENDATIONS in files:
             self._artifacts.show(files[RECOMMENDATIONS], f"recommendations/{record.recommender}/{version.number}.parquet")
-        rollout = Record(
-            id=rollout_id(record.id),
-            recommender=record.recommender,
-            spec={"version": version.number, "document": record.spec["document"]},
-            status=RolloutStatus(),
-            created_at=now,
-            due_at=now,
-        )
-        self._rollouts.create(rollout, "eyas")
+        spec = RolloutSpec(version.number, record.spec.document)
+        self._rollouts.create(Record(rollout_id(record.id), record.recommender, spec, RolloutStatus(), now, now), "eyas")
 
-    def _with_card(self, record: Record[RunStatus], following: RunStatus, lineage: Mapping[str, Any], parent: int | None) -> Files:
+    def _with_card(self, record: RunRecord, following: RunStatus, lineage: Lineage, parent: int | None) -> Files:
         """What was exported, its card completed: the same whenever it is made again."""
         manifests = {done.stage: self._published(done.attempt) for done in following.stages}
         files = manifests["export"].files

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 from services.control.model_lineage import line_of
 from shared.contracts.encoding import EARLIER, ENCODED
 from shared.contracts.features import Vector
 from shared.contracts.gates import MetricGate
 from shared.contracts.plans import TAKES, estimators, stage_parts
+from shared.contracts.records import AttemptLineage, DataLineage, Lineage
 from shared.contracts.refit import REFIT
 from shared.contracts.sources import Contents, Place
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest, digest_of
-from shared.contracts.strict import read
 from shared.contracts.validation_report import ACCEPTED, PROFILE
 from shared.domain.errors import EyasError, NotFound
-from shared.domain.run import RunStatus, StageDone
+from shared.domain.run import StageDone
 from shared.domain.stage_reuse import NEVER, Basis, StageOutput, digest, part, why_not
-from shared.ports import ArtifactStore, DataSource, Record, Registry, RunStore, StageOutputs, Version
-from shared.run_factory import adopted
+from shared.ports import ArtifactStore, DataSource, Registry, RunRecord, RunStore, StageOutputs, Version
+from shared.run_factory import adopted, spec_of
 
-_KNOWN = 1000
-_specs: dict[str, tuple[Any, RecommenderSpec]] = {}
 _DATA, _INPUT = "data: ", "input: "
 _LOG = "what the log says of answers is taken anew each time"
 _BESIDE = (ACCEPTED, EARLIER)
@@ -53,13 +50,13 @@ class StageCache:
         self._data = data
         self._code = code
 
-    def of(self, record: Record[RunStatus], stage: str, done: tuple[StageDone, ...]) -> Basis:
+    def of(self, record: RunRecord, stage: str, done: tuple[StageDone, ...]) -> Basis:
         """Of a stage that would start now, after those that are done."""
         spec = spec_of(record)
         adopted_stage = adopted(record, stage, done)
         if adopted_stage is not None and self.intact(adopted_stage.attempt) is not None:
             old = adopted_stage.basis or Basis()
-            return Basis(old.digest, old.parts, adopted_stage.attempt, f"published by run {record.spec['retry_of']}", adopted_stage.began)
+            return Basis(old.digest, old.parts, adopted_stage.attempt, f"published by run {record.spec.retry_of}", adopted_stage.began)
         parts = self._parts(record, spec, stage, done)
         if stage in NEVER:
             return Basis(parts=parts, why=NEVER[stage])
@@ -75,7 +72,7 @@ class StageCache:
         if stage == "evaluate" and estimators(spec):
             return Basis(parts=parts, why=_LOG)
         basis = Basis(digest(stage, parts), parts)
-        if record.spec.get("fresh"):
+        if record.spec.fresh:
             return replace(basis, why="asked to run everything anew")
         equal = self._outputs.find(record.recommender, stage, basis.digest)
         if equal is None:
@@ -87,9 +84,9 @@ class StageCache:
             return replace(basis, why=f"other data was accepted since {equal.attempt} was compared with it")
         return replace(basis, attempt=equal.attempt, why=f"nothing has changed since {equal.attempt}", since=equal.at)
 
-    def changed(self, record: Record[RunStatus], stage: str) -> str | None:
+    def changed(self, record: RunRecord, stage: str) -> str | None:
         """Why a stage runs, as far as that can be said before its inputs are there; None where they decide."""
-        if record.spec.get("fresh"):
+        if record.spec.fresh:
             return "asked to run everything anew"
         if stage == "evaluate" and estimators(spec_of(record)):
             return _LOG
@@ -100,33 +97,33 @@ class StageCache:
         comparable = replace(newest, parts={name: value for name, value in newest.parts.items() if not name.startswith(_INPUT)})
         return why_not(own, comparable) if comparable.parts != own else None
 
-    def _own_parts(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str) -> dict[str, str]:
-        return stage_parts(spec, stage, record.spec["mode"]) | {"code": self._code, "mode": record.spec["mode"]}
+    def _own_parts(self, record: RunRecord, spec: RecommenderSpec, stage: str) -> dict[str, str]:
+        return stage_parts(spec, stage, record.spec.mode) | {"code": self._code, "mode": record.spec.mode}
 
-    def _parts(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, str]:
+    def _parts(self, record: RunRecord, spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, str]:
         parts = self._own_parts(record, spec, stage)
         inputs = self.inputs(record, spec, stage, done)
         parts |= {f"{_INPUT}{origin}": f"sha256:{digest_of(files)}" for origin, files in inputs.items() if origin not in _BESIDE}
         return parts | (self.data_parts(record, spec) if stage == "etl" else {})
 
-    def data_parts(self, record: Record[RunStatus], spec: RecommenderSpec) -> dict[str, str]:
+    def data_parts(self, record: RunRecord, spec: RecommenderSpec) -> dict[str, str]:
         uris = _uris(record, spec)
         return {f"{_DATA}{name}": mark for uri, contents in uris for name, mark in self._data.fingerprint(uri, contents).items()}
 
-    def inputs(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, Files]:
+    def inputs(self, record: RunRecord, spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, Files]:
         """Files of the earlier stages that it reads, so that it can't depend on others, and of the version that served when the run was
         asked for: to start from, or to compare with. Beside them, for etl, what is remembered of the data accepted last, and the vectors
         that an earlier one has worked out."""
         inputs = self._stage_files(done, TAKES[stage])
-        if stage == "etl" and record.spec["mode"] == "full" and (accepted := self._accepted(record)):
+        if stage == "etl" and record.spec.mode == "full" and (accepted := self._accepted(record)):
             inputs[ACCEPTED] = accepted
-        if stage == "etl" and not record.spec.get("fresh") and (earlier := self._encoded(record, spec)):
+        if stage == "etl" and not record.spec.fresh and (earlier := self._encoded(record, spec)):
             inputs[EARLIER] = earlier
-        number = record.spec["serving"]
+        number = record.spec.serving
         if number is None:
             return inputs
         version = self.registry.get(record.recommender, number)
-        warm = record.spec["mode"] == "warm"
+        warm = record.spec.mode == "warm"
         if warm and stage in ("etl", "train", "evaluate", "refit"):
             parent = self._stage_files(self.runs.get(version.run).status.stages, ("etl", "train", "refit"))
             inputs["parent"] = {**parent["etl"], **parent["train"]}
@@ -152,7 +149,7 @@ class StageCache:
         refit = {REFIT: own["refit"][REFIT]} if REFIT in own.get("refit", {}) else {}
         full = list(line_of(version, self.registry.get))[-1]
         before = self._kept_files(full)
-        if full.lineage.get("mode") == "warm" or not {"etl", "train"} <= before.keys() or (full == version and not refit):
+        if full.lineage.mode == "warm" or not {"etl", "train"} <= before.keys() or (full == version and not refit):
             return {name: file for name, file in own.get("etl", {}).items() if name == "train.parquet"} | refit
         return {**before["etl"], **before["train"], **refit}
 
@@ -165,28 +162,28 @@ class StageCache:
         manifests = {done.stage: self.artifacts.manifest(done.attempt) for done in stages}
         return {stage: manifest.files for stage, manifest in manifests.items() if manifest is not None}
 
-    def _accepted(self, record: Record[RunStatus]) -> Files:
-        """The profile of the data that the newest version has learned from; nothing where it is of a release without, or gone."""
+    def _accepted(self, record: RunRecord) -> Files:
+        """The profile of the data that the newest version has learned from; nothing where it is gone."""
         return self._of(self._learned_from(record), PROFILE)
 
-    def _encoded(self, record: Record[RunStatus], spec: RecommenderSpec) -> Files:
+    def _encoded(self, record: RunRecord, spec: RecommenderSpec) -> Files:
         """Vectors that the newest etl has worked out, or that of the newest version; nothing where this spec has no use for them."""
         if not any(isinstance(operator, Vector) and operator.vector.encode is not None for operator in spec.operators()):
             return {}
         newest = self._outputs.newest(record.recommender, "etl")
         return self._of(newest.attempt if newest else None, ENCODED) or self._of(self._learned_from(record), ENCODED)
 
-    def _learned_from(self, record: Record[RunStatus]) -> str | None:
+    def _learned_from(self, record: RunRecord) -> str | None:
         """The etl of the newest version."""
         versions = self.registry.list(record.recommender)
-        return versions[-1].lineage.get("attempts", {}).get("etl", {}).get("attempt") if versions else None
+        return versions[-1].lineage.attempts["etl"].attempt if versions else None
 
     def _of(self, attempt: str | None, name: str) -> Files:
         """One of its files, if it is there."""
         manifest = self.intact(attempt) if attempt else None
         return {name: manifest.files[name]} if manifest and name in manifest.files else {}
 
-    def steady(self, record: Record[RunStatus]) -> bool:
+    def steady(self, record: RunRecord) -> bool:
         """Whether the data that the stage under way has read is what it was when the stage began."""
         status = record.status
         if status.state != "etl" or status.basis is None or status.basis.attempt:
@@ -210,53 +207,44 @@ class StageCache:
             output = StageOutput(recommender, done.stage, done.basis.digest, done.basis.parts, done.attempt, done.started_at)
             self._outputs.put(output)
 
-    def lineage(self, record: Record[RunStatus], stages: Sequence[StageDone]) -> dict[str, Any]:
-        """Where a version comes from: everything that a person, or another run of it, would ask for."""
+    def lineage(self, record: RunRecord, stages: Sequence[StageDone]) -> Lineage:
         facts = {done.stage: published(self.artifacts, done.attempt).facts for done in stages}
         spec, etl = record.spec, stages[0]
         files = {name.removeprefix(_DATA): mark for name, mark in (etl.basis.parts if etl.basis else {}).items() if name.startswith(_DATA)}
-        return {
-            "snapshot": etl.began.isoformat(),
-            "data": {"digest": facts["etl"].get("snapshot"), "fingerprint": part(files), "files": files},
-            "spec_generation": spec["generation"],
-            "spec_digest": part(spec["document"]),
-            "code": self._code,
-            "mode": spec["mode"],
-            "cause": spec["cause"],
-            "asked_by": spec.get("by", ""),
-            "trigger": spec.get("trigger", ""),
-            "serving": spec["serving"],
-            "seeds": {"train": spec_of(record).model.train.seed},
-            "retry_of": spec.get("retry_of"),
-            "attempts": {
-                stage_done.stage: {
-                    "attempt": stage_done.attempt,
-                    "reused": stage_done.reused,
-                    "why": stage_done.basis.why if stage_done.basis else "",
-                    **_digest(stage_done),
-                }
-                for stage_done in stages
-            },
-            "stages": facts,
-        }
+        return Lineage(
+            snapshot=etl.began,
+            data=DataLineage(facts["etl"].get("snapshot"), part(files), files),
+            spec_generation=spec.generation,
+            spec_digest=part(spec.document),
+            code=self._code,
+            mode=spec.mode,
+            cause=spec.cause,
+            asked_by=spec.by,
+            trigger=spec.trigger,
+            serving=spec.serving,
+            seeds={"train": spec_of(record).model.train.seed},
+            retry_of=spec.retry_of,
+            attempts={done.stage: _attempt(done, done.basis or Basis()) for done in stages},
+            stages=facts,
+        )
 
 
-def _digest(done: StageDone) -> dict[str, str]:
-    return {"digest": done.basis.digest} if done.basis and done.basis.digest else {}
+def _attempt(done: StageDone, basis: Basis) -> AttemptLineage:
+    return AttemptLineage(done.attempt, done.reused, basis.why, basis.digest or None)
 
 
-def _places(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[Place, ...]:
+def _places(record: RunRecord, spec: RecommenderSpec) -> tuple[Place, ...]:
     """What etl reads: a warm run takes its interactions from the events alone."""
-    warm = record.spec["mode"] == "warm"
+    warm = record.spec.mode == "warm"
     return tuple(place for name, place in spec.places().items() if not (warm and name.startswith("data.interactions")))
 
 
-def _uris(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[tuple[str, Contents], ...]:
+def _uris(record: RunRecord, spec: RecommenderSpec) -> tuple[tuple[str, Contents], ...]:
     return tuple((place.uri, place.contents) for place in _places(record, spec) if place.uri is not None)
 
 
-def takes_events(record: Record[RunStatus], spec: RecommenderSpec) -> bool:
-    return record.spec["mode"] == "warm" or spec.data.interactions.also == "events"
+def takes_events(record: RunRecord, spec: RecommenderSpec) -> bool:
+    return record.spec.mode == "warm" or spec.data.interactions.also == "events"
 
 
 def _still_judged(etl: Manifest, accepted: Files) -> bool:
@@ -272,16 +260,3 @@ def published(artifacts: ArtifactStore, attempt: str) -> Manifest:
     if manifest is None:
         raise NotFound(f"the manifest of {attempt} is gone from {artifacts.url}")
     return manifest
-
-
-def spec_of(record: Record[Any]) -> RecommenderSpec:
-    """The spec as it was when the row was made; parsed once, for it is asked for several times a pass."""
-    document = record.spec["document"]
-    cached = _specs.get(record.id)
-    if cached is not None and cached[0] == document:
-        return cached[1]
-    spec = read(RecommenderSpec, document, f"spec of {record.id}")
-    if len(_specs) >= _KNOWN:
-        _specs.clear()
-    _specs[record.id] = (document, spec)
-    return spec

@@ -13,7 +13,7 @@ from datetime import datetime
 import numpy as np
 
 from services.gateway.attributes import Attributes
-from services.gateway.evaluation import Columns
+from services.gateway.filter_evaluation import Columns
 from services.gateway.loaded_version import Unit
 from services.gateway.sorted_keys import Mask
 from shared.contracts.serving import Serve, window

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from services.gateway.candidates import Candidates
-from services.gateway.evaluation import Columns
+from services.gateway.filter_evaluation import Columns
 from services.gateway.exploration import Chances, drawn
 from services.gateway.loaded_version import Unit
 from services.gateway.sorted_keys import Mask

@@ -114,7 +114,7 @@ class Monitor:
 
     def _answers_fall(self, recommender: str, version: int) -> bool:
         try:
-            return self._registry.get(recommender, version).lineage.get("trigger") == "kpi"
+            return self._registry.get(recommender, version).lineage.trigger == "kpi"
         except EyasError:
             return False
 
@@ -158,12 +158,11 @@ class Monitor:
             shown.add(labels)
         return shown
 
-    def _arrived(self, recommender: str, spec: RecommenderSpec, version: int) -> tuple[datetime | None, int | None]:
+    def _arrived(self, recommender: str, spec: RecommenderSpec, version: int) -> tuple[datetime, int | None]:
         """When the version's data was cut, and how many events have come since. Counting takes a while, so that a count stands for one."""
-        cut = self._registry.get(recommender, version).lineage.get("snapshot")
-        snapshot = datetime.fromisoformat(cut) if isinstance(cut, str) else None
+        snapshot = self._registry.get(recommender, version).lineage.snapshot
         wanted = max((_wanted(on) for on in spec.retrain.on), default=0)
-        if snapshot is None or not wanted:
+        if not wanted:
             return snapshot, None
         now, question = self._clock.now(), (snapshot, wanted)
         counted_for, counted_at, count = self._counts.get(recommender, (None, now, 0))

@@ -13,13 +13,11 @@ from datetime import timedelta
 from prometheus_client import Gauge
 
 from shared.contracts.rollouts import Analysis, Rollout
-from shared.contracts.spec import RecommenderSpec
-from shared.contracts.strict import read
 from shared.domain.errors import EyasError
 from shared.domain.gate import Verdict
-from shared.domain.rollout import RolloutStatus
 from shared.domain.step_analysis import StepReport
-from shared.ports import Clock, Record, RolloutStore, RouteStore
+from shared.ports import Clock, RolloutStore, RouteStore
+from shared.run_factory import spec_of
 from shared.telemetry import metrics
 
 _GAUGES = (
@@ -73,7 +71,7 @@ class RouteGauges:
             if row.status.state == "pending":  # another one of the same recommender is first
                 continue
             with suppress(EyasError):  # who reconciles it says so
-                rollout_specs[row.id] = rollout = self._rollout_specs.get(row.id) or _rollout_spec(row)
+                rollout_specs[row.id] = rollout = self._rollout_specs.get(row.id) or spec_of(row).rollout
                 if row.status.since is not None:
                     shadow = rollout.shadow.for_ if rollout.shadow is not None and row.status.state == "shadow" else timedelta()
                     waits = max(timedelta(), self._clock.now() - row.status.since - shadow)
@@ -81,10 +79,6 @@ class RouteGauges:
                 for report in row.status.reports[-1:]:
                     yield from _of_step(row.recommender, report, rollout.analysis)
         self._rollout_specs = rollout_specs
-
-
-def _rollout_spec(row: Record[RolloutStatus]) -> Rollout:
-    return read(RecommenderSpec, row.spec["document"], f"spec of {row.id}").rollout
 
 
 def _of_step(name: str, report: StepReport, analysis: Analysis) -> Iterator[Value]:

@@ -15,11 +15,12 @@ from services.store.columns import sound
 from services.store.locks import take_turn
 from services.store.resources import SqlResources
 from services.store.tables import recommender_history, recommenders, resources, route_history, routes
+from shared.contracts.records import RunSpec
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.errors import Changed, Conflict, Invalid, NotFound, Unreadable, no_such
 from shared.domain.run import RunStatus
-from shared.ports import MakeRun, PutResult, Recommender, Record, Writing
+from shared.ports import MakeRun, PutResult, Recommender, RunRecord, Writing
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class SqlRecommenders:
         self._reads = engine.execution_options(read_only=True)
         self._unreadable: set[tuple[str, int]] = set()
         self._heads = Cached(_heads)
-        self._runs = SqlResources(engine, "run", RunStatus, max_pending_runs)
+        self._runs = SqlResources(engine, "run", RunStatus, RunSpec, max_pending_runs)
 
     def put(
         self, spec: RecommenderSpec, now: datetime, actor: str, expected: Container[int] | None = None, make_run: MakeRun | None = None
@@ -139,9 +140,9 @@ def _write(connection: Connection, recommender: Recommender, actor: str, is_new:
     connection.execute(insert(recommender_history).values(name=recommender.name, at=recommender.updated_at, actor=actor, **entry))
 
 
-def _generation_of(connection: Connection, run: Record[RunStatus], row: Row[Any], spec: RecommenderSpec) -> Recommender:
+def _generation_of(connection: Connection, run: RunRecord, row: Row[Any], spec: RecommenderSpec) -> Recommender:
     """The generation that the run was stored with; others may have changed the recommender since."""
-    generation = run.spec["generation"]
+    generation = run.spec.generation
     at = connection.execute(select(_past.c.at).where(_past.c.name == row.name, _past.c.generation == generation)).scalar_one()
     return Recommender(row.name, generation, spec, min(row.created_at, at), at)
 

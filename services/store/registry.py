@@ -18,6 +18,7 @@ from services.store.columns import sound
 from services.store.locks import take_turn
 from services.store.tables import collected_versions, routes, version_tags, versions
 from shared.contracts.codec import decode, encode
+from shared.contracts.records import Lineage
 from shared.contracts.stage import Files, digest_of
 from shared.domain.errors import Conflict, Damaged, Invalid, NotFound
 from shared.ports import Version
@@ -148,17 +149,7 @@ def _of_run(connection: Connection, run: str) -> Version | None:
 def _append(connection: Connection, version: Version) -> Version:
     newest = select(func.max(versions.c.number)).where(versions.c.recommender == version.recommender)
     version = replace(version, number=(connection.execute(newest).scalar() or 0) + 1)
-    values = {
-        "recommender": version.recommender,
-        "number": version.number,
-        "run": version.run,
-        "digest": version.digest,
-        "files": encode(Files, version.files),
-        "metrics": dict(version.metrics),
-        "lineage": dict(version.lineage),
-        "parent": version.parent,
-        "created_at": version.created_at,
-    }
+    values = vars(version) | {"files": encode(Files, version.files), "lineage": encode(Lineage, version.lineage)}
     connection.execute(insert(versions).values(values))
     return version
 
@@ -166,6 +157,7 @@ def _append(connection: Connection, version: Version) -> Version:
 def _version(row: Row[Any]) -> Version:
     try:
         files: Files = decode(Files, sound(row).files)
+        lineage: Lineage = decode(Lineage, row.lineage)
         fault = "" if digest_of(files) == row.digest else f"the files in its row don't match its digest {row.digest[:12]}"
     except ValueError as error:
         fault = f"its row can't be read ({' '.join(str(error).split())[:200]})"
@@ -174,14 +166,4 @@ def _version(row: Row[Any]) -> Version:
             f"version {row.number} of '{row.recommender}' is damaged: {fault};"
             " it isn't served or read until the row is restored from a backup"
         )
-    return Version(
-        recommender=row.recommender,
-        number=row.number,
-        run=row.run,
-        digest=row.digest,
-        files=files,
-        metrics=row.metrics,
-        lineage=row.lineage,
-        parent=row.parent,
-        created_at=row.created_at,
-    )
+    return Version(**row._asdict() | {"files": files, "lineage": lineage})

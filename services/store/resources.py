@@ -49,24 +49,26 @@ from shared.telemetry import metrics
 log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=HasState)
+P = TypeVar("P")
 
+_REQUEST, _INTENT = Request | None, dict[str, Any] | None
 _LONGEST_REST = timedelta(days=1)
 """A row that is due later was written by a clock that was wrong, and is due now."""
 
 
-class SqlResources(Generic[S]):
-    """Implements ResourceStore for rows called `kind` whose status is a `status_type`."""
+class SqlResources(Generic[S, P]):
+    """Implements ResourceStore for rows called `kind` whose status is a `status_type` and whose spec is a `spec_type`."""
 
-    def __init__(self, engine: Engine, kind: str, status_type: type[S], max_pending: int | None = None) -> None:
+    def __init__(self, engine: Engine, kind: str, status_type: type[S], spec_type: type[P], max_pending: int | None = None) -> None:
         """`max_pending`: of each recommender, how many rows may wait in the state `pending`."""
         self._engine = engine
         self._max_pending = max_pending
         self._reads = engine.execution_options(read_only=True)
         self._kind = kind
-        self._status_type = status_type
+        self._status_type, self._spec_type = status_type, spec_type
         self._unreadable: dict[str, int] = {}
 
-    def create(self, record: Record[S], actor: str) -> Record[S]:
+    def create(self, record: Record[S, P], actor: str) -> Record[S, P]:
         try:
             with self._engine.begin() as connection:
                 if self._max_pending is not None:
@@ -79,7 +81,7 @@ class SqlResources(Generic[S]):
         except IntegrityError:  # where writers don't queue, another one was faster
             return self.get(record.id)
 
-    def get(self, id: str) -> Record[S]:
+    def get(self, id: str) -> Record[S, P]:
         with self._reads.connect() as connection:
             record = self.find(connection, id)
         if record is None:
@@ -125,7 +127,7 @@ class SqlResources(Generic[S]):
         until: datetime | None = None,
         limit: int = 100,
         before: str | None = None,
-    ) -> Sequence[Record[S]]:
+    ) -> Sequence[Record[S, P]]:
         """Each state is asked for by itself, so that every part comes from an index in its order, however many rows there are."""
         conditions = [resources.c.kind == self._kind]
         if recommender is not None:
@@ -140,7 +142,7 @@ class SqlResources(Generic[S]):
             conditions.append(resources.c.created_at < until)
         if active is not None:
             conditions.append(resources.c.finished.is_(not active))
-        records: builtins.list[Record[S]] = []
+        records: builtins.list[Record[S, P]] = []
         while len(records) < limit:
             place = [] if before is None else [tuple_(resources.c.created_at, resources.c.id) < self._place(before)]
             with self._reads.connect() as connection:
@@ -168,16 +170,16 @@ class SqlResources(Generic[S]):
         with self._reads.connect() as connection:
             return [Queued(row.id, row.recommender, row.priority, row.created_at, bool(row.active)) for row in connection.execute(query)]
 
-    def write_intent(self, record: Record[S], intent: Mapping[str, Any]) -> Record[S]:
+    def write_intent(self, record: Record[S, P], intent: Mapping[str, Any]) -> Record[S, P]:
         with self._engine.begin() as connection:
             self._advance(connection, record, intent=dict(intent))
         return replace(record, intent=intent, revision=record.revision + 1)
 
     def commit(
-        self, record: Record[S], status: S, *, due_at: datetime, entry: HistoryEntry | None, finished: bool, clear_request: bool
-    ) -> Record[S]:
+        self, record: Record[S, P], status: S, *, due_at: datetime, entry: HistoryEntry | None, finished: bool, clear_request: bool
+    ) -> Record[S, P]:
         request = None if clear_request else record.asked
-        written = {"status": encode(self._status_type, status), "state": status.state, "intent": None, "asked": _request(request)}
+        written = {"status": encode(self._status_type, status), "state": status.state, "intent": None, "asked": encode(_REQUEST, request)}
         written["dead_letter"] = getattr(status, "dead_letter", False)
         with self._engine.begin() as connection:
             self._advance(connection, record, **written, due_at=due_at, finished=finished)
@@ -185,13 +187,13 @@ class SqlResources(Generic[S]):
                 self._append(connection, record.id, entry)
         return replace(record, status=status, intent=None, asked=request, due_at=due_at, revision=record.revision + 1)
 
-    def prioritise(self, record: Record[S], priority: int, entry: HistoryEntry) -> Record[S]:
+    def prioritise(self, record: Record[S, P], priority: int, entry: HistoryEntry) -> Record[S, P]:
         with self._engine.begin() as connection:
             self._advance(connection, record, priority=priority)
             self._append(connection, record.id, entry)
         return replace(record, priority=priority, revision=record.revision + 1)
 
-    def ask(self, id: str, request: Request, now: datetime, expected: Container[int] | None = None) -> Record[S]:
+    def ask(self, id: str, request: Request, now: datetime, expected: Container[int] | None = None) -> Record[S, P]:
         """A row that has ended takes no request: nobody would ever read it."""
         with self._engine.begin() as connection:
             row = connection.execute(select(resources).where(*self._named(id)).with_for_update()).one_or_none()
@@ -206,7 +208,7 @@ class SqlResources(Generic[S]):
             if record.asked is not None:
                 raise Conflict(f"{self._kind} '{id}' still has a request open ({record.asked.verb}): ask again when it is done")
             due_at = min(record.due_at, now)
-            self._advance(connection, record, asked=_request(request), due_at=due_at)
+            self._advance(connection, record, asked=encode(_REQUEST, request), due_at=due_at)
         return replace(record, asked=request, due_at=due_at, revision=record.revision + 1)
 
     def history(self, id: str, limit: int | None = None, after: int | None = None) -> Sequence[HistoryEntry]:
@@ -246,28 +248,20 @@ class SqlResources(Generic[S]):
     def _named(self, id: str) -> builtins.list[ColumnElement[bool]]:
         return [resources.c.kind == self._kind, resources.c.id == id]
 
-    def find(self, connection: Connection, id: str) -> Record[S] | None:
+    def find(self, connection: Connection, id: str) -> Record[S, P] | None:
         row = connection.execute(select(resources).where(*self._named(id))).one_or_none()
         return None if row is None else self._record(row)
 
-    def insert(self, connection: Connection, record: Record[S], actor: str) -> Record[S]:
+    def insert(self, connection: Connection, record: Record[S, P], actor: str) -> Record[S, P]:
         """Within a turn of the recommender, where the number of pending rows is bounded: so nobody else adds one meanwhile."""
         self._refuse_full(connection, record.recommender)
-        values = {
+        values = vars(record) | {"spec": encode(self._spec_type, record.spec), "status": encode(self._status_type, record.status)}
+        values |= {
             "kind": self._kind,
-            "id": record.id,
-            "recommender": record.recommender,
-            "spec": dict(record.spec),
-            "status": encode(self._status_type, record.status),
             "state": record.status.state,
-            "intent": None if record.intent is None else dict(record.intent),
-            "asked": _request(record.asked),
-            "revision": record.revision,
+            "asked": encode(_REQUEST, record.asked),
             "finished": False,
             "dead_letter": False,
-            "created_at": record.created_at,
-            "due_at": record.due_at,
-            "priority": record.priority,
         }
         connection.execute(insert(resources).values(values))
         created = HistoryEntry(record.created_at, "", record.status.state, record.status.reason or "created", actor)
@@ -286,7 +280,7 @@ class SqlResources(Generic[S]):
                 "have begun, cancel some, or have the operator raise EYAS_MAX_PENDING_RUNS"
             )
 
-    def _advance(self, connection: Connection, record: Record[S], **values: Any) -> None:
+    def _advance(self, connection: Connection, record: Record[S, P], **values: Any) -> None:
         statement = (
             update(resources)
             .where(*self._named(record.id), resources.c.revision == record.revision)
@@ -299,7 +293,7 @@ class SqlResources(Generic[S]):
         values = {"at": entry.at, "source": entry.source, "target": entry.target, "reason": entry.reason, "actor": entry.actor}
         connection.execute(insert(history).values(kind=self._kind, id=id, **values))
 
-    def _readable(self, row: Row[Any]) -> Record[S] | None:
+    def _readable(self, row: Row[Any]) -> Record[S, P] | None:
         """None where the row can't be read, which is said once of each revision."""
         try:
             return self._record(row)
@@ -309,30 +303,25 @@ class SqlResources(Generic[S]):
                 log.error("left out of a list: %s", error)
             return None
 
-    def _record(self, row: Row[Any]) -> Record[S]:
+    def _record(self, row: Row[Any]) -> Record[S, P]:
         try:
-            return self._decoded(row)
+            return Record(
+                row.id,
+                row.recommender,
+                decode(self._spec_type, sound(row).spec),
+                decode(self._status_type, row.status),
+                row.created_at,
+                row.due_at,
+                row.revision,
+                decode(_REQUEST, row.asked),
+                decode(_INTENT, row.intent),
+                row.priority,
+            )
         except ValueError as error:
             message = " ".join(str(error).split())[:300]
             raise Unreadable(
                 f"{self._kind} '{row.id}' ({row.state}) is stored in a form that this version of the platform can't read: {message}"
             ) from error
-
-    def _decoded(self, row: Row[Any]) -> Record[S]:
-        if not isinstance(sound(row).spec, dict) or not isinstance(row.intent, dict | None):
-            raise ValueError("spec or intent is no mapping")
-        return Record(
-            id=row.id,
-            recommender=row.recommender,
-            spec=row.spec,
-            status=decode(self._status_type, row.status),
-            created_at=row.created_at,
-            due_at=row.due_at,
-            revision=row.revision,
-            asked=None if row.asked is None else decode(Request, row.asked),
-            intent=row.intent,
-            priority=row.priority,
-        )
 
 
 def _chosen(conditions: Sequence[ColumnElement[bool]], states: Collection[str] | None, limit: int) -> Select[Any]:
@@ -345,7 +334,7 @@ def _chosen(conditions: Sequence[ColumnElement[bool]], states: Collection[str] |
     return select(rows).order_by(rows.c.created_at.desc(), rows.c.id.desc()).limit(limit)
 
 
-def demand_unchanged(connection: Connection, kind: str, record: Record[Any]) -> None:
+def demand_unchanged(connection: Connection, kind: str, record: Record[Any, Any]) -> None:
     """Stale unless the row is as it was read; it stays so until the transaction ends."""
     query = select(resources.c.revision).where(resources.c.kind == kind, resources.c.id == record.id)
     if connection.execute(query.with_for_update(read=True)).scalar() != record.revision:
@@ -364,7 +353,3 @@ def _free(now: ColumnElement[datetime]) -> ColumnElement[bool]:
     """Held by nobody, or by a replica that is gone."""
     living = select(leases.c.name).where(leases.c.name == literal(REPLICAS) + resources.c.holder, is_live(leases.c.until, now))
     return or_(resources.c.holder.is_(None), ~living.exists())
-
-
-def _request(request: Request | None) -> Any:
-    return None if request is None else encode(Request, request)

@@ -16,9 +16,8 @@ from services.store.locks import take_turn
 from services.store.registry import refuse_collected
 from services.store.resources import demand_unchanged
 from services.store.tables import collected_versions, gateways, recommenders, route_history, routes
-from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
-from shared.ports import GatewayReport, Record, RouteEntry
+from shared.ports import GatewayReport, RolloutRecord, RouteEntry
 
 _FORGOTTEN = timedelta(days=1)
 """A gateway that was silent this long is gone for good: its successor has another name."""
@@ -50,9 +49,7 @@ class SqlRoutes:
         with self._reads.connect() as connection:
             return self._all.of(connection)
 
-    def put(
-        self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: Record[RolloutStatus] | None = None
-    ) -> Route:
+    def put(self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: RolloutRecord | None = None) -> Route:
         with self._engine.begin() as connection:
             take_turn(connection, "versions", recommender)  # the registry's too: what is routed isn't collected meanwhile
             if during is not None:

@@ -36,6 +36,7 @@ from services.store.shadow_totals import SqlShadowTotals
 from services.store.stage_outputs import SqlStageOutputs
 from services.store.tokens import SqlTokens
 from shared.artifacts import FsspecArtifacts
+from shared.contracts.records import RetrainerSpec, RolloutSpec, RunSpec
 from shared.domain.errors import EyasError, Invalid
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
@@ -70,9 +71,9 @@ class State:
         alone = settings.role == "all" and engine.dialect.name == "sqlite"
         self.changes = Changes(engine, alone=alone)
         self.clock = DatabaseClock(engine)
-        self.runs = SqlResources(engine, "run", RunStatus, settings.max_pending_runs)
-        self.rollouts = SqlResources(engine, "rollout", RolloutStatus)
-        self.retrainers = SqlResources(engine, "retrainer", RetrainerStatus)
+        self.runs = SqlResources(engine, "run", RunStatus, RunSpec, settings.max_pending_runs)
+        self.rollouts = SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
+        self.retrainers = SqlResources(engine, "retrainer", RetrainerStatus, RetrainerSpec)
         self.recommenders = SqlRecommenders(engine, settings.max_pending_runs)
         self.registry = SqlRegistry(engine)
         self.routes = SqlRoutes(engine, alone=alone)

@@ -1,4 +1,4 @@
-"""Domain values to JSON and back: how statuses, requests and effects are kept. Exact for what the domain uses."""
+"""Domain values to JSON and back: how specs, statuses, requests and effects are stored. Exact for what the domain uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def encode(kind: Any, value: Any) -> Any:
     """Plain JSON of a value of that type."""
-    return _adapter(kind).dump_python(value, mode="json")
+    return _adapter(kind).dump_python(value, mode="json", by_alias=True)
 
 
 def decode(kind: Any, value: Any) -> Any:

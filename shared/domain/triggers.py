@@ -9,7 +9,7 @@ from typing import Literal
 
 from shared.domain.backoff import FOLLOW_UP
 from shared.domain.cron import Cron, zone
-from shared.domain.drift.alarm_state import NOTHING_YET, Memory
+from shared.domain.drift.alarm_decision import NOTHING_YET, Memory
 from shared.domain.drift.reading import Look
 from shared.domain.machine import Request
 from shared.domain.warm_or_full import USUAL, Past, Rule, Wish

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from shared.contracts.records import Lineage
 from shared.contracts.sources import Contents
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files
-from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
-from shared.domain.run import RunStatus
 from shared.domain.stage_reuse import StageOutput
-from shared.ports.state import Record
+from shared.ports.state import RolloutRecord, RunRecord
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,10 @@ class PutResult:
     recommender: Recommender
     changed: bool
     """Whether this call changed the spec."""
-    run: Record[RunStatus] | None = None
+    run: RunRecord | None = None
 
 
-MakeRun = Callable[[Recommender], Record[RunStatus]]
+MakeRun = Callable[[Recommender], RunRecord]
 """Makes the run of a changed spec, without input or output: the store calls it inside its transaction."""
 
 
@@ -89,7 +88,7 @@ class Version:
     digest: str
     files: Files
     metrics: Mapping[str, float]
-    lineage: Mapping[str, Any]
+    lineage: Lineage
     parent: int | None
     created_at: datetime
 
@@ -170,9 +169,7 @@ class RouteStore(Protocol):
     def all(self) -> Mapping[str, Route]:
         """By name; the same object while no route and no recommender has changed. Not to be changed by who reads it."""
 
-    def put(
-        self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: Record[RolloutStatus] | None = None
-    ) -> Route:
+    def put(self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: RolloutRecord | None = None) -> Route:
         """Makes it the route with the next generation; equal but for generation and since: nothing changes. Conflict for a
         version whose files were given up; Stale if the rollout that says so has moved on since it was read."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
+from shared.contracts.records import RetrainerSpec, RolloutSpec, RunSpec
 from shared.domain.machine import Request
 from shared.domain.queue import Queued
 from shared.domain.rollout import RolloutStatus
@@ -14,10 +15,11 @@ from shared.domain.run import RunStatus
 from shared.domain.triggers import RetrainerStatus
 
 S = TypeVar("S")
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
-class Record(Generic[S]):
+class Record(Generic[S, P]):
     """A row of something that is reconciled. `asked` is the user's side, `status` and `intent` are the controller's.
 
     `revision` rises with every write; whoever commits names the one that was read. `intent` is the decision under way
@@ -26,7 +28,7 @@ class Record(Generic[S]):
 
     id: str
     recommender: str
-    spec: Mapping[str, Any]
+    spec: P
     status: S
     created_at: datetime
     due_at: datetime
@@ -55,13 +57,13 @@ class Due:
     revision: int
 
 
-class ResourceStore(Protocol[S]):
+class ResourceStore(Protocol[S, P]):
     """Rows of one kind (runs, rollouts or retrainers), with compare-and-swap and a history."""
 
-    def create(self, record: Record[S], actor: str) -> Record[S]:
+    def create(self, record: Record[S, P], actor: str) -> Record[S, P]:
         """Inserts; a row with that id is adopted: returned as it stands."""
 
-    def get(self, id: str) -> Record[S]:
+    def get(self, id: str) -> Record[S, P]:
         """Unreadable, if its row is damaged, or from code that is newer than this."""
 
     def due(self, now: datetime, limit: int, holder: str | None = None) -> Sequence[Due]:
@@ -89,7 +91,7 @@ class ResourceStore(Protocol[S]):
         until: datetime | None = None,
         limit: int = 100,
         before: str | None = None,
-    ) -> Sequence[Record[S]]:
+    ) -> Sequence[Record[S, P]]:
         """The newest first (by created_at, then id); `before` is the id of the last row of the previous page, `among` are names of
         recommenders, `dead_letter` tells runs that gave up from others, `until` is excluded.
 
@@ -102,18 +104,18 @@ class ResourceStore(Protocol[S]):
     def queued(self) -> Sequence[Queued]:
         """Every unfinished row, light: whoever has left `pending`, or has an intent to, is active."""
 
-    def write_intent(self, record: Record[S], intent: Mapping[str, Any]) -> Record[S]:
+    def write_intent(self, record: Record[S, P], intent: Mapping[str, Any]) -> Record[S, P]:
         """Stale if the row has moved on since `record` was read; so with the next two."""
 
     def commit(
-        self, record: Record[S], status: S, *, due_at: datetime, entry: HistoryEntry | None, finished: bool, clear_request: bool
-    ) -> Record[S]:
+        self, record: Record[S, P], status: S, *, due_at: datetime, entry: HistoryEntry | None, finished: bool, clear_request: bool
+    ) -> Record[S, P]:
         """Writes the status, clears the intent and, if told so, the request; appends to the history."""
 
-    def prioritise(self, record: Record[S], priority: int, entry: HistoryEntry) -> Record[S]:
+    def prioritise(self, record: Record[S, P], priority: int, entry: HistoryEntry) -> Record[S, P]:
         """Another place in the queue, for a row that is as it was read."""
 
-    def ask(self, id: str, request: Request, now: datetime, expected: Container[int] | None = None) -> Record[S]:
+    def ask(self, id: str, request: Request, now: datetime, expected: Container[int] | None = None) -> Record[S, P]:
         """Leaves a request for the reconciler and makes the row due; a request that is still open is a Conflict, a row that has
         none of the expected revisions is Changed."""
 
@@ -149,10 +151,9 @@ def replica_lease(holder: str) -> str:
     return REPLICAS + holder
 
 
-RunStore = ResourceStore[RunStatus]
-
-
-RolloutStore = ResourceStore[RolloutStatus]
-
-
-RetrainerStore = ResourceStore[RetrainerStatus]
+RunRecord = Record[RunStatus, RunSpec]
+RolloutRecord = Record[RolloutStatus, RolloutSpec]
+RetrainerRecord = Record[RetrainerStatus, RetrainerSpec]
+RunStore = ResourceStore[RunStatus, RunSpec]
+RolloutStore = ResourceStore[RolloutStatus, RolloutSpec]
+RetrainerStore = ResourceStore[RetrainerStatus, RetrainerSpec]

@@ -10,8 +10,7 @@ from shared.contracts.spec import RecommenderSpec, parse_spec
 from shared.domain.errors import Changed, Conflict, NotFound
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
-from shared.domain.run import RunStatus
-from shared.ports import MakeRun, PutResult, Recommender, RecommenderStore, Record, RouteStore, RunStore
+from shared.ports import MakeRun, PutResult, Recommender, RecommenderStore, RouteStore, RunRecord, RunStore
 from shared.run_factory import new_run
 from shared.testing.resource_suite import NOW, ROUNDS, SECOND, THREADS, Rows, at_once, moved, rollout
 
@@ -30,7 +29,7 @@ def spec(name: str = "films", epochs: int = 5) -> RecommenderSpec:
 
 
 def run_of(id: str) -> MakeRun:
-    def make_run(changed: Recommender) -> Record[RunStatus]:
+    def make_run(changed: Recommender) -> RunRecord:
         return new_run(changed, id, "full", "a test", None, NOW)
 
     return make_run
@@ -78,7 +77,7 @@ class RecommenderStoreSuite:
         equal = at_once(THREADS, lambda n: store.put(spec(), NOW, "ada", make_run=run_of(f"equal-{n}")))
         assert [result.changed for result in equal].count(True) == 1
         at_once(THREADS, lambda n: store.put(spec(epochs=10 + n), NOW, "ada", make_run=run_of(f"other-{n}")))
-        assert sorted(run.spec["generation"] for run in runs.list("films")) == list(range(1, THREADS + 2))
+        assert sorted(run.spec.generation for run in runs.list("films")) == list(range(1, THREADS + 2))
 
     def test_a_generation_that_is_not_the_expected_one_changes_nothing(self, store: RecommenderStore) -> None:
         with pytest.raises(Changed, match="isn't there"):

@@ -16,12 +16,13 @@ from shared.ports import (
     StageOutputs,
     Version,
 )
+from shared.testing.records import LINEAGE
 from shared.testing.resource_suite import NOW, ROUNDS, SECOND, THREADS, at_once
 
 
 def version(run: str = "run-1", recommender: str = "films") -> Version:
     files = {"model.onnx": File(sha256="ab" * 32, size=7), "items.parquet": File(sha256="cd" * 32, size=0)}
-    lineage = {"snapshot": NOW.isoformat(), "stages": {"etl": {"rows": 3, "digests": ["a"]}}, "parent": None}
+    lineage = replace(LINEAGE, stages={"etl": {"rows": 3, "digests": ["a"]}})
     return Version(recommender, 0, run, digest_of(files), files, {"candidate.hr@10": 0.1 + 0.2}, lineage, None, NOW)
 
 

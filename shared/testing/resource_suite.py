@@ -5,7 +5,7 @@ A test module makes the store and inherits:
 
     class TestSqlResources(ResourceStoreSuite):
         @pytest.fixture
-        def store(self, ...) -> ResourceStore[RolloutStatus]: ...
+        def store(self, ...) -> RolloutStore: ...
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from shared.contracts.codec import decode, encode
+from shared.contracts.records import RolloutSpec
 from shared.domain.errors import Changed, Conflict, NotFound
 from shared.domain.gate import Verdict
 from shared.domain.machine import Request
@@ -26,19 +27,14 @@ from shared.domain.rollout import RolloutStatus, SetRoute
 from shared.domain.route import Route
 from shared.domain.sequential_test import Judgement, Sample
 from shared.domain.step_analysis import StepReport
-from shared.ports import (
-    Due,
-    HistoryEntry,
-    Record,
-    ResourceStore,
-)
+from shared.ports import Due, HistoryEntry, Record, RolloutRecord, RolloutStore
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123457, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 THREADS = 8
 ROUNDS = 15
 
-Rows = ResourceStore[RolloutStatus]
+Rows = RolloutStore
 
 
 def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
@@ -47,9 +43,9 @@ def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
         return list(pool.map(act, range(count)))
 
 
-def rollout(id: str = "ro-1", recommender: str = "films", age: timedelta = SECOND) -> Record[RolloutStatus]:
+def rollout(id: str = "ro-1", recommender: str = "films", age: timedelta = SECOND) -> RolloutRecord:
     """A row that was created, and became due, so long before NOW."""
-    return Record(id, recommender, {"version": 3, "document": {"name": "films"}}, RolloutStatus(), NOW - age, NOW - age)
+    return Record(id, recommender, RolloutSpec(3, {"name": "films"}), RolloutStatus(), NOW - age, NOW - age)
 
 
 def full_status() -> RolloutStatus:
@@ -59,7 +55,7 @@ def full_status() -> RolloutStatus:
     return RolloutStatus("canary", "5% of the users", NOW, 1, NOW - timedelta(microseconds=1), None, None, (report, report))
 
 
-def moved(store: Rows, record: Record[RolloutStatus], status: RolloutStatus, **changes: Any) -> Record[RolloutStatus]:
+def moved(store: Rows, record: RolloutRecord, status: RolloutStatus, **changes: Any) -> RolloutRecord:
     """Commits with an entry in the history, unless told otherwise."""
     entry = HistoryEntry(NOW, record.status.state, status.state, status.reason, "eyas")
     values: dict[str, Any] = {"due_at": NOW, "entry": entry, "finished": False, "clear_request": False}
@@ -114,8 +110,8 @@ class ResourceStoreSuite:
         ]
 
     def test_many_who_create_one_row_make_one(self, store: Rows) -> None:
-        made = at_once(THREADS, lambda n: store.create(replace(rollout(), spec={"version": n}), f"thread {n}"))
-        assert {record.spec["version"] for record in made} == {store.get("ro-1").spec["version"]}
+        made = at_once(THREADS, lambda n: store.create(replace(rollout(), spec=RolloutSpec(n, {})), f"thread {n}"))
+        assert {record.spec.version for record in made} == {store.get("ro-1").spec.version}
         assert len(store.history("ro-1")) == 1
 
     def test_a_commit_writes_the_status_and_raises_the_revision(self, store: Rows) -> None:

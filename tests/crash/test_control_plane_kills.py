@@ -99,7 +99,7 @@ def test_a_control_plane_that_dies_at_another_point_of_every_transition_still_ge
 class Blind(Rows[Any]):
     """Without compare-and-swap: whoever writes, wins."""
 
-    def _advance(self, connection: Connection, record: Record[Any], **values: Any) -> None:
+    def _advance(self, connection: Connection, record: Record[Any, Any], **values: Any) -> None:
         found = self._find(connection, record.id)
         assert found is not None
         super()._advance(connection, replace(record, revision=found.revision), **values)
@@ -108,7 +108,7 @@ class Blind(Rows[Any]):
 class Forgetful(Rows[Any]):
     """Without intents."""
 
-    def write_intent(self, record: Record[Any], intent: Mapping[str, Any]) -> Record[Any]:
+    def write_intent(self, record: Record[Any, Any], intent: Mapping[str, Any]) -> Record[Any, Any]:
         written = super().write_intent(record, intent)
         with self._engine.begin() as connection:
             connection.execute(update(resources).where(*self._named(record.id)).values(intent=None))

@@ -31,8 +31,7 @@ from services.store.idempotency import SqlIdempotency
 from services.store.migrate import upgrade
 from services.store.tokens import SqlTokens
 from shared.domain.access import Role, Token, digest, token_text
-from shared.domain.run import RunStatus
-from shared.ports import Record
+from shared.ports import RunRecord
 from tests.servers.alerting import EXAMPLE, Alertmanager
 from tests.servers.platform_process import until
 from tests.servers.prometheus_process import program
@@ -78,7 +77,7 @@ class Live:
     url: str
     token: str
 
-    def runs(self) -> list[Record[RunStatus]]:
+    def runs(self) -> list[RunRecord]:
         return [one for one in self.world.runs.list(NAME) if one.id != "r1"]
 
     def rounds(self, count: int) -> None:
@@ -208,7 +207,7 @@ def test_a_firing_starts_one_retraining_however_often_it_is_delivered(live: Live
         delivered_again("asked")
         live.world.until(live.plane, "retraining", "retrainer")
         (run,) = live.runs()
-        assert (run.id, run.spec["cause"]) == (FIRST, "alert by alertmanager: EyasHitRateFell: hit rate below 2%")
+        assert (run.id, run.spec.cause) == (FIRST, "alert by alertmanager: EyasHitRateFell: hit rate below 2%")
         assert live.world.retrainers.history(NAME)[-1].actor == "alertmanager"
         delivered_again("taken already")
         live.world.until(live.plane, "cooling")

@@ -17,6 +17,7 @@ from sqlalchemy import Engine, text
 from services.store.engine import open_engine
 from services.store.migrate import upgrade
 from services.store.resources import SqlResources
+from shared.contracts.records import RolloutSpec
 from shared.domain.errors import Invalid, Unavailable, Unsupported
 from shared.domain.rollout import RolloutStatus
 from shared.testing.resource_suite import rollout
@@ -167,7 +168,7 @@ def test_two_writers_that_wait_for_each_other_are_parted(engine: Engine) -> None
 
 
 def test_a_claim_leaves_a_row_that_is_being_written_to_the_next_time(engine: Engine) -> None:
-    store = SqlResources(engine, "rollout", RolloutStatus)
+    store = SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
     for n in range(3):
         store.create(rollout(f"ro-{n}"), "ada")
     with engine.begin() as connection:

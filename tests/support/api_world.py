@@ -22,6 +22,7 @@ from services.gateway.scoring import Explanation
 from services.monitor.earnings import Earning, Point, Spread, VersionEarning, check_series
 from services.monitor.kpi_history import Lately, Life
 from shared.contracts.online import OnlineColumn, OnlineView
+from shared.contracts.records import RetrainerSpec, RolloutSpec
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
 from shared.datafiles import DataFiles
@@ -40,6 +41,7 @@ from shared.ports import HistoryEntry, PutResult, Recommender, Record, ServerInf
 from shared.testing.access_suite import FakeAnswers, FakeAudit, FakeTokens
 from shared.testing.fake_catalogue import FakeCatalogue
 from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
+from shared.testing.records import LINEAGE, RUN_SPEC
 from tests.support.drift_readings import look
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -76,6 +78,11 @@ def document(**changes):
 @cache
 def default_spec():
     return RecommenderSpec.model_validate(document())
+
+
+def stored_document(**changes):
+    """As rows have it: with all defaults."""
+    return RecommenderSpec.model_validate(document(split={"by": "time", "refit": False}) | changes).document()
 
 
 class Client:
@@ -476,19 +483,19 @@ class World:
 
     def add_run(self, id="r1", state="pending", stages=(), **status):
         done = tuple(StageDone(stage, f"{id}-{stage}-1", NOW, NOW) for stage in stages)
-        spec = {"document": document(), "generation": 1, "mode": "full", "cause": "because", "serving": None}
+        spec = replace(RUN_SPEC, document=stored_document())
         record = Record(id, "m", spec, RunStatus(state=state, stages=done, **status), NOW, NOW)
         return self.runs.create(record, "operator")
 
     def add_rollout(self, id="r1-rollout", state="canary", version=2, created_at=NOW, **status):
-        record = Record(id, "m", {"version": version, "document": document()}, RolloutStatus(state=state, **status), created_at, NOW)
+        record = Record(id, "m", RolloutSpec(version, stored_document()), RolloutStatus(state=state, **status), created_at, NOW)
         return self.rollouts.create(record, "eyas")
 
     def add_version(self, number=1, run="r1", files=None):
-        self.registry.rows.append(Version("m", number, run, "d", files or {}, {"candidate.hr@10": 0.4}, {"mode": "full"}, None, NOW))
+        self.registry.rows.append(Version("m", number, run, "d", files or {}, {"candidate.hr@10": 0.4}, LINEAGE, None, NOW))
 
     def add_retrainer(self, state="watching", **status):
-        return self.retrainers.create(Record("m", "m", {}, RetrainerStatus(state=state, **status), NOW, NOW), "eyas")
+        return self.retrainers.create(Record("m", "m", RetrainerSpec(), RetrainerStatus(state=state, **status), NOW, NOW), "eyas")
 
     def add_manifest(self, attempt, files=None, **metrics):
         run, stage, _ = attempt.split("-")

@@ -27,6 +27,7 @@ from services.store.idempotency import SqlIdempotency
 from services.store.recommenders import SqlRecommenders
 from services.store.resources import SqlResources
 from services.store.tables import answers, audit, history, recommender_history, recommenders, resources
+from shared.contracts.records import RunSpec
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.run import RunStatus
 from shared.ports import MakeRun, PutResult
@@ -120,7 +121,7 @@ class Platform:
         world: Any = World()
         world.clock.now = lambda: self._time
         world.answers, world.audit = SqlIdempotency(self.engine), SqlAudit(self.engine)
-        stores = {"recommenders": STORES[mutant](self.engine), "runs": SqlResources(self.engine, "run", RunStatus)}
+        stores = {"recommenders": STORES[mutant](self.engine), "runs": SqlResources(self.engine, "run", RunStatus, RunSpec)}
         app = create_app(world.door(), replace(world.parts(), **stores), None)
         self._client = Client(app, headers={"Authorization": f"Bearer {TOKEN}"})
 
@@ -160,7 +161,7 @@ class Platform:
             generations = list(connection.execute(select(recommender_history.c.generation)).scalars())
             runs: dict[int, list[str]] = {}
             for row in connection.execute(select(resources.c.id, resources.c.spec).where(resources.c.kind == "run")):
-                runs.setdefault(row.spec["generation"], []).append(row.id)
+                runs.setdefault(row.spec.generation, []).append(row.id)
             entries = Counter(connection.execute(select(history.c.id).where(history.c.kind == "run")).scalars())
         self.engine.dispose()
         return sorted(generations), runs, entries

@@ -9,6 +9,7 @@ from shared.contracts.stage import File, digest_of
 from shared.domain.retention import Sweep
 from shared.domain.route import Route
 from shared.ports import Version
+from shared.testing.records import LINEAGE
 from tests.support.garbage_collection import DAY, HOUR, Heap
 
 
@@ -59,7 +60,7 @@ class Histories(RuleBasedStateMachine):
         if stages and registers:
             files = {"model.onnx": self.published[attempt]}
             number = len(self.heap.rows.versions) + 1
-            self.heap.rows.versions.append(Version("films", number, run, digest_of(files), files, {}, {}, None, self.heap.clock.now()))
+            self.heap.rows.versions.append(Version("films", number, run, digest_of(files), files, {}, LINEAGE, None, self.heap.clock.now()))
         self.heap.rows.run(run, "registered" if stages and registers else "failed", stages)
 
     @rule(pick=st.integers(0, 9), tag=st.booleans())

@@ -29,11 +29,12 @@ from services.store.resources import SqlResources
 from services.store.stage_outputs import SqlStageOutputs
 from services.store.tables import history, resources, versions
 from shared.artifacts import FsspecArtifacts
+from shared.contracts.records import RolloutSpec, RunSpec
 from shared.contracts.stage import File, Manifest, StageSpec
 from shared.domain.errors import Conflict, Unavailable
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import STAGES, Job, RunStatus
-from shared.ports import Record
+from shared.ports import RunRecord
 from shared.run_factory import new_run
 from shared.testing.fakes import FakeExecutor
 from tests.support.simulated_platform import METRICS, Data, spec
@@ -51,12 +52,12 @@ class Clock:
         return datetime.now(UTC)
 
 
-class Rows(SqlResources[RunStatus]):
+class Rows(SqlResources[RunStatus, RunSpec]):
     """Counts the races that were lost."""
 
     conflicts = 0
 
-    def _advance(self, connection: Connection, record: Record[RunStatus], **values: Any) -> None:
+    def _advance(self, connection: Connection, record: RunRecord, **values: Any) -> None:
         try:
             super()._advance(connection, record, **values)
         except Conflict:
@@ -107,10 +108,10 @@ class Fleet:
         self.replicas: list[Replica] = []
         self._reconcilers: list[Reconciler[Any, Any, Any]] = []
         for number, engine in enumerate(self._engines[1:]):
-            rows = Rows(engine, "run", RunStatus)
+            rows = Rows(engine, "run", RunStatus, RunSpec)
             bases = StageCache(rows, SqlRegistry(engine), artifacts, SqlStageOutputs(engine), Data(), "1.0 test")
             turns = Turns(rows, Clock(), limit=1_000_000)
-            rollouts = SqlResources(engine, "rollout", RolloutStatus)
+            rollouts = SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
             snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), artifacts)
             runs = Runs(rollouts, self.executor, snapshots, Clock(), ("/data",), bases, turns)
             replica = None if term is None else Replica(f"replica-{number}", SqlLeases(engine), Clock(), term)
@@ -121,7 +122,7 @@ class Fleet:
     def launch(self, count: int) -> None:
         """One run of each of so many recommenders: nobody waits for another one's turn."""
         recommenders = SqlRecommenders(self._engines[0])
-        store = SqlResources(self._engines[0], "run", RunStatus)
+        store = SqlResources(self._engines[0], "run", RunStatus, RunSpec)
         for n in range(count):
             now = Clock().now()
             made = recommenders.put(spec(name=f"films-{n}"), now, "ada").recommender
@@ -141,7 +142,7 @@ class Fleet:
 
     def unfinished(self) -> int:
         try:
-            return len(SqlResources(self._engines[0], "run", RunStatus).queued())
+            return len(SqlResources(self._engines[0], "run", RunStatus, RunSpec).queued())
         except Unavailable:
             return -1
 

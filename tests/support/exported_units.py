@@ -22,7 +22,7 @@ from pipelines.inputs.eval_pairs import EvalPairs, RawColumns, read_meetings
 from pipelines.inputs.tables import Catalogue, Codes
 from pipelines.models.families import FAMILIES
 from pipelines.models.family import Task, Trained
-from pipelines.models.popularity import fit_popularity
+from pipelines.models.popularity_baseline import fit_popularity
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.models import Model
 from shared.contracts.serving import Serve

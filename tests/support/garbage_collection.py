@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from shared.domain.errors import NotFound
 from shared.domain.retention import Retention, run_of
 from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
-from shared.ports import Record, Version
+from shared.ports import Record, RunRecord, Version
+from shared.testing.records import RUN_SPEC
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 DOCUMENT = {
@@ -42,7 +43,7 @@ class Rows:
     """Of every store that the collector reads, as much as it reads."""
 
     clock: Clock
-    runs: dict[str, Record[RunStatus]] = field(default_factory=dict)
+    runs: dict[str, RunRecord] = field(default_factory=dict)
     versions: list[Version] = field(default_factory=list)
     marks: dict[int, datetime] = field(default_factory=dict)
     tagged: dict[str, int] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class Rows:
     def run(self, id: str, state: str = "etl", stages: Sequence[str] = (), serving: int | None = None) -> None:
         now = self.clock.now()
         done = tuple(StageDone(attempt.rsplit("-", 2)[1], attempt, now, now) for attempt in stages)
-        spec: dict[str, Any] = {"document": DOCUMENT, "serving": serving}
+        spec = replace(RUN_SPEC, document=DOCUMENT, serving=serving)
         self.runs[id] = Record(id, "films", spec, RunStatus(state=state, stages=done), now, now)
 
     # RunStore and RolloutStore

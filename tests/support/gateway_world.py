@@ -20,6 +20,7 @@ from shared.ports import IngestResult, Recommender, Version
 from shared.testing.fake_catalogue import FakeCatalogue
 from shared.testing.fake_events import FakeMirrors
 from shared.testing.fake_features import FakeFeatureStore
+from shared.testing.records import LINEAGE
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ITEMS = [10, 20, 30, 40, 50]
@@ -112,7 +113,7 @@ class World:
             **changes,
         }
         kept = {name: self.artifacts.keep(content) for name, content in files.items() if content is not None}
-        self.versions["m", number] = Version("m", number, f"r{number}", "d", kept, {}, {}, None, NOW)
+        self.versions["m", number] = Version("m", number, f"r{number}", "d", kept, {}, LINEAGE, None, NOW)
 
     # RouteStore
     def all(self):

@@ -42,6 +42,7 @@ from services.store.stage_outputs import SqlStageOutputs
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.card import CARD
 from shared.contracts.events import Impression, Interaction
+from shared.contracts.records import RetrainerSpec, RolloutSpec, RunSpec
 from shared.contracts.sources import Contents
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Failure, Files, Manifest, StageName, StageSpec, digest_of
@@ -51,12 +52,14 @@ from shared.domain.route import Route
 from shared.domain.run import Job, RunStatus
 from shared.domain.traffic import Mirror
 from shared.domain.triggers import RetrainerStatus
-from shared.ports import Activity, HistoryEntry, ModelServer, Record, Signals, Version
+from shared.ports import Activity, HistoryEntry, ModelServer, Record, RolloutRecord, RunRecord, Signals, Version
 from shared.run_factory import Terms, asked_rollout, new_run, retry_run
 from shared.testing.fake_features import FakeFeatureHistory
 from shared.testing.fakes import FakeExecutor, FakeModelServer
+from shared.testing.records import LINEAGE
 
 S = TypeVar("S", bound=HasState)
+P = TypeVar("P")
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NAME = "films"
@@ -170,29 +173,29 @@ class FateOfEachMove(Fate):
             self.strike()
 
 
-class Rows(SqlResources[S]):
+class Rows(SqlResources[S, P]):
     """The real store, with the points at which its caller may die."""
 
-    def __init__(self, engine: Engine, kind: str, status_type: type[S], fate: Fate) -> None:
-        super().__init__(engine, kind, status_type)
+    def __init__(self, engine: Engine, kind: str, status_type: type[S], spec_type: type[P], fate: Fate) -> None:
+        super().__init__(engine, kind, status_type, spec_type)
         self.kind = kind
         self._fate = fate
 
-    def create(self, record: Record[S], actor: str) -> Record[S]:
+    def create(self, record: Record[S, P], actor: str) -> Record[S, P]:
         made = super().create(record, actor)
         if self.kind == "run":
             self._fate.reach("retrainer", "after the effect")
         return made
 
-    def write_intent(self, record: Record[S], intent: Mapping[str, Any]) -> Record[S]:
+    def write_intent(self, record: Record[S, P], intent: Mapping[str, Any]) -> Record[S, P]:
         self._fate.reach(self.kind, "before intent")
         written = super().write_intent(record, intent)
         self._fate.reach(self.kind, "after intent")
         return written
 
     def commit(
-        self, record: Record[S], status: S, *, due_at: datetime, entry: HistoryEntry | None, finished: bool, clear_request: bool
-    ) -> Record[S]:
+        self, record: Record[S, P], status: S, *, due_at: datetime, entry: HistoryEntry | None, finished: bool, clear_request: bool
+    ) -> Record[S, P]:
         values: dict[str, Any] = {"due_at": due_at, "entry": entry, "finished": finished, "clear_request": clear_request}
         if entry is None:
             return super().commit(record, status, **values)
@@ -219,9 +222,7 @@ class Routes(SqlRoutes):
         super().__init__(engine)
         self._fate = fate
 
-    def put(
-        self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: Record[RolloutStatus] | None = None
-    ) -> Route:
+    def put(self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: RolloutRecord | None = None) -> Route:
         made = super().put(recommender, route, now, actor, reason, during)
         self._fate.reach("rollout", "after the effect")
         return made
@@ -275,7 +276,7 @@ class Says:
 class Parts:
     """Of which stores a plane is made: tests put broken ones in their place."""
 
-    rows: type[Rows[Any]] = Rows
+    rows: type[Rows[Any, Any]] = Rows
     registry: type[Registry] = Registry
     routes: type[Routes] = Routes
 
@@ -289,9 +290,9 @@ class Plane:
         registry, routes = parts.registry(engine, fate), parts.routes(engine, fate)
         recommenders, kpis = SqlRecommenders(engine), SqlKpis(engine)
         snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), world.artifacts, world.history)
-        self.runs: Rows[RunStatus] = parts.rows(engine, "run", RunStatus, fate)
-        self.rollouts: Rows[RolloutStatus] = parts.rows(engine, "rollout", RolloutStatus, fate)
-        self.retrainers: Rows[RetrainerStatus] = parts.rows(engine, "retrainer", RetrainerStatus, fate)
+        self.runs: Rows[RunStatus, RunSpec] = parts.rows(engine, "run", RunStatus, RunSpec, fate)
+        self.rollouts: Rows[RolloutStatus, RolloutSpec] = parts.rows(engine, "rollout", RolloutStatus, RolloutSpec, fate)
+        self.retrainers: Rows[RetrainerStatus, RetrainerSpec] = parts.rows(engine, "retrainer", RetrainerStatus, RetrainerSpec, fate)
         self.placement = Placement(routes, self.rollouts, registry, world.server, clock, world.keep_warm)
         outputs = SqlStageOutputs(engine)
         bases = self.bases = StageCache(self.runs, registry, world.artifacts, outputs, world.data, "1.0 test", snapshots.has_values)
@@ -355,9 +356,9 @@ class World:
         self.lives = 0
         self._engines: list[Engine] = []
         self.engine = engine = self.open()
-        self.runs = SqlResources(engine, "run", RunStatus)
-        self.rollouts = SqlResources(engine, "rollout", RolloutStatus)
-        self.retrainers = SqlResources(engine, "retrainer", RetrainerStatus)
+        self.runs = SqlResources(engine, "run", RunStatus, RunSpec)
+        self.rollouts = SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
+        self.retrainers = SqlResources(engine, "retrainer", RetrainerStatus, RetrainerSpec)
         self.recommenders, self.registry, self.routes = SqlRecommenders(engine), SqlRegistry(engine), SqlRoutes(engine)
         self.events, self.mirrors = SqlEventLog(engine), SqlShadowTotals(engine)
         self.spec = spec()
@@ -405,26 +406,26 @@ class World:
         self.spec = spec(**changes)
         self.recommenders.put(self.spec, self.clock.now(), "ada")
 
-    def start_run(self, id: str = "r1", mode: Any = "full", serving: int | None = None, **terms: Any) -> Record[RunStatus]:
+    def start_run(self, id: str = "r1", mode: Any = "full", serving: int | None = None, **terms: Any) -> RunRecord:
         self.recommenders.put(self.spec, self.clock.now(), "ada")
         run = new_run(self.recommenders.get(NAME), id, mode, "a test", serving, self.clock.now(), Terms("ada", **terms))
         self.hero = self.hero if self.hero[1] else ("run", id)
         return self.runs.create(run, "ada")
 
-    def retry(self, old: str, id: str, stage: str | None = None) -> Record[RunStatus]:
+    def retry(self, old: str, id: str, stage: str | None = None) -> RunRecord:
         self.hero = ("run", id)
         return self.runs.create(retry_run(self.runs.get(old), stage, id, "again", self.clock.now(), by="ada"), "ada")
 
     def keep_warm(self, recommender: str) -> timedelta:
         return self.spec.rollout.keep_warm
 
-    def start_rollout(self, version: int, id: str = "") -> Record[RolloutStatus]:
+    def start_rollout(self, version: int, id: str = "") -> RolloutRecord:
         id = id or f"o{version}"
-        document = {"version": version, "document": self.spec.document()}
+        spec = RolloutSpec(version, self.spec.document())
         self.hero = self.hero if self.hero[1] else ("rollout", id)
-        return self.rollouts.create(Record(id, NAME, document, RolloutStatus(), self.clock.now(), self.clock.now()), "ada")
+        return self.rollouts.create(Record(id, NAME, spec, RolloutStatus(), self.clock.now(), self.clock.now()), "ada")
 
-    def start_again(self, version: int, id: str = "again", reason: str = "it was the network") -> Record[RolloutStatus]:
+    def start_again(self, version: int, id: str = "again", reason: str = "it was the network") -> RolloutRecord:
         """By hand, as the API does it."""
         self.recommenders.put(self.spec, self.clock.now(), "ada")
         self.hero = ("rollout", id)
@@ -434,7 +435,7 @@ class World:
     def version(self, run: str = "", **changes: Any) -> int:
         """Registers a version without a run."""
         run = run or f"by-hand-{len(self.registry.list(NAME)) + 1}"
-        values: dict[str, Any] = {"files": {}, "metrics": {"parity": 1e-7}, "lineage": {}, "parent": None, **changes}
+        values: dict[str, Any] = {"files": {}, "metrics": {"parity": 1e-7}, "lineage": LINEAGE, "parent": None, **changes}
         made = Version(NAME, 0, run, digest_of(values["files"]), **values, created_at=NOW)
         return self.registry.register(made).number
 
@@ -445,11 +446,11 @@ class World:
         kind, id = self.hero
         self.store(kind).ask(id, Request(verb, actor), self.clock.now())
 
-    def store(self, kind: str) -> SqlResources[Any]:
-        stores: dict[str, SqlResources[Any]] = {"run": self.runs, "rollout": self.rollouts, "retrainer": self.retrainers}
+    def store(self, kind: str) -> SqlResources[Any, Any]:
+        stores: dict[str, SqlResources[Any, Any]] = {"run": self.runs, "rollout": self.rollouts, "retrainer": self.retrainers}
         return stores[kind]
 
-    def row(self) -> Record[Any]:
+    def row(self) -> Record[Any, Any]:
         kind, id = self.hero
         return self.store(kind).get(id)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipelines.inputs.tables import Catalogue
 from pipelines.models.family import Task
-from pipelines.models.popularity import Popularity
+from pipelines.models.popularity_baseline import Popularity
 from pipelines.training.likes import Pairs
 from shared.contracts.models import Model
 from tests.support.feature_graphs import of_keys

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pipelines.inputs.batches import Batch
 from pipelines.inputs.tables import Catalogue, Codes
 from pipelines.models.family import Task
-from pipelines.models.popularity import fit_popularity
+from pipelines.models.popularity_baseline import fit_popularity
 from shared.contracts.models import Model
 from tests.support.feature_graphs import of_keys
 

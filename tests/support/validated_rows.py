@@ -10,7 +10,7 @@ import polars as pl
 
 from pipelines.inputs.tables import Catalogue
 from pipelines.models.family import Task
-from pipelines.models.popularity import fit_popularity
+from pipelines.models.popularity_baseline import fit_popularity
 from shared.contracts.models import Model
 from tests.support.feature_graphs import of_keys
 

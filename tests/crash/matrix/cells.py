@@ -310,7 +310,7 @@ class _Play:
         return found
 
 
-def _problems_of(machine: Machine, record: Record[Any], lines: Sequence[HistoryEntry]) -> list[str]:
+def _problems_of(machine: Machine, record: Record[Any, Any], lines: Sequence[HistoryEntry]) -> list[str]:
     found = []
     if not machine.terminal(record.status.state) or record.intent is not None:
         found.append(f"{record.id} is left as {record.status.state} with the intent {record.intent}")

@@ -120,25 +120,25 @@ class Racing(Points):
             time.sleep(self._random.random() * 0.001)
 
 
-class Rows(SqlResources[Any]):
+class Rows(SqlResources[Any, Any]):
     """The real store of the rows whose life it is, with the points."""
 
-    def __init__(self, engine: Engine, points: Points, kind: str, status_type: type[Any]) -> None:
-        super().__init__(engine, kind, status_type)
+    def __init__(self, engine: Engine, points: Points, kind: str, status_type: type[Any], spec_type: type[Any]) -> None:
+        super().__init__(engine, kind, status_type, spec_type)
         self._points = points
 
-    def get(self, id: str) -> Record[Any]:
+    def get(self, id: str) -> Record[Any, Any]:
         found = super().get(id)
         self._points.reach(READ)
         return found
 
-    def write_intent(self, record: Record[Any], intent: Mapping[str, Any]) -> Record[Any]:
+    def write_intent(self, record: Record[Any, Any], intent: Mapping[str, Any]) -> Record[Any, Any]:
         self._points.reach(BEFORE_INTENT)
         written = super().write_intent(record, intent)
         self._points.reach(AFTER_INTENT)
         return written
 
-    def commit(self, record: Record[Any], status: Any, **values: Any) -> Record[Any]:
+    def commit(self, record: Record[Any, Any], status: Any, **values: Any) -> Record[Any, Any]:
         self._points.reach(BEFORE_COMMIT)
         written = super().commit(record, status, **values)
         self._points.reach(AFTER_COMMIT)
@@ -154,7 +154,7 @@ class Rows(SqlResources[Any]):
 class Blind(Rows):
     """Compare-and-swap removed: whoever writes, wins."""
 
-    def _advance(self, connection: Connection, record: Record[Any], **values: Any) -> None:
+    def _advance(self, connection: Connection, record: Record[Any, Any], **values: Any) -> None:
         here = update(resources).where(*self._named(record.id))
         connection.execute(here.values(**values, revision=resources.c.revision + 1))
 
@@ -162,7 +162,7 @@ class Blind(Rows):
 class Forgetful(Rows):
     """Intents are not kept."""
 
-    def write_intent(self, record: Record[Any], intent: Mapping[str, Any]) -> Record[Any]:
+    def write_intent(self, record: Record[Any, Any], intent: Mapping[str, Any]) -> Record[Any, Any]:
         written = super().write_intent(record, {})
         with self._engine.begin() as connection:
             connection.execute(update(resources).where(*self._named(record.id)).values(intent=None))
@@ -172,10 +172,10 @@ class Forgetful(Rows):
 class Hasty(Rows):
     """Effects come before the intent. (The loop does them once more: that changes nothing.)"""
 
-    act: Callable[[Record[Any], Any, Any], None]
+    act: Callable[[Record[Any, Any], Any, Any], None]
     effect_type: Any
 
-    def write_intent(self, record: Record[Any], intent: Mapping[str, Any]) -> Record[Any]:
+    def write_intent(self, record: Record[Any, Any], intent: Mapping[str, Any]) -> Record[Any, Any]:
         for effect in intent["effects"]:
             self.act(record, decode(self._status_type, intent["next"]), decode(self.effect_type, effect))
         return super().write_intent(record, intent)

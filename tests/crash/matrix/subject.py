@@ -104,7 +104,7 @@ class Subject(Protocol):
     def prepare(self, engine: Engine, artifacts: Path, life: Any) -> None:
         """The hero waits, after what was before it."""
 
-    def rows(self, engine: Engine) -> ResourceStore[Any]:
+    def rows(self, engine: Engine) -> ResourceStore[Any, Any]:
         """As the world sees them."""
 
     def outside(self, life: Any, clock: Clock, engine: Engine, artifacts: Path) -> Outside: ...
@@ -117,7 +117,7 @@ class Subject(Protocol):
     def problems(self, engine: Engine, outside: Any) -> list[str]:
         """What must hold of every life and doesn't, beside that each history is a path to an end."""
 
-    def row_problems(self, record: Record[Any], outside: Any) -> list[str]: ...
+    def row_problems(self, record: Record[Any, Any], outside: Any) -> list[str]: ...
 
     def figures(self, traces: Mapping[str, Counter[str]], expected: Mapping[str, Counter[str]], outside: Any) -> Mapping[str, int]:
         """Summed over the cells."""

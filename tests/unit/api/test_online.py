@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.drift.alarm_state import NOTHING_YET, remember
+from shared.domain.drift.alarm_decision import NOTHING_YET, remember
 from shared.domain.drift.reading import Look, Moved, Reading
 from shared.domain.errors import Overloaded, Unavailable
 from shared.domain.route import Route

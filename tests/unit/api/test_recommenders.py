@@ -12,7 +12,6 @@ from services.monitor.kpi_history import Life, Stretch
 from shared.domain.access import Role
 from shared.domain.machine import Request
 from shared.domain.sequential_test import Sample
-from shared.run_factory import goes_back
 from tests.support.api_world import NOW
 
 
@@ -29,8 +28,8 @@ def test_a_new_spec_is_created_and_a_run_starts(world, client, spec_text):
     found = response.json()
     assert (response.status_code, found["name"], found["generation"]) == (201, "m", 1)
     run = world.runs.get(found["run"])
-    assert (run.spec["mode"], run.spec["cause"], run.spec["generation"]) == ("full", "the spec is new", 1)
-    assert run.spec["document"] == found["spec"]
+    assert (run.spec.mode, run.spec.cause, run.spec.generation) == ("full", "the spec is new", 1)
+    assert run.spec.document == found["spec"]
     assert world.woken
 
 
@@ -40,7 +39,7 @@ def test_an_equal_spec_changes_nothing_and_a_changed_one_starts_a_run(world, cli
     assert (again.status_code, again.json()["run"], again.json()["generation"]) == (200, None, 1)
     changed = client.post("/v1/recommenders", json={**document, "serve": {"filter": []}})
     assert (changed.status_code, changed.json()["generation"]) == (200, 2)
-    assert world.runs.get(changed.json()["run"]).spec["cause"] == "the spec changed"
+    assert world.runs.get(changed.json()["run"]).spec.cause == "the spec changed"
 
 
 def test_an_apply_starts_a_run_by_the_stores_answer_and_not_by_the_clock(world, client, document):
@@ -145,7 +144,7 @@ def test_a_version_that_is_not_loaded_any_more_is_gone_back_to_by_a_rollout_of_i
     found = client.post("/v1/recommenders/m:rollback", json={"reason": "it smells"}).json()
     assert (found["stable"], found["aborted"], world.routes.rows["m"].stable) == (2, [], 2)
     (made,) = world.rollouts.rows.values()
-    assert (made.id, made.spec["version"], goes_back(made)) == (found["rollout"], 1, Request("rollback", "owner", "it smells"))
+    assert (made.id, made.spec.version, made.spec.back) == (found["rollout"], 1, Request("rollback", "owner", "it smells"))
     assert client.get(f"/v1/rollouts/{made.id}").json()["kind"] == "rollback"
 
 
@@ -181,7 +180,7 @@ def test_going_back_to_another_version_during_a_rollout_ends_it_first(world, cli
     found = client.post("/v1/recommenders/m:rollback", json={"to": 1}).json()
     assert (found["stable"], found["aborted"]) == (2, ["r1-rollout"])
     assert world.rollouts.get("r1-rollout").asked.verb == "abort"
-    assert world.rollouts.get(found["rollout"]).spec["version"] == 1
+    assert world.rollouts.get(found["rollout"]).spec.version == 1
     assert world.routes.said == [], "the route is moved when the rollout under way has ended"
 
 

@@ -10,7 +10,7 @@ import pytest
 from shared.contracts.stage import File
 from shared.domain.gate import GateResult, Verdict
 from shared.domain.run import RunStatus
-from tests.support.api_world import NOW, document
+from tests.support.api_world import NOW, stored_document
 
 GATES = [{"metric": "hr@10", "better_than": "popularity", "by": 0.05}, {"metric": "auc", "min": 0.6}, {"latency_p99": "50ms"}]
 FIRST = "hr@10 better than popularity by 5.00%"
@@ -18,7 +18,7 @@ FIRST = "hr@10 better than popularity by 5.00%"
 
 def judged(world, state, results=(), stages=("etl", "train", "evaluate")):
     record = world.add_run(state=state, stages=stages, gates=tuple(results))
-    world.runs.rows["r1"] = replace(record, spec=record.spec | {"document": document(gates=GATES)})
+    world.runs.rows["r1"] = replace(record, spec=replace(record.spec, document=stored_document(gates=GATES)))
     world.add_manifest("r1-evaluate-1", **{"candidate.hr@10": 0.2, "popularity.hr@10": 0.4, "candidate.auc": 0.75})
 
 
@@ -47,9 +47,9 @@ def test_a_gate_is_open_until_its_stage_has_ended(world, client):
 
 def test_what_a_full_run_is_not_asked_is_not_there(world, client):
     record = world.add_run(state="train")
-    world.runs.rows["r1"] = replace(record, spec=record.spec | {"document": document(gates=[{"forgotten": 0.05}])})
+    world.runs.rows["r1"] = replace(record, spec=replace(record.spec, document=stored_document(gates=[{"forgotten": 0.05}])))
     assert client.get("/v1/runs/r1/gates").json()["gates"] == []
-    world.runs.rows["r1"] = replace(record, spec=world.runs.rows["r1"].spec | {"mode": "warm"})
+    world.runs.rows["r1"] = replace(record, spec=replace(world.runs.rows["r1"].spec, mode="warm"))
     assert len(client.get("/v1/runs/r1/gates").json()["gates"]) == 1
 
 

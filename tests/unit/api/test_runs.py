@@ -23,7 +23,7 @@ from shared.domain.stage_reuse import Basis
 from shared.domain.step_analysis import Check, ShadowReport, StepReport
 from shared.domain.traffic import Mirror
 from shared.domain.warm_or_full import Link, Past
-from tests.support.api_world import NOW, World
+from tests.support.api_world import NOW, World, stored_document
 
 VERBS = ("pause", "resume", "skip", "promote", "abort")
 
@@ -43,7 +43,7 @@ def test_a_warm_run_starts_from_the_version_that_serves(world, client, problem):
     assert world.runs.rows == {}
     world.route(4)
     found = client.post("/v1/recommenders/m/runs", json={"mode": "warm"}).json()
-    assert world.runs.get(found["id"]).spec["serving"] == 4
+    assert world.runs.get(found["id"]).spec.serving == 4
 
 
 @pytest.mark.requirement("G-09")
@@ -340,17 +340,17 @@ def test_a_retry_is_a_new_run_that_takes_over_what_was_published(world, client):
     response = client.post("/v1/runs/r1:retry", json={"reason": "the disk is larger now"})
     assert response.status_code == 202
     found = world.runs.get(response.json()["id"])
-    assert (found.status.state, found.spec["retry_of"], found.spec["from"], found.spec["cause"]) == (
+    assert (found.status.state, found.spec.retry_of, found.spec.from_stage, found.spec.cause) == (
         "pending",
         "r1",
         "evaluate",
         "the disk is larger now",
     )
-    assert {stage: kept["attempt"] for stage, kept in found.spec["adopt"].items()} == {"etl": "r1-etl-1", "train": "r1-train-1"}
-    assert (found.spec["document"], found.spec["generation"]) == (world.runs.get("r1").spec["document"], 1)
+    assert {stage: kept.attempt for stage, kept in found.spec.adopt.items()} == {"etl": "r1-etl-1", "train": "r1-train-1"}
+    assert (found.spec.document, found.spec.generation) == (world.runs.get("r1").spec.document, 1)
     assert response.json()["retry_of"] == "r1"
     earlier = client.post("/v1/runs/r1:retry", json={"from": "train"}).json()
-    assert set(world.runs.get(earlier["id"]).spec["adopt"]) == {"etl"}
+    assert set(world.runs.get(earlier["id"]).spec.adopt) == {"etl"}
 
 
 INVALID_RETRIES = [
@@ -375,7 +375,7 @@ def test_a_retry_that_can_not_be_says_what_can(problem, subtests):
 def test_a_rejected_run_is_retried_from_the_stage_that_refused_it(world, client):
     world.add_run("r1", "rejected", stages=("etl", "train", "evaluate"))
     found = client.post("/v1/runs/r1:retry").json()
-    assert world.runs.get(found["id"]).spec["from"] == "evaluate"
+    assert world.runs.get(found["id"]).spec.from_stage == "evaluate"
 
 
 @pytest.mark.requirement("C-01")
@@ -384,9 +384,9 @@ def test_who_accepts_what_is_inconclusive_says_why_and_is_remembered(world, clie
     refused = client.post("/v1/runs/r1:retry", json={"accept": True, "reason": " "})
     assert problem(refused, 422, "invalid") == "reason: to accept what is inconclusive, say why"
     found = world.runs.get(client.post("/v1/runs/r1:retry", json={"accept": True, "reason": "holidays"}).json()["id"])
-    assert (found.spec["accepts"], found.spec["cause"]) == (found.spec["by"], "holidays")
-    assert found.spec["by"]
-    assert world.runs.get(client.post("/v1/runs/r1:retry").json()["id"]).spec["accepts"] == ""
+    assert (found.spec.accepts, found.spec.cause) == (found.spec.by, "holidays")
+    assert found.spec.by
+    assert world.runs.get(client.post("/v1/runs/r1:retry").json()["id"]).spec.accepts == ""
 
 
 # Reuse, comparison, plans
@@ -408,12 +408,12 @@ def test_a_run_shows_which_stages_it_reused_and_why(world, client):
 def test_two_runs_side_by_side(world, client, problem):
     world.add_run("r1", "registered", stages=("etl", "train"), gates=(GateResult("auc at least 0.6", Verdict.PASS, "0.7"),))
     world.add_run("r2", "rejected", stages=("etl",), gates=(GateResult("auc at least 0.6", Verdict.FAIL, "0.5"),))
-    document = {**world.runs.get("r2").spec["document"], "model": {"train": {"epochs": 9}}}
-    world.runs.rows["r2"] = replace(world.runs.get("r2"), spec={**world.runs.get("r2").spec, "document": document, "cause": "more epochs"})
+    spec = replace(world.runs.get("r2").spec, document=stored_document(model={"train": {"epochs": 9}}), cause="more epochs")
+    world.runs.rows["r2"] = replace(world.runs.get("r2"), spec=spec)
     world.add_manifest("r1-etl-1", **{"rows": 10.0, "only": 1.0})
     world.add_manifest("r2-etl-1", **{"rows": 12.0})
     found = client.get("/v1/runs/r1/compare?with=r2").json()
-    assert found["spec"] == [{"path": "model", "left": None, "right": {"train": {"epochs": 9}}}]
+    assert found["spec"] == [{"path": "model.train.epochs", "left": 5, "right": 9}]
     assert {"path": "cause", "left": "because", "right": "more epochs"} in found["lineage"]
     assert found["metrics"] == [
         {"metric": "only", "left": 1.0, "right": None, "change": None},
@@ -446,7 +446,7 @@ def test_a_run_that_rests_on_a_collected_version_is_not_retried(world, client, p
     world.registry.gone = {3: NOW}
     for number, mode, code in ((3, "warm", 409), (3, "full", 202), (2, "warm", 202)):
         record = world.runs.get("r1")
-        world.runs.rows["r1"] = replace(record, spec={**record.spec, "serving": number, "mode": mode})
+        world.runs.rows["r1"] = replace(record, spec=replace(record.spec, serving=number, mode=mode))
         response = client.post("/v1/runs/r1:retry")
         assert response.status_code == code, response.text
         if code == 409:

@@ -8,9 +8,8 @@ import pytest
 
 from services.api.idempotency import STALE
 from shared.domain.machine import Request
-from shared.run_factory import asked_for, goes_back
 from tests.support.api_world import NOW, document
-from tests.unit.api.test_once import KEY, die_before_answering, later
+from tests.unit.api.test_idempotency import KEY, die_before_answering, later
 
 pytestmark = pytest.mark.requirement("C-05")
 
@@ -38,7 +37,7 @@ def test_a_version_that_was_aborted_is_rolled_out_again_by_the_spec_as_it_stands
     assert answer.status_code == 201
     one = answer.json()
     [record] = started(made).values()
-    assert (record.id, record.spec["version"], record.spec["document"]["rollout"]["shadow"]["for"]) == (one["id"], 2, "10m")
+    assert (record.id, record.spec.version, record.spec.document["rollout"]["shadow"]["for"]) == (one["id"], 2, "10m")
     assert (one["version"], one["kind"], one["state"], one["steps"]) == (2, "canary", "pending", [0.03])
     assert (one["asked_by"], one["cause"], one["answers_to"]) == ("owner", "it was the network", ["abort"])
     assert made.woken == 1
@@ -49,7 +48,7 @@ def test_who_started_it_and_why_is_its_first_reason_and_in_the_audit_log(made, c
     one = made.holder("operator").post(PATH, json={"version": 2, "reason": "the outage is over"}).json()
     record = made.rollouts.get(one["id"])
     assert record.status.reason == one["reason"] == "start by holder-1: the outage is over"
-    assert (asked_for(record), goes_back(record)) == (Request("start", "holder-1", "the outage is over"), None)
+    assert (record.spec.start, record.spec.back) == (Request("start", "holder-1", "the outage is over"), None)
     entry = client.get("/v1/audit").json()["items"][0]
     assert (entry["actor"], entry["action"], entry["status"], entry["recommender"], entry["detail"]) == (
         "holder-1",
@@ -181,5 +180,5 @@ def test_one_of_a_recommender_that_the_token_does_not_see_is_not_there(made, pro
 def test_the_document_of_its_spec_is_the_one_that_is_stored(made, client):
     client.post(PATH, json={"version": 2})
     [record] = started(made).values()
-    assert record.spec["document"]["name"] == document()["name"]
-    assert record.spec["document"] == made.recommenders.get("m").spec.document()
+    assert record.spec.document["name"] == document()["name"]
+    assert record.spec.document == made.recommenders.get("m").spec.document()

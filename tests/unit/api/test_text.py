@@ -17,6 +17,7 @@ from services.store.recommenders import SqlRecommenders
 from services.store.resources import SqlResources
 from services.store.tables import metadata
 from services.store.tokens import SqlTokens
+from shared.contracts.records import RetrainerSpec, RunSpec
 from shared.contracts.text import unkeepable
 from shared.domain.errors import EyasError
 from shared.domain.run import RunStatus
@@ -67,7 +68,10 @@ def client(engine):
     world.tokens, world.audit, world.recommenders = SqlTokens(engine), SqlAudit(engine), SqlRecommenders(engine)
     made = World.add_recommender(world)
     assert made.generation == 1
-    stores = {"runs": SqlResources(engine, "run", RunStatus), "retrainers": SqlResources(engine, "retrainer", RetrainerStatus)}
+    stores = {
+        "runs": SqlResources(engine, "run", RunStatus, RunSpec),
+        "retrainers": SqlResources(engine, "retrainer", RetrainerStatus, RetrainerSpec),
+    }
     world.runs, world.retrainers = stores["runs"], stores["retrainers"]
     world.add_run("r1", "train")
     world.add_retrainer()

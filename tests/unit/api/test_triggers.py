@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from shared.domain.access import Role
-from shared.domain.drift.alarm_state import NOTHING_YET, remember
+from shared.domain.drift.alarm_decision import NOTHING_YET, remember
 from shared.domain.machine import Request
 from shared.domain.triggers import Firing, HeldTrigger, RetrainerObservation
 from shared.domain.warm_or_full import Link, Past

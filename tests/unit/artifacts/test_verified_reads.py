@@ -23,6 +23,7 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageName, StageSpec, digest_of
 from shared.domain.errors import Damaged
 from shared.ports import Version
+from shared.testing.records import LINEAGE
 
 pytestmark = pytest.mark.requirement("G-11")
 
@@ -64,7 +65,7 @@ def version(store: FsspecArtifacts, tmp_path: Path) -> Version:
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content)
         files[name] = store.put(tmp_path / name)
-    return Version("films", 1, "r1", digest_of(files), files, {}, {}, None, NOW)
+    return Version("films", 1, "r1", digest_of(files), files, {}, LINEAGE, None, NOW)
 
 
 @pytest.fixture

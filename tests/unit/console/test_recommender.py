@@ -149,7 +149,7 @@ def test_a_run_is_started_once_however_often_the_button_is_pressed(told, visitor
         assert answer.status_code == 303
     (made,) = set(told.runs.rows) - before
     assert answer.headers["location"] == f"/runs/{made}"
-    assert (told.runs.rows[made].spec["mode"], told.runs.rows[made].spec["cause"]) == ("warm", "it smells")
+    assert (told.runs.rows[made].spec.mode, told.runs.rows[made].spec.cause) == ("warm", "it smells")
 
 
 def test_a_retraining_is_asked_for(told, visitor):
@@ -182,7 +182,7 @@ def test_what_somebody_wrote_stays_text(told, visitor):
     told.rollouts.rows["r4-rollout"] = replace(told.add_rollout("r4-rollout", "aborted", 2), id=EVIL)
     told.retrainers.past = [HistoryEntry(NOW, "watching", "retraining", EVIL, EVIL)]
     record = told.add_run("r9", "failed", reason=EVIL)
-    told.runs.rows["r9"] = replace(record, spec=record.spec | {"cause": EVIL, "by": EVIL})
+    told.runs.rows["r9"] = replace(record, spec=replace(record.spec, cause=EVIL, by=EVIL))
     answer = visitor.get(PAGE)
     assert answer.status_code == 200
     assert "alert(1)" in answer.text and "<script>alert" not in answer.text

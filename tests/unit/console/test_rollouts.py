@@ -12,7 +12,7 @@ from shared.domain.evidence_history import Looked
 from shared.domain.gate import Verdict
 from shared.domain.sequential_test import Judgement, Sample
 from shared.domain.step_analysis import Answered, Check, StepReport
-from tests.support.api_world import NOW, document
+from tests.support.api_world import NOW, stored_document
 from tests.unit.console.conftest import Visitor
 
 pytestmark = pytest.mark.requirement("C-01")
@@ -79,7 +79,7 @@ def test_a_fraction_of_a_percent_is_said_as_it_was_asked_for(world, visitor):
     asked = {"steps": ["0.5%", "2.5%"], "analysis": {"max_harm": "0.4%"}}
     world.add_recommender()
     record = world.add_rollout("o1", "canary", version=3, reason="not yet", step=0)
-    world.rollouts.rows["o1"] = replace(record, spec=record.spec | {"document": document(rollout=asked)})
+    world.rollouts.rows["o1"] = replace(record, spec=replace(record.spec, document=stored_document(rollout=asked)))
     text = visitor.get("/rollouts/o1").text
     assert "Version 3 answers 0.5 % of the users" in text
     assert "2.5 %" in text and " 0 %" not in text

@@ -12,7 +12,7 @@ from services.console import Site
 from shared.contracts.progress import EpochTold, Progress
 from shared.domain.gate import GateResult, Verdict
 from shared.ports import HistoryEntry
-from tests.support.api_world import NOW, document
+from tests.support.api_world import NOW, stored_document
 from tests.unit.api.test_reports import GATES, judged
 from tests.unit.console.conftest import Visitor
 
@@ -196,7 +196,7 @@ def test_a_retry_is_a_new_run_and_leads_to_it(world, visitor):
     assert re.findall(r"<option( selected)?>(\w+)</option>", text.partition("From stage")[2]) == [("", "etl"), (" selected", "train")]
     where = visitor.press("/runs/r1/retry", once="y" * 24, reason="more memory", **{"from": "train"}).headers["location"]
     made = world.runs.get(where.rsplit("/", 1)[1])
-    assert (made.spec["retry_of"], made.spec["from"], made.spec["cause"]) == ("r1", "train", "more memory")
+    assert (made.spec.retry_of, made.spec.from_stage, made.spec.cause) == ("r1", "train", "more memory")
     assert visitor.press("/runs/r1/retry", once="y" * 24, reason="more memory", **{"from": "train"}).headers["location"] == where
     assert visitor.press(f"/runs/{made.id}/retry", once="z" * 24).status_code == 409
 
@@ -216,12 +216,12 @@ def test_nothing_that_comes_from_outside_becomes_markup(world, site):
     gate = GateResult(EVIL, Verdict.FAIL, EVIL)
     record = world.add_run("r1", "failed", ["etl"], attempt=1, reason=EVIL, gates=(gate,))
     world.runs.rows["r1"] = replace(
-        record, spec=record.spec | {"cause": EVIL, "by": EVIL, "document": document(gates=GATES) | {"about": EVIL}}
+        record, spec=replace(record.spec, cause=EVIL, by=EVIL, document=stored_document(gates=GATES) | {"about": EVIL})
     )
     world.runs.past = [HistoryEntry(NOW, "", "pending", EVIL, EVIL)]
     world.executor.text["r1-train-1"] = EVIL
     other = world.add_run("r2", "failed", reason=EVIL)
-    world.runs.rows["r2"] = replace(other, spec=other.spec | {"cause": "x"})
+    world.runs.rows["r2"] = replace(other, spec=replace(other.spec, cause="x"))
     visitor = Visitor(site)
     for path in ("/runs", "/runs/r1", "/recommenders/m/runs", "/runs/r1/compare", "/runs/r1/compare?with=r2", f"/runs?recommender={EVIL}"):
         text = visitor.get(path).text
@@ -238,8 +238,10 @@ def test_an_id_of_no_run_is_told(visitor):
 def test_two_runs_are_compared_and_the_other_one_is_chosen(world, visitor):
     world.add_recommender()
     one, other = world.add_run("r1", "registered"), world.add_run("r2", "rejected")
-    world.runs.rows["r1"] = replace(one, spec=one.spec | {"document": document(gates=GATES)})
-    world.runs.rows["r2"] = replace(other, spec=other.spec | {"document": document(gates=[GATES[1], {"metric": "hr@10", "min": 0.1}])})
+    world.runs.rows["r1"] = replace(one, spec=replace(one.spec, document=stored_document(gates=GATES)))
+    world.runs.rows["r2"] = replace(
+        other, spec=replace(other.spec, document=stored_document(gates=[GATES[1], {"metric": "hr@10", "min": 0.1}]))
+    )
     assert 'value="r2"' in visitor.get("/runs/r1/compare").text
     said = words(visitor.get("/runs/r1/compare?with=r2"))
     assert "gates" in said
@@ -249,6 +251,8 @@ def test_two_runs_are_compared_and_the_other_one_is_chosen(world, visitor):
 
 def test_a_run_of_a_spec_that_cannot_be_read_is_shown(world, site):
     record = world.add_run("r1", "failed", gates=(GateResult("old gate", Verdict.PASS, "fine"),))
-    world.runs.rows["r1"] = replace(record, spec=record.spec | {"document": document(model={"family": "of another time"})})
+    world.runs.rows["r1"] = replace(
+        record, spec=replace(record.spec, document=stored_document() | {"model": {"family": "of another time"}})
+    )
     world.add_recommender()
     assert "old gate" in Visitor(Site(world.app)).get("/runs/r1").text

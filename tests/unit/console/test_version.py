@@ -11,6 +11,7 @@ import pytest
 from services.api.examples import EXAMPLES
 from shared.contracts.stage import File
 from shared.domain.access import Role
+from shared.testing.records import LINEAGE
 from tests.support.api_world import NOW
 from tests.unit.console.conftest import Visitor
 from tests.unit.console.test_recommender import EVIL, entry, text_of
@@ -95,7 +96,7 @@ def test_it_is_rolled_out_by_a_button_that_asks_why(made, visitor):
     assert "It is tried against the evidence, by the spec as it stands" in text_of(visitor.get(PAGE))
     answer = visitor.press(f"{PAGE}/rollout", reason=f"it was the {EVIL}", once="v" * 24)
     [(id, record)] = [(id, one) for id, one in made.rollouts.rows.items() if id != "r1-rollout"]
-    assert (answer.status_code, answer.headers["location"], record.spec["version"]) == (303, f"/rollouts/{id}", 1)
+    assert (answer.status_code, answer.headers["location"], record.spec.version) == (303, f"/rollouts/{id}", 1)
     assert visitor.press(f"{PAGE}/rollout", reason=f"it was the {EVIL}", once="v" * 24).headers["location"] == f"/rollouts/{id}"
     assert len(made.rollouts.rows) == 2, "the same form, sent twice"
     shown = visitor.get(f"/rollouts/{id}")
@@ -149,7 +150,7 @@ def test_what_somebody_wrote_stays_text(world, visitor):
     world.add_recommender()
     gates = [{"gate": EVIL, "verdict": EVIL, "reason": EVIL}]
     carded(world, gates=gates, metrics={EVIL: {"candidate": 0.5}, f"hr{{{EVIL}}}": {"candidate": 0.5}})
-    world.registry.rows[0] = replace(world.registry.rows[0], lineage={"mode": EVIL, "code": EVIL, "asked_by": EVIL}, digest=EVIL)
+    world.registry.rows[0] = replace(world.registry.rows[0], lineage=replace(LINEAGE, cause=EVIL, code=EVIL, asked_by=EVIL), digest=EVIL)
     answer = visitor.get(PAGE)
     assert answer.status_code == 200
     assert "alert(1)" in answer.text and "<script>alert" not in answer.text

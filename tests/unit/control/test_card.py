@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from services.control.card import complete
 from shared.contracts.card import CARD, Card
+from shared.contracts.records import AttemptLineage, DataLineage
 from shared.contracts.stage import File, Manifest, StageName, digest_of
 from shared.domain.gate import GateResult, Verdict
 from shared.domain.run import RunStatus
+from shared.testing import records
 from tests.support.simulated_platform import NAME, NOW, World
 
 pytestmark = pytest.mark.requirement("C-04", "G-11")
 
 NOON = datetime(1970, 1, 1, 12, tzinfo=UTC)
-LINEAGE = {
-    "snapshot": "2026-01-01T00:00:00+00:00",
-    "data": {"digest": "d" * 64, "fingerprint": "sha256:ff", "files": {}},
-    "spec_generation": 4,
-    "spec_digest": "sha256:ee",
-    "code": "c1",
-    "cause": "drift",
-    "asked_by": "eyas",
-    "serving": 2,
-    "seeds": {"train": 7},
-    "attempts": {"etl": {"attempt": "r9-etl-1", "reused": True, "why": ""}},
-}
+LINEAGE = replace(
+    records.LINEAGE,
+    data=DataLineage("d" * 64, "sha256:ff", {}),
+    code="c1",
+    serving=2,
+    seeds={"train": 7},
+    attempts={"etl": AttemptLineage("r9-etl-1", True, "")},
+)
 
 
 def manifest(stage: StageName, **more: object) -> Manifest:

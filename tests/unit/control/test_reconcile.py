@@ -15,11 +15,12 @@ from sqlalchemy import event, update
 from services.control.reconcile import Reconciler, Simple
 from services.store.resources import SqlResources
 from services.store.tables import resources
+from shared.contracts.records import RetrainerSpec
 from shared.domain.errors import Stale, Unavailable
 from shared.domain.machine import Decision, Edge, Machine, Request
 from shared.domain.run import STAGES, Job
 from shared.domain.triggers import RetrainerStatus
-from shared.ports import Record
+from shared.ports import Record, RetrainerRecord
 from shared.telemetry import metrics
 from tests.support.simulated_platform import NAME, NOW, Fate, World
 
@@ -136,26 +137,26 @@ class Toy(Simple[Any, Any]):
     effect_type: Any = str
 
     def __init__(self, world: World) -> None:
-        self.store: SqlResources[RetrainerStatus] = world.retrainers
+        self.store: SqlResources[RetrainerStatus, RetrainerSpec] = world.retrainers
         self.looks: list[str] = []
         self.faults: dict[str, Exception] = {}
         self.decision: Callable[[RetrainerStatus], Decision[RetrainerStatus, str]] = Decision
 
     def add(self, id: str) -> None:
-        self.store.create(Record(id, NAME, {}, RetrainerStatus(), NOW, NOW), "ada")
+        self.store.create(Record(id, NAME, RetrainerSpec(), RetrainerStatus(), NOW, NOW), "ada")
 
-    def observe(self, record: Record[RetrainerStatus]) -> None:
+    def observe(self, record: RetrainerRecord) -> None:
         self.looks.append(record.id)
         if record.id in self.faults:
             raise self.faults[record.id]
 
-    def decide(self, record: Record[RetrainerStatus], seen: None, now: datetime) -> Decision[RetrainerStatus, str]:
+    def decide(self, record: RetrainerRecord, seen: None, now: datetime) -> Decision[RetrainerStatus, str]:
         return self.decision(record.status)
 
-    def act(self, record: Record[RetrainerStatus], following: RetrainerStatus, effect: str) -> None:
+    def act(self, record: RetrainerRecord, following: RetrainerStatus, effect: str) -> None:
         """Nothing."""
 
-    def committed(self, record: Record[RetrainerStatus], following: RetrainerStatus) -> None:
+    def committed(self, record: RetrainerRecord, following: RetrainerStatus) -> None:
         """Nothing."""
 
 
@@ -207,7 +208,7 @@ def test_a_write_of_another_one_during_a_failing_pass_wipes_the_slate_clean(worl
     assert "again in 8.0 s" in caplog.records[-1].message
     observe = toy.observe
 
-    def overtaken(record: Record[RetrainerStatus]) -> None:
+    def overtaken(record: RetrainerRecord) -> None:
         toy.store.ask("a", Request("trigger", "ada"), world.clock.now())
         observe(record)
 
@@ -333,12 +334,12 @@ def test_a_row_that_cannot_be_read_stops_nothing_but_itself_and_is_said_once(wor
     assert toy.looks[-3:] == ["a", "b", "c"]
 
 
-class Uncertain(SqlResources[RetrainerStatus]):
+class Uncertain(SqlResources[RetrainerStatus, RetrainerSpec]):
     """Commits, and then says that it doesn't know: the connection was lost in that moment."""
 
     faults = 1
 
-    def commit(self, *arguments: Any, **values: Any) -> Record[RetrainerStatus]:
+    def commit(self, *arguments: Any, **values: Any) -> RetrainerRecord:
         written = super().commit(*arguments, **values)
         if self.faults:
             self.faults -= 1
@@ -348,7 +349,7 @@ class Uncertain(SqlResources[RetrainerStatus]):
 
 def test_a_commit_of_unknown_outcome_is_read_again_and_not_done_twice(world: World) -> None:
     toy = Toy(world)
-    toy.store = Uncertain(world.engine, "retrainer", RetrainerStatus)
+    toy.store = Uncertain(world.engine, "retrainer", RetrainerStatus, RetrainerSpec)
     toy.add("a")
     toy.decision = lambda status: Decision(RetrainerStatus(fired=1) if not status.fired else status)
     reconciler = Reconciler(toy, world.clock)

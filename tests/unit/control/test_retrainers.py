@@ -153,8 +153,8 @@ def test_drift_starts_one_run_with_its_mode_cause_and_the_serving_version(world:
     rounds(world, plane, 2)
     assert runs(world) == [FIRST]
     found = world.runs.get(FIRST)
-    assert (found.spec["mode"], found.spec["serving"], found.recommender) == ("warm", 1, NAME)
-    assert found.spec["cause"] == (
+    assert (found.spec.mode, found.spec.serving, found.recommender) == ("warm", 1, NAME)
+    assert found.spec.cause == (
         "drift of genres: psi 0.500; chance alone does that once in 1,000,000,000 looks (threshold 0.2), since 2026-01-01 12:00:00 UTC, "
         "and 1 more"
     )
@@ -168,9 +168,9 @@ def test_auto_goes_on_from_what_serves_and_its_cause_says_why(world: World, plan
     world.plays["etl"] = ["hang"]
     rounds(world, plane, 2)
     found = world.runs.get(FIRST)
-    assert found.spec["mode"] == "warm"
-    assert found.spec["cause"].endswith("(threshold 1); auto: warm (0 warm runs since the last full one)")
-    assert status(world).reason == found.spec["cause"]
+    assert found.spec.mode == "warm"
+    assert found.spec.cause.endswith("(threshold 1); auto: warm (0 warm runs since the last full one)")
+    assert status(world).reason == found.spec.cause
 
 
 @pytest.mark.requirement("G-13", "C-03")
@@ -181,8 +181,8 @@ def test_a_fall_of_the_hit_rate_starts_a_full_run(world: World, plane: Plane) ->
     assert runs(world) == [], "one look is none"
     world.signals.now = Signals(kpi=fell(0.5, 0.4, 1))
     rounds(world, plane, 2)
-    assert world.runs.get(FIRST).spec["mode"] == "full"
-    assert "fell by 20.0% (hit rate from 50.0% to 40.0%)" in world.runs.get(FIRST).spec["cause"]
+    assert world.runs.get(FIRST).spec.mode == "full"
+    assert "fell by 20.0% (hit rate from 50.0% to 40.0%)" in world.runs.get(FIRST).spec.cause
 
 
 @pytest.mark.requirement("C-03")
@@ -252,7 +252,7 @@ def test_while_it_cools_drift_starts_nothing_and_a_person_can(world: World, plan
     rounds(world, plane, 1)
     assert status(world).state == "retraining"
     assert world.retrainers.history(NAME)[-1].actor == "bob"
-    assert world.runs.get(f"{NAME}-retrain-2").spec["cause"] == "retrain by bob"
+    assert world.runs.get(f"{NAME}-retrain-2").spec.cause == "retrain by bob"
 
 
 def test_a_second_firing_gets_the_second_number(world: World, plane: Plane) -> None:
@@ -262,7 +262,7 @@ def test_a_second_firing_gets_the_second_number(world: World, plane: Plane) -> N
     world.until(plane, "retraining")
     assert runs(world) == [f"{NAME}-retrain-2", FIRST]
     found = world.runs.get(f"{NAME}-retrain-2")
-    assert (found.spec["serving"], found.spec["mode"]) == (2, "warm")
+    assert (found.spec.serving, found.spec.mode) == (2, "warm")
     world.until(plane, "cooling")
     assert [(version.number, version.run, version.parent) for version in world.registry.list(NAME)] == [
         (1, "r1", None),
@@ -325,8 +325,8 @@ def test_a_schedule_that_was_due_while_nobody_was_there_starts_one_run(world: Wo
     rounds(world, plane, 5)
     assert runs(world) == [FIRST]
     found = world.runs.get(FIRST)
-    assert found.spec["mode"] == "full"
-    assert found.spec["cause"].startswith("schedule */5 * * * * (Australia/Lord_Howe): due 2026-01-01 12:")
+    assert found.spec.mode == "full"
+    assert found.spec.cause.startswith("schedule */5 * * * * (Australia/Lord_Howe): due 2026-01-01 12:")
     assert status(world).firings[0].trigger == "schedule"
 
 
@@ -373,7 +373,7 @@ def test_new_events_start_a_run(world: World, plane: Plane) -> None:
     assert runs(world) == []
     world.signals.now = Signals(snapshot=world.clock.now(), events=1000)
     rounds(world, plane, 2)
-    assert world.runs.get(FIRST).spec["cause"].startswith("new events: 1000 since ")
+    assert world.runs.get(FIRST).spec.cause.startswith("new events: 1000 since ")
 
 
 @pytest.mark.requirement("C-03")

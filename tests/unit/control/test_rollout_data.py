@@ -10,6 +10,7 @@ import pytest
 from services.eventlog.kpis import SqlKpis
 from services.store.shadow_totals import SqlShadowTotals
 from shared.contracts.events import NO_SCORES, Impression
+from shared.contracts.records import RolloutSpec
 from shared.domain.errors import Unavailable
 from shared.domain.machine import Request
 from shared.domain.route import Route
@@ -195,7 +196,7 @@ def test_a_rollout_that_was_under_way_before_the_upgrade_is_judged_by_todays_def
     old = ("goal", "attribution", "window", "max_harm", "min_users", "deadline")
     rollout["analysis"] = {name: rollout["analysis"][name] for name in old}
     made = second.start_rollout(2)
-    spec = {"version": 2, "document": document | {"rollout": rollout}}
+    spec = RolloutSpec(2, document | {"rollout": rollout})
     second.rollouts.commit(made, made.status, due_at=second.clock.now(), entry=None, finished=True, clear_request=False)
     second.rollouts.create(replace(made, id="old", spec=spec), "ada")
     second.hero = ("rollout", "old")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -137,15 +137,15 @@ def test_a_registered_version_carries_its_files_metrics_and_lineage_into_its_rol
     version = world.registry.get(NAME, 1)
     assert sorted(version.files) == ["export.bin", "model_card.json"]
     assert version.metrics == {"candidate.auc": 0.8, "parity": 1e-7, **REFITTED}
-    assert (version.parent, version.lineage["mode"], version.lineage["cause"], version.lineage["spec_generation"]) == (
+    assert (version.parent, version.lineage.mode, version.lineage.cause, version.lineage.spec_generation) == (
         None,
         "full",
         "a test",
         1,
     )
-    assert datetime.fromisoformat(version.lineage["snapshot"]) == NOW
+    assert version.lineage.snapshot == NOW
     rollout = world.rollouts.get("r1-rollout")
-    assert (rollout.spec["version"], rollout.status.state) == (1, "pending")
+    assert (rollout.spec.version, rollout.status.state) == (1, "pending")
 
 
 def test_the_history_says_when_each_transition_happened_and_who_asked(world: World) -> None:

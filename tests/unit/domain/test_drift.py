@@ -12,7 +12,7 @@ from statistics import NormalDist
 import pytest
 
 from shared.domain.drift import distributions
-from shared.domain.drift.alarm_state import NOTHING_YET, Memory, remember
+from shared.domain.drift.alarm_decision import NOTHING_YET, Memory, remember
 from shared.domain.drift.detectors import ALPHA, DETECTORS, LOOKS, detected, new, nulls, psi, scores
 from shared.domain.drift.hit_rate_detector import Block, fall
 from shared.domain.drift.reading import Column, Look, Reading, Value, rarely

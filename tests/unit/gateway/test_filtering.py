@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.gateway.attributes import Ledger
-from services.gateway.evaluation import Columns
+from services.gateway.filter_evaluation import Columns
 from shared.domain.expressions import All, Compare, Constant, Has, Holds, Member, Name, Not, Some, truth
 from shared.ports import CatalogueItem
 

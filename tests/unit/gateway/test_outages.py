@@ -21,7 +21,7 @@ from shared.testing.event_suite import shown
 from shared.testing.fake_events import FakeEvents
 from shared.testing.fake_features import FakeFeatureStore
 from tests.support.gateway_world import Clock
-from tests.unit.gateway.test_values import opened, row, told, version
+from tests.unit.gateway.test_user_features import opened, row, told, version
 
 pytestmark = pytest.mark.requirement("C-05")
 

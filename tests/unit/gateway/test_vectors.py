@@ -18,6 +18,7 @@ from services.index.quantised import QuantisedIndex
 from shared.domain.errors import Unavailable
 from shared.ports import Version
 from shared.telemetry import metrics
+from shared.testing.records import LINEAGE
 from tests.support.gateway_world import Artifacts
 
 ITEMS = np.array([30, 10, 20, 40], np.int64)
@@ -51,7 +52,7 @@ def load(**changed: bytes | None) -> Unit:
     contents |= {name.replace("__", "."): content for name, content in changed.items()}
     artifacts = Artifacts()
     files = {name: artifacts.keep(content) for name, content in contents.items() if content is not None}
-    version = Version("films", 1, "r1", "", files, {}, {}, None, datetime(2026, 1, 1, tzinfo=UTC))
+    version = Version("films", 1, "r1", "", files, {}, LINEAGE, None, datetime(2026, 1, 1, tzinfo=UTC))
     return load_unit(version, artifacts, OpenIndexes())  # type: ignore[arg-type]
 
 

@@ -28,6 +28,7 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File, digest_of
 from shared.domain.route import Route
 from shared.ports import Version
+from shared.testing.records import LINEAGE
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NAME = "films"
@@ -99,7 +100,7 @@ class World:
         signature = json.dumps({"user": "person", "item": "film", "inputs": inputs}).encode()
         files = {"signature.json": self.keep(signature), "catalogue.npz": self.keep(content.getvalue())}
         number = len(self.registry.list(NAME)) + 1
-        return self.registry.register(Version(NAME, 0, f"r{number}", digest_of(files), files, {}, {}, None, NOW)).number
+        return self.registry.register(Version(NAME, 0, f"r{number}", digest_of(files), files, {}, LINEAGE, None, NOW)).number
 
     def keep(self, content: bytes) -> File:
         path = self.folder / "content"

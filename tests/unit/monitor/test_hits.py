@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from shared.domain.drift.reading import Look
 from shared.ports import Version
+from shared.testing.records import LINEAGE
 from tests.unit.monitor.conftest import ATTRIBUTION, NAME, World
 
 pytestmark = pytest.mark.requirement("G-13")
@@ -82,7 +84,7 @@ def test_a_version_that_a_fallen_hit_rate_asked_for_begins_anew(serving: World) 
     """What that retraining couldn't win back isn't asked of another one."""
     live(serving, 1, 2, 60)
     registered = serving.registry.get(NAME, serving.version())
-    answer = Version(NAME, 0, "r-kpi", registered.digest, registered.files, {}, {"trigger": "kpi"}, None, serving.clock.now())
+    answer = Version(NAME, 0, "r-kpi", registered.digest, registered.files, {}, replace(LINEAGE, trigger="kpi"), None, serving.clock.now())
     number = serving.registry.register(answer).number
     serving.serve(number)
     live(serving, number, 1, 30)

@@ -14,6 +14,7 @@ from services.store.routes import SqlRoutes
 from services.store.stage_outputs import SqlStageOutputs
 from services.store.tables import recommenders, resources
 from services.store.tokens import SqlTokens
+from shared.contracts.records import RolloutSpec
 from shared.domain.access import Role, Token
 from shared.domain.errors import Damaged, Unreadable
 from shared.domain.machine import Request
@@ -37,7 +38,7 @@ class TestDamagedTexts:
             with subtests.test(text=text[:9]):
                 empty(engine, "resources", "history")
                 caplog.clear()
-                store = SqlResources(engine, "rollout", RolloutStatus)
+                store = SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
                 for id in ("ro-1", "ro-2"):
                     store.create(rollout(id), "ada")
                 damage(engine, "resources", column, text, "id = 'ro-1'")
@@ -117,7 +118,7 @@ class TestDamagedTexts:
 
 
 def test_a_resource_of_an_unknown_form_hides_no_other(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    store = SqlResources(engine, "rollout", RolloutStatus)
+    store = SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
     for id in ("ro-1", "ro-2"):
         store.create(rollout(id), "ada")
     with engine.begin() as connection:

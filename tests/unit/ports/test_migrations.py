@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,9 +25,12 @@ from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
 from services.store.shadow_totals import SqlShadowTotals
 from services.store.tables import metadata as state_tables
+from shared.contracts.codec import encode
+from shared.contracts.records import RunSpec
 from shared.domain.errors import Invalid, Unavailable, Unsupported
 from shared.domain.run import RunStatus
 from shared.domain.traffic import Mirror, Traffic, UserShares
+from shared.testing.records import RUN_SPEC
 from tests.servers.postgres_server import Server
 
 ROOT = Path(__file__).parents[3]
@@ -261,9 +265,10 @@ def test_runs_that_gave_up_before_the_tenth_step_are_listed_as_such(engine: Engi
     upgrade_to(engine, "0009")
     row = "INSERT INTO resources (kind, id, recommender, spec, status, state, revision, finished, created_at, due_at)"
     kept = {"r1": '{"state":"failed","dead_letter":true}', "r2": '{"state":"failed","dead_letter":false}', "r3": '{"dead_letter":tr'}
+    spec = json.dumps(encode(RunSpec, RUN_SPEC))
     with engine.begin() as connection:
         for id, status in kept.items():
-            said = {"id": id, "status": status}
-            connection.execute(text(f"{row} VALUES ('run', :id, 'films', '{{}}', :status, 'failed', 1, true, 5, 5)"), said)
+            said = {"id": id, "status": status, "spec": spec}
+            connection.execute(text(f"{row} VALUES ('run', :id, 'films', :spec, :status, 'failed', 1, true, 5, 5)"), said)
     upgrade(engine)
-    assert [one.id for one in SqlResources(engine, "run", RunStatus).list(dead_letter=True)] == ["r1"]
+    assert [one.id for one in SqlResources(engine, "run", RunStatus, RunSpec).list(dead_letter=True)] == ["r1"]

@@ -9,16 +9,19 @@ from sqlalchemy import Engine, insert
 
 from services.store.resources import SqlResources
 from services.store.tables import history, resources
+from shared.contracts.codec import encode
+from shared.contracts.records import RolloutSpec, RunSpec
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
 from shared.ports import Record
+from shared.testing.records import RUN_SPEC
 from shared.testing.resource_suite import NOW, SECOND, rollout
 from tests.support.query_plans import assert_flat, plans, statements
 
 
 @pytest.fixture
-def store(engine: Engine) -> SqlResources[RolloutStatus]:
-    return SqlResources(engine, "rollout", RolloutStatus)
+def store(engine: Engine) -> SqlResources[RolloutStatus, RolloutSpec]:
+    return SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
 
 
 def count_of(engine: Engine, postgresql: int) -> int:
@@ -45,7 +48,7 @@ def rollouts(count: int) -> list[dict[str, Any]]:
             "kind": "rollout",
             "id": f"ro-{n}",
             "recommender": f"films-{n % 10}",
-            "spec": {"version": n},
+            "spec": {"version": n, "document": {}},
             "status": {"state": "promoted"},
             "state": "promoted" if n % 100 else "canary",
             "revision": 1,
@@ -59,12 +62,12 @@ def rollouts(count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.requirement("C-01")
 def test_dead_letter_runs_are_found_among_many_failed_runs(engine: Engine) -> None:
-    runs = SqlResources(engine, "run", RunStatus)
+    runs = SqlResources(engine, "run", RunStatus, RunSpec)
     count = count_of(engine, 5_000)
-    fixed = {"kind": "run", "recommender": "films", "spec": {}, "status": {"state": "failed"}, "state": "failed"}
+    fixed = {"kind": "run", "recommender": "films", "spec": encode(RunSpec, RUN_SPEC), "status": {"state": "failed"}, "state": "failed"}
     times = {"revision": 1, "finished": True, "due_at": NOW}
     fill(engine, [{**fixed, **times, "id": f"r{n}", "created_at": NOW - n * SECOND} for n in range(count)])
-    record = runs.create(Record("gave-up", "films", {}, RunStatus("etl"), NOW - count * SECOND * 4 / 5, NOW), "ada")
+    record = runs.create(Record("gave-up", "films", RUN_SPEC, RunStatus("etl"), NOW - count * SECOND * 4 / 5, NOW), "ada")
     ended = RunStatus("failed", dead_letter=True)
     runs.commit(record, ended, due_at=NOW, entry=None, finished=True, clear_request=False)
     analyse(engine)
@@ -76,7 +79,7 @@ def test_dead_letter_runs_are_found_among_many_failed_runs(engine: Engine) -> No
     assert "gave-up" not in others
 
 
-def test_a_page_of_a_long_history_reads_its_own_rows_only(engine: Engine, store: SqlResources[RolloutStatus]) -> None:
+def test_a_page_of_a_long_history_reads_its_own_rows_only(engine: Engine, store: SqlResources[RolloutStatus, RolloutSpec]) -> None:
     store.create(rollout(), "ada")
     count = count_of(engine, 5_000)
     entry = {"kind": "rollout", "id": "ro-1", "at": NOW, "source": "", "target": "", "reason": "", "actor": ""}
@@ -93,7 +96,7 @@ def test_a_page_of_a_long_history_reads_its_own_rows_only(engine: Engine, store:
         assert len(page()) == 5
 
 
-def test_lists_are_read_from_an_index_however_many_rows_are_stored(engine: Engine, store: SqlResources[RolloutStatus]) -> None:
+def test_lists_are_read_from_an_index_however_many_rows_are_stored(engine: Engine, store: SqlResources[RolloutStatus, RolloutSpec]) -> None:
     fill(engine, rollouts(count_of(engine, 20_000)))
     lists: list[dict[str, Any]] = [
         {},

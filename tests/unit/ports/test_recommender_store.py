@@ -12,6 +12,7 @@ from services.store.recommenders import SqlRecommenders
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
 from services.store.tables import recommender_history
+from shared.contracts.records import RolloutSpec, RunSpec
 from shared.domain.errors import QueueFull
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
@@ -47,11 +48,11 @@ class TestSqlRecommenders(RecommenderStoreSuite):
         return SqlRecommenders(engine)
 
     @pytest.fixture
-    def runs(self, engine: Engine) -> SqlResources[RunStatus]:
-        return SqlResources(engine, "run", RunStatus)
+    def runs(self, engine: Engine) -> SqlResources[RunStatus, RunSpec]:
+        return SqlResources(engine, "run", RunStatus, RunSpec)
 
     def test_a_spec_and_its_run_are_one_transaction(
-        self, engine: Engine, store: SqlRecommenders, runs: SqlResources[RunStatus], deaths: Deaths
+        self, engine: Engine, store: SqlRecommenders, runs: SqlResources[RunStatus, RunSpec], deaths: Deaths
     ) -> None:
         writes = 5
         for at in range(writes):
@@ -78,8 +79,8 @@ class TestSqlDeletion(DeletionSuite):
         return SqlRecommenders(engine)
 
     @pytest.fixture
-    def rollouts(self, engine: Engine) -> SqlResources[RolloutStatus]:
-        return SqlResources(engine, "rollout", RolloutStatus)
+    def rollouts(self, engine: Engine) -> SqlResources[RolloutStatus, RolloutSpec]:
+        return SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
 
     @pytest.fixture
     def routes(self, engine: Engine) -> SqlRoutes:
@@ -112,11 +113,13 @@ class TestPendingRuns:
         return SqlRecommenders(engine, MOST)
 
     @pytest.fixture
-    def runs(self, engine: Engine) -> SqlResources[RunStatus]:
-        return SqlResources(engine, "run", RunStatus, MOST)
+    def runs(self, engine: Engine) -> SqlResources[RunStatus, RunSpec]:
+        return SqlResources(engine, "run", RunStatus, RunSpec, MOST)
 
     @pytest.mark.requirement("U-13")
-    def test_one_more_than_may_wait_is_refused_and_nothing_is_stored(self, store: SqlRecommenders, runs: SqlResources[RunStatus]) -> None:
+    def test_one_more_than_may_wait_is_refused_and_nothing_is_stored(
+        self, store: SqlRecommenders, runs: SqlResources[RunStatus, RunSpec]
+    ) -> None:
         made = store.put(spec(), NOW, "ada", make_run=run_of("r-0")).recommender
         first = runs.create(run_of("r-1")(made), "ada")
         runs.create(run_of("r-2")(made), "ada")
@@ -131,7 +134,7 @@ class TestPendingRuns:
         assert other.run is not None
 
     @pytest.mark.requirement("U-13")
-    def test_a_run_that_has_begun_or_ended_makes_room(self, store: SqlRecommenders, runs: SqlResources[RunStatus]) -> None:
+    def test_a_run_that_has_begun_or_ended_makes_room(self, store: SqlRecommenders, runs: SqlResources[RunStatus, RunSpec]) -> None:
         made = store.put(spec(), NOW, "ada").recommender
         waiting = [runs.create(run_of(f"r-{n}")(made), "ada") for n in range(MOST)]
         for n, (state, finished) in enumerate((("etl", False), ("cancelled", True))):
@@ -141,7 +144,7 @@ class TestPendingRuns:
                 runs.create(run_of("t")(made), "ada")
 
     @pytest.mark.requirement("U-13")
-    def test_nobody_gets_past_the_limit_by_asking_at_once(self, store: SqlRecommenders, runs: SqlResources[RunStatus]) -> None:
+    def test_nobody_gets_past_the_limit_by_asking_at_once(self, store: SqlRecommenders, runs: SqlResources[RunStatus, RunSpec]) -> None:
         made = store.put(spec(), NOW, "ada").recommender
 
         def ask(n: int) -> bool:

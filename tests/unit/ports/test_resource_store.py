@@ -13,6 +13,7 @@ from services.store.lease_time import use_clock
 from services.store.leases import SqlLeases
 from services.store.resources import SqlResources
 from services.store.tables import leases
+from shared.contracts.records import RetrainerSpec, RolloutSpec
 from shared.domain.evidence_history import MOST, Looked
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
@@ -30,31 +31,31 @@ def clock() -> SetClock:
 
 class TestSqlResources(ResourceStoreSuite):
     @pytest.fixture
-    def store(self, engine: Engine) -> SqlResources[RolloutStatus]:
-        return SqlResources(engine, "rollout", RolloutStatus)
+    def store(self, engine: Engine) -> SqlResources[RolloutStatus, RolloutSpec]:
+        return SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
 
-    def test_kinds_do_not_see_each_other(self, engine: Engine, store: SqlResources[RolloutStatus]) -> None:
-        retrainers = SqlResources(engine, "retrainer", RetrainerStatus)
+    def test_kinds_do_not_see_each_other(self, engine: Engine, store: SqlResources[RolloutStatus, RolloutSpec]) -> None:
+        retrainers = SqlResources(engine, "retrainer", RetrainerStatus, RetrainerSpec)
         store.create(rollout("films"), "ada")
-        retrainers.create(Record("films", "films", {}, RetrainerStatus(fired=4), NOW, NOW), "eyas")
+        retrainers.create(Record("films", "films", RetrainerSpec(), RetrainerStatus(fired=4), NOW, NOW), "eyas")
         assert retrainers.get("films").status.fired == 4
         assert [record.status.state for record in store.list()] == ["pending"]
         assert [row.id for row in retrainers.due(NOW, 10)] == ["films"]
         assert [entry.actor for entry in store.history("films")] == ["ada"]
 
-    def test_a_time_without_a_zone_is_refused(self, store: SqlResources[RolloutStatus]) -> None:
+    def test_a_time_without_a_zone_is_refused(self, store: SqlResources[RolloutStatus, RolloutSpec]) -> None:
         naive = datetime(2026, 3, 1, 12)
         with pytest.raises(Exception, match="without a zone"):
             store.due(naive, 1)
 
-    def test_another_engine_reads_what_this_one_wrote(self, database_url: str, store: SqlResources[RolloutStatus]) -> None:
+    def test_another_engine_reads_what_this_one_wrote(self, database_url: str, store: SqlResources[RolloutStatus, RolloutSpec]) -> None:
         store.create(rollout(), "ada")
         other = open_engine(database_url)
-        assert SqlResources(other, "rollout", RolloutStatus).get("ro-1") == rollout()
+        assert SqlResources(other, "rollout", RolloutStatus, RolloutSpec).get("ro-1") == rollout()
         other.dispose()
 
     @pytest.mark.requirement("C-01")
-    def test_the_looks_of_a_rollout_come_back_as_they_were(self, store: SqlResources[RolloutStatus]) -> None:
+    def test_the_looks_of_a_rollout_come_back_as_they_were(self, store: SqlResources[RolloutStatus, RolloutSpec]) -> None:
         looks = tuple(Looked(NOW + n * SECOND, 0, 1, n, n + 1, "pass", 0.1 / (n + 1), -0.2, None) for n in range(MOST))
         record = store.create(rollout(), "ada")
         store.commit(record, RolloutStatus("canary", looks=looks), due_at=NOW, entry=None, finished=False, clear_request=False)
@@ -63,15 +64,17 @@ class TestSqlResources(ResourceStoreSuite):
 
 class TestSqlClaims(ClaimSuite):
     @pytest.fixture
-    def store(self, engine: Engine) -> SqlResources[RolloutStatus]:
-        return SqlResources(engine, "rollout", RolloutStatus)
+    def store(self, engine: Engine) -> SqlResources[RolloutStatus, RolloutSpec]:
+        return SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
 
     @pytest.fixture
     def leases(self, engine: Engine, clock: SetClock) -> SqlLeases:
         use_clock(engine, clock)
         return SqlLeases(engine)
 
-    def test_claiming_what_is_settled_writes_nothing(self, engine: Engine, store: SqlResources[RolloutStatus], leases: SqlLeases) -> None:
+    def test_claiming_what_is_settled_writes_nothing(
+        self, engine: Engine, store: SqlResources[RolloutStatus, RolloutSpec], leases: SqlLeases
+    ) -> None:
         self.live(leases, "a", "b")
         self.fill(store, 5)
         for holder in "ab":
@@ -137,8 +140,8 @@ def test_of_two_holders_with_different_clocks_one_holds(engine: Engine, monkeypa
 
 @pytest.mark.parametrize("kind", [RunStatus, RolloutStatus, RetrainerStatus])
 def test_a_status_of_older_code_reads_with_todays_defaults(engine: Engine, kind: type[RunStatus]) -> None:
-    store = SqlResources(engine, "old", kind)
-    store.create(Record("x", "films", {}, kind(), NOW, NOW), "ada")
+    store = SqlResources(engine, "old", kind, RetrainerSpec)
+    store.create(Record("x", "films", RetrainerSpec(), kind(), NOW, NOW), "ada")
     with engine.begin() as connection:
         connection.exec_driver_sql('UPDATE resources SET status = \'{"state": "watching"}\'')
     assert store.get("x").status == kind("watching")

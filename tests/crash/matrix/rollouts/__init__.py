@@ -14,12 +14,13 @@ from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
-from shared.contracts.codec import encode
+from shared.contracts.records import RolloutSpec
 from shared.contracts.stage import digest_of
 from shared.domain.machine import Request
 from shared.domain.rollout import MACHINE, RolloutStatus
 from shared.domain.route import Route
 from shared.ports import Record, Version
+from shared.testing.records import LINEAGE
 from tests.crash.matrix.plane import Plane
 from tests.crash.matrix.points import AFTER_EFFECT, AFTER_INTENT, BEFORE_COMMIT, BEFORE_INTENT, LATE, MEETINGS, Points
 from tests.crash.matrix.rollouts import traffic
@@ -73,14 +74,14 @@ class RolloutSubject:
     def lives(self) -> Mapping[str, RolloutLife]:
         return lives()
 
-    def rows(self, engine: Engine) -> SqlResources[RolloutStatus]:
-        return SqlResources(engine, "rollout", RolloutStatus)
+    def rows(self, engine: Engine) -> SqlResources[RolloutStatus, RolloutSpec]:
+        return SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
 
     def prepare(self, engine: Engine, artifacts: Path, life: RolloutLife) -> None:
         SqlRecommenders(engine).put(life.spec(), START, "ada")
         registry = SqlRegistry(engine)
         for number in range(1, (2 if life.back else life.version) + 1):
-            made = Version(NAME, 0, f"r{number}", digest_of({}), {}, {"parity": 1e-7}, {}, None, START)
+            made = Version(NAME, 0, f"r{number}", digest_of({}), {}, {"parity": 1e-7}, LINEAGE, None, START)
             registry.register(made)
         if life.stable:
             SqlRoutes(engine).put(NAME, Route(1), START - 2 * _A_MINUTE, "ada", "a test")
@@ -110,10 +111,10 @@ class RolloutSubject:
 
     def problems(self, engine: Engine, outside: Serving) -> list[str]:
         past = list(reversed(SqlRoutes(engine).history(NAME)))
-        rollouts = {record.id: int(record.spec["version"]) for record in self.rows(engine).list()}
+        rollouts = {record.id: record.spec.version for record in self.rows(engine).list()}
         return outside.faults + traffic.problems(past, STEPS, rollouts, outside.served, outside.answered)
 
-    def row_problems(self, record: Record[Any], outside: Serving) -> list[str]:
+    def row_problems(self, record: Record[Any, Any], outside: Serving) -> list[str]:
         steps = [report.step for report in record.status.reports]
         return [f"a step of {record.id} was reported twice: {steps}"] if len(set(steps)) != len(steps) else []
 
@@ -128,7 +129,5 @@ class RolloutSubject:
 
     @staticmethod
     def _create(engine: Engine, id: str, version: int, life: RolloutLife, now: Any) -> None:
-        spec: dict[str, Any] = {"version": version, "document": life.spec().document()}
-        if life.back:
-            spec["back"] = encode(Request, Request("rollback", "ada", "a test"))
-        SqlResources(engine, "rollout", RolloutStatus).create(Record(id, NAME, spec, RolloutStatus(), now, now), "ada")
+        spec = RolloutSpec(version, life.spec().document(), back=Request("rollback", "ada", "a test") if life.back else None)
+        SqlResources(engine, "rollout", RolloutStatus, RolloutSpec).create(Record(id, NAME, spec, RolloutStatus(), now, now), "ada")

@@ -18,13 +18,14 @@ from services.control.reconcile import Reconciler
 from services.control.rollouts import Rollouts, Sources
 from services.store.registry import SqlRegistry
 from services.store.routes import SqlRoutes
+from shared.contracts.records import RolloutSpec
 from shared.contracts.codec import decode
 from shared.domain.errors import Stale, Unavailable
 from shared.domain.rollout import RolloutStatus, SetRoute
 from shared.domain.route import Route
 from shared.domain.sequential_test import Sample
 from shared.domain.traffic import Mirror, Traffic
-from shared.ports import HitRate, Record, ServedUnit
+from shared.ports import HitRate, RolloutRecord, ServedUnit
 from tests.crash.matrix.plane import Plane, replica
 from tests.crash.matrix.points import AFTER_EFFECT, AFTER_PLACE, BEFORE_PLACE, CALL, SAFEGUARDS, Hasty, Points, Rows
 from tests.crash.matrix.wire import Clock, Wire
@@ -37,9 +38,7 @@ class Routes(SqlRoutes):
         super().__init__(engine)
         self._points = points
 
-    def put(
-        self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: Record[RolloutStatus] | None = None
-    ) -> Route:
+    def put(self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: RolloutRecord | None = None) -> Route:
         self._points.reach(CALL)
         try:
             made = self._put(recommender, route, now, actor, reason, during)
@@ -115,7 +114,7 @@ class WorldCounts:
 
 def build(engine: Engine, clock: Clock, points: Points, mutant: str, claims: bool) -> Plane:
     """With claims: while it holds the lease of those that place versions, as one of several; without, always."""
-    rows = SAFEGUARDS.get(mutant, Rows)(engine, points, "rollout", RolloutStatus)
+    rows = SAFEGUARDS.get(mutant, Rows)(engine, points, "rollout", RolloutStatus, RolloutSpec)
     routes = {"repeat": Restless, "guard": Unguarded, "swap": Unguarded}.get(mutant, Routes)(engine, points)
     server: Any = WorldServer(points)
     counts: Any = WorldCounts(points.wire)

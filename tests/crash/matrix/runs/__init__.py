@@ -15,6 +15,7 @@ from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.tables import history
 from shared.contracts.card import CARD
+from shared.contracts.records import RunSpec
 from shared.domain.machine import Request
 from shared.domain.run import MACHINE, RunStatus
 from shared.ports import Record, Version
@@ -62,8 +63,8 @@ class RunSubject:
     def lives(self) -> Mapping[str, RunLife]:
         return lives()
 
-    def rows(self, engine: Engine) -> SqlResources[RunStatus]:
-        return SqlResources(engine, "run", RunStatus)
+    def rows(self, engine: Engine) -> SqlResources[RunStatus, RunSpec]:
+        return SqlResources(engine, "run", RunStatus, RunSpec)
 
     def prepare(self, engine: Engine, artifacts: Path, life: RunLife) -> None:
         clock = Clock()
@@ -97,7 +98,7 @@ class RunSubject:
         twice = [f"a name was started twice: {names}"] if len(set(names)) != len(names) else []
         return twice + _overlaps(engine)
 
-    def row_problems(self, record: Record[Any], outside: Jobs) -> list[str]:
+    def row_problems(self, record: Record[Any, Any], outside: Jobs) -> list[str]:
         began = {job.name: job.at for job in outside.jobs}
         stages = [done.stage for done in record.status.stages]
         found = [f"a stage of {record.id} was done twice: {stages}"] if len(set(stages)) != len(stages) else []

@@ -19,25 +19,26 @@ from services.eventlog.sql import SqlEventLog
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.stage_outputs import SqlStageOutputs
+from shared.contracts.records import RolloutSpec, RunSpec
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.sources import Contents
 from shared.contracts.stage import StageSpec
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Job, RunEffect, RunStatus, StartStage
-from shared.ports import Record, Version
+from shared.ports import Record, RunRecord, Version
 from tests.crash.matrix.plane import Plane, replica
 from tests.crash.matrix.points import AFTER_EFFECT, CALL, SAFEGUARDS, Hasty, Points, Rows
 from tests.crash.matrix.wire import Clock, Wire
 
 
-class Rollouts(SqlResources[Any]):
+class Rollouts(SqlResources[Any, Any]):
     """The store of rollouts, of which a run makes one: a call to the world."""
 
     def __init__(self, engine: Engine, points: Points) -> None:
-        super().__init__(engine, "rollout", RolloutStatus)
+        super().__init__(engine, "rollout", RolloutStatus, RolloutSpec)
         self._points = points
 
-    def create(self, record: Record[Any], actor: str) -> Record[Any]:
+    def create(self, record: Record[Any, Any], actor: str) -> Record[Any, Any]:
         self._points.reach(CALL)
         made = super().create(record, actor)
         self._points.reach(AFTER_EFFECT)
@@ -95,7 +96,7 @@ class Data:
 class Adopting(Runs):
     """Adoption removed: a stage is started whatever is there."""
 
-    def act(self, record: Record[RunStatus], following: RunStatus, effect: RunEffect) -> None:
+    def act(self, record: RunRecord, following: RunStatus, effect: RunEffect) -> None:
         if isinstance(effect, StartStage):
             self._executor.start(self._stage(record, following, effect))
         else:
@@ -112,7 +113,7 @@ def build(engine: Engine, artifacts: str, clock: Clock, points: Points, mutant: 
     """With claims: of the rows that it has claimed, as one of several; without, of all."""
     if mutant == "names":
         vars(shared.domain.run)["attempt_name"] = nameless
-    rows = SAFEGUARDS.get(mutant, Rows)(engine, points, "run", RunStatus)
+    rows = SAFEGUARDS.get(mutant, Rows)(engine, points, "run", RunStatus, RunSpec)
     kind = {"adoption": Adopting}.get(mutant, Runs)
     executor = WorldExecutor(points.wire, points, blindly=mutant == "adoption")
     registry, rollouts, events = Registry(engine, points), Rollouts(engine, points), SqlEventLog(engine)

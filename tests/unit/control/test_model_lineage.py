@@ -13,6 +13,7 @@ from shared.domain.drift.reading import Look, Reading
 from shared.domain.errors import NotFound
 from shared.domain.warm_or_full import Link, Past
 from shared.ports import Recommender, Version
+from shared.testing.records import LINEAGE, RUN_SPEC
 from tests.support.simulated_platform import NAME, NOW, spec
 
 CODES = {"person": 100, "film": 50, "genres": 9}
@@ -20,7 +21,7 @@ CODES = {"person": 100, "film": 50, "genres": 9}
 
 def version(number: int, mode: str, parent: int | None = None, forgotten: float | None = None) -> Version:
     metrics = {} if forgotten is None else {"candidate.forgotten": forgotten}
-    lineage = {"mode": mode, "stages": {"etl": {"cardinalities": CODES | {"person": 100 + number}}}}
+    lineage = replace(LINEAGE, mode=mode, stages={"etl": {"cardinalities": CODES | {"person": 100 + number}}})
     return Version(NAME, number, f"r{number}", "", {}, metrics, lineage, parent, NOW)
 
 
@@ -46,7 +47,7 @@ class Store:
         return self.versions[number]
 
     def _run(self, id: str) -> Any:
-        return SimpleNamespace(spec={"document": self.document})
+        return SimpleNamespace(id=id, spec=replace(RUN_SPEC, document=self.document))
 
     def _list(self, name: str, *, states: set[str], since: Any, limit: int) -> list[Any]:
         assert states == {"rejected"} and since == NOW
@@ -93,11 +94,11 @@ def test_what_a_warm_run_can_not_change_is_named() -> None:
 def test_a_warm_run_from_what_serves_that_was_rejected_is_named() -> None:
     store = Store(*LINE)
     store.rejected = [
-        SimpleNamespace(id="other", spec={"mode": "warm", "serving": 2}),
-        SimpleNamespace(id="full", spec={"mode": "full", "serving": 3}),
+        SimpleNamespace(id="other", spec=replace(RUN_SPEC, mode="warm", serving=2)),
+        SimpleNamespace(id="full", spec=replace(RUN_SPEC, mode="full", serving=3)),
     ]
     assert store.lines(3).past(asks(), None).refused is None
-    store.rejected.append(SimpleNamespace(id="mine", spec={"mode": "warm", "serving": 3}))
+    store.rejected.append(SimpleNamespace(id="mine", spec=replace(RUN_SPEC, mode="warm", serving=3)))
     assert store.lines(3).past(asks(), None).refused == "mine"
 
 

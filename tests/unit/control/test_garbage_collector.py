@@ -19,7 +19,9 @@ from shared.contracts.stage import File, digest_of
 from shared.domain.errors import Damaged, NotFound
 from shared.domain.retention import Retention, VersionFacts, versions_to_go
 from shared.domain.route import Route
+from shared.domain.run import StageDone
 from shared.ports import Version
+from shared.testing.records import LINEAGE
 from tests.support.collection_histories import Histories, sweeps
 from tests.support.garbage_collection import DAY, HOUR, Heap
 
@@ -35,7 +37,7 @@ def heap():  # type: ignore[no-untyped-def]
 
 def version(heap: Heap, number: int, file: File) -> None:
     files = {"model.onnx": file}
-    heap.rows.versions.append(Version("films", number, f"r{number}", digest_of(files), files, {}, {}, None, heap.clock.now()))
+    heap.rows.versions.append(Version("films", number, f"r{number}", digest_of(files), files, {}, LINEAGE, None, heap.clock.now()))
 
 
 def registered(heap: Heap, number: int) -> File:
@@ -121,7 +123,7 @@ def test_what_the_last_full_run_of_a_kept_warm_version_has_published_stays(heap:
     for number in range(1, 5):
         registered(heap, number)
         if number in (3, 4):
-            heap.rows.versions[-1] = replace(heap.rows.versions[-1], lineage={"mode": "warm"}, parent=number - 1)
+            heap.rows.versions[-1] = replace(heap.rows.versions[-1], lineage=replace(LINEAGE, mode="warm"), parent=number - 1)
     heap.rows.route = Route(4)
     heap.pass_by(3 * DAY)
     sweeps(heap)
@@ -176,7 +178,9 @@ def test_what_a_retried_run_takes_over_stays(heap: Heap) -> None:
     heap.rows.run("r1", "failed", ["r1-etl-1"])
     heap.rows.run("r2", "pending")
     record = heap.rows.runs["r2"]
-    heap.rows.runs["r2"] = replace(record, spec={**record.spec, "adopt": {"etl": {"attempt": "r1-etl-1"}}})
+    heap.rows.runs["r2"] = replace(
+        record, spec=replace(record.spec, adopt={"etl": StageDone("etl", "r1-etl-1", record.created_at, record.created_at)})
+    )
     heap.pass_by(9 * DAY)
     sweeps(heap)
     assert heap.has(file)

@@ -9,6 +9,7 @@ import pytest
 
 from services.monitor.activity import Sighted
 from services.monitor.retrain_signals import Monitor
+from shared.testing.records import LINEAGE
 from tests.unit.monitor.conftest import NAME, World
 
 KPI: dict[str, Any] = {"kpi": {"hit_rate": "-10%", "window": "1h", "season": "none", "min_answers": 50}}
@@ -27,11 +28,9 @@ def test_events_since_the_snapshot_of_the_serving_version_are_counted_as_far_as_
     number = world.version()
     cut = world.clock.now()
     made = world.registry.get(NAME, number)
-    dated = world.registry.register(replace(made, run="dated", lineage={"snapshot": cut.isoformat()})).number
+    dated = world.registry.register(replace(made, run="dated", lineage=replace(LINEAGE, snapshot=cut))).number
     world.apply({"new_events": 5})
-    world.serve(number)
     world.like(range(3))
-    assert (world.monitor.signals(NAME).snapshot, world.monitor.signals(NAME).events) == (None, None)
     world.serve(dated)
     world.clock.pass_by(seconds=1)
     assert (world.monitor.signals(NAME).snapshot, world.monitor.signals(NAME).events) == (cut, 3)
@@ -47,7 +46,7 @@ def test_events_since_the_snapshot_of_the_serving_version_are_counted_as_far_as_
 def test_a_count_stands_for_a_moment(world: World) -> None:
     made = world.registry.get(NAME, world.version())
     world.apply({"new_events": 100})
-    world.serve(world.registry.register(replace(made, run="dated", lineage={"snapshot": world.clock.now().isoformat()})).number)
+    world.serve(world.registry.register(replace(made, run="dated", lineage=replace(LINEAGE, snapshot=world.clock.now()))).number)
     asked = []
     count = world.events.count
     world.events.count = lambda *values: asked.append(values) or count(*values)  # type: ignore[method-assign,func-returns-value]

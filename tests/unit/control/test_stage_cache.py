@@ -194,9 +194,9 @@ def test_a_retry_takes_over_what_was_published_whatever_has_changed_since(world:
     assert why(found["etl"]) == "published by run r1"
     version = world.registry.of_run("r2")
     assert version is not None
-    assert (version.lineage["retry_of"], version.lineage["asked_by"]) == ("r1", "ada")
-    assert version.lineage["data"]["files"] == {"a.csv": "1 byte", "b.csv": "1 byte"}
-    assert version.lineage["snapshot"] == stages(world, "r1")["etl"].started_at.isoformat()
+    assert (version.lineage.retry_of, version.lineage.asked_by) == ("r1", "ada")
+    assert version.lineage.data.files == {"a.csv": "1 byte", "b.csv": "1 byte"}
+    assert version.lineage.snapshot == stages(world, "r1")["etl"].started_at
 
 
 def test_a_retry_whose_first_stage_is_gone_makes_everything_again(world: World) -> None:
@@ -219,12 +219,12 @@ def test_a_version_says_where_everything_in_it_comes_from(world: World) -> None:
     world.apply(model={"train": {"epochs": 9, "seed": 3}})
     lived(world, "r2")
     lineage = world.registry.get(NAME, 2).lineage
-    assert (lineage["spec_generation"], lineage["mode"], lineage["cause"], lineage["asked_by"]) == (2, "full", "a test", "ada")
-    assert (lineage["code"], lineage["seeds"], lineage["retry_of"]) == ("1.0 test", {"train": 3}, None)
-    assert lineage["data"]["files"] == {"a.csv": "1 byte", "b.csv": "1 byte"}
-    assert lineage["attempts"]["etl"]["reused"]
-    assert lineage["attempts"]["train"]["attempt"] == "r2-train-1"
-    assert lineage["spec_digest"] != world.registry.get(NAME, 1).lineage["spec_digest"]
+    assert (lineage.spec_generation, lineage.mode, lineage.cause, lineage.asked_by) == (2, "full", "a test", "ada")
+    assert (lineage.code, lineage.seeds, lineage.retry_of) == ("1.0 test", {"train": 3}, None)
+    assert lineage.data.files == {"a.csv": "1 byte", "b.csv": "1 byte"}
+    assert lineage.attempts["etl"].reused
+    assert lineage.attempts["train"].attempt == "r2-train-1"
+    assert lineage.spec_digest != world.registry.get(NAME, 1).lineage.spec_digest
 
 
 # Plans

@@ -15,12 +15,13 @@ import pytest
 
 from services.control.feature_materialiser import FeatureMaterialiser, named
 from shared.contracts.online import ONLINE
+from shared.contracts.records import RolloutSpec
 from shared.domain.errors import Unavailable
 from shared.domain.feature_values import StoredRow
 from shared.domain.route import Route
 from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
 from tests.support.gateway_world import NOW, World, spec
-from tests.unit.gateway.test_values import DAY, row, version
+from tests.unit.gateway.test_user_features import DAY, row, version
 
 pytestmark = pytest.mark.requirement("G-08")
 PUBLISHED = {user: {"age": 10 * user, "mean": user / 2} for user in (1, 2, 3)}
@@ -284,6 +285,6 @@ def test_without_the_store_nothing_is_ready_and_it_goes_on_afterwards(world: Wor
 
 
 def test_a_version_on_its_way_is_loaded_and_so_is_what_serves() -> None:
-    rollouts: Any = SimpleNamespace(list=lambda **_: [SimpleNamespace(recommender="m", spec={"version": 3})])
+    rollouts: Any = SimpleNamespace(list=lambda **_: [SimpleNamespace(recommender="m", spec=RolloutSpec(3, {}))])
     routes: Any = SimpleNamespace(all=lambda: {"m": Route(1, 2, 0.1, "r", 0), "n": Route(7)})
     assert named(routes, rollouts) == {"m": frozenset({1, 2, 3}), "n": frozenset({7})}
