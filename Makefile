@@ -89,14 +89,14 @@ test-contract: setup ## ports on PostgreSQL, NATS, Redis and S3; runtimes on dra
 up: setup ## the embedded platform, until Ctrl-C; HOME_OF=var/demo: the one that the demo left, with its story
 	@$(BIN)/eyas up $(if $(HOME_OF),--home $(HOME_OF)/home --data-root $(HOME_OF)/data)
 
-lint: setup ## formatting, lint, types, import rules, code rules, generated documents, YAML of the documents
+lint: setup ## formatting, lint, types, import and code rules, generated documents, YAML, plots and length of the documents
 	@echo "formatting" && $(BIN)/ruff format --check -q . || { echo "run: make format" >&2; exit 1; }
 	@echo "lint" && $(BIN)/ruff check -q .
 	@echo "types" && $(BIN)/mypy
 	@echo "import rules" && $(BIN)/lint-imports --no-cache --no-logo
 	@echo "code rules" && $(BIN)/python -m tests.tools.code_rules
 	@echo "generated documents" && $(BIN)/python docs/generate.py --check
-	@echo "YAML of the documents" && $(BIN)/python -m docs.yaml_blocks
+	@echo "YAML, plots and length of the documents" && $(BIN)/python -m docs.yaml_blocks && $(BIN)/python -m docs.plots --check && $(BIN)/python -m docs.words
 
 docs: setup ## the documents as pages in var/docs, every link and anchor checked
 	@$(BIN)/python -m docs.pages

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from pipelines.inputs.batches import Batch
 from pipelines.models.tables import Table, padded, width_by_rule
-from pipelines.training.mf_contrastive import CELLS, STEPS, USERS
 from pipelines.training.likes import Pairs
+from pipelines.training.mf_contrastive import CELLS, STEPS, USERS
 
 GENRES = 20
 

@@ -40,8 +40,8 @@ from pipelines.models.user_history import (
     user_history_of,
 )
 from pipelines.training.ease import solve
-from pipelines.training.regularisation_search import best, climb, hold_out_likes
 from pipelines.training.likes import Ints, Pairs, Positions
+from pipelines.training.regularisation_search import best, climb, hold_out_likes
 from pipelines.training.sparse import sparse, together
 from shared.contracts.families import EaseParams
 from shared.domain.errors import Invalid

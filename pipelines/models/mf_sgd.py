@@ -16,8 +16,8 @@ from pipelines.features.columns import FIRST
 from pipelines.models.family import Task
 from pipelines.models.new_row_init import grown
 from pipelines.training.als import Factors
-from pipelines.training.mf_contrastive import Aim, Contrast, Parts, begin_parts
 from pipelines.training.likes import Pairs
+from pipelines.training.mf_contrastive import Aim, Contrast, Parts, begin_parts
 from shared.contracts.families import MfParams
 from shared.contracts.retraining import NewRows
 from shared.domain.errors import Invalid

@@ -7,8 +7,8 @@ import logging
 import numpy as np
 
 from pipelines.training.als import Terms, begin, sweeps
-from pipelines.training.regularisation_search import best, climb, hold_out_likes
 from pipelines.training.likes import Pairs
+from pipelines.training.regularisation_search import best, climb, hold_out_likes
 
 STRENGTHS = (0.001, 0.002, 0.003, 0.005, 0.008, 0.015, 0.03, 0.06, 0.1)
 UNJUDGED = 0.03

@@ -1,7 +1,7 @@
-"""The loop around a step: epochs of batches, looks at held-out rows, the best epoch kept, checkpoints, and what is said of it all.
+"""The training loop around a step: epochs of batches, looks at held-out rows, the best epoch, checkpoints and progress.
 
-Nothing in it waits for the device but what has to: losses are read late (`pipelines.training.loss_monitor`). Its state is a few numbers beside
-the step's and a place in the batches; so a training that was killed and goes on from a checkpoint meets the batches that it would have met.
+Nothing waits for the device unless it must: losses are read late (`pipelines.training.loss_monitor`). The state of the loop is a few numbers
+beside the state of the step, and a position in the batches. A training that was killed continues from a checkpoint with the same batches.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from services.gateway.candidates import Candidates
-from services.gateway.filter_evaluation import Columns
 from services.gateway.exploration import Chances, drawn
+from services.gateway.filter_evaluation import Columns
 from services.gateway.loaded_version import Unit
 from services.gateway.sorted_keys import Mask
 from shared.serving.nearest import Rows, Scores, best

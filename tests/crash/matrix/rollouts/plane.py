@@ -18,8 +18,8 @@ from services.control.reconcile import Reconciler
 from services.control.rollouts import Rollouts, Sources
 from services.store.registry import SqlRegistry
 from services.store.routes import SqlRoutes
-from shared.contracts.records import RolloutSpec
 from shared.contracts.codec import decode
+from shared.contracts.records import RolloutSpec
 from shared.domain.errors import Stale, Unavailable
 from shared.domain.rollout import RolloutStatus, SetRoute
 from shared.domain.route import Route

@@ -19,8 +19,8 @@ from services.eventlog.sql import SqlEventLog
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.stage_outputs import SqlStageOutputs
-from shared.contracts.records import RolloutSpec, RunSpec
 from shared.artifacts import FsspecArtifacts
+from shared.contracts.records import RolloutSpec, RunSpec
 from shared.contracts.sources import Contents
 from shared.contracts.stage import StageSpec
 from shared.domain.rollout import RolloutStatus

@@ -20,9 +20,9 @@ from pipelines.models.mf import VECTORS, Mf, MfModel
 from pipelines.training import als
 from pipelines.training.als import Terms, begin, sweeps
 from pipelines.training.als_choice import STRENGTHS, UNJUDGED, choose_strength
+from pipelines.training.likes import Pairs
 from pipelines.training.mf_contrastive import Contrast
 from pipelines.training.regularisation_search import FEWEST
-from pipelines.training.likes import Pairs
 from shared.contracts.families import MfParams
 from shared.domain.errors import Invalid
 from tests.support import taste_data

@@ -9,8 +9,8 @@ import pytest
 
 from pipelines.training import mf_contrastive
 from pipelines.training.als import Floats
-from pipelines.training.mf_contrastive import Adam, Aim, Contrast, begin_parts
 from pipelines.training.likes import Ints, Pairs
+from pipelines.training.mf_contrastive import Adam, Aim, Contrast, begin_parts
 
 SOFTMAX, LOGISTIC = Aim("softmax", 5, 0.01), Aim("logistic", 5, 0.002)
 ITEMS = 7
