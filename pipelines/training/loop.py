@@ -1,6 +1,6 @@
-"""The training loop around a step: epochs of batches, looks at held-out rows, the best epoch, checkpoints and progress.
+"""The training loop around a step: epochs, looks at held-out rows, the best epoch, checkpoints and progress.
 
-Nothing waits for the device unless it must: losses are read late (`pipelines.training.loss_monitor`). The state of the loop is a few numbers
+Nothing waits for the device unless it must: losses are read late (`pipelines.training.loss_monitor`). The loop keeps a few numbers
 beside the state of the step, and a position in the batches. A training that was killed continues from a checkpoint with the same batches.
 """
 
