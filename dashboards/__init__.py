@@ -1,3 +1,3 @@
-"""What operators look at in Grafana, as code: `docs/generate.py` writes it into the chart. Imports nothing of the platform's: it asks
-Prometheus by the names that `shared/telemetry` exports, and tests hold the two together.
-"""
+"""Grafana dashboards as code; `docs/generate.py` writes them into the chart.
+
+The package imports nothing of the platform. Tests check the metric names against `shared/telemetry`."""

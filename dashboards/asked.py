@@ -1,8 +1,7 @@
-"""The questions that panels put to Prometheus, by their kinds.
+"""PromQL expressions of the panels.
 
-Several control planes tell the same gauges, so the greatest of what they tell is shown. Counters and times are
-each process's own, so they add up.
-"""
+Several control planes export the same gauges, so panels show their maximum. Counters and histograms belong to one process, so
+panels show their sum."""
 
 from __future__ import annotations
 
@@ -15,17 +14,17 @@ def newest(metric: str, *by: str, where: str = OF) -> str:
 
 
 def total(metric: str, *by: str, where: str = OF) -> str:
-    """Of a gauge that each process has for itself."""
+    """Sum of a gauge that each process has for itself."""
     return f"sum{_by(by)}({_of(metric, where)})"
 
 
 def rate(metric: str, *by: str, where: str = OF) -> str:
-    """A second."""
+    """Rate per second."""
     return f"sum{_by(by)}(rate({_of(metric, where)}{RATE}))"
 
 
 def share(part: str, whole: str) -> str:
-    """Of one rate in another; nothing while there is nothing to share."""
+    """Ratio of two rates; no value while the whole is zero."""
     return f"{part} / ({whole} > 0)"
 
 

@@ -1,4 +1,4 @@
-"""A whole dashboard: rows of panels, the data source and the recommender to choose at the top, and what changed marked on every panel."""
+"""Dashboards: rows of panels, variables for data source and recommender, and annotations."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from grafana_foundation_sdk.models.dashboard import (
 from dashboards.form import SOURCE, Panel
 
 DOCS = "https://docs.invalid/eyas"
-"""Stands for the address of these documents where nobody has said it."""
+"""Default address of the documents."""
 OF = 'recommender=~"$recommender"'
-"""What every question about recommenders asks for."""
+"""Label filter of the chosen recommenders."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened, at the time that is the value of its metric or, without one, where the expression is above zero."""
+    """Annotation. Its time is the value of the metric (`timed`), or any time at which the expression is positive."""
 
     name: str
     expr: str
@@ -70,7 +70,7 @@ RETRAININGS = Mark(
 
 @dataclass(frozen=True)
 class Board:
-    """`about` is its first sentence for people; `one`: it shows one recommender at a time."""
+    """Dashboard. `about` is its description; `one` limits it to one recommender at a time."""
 
     name: str
     title: str
@@ -82,7 +82,7 @@ class Board:
 
 
 class _Marked(AnnotationQuery):
-    """With what Prometheus' own marks say beside it: the SDK knows only those that all data sources have."""
+    """Annotation with Prometheus fields that the SDK lacks."""
 
     def __init__(self, mark: Mark) -> None:
         super().__init__(name=mark.name, datasource=SOURCE, enable=True, icon_color=mark.colour, expr=mark.expr)
@@ -102,7 +102,7 @@ class _Built(Builder[AnnotationQuery]):
 
 
 def written(board: Board) -> str:
-    """The file that Grafana reads: the same bytes each time."""
+    """Returns the JSON file for Grafana, deterministic."""
     made = dashboard.Dashboard(f"Eyas: {board.title}").uid(f"eyas-{board.name}").description(board.about).tags(["eyas"])
     made.readonly().timezone("browser").refresh("30s").time("now-6h", "now").tooltip(DashboardCursorSync.CROSSHAIR)
     for variable in _variables(board):
@@ -116,7 +116,7 @@ def written(board: Board) -> str:
         for panel in row.panels:
             made.with_panel(panel)
     built = made.build()
-    for number, shown in enumerate(built.panels or (), 1):  # links name panels by it
+    for number, shown in enumerate(built.panels or (), 1):  # links refer to panels by id
         shown.id_val = number
     return json.dumps(built, cls=JSONEncoder, indent=1) + "\n"
 

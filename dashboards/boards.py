@@ -1,4 +1,4 @@
-"""All dashboards, as the files that the chart carries."""
+"""All dashboards by file name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the world has moved from what a version has learned, and what follows from it."""
+"""Dashboard of drift by feature, and of the retrainings that follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form that all panels share: what it shows, its unit, a description, a page to turn to; one data source, chosen at the top."""
+"""Panel types with a common form: title, unit, description, link to a document, data source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 RATE = "[$__rate_interval]"
 COUNT, SHARE, SECONDS, BYTES, BITS, PLAIN = "short", "percentunit", "s", "bytes", "suffix: bits", "none"
 PER_SECOND, REQUESTS = "cps", "reqps"
-"""Units, by Grafana's names."""
+"""Units by Grafana's names."""
 HEIGHT = 8
 _REFS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -29,7 +29,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Shown:
-    """`page`: where in docs/how-to it says what to do, such as `operate.md#eyasdrift`."""
+    """Content of a panel. `page` is an anchor in docs/how-to, for example `operate.md#eyasdrift`."""
 
     title: str
     unit: str
@@ -44,7 +44,7 @@ P = TypeVar("P", bargauge.Panel, stat.Panel, statetimeline.Panel, timeseries.Pan
 
 
 def lines(title: str, unit: str, about: str, page: str, *queries: Query, width: int = 8) -> timeseries.Panel:
-    """Over time."""
+    """Time series."""
     made = timeseries.Panel().fill_opacity(0).line_width(1).span_nulls(60_000.0)
     made.legend(VizLegendOptions().display_mode(LegendDisplayMode.LIST).placement(LegendPlacement.BOTTOM).show_legend(True))
     made.tooltip(VizTooltipOptions().mode(TooltipDisplayMode.MULTI))
@@ -52,19 +52,19 @@ def lines(title: str, unit: str, about: str, page: str, *queries: Query, width: 
 
 
 def number(title: str, unit: str, about: str, page: str, query: Query, width: int = 4) -> stat.Panel:
-    """As it is now."""
+    """Newest value."""
     made = stat.Panel().reduce_options(ReduceDataOptions().calcs(["lastNotNull"]))
     return _filled(made, Shown(title, unit, about, page, (query,), width), now=True)
 
 
 def bars(title: str, unit: str, about: str, page: str, query: Query, width: int = 8) -> bargauge.Panel:
-    """As it is now, side by side."""
+    """Newest values as bars."""
     made = bargauge.Panel().reduce_options(ReduceDataOptions().calcs(["lastNotNull"]))
     return _filled(made, Shown(title, unit, about, page, (query,), width), now=True)
 
 
 def states(title: str, about: str, page: str, query: Query, names: dict[int, tuple[str, str]], width: int = 12) -> statetimeline.Panel:
-    """Numbers that stand for words, over time: what each is called, and its colour."""
+    """Numeric states over time; `names` gives text and colour of each value."""
     words = {str(value): ValueMappingResult(text=text, color=colour, index=at) for at, (value, (text, colour)) in enumerate(names.items())}
     made = statetimeline.Panel().mappings([ValueMap(options=words)])
     return _filled(made, Shown(title, PLAIN, about, page, (query,), width))

@@ -1,4 +1,4 @@
-"""Runs: who waits, how long stages take, how runs end, and what started them."""
+"""Dashboard of runs: queue, stages, ends and triggers."""
 
 from __future__ import annotations
 

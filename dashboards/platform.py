@@ -1,4 +1,4 @@
-"""The platform itself: its processes, control plane, events and database."""
+"""Dashboard of the platform: processes, control plane, events and database."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dashboards.board import Board, Row
 from dashboards.form import BYTES, COUNT, PER_SECOND, PLAIN, SECONDS, Query, lines, number
 
 OURS = " and on (job, instance) eyas_impressions_waiting"
-"""Of the processes that are Eyas': each exports that gauge."""
+"""Selects Eyas processes: each exports this gauge."""
 PLACE = "{{job}} {{instance}}"
 
 

@@ -1,4 +1,4 @@
-"""What recommendations earn: by version, slice, place and variant, with every change of the route marked."""
+"""Dashboard of KPIs by version, slice, place and variant, with changes of the route as annotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rollout: stable version and candidate side by side, and the evidence with its bounds."""
+"""Dashboard of a rollout: stable version and candidate, and the evidence with its bounds."""
 
 from __future__ import annotations
 

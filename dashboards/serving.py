@@ -1,4 +1,4 @@
-"""The online path: how many are answered, how fast in each stage, and how many without what an answer should have."""
+"""Dashboard of the online path: requests, latency of each stage, errors and fallbacks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _of_requests(outcome: str) -> str:
 
 
 def _of_triton(part: str) -> Query:
-    """Microseconds of a part of a call, on average."""
+    """Mean seconds of a part of a call."""
     spent, calls = (rate(f"nv_inference_{one}", "model", "version", where=MODEL) for one in (f"{part}_duration_us", "request_success"))
     return Query(f"{share(spent, calls)} / 1000000", VERSION)
 

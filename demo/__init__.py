@@ -1,1 +1,1 @@
-"""The story of `make demo`: it speaks HTTP to the platform as any user would."""
+"""Demo of `make demo`: an ordinary HTTP client of the platform."""

@@ -1,4 +1,4 @@
-"""`python -m demo`: the whole life of a model on this machine, and then it ends: 0 if every act went as told, else 1."""
+"""`python -m demo`: shows the life of a model on this machine. Exit code 0 if every act has the expected outcome, else 1."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _serving(client: Client) -> Json | None:
 
 
 def _clear(folder: Path) -> None:
-    """Nothing of an earlier demo may pass for this one's; the platform clears its own home."""
+    """Removes results of an earlier demo; `Platform` clears the home."""
     old: Sequence[Path] = [*folder.glob("spec-*.yaml"), folder / "summary.json"]
     for path in old:
         path.unlink(missing_ok=True)

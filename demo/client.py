@@ -1,4 +1,4 @@
-"""The platform's HTTP API as the demo speaks it: a thin client whose every refusal is one readable line."""
+"""HTTP client of the demo; each error of the API is a one-line `ApiError`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import httpx
 
 Json = dict[str, Any]
 RETRIES = 5
-"""Of a request that is refused with 429."""
+"""Retries of a request that is answered with 429."""
 LONGEST_WAIT = 10.0
-"""Seconds before another try."""
+"""Longest wait in seconds before a retry."""
 
 
 class ApiError(Exception):
-    """The platform refused, or didn't answer; says what was asked and why not."""
+    """Error answer or no answer; the message has the request and the reason."""
 
 
 class Client:
-    """One connection pool; safe to share between threads."""
+    """API client with one connection pool; thread-safe."""
 
     def __init__(self, url: str, token: str, timeout: float = 30.0) -> None:
         limits = httpx.Limits(max_connections=32, max_keepalive_connections=32)
@@ -40,7 +40,7 @@ class Client:
             return False
 
     def apply(self, text: str, run: bool = True) -> Json:
-        """A spec as YAML text, as the reader finds it in var/demo."""
+        """Applies a spec, given as YAML text."""
         params = {"run": "true" if run else "false"}
         return self._call("POST", "/v1/recommenders", content=text, params=params, headers={"Content-Type": "application/yaml"})
 
@@ -72,7 +72,7 @@ class Client:
                 seconds = response.headers.get("retry-after", "")
                 if response.status_code != 429 or not seconds.isdecimal():
                     break
-                time.sleep(min(float(seconds), LONGEST_WAIT))  # refused before anything was done
+                time.sleep(min(float(seconds), LONGEST_WAIT))  # safe: a request with 429 had no effect
                 response = self._http.request(method, path, **request)
         except httpx.HTTPError as error:
             raise ApiError(f"{method} {path}: {type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""What the simulator counts: answers and hits by second and version, and every request that failed."""
+"""Counters of the simulator: answers and hits by second and version, and failed requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bin:
-    """One second of one version."""
+    """Counts of a version in one second."""
 
     second: int
     version: int
@@ -21,7 +21,7 @@ class Bin:
 
 
 class Tally:
-    """Thread-safe; seconds count from the tally's making."""
+    """Thread-safe counters; seconds count from construction."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -63,7 +63,7 @@ class Tally:
             return [Bin(*key, answers=count, hits=self._hits[key]) for key, count in sorted(self._answers.items())]
 
     def rate(self, since: float, until: float, version: int | None = None) -> tuple[int, float | None]:
-        """Answers and hit rate of the whole seconds within [since, until); no answers, no rate."""
+        """Returns answers and hit rate of the whole seconds within [since, until); the rate is None without answers."""
         found = [one for one in self.bins() if since <= one.second and one.second + 1 <= until and version in (None, one.version)]
         answers = sum(one.answers for one in found)
         return answers, (sum(one.hits for one in found) / answers if answers else None)

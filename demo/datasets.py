@@ -1,4 +1,4 @@
-"""The files that the acts learn from: a thin old part, the full log, one that bots flooded, one with inverted labels."""
+"""Data files of the acts: a thin, old part of the log; the full log; a log with bots; a log with inverted labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PART_OF_TIME, PART_OF_ROWS = 0.6, 0.9
 
 @dataclass(frozen=True)
 class Files:
-    """Where the data of each act lies."""
+    """Data files of the acts."""
 
     items: Path
     part: Path
@@ -29,12 +29,12 @@ class Files:
 
 
 def world_of(seed: int) -> World:
-    """Newcomers are users whom no log has seen: they get popular items."""
+    """Creates the world. Newcomers are users without ratings, who get popular items."""
     return World.create(KNOWN_USERS + NEWCOMERS, ITEMS, seed=seed)
 
 
 def make(world: World, folder: Path, now: float, seed: int) -> Files:
-    """Three months of ratings that end yesterday, and what can go wrong with them."""
+    """Writes the items, 90 days of ratings that end yesterday, and their damaged copies."""
     end = int(now) - DAY
     start = end - 90 * DAY
     ratings = world.ratings(RATINGS, start, end, seed, world.user_ids[:KNOWN_USERS])
@@ -48,23 +48,22 @@ def make(world: World, folder: Path, now: float, seed: int) -> Files:
 
 
 def part(ratings: Ratings, seed: int) -> Ratings:
-    """The older stretch of the log, and not every row of it: what a young platform has."""
+    """Returns 90% of the older 60% of the log."""
     thinned = np.random.default_rng([seed, 11]).random(len(ratings)) < PART_OF_ROWS
     return ratings.take(thinned & (ratings.timestamp < np.quantile(ratings.timestamp, PART_OF_TIME)))
 
 
 def contaminated(world: World, ratings: Ratings, bots: int, seed: int) -> Ratings:
-    """A flood of bots under real users' ids, over the whole time, in which half of the real rows got lost.
+    """Adds bot ratings with the ids of real users over the whole time, and removes half of the real rows.
 
-    What is learnt from it is wrong, and its holdout agrees.
-    """
+    The holdout is contaminated too, so offline metrics look good."""
     kept = ratings.take(np.random.default_rng([seed, 12]).random(len(ratings)) < 0.5)
     start, end = int(ratings.timestamp.min()), int(ratings.timestamp.max()) + 1
     return kept.joined(world.impostors().ratings(bots, start, end, seed + 1, np.unique(ratings.user)))
 
 
 def mislabelled(ratings: Ratings, holdout: float) -> Ratings:
-    """Stars upside down in the training period alone; the holdout, the newest share of the rows, stays sound."""
+    """Inverts the stars before the holdout; the holdout (the newest rows) stays correct."""
     cut = np.sort(ratings.timestamp)[int((1 - holdout) * len(ratings))]
     inverted = np.where(ratings.timestamp < cut, 5.5 - ratings.rating, ratings.rating)
     return replace(ratings, rating=inverted)

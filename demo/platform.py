@@ -1,4 +1,4 @@
-"""The embedded platform as a child process: fresh state, one log file, and proof that nothing of it is left afterwards."""
+"""Embedded platform as a child process: fresh home, one log file, and a check that no process remains."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 class PlatformError(Exception):
-    """The platform didn't start or didn't stop as promised."""
+    """The platform failed to start or to stop."""
 
 
 class Platform:
-    """`eyas up` on a home of its own, for as long as the `with` lasts."""
+    """Context manager that runs `eyas up` with its own home."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -64,7 +64,7 @@ class Platform:
             raise PlatformError(left)
 
     def refuse_if_running(self) -> None:
-        """Taking the folder from under a platform that still runs would leave it without state."""
+        """Raises if another platform uses the home, because clearing the home would remove its state."""
         try:
             pid = int(json.loads((self.home / "endpoint.json").read_text())["pid"])
             command = psutil.Process(pid).cmdline()
@@ -80,7 +80,7 @@ class Platform:
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> str:
-        """SIGTERM, then the proof: what was wrong with how it ended, or nothing."""
+        """Stops the platform with SIGTERM. Returns what went wrong, or an empty string."""
         process, self._process = self._process, None
         if process is None:
             return ""
@@ -141,5 +141,5 @@ def _last_line(log: Path) -> str:
 
 
 def _die_with_parent() -> None:
-    """Runs in the child: SIGTERM comes when the demo dies, however it dies."""
+    """Runs in the child: the kernel sends SIGTERM when the demo dies for any reason."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A plot for the terminal: the hit rate over time, one mark a version, with what happened when below it."""
+"""Terminal plot of the hit rate over time, with a mark for each version and a list of events."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from demo.counting import Bin
 
 WIDTH, HEIGHT = 72, 12
 MARKS = "●○◆◇■□▲△"
-_FEWEST = 30  # a point of fewer answers says nothing
+_FEWEST = 30  # fewest answers of a point
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What happened at a second of the tally."""
+    """Event at a second of the tally."""
 
     at: float
     what: str
 
 
 def plot(bins: Sequence[Bin], moments: Sequence[Moment], width: int = WIDTH, height: int = HEIGHT) -> str:
-    """Several lines of text; a column is an equal stretch of time."""
+    """Returns the plot's lines; each column is an equal period."""
     if not bins:
         return "no answers, no plot"
     start, end = bins[0].second, max(bins[-1].second + 1, bins[0].second + 1)
@@ -44,7 +44,7 @@ def plot(bins: Sequence[Bin], moments: Sequence[Moment], width: int = WIDTH, hei
 
 
 def _points(bins: Sequence[Bin], start: int, end: int, width: int) -> list[tuple[int, int, float]]:
-    """Column, version and hit rate, where a version has enough answers in that stretch of time."""
+    """Returns column, version and hit rate of each period with enough answers."""
     answers: dict[tuple[int, int], int] = {}
     hits: dict[tuple[int, int], int] = {}
     for one in bins:

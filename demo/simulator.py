@@ -1,9 +1,7 @@
-"""Simulated users: they ask for recommendations, click what they like by the planted chances, and pick items by themselves.
+"""Simulated users: they request recommendations, click by their planted preferences, and rate other items on their own.
 
-Everybody comes once a round, in a new order each round, at a bounded rate. Clicks carry the answer's request id and make its
-hit; what users pick by themselves carries stars, liked or not, so the event log shows tastes that no recommendation asked
-for. Each request that fails is counted, with its reason: there is no second try.
-"""
+Each user visits once per round, in random order, at a bounded rate. Clicks carry the request id and count as hits. Organic ratings,
+good and bad, show the event log preferences that no recommendation influenced. Failed requests are counted with reasons, not retried."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ MAX_EVENTS = 500
 
 
 class Platform(Protocol):
-    """What the users need of a client."""
+    """Client methods that the simulator needs."""
 
     def recommend(self, name: str, user: int, k: int = 10) -> Json: ...
 
@@ -35,7 +33,7 @@ class Platform(Protocol):
 
 @dataclass(frozen=True)
 class Traffic:
-    """How much of it: visits a second, threads, items that a user picks unasked at each visit."""
+    """Load: visits per second, threads, organic ratings per visit."""
 
     rate: float = 120.0
     threads: int = 4
@@ -50,7 +48,7 @@ class Simulator:
         self._traffic = traffic
         self.tally = tally
         self.world = world
-        """Whose tastes users act on; may be exchanged at any time."""
+        """World whose preferences the users follow; can be replaced at any time."""
         self._users = _Rounds(world.user_ids, traffic.seed)
         self._outbox: deque[Json] = deque()
         self._pace = _Pace(traffic.rate)
@@ -64,7 +62,7 @@ class Simulator:
             thread.start()
 
     def stop(self) -> None:
-        """Ends after the visits under way; everything that users did has been sent when it returns."""
+        """Finishes the current visits and sends all events."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -73,7 +71,7 @@ class Simulator:
             self.flush()
 
     def visit(self, user: int, rng: np.random.Generator) -> None:
-        """One user comes: sees an answer, clicks or not, and picks a few items unasked."""
+        """Simulates a visit: an answer, clicks, and organic ratings."""
         try:
             answer = self._platform.recommend(self._recommender, user)
         except ApiError as error:
@@ -88,7 +86,7 @@ class Simulator:
         self._outbox.extend(self._event(user, item, value=value) for item, value in zip(picked.tolist(), stars.tolist(), strict=True))
 
     def flush(self) -> None:
-        """Sends what has gathered, at most one batch."""
+        """Sends at most one batch of waiting events."""
         batch = [self._outbox.popleft() for _ in range(min(len(self._outbox), MAX_EVENTS))]
         if not batch:
             return
@@ -113,7 +111,7 @@ class Simulator:
 
 
 class _Rounds:
-    """Everybody once a round, each round in another order."""
+    """Users in rounds: each user once per round, in random order."""
 
     def __init__(self, users: Ints, seed: int) -> None:
         self._users, self._rng, self._lock = users, np.random.default_rng([seed, 5]), threading.Lock()
@@ -127,7 +125,7 @@ class _Rounds:
 
 
 class _Pace:
-    """Hands out moments `1 / rate` apart; who is late isn't caught up with, so a slow platform never meets a burst."""
+    """Times that are `1 / rate` apart. Delays are not made up for, so a slow platform gets no bursts."""
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._gap, self._clock, self._lock = 1 / rate, clock, threading.Lock()

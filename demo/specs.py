@@ -1,4 +1,4 @@
-"""The specs that the acts apply, written where the reader finds them: var/demo/spec-*.yaml."""
+"""Specs of the acts, written to var/demo/spec-*.yaml."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ KPI_SECONDS = 24
 FRESH_SECONDS = 14
 DRIFT_EVENTS = 5_000
 RAILS = {"errors": "< 1%", "latency_p99": "< 5x"}
-"""The machine that answers trains as well: its latencies vary more than those of a server that does nothing else."""
+"""Latencies vary more than on a dedicated server, because the same machine trains."""
 
 
 def write(path: Path, intro: str, spec: Json) -> str:
-    """The text as it is sent to the platform."""
+    """Writes a spec and returns its text."""
     text = "".join(f"# {line}\n" for line in intro.splitlines()) + yaml.safe_dump(spec, sort_keys=False, default_flow_style=None, width=120)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -27,7 +27,7 @@ def write(path: Path, intro: str, spec: Json) -> str:
 
 
 def learning_from(interactions: Path, items: Path) -> Json:
-    """Features, split, model, gates, rollout and triggers are the same in every act; the data is what differs."""
+    """Spec of the acts; only the data differs between acts."""
     return {
         "apiVersion": "eyas/v1",
         "name": NAME,
@@ -47,7 +47,7 @@ def learning_from(interactions: Path, items: Path) -> Json:
             {"parity": 1e-4},
             {"latency_p99": "50ms"},
         ],
-        "evaluate": {"users": 1_000},  # enough for its gates; all of them take longer
+        "evaluate": {"users": 1_000},  # enough for the gates, and faster than all users
         "serve": {"filter": [{"available": True}]},
         "rollout": {
             "steps": ["10%", "50%"],
@@ -73,12 +73,11 @@ def learning_from(interactions: Path, items: Path) -> Json:
 
 
 def watching(interactions: Path, items: Path) -> Json:
-    """The good spec for what comes after: a retraining learns from the newest feedback alone. With all feedback, likes of before the shift
-    outvote the newer ones, and only a fifth of the loss comes back.
+    """Spec of the drift act: a retraining uses only the newest feedback. With all feedback, positives from before the shift outweigh
+    newer ones, and only a fifth of the loss is recovered.
 
-    No gate compares with the serving version here: feedback holds clicks on what that very version chose to show, so on such
-    a holdout it would be judge in its own cause. The canary compares the two.
-    """
+    No gate compares with the serving version: feedback holds clicks on items that this version showed, so such a holdout
+    favours it. The canary compares the two."""
     spec = learning_from(interactions, items)
     spec["data"]["interactions"] |= {"since": f"{FRESH_SECONDS}s"}
     spec["gates"] = [gate for gate in spec["gates"] if gate.get("not_worse_than") != "serving"]

@@ -1,7 +1,6 @@
-"""The acts: what is done to the platform, what must come of it, and what is kept for the summary.
+"""Acts of the demo: actions on the platform, expected outcomes, and results for the summary.
 
-An act that goes another way than told ends the story there, with one line that says how.
-"""
+An act with another outcome raises UnexpectedOutcome, which ends the demo."""
 
 from __future__ import annotations
 
@@ -22,12 +21,12 @@ from pipelines.data.synthetic import World
 MEASURED = 12.0
 TRIGGER_SECONDS = 180.0
 ARMED_SECONDS = 180.0
-RECOVERED_SHARE = 0.5  # of what was lost
+RECOVERED_SHARE = 0.5  # of the lost hit rate
 
 
 @dataclass
 class Told:
-    """What has happened so far; the summary is made of it whatever comes."""
+    """Results so far; the summary uses them after a failure too."""
 
     acts: list[Act] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
@@ -165,7 +164,7 @@ class Story:
         return self._watch.run(started, wanted)
 
     def _earned(self, began: float, version: int, rollout: Json) -> tuple[float, float]:
-        """The candidate's hit rate over its rollout, and that of the version that it was compared with: the simulator's count."""
+        """Returns the simulator's hit rates of the candidate and of the compared version during the rollout."""
         until = self._tally.now()
         others = {one.version for one in self._tally.bins() if one.second >= began} - {version}
         answers, candidate = self._tally.rate(began, until, version)

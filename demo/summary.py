@@ -1,4 +1,4 @@
-"""What the demo leaves behind: var/demo/summary.json, and the same for eyes."""
+"""Summary of the demo: var/demo/summary.json and a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from demo.client import Json
 
 @dataclass
 class Act:
-    """How an act went: the keys of the summary, in its words."""
+    """Result of an act; the field names are the keys of the summary."""
 
     act: str
     outcome: str
@@ -27,7 +27,7 @@ class Act:
     gates: list[Json] = field(default_factory=list)
     steps: list[Json] = field(default_factory=list)
     trigger: str | None = None
-    """What started it, where that was the platform itself."""
+    """Reason of a retraining that the platform started."""
 
     @classmethod
     def of(cls, act: str, outcome: str, run: Json, rollout: Json | None) -> Act:
@@ -38,7 +38,7 @@ class Act:
 
 @dataclass(frozen=True)
 class HitRates:
-    """As the simulator counted them, around the shift of tastes."""
+    """Hit rates counted by the simulator around the shift of preferences."""
 
     before_drift: float | None = None
     after_drift: float | None = None
@@ -46,7 +46,7 @@ class HitRates:
 
 
 def document(acts: Sequence[Act], ok: bool, seconds: float, failed: int, rates: HitRates, serving: Json | None) -> dict[str, Any]:
-    """summary.json, as docs and tests know it."""
+    """Content of summary.json."""
     return {
         "ok": ok,
         "seconds": round(seconds, 1),
@@ -58,7 +58,7 @@ def document(acts: Sequence[Act], ok: bool, seconds: float, failed: int, rates: 
 
 
 def triton(serving: Json | None) -> dict[str, Any]:
-    """The model server's own words: its version, its repository index, successful requests by version (summed over scrapes)."""
+    """Version, model index and successful requests by version of the model server, summed over scrapes."""
     if serving is None:
         return {"server_version": None, "models": [], "requests_by_version": {}}
     successes = {f"{version}": count for counts in serving["successes"].values() for version, count in sorted(counts.items())}

@@ -1,4 +1,4 @@
-"""What the reader sees while it runs: a live panel on a terminal, plain lines everywhere else."""
+"""Progress of the demo: a live panel on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLAIN_EVERY = 10.0
 
 @dataclass
 class Now:
-    """The moment, as the acts tell it."""
+    """Current act, activity and facts."""
 
     act: str = ""
     doing: str = ""
@@ -26,7 +26,7 @@ class Now:
 
 
 class View:
-    """`say` leaves a line for good; `show` replaces what is happening right now."""
+    """`say` prints a permanent line; `show` replaces the current activity."""
 
     def __init__(self, console: Console, traffic: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
         self.console = console

@@ -1,4 +1,4 @@
-"""Waits for what the platform does by itself, tells the view how far it is, and never waits for ever."""
+"""Waits for runs, rollouts and conditions with a timeout, and shows the progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STAGES = ("etl", "train", "evaluate", "refit", "export", "verify")
 
 
 class UnexpectedOutcome(Exception):
-    """Something went another way than told."""
+    """An act has another outcome than expected."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Watcher:
     sleep: Callable[[float], Any] = time.sleep
 
     def run(self, id: str, wanted: str) -> Json:
-        """Follows a run to its end, which must be `wanted`."""
+        """Waits for the end of a run; raises UnexpectedOutcome if its state is not `wanted`."""
         told = 0
         for run in self._each(lambda: self.client.run(id), RUN_SECONDS, f"run {id}"):
             for done in run["stages"][told:]:
@@ -40,7 +40,7 @@ class Watcher:
         raise AssertionError("unreachable")
 
     def rollout(self, id: str, wanted: str) -> Json:
-        """Follows a rollout to its end, which must be `wanted`."""
+        """Waits for the end of a rollout; raises UnexpectedOutcome if its state is not `wanted`."""
         step = -1
         for rollout in self._each(lambda: self.client.rollout(id), ROLLOUT_SECONDS, f"rollout {id}"):
             if rollout["step"] != step:
@@ -52,14 +52,13 @@ class Watcher:
         raise AssertionError("unreachable")
 
     def until(self, what: str, seconds: float, found: Callable[[], bool]) -> None:
-        """Waits for a condition."""
         for answer in self._each(found, seconds, what):
             if answer:
                 return
             self.view.show(what)
 
     def settle(self, what: str, seconds: float) -> None:
-        """Lets users come and go for a while: a hit rate needs answers."""
+        """Waits while users visit, because a hit rate needs answers."""
         end = self.clock() + seconds
         while self.clock() < end:
             self.view.show(what)
@@ -93,7 +92,7 @@ def _evidence(rollout: Json) -> dict[str, str]:
 
 
 def _found(stage: str, metrics: Json) -> str:
-    """The one thing worth saying of a stage."""
+    """Most important figures of a stage."""
     try:
         if stage == "etl":
             return f": {metrics['rows.train']:,.0f} rows to train on, {metrics['rows.holdout']:,.0f} held out"

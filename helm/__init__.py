@@ -1,1 +1,1 @@
-"""The chart, and the one place that says what an installation may say of it."""
+"""Helm chart, and the source of its values."""

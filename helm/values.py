@@ -1,8 +1,6 @@
-"""What an installation of the chart can say: names, defaults, meanings.
+"""Values of the chart: names, defaults, meanings.
 
-values.yaml, values.schema.json and docs/helm.md are written from here (`helm.writing`), so they can't disagree. Unknown keys are refused
-at every depth.
-"""
+`helm.writing` generates values.yaml, values.schema.json and docs/helm.md from this module. Unknown keys are rejected at every depth."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from shared.contracts.strict import Strict
 
 Name = Annotated[str, StringConstraints(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")]
-"""Of an object of the cluster, or empty."""
+"""Name of a Kubernetes object, or empty."""
 Key = Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$")]
 Size = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?([KMGTP]i?|m)?$")]
 Repository = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+([._/:-]+[a-z0-9]+)*$")]
@@ -27,7 +25,7 @@ class Values(Strict):
 
 
 class Images(Values):
-    """An image for each role. Build them with `make image`, and push them where the nodes can fetch them."""
+    """An image for each role. Build the images with `make image`, and push them to a registry that the nodes can pull from."""
 
     registry: str = Field(
         "",
@@ -52,21 +50,21 @@ class Images(Values):
 
 
 class Identity(Values):
-    """Whom every process runs as, stages too: they share the volume."""
+    """User and group of every process, including stages, because all share the volume."""
 
     user: int = Field(65532, ge=1, description="Number of the user.")
     group: int = Field(65532, ge=1, description="Number of the group.")
 
 
 class Token(Values):
-    """The API's first token."""
+    """The first API token."""
 
     existing_secret: Name = Field("", description="A Secret with it. If empty, one is made at the first install and kept over upgrades.")
     key: Key = Field("token", description="Its key there.")
 
 
 class Database(Values):
-    """Where the state is."""
+    """The database of the platform's state."""
 
     existing_secret: Name = Field(
         "",
@@ -76,19 +74,19 @@ class Database(Values):
 
 
 class Events(Values):
-    """Where events are taken in before the database has them."""
+    """Where events are stored before they reach the database."""
 
     existing_secret: Name = Field("", description="A Secret with the key `url` (nats://user:password@host:4222). If empty: the database.")
 
 
 class Features(Values):
-    """Where gateways read users' values."""
+    """Where gateways read users' feature values."""
 
     existing_secret: Name = Field("", description="A Secret with the key `url` (redis://:password@host:6379/0). If empty: the database.")
 
 
 class Data(Values):
-    """Where specs may read data from, beside the volume."""
+    """Where specs may read data from, in addition to the volume."""
 
     roots: list[Annotated[str, StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^:]*)?$")]] = Field(
         [], description="s3://BUCKET/PREFIX."
@@ -104,7 +102,7 @@ class Data(Values):
 
 
 class Artifacts(Values):
-    """Where what stages make and versions are made of is kept: the volume, or an S3 bucket."""
+    """Where artifacts are stored: on the volume, or in an S3 bucket."""
 
     url: str = Field(
         "",
@@ -126,9 +124,9 @@ class Artifacts(Values):
 
 
 class Volume(Values):
-    """The one volume: SQLite, artifacts, Triton's model repository, and the data that specs read (its folder data/). With a database
-    server, and artifacts in a bucket, gateways don't mount it.
-    Name at most one of existingClaim and hostPath; with neither, a claim is made."""
+    """The volume: SQLite, artifacts, Triton's model repository, and the data that specs read (its folder data/). With a database
+    server and artifacts in a bucket, gateways don't mount it.
+    Set at most one of existingClaim and hostPath; with neither, the chart creates a claim."""
 
     existing_claim: Name = Field("", description="A claim that is there already.")
     host_path: str = Field(
@@ -162,7 +160,7 @@ class ByCpu(Autoscaling):
 
 
 class ByQueue(Autoscaling):
-    """A HorizontalPodAutoscaler by the time that requests wait in Triton's queue, which the Prometheus adapter computes by the rule in
+    """A HorizontalPodAutoscaler by the wait of requests in Triton's queue, which the Prometheus adapter computes with the rule in
     files/prometheus-adapter.yaml (autoscaling/v2: Kubernetes 1.23)."""
 
     milliseconds: int = Field(5, ge=1, description="Mean wait of a request that it aims at.")
@@ -178,7 +176,7 @@ class Control(Values):
 
 
 class Gateway(Values):
-    """The online path."""
+    """The gateway, which answers recommend requests and takes events."""
 
     replicas: int = Field(1, ge=1, description="How many.")
     autoscaling: ByCpu = ByCpu()
@@ -186,7 +184,7 @@ class Gateway(Values):
 
 
 class Rates(Values):
-    """Units a second, in each pod; 0: no limit. What a request costs: docs/api.md, Limits."""
+    """Rate limits in units per second and pod; 0: no limit. The costs of requests are in docs/api.md, Limits."""
 
     control: int = Field(30, ge=0, le=1_000_000_000, description="Of each token, for writes of the control plane.")
     online: int = Field(5000, ge=0, le=1_000_000_000, description="Of each token, for recommendations, events, items and features.")
@@ -195,7 +193,7 @@ class Rates(Values):
 
 
 class TritonTls(Values):
-    """Mutual TLS between control plane, gateways and Tritons: whoever reaches a Triton can run code in its pod."""
+    """Mutual TLS between control plane, gateways and Tritons, because a client of a Triton can run code in its pod."""
 
     enabled: bool = Field(True, description="False only where something else closes its port, such as a service mesh.")
     cert_manager: bool = Field(
@@ -232,7 +230,7 @@ class Toleration(Values):
 
 
 class Share(Strict):
-    """What a stage gets if its spec doesn't say, in the words of the Jobs' settings."""
+    """Default resources of a stage; the keys are those of the Jobs' settings."""
 
     cpu: Amount | None = Field(None, description="Cores.")
     memory: str | None = Field(None, description="Memory.")
@@ -242,7 +240,7 @@ class Share(Strict):
 
 
 class Stages(Values):
-    """cpu, memory, gpu, node_selector, tolerations by stage: what a spec that doesn't say gets."""
+    """Default cpu, memory, gpu, node_selector, tolerations of each stage, if the spec does not set them."""
 
     etl: Share = Field(Share(cpu="1", memory="4Gi"), description="Data to features.")
     train: Share = Field(Share(cpu="1", memory="4Gi"), description="Features to a model, and its refit; of each process.")
@@ -252,7 +250,7 @@ class Stages(Values):
 
 
 class Jobs(Values):
-    """How stages become Jobs."""
+    """How stages run as Jobs."""
 
     stages: Stages = Stages()
     quota: dict[str, Amount] = Field(
@@ -267,7 +265,7 @@ class Jobs(Values):
 
 
 class Objectives(Values):
-    """What the alerts on error budgets hold each recommender to, over 30 days."""
+    """Objectives of the alerts on error budgets, for each recommender over 30 days."""
 
     errors: float = Field(0.001, gt=0, le=0.05, description="Share of the requests that may go without an answer.")
     slow: float = Field(0.01, gt=0, le=0.05, description="Share of the answers that may be slow.")
@@ -277,8 +275,8 @@ class Objectives(Values):
 
 
 class Priorities(Values):
-    """Who goes first where a cluster is full. PriorityClasses belong to the whole cluster: name some that are there, or let the chart
-    make its own."""
+    """Pod priorities for a full cluster. PriorityClasses belong to the whole cluster: name existing ones, or let the chart create
+    its own."""
 
     create: bool = Field(False, description="Whether two are made, called after namespace and release.")
     serving_value: int = Field(1000, le=1_000_000_000, description="Of control plane, gateways, Tritons.")
@@ -288,13 +286,13 @@ class Priorities(Values):
 
 
 class Budgets(Values):
-    """PodDisruptionBudgets for what has several replicas: one of them at a time may be taken away (policy/v1: Kubernetes 1.21)."""
+    """PodDisruptionBudgets for parts with several replicas: at most one replica is evicted at a time (policy/v1: Kubernetes 1.21)."""
 
     enabled: bool = Field(True, description="Whether there are any.")
 
 
 class Spread(Values):
-    """How the replicas of a part are told apart in the cluster."""
+    """How the replicas of a part are spread over the cluster."""
 
     over: list[str] = Field(["kubernetes.io/hostname"], description="Labels of nodes over whose values they are spread.")
     strict: bool = Field(False, description="Whether one that would make it uneven waits; it goes anywhere otherwise.")
@@ -310,7 +308,7 @@ class Block(Values):
 
 
 class Peer(Values):
-    """In the words of a NetworkPolicy."""
+    """Peer of a NetworkPolicy."""
 
     pod_selector: Selector | None = None
     namespace_selector: Selector | None = None
@@ -323,7 +321,7 @@ class Edge(Values):
 
 
 class Policies(Values):
-    """NetworkPolicies: nothing passes but what is declared here, and between the parts. They hold where the cluster's network enforces
+    """NetworkPolicies: only declared traffic and traffic between the parts is allowed. They take effect if the cluster's network enforces
     them."""
 
     enabled: bool = Field(True, description="Whether there are any.")
@@ -351,7 +349,7 @@ class Policies(Values):
 
 
 class PostgreSQL(Values):
-    """For evaluation: a PostgreSQL with one volume, no replica, no backup. In production bring your own by database.existingSecret."""
+    """For evaluation: PostgreSQL with one volume, no replica, no backup. In production, use your own with database.existingSecret."""
 
     enabled: bool = Field(False, description="Whether there is one.")
     image: str = Field("docker.io/library/postgres:16.4-bookworm", min_length=1, description="With its tag.")
@@ -360,7 +358,7 @@ class PostgreSQL(Values):
 
 
 class Nats(Values):
-    """For evaluation: one NATS server with JetStream. In production bring your own by events.existingSecret."""
+    """For evaluation: one NATS server with JetStream. In production, use your own with events.existingSecret."""
 
     enabled: bool = Field(False, description="Whether there is one.")
     image: str = Field("docker.io/library/nats:2.10.22-alpine", min_length=1, description="With its tag.")
@@ -369,8 +367,8 @@ class Nats(Values):
 
 
 class Objects(Values):
-    """For evaluation: an S3 server (rclone) with a bucket for artifacts and one that specs may read data from. In production bring your own
-    by artifacts, data.roots and data.existingSecret."""
+    """For evaluation: an S3 server (rclone) with a bucket for artifacts and a bucket for data that specs read. In production, use your own
+    with artifacts, data.roots and data.existingSecret."""
 
     enabled: bool = Field(False, description="Whether there is one.")
     image: str = Field("docker.io/rclone/rclone:1.68.2", min_length=1, description="With its tag.")
@@ -385,8 +383,8 @@ class Objects(Values):
 
 
 class Monitors(Values):
-    """A PodMonitor over every pod's port `metrics`, or a ServiceMonitor over that of their Services. Either needs the Prometheus
-    operator's kinds of objects."""
+    """A PodMonitor of every pod's port `metrics`, or a ServiceMonitor of the Services' port. Both need the resource types of the
+    Prometheus operator."""
 
     enabled: bool = Field(False, description="Whether there is one.")
     kind: Literal["PodMonitor", "ServiceMonitor"] = Field(
@@ -397,8 +395,8 @@ class Monitors(Values):
 
 
 class Rules(Values):
-    """A PrometheusRule of files/prometheus-rules.yaml. It needs the Prometheus operator's kinds of objects; without that operator, give the
-    file to your Prometheus by `rule_files`."""
+    """A PrometheusRule of files/prometheus-rules.yaml. It needs the resource types of the Prometheus operator; without that operator, load
+    the file with `rule_files` of your Prometheus."""
 
     enabled: bool = Field(False, description="Whether there is one.")
     labels: Labels = Field({}, description="What the operator chooses rules by, such as { release: prometheus }.")
@@ -409,7 +407,7 @@ class Rules(Values):
 
 
 class Dashboards(Values):
-    """A ConfigMap for each dashboard of files/dashboards, found by Grafana's sidecar."""
+    """A ConfigMap for each dashboard of files/dashboards, loaded by Grafana's sidecar."""
 
     enabled: bool = Field(False, description="Whether there are any.")
     labels: Labels = Field({"grafana_dashboard": "1"}, description="What the sidecar chooses them by.")
@@ -422,7 +420,7 @@ class Dashboards(Values):
 
 
 class Monitoring(Values):
-    """For Prometheus and Grafana."""
+    """Monitoring with Prometheus and Grafana."""
 
     monitors: Monitors = Monitors()
     rules: Rules = Rules()
@@ -430,7 +428,7 @@ class Monitoring(Values):
 
 
 class Chart(Values):
-    """What an installation can say. Unknown keys are refused (values.schema.json)."""
+    """Values of an installation. Unknown keys are rejected (values.schema.json)."""
 
     images: Images = Images()
     identity: Identity = Identity()
@@ -464,4 +462,4 @@ class Chart(Values):
 
 
 LEFT = {"image": "images", "networkPolicy": "networkPolicies"}
-"""What a former chart knew, and what says it now. The schema lets it pass for the templates to name the new key."""
+"""Former keys and their replacements. The schema accepts the former keys, so that the templates can name the new ones."""

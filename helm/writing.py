@@ -1,4 +1,4 @@
-"""Writes what follows from `helm.values`: values.yaml, values.schema.json, and the reference."""
+"""Generates values.yaml, values.schema.json and the reference of values from `helm.values`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def schema() -> str:
     found = _plain(document, document["$defs"])
     handed_on = JobSettings.model_json_schema()
     found["properties"]["jobs"]["properties"]["settings"] = _plain(handed_on, {})
-    # Helm itself adds `global` to the values of a chart within another.
+    # Helm adds `global` to the values of a subchart.
     found["properties"] |= {"global": {"type": "object"}} | dict.fromkeys(LEFT, True)
     told = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the chart eyas"}
     return json.dumps(told | found, indent=1) + "\n"
 
 
 def _plain(node: Any, known: dict[str, Any]) -> Any:
-    """Without references, and without what Helm doesn't check. Nothing is required: what isn't said has a default."""
+    """Resolves references and removes keywords that Helm does not check. Nothing is required, because every value has a default."""
     if isinstance(node, list):
         return [_plain(one, known) for one in node]
     if not isinstance(node, dict):
@@ -54,7 +54,7 @@ def defaults() -> str:
 
 
 def _fields(model: BaseModel) -> Iterator[tuple[str, str, Any]]:
-    """Name, meaning, and value. What a group of values is for stands with its class."""
+    """Yields name, meaning and value; the meaning of a group is its class docstring."""
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         meaning = field.description or (type(value).__doc__ if isinstance(value, BaseModel) else None) or ""

@@ -1,1 +1,1 @@
-"""What runs once and ends, inside a Job: data, features, models, training, evaluation, export."""
+"""The code of a run's stages: data, features, models, training, evaluation, export."""

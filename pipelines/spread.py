@@ -1,4 +1,4 @@
-"""Rows spread over files, for what looks at some of them at a time: memory doesn't grow with their number then."""
+"""Spreads rows over files, so that a reader holds only a part of them in memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import polars as pl
 
 _PART = "spread.part"
 _ROW_GROUP = 16_384
-"""Small: each file's next one is held in memory."""
+"""Small, because the next row group of each file is held in memory."""
 
 
 def spread(frame: pl.LazyFrame, part: pl.Expr, folder: Path) -> list[Path]:
-    """A file for each number that `part` gives, without it."""
+    """Writes a parquet file for each number that `part` gives; the files do not contain that number."""
     target = pl.PartitionBy(folder, key=_PART, include_key=False, approximate_bytes_per_file=None)
     named = frame.with_columns(part.alias(_PART))
     named.sink_parquet(target, compression="lz4", statistics=False, mkdir=True, row_group_size=_ROW_GROUP)

@@ -1,1 +1,1 @@
-"""What runs for ever: control plane, gateway, monitor and the adapters that they use through ports."""
+"""Long-running services: control plane, gateway, monitor, and the adapters that they use through ports."""

@@ -1,4 +1,4 @@
-"""The one folder that holds an embedded platform's state, and the promise that one platform at a time uses it."""
+"""The home: the folder with an embedded platform's state, locked so that one platform at a time uses it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHORTEST = 32
 
 
 def check_first_token(token: str, place: str) -> None:
-    """What an admin comes in with can't be guessed, and is nobody else's."""
+    """Raises Invalid if the admin's token is easy to guess or belongs to another identity."""
     if len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
         raise Invalid(f"{place} holds no token that is hard to guess: at least {_SHORTEST} printable characters without a space")
     if token_id(token) not in (None, OWNER.token_id):
@@ -28,7 +28,7 @@ def check_first_token(token: str, place: str) -> None:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the running platform listens."""
+    """Addresses of the running platform."""
 
     url: str
     metrics_url: str
@@ -46,7 +46,7 @@ class Home:
         self._lock: IO[str] | None = None
 
     def open(self) -> None:
-        """Makes the folder and locks it; a second platform on it is refused."""
+        """Creates and locks the folder; raises Conflict if another platform uses it."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = (self.folder / "lock").open("a+")
@@ -79,9 +79,9 @@ class Home:
             self._lock = None
 
     def token(self) -> str:
-        """Made at the first start, readable by its owner alone.
+        """Returns the token, which the first start creates, readable by its owner only.
 
-        Whoever deletes or changes the file has revoked it with the next start: it stands nowhere else.
+        Deleting or changing the file revokes the token at the next start: no other copy exists.
         """
         path = self.folder / "token"
         if not path.exists():
@@ -96,7 +96,7 @@ class Home:
         self._write(self._endpoint, json.dumps(endpoint.__dict__))
 
     def _write(self, path: Path, text: str) -> None:
-        """Whole or not at all, and readable by its owner alone."""
+        """Writes the file atomically, readable by its owner only."""
         part = path.with_suffix(".part")
         try:
             part.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Sockets that are bound before anything is promised: a port that was asked for and is taken is an error, a default is not."""
+"""Binds listening sockets before the process starts: a requested port that is taken is an error, a default port is not."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ LOOPBACK = "127.0.0.1"
 
 
 def reachable(host: str) -> str:
-    """Where a process of this machine finds what listens at `host`."""
-    return LOOPBACK if host == "0.0.0.0" else host  # noqa: S104  it is compared, not bound
+    """Returns the address at which this machine reaches a listener at `host`."""
+    return LOOPBACK if host == "0.0.0.0" else host  # noqa: S104  compared, not bound
 
 
 def bind(service: str, wanted: int | None, default: int, host: str = LOOPBACK) -> socket.socket:
-    """A listening port at `host`: `wanted` or nothing, else `default`, else any free one."""
+    """Listens at `host` on the port `wanted`; without it on `default`, or else on any free port."""
     if wanted is not None:
         try:
             return _bound(host, wanted)
@@ -38,7 +38,7 @@ def bind(service: str, wanted: int | None, default: int, host: str = LOOPBACK) -
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    # The protocol is named, or asyncio leaves Nagle's algorithm on and each answer waits 40 ms for an acknowledgement.
+    # Without a named protocol asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for an acknowledgement.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,6 +1,6 @@
-"""The operator's settings: from the environment (`EYAS_...`) or the command line, read by wiring alone.
+"""The operator's settings, from the environment (`EYAS_...`) or the command line; only wiring reads them.
 
-Secrets come by file or by the environment and never by the command line; no message repeats one.
+Secrets come from files or the environment, never from the command line; no message repeats a secret.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _OTHERS = frozenset(
         *("DASK", "NVTABULAR_DEVICE", "GPU_MEMORY"),
     )
 )
-"""Read by the command line, the benchmarks, and stages."""
+"""Variables of the command line, the benchmarks and the stages."""
 _ELSEWHERE = (f"{_PREFIX}TEST_", f"{_PREFIX}CRASH_", f"{_PREFIX}ARTIFACTS_AWS_")
 
 Role = Literal["all", "control", "gateway"]
 
 
 def _paths(value: Any) -> Any:
-    """The environment has one text: paths between colons, as in PATH; that of s3:// stands between none."""
+    """Splits the environment's text at colons, as in PATH, but not in s3://."""
     if not isinstance(value, str):
         return [str(path) for path in value] if isinstance(value, list) else value
     if value.lstrip().startswith("["):
@@ -68,7 +68,7 @@ def _host(value: str) -> str:
 
 
 def _triton(value: str) -> str:
-    """What an address is, stands in services.triton.addresses, which is no business of settings."""
+    """Checks the addresses; services.triton.addresses parses them, which settings may not import."""
     addresses = [value.removeprefix("dns:")] if value.startswith("dns:") else value.split(",")
     matches = [_HOST_PORT.fullmatch(address.strip()) for address in addresses]
     if value != "embedded" and not (
@@ -193,7 +193,7 @@ class Settings(BaseSettings):
 
     @property
     def owns_home(self) -> bool:
-        """Whether nobody else may use the home: with a database server, several control planes do; gateways only read it."""
+        """Whether no other process may use the home. With a database server several control planes use it; gateways only read it."""
         url = self.database_url.get_secret_value() if self.database_url else "sqlite:"
         return self.role == "all" or (self.role == "control" and url.startswith("sqlite"))
 
@@ -203,7 +203,7 @@ class Settings(BaseSettings):
 
     @property
     def triton_alone(self) -> bool:
-        """One address, known for good: its folder is the home itself."""
+        """Whether one fixed address is set: then its folder is the home itself."""
         return not self.triton.startswith("dns:") and "," not in self.triton
 
     def password(self) -> str | None:
@@ -249,7 +249,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def read(cls, overrides: Mapping[str, Any]) -> Settings:
-        """`given` has the last word over the environment; a fault is one line that names the variable."""
+        """Reads the settings; `overrides` win over the environment. Raises Invalid with one line that names the variable."""
         try:
             return cls(**overrides)
         except ValidationError as error:
@@ -259,7 +259,7 @@ class Settings(BaseSettings):
 
 
 def strange(environment: Mapping[str, str]) -> list[str]:
-    """A line for each variable that looks like a setting and is none: a typo would leave the default in force without a word."""
+    """Returns a line per variable that looks like a setting but is none: a typo would silently leave the default in force."""
     known_names = {_PREFIX + name.upper() for name in Settings.model_fields} | _OTHERS
     lines = []
     for name, value in sorted(environment.items()):
@@ -271,12 +271,12 @@ def strange(environment: Mapping[str, str]) -> list[str]:
 
 
 def _of_a_service(name: str, value: str) -> bool:
-    """Kubernetes tells every pod of a namespace's Services so."""
+    """Whether Kubernetes set the variable, as it does in every pod for the namespace's Services."""
     return "_SERVICE_" in name or re.search("_PORT_[0-9]+_", name) is not None or (name.endswith("_PORT") and "://" in value)
 
 
 def read_secret(path: Path, setting: str) -> str:
-    """One line of a file, without the white space around it."""
+    """Returns a file's only line, stripped."""
     try:
         secret = read_secret_file(path).strip()
     except Invalid as error:

@@ -1,10 +1,10 @@
-"""Becomes another program that dies with whoever started it.
+"""Replaces itself with another program that dies with its parent.
 
     python -I shim.py [--private] PARENT_PID PROGRAM [ARGUMENT ...]
 
-Without it a tritonserver or a training stage outlives a platform that was killed with -9, and keeps its ports, its memory
-and its place in the store. The kernel sends the signal when the *thread* that forked ends, so starters fork from a thread
-that lives as long as they do. Standard library alone, and run by its path: it must start in milliseconds and import nothing of ours.
+Without the shim a tritonserver or a training stage outlives a platform killed with -9, and keeps its ports, memory and place in the
+store. The kernel sends the signal when the *thread* that forked ends, so parents fork from a thread that lives as long as they do. Uses
+only the standard library and runs by its path, to start within milliseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECCOMP_FILTER_FLAG_SPEC_ALLOW = 4
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
 _ALLOW, _SUCCESS = 0x7FFF0000, 0x00050000
 _CALLS = {"x86_64": (0xC000003E, 317, 91), "aarch64": (0xC00000B7, 277, 52)}
-"""By machine: the kernel's name of the architecture, and the numbers of `seccomp` and `fchmod`."""
+"""By machine: the kernel's number of the architecture, and the numbers of the system calls `seccomp` and `fchmod`."""
 
 
 def main() -> None:
@@ -34,23 +34,23 @@ def main() -> None:
         sys.stderr.write("shared memory may be open to other users: this kernel takes no seccomp filter\n")
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         sys.exit(f"shim: prctl failed: {os.strerror(ctypes.get_errno())}")
-    if os.getppid() != parent:  # it died before the signal was set, and nothing would ever be sent
+    if os.getppid() != parent:  # it died before the signal was set, so no signal would come
         sys.exit("shim: its parent is gone")
     try:
-        os.execvp(command[0], command)  # noqa: S606  becoming another program is what it is for
+        os.execvp(command[0], command)  # noqa: S606  the shim's purpose
     except OSError as error:
         sys.exit(f"shim: can't run {command[0]}: {error.strerror}")
 
 
 def _keep_umask(libc: ctypes.CDLL) -> bool:
-    """Makes fchmod do nothing, for this program and its children: Boost opens its shared memory to all users by it, whatever the umask."""
+    """Makes fchmod do nothing in this program and its children: Boost opens its shared memory to all users with it, whatever the umask."""
     if os.uname().machine not in _CALLS:
         return False
     machine, seccomp, fchmod = _CALLS[os.uname().machine]
     steps = (
-        (_LOAD, 0, 0, 4),  # the architecture
+        (_LOAD, 0, 0, 4),  # load the architecture
         (_EQUAL, 0, 3, machine),
-        (_LOAD, 0, 0, 0),  # the number of the call
+        (_LOAD, 0, 0, 0),  # load the number of the system call
         (_EQUAL, 0, 1, fchmod),
         (_RETURN, 0, 0, _SUCCESS),
         (_RETURN, 0, 0, _ALLOW),

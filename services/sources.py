@@ -1,4 +1,4 @@
-"""Which sources stages run: their digest, so that what another release has published never stands for this one's."""
+"""Digest of the code that stages run, so that stage reuse never takes another release's outputs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _PACKAGES = ("pipelines", "shared")
 
 
 def code_version(images: str = "") -> str:
-    """The version, and the digest of what stages run: their sources, and the images that they run in. Without images they run on this
-    process's own interpreter and packages, which count as their sources do."""
+    """Returns the version, and a digest of the stages' sources and images. Without images, stages run in this process's environment: then
+    the digest covers the interpreter and the installed packages.
+    """
     digest = hashlib.sha256(images.encode())
     if not images:
         installed = sorted(f"{distribution.name} {distribution.version}" for distribution in importlib.metadata.distributions())

@@ -1,3 +1,3 @@
-"""What every part of Eyas speaks: decisions, contracts, ports. Imports neither services nor pipelines."""
+"""Shared parts of Eyas: decisions, contracts, ports. Imports neither services nor pipelines."""
 
 __version__ = "0.1.0"

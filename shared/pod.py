@@ -1,8 +1,8 @@
-"""How a stage begins inside a pod: fetch its spec.json out of the artifact store, check it, and become the stage.
+"""Entry point of a stage in a pod: fetches and checks its spec.json from the artifact store, and executes the stage.
 
     python -m shared.pod --module pipelines.stages.etl --artifacts URL --spec SHA256:SIZE --scratch FOLDER
 
-The command is the control plane's; the stage's module reads spec.json as it does everywhere else.
+The control plane builds the command; the stage's module reads spec.json as usual.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     args = parser.parse_args()
     if not _MODULE.fullmatch(args.module):
         parser.error(f"--module: {args.module!r} is no module's name")
-    os.umask(0o077)  # as the local executor's stages have it
+    os.umask(0o077)  # the same mask as for stages of the local executor
     sha256, _, size = args.spec.partition(":")
     try:
         path = FsspecArtifacts(args.artifacts).fetch(read(File, {"sha256": sha256, "size": size}, "--spec"), args.scratch / "spec.json")

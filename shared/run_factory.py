@@ -1,4 +1,4 @@
-"""How a run begins, and a rollout that somebody asks for: the rows that the API and the retrainer make."""
+"""Factories of the rows of runs and rollouts, for the API and the retrainer."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _specs: dict[str, tuple[Mapping[str, Any], RecommenderSpec]] = {}
 
 @dataclass(frozen=True)
 class Terms:
-    """Who asked for a run, and how: `fresh` runs every stage, whatever an earlier run has published."""
+    """Origin of a run. `fresh`: run every stage, without stage reuse."""
 
     by: str = "eyas"
     priority: int = 0
     fresh: bool = False
     trigger: str = ""
-    """Which trigger started it, such as `kpi`; empty for a person's run."""
+    """Trigger of the run, such as `kpi`; empty for a person's run."""
 
 
 def new_run(
     recommender: Recommender, id: str, mode: Mode, cause: str, serving: int | None, now: datetime, terms: Terms = Terms()
 ) -> RunRecord:
-    """A run of the spec as it stands. `serving` is the version that serves: a warm run starts from it, gates compare with it."""
+    """Creates a run of the current spec. `serving` is the serving version: a warm run starts from it, gates compare with it."""
     spec = RunSpec(recommender.spec.document(), recommender.generation, mode, cause, serving, terms.by, terms.fresh, terms.trigger)
     return Record(id=id, recommender=recommender.name, spec=spec, status=RunStatus(), created_at=now, due_at=now, priority=terms.priority)
 
 
 def retry_run(old: RunRecord, stage: str | None, id: str, cause: str, now: datetime, *, by: str, accept: bool = False) -> RunRecord:
-    """A new run of what the old one was to do, from a stage on: what it had published before that stage is adopted as it is. `accept`:
-    gates that come out inconclusive don't refuse it, by this person's decision."""
+    """Creates a new run of an old run's plan that starts at a stage; the output of earlier stages is adopted. `accept`: this person accepts
+    inconclusive gates."""
     state, done = old.status.state, old.status.stages
     if not MACHINE.terminal(state):
         raise Conflict(f"run {old.id} is {state} and can be retried once it has ended; cancel it first if it is to end now")
@@ -68,7 +68,7 @@ def retry_run(old: RunRecord, stage: str | None, id: str, cause: str, now: datet
 
 
 def spec_of(record: RunRecord | RolloutRecord) -> RecommenderSpec:
-    """The spec as it was when the row was made; parsed once, for it is asked for several times a pass."""
+    """Returns the spec of the row; cached, because each pass needs it several times."""
     document = record.spec.document
     cached = _specs.get(record.id)
     if cached is not None and cached[0] == document:
@@ -81,26 +81,26 @@ def spec_of(record: RunRecord | RolloutRecord) -> RecommenderSpec:
 
 
 def stages_of(record: RunRecord) -> tuple[str, ...]:
-    """The stages of a run, in order."""
+    """Returns the stages of a run, in order."""
     return run_stages(record.spec.document["split"]["refit"])
 
 
 def ended_in(record: RunRecord) -> str:
-    """The stage that a run ended in: the one under way, or the one whose gate refused it."""
+    """Returns the stage in which a run ended: the current one, or the one whose gate did not pass."""
     status, stages = record.status, stages_of(record)
     at = len(status.stages) - (status.state == "rejected")
     return stages[max(0, min(at, len(stages) - 1))]
 
 
 def adopted(record: RunRecord, stage: str, done: tuple[StageDone, ...]) -> StageDone | None:
-    """What a retried run takes over for a stage, if all stages before it are taken over too."""
+    """Returns the output that a retried run adopts for a stage, if all stages before it are adopted too."""
     adopt = record.spec.adopt or {}
     same = all(finished.stage in adopt and adopt[finished.stage].attempt == finished.attempt for finished in done)
     return adopt.get(stage) if same else None
 
 
 def rests_on(record: RunRecord) -> int | None:
-    """The version whose files the run reads: to start from, or to compare with."""
+    """Returns the version whose files the run reads, to start from or to compare with; else None."""
     number = record.spec.serving
     if number is None or record.spec.mode == "warm":
         return number
@@ -110,7 +110,7 @@ def rests_on(record: RunRecord) -> int | None:
 
 
 def collected_basis(record: RunRecord, collected: Mapping[int, datetime]) -> str | None:
-    """Why the run can't be, if the version that it rests on has no files any more."""
+    """Returns why the run is not possible, if the files of the version that it needs were collected."""
     number = rests_on(record)
     if number is None or number not in collected:
         return None
@@ -122,23 +122,23 @@ def collected_basis(record: RunRecord, collected: Mapping[int, datetime]) -> str
 
 
 def rollout_id(run: str) -> str:
-    """The rollout that follows a registered run: deterministic, so that it is started once."""
+    """Returns the deterministic id of the rollout of a registered run, so that it starts once."""
     return f"{run}-rollout"
 
 
 def asked_rollout(recommender: Recommender, version: int, id: str, request: Request, now: datetime) -> RolloutRecord:
-    """Of a version that was registered before, by the spec as it stands: from there on like one that a run starts."""
+    """Creates a rollout of a registered version with the current spec."""
     spec = RolloutSpec(version, recommender.spec.document(), start=request)
     status = RolloutStatus(reason=request.summary())
     return Record(id=id, recommender=recommender.name, spec=spec, status=status, created_at=now, due_at=now)
 
 
 def back_rollout(recommender: Recommender, version: int, id: str, request: Request, now: datetime) -> RolloutRecord:
-    """Loads a version that isn't loaded any more, and sends everybody to it: no shadow, no canary."""
+    """Creates a rollout that loads a version and routes all users to it, without shadow and canary."""
     spec = RolloutSpec(version, recommender.spec.document(), back=request)
     return Record(id=id, recommender=recommender.name, spec=spec, status=RolloutStatus(), created_at=now, due_at=now)
 
 
 def proven(version: Version) -> bool:
-    """It was held against its training on a real server."""
+    """Returns whether the version passed parity on a real server."""
     return math.isfinite(version.metrics.get("parity", math.nan))

@@ -1,4 +1,4 @@
-"""Reads a file that holds a secret: a token, a password, URLs with passwords."""
+"""Reads a file with a secret: a token, a password, URLs with passwords."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _GROUP = 0o070
 def read_secret_file(path: Path) -> str:
     """Raises Invalid if the file cannot be read, or if other users can open it.
 
-    Members of the file's group may: Kubernetes mounts a Secret as root's, for the group that `fsGroup` names. A group of a file that is
-    not root's is warned of.
+    Members of the file's group may open it: Kubernetes mounts a Secret owned by root, with the group `fsGroup`. A group of a file with
+    another owner is logged as a warning.
     """
     try:
         with path.open() as stream:

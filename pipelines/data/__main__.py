@@ -1,6 +1,6 @@
-"""Works on data for the command line: a request on stdin, its answer on stdout.
+"""Runs data tools for the command line: reads a request from stdin, writes the answer to stdout.
 
-What it says of its progress goes to stderr, and only where a person watches.
+Reports progress on stderr if that is a terminal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOOLS: Mapping[str, str] = {
     "tune": "pipelines.trials.tune:tune",
     "convert_features": "pipelines.features.convert.command:convert",
 }
-"""By the first word of a request, which is a list of it and of what the tool is told: where the tool stands. What it imports is its own."""
+"""Tools by name; a request is a list of the name and the arguments. Each tool is imported on use."""
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
-"""Logged answers and what users liked of them, out of days of events as the control plane hands them over.
+"""Logged answers and their likes, read from the days of events that the control plane provides.
 
-Which answer a like belongs to is found as the event log finds it: the one that it names, if that showed the item to this user; else the
-newest one, no older than the attribution, in which this user can have seen it. So hits here are the hits that were counted online.
+Attribution equals the event log's: a like belongs to the answer that it names, if that answer showed the item to this user; else to the
+newest answer within the attribution window that showed it. So hits equal those counted online.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _DONE = ("user", "item", "positive", "request_id", "at")
 @dataclass(frozen=True)
 class Log:
     answers: pl.DataFrame
-    """request_id, user, version, items, chances, fallback, at; and `liked`, places from 0."""
+    """request_id, user, version, items, chances, fallback, at; `liked`: places from 0."""
     likes: pl.DataFrame
-    """user, item, at: every positive of those users, whatever it reacted to."""
+    """user, item, at: every positive of those users, attributed or not."""
 
 
 def read_log(files: Mapping[str, Path], attribution: timedelta) -> Log:
-    """`files` by their names: TABLE/date=DAY/part-NUMBER.parquet and TABLE/DAY.ndjson."""
+    """Reads `files` by name: TABLE/date=DAY/part-NUMBER.parquet and TABLE/DAY.ndjson."""
     with readable("the log's days"):
         answers = _read(files, "impressions", _SHOWN).filter(pl.col("items").is_not_null()).unique("request_id").collect()
         done = _read(files, "interactions", _DONE).filter(pl.col("positive") & pl.col("item").is_not_null())
@@ -57,7 +57,7 @@ def _read(files: Mapping[str, Path], table: EventTable, columns: tuple[str, ...]
 
 
 def _liked(answers: pl.DataFrame, positives: pl.DataFrame, attribution: timedelta) -> pl.DataFrame:
-    """request_id and place of what was liked within the attribution."""
+    """Returns request_id and place of each like within the attribution window."""
     shown = (
         answers.select("request_id", "user", "at", pl.col("items").alias("item"))
         .with_columns(pl.int_ranges(pl.col("item").list.len()).alias("place"))
@@ -88,7 +88,7 @@ def _liked(answers: pl.DataFrame, positives: pl.DataFrame, attribution: timedelt
 
 
 def usable(log: Log, version: int, since: datetime, until: datetime) -> tuple[pl.DataFrame, Mapping[str, int]]:
-    """The version's own answers of [since, until) with a chance for each item; and how many answers were left out, by why."""
+    """Returns the version's own answers of [since, until) with a chance for each item, and the number of dropped answers by reason."""
     own = log.answers.filter((pl.col("version") == version) & (pl.col("at") < until))
     rules = {
         "before what the candidate learned from ended": pl.col("at") >= since,

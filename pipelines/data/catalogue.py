@@ -1,6 +1,6 @@
-"""The tables that are joined with interactions: one row a key, ordered by it.
+"""Tables that are joined with interactions: one row per key, sorted by key.
 
-The items table is the catalogue that is ranked; an item's row in it means something. The users table may lack users.
+The items table is the ranked catalogue; items are addressed by their row. The users table may lack users.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def open_users(spec: RecommenderSpec, reach: Reach) -> Source | None:
 
 
 def read_items(source: Source, spec: RecommenderSpec) -> pl.DataFrame:
-    """All columns, the key named as the schema's item column."""
+    """Returns all columns; the key has the name of the schema's item column."""
     items = _read(source, spec.data.items.key, spec.schema_.item)
     if spec.schema_.page:
         check_items(items[spec.schema_.item], source.name)
@@ -30,14 +30,14 @@ def read_items(source: Source, spec: RecommenderSpec) -> pl.DataFrame:
 
 
 def read_users(source: Source, spec: RecommenderSpec) -> pl.DataFrame:
-    """All columns, the key named as the schema's user column."""
+    """Returns all columns; the key has the name of the schema's user column."""
     assert spec.data.users is not None
     return _read(source, spec.data.users.key, spec.schema_.user)
 
 
 def _open(table: Table, reach: Reach) -> Source:
-    """What stands in its rows is judged (pipelines/data/validation): keys, and columns whose numbers have a range, are read as text where
-    files have no types, so that what is no number there is one row's fault."""
+    """Opens a table. Without types in the file, keys and columns with a range are read as text: validation (pipelines/data/validation) then
+    reports bad numbers per row."""
     source = open_source(table, reach, (table.key,), as_text=(table.key, *table.validate_.range))
     if source.has_types:
         check_key_types(source, (table.key,))

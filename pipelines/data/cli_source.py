@@ -1,4 +1,4 @@
-"""Rows of a place that a person names at the command line: whatever that person may read, there is no operator's list."""
+"""Opens a data place given on the command line: the person's own file permissions apply, not the operator's roots."""
 
 from __future__ import annotations
 

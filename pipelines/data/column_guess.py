@@ -1,4 +1,4 @@
-"""Which column is the user, the item, the time or the label, where nobody has said so: by what such columns are called."""
+"""Guesses the user, item, time and label columns by their usual names."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ COLUMN_NAMES: Mapping[Role, tuple[str, ...]] = {
     "time": ("timestamp", "time", "at", "datetime", "date", "ts"),
     "label": ("rating", "label", "value", "score", "stars"),
 }
-"""In small letters and without underscores, the likeliest first."""
+"""Lower case, without underscores, most likely first."""
 
 
 def column_called(role: Role, names: Sequence[str]) -> str | None:
-    """The first of the likeliest name; a type behind a colon doesn't count."""
+    """Returns the column with the most likely name; a type after a colon is ignored."""
     plain = {name.split(":")[0].replace("_", "").lower(): name for name in reversed(names)}
     return next((plain[alias] for alias in COLUMN_NAMES[role] if alias in plain), None)

@@ -1,4 +1,4 @@
-"""From one kind of data file to another, and from a named data set to Parquet: streamed, and a file has its name once it is whole."""
+"""Converts data files between kinds, and named data sets to Parquet; streams, and names only complete files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shared.domain.errors import BadData, Conflict, Invalid
 
 
 def convert_files(request: Convert, scratch: Path) -> dict[str, int]:
-    """By file, its rows."""
+    """Returns the number of rows by file."""
     folder, to = Path(request.source), Path(request.to)
     name = request.name or (recognise(folder) if folder.is_dir() and kind_of(to.name) is None else None)
     if name is not None:

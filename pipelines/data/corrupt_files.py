@@ -1,4 +1,4 @@
-"""Files of several that can't be read: named with what is wrong, and left where they are."""
+"""Separates unreadable files from readable ones; reports each fault and moves no file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.domain.errors import BadData
 
 
 def sound_files(files: Sequence[Path], look: Callable[[Path], None]) -> tuple[list[Path], list[FaultyFile]]:
-    """Those that `look` has nothing to say against, and the others. BadData where there is no sound one."""
+    """Returns the files that `look` accepts, and the faulty ones. Raises BadData if all are faulty."""
     sound, faulty, first = [], [], None
     for path in files:
         try:

@@ -1,8 +1,7 @@
-"""Rows of a database query: asked once, read as they come, and nothing of the database changed.
+"""Reads the rows of a database query: one query, streamed, without changing the database.
 
-One SELECT is one consistent view of the data. That nothing else can be done is not left to the text of the query: SQLite is opened to be
-read and authorises reading alone; PostgreSQL gets one prepared statement in a transaction that may only read. Beyond that the rights are
-those of the account that the operator gave.
+One SELECT is one consistent view of the data. Read-only access doesn't depend on the query's text: SQLite opens read-only and authorises
+only reads; PostgreSQL gets one prepared statement in a read-only transaction. The operator's account sets all other rights.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _SECONDS = 30
 
 
 def query_rows(query: str, database: str) -> Iterator[pl.DataFrame]:
-    """Chunks of what a query answers."""
+    """Yields chunks of the query's rows."""
     url = databases().url(database)
     return _sqlite(query, url, database) if url.startswith(SQLITE) else _postgresql(query, url, database)
 
@@ -49,7 +48,7 @@ def _sqlite(query: str, url: str, database: str) -> Iterator[pl.DataFrame]:
 
 
 def _untyped(values: Sequence[Any], name: str, named: str) -> pl.Series:
-    """A column of SQLite, where each value has a kind of its own: those of one chunk must be one kind."""
+    """Returns an SQLite column; the values of a chunk must be of one kind, as SQLite types values, not columns."""
     kinds = {type(value) for value in values} - {type(None)}
     if kinds <= {int}:
         return pl.Series(name, values, pl.Int64 if kinds else pl.Null)
@@ -74,7 +73,7 @@ def _postgresql(query: str, url: str, database: str) -> Iterator[pl.DataFrame]:
     try:
         with closing(connection), connection.cursor() as cursor:
             connection.read_only = True
-            # Prepared, for that takes one statement alone; to declare a cursor takes a SELECT alone.
+            # preparing accepts only one statement, and a cursor only a SELECT
             cursor.execute(f"DECLARE eyas NO SCROLL CURSOR FOR {query}".encode(), prepare=True)
             while True:
                 cursor.execute(f"FETCH FORWARD {CHUNK} FROM eyas")
@@ -115,7 +114,7 @@ _KINDS: dict[str, tuple[pl.DataType, bool]] = {
     "timestamp": (pl.Datetime("us"), False),
     "timestamptz": (pl.Datetime("us", "UTC"), False),
 }
-"""By PostgreSQL's type: ours, and whether its values must be made plain first."""
+"""Our type by PostgreSQL's, and whether values need a conversion first."""
 
 
 def _kind(oid: int, column: str, named: str) -> tuple[pl.DataType, bool]:

@@ -1,4 +1,4 @@
-"""Days of events as Parquet: how they are written out of what the platform dumped, and how they are read."""
+"""Days of events as Parquet: written from the platform's dumps, and read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROW_GROUP = 65_536
 
 
 def unwritten(table: EventTable, name: str, dump: Path, parts: Sequence[Path]) -> pl.DataFrame:
-    """What a day's dump holds and its parts don't, the oldest first."""
+    """Returns the rows of a day's dump that its parts lack, oldest first."""
     with readable(name):
         rows = read_dump(table, dump)
     key = KEYS[table]
@@ -40,7 +40,7 @@ def unwritten(table: EventTable, name: str, dump: Path, parts: Sequence[Path]) -
 
 
 def read_dump(table: EventTable, dump: Path | None) -> pl.DataFrame:
-    """A day as the platform dumped it, with the columns of a part; no rows where there is no dump."""
+    """Reads a day's dump with the columns of a part; no rows without a dump."""
     schema = {column: _DUMPED[kind] for column, kind in COLUMNS[table].items()}
     empty = dump is None or not dump.stat().st_size
     rows = pl.DataFrame(schema=schema) if dump is None or empty else pl.read_ndjson(dump, schema=schema)
@@ -54,9 +54,9 @@ def write_part(rows: pl.DataFrame, path: Path) -> None:
 
 
 def day_of(parts: Sequence[Path]) -> pl.LazyFrame:
-    """A day's interactions in the order in which the log has them, with the columns and the values of an export."""
-    columns = ("seq", "user", "item", "value", "kind", "at")  # later parts may have more than earlier ones
+    """Returns a day's interactions in the log's order, with the columns and values of an export."""
+    columns = ("seq", "user", "item", "value", "kind", "at")  # later parts may have further columns
     events = pl.concat([pl.scan_parquet(path).select(columns) for path in parts]).sort("at", "seq")
-    # Not polars' own division: by a constant it multiplies, and is off by a bit.
+    # polars divides by a constant with a multiplication, which is off by a bit
     time = pl.col("at").dt.epoch("us").map_batches(lambda at: pl.Series(at.to_numpy() / 1e6), pl.Float64)
     return events.select("user", "item", "value", time.alias("time"), "kind")

@@ -1,4 +1,4 @@
-"""Which interactions are used of those that are sound: one of several with the same item, and those of who has enough of them."""
+"""Selects the interactions to use: one per user-item pair if the spec says so, and only users and items with enough interactions."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import polars as pl
 from shared.contracts.spec import Interactions
 
 _ROW, _BEST = "thinning.row", "thinning.best"
-"""Names that no column has, for they have dots."""
+"""No data column has these names, because of the dots."""
 _PAIR = ("user", "item")
 
 
 @dataclass(frozen=True)
 class Deduplicated:
-    """`facts`: how many rows each rule left out; rules that the spec doesn't have aren't named."""
+    """Selected interactions. `facts`: number of rows dropped by each rule of the spec."""
 
     frame: pl.LazyFrame
     facts: dict[str, int]
 
 
 def thin(frame: pl.LazyFrame, wish: Interactions, parent_pairs: pl.LazyFrame | None = None) -> Deduplicated:
-    """`parent_pairs`: pairs of user and item that a warm run's parent has learned from. They count as interactions."""
+    """Applies the spec's rules. `parent_pairs`: pairs that a warm run's parent has learned; they count as interactions."""
     facts = {}
     if wish.duplicates != "all":
         before = _rows(frame)
@@ -38,8 +38,7 @@ def thin(frame: pl.LazyFrame, wish: Interactions, parent_pairs: pl.LazyFrame | N
 
 
 def one_per_pair(frame: pl.LazyFrame, keep: Literal["first", "last"]) -> pl.LazyFrame:
-    """The oldest, or the newest, interaction of each user with each item; of equal times the one that comes first, or last, in the
-    data. Sorted by user and time."""
+    """Keeps the oldest or newest interaction of each pair; for equal times the first or last in the data. Sorted by user and time."""
     rows, time, row = frame.with_row_index(_ROW), pl.col("time"), pl.col(_ROW)
     best = rows.group_by(_PAIR).agg((time.max() if keep == "last" else time.min()).alias(_BEST))
     tied = rows.join(best, on=_PAIR).filter(time == pl.col(_BEST))
@@ -48,8 +47,7 @@ def one_per_pair(frame: pl.LazyFrame, keep: Literal["first", "last"]) -> pl.Lazy
 
 
 def frequent(frame: pl.LazyFrame, fewest: dict[str, int], parent_pairs: pl.LazyFrame | None = None) -> pl.LazyFrame:
-    """Rows of users and of items with at least so many: again and again, for each one that goes takes rows from others. Parent
-    pairs count where they aren't there again."""
+    """Keeps users and items with enough rows; repeats, as each drop lowers other counts. Parent pairs missing from the frame count too."""
     pairs = frame.select(_PAIR)
     older = parent_pairs.select(_PAIR).join(pairs, on=_PAIR, how="anti") if parent_pairs is not None else None
     gone: dict[str, pl.Series] = {}

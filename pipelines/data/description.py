@@ -1,4 +1,4 @@
-"""What is in a data file, column by column, in streaming passes: never the whole of it in memory."""
+"""Describes a data file column by column, in streaming passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.data.sources import readable
 from shared.contracts.datatools import Described
 
 _COUNTED = 1_000_000
-"""Up to so many distinct values are counted one by one; of more the number is an estimate and none is told."""
+"""Up to this number, distinct values are counted; above, their number is estimated and no values are listed."""
 
 
 def described(uri: str, top: int, scratch: Path) -> Described:
@@ -52,7 +52,7 @@ def _column(frame: pl.LazyFrame, name: str, dtype: pl.DataType, top: int) -> Des
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it."""
+    """Converts a value for JSON."""
     if isinstance(value, date | datetime):
         return value.isoformat()
     if isinstance(value, bytes):

@@ -1,6 +1,6 @@
-"""Interactions from the user's file and from the platform's own events, in one shape.
+"""Interactions from the user's file and from the platform's events, in one format.
 
-The shape: user and item (int64), time (float64, seconds since 1970), label (int8, 1 is liked).
+Format: user and item (int64), time (float64, seconds since 1970), label (int8, 1 is liked).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import BadData
 
 JUDGED = "validation.label"
-"""Beside an event, no column of it."""
+"""Helper column, not part of an event."""
 EVENT_COLUMNS = {"user": pl.Int64, "item": pl.Int64, "value": pl.Float64, "time": pl.Float64, "kind": pl.String}
 
 
 def open_interactions(spec: RecommenderSpec, reach: Reach) -> Source:
-    """The user's files: their columns are of the right kinds. What stands in them is validated (pipelines/data/validation)."""
+    """Opens the user's files and checks column types; pipelines/data/validation checks the values."""
     schema = spec.schema_
     columns = (schema.user, schema.item, schema.time, schema.label.column, *((schema.page,) if schema.page else ()))
     source = open_source(spec.data.interactions, reach, columns, spare=True)
@@ -39,7 +39,7 @@ def open_interactions(spec: RecommenderSpec, reach: Reach) -> Source:
 
 
 def from_file(source: Source, spec: RecommenderSpec, extra: Mapping[str, str] | None = None) -> pl.LazyFrame:
-    """`extra`: further columns that are wanted, by what they are called here. Views of pages are no interactions."""
+    """Returns the file's interactions, without page views. `extra`: further columns by new name."""
     schema = spec.schema_
     return without_views(source.frame, schema).select(
         user=pl.col(schema.user).cast(pl.Int64),
@@ -55,9 +55,8 @@ def from_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec) -> p
 
 
 def read_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec) -> pl.LazyFrame:
-    """The platform's feedback as it came, the oldest first, and beside it what it says of the label: each stretch of time is a CSV or the
-    parts of a day. Events of kinds that are never positive, or that the spec doesn't know any more, say nothing here; those from before
-    there were kinds are positives where they have no value."""
+    """Reads the platform's feedback, oldest first, with its label. Each group of files is a CSV or the parts of a day. Drops kinds that are
+    never positive or unknown to the spec; events older than kinds are positive if they have no value."""
     return _read_stretches(stretches).with_columns(_judged(spec).alias(JUDGED)).filter(pl.col(JUDGED).is_not_null())
 
 
@@ -66,7 +65,7 @@ def plain_events(events: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def views_from_events(stretches: Sequence[Sequence[Path]]) -> pl.LazyFrame:
-    """The platform's views of pages: user, item (a page's key) and time."""
+    """Returns the platform's page views: user, item (a page's key) and time."""
     return _read_stretches(stretches).filter((pl.col("kind") == PAGE) & is_page(pl.col("item"))).select("user", "item", "time")
 
 
@@ -88,7 +87,7 @@ def _exported(path: Path) -> pl.LazyFrame:
 
 
 def _judged(spec: RecommenderSpec) -> pl.Expr:
-    """The label by the event's kind; `Feedback.positive` is its meaning."""
+    """Returns the label by the event's kind, as `Feedback.positive` defines."""
     liked, by_label = pl.lit(1, dtype=pl.Int8), holds(pl.col("value"), spec.positive())
     label = pl.when(pl.col("kind").is_null()).then(pl.when(pl.col("value").is_null()).then(liked).otherwise(by_label))
     by_kind: pl.Expr = label.otherwise(None)
@@ -100,13 +99,13 @@ def _judged(spec: RecommenderSpec) -> pl.Expr:
 
 
 def latest(frame: pl.LazyFrame, stretch: float, data: pl.LazyFrame) -> pl.LazyFrame:
-    """Of the frame only the last stretch of the data, counted from the data's newest row."""
+    """Keeps the frame's rows within `stretch` seconds before the data's newest row."""
     newest = data.select(pl.col("time").max()).collect(engine="streaming").item()
     return frame.filter(pl.col("time") >= newest - stretch)
 
 
 def holds(value: pl.Expr, rule: Rule) -> pl.Expr:
-    """The label rule as a polars expression; `Rule.holds` is its meaning."""
+    """Returns the label rule as a polars expression, as `Rule.holds` defines."""
     bound = pl.lit(rule.bound)
     compared = {">=": value >= bound, ">": value > bound, "<=": value <= bound, "<": value < bound, "==": value == bound}
     return compared[rule.compare].cast(pl.Int8)

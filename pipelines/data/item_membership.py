@@ -1,4 +1,4 @@
-"""Whether the items table has an item, for every row of interactions, of whatever number."""
+"""Tests for every interaction whether the items table has its item."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 
 _CLOSE = 16
-"""Keys that lie so close together, on average, are looked up in an array; others are searched for."""
+"""Up to this average distance between keys, an array is used; otherwise a search."""
 
 
 def is_known(column: str, keys: np.ndarray[Any, np.dtype[np.int64]]) -> pl.Expr:
-    """`keys` are in order. What is no key at all (null, or beyond int64) is known: other checks name it."""
+    """Tests a column; `keys` are sorted. Values that can't be keys (null, beyond int64) count as known: other checks report them."""
     low, high = (int(keys[0]), int(keys[-1])) if len(keys) else (0, 0)
     close = high - low < _CLOSE * len(keys) + 1_000_000
     table = np.zeros(high - low + 1 if close else 0, bool)

@@ -1,6 +1,6 @@
-"""Views of pages in the interactions: rows with a page and no item.
+"""Page views in the interactions: rows with a page and no item.
 
-They are taken apart from the interactions before anything is counted, and go to sequences alone: as user, item (the page's key) and time.
+Page views are separated before any counting, and used only in sequences: as user, item (the page's key) and time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def check_page_type(source: Source, column: str) -> None:
 
 
 def check_items(items: pl.Series, name: str) -> None:
-    """No item has a key that stands for a page."""
+    """Raises BadData if an item has a key in the range of pages."""
     clashes = items.to_frame().filter(is_page(pl.col(items.name))).to_series()
     if len(clashes):
         says = f"column '{items.name}' has {clashes[0]}: keys from {PAGES.start} to {PAGES.stop - 1} stand for pages (schema.page)"
@@ -34,7 +34,7 @@ def is_page(key: pl.Expr) -> pl.Expr:
 
 
 def is_view(item: str, page: str) -> pl.Expr:
-    """Blank text is no page."""
+    """Tests for a page view; blank text is no page."""
     return pl.col(item).is_null() & pl.col(page).is_not_null() & (pl.col(page).cast(pl.String) != "").fill_null(False)
 
 
@@ -43,7 +43,7 @@ def without_views(frame: pl.LazyFrame, schema: Schema) -> pl.LazyFrame:
 
 
 def views(source: Source, spec: RecommenderSpec) -> pl.LazyFrame | None:
-    """None where the spec names no page."""
+    """Returns the page views; None if the spec names no page column."""
     schema = spec.schema_
     if schema.page is None:
         return None
@@ -55,7 +55,7 @@ def views(source: Source, spec: RecommenderSpec) -> pl.LazyFrame | None:
 
 
 def of_users(page_views: pl.LazyFrame, rows: pl.LazyFrame) -> pl.LazyFrame:
-    """The views of who has interactions."""
+    """Keeps the page views of users with interactions."""
     return page_views.join(rows.select("user").unique(), on="user", how="semi")
 
 

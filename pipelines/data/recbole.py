@@ -1,7 +1,7 @@
-"""Tab separated text whose header says types (`user_id:token`, `rating:float`), as RecBole's atomic files have it.
+"""Tab-separated text with types in the header (`user_id:token`, `rating:float`), as in RecBole's atomic files.
 
-A `token` is a key or a word. Where every value of such a column is a whole number as one would write it, it is read as numbers; else as
-text. A `..._seq` holds several of them with spaces between and stays text: multi_hot takes it apart by ' '.
+A `token` is a key or a word: a column of canonical whole numbers is read as integers, any other as text. A `..._seq` has several values
+separated by spaces and stays text; multi_hot splits the text by ' '.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def scan_typed(files: Sequence[Path]) -> pl.LazyFrame:
     some = [pl.col(name).is_not_null().any().alias(f"{name} ") for name in tokens]
     try:
         facts = scan.select(*are_integers, *some).collect(engine="streaming").row(0, named=True)
-    except PolarsError:  # whoever reads on meets it again, and names it
+    except PolarsError:  # a later read reports the error
         return scan
     return scan.with_columns(pl.col(name).cast(pl.Int64) for name in tokens if facts[name] and facts[f"{name} "])
 

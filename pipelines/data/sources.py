@@ -1,8 +1,7 @@
-"""Where data may come from: files under the operator's roots, here or in an object store, and queries of the operator's databases.
+"""Data sources: files under the operator's roots, local or in an object store, and queries of the operator's databases.
 
-What can be scanned is scanned where it is; the rest is laid down in the stage's scratch first, so that the passes over it read the same
-rows: objects are fetched as they were listed, queries asked once, TFRecord decoded once. Every fault names the file, and the column
-where there is one.
+Sources are scanned in place where possible. Others are copied to the stage's scratch first, so that all passes read the same rows: objects
+are fetched as listed, queries run once, TFRecord is decoded once. Every fault names the file and, if known, the column.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _INFERRED = 10_000
 
 @dataclass(frozen=True)
 class Reach:
-    """What a stage may read, and where it lays down what can't be read in place."""
+    """Roots that a stage may read, and the folder for copies."""
 
     roots: tuple[str, ...]
     scratch: Path
@@ -42,9 +41,9 @@ class Reach:
 
 @dataclass(frozen=True)
 class Source:
-    """Rows of one schema, opened lazily. `files` are what was read, or what was laid down of it; `faulty` those that can't be.
+    """Rows of one schema, opened lazily. `files`: the files read, or their copies; `faulty`: unreadable files.
 
-    `scan` opens some of the files as the whole; None where they aren't read one by one.
+    `scan` opens a subset of the files like the whole; None if files aren't read separately.
     """
 
     uri: str
@@ -55,7 +54,7 @@ class Source:
 
     @property
     def has_types(self) -> bool:
-        """Of columns: in CSV and TSV they are guessed."""
+        """False for CSV and TSV, whose types are guessed."""
         return not self.files or kind_of(self.files[0].name) not in ("csv", "tsv")
 
     @property
@@ -63,7 +62,7 @@ class Source:
         return self.files[0].name if len(self.files) == 1 and self.uri.endswith(self.files[0].name) else self.uri
 
     def digest(self) -> str:
-        """sha256 over the files' own digests, in the order of their names."""
+        """Returns sha256 over the files' digests, in the order of their names."""
         digest = hashlib.sha256()
         for path in self.files:
             with path.open("rb") as stream:
@@ -71,7 +70,7 @@ class Source:
         return digest.hexdigest()
 
     def without_broken(self) -> Source:
-        """Reads every file to its end, and leaves out those that can't be: faults in the middle show only then."""
+        """Reads every file to its end and drops unreadable ones; faults in the middle show only then."""
         if self.scan is None:
             return self
         scan, first = self.scan, self.files[0]
@@ -86,9 +85,8 @@ class Source:
 
 
 def open_source(place: Place, reach: Reach, columns: Sequence[str], *, spare: bool = False, as_text: Collection[str] = ()) -> Source:
-    """Opens a place after checking that it is allowed, there, readable and has `columns`. `spare`: of several files those with a fault
-    are left out and named in `faulty`, as long as there is one without. `as_text`: columns that are read as text where files have no
-    types, CSV and TSV."""
+    """Opens a place after checking permission, existence, readability and `columns`. `spare`: drops faulty files to `faulty`, if at least
+    one other is good. `as_text`: columns to read as text from files without types (CSV, TSV)."""
     faulty: list[FaultyFile] = []
     text = tuple(place.names.get(column, column) for column in as_text)
     files, scan = _queried(place, reach) if place.query is not None else _filed(place, reach, columns, faulty if spare else None, text)
@@ -104,7 +102,7 @@ def open_source(place: Place, reach: Reach, columns: Sequence[str], *, spare: bo
 
 @contextmanager
 def readable(name: str) -> Iterator[None]:
-    """What polars can't read becomes one line that names the file."""
+    """Converts polars' read errors to a one-line BadData that names the file."""
     try:
         yield
     except (PolarsError, PermissionError) as error:
@@ -112,7 +110,7 @@ def readable(name: str) -> Iterator[None]:
 
 
 def scan_files(files: Sequence[Path], scratch: Path, as_text: Collection[str] = ()) -> pl.LazyFrame:
-    """Files of one kind; what can't be scanned where it is, is laid down in the scratch. `as_text`: columns of files without types."""
+    """Scans files of one kind; copies them to the scratch if needed. `as_text`: columns of files without types."""
     kinds = {kind_of(path.name) for path in files}
     if len(kinds) > 1:
         raise BadData(f"{files[0].parent}: files of several kinds can't be read together: {', '.join(sorted(map(str, kinds)))}")
@@ -128,7 +126,7 @@ def scan_files(files: Sequence[Path], scratch: Path, as_text: Collection[str] = 
 
 
 def _scan_text(files: Sequence[Path], separator: str, as_text: Collection[str]) -> pl.LazyFrame:
-    """By the names of the first file; a column that is whole in one file and not in another is not whole."""
+    """Scans by the first file's column names; a column is integer only if it is integer in every file."""
     types = dict.fromkeys(as_text, pl.String)
     scans = [pl.scan_csv(path, separator=separator, infer_schema_length=_INFERRED, schema_overrides=types, glob=False) for path in files]
     if len(scans) == 1:
@@ -149,7 +147,7 @@ def _queried(place: Place, reach: Reach) -> tuple[Sequence[Path], pl.LazyFrame]:
 def _filed(
     place: Place, reach: Reach, columns: Sequence[str], faulty: list[FaultyFile] | None, as_text: Collection[str]
 ) -> tuple[Sequence[Path], pl.LazyFrame]:
-    """Files with a fault are added to `faulty`, if that is given."""
+    """Opens files; appends faulty ones to `faulty`, if given."""
     assert place.uri is not None
     uri, scratch = place.uri, reach.scratch / _mark(place)
     files = _fetched(place, reach) if is_object(uri) else data_files(uri, reach.roots)
@@ -174,7 +172,7 @@ def _scanned(place: Place, reach: Reach, as_text: Collection[str], files: Sequen
 
 
 def _fetched(place: Place, reach: Reach) -> list[Path]:
-    """Each object as a file of its own name, in a folder of its own place in the list."""
+    """Fetches each object under its own name, into a folder numbered by its position."""
     assert place.uri is not None
     store = S3.from_environment()
     paths = []
@@ -188,12 +186,12 @@ def _fetched(place: Place, reach: Reach) -> list[Path]:
 
 
 def _mark(place: Place) -> str:
-    """Of a place its own folder in the scratch."""
+    """Returns the name of the place's folder in the scratch."""
     return hashlib.sha256(place.model_dump_json().encode()).hexdigest()[:16]
 
 
 def _named(scan: pl.LazyFrame, place: Place) -> pl.LazyFrame:
-    """Columns by the names that the spec knows them by."""
+    """Renames columns to the spec's names."""
     if not place.names:
         return scan
     with readable(place.label):
@@ -207,7 +205,7 @@ def _named(scan: pl.LazyFrame, place: Place) -> pl.LazyFrame:
 
 
 def _reason(error: Exception) -> str:
-    """What polars says, without its advice on how to call polars."""
+    """Returns polars' message without its advice on polars calls."""
     message = str(error)
     if "truncate_ragged_lines" in message:
         return "it has rows of different lengths: each line needs as many fields as the header"
@@ -215,7 +213,7 @@ def _reason(error: Exception) -> str:
 
 
 def _check_same(path: Path, first: Path) -> None:
-    """Parquet files are read together as they are: a column is of one type in all of them."""
+    """Raises BadData unless a Parquet file has the first file's column types: they are read together."""
     if kind_of(path.name) != "parquet":
         return
     types, file_types = (pl.read_parquet_schema(file) for file in (first, path))

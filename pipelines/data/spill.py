@@ -1,7 +1,7 @@
-"""Rows that can't be scanned where they are, laid down as Parquet in the stage's scratch, chunk by chunk.
+"""Copies rows that can't be scanned in place to Parquet in the stage's scratch, chunk by chunk.
 
-Memory is bounded by a chunk. What a column is may only show as rows come (SQLite has no types, TFRecord no schema), so each part has
-the types of its own rows, and the parts are read as what holds them all.
+Memory is bounded by a chunk. Types may show only as rows arrive (SQLite has no types, TFRecord no schema), so each part has the types of
+its own rows, and all parts are read with types that fit all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SpilledRows:
     frame: pl.LazyFrame
 
     def digest(self) -> str:
-        """Of what the rows are."""
+        """Returns a digest of the rows."""
         digest = hashlib.sha256()
         for path in self.files:
             with path.open("rb") as stream:
@@ -36,7 +36,7 @@ class SpilledRows:
 
 
 def spill_chunks(chunks: Iterable[pl.DataFrame], folder: Path, name: str) -> SpilledRows:
-    """What an earlier life of the attempt left in the folder is replaced."""
+    """Writes the chunks; replaces files of an earlier process of this attempt."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     files: list[Path] = []
@@ -83,7 +83,7 @@ def _wider(dtype: pl.DataType, other: pl.DataType, column: str, name: str) -> pl
 
 
 def inner_of(dtype: pl.DataType) -> pl.DataType:
-    """Of what a list is; of what is none, itself."""
+    """Returns a list's inner type; other types unchanged."""
     if not isinstance(dtype, pl.List):
         return dtype
     return dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner()

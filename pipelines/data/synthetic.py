@@ -1,7 +1,7 @@
-"""A world with planted preferences, in the shape of MovieLens: what a recommender should find is known, so it can be judged.
+"""Synthetic world with planted preferences, in the format of MovieLens: the right answers are known, so recommenders can be judged.
 
-Users have tastes over genres, items have genres and a style; both together plant the chance that a user likes an item that is
-shown. From it come ratings (what a model learns from) and clicks (what its answers earn). Everything follows from seeds.
+Users have tastes over genres and styles, items have genres and a style; together they set the chance that a user likes a shown item. The
+world gives ratings (to train on) and clicks (to judge answers). Everything follows from seeds.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ GENRES = (
 )
 LIKED = 4.0
 _STYLES = 4
-_SHOWN = -4.6  # the logit of liking what is merely shown, with neutral tastes
-_CHOSEN = 2.7  # who chose to watch and rate an item is already half convinced
+_SHOWN = -4.6  # logit of liking a shown item, with neutral tastes
+_CHOSEN = 2.7  # added for items that the user chose
 
 
 @dataclass(frozen=True)
 class Ratings:
-    """Interactions as columns, the oldest first."""
+    """Interactions as columns, oldest first."""
 
     user: Ints
     item: Ints
@@ -62,7 +62,7 @@ class Ratings:
         return self.take(np.argsort(self.timestamp, kind="stable"))
 
     def joined(self, other: Ratings) -> Ratings:
-        """Both, with one row for each user and item: `other` has the last word."""
+        """Returns both with one row per user and item; `other` wins."""
         user, item = np.concatenate([other.user, self.user]), np.concatenate([other.item, self.item])
         _, first = np.unique(np.stack([user, item], axis=1), axis=0, return_index=True)
         rating, timestamp = np.concatenate([other.rating, self.rating]), np.concatenate([other.timestamp, self.timestamp])
@@ -71,7 +71,7 @@ class Ratings:
 
 @dataclass(frozen=True)
 class World:
-    """Tastes (users x genres and styles), items (items x genres and styles), and how often items are met."""
+    """Tastes (users x genres and styles), items (items x genres and styles), and popularity of items."""
 
     user_ids: Ints
     item_ids: Ints
@@ -106,31 +106,31 @@ class World:
         return GENRES[: self.genres.shape[1]]
 
     def affinity(self, users: Ints | None = None) -> Floats:
-        """How far tastes lift each item above its plain appeal: users x items, in logits."""
+        """Returns the logits that tastes add to each item's appeal: users x items."""
         tastes = self.tastes if users is None else self.tastes[users]
         width = self.genres.shape[1]
         shares = self.genres / np.sqrt(self.genres.sum(axis=1, keepdims=True))
         return np.asarray(self.sharpness * (tastes[:, :width] @ shares.T + tastes[:, width:] @ self.styles.T))
 
     def probability(self, user: int, items: Sequence[int] | Ints) -> Floats:
-        """The chance that a user likes each item when it is shown."""
+        """Returns the chance that a user likes each item when shown."""
         columns = self._columns(np.asarray(items, dtype=np.int64))
         logits = self.affinity(self._rows(np.asarray([user])))[0, columns] + self.appeal[columns] + _SHOWN
         return _sigmoid(logits)
 
     def liking(self) -> Floats:
-        """The same of everybody and everything: users x items."""
+        """Returns the same for all users and items: users x items."""
         return _sigmoid(self.affinity() + self.appeal + _SHOWN)
 
     def best(self, user: int, count: int = 10) -> Ints:
-        """What a perfect recommender would show."""
+        """Returns the answer of a perfect recommender."""
         return np.asarray(self.item_ids[np.argsort(-self.probability(user, self.item_ids), kind="stable")[:count]])
 
     def popular(self, count: int = 10) -> Ints:
         return np.asarray(self.item_ids[np.argsort(-self.popularity, kind="stable")[:count]])
 
     def ratings(self, n: int, start: int, end: int, seed: int, users: Ints | None = None) -> Ratings:
-        """About `n` rated pairs of users and items, each pair once, spread over [start, end); rating >= 4 iff liked."""
+        """Returns about `n` ratings of different pairs, spread over [start, end); rating >= 4 iff liked."""
         if not 0 < n <= 0.5 * len(self.user_ids) * len(self.item_ids):
             raise ValueError(f"{n} ratings don't fit {len(self.user_ids)} users and {len(self.item_ids)} items: at most half of the pairs")
         rng = np.random.default_rng([self.seed, seed, 2])
@@ -144,14 +144,14 @@ class World:
         return Ratings(self.user_ids[rows[line]], self.item_ids[column], _stars(liked, logits, rng), when).by_time()
 
     def organic(self, user: int, count: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
-        """What a user picks without being asked, and how it is rated."""
+        """Returns items that a user picks unprompted, with ratings."""
         affinity = self.affinity(self._rows(np.asarray([user])))
         _, column = _met(affinity, self.popularity, np.asarray([count]), rng)
         logits = affinity[0, column] + self.appeal[column] + _SHOWN + _CHOSEN
         return self.item_ids[column], _stars(rng.random(count) < _sigmoid(logits), logits, rng)
 
     def shifted(self, seed: int) -> World:
-        """Tastes have moved: to other genres for each user, and for everybody towards what few liked before."""
+        """Returns a world with moved tastes: to other genres for each user, and for all users towards genres that few liked."""
         rng = np.random.default_rng([self.seed, seed, 3])
         width = self.genres.shape[1]
         loved = (self.genres * self.popularity[:, None]).sum(axis=0)
@@ -162,8 +162,8 @@ class World:
         return replace(self, tastes=np.concatenate([moved, self.tastes[:, width:]], axis=1))
 
     def in_fashion(self, seed: int, share: float = 0.67, lift: float = 2.0) -> World:
-        """A share of the genres is in fashion or out of it, half of them each: everybody likes their items more, or less. Another seed of
-        the same world is another fashion."""
+        """Returns a world in which a share of the genres is in or out of fashion, half each: all users like their items more, or less. The
+        seed selects the fashion."""
         rng = np.random.default_rng([self.seed, seed, 5])
         width = self.genres.shape[1]
         count = int(width * share) // 2
@@ -173,7 +173,7 @@ class World:
         return replace(self, appeal=self.appeal + self.genres @ lifts / np.sqrt(self.genres.sum(axis=1)))
 
     def exchanged(self, seed: int, share: float = 0.7) -> World:
-        """A share of the users takes each other's tastes: all of them together like what they liked."""
+        """Returns a world in which a share of the users swap tastes; their total preferences stay equal."""
         rng = np.random.default_rng([self.seed, seed, 6])
         users = rng.permutation(len(self.user_ids))[: round(share * len(self.user_ids))]
         tastes = self.tastes.copy()
@@ -181,7 +181,7 @@ class World:
         return replace(self, tastes=tastes)
 
     def impostors(self) -> World:
-        """The same users with tastes turned into their opposite, and surer of them than people are: bots under real ids."""
+        """Returns the same users with opposite, sharper tastes: bots under real ids."""
         return replace(self, tastes=-self.tastes, sharpness=1.6 * self.sharpness)
 
     def _rows(self, users: Ints) -> Ints:
@@ -191,7 +191,7 @@ class World:
         return _positions(self.item_ids, items, "item")
 
     def write_items(self, path: Path) -> None:
-        """movieId, title and genres as delimited text."""
+        """Writes movieId, title and genres as delimited text."""
         named = ["|".join(name for name, on in zip(self.genre_names, row, strict=True) if on) for row in self.genres]
         titles = [f"{genres.split('|')[0]} story no. {number}" for number, genres in zip(self.item_ids, named, strict=True)]
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -205,7 +205,7 @@ def write_ratings(ratings: Ratings, path: Path) -> None:
 
 
 def _genres(items: int, genres: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
-    """One to four genres an item; some genres are common, others rare."""
+    """Draws one to four genres per item; some genres are common, others rare."""
     common = (1.0 + rng.permutation(genres)) ** -0.5
     order = np.argsort(-(np.log(common) + rng.gumbel(size=(items, genres))), axis=1)
     counts = rng.choice([1, 2, 3, 4], items, p=[0.35, 0.4, 0.2, 0.05])
@@ -217,7 +217,7 @@ def _genres(items: int, genres: int, rng: np.random.Generator) -> npt.NDArray[np
 
 
 def _tastes(users: int, genres: int, rng: np.random.Generator) -> Floats:
-    """Two or three loved genres, as many hated ones, the rest near indifferent; and a feeling for style."""
+    """Draws tastes: three loved genres, three hated ones, others near zero; and preferences for styles."""
     over_genres = rng.normal(0, 0.3, (users, genres))
     order = np.argsort(rng.random((users, genres)), axis=1)
     lines = np.arange(users)
@@ -228,13 +228,13 @@ def _tastes(users: int, genres: int, rng: np.random.Generator) -> Floats:
 
 
 def _activity(n: int, users: int, items: int, rng: np.random.Generator) -> Ints:
-    """How many items each user rates: some far more than others, nobody nothing."""
+    """Draws the number of ratings of each user: skewed, one or more."""
     eager = rng.lognormal(0, 0.4, users)
     return np.asarray(np.clip(np.rint(n * eager / eager.sum()), 1, items), dtype=np.int64)
 
 
 def _met(affinity: Floats, popularity: Floats, counts: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Which items users meet: some by popularity, most because they look for what they like; each at most once a user."""
+    """Draws the items that users meet: some by popularity, most by taste; each at most once per user."""
     sought = np.sqrt(popularity) * np.exp(np.clip(affinity, -8, 8))
     weights = 0.3 * popularity + 0.7 * sought / sought.sum(axis=1, keepdims=True)
     order = np.argsort(-(np.log(weights) + rng.gumbel(size=affinity.shape)), axis=1)
@@ -244,7 +244,7 @@ def _met(affinity: Floats, popularity: Floats, counts: Ints, rng: np.random.Gene
 
 
 def _stars(liked: npt.NDArray[np.bool_], logits: Floats, rng: np.random.Generator) -> Floats:
-    """Halves from 0.5 to 5: 4 and more iff liked, higher where tastes agree."""
+    """Draws ratings from 0.5 to 5 in halves: 4 and more iff liked, higher where tastes agree."""
     lean = _sigmoid(logits + rng.normal(0, 0.7, len(logits)))
     high = LIKED + 0.5 * np.minimum(np.floor(lean * 3), 2)
     low = 0.5 + 0.5 * np.minimum(np.floor(np.sqrt(lean) * 7), 6)

@@ -1,4 +1,4 @@
-"""Times as text: ISO 8601 and nothing else, for a guess between day and month would be silently wrong."""
+"""Times as text: only ISO 8601, since guessing between day and month would be silently wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def is_text(dtype: pl.DataType) -> bool:
 
 
 def iso_time(column: str) -> pl.Expr:
-    """The moment in UTC; null where the text is no ISO 8601 time. Without a zone it means UTC, without a clock midnight."""
+    """Returns the time in UTC; null for other text. Default zone is UTC, default time midnight."""
     text = pl.col(column).cast(pl.String).str.strip_chars()
     date, clock, seconds, zone = (text.str.extract(_ISO, group) for group in (1, 2, 3, 4))
     zone = zone.str.replace(r"^([+-][0-9]{2})$", "${1}:00").str.replace(r"^([+-][0-9]{2})([0-9]{2})$", "${1}:${2}")
@@ -21,7 +21,7 @@ def iso_time(column: str) -> pl.Expr:
 
 
 def seconds(column: str, dtype: pl.DataType) -> pl.Expr:
-    """Seconds since 1970 of any column that can be a time."""
+    """Returns seconds since 1970 for any column that can be a time."""
     if is_text(dtype):
         return iso_time(column).dt.epoch("us") / 1e6
     if isinstance(dtype, pl.Date):

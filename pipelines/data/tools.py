@@ -1,4 +1,4 @@
-"""What `eyas data` has done beside validation: each tool takes what it is told as JSON and gives its answer."""
+"""Tools behind `eyas data` other than validation: each takes JSON arguments and returns its answer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def convert(arguments: Any) -> Written:
 
 
 def _roomy(to: str) -> Path | None:
-    """Beside what is written, where there is room for it, rather than in a /tmp of memory."""
+    """Returns the target's folder, which has room for the data; /tmp may be in memory."""
     folder = Path(to).absolute().parent
     return folder if folder.is_dir() and os.access(folder, os.W_OK) else None
 

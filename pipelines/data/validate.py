@@ -1,7 +1,7 @@
-"""What makes a data set unfit to train on whatever thresholds say: each fault is refused with the file, the column and what to do.
+"""Checks that a data set must pass whatever the thresholds; errors name the file, the column and the remedy.
 
-Checks run on lazy frames, so that data larger than memory is checked in one streaming pass. What may be wrong with some of the rows, and
-what thresholds decide, is in pipelines/data/validation.
+Checks run on lazy frames in one streaming pass, so data may exceed memory. Faults of single rows, and thresholds, are in
+pipelines/data/validation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WIDER = (pl.UInt64, pl.Int128, pl.UInt128)
 
 
 def check_keys(source: Source, columns: tuple[str, ...]) -> None:
-    """Keys are integers without nulls."""
+    """Raises BadData unless keys are integers without nulls."""
     for column in columns:
         check_filled(source, column)
     check_key_types(source, columns)
@@ -33,7 +33,7 @@ def check_key_types(source: Source, columns: tuple[str, ...]) -> None:
 
 
 def check_fits(source: Source, column: str) -> None:
-    """Whole numbers are int64 everywhere, from the features to the server."""
+    """Raises BadData for values beyond int64, the type of whole numbers from features to serving."""
     if _dtype(source, column) not in _WIDER:
         return
     with readable(source.name):
@@ -44,7 +44,7 @@ def check_fits(source: Source, column: str) -> None:
 
 
 def check_filled(source: Source, column: str) -> None:
-    """No nulls, no NaN."""
+    """Raises BadData for nulls and NaN."""
     missing = pl.col(column).is_null()
     if _dtype(source, column).is_float():
         missing = missing | pl.col(column).is_nan().fill_null(False)
@@ -75,7 +75,7 @@ def check_table(source: Source, key: str) -> None:
 
 
 def check_interactions(frame: pl.LazyFrame, name: str, user: str, item: str, label: str, need_both_labels: bool) -> int:
-    """The whole data set, normalised: enough rows, users and items, and labels that differ. Returns the rows."""
+    """Checks the normalised data set: enough rows, users and items, and different labels. Returns the number of rows."""
     facts = frame.select(
         rows=pl.len(),
         users=pl.col("user").n_unique(),

@@ -1,4 +1,4 @@
-"""Vectors from elsewhere, of images or texts: Parquet with a key and a column of lists of numbers, joined to the table of those keys."""
+"""Given image or text vectors: Parquet with a key and a column of number lists, joined to the key's table."""
 
 from __future__ import annotations
 

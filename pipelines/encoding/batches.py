@@ -1,4 +1,4 @@
-"""Rows through an encoder, some at a time, and what it gives on disk: one vector a row, finite, all of one length."""
+"""Encodes rows in batches and writes vectors: one for each row, finite, of equal length."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ K = TypeVar("K")
 
 @dataclass
 class Left:
-    """Rows without a vector."""
+    """Count of rows without a vector, with the first reasons."""
 
     count: int = 0
     reasons: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ def value_of(value: str | None) -> str:
 
 
 def arrays(rows: pl.DataFrame, reader: Reader, left: Left) -> Iterator[tuple[int, NDArray[Any]]]:
-    """`rows`: key and value. What can't be read goes to `left`."""
+    """`rows` has key and value. Unreadable rows go to `left`."""
     for key, value in rows.iter_rows():
         try:
             yield key, reader.array(reader.content(value_of(value)))
@@ -63,7 +63,7 @@ def batches(encoder: Encoder, rows: Iterable[tuple[K, NDArray[Any]]], most: int)
 
 
 def write_part(keys: pl.Series, chunks: Sequence[NDArray[np.float32]], width: int | None, path: Path) -> int:
-    """Whole or not at all. Returns how long each vector is."""
+    """Writes a file atomically; returns the width of the vectors."""
     vectors = np.concatenate(chunks)
     if width is not None and vectors.shape[1] != width:
         raise BadData(f"the encoder gives vectors of {vectors.shape[1]} numbers, and gave {width} before")

@@ -1,7 +1,6 @@
-"""Vectors by the mark of what they were made of: a row's content, the encoder and how it was asked. What has one isn't encoded again.
+"""Cache of vectors by mark: a digest of a row's content, the encoder and its options. Known marks are not encoded again.
 
-Marks don't say whose row it is: what an earlier run has made holds for another table, and equal rows share one vector.
-"""
+Marks do not depend on keys: the vectors of an earlier run are valid for another table, and equal rows share a vector."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ _STRETCH = 1_024
 
 @dataclass(frozen=True)
 class Marked:
-    """A mark for each row, null where it has no vector."""
+    """A mark for each row; null for rows without a vector."""
 
     marks: pl.Series
     encoded: int
@@ -37,7 +36,7 @@ class Marked:
 
 @dataclass
 class Vectors:
-    """Those of an earlier run, and what is made now beside them, in files of `folder`."""
+    """Vectors of an earlier run and new vectors, in files of `folder`."""
 
     folder: Path
     files: list[Path] = field(default_factory=list)
@@ -45,12 +44,12 @@ class Vectors:
     used: set[bytes] = field(default_factory=set)
 
     def take(self, path: Path) -> None:
-        """What an earlier run has published."""
+        """Adds the file of an earlier run."""
         self.files.append(path)
         self.known_marks |= set(pl.scan_parquet(path).select(MARK).collect()[MARK])
 
     def make(self, rows: pl.DataFrame, spec_encoder: SpecEncoder, batch: int, width: int, progress: Callable[[int], None]) -> Marked:
-        """`rows`: key and value. BadData if no row has a vector, or they aren't as wide as they should be."""
+        """Encodes rows (key and value). Raises `BadData` if no row has a vector or the width is wrong."""
         marks: list[bytes | None] = []
         left, before = Left(), len(self.known_marks)
         salt = hashlib.sha256(f"{spec_encoder.digest} {spec_encoder.reader.how}".encode()).digest()
@@ -70,13 +69,13 @@ class Vectors:
         return Marked(pl.Series(MARK, marks, dtype=pl.Binary), len(self.known_marks) - before, left)
 
     def of(self, marks: pl.Series) -> pl.Series:
-        """A vector for each mark."""
+        """Returns a vector for each mark."""
         wanted = pl.DataFrame({MARK: marks})
         vectors = self._scan().join(wanted.lazy().unique(), on=MARK, how="semi").collect(engine="streaming")
         return wanted.join(vectors, on=MARK, how="left", maintain_order="left")[VECTOR]
 
     def publish(self, path: Path) -> Path:
-        """Those that were used, in the order of their marks."""
+        """Writes the used vectors, ordered by mark."""
         used = pl.LazyFrame({MARK: sorted(self.used)}, schema={MARK: pl.Binary})
         self._scan().join(used, on=MARK, how="semi").sort(MARK).sink_parquet(path)
         return path
@@ -87,7 +86,7 @@ class Vectors:
     def _new(
         self, rows: Iterable[tuple[int, str | None]], reader: Reader, salt: bytes, marks: list[bytes | None], left: Left
     ) -> Iterator[tuple[bytes, NDArray[Any]]]:
-        """Rows whose vector isn't known, and the mark of every row."""
+        """Yields rows with unknown marks; appends a mark for every row."""
         for key, value in rows:
             array: NDArray[Any] | None = None
             try:
@@ -112,5 +111,5 @@ def _counted(rows: pl.DataFrame, before: int, progress: Callable[[int], None]) -
 
 
 def is_marked(path: Path) -> bool:
-    """Whether a file is what `publish` writes."""
+    """Returns whether a file has the format of `publish`."""
     return pl.read_parquet_schema(path) == dict(SCHEMA)

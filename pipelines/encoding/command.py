@@ -1,4 +1,4 @@
-"""What `eyas features encode` asks for."""
+"""`eyas features encode`: encodes a column of a table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def encode(arguments: Any) -> Encoded:
 
 
 def _rows(request: EncodeRequest) -> pl.DataFrame:
-    """Key and value."""
+    """Returns key and value."""
     with tempfile.TemporaryDirectory(prefix="eyas-encode-") as scratch:
         source = open_source(Place(uri=request.table), Reach(("/",), Path(scratch)), (request.key, request.column))
         check_table(source, request.key)

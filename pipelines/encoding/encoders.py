@@ -1,4 +1,4 @@
-"""Encoders by path: ONNX, and Keras without code in it. Each says what it takes, and gives a vector a row."""
+"""Encoders from files: ONNX, and Keras models without custom code. An encoder describes its input and returns a vector for each row."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Takes:
-    """`images` [N, height, width, 3], or with the channels first; `words` [N, tokens]; `text` [N] or [N, 1]. None: any."""
+    """Input of an encoder: `images` [N, height, width, 3] or channels first; `words` [N, tokens]; `text` [N] or [N, 1].
+
+    A dimension of None accepts any size."""
 
     kind: Literal["images", "words", "text"]
     dtype: str
     shape: tuple[int | None, ...]
-    """Without the rows."""
+    """Shape without the batch dimension."""
 
     @property
     def channels_first(self) -> bool:
@@ -34,11 +36,11 @@ class Encoder(Protocol):
     takes: Takes
 
     def encode(self, batch: Array) -> Array:
-        """Rows of numbers, as many as came."""
+        """Returns one row of numbers for each input row."""
 
 
 def open_encoder(path: Path, named: str = "") -> Encoder:
-    """`named`: what messages call it, where that isn't its path."""
+    """`named` replaces the path in messages."""
     named = named or str(path)
     if not path.is_file():
         raise Invalid(f"{named}: there is no such encoder")
@@ -51,7 +53,7 @@ def open_encoder(path: Path, named: str = "") -> Encoder:
 
 @contextmanager
 def installed(library: str, purpose: str) -> Iterator[None]:
-    """Around its import."""
+    """Turns an ImportError of a library into `Unsupported`."""
     try:
         yield
     except ImportError:

@@ -1,4 +1,4 @@
-"""Files of images by the names that rows have for them: below a folder of this machine, or of an object store, and nowhere else."""
+"""Image files by name, below a local folder or an object store prefix."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MOST_BYTES = 64 << 20
 
 
 class Unreadable(Exception):
-    """Of one row; the text says why."""
+    """A row's value cannot be read; the message is the reason."""
 
 
 class Files(Protocol):
     def content(self, name: str) -> bytes:
-        """Unreadable where there is none."""
+        """Returns the content; raises `Unreadable` for a missing file."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Below:
 
 @dataclass(frozen=True)
 class Objects:
-    """One at a time comes to `scratch`. A store that doesn't answer is no fault of a row."""
+    """Objects of a store, fetched one at a time to `scratch`. Errors of the store are not `Unreadable`."""
 
     store: S3
     objects: Mapping[str, DataObject]

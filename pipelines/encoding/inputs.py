@@ -1,7 +1,6 @@
-"""Images and texts as encoders take them. What can't be read is left out with its reason: one damaged file stops nothing.
+"""Converts images and texts to encoder inputs. Unreadable values raise `Unreadable` with a reason, so that one damaged file stops nothing.
 
-Each reader first gives a row's content, which tells it from others, and then makes of it what the encoder takes.
-"""
+A reader first returns a row's content, which identifies the value, then converts the content."""
 
 from __future__ import annotations
 
@@ -27,13 +26,13 @@ _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class Reader(Protocol):
     @property
     def how(self) -> str:
-        """On what, beside the content and the encoder, the encoder's input depends."""
+        """Options that change the encoder's input."""
 
     def content(self, value: str) -> bytes:
-        """Unreadable where there is none."""
+        """Returns the content; raises `Unreadable` if there is none."""
 
     def array(self, content: bytes) -> NDArray[Any]:
-        """Unreadable where it can't be made of that."""
+        """Converts the content; raises `Unreadable` for invalid content."""
 
 
 def reader(takes: Takes, ways: Ways, images: Files | None) -> Reader:
@@ -46,7 +45,7 @@ def reader(takes: Takes, ways: Ways, images: Files | None) -> Reader:
 
 @dataclass(frozen=True)
 class Images:
-    """PNG, JPEG, or an array (.npy) of height x width x 3 bytes."""
+    """Reads PNG, JPEG, or .npy arrays of height x width x 3 bytes."""
 
     files: Files
     takes: Takes
@@ -131,7 +130,7 @@ def _small(pixels: int) -> None:
 
 @dataclass(frozen=True)
 class Texts:
-    """As they are, for an encoder that takes text."""
+    """Passes text unchanged to an encoder that takes text."""
 
     takes: Takes
     how = "text"
@@ -146,7 +145,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Words:
-    """Numbers by a fixed hash of lower-cased words, 1 and up, padded with 0: what an encoder was trained on must have been made so."""
+    """Hashes lower-cased words to numbers from 1 on, padded with 0. The encoder's training must use the same hash."""
 
     takes: Takes
     tokens: int

@@ -1,7 +1,6 @@
-"""What a spec's `encode` names, under the operator's roots: its encoder, opened, and a reader of what rows hold.
+"""Encoder and reader of a spec's `encode`, under the operator's roots.
 
-The encoder is copied to the scratch first: what is digested is what is loaded, and nothing that lies beside it is.
-"""
+The encoder is copied to the scratch folder first, so that the digest is of the loaded file and no neighbouring files are loaded."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from shared.datafiles.s3 import S3
 from shared.domain.errors import BadData, EyasError, Invalid
 
 TRIED = 8
-"""Rows."""
+"""Rows of a test encoding."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class SpecEncoder:
     encoder: Encoder
     reader: Reader
     digest: str
-    """Of the encoder."""
+    """Digest of the encoder file."""
 
 
 def open_spec_encoder(encode: Encode, reach: Reach, scratch: Path) -> SpecEncoder:
@@ -61,7 +60,7 @@ def check_width(actual: int, width: int) -> None:
 
 @contextmanager
 def of_feature(of: VectorOf) -> Iterator[None]:
-    """What is wrong names the entry of the spec."""
+    """Adds the spec's entry to error messages."""
     try:
         yield
     except EyasError as error:
@@ -69,7 +68,7 @@ def of_feature(of: VectorOf) -> Iterator[None]:
 
 
 def try_encoder(table: pl.DataFrame, of: VectorOf, encode: Encode, name: str, reach: Reach) -> None:
-    """Refuses what etl would, as far as the first rows tell."""
+    """Raises the errors of etl that the first rows reveal."""
     with of_feature(of):
         check_column(table.schema, encode.column, name)
         spec_encoder = open_spec_encoder(encode, reach, reach.scratch / "encoding" / of.output)

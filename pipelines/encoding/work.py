@@ -1,4 +1,4 @@
-"""A table's images or texts through an encoder, a stretch of keys at a time: what is done is kept, and the next try goes on from there."""
+"""Encodes a table's images or texts in parts, so that an interrupted encoding continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HOW = "how.json"
 
 @dataclass(frozen=True)
 class Work:
-    """`how`: what vectors depend on beside the value, in words; an unfinished try of another one isn't gone on with."""
+    """Encoding of a table. `how` describes all options of the vectors: an unfinished encoding with other options is rejected."""
 
     encoder: Encoder
     reader: Reader
@@ -40,7 +40,7 @@ class Work:
         return self.out.with_name(f".{self.out.name}.parts")
 
     def run(self, rows: pl.DataFrame, progress: Callable[[int], None]) -> tuple[int, int, int, Left]:
-        """`rows`: key and value, each key once. Returns rows, width, how many an earlier try had done, and who has none."""
+        """Encodes rows of distinct keys. Returns the number of rows, the width, the number of earlier rows, and rows without a vector."""
         done = self._begun()
         before = _keys(done, self.key)
         left, width = Left(), None if not done else _width(done[0])
@@ -63,7 +63,7 @@ class Work:
         return count, width, count - (len(todo) - left.count), left
 
     def _begun(self) -> list[Path]:
-        """The parts of an earlier try."""
+        """Returns the parts of an earlier, unfinished encoding."""
         how = self.parts / _HOW
         if how.exists() and json.loads(how.read_text()) != self.how:
             raise Invalid(f"{self.parts}: an unfinished try with another encoder or other options lies there: remove it, or finish it")

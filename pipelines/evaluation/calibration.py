@@ -1,7 +1,7 @@
-"""Whether scores that look like probabilities are some: log-loss, and how often what scores so much is liked.
+"""Calibration of scores between 0 and 1: log-loss, and the share of likes by score.
 
-Bins hold equally many rows, so that none is by chance; rows of one score share what they say, so that their order
-says nothing. Scores outside of 0 to 1 are no probabilities: then there is nothing to say.
+Bins hold equally many rows, so that no bin rests on few rows. Rows with equal scores share their mean label, so that their order has no
+effect. Scores outside of 0 to 1 are not probabilities and have no calibration.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 BINS = 10
 _LEAST = 1e-7
-"""Of a probability, as Keras' own loss has it."""
+"""Smallest probability in the log-loss, as in Keras."""
 Floats = NDArray[np.float64]
 
 
@@ -21,16 +21,16 @@ Floats = NDArray[np.float64]
 class Bin:
     rows: int
     score: float
-    """Mean of its rows."""
+    """Mean score of the rows."""
     liked: float
-    """Share of its rows."""
+    """Share of likes among the rows."""
 
 
 @dataclass(frozen=True)
 class Calibration:
     log_loss: float
     error: float
-    """Expected calibration error: the mean distance of score and share over the bins, by their rows."""
+    """Expected calibration error: the mean distance between score and share of likes over the bins, weighted by rows."""
     bins: tuple[Bin, ...]
 
 

@@ -1,4 +1,4 @@
-"""In which order a candidate would show items to a user, and where logged items stand in it."""
+"""The order in which a candidate shows items to a user, and the ranks of logged items in this order."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Of one user: the best items of the catalogue, best first, as far as answers and what is explored beyond them can need."""
+    """A user's best items of the catalogue, best first, as many as answers and exploration can need."""
 
     rows: Ints
     scores: Floats
-    """Of all rows, in standard deviations of the user's candidates."""
+    """Scores of all rows, in standard deviations of the user's candidates."""
     complete: bool
-    """Whether nothing comes after them."""
+    """Whether `rows` holds all candidates."""
 
     def without(self, hidden: Ints, count: int) -> Ints:
-        """The first of them, less what may not be shown."""
+        """Returns the first `count` rows without the hidden items."""
         return (self.rows[~np.isin(self.rows, hidden)] if len(hidden) else self.rows)[:count]
 
 
 def line_of(scores: Floats, keys: Ints, candidates: Ints | None, count: int) -> Line:
-    """`candidates`: the rows that are retrieved; all where nothing is. Equal scores come in the order of the keys, as when served."""
+    """Ranks a user's items. `candidates` are the retrieved rows, or None for all; equal scores are ordered by key, as in serving."""
     rows = np.arange(len(scores)) if candidates is None else candidates
     chosen = rows[best(scores[rows], keys[rows], min(count, len(rows)))]
     spread = float(scores[rows].std())
@@ -37,7 +37,7 @@ def line_of(scores: Floats, keys: Ints, candidates: Ints | None, count: int) -> 
 
 
 def ranks_of(line: Ints, items: Ints) -> Ints:
-    """The place of each item in a line, from 0; -1 where it isn't there."""
+    """Returns the rank of each item in a line, from 0; -1 for items outside."""
     if not len(line):
         return np.full(items.shape, -1, np.int64)
     order = np.argsort(line)

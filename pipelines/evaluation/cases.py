@@ -1,9 +1,8 @@
-"""What a ranking is judged on: held-out positives, each with what it is ranked against.
+"""Cases of a ranking evaluation: held-out positives, each with the items that it is ranked against.
 
-A case is a positive of the holdout that the user had not liked before (unless the spec keeps seen items). It is ranked
-against the full catalogue without the user's other known positives, and against sampled negatives that are verified
-against every interaction of that user, whatever its label. Users are a seeded sample in a seeded order, each with all of
-its cases; a contender that cannot score them all is judged on the first ones.
+A case is a positive of the holdout that the user did not like before (unless the spec keeps seen items). It is ranked against the full
+catalogue without the user's other known positives, and against sampled negatives that the user never interacted with, whatever the label.
+Users are a seeded sample in a seeded order, each with all cases; a contender that cannot score them all is judged on the first users.
 """
 
 from __future__ import annotations
@@ -23,28 +22,28 @@ from shared.domain.errors import BadData
 Ints = NDArray[np.int64]
 Rows = NDArray[np.signedinteger[Any]]
 _DISLIKED = 1 << 32
-"""What is added to the number of a pair that isn't liked."""
+"""Added to the number of a pair that is not liked."""
 UNKNOWN, ABSENT = -1, -2
-"""Negatives that are not rows of the catalogue: an item that no model knows; no item, where a case has fewer negatives than others."""
+"""Negatives that are not rows of the catalogue: an item that no model knows; no item, if a case has fewer negatives than others."""
 Negatives = Callable[[int, int], NDArray[np.int32]]
-"""From the first user and the end of a chunk to what its cases are ranked among: [cases, negatives]."""
+"""From the first user and the end of a chunk, returns the negatives of the chunk's cases: [cases, negatives]."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserCases:
-    """One user's cases; all are rows of the catalogue."""
+    """Cases of a user; all values are rows of the catalogue."""
 
     user: int
     targets: Rows
-    """-1 is an item that isn't in the catalogue: no model can find it."""
+    """-1 is an item outside the catalogue, which no model can find."""
     liked: Rows
     touched: Rows
     scorable: bool = True
-    """Whether models can be asked about this user."""
+    """Whether models can score this user."""
 
     @property
     def known_targets(self) -> Rows:
-        """Those in the catalogue."""
+        """Targets in the catalogue."""
         return self.targets[self.targets >= 0]
 
 
@@ -56,7 +55,7 @@ class Cases:
 
     @cached_property
     def offsets(self) -> Ints:
-        """The index of each user's first case; the number of cases behind the last one."""
+        """Index of each user's first case, and at the end the number of cases."""
         return np.cumsum([0, *(len(user.targets) for user in self.users)])
 
     @property
@@ -65,7 +64,7 @@ class Cases:
 
     @property
     def owners(self) -> Ints:
-        """Of each case its user, by place."""
+        """User of each case, by place."""
         return np.repeat(np.arange(len(self.users)), np.diff(self.offsets))
 
     @property
@@ -78,18 +77,18 @@ class Cases:
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """Cases, held-out positives, users and items."""
+        """Numbers of cases, held-out positives, users and items."""
         return self.count, self.positives, len(self.users), self.catalogue
 
     def first(self, users: int) -> Cases:
-        """The cases of the first users alone."""
+        """Returns the cases of the first users."""
         return self if users >= len(self.users) else replace(self, users=self.users[:users])
 
 
 def sample_cases(
     holdout: pl.LazyFrame, history: pl.LazyFrame, items: pl.Series, keep_seen: bool, seed: int, limit: int | None = None
 ) -> Cases:
-    """The cases of at most `limit` users, drawn uniformly, in the order of drawing; of all users where it is None."""
+    """Returns the cases of at most `limit` users, drawn uniformly, in the order of drawing; None for all users."""
     positives = holdout.filter(pl.col("label") == 1).select("user", "item").unique()
     if not keep_seen:
         positives = positives.join(history.filter(pl.col("before") == 1), on=["user", "item"], how="anti")
@@ -107,8 +106,8 @@ def sample_cases(
 
 
 def drawn_negatives(cases: Cases, count: int, seed: int) -> Negatives:
-    """Up to `count` rows for each case that its user never touched, drawn on demand from a generator per user: every contender gets the
-    same ones, whichever users it asks for."""
+    """Returns a function that draws up to `count` rows per case that the user never met. It draws on demand with a generator per user, so
+    every contender gets the same negatives, whichever users are scored."""
 
     def draw(first: int, end: int) -> NDArray[np.int32]:
         start = int(cases.offsets[first])
@@ -126,12 +125,12 @@ def drawn_negatives(cases: Cases, count: int, seed: int) -> Negatives:
 
 
 def count_short(cases: Cases, count: int) -> int:
-    """How many cases have fewer than `count` negatives to draw."""
+    """Returns the number of cases with fewer than `count` possible negatives."""
     return sum(len(user.targets) for user in cases.users if cases.catalogue - len(np.union1d(user.touched, user.known_targets)) < count)
 
 
 def known_likes(history: pl.LazyFrame, cases: Cases) -> Ints:
-    """How much each user had liked before the holdout."""
+    """Returns each user's number of likes before the holdout."""
     users = pl.DataFrame({"user": cases.keys})
     counted = history.filter(pl.col("before") == 1).join(users.lazy(), on="user", how="semi").group_by("user").len()
     counts = users.join(counted.collect(engine="streaming"), on="user", how="left", maintain_order="left")["len"]
@@ -139,8 +138,8 @@ def known_likes(history: pl.LazyFrame, cases: Cases) -> Ints:
 
 
 def _distinct(random: np.random.Generator, rows: int, size: int, count: int) -> NDArray[np.int32]:
-    """[rows, at most `count`]: distinct numbers below `size` in each row, every subset equally likely. A repeated number is drawn again,
-    so a row is the set of the first `count` distinct numbers of a sequence of uniform draws."""
+    """Returns [rows, at most `count`] distinct numbers below `size`, every subset equally likely. A repeated number is drawn again, so a
+    row is the set of the first `count` distinct numbers of a sequence of uniform draws."""
     if size < 2 * count:
         return random.permuted(np.tile(np.arange(size, dtype=np.int32), (rows, 1)), axis=1)[:, :count]
     numbers = random.integers(size, size=(rows, count), dtype=np.int32)
@@ -153,8 +152,8 @@ def _distinct(random: np.random.Generator, rows: int, size: int, count: int) -> 
 
 
 def _met(history: pl.LazyFrame, users: pl.DataFrame, rows: pl.DataFrame) -> tuple[list[Rows], list[Rows]]:
-    """For each user the rows that the user likes, and all rows that the user met, the liked ones first. All are views of one array. Each
-    pair is encoded as one number for sorting, because this needs less memory than a sorted data frame."""
+    """Returns for each user the liked rows, and all rows that the user met, the liked rows first; all are views of one array. Each pair is
+    encoded as a number for sorting, because this needs less memory than a sorted data frame."""
     pairs = history.join(users.lazy(), on="user").join(rows.lazy(), on="item")
     place, row = (pl.col(name).cast(pl.UInt64) for name in ("place", "row"))
     key = place * (2 * _DISLIKED) + (pl.col("label") != 1) * pl.lit(_DISLIKED, pl.UInt64) + row
@@ -167,7 +166,7 @@ def _met(history: pl.LazyFrame, users: pl.DataFrame, rows: pl.DataFrame) -> tupl
 
 
 def _by_user(pairs: pl.DataFrame, users: int) -> list[Rows]:
-    """The rows of each user, as views of one array; `pairs` are sorted by the user's place."""
+    """Returns the rows of each user, as views of one array; `pairs` are sorted by the user's place."""
     offsets = np.searchsorted(pairs["place"].to_numpy(), np.arange(users + 1))
     rows = pairs["row"].to_numpy()
     return [rows[start:end] for start, end in pairwise(offsets)]

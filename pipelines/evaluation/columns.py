@@ -1,4 +1,4 @@
-"""Slices by columns of the tables of users and items: what the interactions themselves don't say."""
+"""Slices by columns of the users and items tables."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import polars as pl
 from pipelines.evaluation.slices import MOST_VALUES, Slice, by_values
 
 PARTS = 4
-"""Of a column of numbers with many values: so many, with about equally many rows of the table in each."""
+"""Number of ranges of a numeric column with many values; each has about equally many rows of the table."""
 FEW = 30
-"""Values of a column that is a slice of its own accord: more of them are names rather than kinds."""
+"""Most values of a column for automatic slices: columns with more values hold names, not categories."""
 _KEY, _VALUE, _ROW = "~key", "~value", "~row"
 
 
 def by_column(column: str, table: pl.DataFrame, key: str, keys: pl.Series) -> tuple[Slice, ...]:
-    """`keys`: of each case, in order; they are compared as text. Of several rows of a key the last one counts."""
+    """Returns the slices of a column; `keys` are the cases' keys in order, compared as text. The last row of a key counts."""
     return _sliced(column, words(table[column]), table[key], keys)
 
 
 def by_table(table: pl.DataFrame, key: str, keys: pl.Series) -> tuple[Slice, ...]:
-    """By every column of kinds: words, or lists of words, of which there are few."""
+    """Returns the slices of every categorical column: words, or lists of words, with few distinct values."""
     slices: list[Slice] = []
     for column in table.columns:
         dtype = table[column].dtype
@@ -36,7 +36,7 @@ def by_table(table: pl.DataFrame, key: str, keys: pl.Series) -> tuple[Slice, ...
 
 
 def words(values: pl.Series) -> pl.Series:
-    """A list of words a row: text with '|' between has several. Many numbers are cut into a few stretches."""
+    """Returns a list of words per row: '|' separates words, and numbers with many values become a few ranges."""
     if values.dtype.is_numeric() and values.n_unique() > MOST_VALUES:
         return _stretches(values.cast(pl.Float64).fill_nan(None))
     if isinstance(values.dtype, pl.List):

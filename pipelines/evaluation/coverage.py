@@ -1,4 +1,4 @@
-"""What is beyond hits: how much of the catalogue users are shown at all, and how little known it is."""
+"""Coverage and novelty: the share of the catalogue that users are shown, and how unpopular these items are."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from shared.domain import coverage_novelty
 
 
 def coverage(shown: NDArray[np.int32], catalogue: int) -> float:
-    """The share of the catalogue that is shown to anybody."""
+    """Returns the share of the catalogue that at least one user is shown."""
     return coverage_novelty.coverage(_showings(shown), catalogue)
 
 
 def novelty(shown: NDArray[np.int32], likes: NDArray[np.int64], catalogue: int) -> float | None:
-    """How surprising the shown items are, in bits, by how often each is liked; the platform measures its own answers in the same way.
-    None if nothing is shown."""
+    """Returns the novelty of the shown items in bits, from the likes of each item, as for the platform's own answers; None if nothing is
+    shown."""
     showings = _showings(shown)
     liked = {row: int(likes[row]) for row in showings.items}
     others = int(likes.sum()) - sum(liked.values())

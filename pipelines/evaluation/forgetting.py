@@ -1,7 +1,7 @@
-"""What a warm run has forgotten: its model and its parent's on the same old likes, which neither has trained on.
+"""Measures how much a warm run has forgotten: compares its model with the parent's on old likes that neither was trained on.
 
-Both rank the items that both know; the negatives are the same. What is forgotten is by how much the hit rate among 99 negatives has fallen,
-relative to the parent's; less than nothing where it has risen.
+Both rank the items that both know, with the same negatives. The forgotten share is the relative fall of the hit rate among 99 negatives,
+negative for a rise.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SHOWN = ("hr@10", f"hr@10/{NEGATIVES}")
 
 @dataclass(frozen=True)
 class Side:
-    """A model, and the keys of its catalogue's rows, in order."""
+    """A model, and the keys of its catalogue rows, in order."""
 
     scorer: Scorer
     every: Every | None
     items: Ints
     pairwise: bool = True
-    """Whether it scores pairs one by one, so that `evaluate.pairs` bounds its users."""
+    """Whether the model scores pairs one by one, so that `evaluate.pairs` bounds its users."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,14 @@ class Forgetting:
     cases: int = 0
     users: int = 0
     why: str = ""
-    """There is no number."""
+    """Why there is no metric."""
 
 
 def forgetting(holdout: pl.LazyFrame, history: pl.LazyFrame, candidate: Side, parent: Side, seed: int, bounds: Evaluate) -> Forgetting:
-    """`holdout`: user, item. Metrics by name: `candidate.old.hr@10/99`, `parent.old.hr@10/99`, and `candidate.forgotten`, with its standard
-    error."""
+    """Compares candidate and parent; `holdout` has user and item.
+
+    Metrics: `candidate.old.hr@10/99`, `parent.old.hr@10/99`, and `candidate.forgotten` with its standard error.
+    """
     both = np.intersect1d(candidate.items, parent.items)
     likes = holdout.select("user", "item", label=pl.lit(1, pl.Int8)).filter(pl.col("item").is_in(pl.Series(both).implode()))
     if likes.select(pl.len()).collect().item() == 0:
@@ -73,7 +75,7 @@ def forgetting(holdout: pl.LazyFrame, history: pl.LazyFrame, candidate: Side, pa
 
 
 def _among(side: Side, items: Ints) -> tuple[Scorer, Every | None]:
-    """Asked by rows of the catalogue that both know."""
+    """Returns the side's scorers on the items that both know."""
     order = np.argsort(side.items)
     rows = order[np.searchsorted(side.items, items, sorter=order)]
     every = side.every

@@ -1,7 +1,7 @@
-"""What gates ask beside the values themselves: standard errors and users, whole or of a slice, for every contender.
+"""Standard errors and user counts of gated metrics, whole or of a slice, for every contender.
 
-The candidate is compared with each other contender on the cases that both were judged on: contenders are judged on the first users of one
-order, some on fewer than others.
+The candidate is compared with each other contender on the cases that both were judged on: all are judged on the first users of a common
+order, some on fewer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CANDIDATE = "candidate"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What gated metrics are measured from. `retrieved`: by contender, what each case earns by the retrieval metric."""
+    """Inputs of gated metrics; `retrieved` holds each contender's value per case of the retrieval metric."""
 
     judged: Mapping[str, Judgement]
     slices: Sequence[Slice]
@@ -32,16 +32,16 @@ class Evidence:
 
 @dataclass(frozen=True)
 class _Sample:
-    """One contender's values of a metric by case, and the place of each case in the order that all contenders share."""
+    """A contender's values of a metric by case, and each case's place in the common order of cases."""
 
     values: Floats
     owners: Ints
     places: Ints
     judged: int
-    """How many cases the contender was judged on, inside the metric's slice or not."""
+    """Number of cases that the contender was judged on, inside the metric's slice or not."""
 
     def first(self, cases: int) -> _Sample:
-        """The values of the first cases."""
+        """Returns the values of the first cases."""
         inside = self.places < cases
         return _Sample(self.values[inside], self.owners[inside], self.places[inside], min(cases, self.judged))
 
@@ -55,7 +55,7 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Area:
-    """The area under the curve in place of values by case: all contenders score the same labelled rows."""
+    """The area under the curve instead of values by case: all contenders score the same labelled rows."""
 
     value: float
     row_influence: Influence
@@ -70,13 +70,13 @@ class _Area:
 
 @dataclass
 class _Publisher:
-    """The numbers of gated metrics by name, and why some are missing."""
+    """Collects the numbers of gated metrics by name, and the reasons for missing numbers."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
     def publish(self, key: str, name: str, sample: _Sample | _Area | None, users: int) -> None:
-        """The users and the standard error of one value. `key`: the contender and the metric `name`."""
+        """Adds the number of users and the standard error of a value; `key` is the contender with the metric `name`."""
         if sample is None:
             self.missing[certainty(key)] = _lacks(name)
             return
@@ -88,7 +88,7 @@ class _Publisher:
             self.metrics[certainty(key)] = influence.error()
 
     def compare(self, name: str, rival: str, candidate: _Sample | _Area, other: _Sample | _Area, users: int) -> None:
-        """The standard error of the difference on the cases that both have, and both values there where these are fewer."""
+        """Adds the standard error of the difference on the common cases. If a contender has more, adds its value on them."""
         cases = min(candidate.judged, other.judged)
         pair = candidate.first(cases), other.first(cases)
         for contender, against, sample, shared in ((CANDIDATE, rival, candidate, pair[0]), (rival, CANDIDATE, other, pair[1])):
@@ -102,7 +102,7 @@ class _Publisher:
 
 
 def certainties(names: Sequence[str], evidence: Evidence) -> tuple[dict[str, float], dict[str, str]]:
-    """Published numbers by name, and why some are missing."""
+    """Returns the published numbers by name, and the reasons for missing numbers."""
     publisher = _Publisher()
     for name in names:
         samples = {contender: _sample(parse_metric(name), contender, evidence) for contender in evidence.judged}
@@ -118,7 +118,7 @@ def certainties(names: Sequence[str], evidence: Evidence) -> tuple[dict[str, flo
 
 
 def unmeasured(names: Sequence[str], contenders: Iterable[str], values: Mapping[str, float]) -> dict[str, str]:
-    """Why metrics aren't there."""
+    """Returns why metrics are missing."""
     absent = [(contender, name) for contender in contenders for name in names if f"{contender}.{name}" not in values]
     return {f"{contender}.{name}": _lacks(name) for contender, name in absent}
 

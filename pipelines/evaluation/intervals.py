@@ -1,8 +1,8 @@
-"""How sure a mean is: bootstrap intervals over users, for the cases of one user are no independent looks.
+"""Bootstrap confidence intervals of means over users, because the cases of a user are not independent.
 
-Users are drawn with replacement, as many as there are, again and again; what the mean comes to in the middle 95 per cent of the draws is
-the interval. Vectorised and seeded; equal users are drawn for every contender, so that differences can be drawn as well. With
-more than `MOST` users, groups of users are drawn: groups of independent users are independent too.
+Users are drawn with replacement, as many as there are, many times; the interval holds the middle 95 per cent of the drawn means. The draws
+are vectorised and seeded; every contender gets the same draws, so that differences have intervals too. With more than `MOST` users, groups
+of users are drawn: groups of independent users are independent as well.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pipelines.evaluation.per_user import Ints, PerUser
 
 TIMES, LEVEL = 1_000, 0.95
 MOST = 20_000
-"""How many users are drawn from; of more users, so many groups of users."""
+"""Most users to draw from; more users are put into this many groups."""
 _CELLS, _DRAWN = 1 << 20, 1 << 18
 Interval = tuple[float, float]
 Name = TypeVar("Name", bound=Hashable)
 
 
 def intervals(observed: Mapping[Name, PerUser], seed: int, times: int = TIMES, level: float = LEVEL) -> dict[Name, Interval | None]:
-    """By name; the same draws for all. None where every user says the same, or there is but one: then draws can't tell how sure it is."""
+    """Returns intervals by name, with the same draws for all. None if draws cannot vary: equal values of all users, or a single user."""
     if not observed:
         return {}
     present = np.zeros(1 + max(int(observations.owners.max(initial=-1)) for observations in observed.values()), bool)
@@ -53,7 +53,7 @@ def _of_some(observed: Mapping[Name, PerUser], users: Ints, seed: int, times: in
 
 
 def _differ(means: Floats) -> bool:
-    """Of users, by more than sums are rounded by."""
+    """Returns whether the users' means differ by more than rounding."""
     return len(means) > 0 and float(np.ptp(means)) > 1e-12 * float(np.abs(means).max())
 
 
@@ -62,12 +62,12 @@ def _pair(ends: list[float]) -> Interval:
 
 
 def difference(first: PerUser, other: PerUser) -> PerUser:
-    """By user, case by case: what the first earns more."""
+    """Returns the difference of both values, case by case."""
     return PerUser(first.owners, first.values - other.values)
 
 
 def _drawn(sums: Floats, counts: Floats, random: np.random.Generator, times: int) -> Floats:
-    """[times, metrics]: the mean of each draw."""
+    """Returns [times, metrics]: the mean of each draw."""
     users, means = len(sums), []
     step = max(1, _DRAWN // max(1, users))
     for at in range(0, times if users else 0, step):

@@ -1,4 +1,4 @@
-"""Judges one contender: the ranks of the cases, and what its scores say of the labelled rows of the holdout."""
+"""Judges a contender: the ranks of the cases, and the scores of the labelled rows of the holdout."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from shared.contracts.spec import RecommenderSpec
 
 MAX_LABELLED = 200_000
 MORE = ("mrr@10", "map@10", "auc/99")
-"""Beside those that are standard, in every report."""
+"""Metrics of every report besides the standard ones."""
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Rows of the holdout with what their users said; at most `MAX_LABELLED` of them."""
+    """Rows of the holdout with their labels; at most `MAX_LABELLED` rows."""
 
     users: Ints
     rows: Ints
@@ -42,17 +42,17 @@ class Judgement:
     ranked: Ranked
     breadth: Mapping[str, float]
     auc: float | None = None
-    """Of the labelled rows; None where they are of one label."""
+    """AUC of the labelled rows; None if they all have the same label."""
     calibration: Calibration | None = None
     scores: NDArray[Any] | None = field(default=None, repr=False)
-    """Of the labelled rows."""
+    """Scores of the labelled rows."""
 
     def first(self, users: int) -> Judgement:
-        """With the ranks of the first users alone, for comparison with a contender that ranked no more; all else stays."""
+        """Returns the judgement with the ranks of the first users only, for comparison with a contender that ranked no more."""
         return replace(self, ranked=self.ranked.first(users))
 
     def values(self, names: Iterable[str]) -> dict[str, float]:
-        """Those metrics, and whatever else there is of one number."""
+        """Returns these metrics, and all other metrics with a single value."""
         values = {name: observed.mean for name, observed in observe(self.ranked, names).items()} | dict(self.breadth)
         if self.auc is not None:
             values["auc"] = self.auc
@@ -69,7 +69,7 @@ def labelled_rows(holdout: pl.LazyFrame, seed: int) -> Labelled:
 
 
 def wanted_metrics(spec: RecommenderSpec) -> tuple[str, ...]:
-    """The ranking metrics of every report, and those that a gate names."""
+    """Returns the ranking metrics of every report and of the spec's gates."""
     named = [gate.metric for gate in spec.gates if isinstance(gate, MetricGate)]
     return tuple(dict.fromkeys(name for name in (*STANDARD, *MORE, *named) if is_rank_metric(name) or name in MORE))
 
@@ -83,8 +83,8 @@ def judge(
     every: Every | None = None,
     tell: Tell | None = None,
 ) -> Judgement:
-    """`negatives` draws the rows for each count that a metric asks for, the same for all contenders; `likes` how often rows of the
-    catalogue are liked, where novelty is wanted. `every` scores the whole catalogue faster than pair by pair."""
+    """Judges a contender. `negatives` draws the rows for each count that a metric needs, the same for all contenders. `likes` is the number
+    of likes per catalogue row, if novelty is wanted. `every` scores the whole catalogue faster than pair by pair."""
     ranked = rank(every or by_pairs(scorer, cases.catalogue), cases, negatives, tell=tell)
     breadth = {f"coverage@{SHOWN}": coverage(ranked.shown, cases.catalogue)}
     if likes is not None and (bits := novelty(ranked.shown, likes, cases.catalogue)) is not None:
@@ -97,7 +97,7 @@ def judge(
 
 
 def sliced(judgement: Judgement, names: Sequence[str], slices: Iterable[Slice]) -> dict[str, float]:
-    """The metrics of ranks by slice, as `hr@10{cold_users}`."""
+    """Returns the ranking metrics by slice, named as `hr@10{cold_users}`."""
     wanted = [name for name in names if is_rank_metric(name) and name not in MORE]
     return {
         f"{name}{{{part.name}}}": observed.mean
@@ -108,7 +108,7 @@ def sliced(judgement: Judgement, names: Sequence[str], slices: Iterable[Slice]) 
 
 
 def ranks_of_retrieved(scorer: Scorer, retrieve: Retrieve, candidates: int, cases: Cases) -> Floats:
-    """The rank of each case as served: only the candidates are scored, and a target that is not retrieved ranks at infinity."""
+    """Returns the rank of each case as served: only the candidates are scored, and a target that is not retrieved ranks at infinity."""
     ranks = np.full(cases.count, np.inf)
     retrieved = iter(retrieve(cases.keys, candidates))
     step = max(1, CHUNK // candidates)

@@ -1,7 +1,4 @@
-"""Ranking metrics from ranks, and AUC from scores; ties are shared fairly, so a constant scorer earns nothing.
-
-Among equal scores an item's rank is the middle one of those that they take up.
-"""
+"""Ranking metrics from ranks, and AUC from scores; equal scores share the middle rank, so a constant scorer earns nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RankMetric:
-    """`hr@10` over the full catalogue, `hr@10/99` against 99 sampled negatives. Without `@`, `mrr` looks at every rank."""
+    """A metric of ranks: `hr@10` over the full catalogue, `hr@10/99` against 99 sampled negatives; `mrr` without `@` counts every rank."""
 
     name: str
     kind: str
@@ -27,7 +24,7 @@ class RankMetric:
     negatives: int | None
 
     def gains(self, ranks: Floats) -> Floats:
-        """What each case earns."""
+        """Returns the value of each case."""
         inside = ranks <= self.at if self.at is not None else np.ones(len(ranks), bool)
         if self.kind == "hr":
             return inside.astype(np.float64)
@@ -50,7 +47,7 @@ def is_rank_metric(name: str) -> bool:
 
 
 def auc(labels: NDArray[Any], scores: NDArray[Any]) -> float | None:
-    """How likely a positive scores above a negative, ties counting half; None where there is one label only."""
+    """Returns the probability that a positive scores above a negative, ties counting half; None if there is only one label."""
     positives = int(np.count_nonzero(labels))
     negatives = len(labels) - positives
     if not positives or not negatives:

@@ -1,24 +1,24 @@
-"""What other answers would have earned, told from logged ones and the chances with which they were shown.
+"""Off-policy evaluation: estimates what a candidate's answers would earn, from logged answers and their propensities.
 
-An answer has places, and a like belongs to the item in one of them. It is assumed that whether a user likes a shown item depends on both
-and on the place, by a factor that is the same for all (`attention`), and not on what else is shown. Then a like of item `a` counts
+An answer has places, and a like belongs to the item in one of them. A like is assumed to depend on the user and the item, and on the place
+by a factor that is the same for all (`attention`), but not on the other items. Then a like of item `a` has the weight
 
     w = sum over places p of P(candidate shows a in p) attention(p)  /  the same sum of P(logged)
 
-times: how much likelier the candidate has it seen. Attention is read off the explored places, which were drawn by chance. Weights are cut
-at `CLIP`, which the share of cut ones goes with. The sum of the weights of an answer is its number of items, on average, if the log could
-have shown all that the candidate shows; `support` is how much of it there is.
+which says how much more likely the item is seen with the candidate. Attention is estimated from explored places, whose items were drawn at
+random. Weights are clipped at `CLIP`, and the share of clipped weights is reported. The weights of an answer sum to its number of items, on
+average, if the log can show all that the candidate shows; `support` is the actual share.
 
-- `ips` adds weighed likes up: what the log couldn't have shown counts as not liked.
-- `snips` divides by what the weights come to instead of what they should: what is missing counts like the rest, and its spread is less.
-- `dr` takes a model of likes for everything, and weighs only where likes differ from it.
+- `ips` sums weighted likes: items that the log could not show count as not liked.
+- `snips` divides by the actual sum of the weights instead of the expected sum: missing items count like the rest, with less variance.
+- `dr` takes a model of likes for everything, and weights only the differences of the likes from the model.
 
-They estimate likes an answer. How many answers have any (hits) follows by the one curve that has as many hits as the log at the log's
-likes: 1 - (1 + c likes)^(-1/c), which is exact for independent likes of users who differ, by a gamma distribution, in how much they like.
+They estimate likes per answer. The share of answers with any like (hits) follows from the single curve through the log's hits and likes: 1
+- (1 + c likes)^(-1/c), which is exact for independent likes of users whose rates have a gamma distribution.
 
-Intervals rest on users, whose answers resemble each other, by the influence of each on the estimate. Two things are added to their spread:
-one like more at the heaviest weight, so that what was never seen isn't taken for impossible; and half of what the part would earn that
-the log surely couldn't have shown, for nobody knows whether it earns nothing or as much as the rest.
+Intervals rest on users, because a user's answers are similar, by each user's influence on the estimate. Two terms are added to their
+spread: one more like at the largest weight, so that unseen likes are not impossible; and half of what the part would earn that the log
+certainly could not show, because it may earn nothing or as much as the rest.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 CLIP = 5_000.0
-"""The greatest weight: with 5% explored among 50 candidates an item that none of the logged answers has weighs about 1,000."""
+"""Largest weight: with 5% explored among 50 candidates an item in none of the logged answers weighs about 1,000."""
 PRIOR = 2.0
-"""Likes that speak for every place getting the same attention."""
+"""Prior weight, in likes, of equal attention in every place."""
 FEWEST_USERS, FEWEST_EFFECTIVE, LEAST_SUPPORT = 30, 50, 0.8
-"""Users, answers' worth of evidence, and the share of the candidate's items that the log can have shown, below which nothing is said."""
+"""Fewest users, fewest effective answers, and least share of the candidate's items that the log can show; below these there is no estimate.
+"""
 _SURE = 1.28
-"""Standard errors by which support must lack before it counts as lacking."""
+"""Standard errors by which support must be below 1 to count as missing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +50,11 @@ class Logged:
     """Answers by row, their places by column."""
 
     owners: Ints
-    """Of each answer its user, from 0."""
+    """User of each answer, from 0."""
     chances: Floats
-    """That the item stood in its place."""
+    """Propensity of the item in its place."""
     there: Mask
-    """Answers may be of different lengths."""
+    """Places that exist, because answers have different lengths."""
     liked: Mask
 
     @property
@@ -66,39 +67,39 @@ class Logged:
 
     @property
     def free(self) -> Mask:
-        """Places that may be given away by chance."""
+        """Places that exploration can fill."""
         return self.there & (self.chances < 1)
 
     @property
     def explored(self) -> Mask:
-        """Items that came by chance: of two free places at most half the answers can give one away, of more fewer."""
+        """Items from exploration: with two free places at most half the answers explore a given place, with more places fewer."""
         return self.free & (self.chances < 0.5)
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Where the candidate would have shown the logged items: the first places, or among the `others` that come next and are explored."""
+    """Ranks of the logged items with the candidate: in the first places, or among the `others` that follow and can be explored."""
 
     ranks: Ints
-    """From 0, by answer and place; -1 where it can't show the item."""
+    """From 0, by answer and place; -1 if the candidate cannot show the item."""
     others: Ints
-    """Of each answer, how many could stand in an explored place."""
+    """Number of items that can be in an explored place, for each answer."""
     rate: float
-    """The share of answers in which one place is explored."""
+    """Share of answers with an explored place."""
 
     def unexplored(self, lengths: Ints) -> Floats:
-        """That a place shows what belongs there."""
+        """Returns the probability that a place shows its regular item."""
         return np.where((self.others > 0) & (lengths > 0), 1 - self.rate / np.maximum(lengths, 1), 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Likes:
-    """What a model expects, without attention."""
+    """Likes that a model expects, without attention."""
 
     logged: Floats
-    """Of the logged items, by answer and place."""
+    """Likes of the logged items, by answer and place."""
     direct: Floats
-    """Of each answer as the candidate would give it."""
+    """Likes of each answer as the candidate would give it."""
 
 
 @dataclass(frozen=True)
@@ -108,27 +109,27 @@ class Estimate:
     hit_rate: float
     se: float
     se_to_logged: float
-    """Of the difference to the hit rate of the logged answers."""
+    """Standard error of the difference to the hit rate of the logged answers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Foretold:
-    """`logged` is what the answers in the log earned themselves."""
+    """Estimates of the candidate by method; `logged` is what the logged answers earned."""
 
     logged: Estimate
     by: Mapping[str, Estimate]
     answers: int
     users: int
     effective: float
-    """So many answers of the candidate's own would say as much, judged by its weights."""
+    """Number of the candidate's own answers with equal information, from the weights."""
     support: float
     cut: float
-    """The share of the weights that were cut."""
+    """Share of the weights that were clipped."""
     attention: tuple[float, ...]
 
     @property
     def too_little(self) -> str | None:
-        """Why nothing can be said."""
+        """Why there are too few data for an estimate, or None."""
         if self.users < FEWEST_USERS:
             return f"the answers are of {self.users} users; {FEWEST_USERS} are needed"
         if self.effective < FEWEST_EFFECTIVE:
@@ -145,7 +146,7 @@ class Foretold:
 
 
 def foretell(logged: Logged, candidate: Candidate, likes: Likes | None = None, clip: float = CLIP, by_place: bool = False) -> Foretold:
-    """`by_place`: an item counts only in the very place in which it was shown, whatever attention that gets; needs far more answers."""
+    """Estimates the candidate; with `by_place` an item counts only in the place in which it was shown, which needs far more answers."""
     attention = np.ones(logged.there.shape[1]) if by_place else attention_of(logged)
     raw = place_weights(logged, candidate) if by_place else item_weights(logged, candidate, attention)
     weights = np.minimum(raw, clip)
@@ -186,7 +187,7 @@ def foretell(logged: Logged, candidate: Candidate, likes: Likes | None = None, c
 
 
 def attention_of(logged: Logged) -> Floats:
-    """Of each place, 1 on average: how often explored items were liked there, drawn towards 1 where that is little to go by."""
+    """Returns the attention of each place, 1 on average: the share of likes among its explored items, shrunk towards 1 for few items."""
     shown, liked = logged.explored.sum(axis=0), (logged.explored & logged.liked).sum(axis=0)
     usual = liked.sum() / max(shown.sum(), 1)
     attention = (liked + PRIOR) / (shown * usual + PRIOR)
@@ -194,7 +195,7 @@ def attention_of(logged: Logged) -> Floats:
 
 
 def item_weights(logged: Logged, candidate: Candidate, attention: Floats) -> Floats:
-    """By answer and place: how much likelier the candidate has the item seen, wherever it stands."""
+    """Returns by answer and place how much more likely the item is seen with the candidate, in any place."""
     lengths, width = logged.lengths[:, None], logged.there.shape[1]
     sums = np.concatenate([[0.0], np.cumsum(attention)])
     ranks, others = candidate.ranks, candidate.others[:, None]
@@ -207,7 +208,7 @@ def item_weights(logged: Logged, candidate: Candidate, attention: Floats) -> Flo
 
 
 def place_weights(logged: Logged, candidate: Candidate) -> Floats:
-    """How much likelier the candidate shows the item in that very place."""
+    """Returns how much more likely the candidate shows the item in this place."""
     lengths, others = logged.lengths[:, None], candidate.others[:, None]
     top, pool = _top_and_pool(candidate, lengths)
     same = top & (candidate.ranks == np.arange(logged.there.shape[1])[None, :])
@@ -224,7 +225,7 @@ def _top_and_pool(candidate: Candidate, lengths: Ints) -> tuple[Mask, Mask]:
 
 @dataclass(frozen=True, eq=False)
 class _Figure:
-    """A figure, and what each user adds to its error."""
+    """A value, and each user's influence on its error."""
 
     value: float
     influence: Floats
@@ -235,7 +236,7 @@ class _Figure:
 
 
 def error_of(influence: Floats) -> float:
-    """The standard error of what these users' influences make up."""
+    """Returns the standard error from the users' influences."""
     count = len(influence)
     return float(np.sqrt((influence**2).sum() * count / max(count - 1, 1)))
 
@@ -251,13 +252,13 @@ def _ratio(values: Floats, of: Floats, logged: Logged) -> _Figure:
 
 
 class _Curve:
-    """From likes an answer to the share of answers with any, through the logged point."""
+    """The curve from likes per answer to the share of answers with any like, through the logged point."""
 
     def __init__(self, likes: _Figure, hits: _Figure) -> None:
         self._likes, self._hits = likes, hits
 
     def of(self, figure: _Figure, more: float) -> Estimate:
-        """`more`: what isn't seen in what the users add."""
+        """Returns the estimate; `more` is added to the error for unseen likes and support."""
         at = (figure.value, self._likes.value, self._hits.value)
         slopes = [_slope(at, place) for place in range(3)]
         influence = slopes[0] * figure.influence + slopes[1] * self._likes.influence + slopes[2] * self._hits.influence
@@ -272,7 +273,7 @@ class _Curve:
 
 
 def hits_at(likes: float, logged_likes: float, logged_hits: float) -> float:
-    """The share of answers with a like where there are so many likes an answer."""
+    """Returns the share of answers with a like for this number of likes per answer."""
     bend = _bend(logged_likes, logged_hits)
     return _hits(max(likes, 0.0), bend)
 
@@ -285,7 +286,7 @@ def _hits(likes: float, bend: float) -> float:
 
 
 def _bend(likes: float, hits: float) -> float:
-    """The curve's one parameter, by bisection: -1 where no answer has two likes; the more answers share their likes, the greater."""
+    """Returns the curve's parameter, by bisection: -1 if no answer has two likes; larger if likes concentrate on fewer answers."""
     if likes <= 0 or hits >= likes:
         return -1.0
     low, high = -1.0, 1e4

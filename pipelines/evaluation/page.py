@@ -1,4 +1,4 @@
-"""The report as one page for people: no script, no link, nothing from elsewhere. What comes from the data is escaped."""
+"""The evaluation report as an HTML page: without scripts, links or external content. Text from the data is escaped."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def page(report: Document) -> str:
 
 
 def _figures(models: Document) -> str:
-    """A row a metric, a column a model; the best of each is bold."""
+    """Returns a table with a row per metric and a column per model; the best value of a row is bold."""
     metrics = list(dict.fromkeys(name for model in models.values() for name in model["metrics"]))
     rows = []
     for metric in metrics:
@@ -194,7 +194,7 @@ def _time(seconds: float | None) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[str], numbers: int = 0) -> str:
-    """The last `numbers` columns, but for text behind them, are right-aligned."""
+    """Returns a table; the last `numbers` columns are right-aligned, except text columns after them."""
     text = len(heads) - numbers
     head = "".join(f'<th class="n">{escape(name)}</th>' if at >= text else f"<th>{escape(name)}</th>" for at, name in enumerate(heads))
     return f'<div class="wide"><table><tr>{head}</tr>' + "".join(f"<tr>{row}</tr>" for row in rows) + "</table></div>"

@@ -1,7 +1,7 @@
-"""What each case, or each user, earns by a metric: what means, slices and intervals are made of.
+"""Values of a metric by case or by user, the basis of means, slices and intervals.
 
-By case: hr, ndcg and mrr, of the catalogue or among negatives, and the share of negatives that stand behind the target (`auc/99`). By
-user: recall and mean average precision of the list that the user is shown.
+By case: hr, ndcg and mrr, of the catalogue or among negatives, and the share of negatives behind the target (`auc/99`). By user: recall and
+mean average precision of the list that the user is shown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PerUser:
-    """One value each, and whose it is by the place of the user."""
+    """Values, each with the place of its user."""
 
     owners: Ints
     values: Floats
@@ -33,12 +33,12 @@ class PerUser:
         return float(self.values.mean())
 
     def first(self, users: int) -> PerUser:
-        """Of the first users alone."""
+        """Returns the values of the first users."""
         return PerUser(self.owners[self.owners < users], self.values[self.owners < users])
 
 
 def observe(ranked: Ranked, names: Iterable[str], chosen: NDArray[np.bool_] | None = None) -> dict[str, PerUser]:
-    """By metric; of the chosen cases alone, where some are: they may be of more users than were ranked."""
+    """Returns the values by metric, of all cases or of the chosen ones; `chosen` may cover more users than were ranked."""
     some = np.ones(len(ranked), bool) if chosen is None else chosen[: len(ranked)]
     owners = ranked.owners if chosen is None else ranked.owners[some]
     return {name: _observed(ranked, name, some, owners) for name in names}

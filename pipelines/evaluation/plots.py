@@ -1,4 +1,4 @@
-"""Pictures of a report as inline SVG: they take their colours from the page, so that they suit a light and a dark one."""
+"""Plots of a report as inline SVG, with the colours of the page, so that they suit a light and a dark page."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from html import escape
 
 WIDTH, LEFT, RIGHT, ROW, TEXT = 660, 190, 60, 24, 12
 _LONGEST = 26
-"""Characters that there is room for on the left."""
+"""Most characters of a label on the left."""
 COLOURS = 8
-"""As many as the page's style has; further contenders begin anew."""
+"""Number of colours in the page's style; further contenders start over."""
 
 
 @dataclass(frozen=True)
 class Dot:
-    """A figure with its interval and its single values."""
+    """A value with its interval and its values by seed."""
 
     label: str
     value: float
@@ -26,7 +26,7 @@ class Dot:
 
 
 def dots(title: str, rows: Sequence[Dot]) -> str:
-    """A row for each figure: a dot, a line for its interval, a tick for each seed."""
+    """Draws a row per value: a dot, a line for the interval, a tick for each seed."""
     ends = [value for row in rows for value in (row.value, *(row.interval or ()), *row.values)]
     low, high, ticks = axis(min(ends), max(ends))
     height = ROW * len(rows) + 2 * ROW
@@ -52,7 +52,7 @@ def dots(title: str, rows: Sequence[Dot]) -> str:
 def lines(
     title: str, along: Sequence[float], of: Mapping[str, Sequence[float]], axis_names: tuple[str, str], diagonal: bool = False
 ) -> str:
-    """A line for each name, `axis_names` along and up; with a diagonal, both axes are from 0 to 1."""
+    """Draws a line per name; `axis_names` name the horizontal and the vertical axis. With `diagonal` both axes are from 0 to 1."""
     height, bottom, top, left = 280, 240, 12, 60
     low, high, ticks = (
         (0.0, 1.0, [0, 0.25, 0.5, 0.75, 1]) if diagonal else axis(0.0, max((max(values) for values in of.values()), default=1))
@@ -110,7 +110,7 @@ def _grid(x: float, text: str, height: float) -> str:
 
 
 def axis(low: float, high: float) -> tuple[float, float, list[float]]:
-    """Ends that are round, and the round numbers between."""
+    """Returns round ends of an axis, and the round numbers between."""
     if high - low < 1e-9:
         low, high = low - 0.01, high + 0.01
     rough = (high - low) / 4

@@ -1,7 +1,6 @@
-"""From scores to ranks: where each target stands in the full catalogue and among its negatives, and what its user would have been shown.
+"""Ranks from scores: each target's rank in the full catalogue and among its negatives, and the items that its user would be shown.
 
-Users are scored in chunks, against the whole catalogue. Only one chunk's scores and negatives are in memory; a few numbers of each case
-remain.
+Users are scored in chunks, against the whole catalogue. Memory holds a chunk's scores and negatives, and a few numbers of each case.
 """
 
 from __future__ import annotations
@@ -19,50 +18,50 @@ from shared.domain.errors import BadData
 from shared.serving.nearest import best
 
 CELLS = 1 << 22
-"""Scores in memory at most, negatives included: 16 MiB of float32."""
+"""Most scores in memory, negatives included: 16 MiB of float32."""
 CHUNK = 131_072
-"""Pairs that a model is asked for at a time."""
+"""Pairs per call of a model."""
 SHOWN = 10
 _EXACT = 1 << 22
-"""Up to here float32 holds every half rank."""
+"""Catalogue size up to which float32 holds every half rank."""
 _CELLS_PER_NEGATIVE = 4
 _SORT_FROM, _MOST_PASSES = 256, 512
-"""Scores are sorted, and not compared with each target, for more than one target per so many scores, or for more than so many targets."""
+"""Scores are sorted, not compared with each target, for more than a target per `_SORT_FROM` scores or `_MOST_PASSES` targets."""
 Ranks = NDArray[np.floating[Any]]
 Scores = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """Of cases, in their order; ranks begin with 1."""
+    """Ranks of cases, in order, from 1."""
 
     owners: Ints
-    """The user of each, by place among the cases' users."""
+    """User of each case, by place among the cases' users."""
     full: Ranks
-    """In the catalogue, without what the user is known to like but the target."""
+    """Rank in the catalogue without the user's other known likes."""
     among: NDArray[np.int32]
-    """How many that rank is among."""
+    """Number of items that each rank is among."""
     places: Ranks
-    """The same with the user's other targets in the way: a place in the list that the user is shown."""
+    """Rank with the user's other targets included: a place in the list that the user is shown."""
     sampled: Mapping[int, Ranks]
-    """Among negatives, by how many there are to be."""
+    """Ranks among negatives, by their wanted number."""
     against: Mapping[int, NDArray[np.int32]]
-    """How many negatives there were."""
+    """Actual number of negatives."""
     shown: NDArray[np.int32]
-    """[users, at most SHOWN]: what each user is shown, the best first; -1 behind the last."""
+    """[users, at most SHOWN]: the items that each user is shown, the best first; padded with -1."""
     lost: NDArray[np.bool_] = field(repr=False)
-    """Of cases whose user or target no model can know: they stand last, whatever its scores."""
+    """Cases whose user or target no model can know: they rank last."""
 
     def __len__(self) -> int:
         return len(self.owners)
 
     @property
     def users(self) -> int:
-        """How many users were ranked: the first ones of the evaluation's sample."""
+        """Number of ranked users: the first users of the evaluation's sample."""
         return len(self.shown)
 
     def first(self, users: int) -> Ranked:
-        """The ranks of the first users alone."""
+        """Returns the ranks of the first users."""
         if users >= self.users:
             return self
         end = int(np.searchsorted(self.owners, users))
@@ -74,7 +73,7 @@ class Ranked:
 
 
 def by_pairs(scorer: Scorer, catalogue: int) -> Every:
-    """A model that is asked pair by pair."""
+    """Wraps a model that scores pair by pair."""
 
     def every(users: Ints) -> Scores:
         pairs, scores = len(users) * catalogue, np.empty(0)
@@ -90,11 +89,11 @@ def by_pairs(scorer: Scorer, catalogue: int) -> Every:
 
 
 Tell = Callable[[int], None]
-"""Is told how many users have been scored more."""
+"""Receives the number of further users that have been scored."""
 
 
 def rank(every: Every, cases: Cases, negatives: Mapping[int, Negatives], shown: int = SHOWN, tell: Tell | None = None) -> Ranked:
-    """`negatives`: by how many each case is to have. An unknown negative ranks behind every known target."""
+    """Ranks the cases; `negatives` is keyed by the number of negatives per case. An unknown negative ranks behind every known target."""
     size, count = cases.catalogue, cases.count
     dtype = np.float32 if size < _EXACT else np.float64
     ranked = Ranked(
@@ -116,7 +115,7 @@ def rank(every: Every, cases: Cases, negatives: Mapping[int, Negatives], shown: 
 
 
 def _user_chunks(cases: Cases, negatives: int) -> Iterator[tuple[int, int]]:
-    """The first user and the end of each chunk: as many users as `CELLS` has room for, at least one."""
+    """Yields the first user and the end of each chunk: as many users as fit into `CELLS`, at least one."""
     cells = np.cumsum(cases.catalogue + np.diff(cases.offsets) * negatives * _CELLS_PER_NEGATIVE)
     first = 0
     while first < len(cases.users):
@@ -151,7 +150,7 @@ def _rank_chunk(ranked: Ranked, every: Every, cases: Cases, negatives: Mapping[i
 
 
 def _rank_targets(ranked: Ranked, part: slice, user: UserCases, scores: Scores | None, size: int) -> None:
-    """Writes the ranks of one user's targets in the catalogue; `scores` is None for an unknown user."""
+    """Writes the ranks of a user's targets in the catalogue; `scores` is None for an unknown user."""
     targets = user.known_targets
     excluded = np.union1d(user.liked, targets)
     last = size - len(excluded) + 1
@@ -170,7 +169,7 @@ def _rank_targets(ranked: Ranked, part: slice, user: UserCases, scores: Scores |
 
 
 def _ranks_among(scores: Scores, owners: Ints, targets: Rows, negatives: NDArray[np.int32]) -> Ranks:
-    """The rank of each case's target among its negatives. `owners`: of each case its user's row of the scores."""
+    """Returns the rank of each case's target among its negatives; `owners` holds each case's row of `scores`."""
     own = scores[owners, np.maximum(targets, 0)][:, None]
     others = scores[owners[:, None], np.maximum(negatives, 0)]
     is_known = negatives >= 0
@@ -180,7 +179,7 @@ def _ranks_among(scores: Scores, owners: Ints, targets: Rows, negatives: NDArray
 
 
 def count_above(scores: Scores, targets: Scores) -> tuple[Ints, Ints]:
-    """For each target how many scores are above it, and how many equal it."""
+    """Returns for each target the number of scores above it, and the number of equal scores."""
     if len(targets) > min(len(scores) // _SORT_FROM, _MOST_PASSES):
         ordered = np.sort(scores)
         ends = np.searchsorted(ordered, targets, "right")

@@ -1,6 +1,6 @@
-"""How much of what users liked is among the candidates that are scored at all: nothing that isn't retrieved can be recommended.
+"""Recall of retrieval: the share of liked items among the candidates that are scored.
 
-Items that the user knows take up places as well, as they do when it is served. Users without a vector get popular items, as then.
+Items that the user knows take up places as well, as in serving. Users without a vector get popular items, as in serving.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pipelines.models.popularity_baseline import Popularity
 from shared.serving.nearest import Rows, best
 
 Retrieve = Callable[[Ints, int], Iterable[Rows]]
-"""For each user's key so many rows of the catalogue, the best ones."""
+"""Returns the best rows of the catalogue for each user's key, as many as wanted."""
 
 
 def recall(retrieve: Retrieve, cases: Cases, candidates: int) -> PerUser:
-    """Of each case whether its item is retrieved."""
+    """Returns for each case whether its item is retrieved."""
     retrieved = [np.isin(user.targets, rows) for user, rows in zip(cases.users, retrieve(cases.keys, candidates), strict=True)]
     return PerUser(cases.owners, np.concatenate(retrieved).astype(np.float64))
 
@@ -36,7 +36,7 @@ def by_popularity(popularity: Popularity) -> Retrieve:
 
 
 def by_model(model: Trained, meetings: EvalPairs, popularity: Popularity, users: NDArray[np.int64]) -> Retrieve | None:
-    """None where the model has no vectors."""
+    """Retrieves with the model's embeddings; returns None if it has none."""
     embeddings = model.embeddings(meetings.items.columns)
     if embeddings is None:
         return None
@@ -46,7 +46,7 @@ def by_model(model: Trained, meetings: EvalPairs, popularity: Popularity, users:
 
 
 def by_files(embeddings: Path, queries: Path, popularity: Popularity) -> Retrieve:
-    """As a served version retrieves, in today's catalogue: what it doesn't know it doesn't find."""
+    """Retrieves as a served version does, in the present catalogue: items that the version does not know are not found."""
     with np.load(embeddings, allow_pickle=False) as stored:
         items, vectors = stored["items"], stored["vectors"]
     with np.load(queries, allow_pickle=False) as stored:
@@ -58,7 +58,7 @@ def by_files(embeddings: Path, queries: Path, popularity: Popularity) -> Retriev
 
 
 def _by_vectors(popularity: Popularity, vectors: NDArray[np.float32], users: Ints, queries: NDArray[np.float32]) -> Retrieve:
-    """`users`: who has a query, in its order."""
+    """Retrieves by vectors; `users` are the users with a query, in the order of `queries`."""
     order = np.argsort(users)
     ordered, step = users[order], max(1, CELLS // len(vectors))
 

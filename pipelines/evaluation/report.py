@@ -1,6 +1,6 @@
-"""The report of an evaluation: every figure with its spread over seeds and its interval over users, and what it was measured on.
+"""The report of an evaluation: each metric with its spread over seeds and its interval over users, and the data and settings.
 
-One document for the command line and for the platform's own stage; `pipelines/evaluation/page.py` draws it.
+The command line and the evaluate stage share this document; `pipelines/evaluation/page.py` draws it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """One training of a contender, judged."""
+    """A judged training of a contender."""
 
     judgement: Judgement
     seed: int | None = None
     train_seconds: float | None = None
     judge_seconds: float | None = None
     training: Mapping[str, Any] = field(default_factory=dict)
-    """What the family says of it."""
+    """Training metrics of the family."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Wanted:
-    """`main` are those that slices, differences and pictures show."""
+    """Metrics and slices of a report; `main` are the metrics of slices, differences and plots."""
 
     names: tuple[str, ...]
     main: tuple[str, ...]
@@ -53,7 +53,7 @@ class Wanted:
 
 
 def of_names(negatives: int | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """All metrics of ranks, and the main ones; sampled ones only where there are negatives."""
+    """Returns all ranking metrics, and the main ones; sampled metrics only if there are negatives."""
     full = ("hr@10", "ndcg@10", "hr@1", "hr@5", "hr@20", "mrr@10", "mrr", f"recall@{SHOWN}", f"map@{SHOWN}")
     main = ("hr@10", "ndcg@10")
     if negatives is None:
@@ -63,7 +63,7 @@ def of_names(negatives: int | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def document(contenders: Sequence[Contender], baseline: str, wanted: Wanted, about: Mapping[str, Any]) -> Document:
-    """The figures of the first contender that isn't the baseline stand at the top, too."""
+    """Builds the report; the values of the first contender that is not the baseline are also at the top level."""
     first = next((contender for contender in contenders if contender.name != baseline), contenders[0])
     base = next((contender for contender in contenders if contender.name == baseline), None)
     models = {contender.name: _of(contender, base if base is not contender else None, wanted) for contender in contenders}
@@ -73,7 +73,7 @@ def document(contenders: Sequence[Contender], baseline: str, wanted: Wanted, abo
 
 
 def spread(values: Sequence[float]) -> Document:
-    """`std` is that of a sample; 0 where there is one value, for then there is no spread to tell."""
+    """Describes values by seed; `std` is the sample's, and 0 for a single value."""
     return {
         "mean": float(np.mean(values)),
         "std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
@@ -116,7 +116,7 @@ def _of(contender: Contender, base: Contender | None, wanted: Wanted) -> Documen
 
 
 def _averaged(contender: Contender, names: Sequence[str], part: Slice | None) -> dict[str, PerUser]:
-    """What each case earns, on average over the seeds."""
+    """Returns the values of each case, on average over the seeds."""
     by_seed = [observe(run.judgement.ranked, names, None if part is None else part.chosen) for run in contender.runs]
     return {name: PerUser(by_seed[0][name].owners, np.mean([each[name].values for each in by_seed], axis=0)) for name in names}
 
@@ -130,7 +130,7 @@ def _slice(contender: Contender, part: Slice, wanted: Wanted, sure: Mapping[tupl
 
 
 def _curves(contender: Contender, wanted: Wanted) -> Document:
-    """The hit rate by the length of the list."""
+    """Returns the hit rate by the length of the list."""
     curves: Document = {"at": CURVE, "full": _curve([run.judgement.ranked.full for run in contender.runs])}
     for count in contender.runs[0].judgement.ranked.sampled:
         if any(name.endswith(f"/{count}") for name in wanted.main):
@@ -162,7 +162,7 @@ def _seconds(contender: Contender, attribute: str) -> list[float]:
 
 
 def finite(value: Any) -> Any:
-    """As JSON can say it: what is no number is null."""
+    """Converts to JSON values; numbers that are not finite become null."""
     if isinstance(value, Mapping):
         return {str(name): finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,10 +1,10 @@
-"""A small model of what users like of what is shown, learned from the log, for the doubly robust estimate.
+"""A small model of likes, learned from the log, for the doubly robust estimate.
 
-A logistic regression on three things: how far the candidate's score of an item stands out for this user; whether the serving version chose
-the item for the user; and how much oftener the item was liked by others than is usual. What a version chooses is liked more than what it
-doesn't, so of the rest those showings speak that came by chance. A like in a place that is little seen says more. It is learned on the
-answers of half the users and asked about the other half, so that no like foretells itself. It need not be right: where it errs, weighed
-likes put it right; where nothing was logged, it is all there is.
+A logistic regression on three features: the candidate's score of the item, relative to the user's other items; whether the serving version
+chose the item for the user; and how much more often than usual other users liked the item. Items that a version chooses are liked more than
+others, so only explored showings are evidence for the others. Likes in places with little attention count more. The model learns on the
+answers of half the users and predicts the other half, so that no like predicts itself. Weighted likes correct its errors where items were
+logged.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from pipelines.evaluation.off_policy import Candidate, Floats, Ints, Likes, Logg
 
 HALVES = 2
 USUAL = 20.0
-"""Showings of an item that nobody has seen: it is taken for a usual one."""
+"""Prior showings of each item, at the usual rate of likes."""
 ENOUGH = 500_000
-"""Showings to learn from."""
+"""Most showings to learn from."""
 _STEPS, _RIDGE = 25, 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """Rows of the catalogue (-1: none) by answer and place, and the candidate's scores of them, in standard deviations of the user's."""
+    """Rows of the catalogue (-1 for none) by answer and place, and the candidate's scores, in standard deviations of the user's scores."""
 
     items: Ints
     scores: Floats
 
 
 def expected_likes(logged: Logged, candidate: Candidate, was: Shown, would: Shown, attention: Floats, catalogue: int) -> Likes:
-    """`was`: what was shown. `would`: what the candidate would show, and after that what could stand in its explored place."""
+    """Predicts likes; `was` was shown, and `would` is what the candidate would show, followed by the items that it could explore."""
     expected, direct = np.zeros(logged.there.shape), np.zeros(len(logged.owners))
     half, chosen = logged.owners % HALVES, _Chosen(logged, was.items, catalogue)
     for number in range(HALVES):
@@ -62,7 +62,7 @@ def _direct(lists: Floats, lengths: Ints, others: Ints, unexplored: Floats, cand
 
 
 class _Chosen:
-    """Which items the serving version itself has shown to a user, in any answer."""
+    """Items that the serving version itself has shown to a user, in any answer."""
 
     def __init__(self, logged: Logged, items: Ints, catalogue: int) -> None:
         self._owners, self._catalogue = logged.owners, catalogue
@@ -78,8 +78,7 @@ class _Chosen:
 
 
 def _rates(items: Ints, there: Mask, liked: Mask, chosen: Mask, attention: Floats, catalogue: int) -> Floats:
-    """Of each item, as a logarithm: how much oftener it was liked than is usual of what is chosen, or isn't, where it was shown; drawn
-    towards the usual where it seldom was."""
+    """Returns for each item the log of its likes relative to the usual rate of (not) chosen items, shrunk for few showings."""
     exposure = np.broadcast_to(attention, there.shape)
     usual = np.array([(liked & of).sum() / max(exposure[of].sum(), 1.0) for of in (there & ~chosen, there & chosen)])
     in_catalogue = there & (items >= 0)
@@ -95,7 +94,7 @@ def _columns(shown: Shown, some: Mask, chosen: Mask, rates: Floats) -> Floats:
 
 
 def _learned(columns: Floats, liked: Mask, there: Mask, attention: Floats) -> Floats:
-    """Newton's steps on the penalised likelihood."""
+    """Fits by Newton's method on the penalised likelihood."""
     x, y = columns[there], liked[there].astype(np.float64)
     log_exposure = np.log(np.broadcast_to(attention, there.shape)[there])
     if len(y) > ENOUGH:

@@ -1,4 +1,4 @@
-"""One figure against another as points: numbers along, evenly or by their size, or words in their order."""
+"""Scatter plot of one value against another: numbers on a linear or log axis, or words in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.evaluation.plots import RIGHT, WIDTH, axis, format_number, svg
 
 _HEIGHT, _BOTTOM, _TOP, _LEFT = 230, 190, 16, 60
 _INNER = 14
-"""Between the axis and the first point."""
+"""Distance between the axis and the first point."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Point:
 
 
 def points(title: str, drawn: Sequence[Point], axis_names: tuple[str, str], log: bool = False, best_so_far: bool = False) -> str:
-    """`best_so_far`: a line of what was the highest up to each point, which stand in order."""
+    """Draws the points; `best_so_far` adds a line of the highest value up to each point, in the points' order."""
     low, high, ticks = axis(min(point.up for point in drawn), max(point.up for point in drawn))
     scale = _Words(drawn) if any(isinstance(point.along, str) for point in drawn) else _Numbers(drawn, log)
 

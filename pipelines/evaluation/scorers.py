@@ -1,4 +1,4 @@
-"""The contenders, each as one function from users and rows of the catalogue to scores."""
+"""The contenders as functions from users and catalogue rows to scores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Scorer(Protocol):
 
 
 class Every(Protocol):
-    """Scores of users, by key, over the whole catalogue: [users, rows]."""
+    """Scores users, by key, over the whole catalogue: [users, rows]."""
 
     def __call__(self, users: Ints) -> Scores: ...
 
@@ -39,12 +39,12 @@ def popularity_scorer(popularity: Popularity) -> Scorer:
 
 
 def model_scorer(meetings: EvalPairs, model: Callable[[Codes], NDArray[np.float32]]) -> Scorer:
-    """A model in training's own runtime, on features made by polars."""
+    """Scores with a model in training's own runtime, on features from polars."""
     return lambda users, rows: model(meetings.features(users, rows))
 
 
 def model_every(meetings: EvalPairs, model: Trained) -> Every | None:
-    """None where the model is asked pair by pair."""
+    """Returns None if the model scores pair by pair."""
     if not isinstance(model, ScoresAll):
         return None
     graph, every = meetings.graph, model.every
@@ -53,7 +53,7 @@ def model_every(meetings: EvalPairs, model: Trained) -> Every | None:
 
 
 def is_pairwise(model: Trained) -> bool:
-    """Whether each pair of a user and an item takes a computation of its own."""
+    """Returns whether each pair of a user and an item needs its own computation."""
     return not isinstance(model, ScoresAll) or getattr(model, "pairwise", False)
 
 
@@ -66,7 +66,7 @@ def take_columns(scores: Scores, columns: Ints) -> Scores:
 
 
 def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns, own: Published | None = None) -> Scorer:
-    """A served unit on raw columns, as the server would run it, out of a folder with its files; `own` knows what it was published with."""
+    """Scores with a served unit on raw columns, as the server does; `own` holds the values published with the unit."""
     refuse_others(model, model.with_name(served.weights).stat().st_size if served.weights else None)
     session = onnx_session(model)
     ask = raw_columns.of(served, own)
@@ -79,7 +79,7 @@ def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns, own: Pu
 
 
 def unit_answers(model: Path, served: Signature, samples: Mapping[str, NDArray[Any]]) -> Scores:
-    """Of a served unit, for rows whose inputs are at hand."""
+    """Returns the scores of a served unit for given inputs."""
     inputs = tensors(served, {model_input.name: samples[model_input.name] for model_input in served.inputs})
     scores: Scores = onnx_session(model).run([OUTPUT], inputs)[0]
     return scores

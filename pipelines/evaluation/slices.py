@@ -1,7 +1,7 @@
-"""Parts of the cases that means hide: users of whom little is known, items that hardly anybody met, and values of columns.
+"""Slices: parts of the cases that a mean hides, such as users with few likes, unpopular items, and values of columns.
 
-What is cold, heavy, head or tail follows from the data: a fifth at either end, and whoever is level with its last. So no slice is empty
-because a threshold was made for other data, and each says its own bound.
+The bounds of cold, heavy, head and tail follow from the data: a fifth at either end, with ties. So a slice is not empty because a fixed
+threshold does not fit the data, and each slice states its bound.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MOST_VALUES = 20
 class Slice:
     name: str
     rule: str
-    """Who is in it, for people."""
+    """Describes the slice for people."""
     chosen: Chosen
-    """Of the cases."""
+    """Mask over the cases."""
 
 
 def standard(owners: Ints, of_users: Ints, of_targets: Ints, catalogue: Ints) -> tuple[Slice, ...]:
-    """`of_users`: how much is known of each user with a case; `of_targets`: how often each case's item is in the rows to train on, -1 where
-    it isn't known at all; `catalogue`: the same of every item that there is."""
+    """Returns the standard slices. `of_users`: number of known likes of each user with a case. `of_targets`: number of training likes of
+    each case's item, -1 for an unknown item. `catalogue`: the same number for all items."""
     ordered = np.sort(of_users)
     reach = max(1, round(END * len(ordered)))
     low, high = int(ordered[reach - 1]), int(ordered[-reach])
@@ -50,15 +50,14 @@ def standard(owners: Ints, of_users: Ints, of_targets: Ints, catalogue: Ints) ->
 
 
 def by_expression(text: str, of_users: Ints, of_items: Ints) -> Slice:
-    """`of_users` and `of_items`: of each case, what is known of its user and how often its item is in the rows to train on."""
+    """Returns the slice of an expression; `of_users` and `of_items` are the counts of each case's user and item."""
     counts = {"user_history": of_users, "item_history": np.maximum(of_items, 0)}
     tests = [ORDERS[test.order](counts[test.count], test.bound) for test in parse_count_tests(text)]
     return Slice(text, f"cases with {text}", np.logical_and.reduce(tests))
 
 
 def by_values(column: str, values: pl.Series, rows: Ints, most: int = MOST_VALUES) -> tuple[Slice, ...]:
-    """A slice for each of the most frequent values. `values`: of each row of a table several, or none; `rows`: of each case its row, -1
-    where it has none."""
+    """Returns a slice for each of the most frequent values. `values`: the values of each table row. `rows`: each case's row, or -1."""
     counts = np.bincount(rows[rows >= 0], minlength=len(values))
     flat = pl.DataFrame({"value": values, "row": np.arange(len(values)), "cases": counts}).filter(pl.col("cases") > 0).explode("value")
     frequent = flat.drop_nulls().group_by("value").agg(pl.col("cases").sum()).sort("cases", "value", descending=[True, False])

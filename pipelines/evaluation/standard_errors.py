@@ -1,9 +1,9 @@
-"""How sure a metric is: the standard error of its value, and of the difference between two contenders on the same cases.
+"""Standard errors of a metric, and of the difference between two contenders on the same cases.
 
-A user's cases resemble each other, so users are what is independent. Each adds its influence to a metric: by how much the metric would move
-without it, to first order; the root of the squared influences' sum is the standard error. Differences are those of influences, so what is
-hard for all contenders alike makes none of them less sure. One case more that says the contrary is added to the spread: of a hundred
-misses in a row the hit rate is not known to be nothing.
+A user's cases are similar, so users are the independent unit. Each user has an influence on the metric: the change without this user, to
+first order; the standard error is the root of the sum of squared influences. A difference uses the difference of influences, so that cases
+that are hard for all contenders add no uncertainty. One more case with the opposite result is added: 0 hits in a hundred cases do not prove
+a hit rate of 0.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FEWEST_USERS = 30
-"""With fewer, an error by this measure is too small."""
+"""Fewest users: with fewer, this standard error is too small."""
 
 
 @dataclass(frozen=True, eq=False)
 class Influence:
-    """Of each user on a metric, in the same order for all contenders."""
+    """Influence of each user on a metric, in the same order for all contenders."""
 
     users: Floats
     rests_on: int
@@ -36,13 +36,13 @@ class Influence:
 
 
 def of_mean(values: Floats, owners: Ints, users: int) -> Influence:
-    """Of the mean of a value a case. `owners`: of each case its user, from 0."""
+    """Returns the influence on the mean of a value per case; `owners` holds each case's user, from 0."""
     moved = (values - values.mean()) / len(values) if len(values) else values
     return Influence(_by_user(moved, owners, users), len(np.unique(owners)), max(len(values), 1))
 
 
 def of_auc(labels: NDArray[np.int8], scores: Floats, owners: Ints, users: int) -> Influence:
-    """Of the chance that a positive scores above a negative: each row by how it does against all of the other kind."""
+    """Returns the influence on the AUC: each row by its comparison with all rows of the other label."""
     positive = labels.astype(bool)
     high, low = np.sort(scores[positive]), np.sort(scores[~positive])
     beats = _share_below(low, scores[positive])
@@ -59,5 +59,5 @@ def _by_user(moved: Floats, owners: Ints, users: int) -> Floats:
 
 
 def _share_below(ordered: Floats, values: Floats) -> Floats:
-    """Of the ordered ones, how many each value is above, ties counting half."""
+    """Returns the share of the ordered values below each value, ties counting half."""
     return (np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")) / (2 * len(ordered))

@@ -1,4 +1,4 @@
-"""What `eyas features explain` asks for."""
+"""`eyas features explain`: explains the features of a request's spec."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def explain(arguments: Any) -> Explanation:
 
 
 def _reads(family: str, allow: Collection[str]) -> Reads:
-    """A way to read is a name too: families of that kind may be on their way."""
+    """Returns the reading mode of a family; a reading mode is accepted too, for future families."""
     if is_own(family):
         return reads_of(family, allow)
     if family not in FAMILIES and family not in READS:

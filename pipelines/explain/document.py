@@ -1,4 +1,4 @@
-"""What a spec's features are: the graph, what models get, tables and their sizes, and what the served unit asks for."""
+"""Explanation of a spec's features: graph, features, embedding tables with sizes, and inputs of the served unit."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from shared.contracts.models import Model
 from shared.contracts.spec import RecommenderSpec
 
 RUNTIMES: tuple[Runtime, ...] = ("polars", "nvtabular", "onnx")
-"""That every operator has a lowering to."""
+"""Runtimes to which every operator lowers."""
 
 
 def explained(spec: RecommenderSpec, fitted: Fitted, family: str | None = None) -> Explanation:
-    """`family`: of another one than the spec's, with its own defaults; or a way to read, which looks up nothing."""
+    """`family` may be another family, with its defaults, or a reading mode, which has no tables."""
     graph, sizes, family = fitted.graph, spec_sizes(fitted.graph), family or spec.model.family
     tables = embeddings(fitted, _params(spec, family))
     counts = DataCounts(rows=fitted.rows, items=fitted.items, users=fitted.users, one_user_in=fitted.every)
@@ -123,7 +123,7 @@ def _table(table: Embedding) -> TableExplained:
 
 
 def _batch_size(spec: RecommenderSpec, fitted: Fitted, params: Params | None, tables: tuple[Embedding, ...]) -> BatchSize:
-    """As training chooses it, as far as that is known by now."""
+    """Estimates the batch size of the training."""
     if isinstance(params, SessionParams):
         items = next(table.codes for table in tables if table.feature == fitted.graph.item)
         sequence = read_sequence(fitted.graph, params)

@@ -1,7 +1,6 @@
-"""The graph of a spec as a run would fit it: on the part of the data that is trained on, or on nothing, for what is known before any data.
+"""Fits a spec's feature graph as a run does: on the training data, or on schemas alone.
 
-Large data is sampled by whole users, so that what is said of a user's rows stays true. Nothing is kept of it but counts.
-"""
+Large data is sampled by users, so that each sampled user keeps all rows. Only counts are kept."""
 
 from __future__ import annotations
 
@@ -39,15 +38,15 @@ _KEY, _MET = "~key", "~met"
 class Fitted:
     graph: Graph
     rows: int
-    """That it was fitted on: none, where it knows no data."""
+    """Training rows of the fit; 0 without data."""
     positives: int
-    """Among them."""
+    """Positives among the rows."""
     items: int
     users: int
     every: int
-    """One user in so many was looked at."""
+    """The fit uses one user in this many."""
     values: Mapping[str, float]
-    """Of features of lists: how many values a row of the data has, where that was counted."""
+    """Average number of values per row, by list feature."""
 
     @property
     def knows_data(self) -> bool:
@@ -55,7 +54,7 @@ class Fitted:
 
 
 def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int, reads: Reads = "deep") -> Fitted:
-    """`most`: about so many interactions are looked at."""
+    """Fits on about `most` interactions."""
     tables = judge_tables(spec, reach, {}, reach.scratch / "bad", reach.scratch / "validation")
     table, people = tables.items.source, tables.users.source if tables.users else None
     items = _with_vectors(read_items(table, spec), spec, spec.schema_.item, table.name, reach)
@@ -93,7 +92,7 @@ def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int, reads: Reads = "
 
 
 def fit_on_nothing(spec: RecommenderSpec, reach: Reach, reads: Reads = "deep") -> Fitted:
-    """By the tables' schemas alone."""
+    """Fits on the tables' schemas alone."""
     schema = spec.schema_
     rows = open_source(spec.data.interactions, reach, (schema.user, schema.item, schema.time)).frame.collect_schema()
     items = _empty(spec.data.items, schema.item, spec, reach)
@@ -117,7 +116,7 @@ def _empty(table: Keyed, key: str, spec: RecommenderSpec, reach: Reach) -> pl.Da
 
 
 def _with_vectors(table: pl.DataFrame, spec: RecommenderSpec, key: str, name: str, reach: Reach) -> pl.DataFrame:
-    """Vectors that etl would work out are blank: no count depends on them."""
+    """Adds vector columns; vectors that etl would encode stay null, because no count depends on them."""
     for of in _vectors(spec, key):
         if of.encode is None:
             table = with_vectors(table, open_vectors(of, reach), of)
@@ -132,7 +131,7 @@ def _vectors(spec: RecommenderSpec, key: str) -> list[VectorOf]:
 
 
 def _values(ready: Prepared, rows: pl.LazyFrame) -> dict[str, float]:
-    """Of what items and users have several values: how many an interaction meets on average."""
+    """Average number of values per interaction, for list features of items and users."""
     averages: dict[str, float] = {}
     tables: tuple[tuple[Side, str, pl.DataFrame | None], ...] = (
         ("item", ready.graph.item, ready.items),

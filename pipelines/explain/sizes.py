@@ -1,7 +1,6 @@
-"""What a model's embedding tables will weigh, and what a row of data makes it read of them: before any training.
+"""Sizes of a model's embedding tables, and the bytes that a row reads from them, before training.
 
-A lookup of n values reads n x (width x 4 + 8) bytes: the vectors, and a key of eight bytes for each.
-"""
+A lookup of n values reads n x (width x 4 + 8) bytes: the vectors, and an 8-byte key for each value."""
 
 from __future__ import annotations
 
@@ -25,18 +24,18 @@ from shared.contracts.families import (
 )
 
 ALIGNED = 16
-"""Bytes; what widths are best a multiple of."""
+"""Preferred multiple of a vector's size, in bytes."""
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """The table of a feature. None: only fitting tells."""
+    """Embedding table of a feature. None means unknown before fitting."""
 
     feature: str
     codes: int | None
     width: int | None
     values: float | None
-    """How many a row has; the most that there may be, where they weren't counted."""
+    """Values per row: counted, else the largest possible number."""
 
     @property
     def size(self) -> int | None:
@@ -48,14 +47,14 @@ class Embedding:
 
     @property
     def aligned(self) -> int | None:
-        """The width, were it padded to whole 16 bytes."""
+        """The width, padded to a multiple of 16 bytes."""
         step = ALIGNED // PRECISION
         return None if self.width is None else -(-self.width // step) * step
 
 
 def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
-    """Of what the family looks up: every feature of codes, where it takes all features, `two_tower` those of users and items, `mf`,
-    `neumf` and `session` the keys, `ease` and `itemknn` the item, else nothing."""
+    """Tables of the family: all code features for families that read all features, those of users and items for `two_tower`, the keys for
+    `mf`, `neumf` and `session`, the item for `ease` and `itemknn`, else none."""
     graph = fitted.graph
     if isinstance(params, EaseParams | ItemKnnParams):
         return (_of_items(fitted, params),)
@@ -86,7 +85,7 @@ def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
 
 
 def _of_items(fitted: Fitted, params: EaseParams | ItemKnnParams) -> Embedding:
-    """Of each item a weight for every other, or its neighbours and how near they are; a row's score reads no more than a row of it."""
+    """Table of item weights (`ease`) or of neighbours with similarities (`itemknn`); a score reads at most one row."""
     item = fitted.graph.item
     codes = (
         next(feature.cardinality for feature in fitted.graph.codes if feature.name == item)

@@ -1,4 +1,4 @@
-"""What is known of features before any data: by what the spec says of each operator."""
+"""Feature sizes that the spec determines before any data is read."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pipelines.features.operators.vector import Vector
 class SpecSizes:
     codes: int | None = None
     width: int | None = None
-    """Of lists and vectors."""
+    """For lists and vectors."""
     most: int | None = None
-    """How long lists get at most, where how long they are is only known once fitted."""
+    """Largest list length, if only fitting gives the exact length."""
 
 
 def spec_sizes(graph: Graph) -> Mapping[str, SpecSizes]:
-    """By feature; `graph` may be fitted on nothing."""
+    """Sizes by feature; the graph need not be fitted on data."""
     sizes: dict[str, SpecSizes] = {}
     for operator in graph.operators:
         sizes |= {feature.name: _sizes_of(operator, feature, sizes) for feature in operator.features}

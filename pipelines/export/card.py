@@ -1,4 +1,4 @@
-"""What export knows of a model, for people; registration adds what it proved, where it comes from and what it weighs."""
+"""Begins a model card with export's facts; registration adds results, origin and size."""
 
 from __future__ import annotations
 

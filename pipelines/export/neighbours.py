@@ -1,7 +1,7 @@
-"""The index of a large catalogue's vectors, for services/index to search: product quantisation, half a byte a dimension, scanned whole.
+"""Index of a large catalogue's vectors for services/index: product quantisation, half a byte per dimension, full scan.
 
-How many rows must be weighed anew for each one that is wanted depends on the vectors, so it is measured on users' own queries, and stands
-in the file. Below `FROM` items scoring all of them exactly is as quick (`python -m benchmarks.ann` measures where that ends): no index.
+The number of rows to rescore per candidate depends on the vectors, so the number is measured on users' queries and stored in the file.
+Below `FROM` items exact scoring is as fast (`python -m benchmarks.ann` measures the limit): no index.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Index:
     content: bytes
     weighed: int
     recall: float
-    """Of the exact candidates, by the judged queries."""
+    """Share of the exact candidates found, for the test queries."""
 
 
 def build_index(vectors: Floats, queries: Floats, candidates: int, seed: int) -> Index:
     import faiss
 
-    faiss.omp_set_num_threads(1)  # on many small clusterings its threads wait for each other: 8 s of CPU instead of 0.5
+    faiss.omp_set_num_threads(1)  # many small clusterings: threads wait for each other, 8 s of CPU instead of 0.5
     rows, width = vectors.shape
     random = np.random.default_rng((seed, 47))
     scan: Any = faiss.IndexPQFastScan(width, width, 4, faiss.METRIC_INNER_PRODUCT)
@@ -48,7 +48,7 @@ def build_index(vectors: Floats, queries: Floats, candidates: int, seed: int) ->
 
 
 def _weighed(scan: Any, vectors: Floats, queries: Floats, candidates: int) -> tuple[int, float]:
-    """The least that finds `RECALL` of the exact candidates: what is fetched and weighed exactly is found."""
+    """Returns the smallest factor that finds `RECALL` of the exact candidates, else the largest; fetched rows are rescored exactly."""
     keys = np.arange(len(vectors))
     wanted = [best(vectors @ query, keys, candidates) for query in queries]
     weighed, recall = WEIGHED[0], 1.0

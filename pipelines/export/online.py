@@ -1,7 +1,6 @@
-"""What training knew of users, by key, for the feature store: `online.json` and its parts, as shared.contracts.online says.
+"""Values of users by key for the feature store: `online.json` and its parts, as in shared.contracts.online.
 
-The values are those of the users table as features take it; their event time is the newest moment of the data, so that what anybody
-writes later counts, and what is older doesn't come back.
+Values are those of the prepared users table. Their event time is the newest time of the data: later writes win, older values don't return.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from shared.serving.values_file import PART, Values, write_values
 def write_online(
     served: Signature, users: pl.DataFrame | None, at: datetime, ttl: timedelta | None, place: Callable[[str], Path], part: int = PART
 ) -> dict[str, Path]:
-    """Nothing where the unit takes nothing out of the store. `place` says where a file of a name goes."""
+    """Writes the files; none if the unit takes nothing from the store. `place` returns the path for a name."""
     views = []
     files: dict[str, Path] = {}
     stored = [column for column in served.inputs if column.origin == "store"]
@@ -44,12 +43,12 @@ def write_online(
 
 
 def _view(name: str, columns: tuple[OnlineColumn, ...], ttl: timedelta | None) -> View:
-    """What the version itself has worked out doesn't grow old."""
+    """Returns a view; a version's fitted values have no time to live."""
     return View(name=name, columns=columns, fitted=True) if name == FITTED else View(name=name, columns=columns, ttl=ttl)
 
 
 def newest(fetch: Callable[[str], Path]) -> datetime:
-    """The last moment of the data; `fetch` gives the files of etl."""
+    """Returns the newest time of the data; `fetch` returns etl's files."""
     times = pl.concat([pl.scan_parquet(fetch(name)).select("time") for name in ("train.parquet", "holdout.parquet")])
     last = times.select(pl.col("time").max()).collect(engine="streaming").item()
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=float(last or 0.0))

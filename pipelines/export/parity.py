@@ -1,7 +1,7 @@
-"""The rows that a served unit must answer as training did, and what training made of them: features and scores.
+"""Rows for parity, with the features and scores of training.
 
-Real pairs, newest first, and then pairs that cover: every item of the catalogue and every known user, as far as there is room, and a
-stranger, so that a single entry of a vocabulary that has moved is seen.
+Takes random real pairs, then pairs that cover every item and every known user, as far as possible, and an unknown user, so that a single
+moved vocabulary entry shows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BLANK = BLANK["int64"]
 
 
 def choose_pairs(graph: Graph, fetch: Callable[[str], Path], catalogue: int, seed: int) -> tuple[Ints, Ints]:
-    """Users' keys and rows of the catalogue; seeded. `fetch` gives the files of etl."""
+    """Returns users' keys and rows of the catalogue, by seed. `fetch` returns etl's files."""
     random = np.random.default_rng((seed, 31))
     users, rows = _real(fetch, random)
     user_keys = graph.key(graph.user).state.values.to_numpy()
@@ -39,7 +39,7 @@ def choose_pairs(graph: Graph, fetch: Callable[[str], Path], catalogue: int, see
 
 
 def answers(graph: Graph, model: Trained, raw: RawColumns, users: Ints, rows: Ints, served: Signature) -> Arrays:
-    """Raw columns as the unit takes them, polars' features under the outputs' names, and the score of training's own runtime."""
+    """Returns the unit's raw columns, polars' features by output name, and the score of the training runtime."""
     columns, frame = raw.of(served)(users, rows), raw.frame(graph, users, rows)
     if served.session is not None:
         columns[served.session] = _sessions(columns[served.session], raw.items[served.item].to_numpy())
@@ -52,7 +52,7 @@ def answers(graph: Graph, model: Trained, raw: RawColumns, users: Ints, rows: In
 
 
 def _sessions(blank: Ints, keys: Ints) -> Ints:
-    """Of every second row some items, one after the other, as a request might bring them; of some of these one that nobody knows."""
+    """Gives every second row items, as a request may bring them; some of the items are unknown."""
     count, width = blank.shape
     random = np.random.default_rng((count, 37))
     brought = random.choice(keys, (count, width))
@@ -63,7 +63,7 @@ def _sessions(blank: Ints, keys: Ints) -> Ints:
 
 
 def _real(fetch: Callable[[str], Path], random: np.random.Generator) -> tuple[Ints, Ints]:
-    """A sample of the holdout's pairs, topped up with training's."""
+    """Samples pairs of the holdout, filled up with training pairs."""
     chosen: list[pl.DataFrame] = []
     for name in ("holdout.parquet", "train.parquet"):
         missing = REAL - sum(len(part) for part in chosen)
@@ -78,6 +78,6 @@ def _cycle(values: Ints, count: int) -> Ints:
 
 
 def _stranger(keys: Ints) -> int:
-    """A key that nobody has."""
+    """Returns an unknown key."""
     newest = int(keys.max(initial=0))
     return newest + 1 if newest < _LAST else int(keys.min()) - 1

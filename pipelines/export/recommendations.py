@@ -1,7 +1,7 @@
-"""A version's best items for every user that it knows, as a table: for mails, for stores that look them up, for whoever needs no server.
+"""Table of a version's best items for every known user, for uses without a server.
 
-As an answer would be: candidates by vectors where there are any, the served unit's own scores, without what the user has liked. Users are
-taken a few at a time, so that memory doesn't grow with their number.
+Items are those of an answer: candidates by vectors, if any, the served unit's scores, without items that the user has liked. Users are
+processed in groups, so that memory doesn't grow with their number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Floats = NDArray[np.float32]
 
 SCHEMA = pa.schema([("user", pa.int64()), ("place", pa.int32()), ("item", pa.int64()), ("score", pa.float32())])
 _PAIRS = 200_000
-"""Scored at a time."""
+"""Pairs scored at a time."""
 _REPORT_EVERY = 5.0
 
 
@@ -43,7 +43,7 @@ class Vectors:
 def write_recommendations(
     path: Path, score: Scorer, users: Ints, items: Ints, liked: pl.DataFrame, k: int, vectors: Vectors | None, log: logging.Logger
 ) -> int:
-    """`liked`: pairs of user and item that are left out. Returns how many users got any."""
+    """Writes the table; `liked`: pairs to leave out. Returns the number of users with items."""
     row_of = {int(item): row for row, item in enumerate(items)}
     drops: Mapping[int, list[int]] = {
         user: [row_of[item] for item in liked_items if item in row_of]

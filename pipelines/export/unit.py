@@ -1,8 +1,7 @@
-"""The served unit: features and model merged into one ONNX graph, from raw columns to `score`.
+"""Served unit: features and model merged into one ONNX graph, from raw columns to `score`.
 
-What the features made of each column is an output too, so that `verify` can hold it against training's: who asks for `score`
-alone doesn't pay for it. Weights that would outgrow the graph lie in one file beside it, which a runtime maps and reads the rows of that it
-is asked for.
+Features are outputs too, so that `verify` can compare them with training's; requests for `score` alone pay nothing for these outputs.
+Weights too large for the graph are in one file next to it, which runtimes map into memory and read by row.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from shared.serving.external import refuse_others
 from shared.serving.signature import OUTPUT, WEIGHTS, Signature
 
 LARGEST = 2**31 - 1
-"""Bytes of a protobuf message."""
+"""Maximum bytes of a protobuf message."""
 INLINE = 1 << 28
-"""Bytes of a graph with all its weights; of a larger one, those that are large lie in a file beside it."""
+"""Maximum bytes of a graph with all its weights; otherwise large weights go to a separate file."""
 ALIGNED = 4096
-"""What a runtime maps into memory begins with a page."""
+"""Page size; memory-mapped weights begin at a page."""
 _LEAST = 64
-"""Bytes: shapes and axes stay in the graph, where runtimes look at them before they run it."""
+"""Minimum bytes of an external tensor: runtimes read shapes and axes from the graph before they run it."""
 _PREFIX = "model/"
 
 
 def write_unit(
     graph: Graph, model: Trained, path: Path, limit: int | None = None, lists: Lists = "padded", inline: int = INLINE
 ) -> dict[str, Path]:
-    """The files by name: the graph, and beside it `weights.bin`, where both together take more than `inline` bytes.
+    """Writes the graph, and `weights.bin` if both together exceed `inline` bytes; returns the files by name.
 
-    Names stay as they are in the data, `movieId` as `movieId`; the number of rows is free.
+    Inputs keep the data's names (`movieId` stays `movieId`); the number of rows is free.
     """
     import onnx
 
@@ -57,24 +56,24 @@ def write_unit(
         raise Invalid(f"model.onnx would take {size / 1e9:.2f} GB; a graph without its weights holds 2.14 GB: choose a larger min_count")
     path.write_bytes(unit.SerializeToString())
     del unit
-    onnx.checker.check_model(str(path), full_check=True)  # by its path: the checker doesn't read what lies beside it
+    onnx.checker.check_model(str(path), full_check=True)  # by path: the checker ignores external data
     refuse_others(path, files[WEIGHTS].stat().st_size if WEIGHTS in files else None)
     return files
 
 
 def named(served: Signature, files: Collection[str]) -> Signature:
-    """The signature of a unit that was written so."""
+    """Adds the weights file to the signature, if there is one."""
     return served.model_copy(update={"weights": WEIGHTS}) if WEIGHTS in files else served
 
 
 def fill(unit: Any, beside: ExternalWeights) -> None:
-    """Puts what is held into the graph."""
+    """Puts external weights into the graph."""
     for tensor, weights in _marks(unit, beside):
         tensor.raw_data = b"".join(chunk.tobytes() for chunk in weights.chunks())
 
 
 def write_beside(unit: Any, beside: ExternalWeights, path: Path) -> Path:
-    """Writes what is held, piece by piece, and says in the graph where each lies."""
+    """Writes external weights chunk by chunk, and their locations into the graph."""
     from onnx import TensorProto
 
     with path.open("wb") as stream:
@@ -104,7 +103,7 @@ def _lowered(model: Trained, beside: ExternalWeights) -> Any:
 
 
 def _refuse_files(model: Any) -> None:
-    """A family's own: what lies in a file of its own would not be published."""
+    """Rejects a family's own external files: they would not be published."""
     from onnx import external_data_helper
 
     for tensor in model.graph.initializer:
@@ -115,7 +114,7 @@ def _refuse_files(model: Any) -> None:
 
 
 def merge(features: Any, model: Any) -> Any:
-    """Puts the features in front of a lowered model: its inputs are features, under their names."""
+    """Joins features and a lowered model, whose inputs have the features' names."""
     import onnx
 
     codes = list(features.graph.output)
@@ -129,7 +128,7 @@ def merge(features: Any, model: Any) -> Any:
 
 
 def _prefixed(model: Any) -> Any:
-    """In the body of a loop onnx renames what nodes and inputs around it give, and forgets what is an initializer there."""
+    """Adds a prefix. In loop bodies onnx renames outer nodes and inputs, but not initializers; the function completes that."""
     import onnx
 
     prefixed = onnx.compose.add_prefix(model, _PREFIX)

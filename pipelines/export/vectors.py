@@ -1,4 +1,4 @@
-"""The vectors that retrieve, by key, as they lie beside a served unit: embeddings.npz of items, queries.npz of users."""
+"""Retrieval vectors by key, stored with a served unit: embeddings.npz of items, queries.npz of users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Sides = dict[str, dict[str, NDArray[Any]]]
 
 
 def vectors_by_key(graph: Graph, items: pl.Series, embeddings: Embeddings) -> Sides:
-    """The arrays of each file. `items`: the keys of the catalogue's rows."""
+    """Returns the arrays of each file. `items`: keys of the catalogue's rows."""
     user_keys = graph.key(graph.user).state.values.to_numpy()
     by_key = np.argsort(user_keys)
     return {
@@ -28,7 +28,7 @@ def vectors_by_key(graph: Graph, items: pl.Series, embeddings: Embeddings) -> Si
 
 
 def write_arrays(path: Path, arrays: dict[str, NDArray[Any]], compressed: bool = False) -> Path:
-    if odd := [key for key, array in arrays.items() if array.dtype.hasobject]:  # numpy would pickle it
+    if odd := [key for key, array in arrays.items() if array.dtype.hasobject]:  # numpy would pickle objects
         raise TypeError(f"{path.name}: '{odd[0]}' holds Python objects")
     with path.open("wb") as stream:
         (np.savez_compressed if compressed else np.savez)(stream, **arrays)

@@ -1,10 +1,10 @@
-"""Point in time: what counted of a key when something happened, as a feature store would have said it then.
+"""Point-in-time join: the values of a key at a given time, by the rules of the feature store.
 
-The newest value of the key whose event time isn't after that moment, unless it was older than the time to live by then. Of two values of
-one event time the one of the greater digest counts, as in shared.domain.feature_values, whose meaning this is, over whole columns.
+Takes the key's newest value whose event time isn't after the given time, unless the time to live has passed. Between two values of one
+event time the greater digest wins, as in shared.domain.feature_values; here whole columns are processed.
 
-A table of one row a key so becomes one of a row for each stretch of time in which the same counted. A moment's row is searched in it, so
-that rows of data stream past in their own order, however many there are.
+A table with one row per key becomes a table with one row per stretch of equal values. Rows are then found by time, so data streams in its
+own order, whatever its size.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from shared.domain.feature_values import StoredRow, instant
 
 Ints = NDArray[np.int64]
 KEY, AT = "~key", "~at"
-"""Of a history, beside the view's own columns; times are whole microseconds since 1970."""
+"""Columns of a history besides the view's own; times are whole microseconds since 1970."""
 SINCE = "~since"
-"""When a row of a table began to count: microseconds since 1970, `NEVER` for before all time."""
+"""Start of a table row's stretch: microseconds since 1970, `NEVER` for the beginning of time."""
 NEVER = -(2**63)
 _TIME = "~time"
 _LONG = 2**62
@@ -37,7 +37,7 @@ _LONG = 2**62
 
 
 def read_history(path: Path, view: View) -> pl.LazyFrame:
-    """An exported history (JSON lines): one row a key and time. A value that isn't of its column's type by now isn't known."""
+    """Reads an exported history (JSON lines): one row per key and time. Values that don't fit the column's type become null."""
     fields = [pl.Field(column.name, column_type(column)) for column in view.columns]
     schema = pl.Schema({"key": pl.Int64(), "at": pl.Int64(), "values": pl.Struct(fields)})
     there = path.stat().st_size > 0
@@ -46,7 +46,7 @@ def read_history(path: Path, view: View) -> pl.LazyFrame:
 
 
 def history_of(rows: Sequence[StoredRow], view: View) -> pl.DataFrame:
-    """The same out of rows; of those of one key and time the one that counts."""
+    """Builds a history from rows; the highest rank wins among rows of one key and time."""
     counts = {(row.key, row.at): row for row in sorted(rows, key=lambda row: row.rank)}
     schema: dict[str, pl.DataType] = {KEY: pl.Int64(), AT: pl.Int64()} | {column.name: column_type(column) for column in view.columns}
     names = [column.name for column in view.columns]
@@ -58,13 +58,13 @@ def history_of(rows: Sequence[StoredRow], view: View) -> pl.DataFrame:
 
 
 def microseconds(seconds: pl.Expr) -> pl.Expr:
-    """As a history counts them: a float's nearest one."""
+    """Rounds to whole microseconds, as in a history."""
     return (seconds * 1_000_000).round().cast(pl.Int64)
 
 
 def stretches(keys: pl.Series, history: pl.LazyFrame, view: View, until: int) -> pl.DataFrame:
-    """When something else began to count of those keys (sorted, each once), up to a moment: `KEY`, `SINCE`, and `AT`, when it was said;
-    null where nothing of the view counts, as before all that was said."""
+    """Returns the starts of the keys' stretches until a moment: `KEY`, `SINCE`, and `AT`, the time of the value, null if no value applies.
+    Keys are sorted and unique."""
     wanted, nothing = pl.LazyFrame({KEY: keys}), pl.lit(None, pl.Int64).alias(AT)
     rows = history.select(KEY, AT).filter(pl.col(AT) <= until).join(wanted, on=KEY, how="semi").sort(KEY, AT)
     parts = [wanted.select(KEY, pl.lit(NEVER, pl.Int64).alias(SINCE), nothing), rows.select(KEY, pl.col(AT).alias(SINCE), AT)]
@@ -77,8 +77,8 @@ def stretches(keys: pl.Series, history: pl.LazyFrame, view: View, until: int) ->
 
 
 def join_history(table: pl.DataFrame, key: str, began: pl.DataFrame, history: pl.LazyFrame, view: View) -> pl.DataFrame:
-    """A table of one row a key, as one of a row for each of those stretches, by key and `SINCE`: with what the view said then in the place
-    of what the table says. What a row of the view doesn't name stays. A key's stretches that say the same one after the other are one."""
+    """Expands a table of one row per key to one row per stretch, sorted by key and `SINCE`. The view's values replace those of the table;
+    columns without a value stay. Consecutive equal stretches of a key are merged."""
     columns = [column for column in view.columns if column.name in table.columns]
     values = history.select(KEY, AT, *(pl.col(column.name).alias(_history_name(column)) for column in columns))
     joined = (
@@ -100,7 +100,7 @@ def _history_name(column: OnlineColumn) -> str:
 
 
 def _overruled(column: OnlineColumn) -> pl.Expr:
-    """A blank says that there is no value, as it does to a served unit."""
+    """Treats a blank as no value, as the served unit does."""
     history_value = pl.col(_history_name(column))
     value = history_value
     if column.dtype in BLANK:
@@ -113,23 +113,23 @@ def _overruled(column: OnlineColumn) -> pl.Expr:
 
 @dataclass(frozen=True, eq=False)
 class Stretches:
-    """A table of a row for each stretch, to find rows in."""
+    """Row search in a table with one row per stretch."""
 
     keys: Ints
-    """Each once, sorted."""
+    """Sorted and unique."""
     starts: Ints
-    """Of each key's rows, and the end of the last one's."""
+    """First row of each key, and the end of the last key's rows."""
     since: Ints
 
     @classmethod
     def of(cls, keys: pl.Series, since: pl.Series) -> Self:
-        """Of a table's columns; it is sorted by both."""
+        """Takes a table's columns, sorted by both."""
         counted = keys.rle().struct.unnest()
         return cls(counted["value"].to_numpy(), np.append(0, np.cumsum(counted["len"].to_numpy())).astype(np.int64), since.to_numpy())
 
     @property
     def last(self) -> Ints:
-        """Each key's newest row."""
+        """Newest row of each key."""
         return self.starts[1:] - 1
 
     @cached_property
@@ -138,11 +138,11 @@ class Stretches:
 
     @cached_property
     def _step(self) -> int:
-        """What a search begins with: the largest power of two among the numbers of a key's rows."""
+        """First step of a search: the largest power of two within the row counts of the keys."""
         return 1 << max(0, int(np.diff(self.starts).max(initial=1)).bit_length() - 1)
 
     def rows(self, keys: pl.Series, times: Ints) -> Ints:
-        """Which row counted of each key at a time; the keys are there. Before a key's first row that one does."""
+        """Returns the row of each key at its time, or the key's first row for earlier times. All keys must exist."""
         places = np.searchsorted(self.keys, keys.to_numpy()) if self._near is None else self._near.of(keys)
         rows, end = self.starts[places], self.starts[places + 1]
         step = self._step
@@ -153,7 +153,7 @@ class Stretches:
         return rows
 
     def row(self, key: str, time: pl.Expr) -> pl.Expr:
-        """The same as a column of batches."""
+        """Returns the same as an expression over batches."""
 
         def find_rows(some: pl.Series) -> pl.Series:
             return pl.Series(self.rows(some.struct.field(key), some.struct.field(_TIME).to_numpy()).astype(np.int32))

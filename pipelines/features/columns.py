@@ -1,7 +1,7 @@
-"""Columns: what the data has, and what operators make of it. All is known of them before any data flows, but for what fitting finds.
+"""Columns of the data and of operators; everything but fitted state is known before data is read.
 
-A raw column is prepared once, where its table is read: ids as int64, words as text, numbers as float32, times as whole seconds since
-1970, several values a row as a list. The served unit takes it so. Nulls stay nulls; blank text and NaN are nulls too.
+A raw column is prepared once, when its table is read: ids as int64, words as text, numbers as float32, times as whole seconds since 1970,
+several values per row as a list. The served unit takes the same types. Nulls stay null; blank text and NaN become null.
 """
 
 from __future__ import annotations
@@ -13,49 +13,49 @@ import polars as pl
 
 Kind = Literal["int64", "string", "float32", "code"]
 Side = Literal["user", "item", "context", "pair"]
-"""What a value depends on: the user, the item, else the interaction (and its user), or an item as well."""
+"""What a value depends on: the user, the item, the interaction (with its user), or the interaction and an item."""
 Table = Literal["interactions", "items", "users"]
 Counted = Table | Literal["pages"]
-"""Views of pages are counted, and are no table that has columns for features."""
+"""Page views are counted, but have no columns for features."""
 
 BLANK: dict[str, int | str] = {"int64": -(2**63), "string": ""}
-"""What stands for null and padding at the served unit; NaN does for numbers."""
+"""Null and padding at the served unit; NaN for numbers."""
 NULL, UNKNOWN, FIRST = 0, 1, 2
-"""Codes: null or padding, out of vocabulary, and the first of the known values."""
+"""Codes: null or padding, out of vocabulary, first known value."""
 _TYPES = {"int64": pl.Int64(), "string": pl.String(), "float32": pl.Float32(), "code": pl.Int32()}
 MENTIONS, HASHTAGS = r"@(\w+)", r"#(\w+)"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A value that operators take: raw, or made by one of them."""
+    """Input value of an operator: raw, or made by another operator."""
 
     name: str
     kind: Kind
     side: Side
     many: bool = False
-    """Several values a row."""
+    """True for several values per row."""
     table: Table | None = None
-    """Of a raw column."""
+    """Table of a raw column."""
 
 
 @dataclass(frozen=True)
 class Raw(Column):
-    """A column of the data, and how it is prepared."""
+    """Column of the data with its preparation."""
 
     separator: str | None = None
     max_length: int | None = None
-    """Of lists: further values are dropped."""
+    """Limit of list length; further values are dropped."""
     width: int | None = None
-    """Of lists: how many values the served unit takes, known once fitted."""
+    """List length at the served unit, known after the fit."""
     pattern: str | None = None
-    """What is found in text, as a list."""
+    """Pattern to extract from text, as a list."""
     source: str | None = None
-    """The data's own name of the column, where it has another one."""
+    """Name in the data, if different."""
     time: bool = False
 
     def prepared(self, dtype: pl.DataType) -> pl.Expr:
-        """The column out of its table, which has it as `dtype`."""
+        """Returns the prepared column; `dtype` is its type in the table."""
         column = pl.col(self.source or self.name)
         if self.time:
             return _seconds(column, dtype).alias(self.name)
@@ -77,7 +77,7 @@ class Raw(Column):
         return typed.map_batches(self._without_blanks, pl.List(polars_type(self.kind)), is_elementwise=True)
 
     def _without_blanks(self, lists: pl.Series) -> pl.Series:
-        """Of one batch: polars' own evaluation of lists would hold the whole frame in memory."""
+        """Drops blanks, batch by batch: polars' list evaluation would hold the whole frame in memory."""
         values = lists.explode(empty_as_null=False, keep_nulls=False)
         column = pl.col(lists.name)
         if values.null_count() or (values == BLANK[self.kind]).any():
@@ -91,12 +91,12 @@ def polars_type(kind: Kind) -> pl.DataType:
 
 
 def number(column: Column) -> pl.Expr:
-    """As a number, in the precision of the served unit."""
+    """Casts to float32, the served unit's precision."""
     return pl.col(column.name).cast(pl.Float32).fill_nan(None)
 
 
 def joined_side(sides: set[Side]) -> Side:
-    """What depends on several."""
+    """Returns the side of a value made of several sides."""
     if len(sides) == 1:
         return next(iter(sides))
     return "pair" if sides & {"item", "pair"} else "context"

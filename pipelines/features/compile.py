@@ -1,4 +1,4 @@
-"""From a spec's `features` and the tables' schemas to operators: all that can be wrong with them is said here, before any data flows."""
+"""Compiles a spec's `features` and the tables' schemas to operators; every fault raises here, before data is read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TEXT = (pl.String, pl.Categorical, pl.Enum)
 
 @dataclass(frozen=True)
 class Tables:
-    """What the data has. `names` is what people call each table."""
+    """Schemas of the data. `names`: display names of the tables."""
 
     user: str
     item: str
@@ -49,7 +49,7 @@ class Tables:
 
 
 def compile_operators(entries: tuple[contract.Any_, ...], tables: Tables) -> tuple[Operator, ...]:
-    """In an order in which each finds what it takes."""
+    """Returns operators in an order in which inputs come before their users."""
     compiler = _Compiler(tables, entries)
     for entry in entries:
         compiler.take(entry)
@@ -79,10 +79,10 @@ class _Compiler:
         for operator in _MAKERS[type(entry)](self, entry):
             self._add(operator)
 
-    # What operators take.
+    # Inputs of operators.
 
     def raw(self, name: str) -> tuple[Table, pl.DataType, Side]:
-        """Where a column is."""
+        """Returns a column's table, type and side."""
         if name == self.tables.user:
             return "interactions", self.tables.interactions[name], "user"
         if name == self.tables.item:
@@ -123,7 +123,7 @@ class _Compiler:
         return Raw(name, "int64", side, table=table, time=True)
 
     def number(self, name: str, plainly: bool = False) -> tuple[Column, Column, Table]:
-        """A number to be changed in place: the feature of that name as it is by now, else the raw column."""
+        """Returns source, output and table of a number that is changed in place: the feature's current value, else the raw column."""
         before = None if plainly and self._is_raw(name) else self.features.get(name)
         if before is not None and before.kind == "float32":
             maker = next(operator for operator in reversed(self.made) if before in operator.outputs)
@@ -142,7 +142,7 @@ class _Compiler:
         return raw, made(name, "float32", side), table
 
     def keyed(self, name: str, operator: str) -> Column:
-        """A key of a table of statistics: a raw id or word, or a feature of codes."""
+        """Returns the key column of a statistics table: raw ids, words, or a feature of codes."""
         if name in self.features and not self._is_raw(name):
             column: Column = self.features[name]
         else:
@@ -163,7 +163,7 @@ class _Compiler:
             )
         return column
 
-    # Operators with more to say.
+    # Operators with further checks.
 
     def _counted(self, entry: contract.Any_) -> list[tuple[Raw, Rule, str]]:
         if isinstance(entry, contract.Categorify):
@@ -303,7 +303,7 @@ def _bucketise(compiler: _Compiler, entry: contract.Bucketise) -> Iterator[Opera
         yield Bucketise(source, table, entry.at, entry.quantiles)
 
 
-# Lazily, one operator at a time: each finds what the ones before have made.
+# lazily, one operator at a time: each finds the outputs of earlier ones
 _MAKERS: Mapping[type, Callable[[_Compiler, Any], Iterable[Operator]]] = {
     contract.Categorify: lambda on, entry: (Categorify(on.key(name), on.words(entry.vocabulary or name)) for name in entry.categorify),
     contract.MultiHot: lambda on, entry: [MultiHot(on.lists(entry), on.words(entry.vocabulary or entry.multi_hot))],
@@ -321,5 +321,5 @@ _MAKERS: Mapping[type, Callable[[_Compiler, Any], Iterable[Operator]]] = {
     contract.OneHot: lambda on, entry: (OneHot(on.codes(name, "one_hot"), entry.max_width) for name in entry.one_hot),
     contract.Vector: lambda on, entry: [on.vector(entry.vector)],
     contract.Sequence: lambda on, entry: [on.sequence(entry.sequence)],
-    contract.Extract: lambda on, entry: [],  # a column that others take
+    contract.Extract: lambda on, entry: [],  # only declares a column for other operators
 }

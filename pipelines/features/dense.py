@@ -1,4 +1,4 @@
-"""Tables by whole numbers that lie close together."""
+"""Lookup tables for keys that are close integers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _APART = 1_000_000
 
 @dataclass(frozen=True)
 class Dense:
-    """From whole numbers that lie close together to others: an array, which is many times faster than a hash."""
+    """Map from close integers to other integers: an array, many times faster than a hash."""
 
     low: int
     table: NDArray[np.int32]
-    """Before the first and behind the last one: for what isn't there."""
+    """The first and last places are for missing keys."""
 
     def at(self, column: str) -> pl.Expr:
-        """Nulls aren't there."""
+        """Looks up a column; nulls count as missing."""
         return pl.col(column).map_batches(lambda values: pl.Series(self.of(values)), pl.Int32, is_elementwise=True)
 
     def of(self, values: pl.Series) -> NDArray[np.int32]:
@@ -30,7 +30,7 @@ class Dense:
 
 
 def dense(keys: pl.Series, values: NDArray[np.int32], missing: int) -> Dense | None:
-    """None where the keys are text, or too far apart."""
+    """Returns None for text keys and for keys that are too far apart."""
     if not keys.dtype.is_integer() or not len(keys):
         return None
     low, high = int(keys.min()), int(keys.max())  # type: ignore[arg-type]

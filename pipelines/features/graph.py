@@ -1,7 +1,7 @@
-"""The feature graph: compiled once from the spec, fitted once, and run by polars or NVTabular in training and by ONNX in serving.
+"""Feature graph: compiled from the spec, fitted, and run by polars or NVTabular in training and by ONNX in serving.
 
-Fitted state is neutral: Parquet for whatever has a row a value, and `features.json`, which says the rest and how the graph is built again.
-It is what etl publishes, what training and export read, and what a warm run grows.
+Fitted state is neutral: Parquet for values, and `features.json` for everything else, from which the graph is rebuilt. Etl publishes the
+state, training and export read it, a warm run grows it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Graph:
     operators: tuple[Operator, ...]
     reads: Reads = "deep"
     left: tuple[Left, ...] = ()
-    """What the entries say beyond the operators: who reads the graph has no use for it."""
+    """Parts of the entries that the reading family doesn't need."""
 
     @property
     def user(self) -> str:
@@ -67,7 +67,7 @@ class Graph:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """What models get."""
+        """Features for models."""
         return tuple({feature.name: feature for operator in self.operators for feature in operator.features}.values())
 
     def side(self, *sides: Side) -> tuple[Feature, ...]:
@@ -75,7 +75,7 @@ class Graph:
 
     @property
     def extra(self) -> dict[str, pl.DataType]:
-        """The interactions' columns beyond keys and time that the entries may name."""
+        """Columns of the interactions, other than keys and time, that entries may name."""
         return {name: dtype for name, dtype in self.tables.interactions.items() if name not in self.row}
 
     @property
@@ -87,13 +87,13 @@ class Graph:
         return tuple(feature for feature in self.features if feature.kind == "float32")
 
     def sources(self, feature: Feature) -> tuple[str, ...]:
-        """The raw columns that it is made of."""
+        """Returns the raw columns that the feature is made of."""
         at = next(at for at, operator in enumerate(self.operators) if any(other.made == feature.made for other in operator.features))
         makers = [self.operators[index] for index in (*_makers([at], self.operators), at)]
         return tuple(dict.fromkeys(column.name for maker in makers for column in maker.inputs if isinstance(column, Raw)))
 
     def key(self, column: str) -> Categorify:
-        """What encodes the user's key, or the item's."""
+        """Returns the encoder of the user's or the item's key."""
         return next(operator for operator in self.operators if isinstance(operator, Categorify) and operator.column.name == column)
 
     def cardinalities(self) -> dict[str, int]:
@@ -105,7 +105,7 @@ class Graph:
 
     @property
     def paged(self) -> bool:
-        """Whether views of pages are of interest."""
+        """True if an operator uses page views."""
         return any(operator.pages for operator in self.ordered)
 
     @property
@@ -113,9 +113,9 @@ class Graph:
         return tuple(operator for operator in self.operators if isinstance(operator, TargetEncode))
 
     def raws(self, *tables: Table) -> tuple[Raw, ...]:
-        """The columns that are taken from those tables; keys are the interactions'."""
+        """Returns the raw columns of the given tables; keys belong to the interactions."""
         columns: dict[str, Raw] = {}
-        inputs = [column for operator in self.operators for column in operator.inputs]  # these know their width, once fitted
+        inputs = [column for operator in self.operators for column in operator.inputs]  # inputs first: after a fit they know their width
         counted = [column for operator in self.operators if (words := getattr(operator, "words", None)) for column in words.columns]
         for column in (*inputs, *counted):
             if isinstance(column, Raw) and (not tables or column.table in tables):
@@ -127,14 +127,14 @@ class Graph:
         return tuple(columns.values())
 
     def prepared(self, table: Table) -> list[pl.Expr]:
-        """The columns of a table as operators take them."""
+        """Returns the prepared columns of a table."""
         schema = self.tables.schema(table)
         return [
             column.prepared(schema[column.source or column.name]) for column in self.raws(table) if (column.source or column.name) in schema
         ]
 
     def fit(self, data: Data, previous: Graph | None = None, engine: Engine = compute) -> Graph:
-        """On prepared tables; with `previous`, grows it by them. Statistics that don't need one another are taken together."""
+        """Fits on prepared tables; grows `previous`, if given. Independent statistics are computed together."""
         fitted: dict[int, Operator] = {}
         made: dict[str, Feature] = {}
         for level in _levels(self.operators):
@@ -151,13 +151,12 @@ class Graph:
     def transform(
         self, frame: pl.LazyFrame, *sides: Side, mode: Mode = "serve", history: History | None = None, keep: Iterable[str | pl.Expr] = ()
     ) -> pl.LazyFrame:
-        """The features of some sides (all, if none is said), named as themselves, of prepared columns. With their history, rows of the
-        data have what came before them."""
+        """Computes the features of some sides (default: all) under their own names. With `history`, rows get the values of earlier rows."""
         frame = _applied(frame, self.needed(*sides), mode, history)
         return frame.select(*keep, *(self.finished(feature) for feature in self.side(*(sides or ALL))))
 
     def finished(self, feature: Feature) -> pl.Expr:
-        """As models get it: a number that is missing is 0, but for those who take it as missing."""
+        """Returns a feature for models: a missing number becomes 0, unless the family handles missing numbers."""
         value = pl.col(feature.made)
         if feature.kind == "float32" and feature.width is None:
             value = value.fill_null(float("nan")) if self.keeps_missing else value.fill_nan(0.0).fill_null(0.0)
@@ -168,17 +167,17 @@ class Graph:
         return self.reads == "trees"
 
     def read_as(self, reads: Reads) -> Graph:
-        """Of a whole and unfitted one what a family reads of it."""
+        """Returns the part of a whole, unfitted graph that a family reads."""
         operators, left = read_by(self.operators, reads, (self.user, self.item))
         return replace(self, operators=operators, reads=reads, left=left)
 
     def needed(self, *sides: Side) -> list[Operator]:
-        """What makes the features of some sides, in order."""
+        """Returns the operators for some sides, in order."""
         wanted = [at for at, operator in enumerate(self.operators) if {out.side for out in operator.outputs} <= set(sides or ALL)]
         return [self.operators[at] for at in sorted({*wanted, *_makers(wanted, self.operators)})]
 
     def table(self, frame: pl.LazyFrame, side: Side) -> pl.LazyFrame:
-        """The features of users or of items, row by row; beside what a target's mean is, `NAME@folds`: what it is out of each fold."""
+        """Returns the features of users or items by row; target means also as `NAME@folds`, computed without each fold."""
         makers = [operator for operator in self.folds if operator.outputs[0].side == side]
         for maker in makers:
             frame = maker.by_fold(frame)
@@ -187,7 +186,7 @@ class Graph:
         return made.rename({name: name.removeprefix(output_name("")) for name in apart})
 
     def lower(self, limit: int | None = None, lists: Lists = "padded") -> Any:
-        """The ONNX model from raw columns to features."""
+        """Returns the ONNX model from raw columns to features."""
         return self.lowering(limit, lists).model([(feature.output, feature.made, feature.kind, feature.width) for feature in self.features])
 
     def lowering(self, limit: int | None = None, lists: Lists = "padded") -> Lowering:
@@ -195,7 +194,7 @@ class Graph:
 
         build = Lowering(lists)
         for key in (self.user, self.item):
-            build.value(self.key(key).column)  # the unit takes them, whatever looks at them
+            build.value(self.key(key).column)  # the unit takes both keys even if no operator reads them
         instead = self.stored(limit)
         for operator in self.operators:
             if stored_inputs := tuple(cut for cut in instead if cut.operator is operator):
@@ -208,7 +207,7 @@ class Graph:
         return build
 
     def stored(self, limit: int | None = None) -> tuple[Stored, ...]:
-        """What the served unit takes in place of tables with more rows than that."""
+        """Returns the served unit's inputs that replace tables of more than `limit` rows."""
         return stored(self.operators, limit)
 
     def describe(self) -> list[dict[str, Any]]:
@@ -250,8 +249,8 @@ class Graph:
         return files
 
     def _needed(self, table: Table) -> pl.Schema:
-        """Of a table's columns, those that the graph looks at, keys and time included; where not all of the entries are read, those
-        that they name too, so that it can be compiled again."""
+        """Returns the used columns of a table, with keys and time. If the family reads only some entries, includes all columns that the
+        entries name, so that the graph can be compiled again."""
         names = {column.source or column.name for column in self.raws(table)} | ({*self.row} if table == "interactions" else set())
         names |= {target for operator in self.folds for target in operator.targets} if table == "interactions" else set()
         if self.reads != "deep":
@@ -260,14 +259,14 @@ class Graph:
 
 
 def compile_graph(entries: tuple[Any, ...], tables: Tables, reads: Reads = "deep") -> Graph:
-    """All entries are compiled, so that what is wrong with one is said; what a family doesn't read is left out then."""
+    """Compiles all entries, to find faults in unused ones too, then drops what the family doesn't read."""
     graph = Graph(entries, tables, compile_operators(entries, tables))
     graph.raws()
     return graph.read_as(reads)
 
 
 def load_graph(fetch: Callable[[str], Path]) -> Graph:
-    """Reads a fitted graph; `fetch` gives the path of a published file."""
+    """Reads a fitted graph; `fetch` returns the path of a published file."""
     document = json.loads(fetch(FEATURES).read_text())
     if document.get("version") != VERSION:
         raise Invalid(f"{FEATURES}: it is of format {document.get('version')}, this is {VERSION}: start a full run")
@@ -287,15 +286,14 @@ def load_graph(fetch: Callable[[str], Path]) -> Graph:
 
 
 def check_same(graph: Graph, parent: Graph) -> None:
-    """A warm run keeps the parent's features: codes and tables could not keep their meaning otherwise."""
+    """Raises Invalid if a warm run changes the parent's features: codes and tables would change their meaning."""
     ours, theirs = ([(column.name, column.kind, column.time, column.many) for column in which.raws()] for which in (graph, parent))
     if graph.entries != parent.entries or ours != theirs:
         raise Invalid("features: they have changed since the parent: a warm run can't change them, start a full one")
 
 
 def joined(data: Mapping[Table, pl.LazyFrame], graph: Graph) -> pl.LazyFrame:
-    """The interactions with what the items and users tables know of theirs, as far as something is made of it. Where the interactions say
-    which row of the users table is theirs (`USER_ROW`), it is that one."""
+    """Joins the interactions with the used columns of items and users; by `USER_ROW`, if present, instead of the user's key."""
     frame = data["interactions"]
     user = USER_ROW if USER_ROW in frame.collect_schema() else graph.user
     for table, key in (("items", graph.item), ("users", user)):
@@ -305,7 +303,7 @@ def joined(data: Mapping[Table, pl.LazyFrame], graph: Graph) -> pl.LazyFrame:
 
 
 def _levels(operators: tuple[Operator, ...]) -> list[list[int]]:
-    """By what has to be fitted before."""
+    """Groups operators by dependency of their fits."""
     maker = {out.name: at for at, operator in enumerate(operators) for out in operator.outputs}
     depth: list[int] = []
     for operator in operators:
@@ -315,7 +313,7 @@ def _levels(operators: tuple[Operator, ...]) -> list[list[int]]:
 
 
 def _makers(level: list[int], operators: tuple[Operator, ...]) -> list[int]:
-    """What makes the columns that some operators take, and what those are made of, in order."""
+    """Returns, in order, the operators that directly or indirectly make the inputs of the given operators."""
     maker = {out.name: at for at, operator in enumerate(operators) for out in operator.outputs}
     wanted: set[int] = set()
     front = list(level)
@@ -327,13 +325,13 @@ def _makers(level: list[int], operators: tuple[Operator, ...]) -> list[int]:
 
 
 def _with(data: Data, operators: list[Operator]) -> Data:
-    """The tables with what those operators make of them."""
+    """Adds the operators' outputs to the tables."""
     rows = _applied(data.interactions, operators, "rows", data.history)
     return replace(data, interactions=rows, items=_of(data.items, operators, "item"), users=_of(data.users, operators, "user"))
 
 
 def _applied(frame: pl.LazyFrame, operators: Iterable[Operator], mode: Mode, history: History | None) -> pl.LazyFrame:
-    """`history`: then what looks at a user's rows in order sees those before the row, whatever the mode."""
+    """Applies operators. With `history`, ordered operators see the rows before each row in every mode."""
     for operator in operators:
         frame = (
             operator.apply(history.added(frame, operator), "rows")

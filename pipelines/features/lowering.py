@@ -1,4 +1,4 @@
-"""Builds the ONNX graph of the features: raw inputs, the nodes that operators add, one output a feature."""
+"""Builds the ONNX graph of the features: raw inputs, the operators' nodes, one output per feature."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _TENSORS: dict[Kind, str] = {"int64": "INT64", "string": "STRING", "float32": "F
 
 
 class Lowering:
-    """Values by the name of their column, as the names of tensors. `lists`: how the graph is given lists; operators see them padded."""
+    """ONNX graph under construction, with tensors by column name. `lists`: layout of list inputs; operators see padded lists."""
 
     def __init__(self, lists: Lists = "padded") -> None:
         self._lists = lists
         self.taken: list[str] = []
-        """The columns that are inputs."""
+        """Columns that are inputs."""
         self.nodes: list[Any] = []
         self.inputs: list[Any] = []
         self.weights: list[Any] = []
@@ -32,7 +32,7 @@ class Lowering:
         self._keep: list[Any] = []
 
     def value(self, column: Column) -> str:
-        """The tensor of a column; a raw one becomes an input when it is first asked for."""
+        """Returns a column's tensor; a raw column becomes an input at first use."""
         if column.name not in self._values:
             if not isinstance(column, Raw):
                 raise RuntimeError(f"'{column.name}' is asked for before it is made")
@@ -40,7 +40,7 @@ class Lowering:
         return self._values[column.name]
 
     def take(self, name: str, kind: Kind, width: int | None) -> str:
-        """A column as an input, or two: one value a row, or `width` of them, blank where there are no more."""
+        """Adds an input for a column: one value per row, or `width` values, padded with blanks. Lists as offsets take two inputs."""
         self.taken.append(name)
         if width is not None and self._lists == "offsets":
             self._input(name + VALUES, kind, [f"V {name}"])
@@ -56,7 +56,7 @@ class Lowering:
         self.inputs.append(helper.make_tensor_value_info(name, getattr(TensorProto, _TENSORS[kind]), shape))
 
     def _pad(self, name: str, kind: Kind, width: int) -> None:
-        """Rows of `width` out of values and offsets: the place of each value, and behind a list's end that of a blank behind them all."""
+        """Builds padded rows from values and offsets; places behind a list's end point to a blank after the last value."""
         values, offsets = name + VALUES, name + OFFSETS
         columns, first, last = (self.constant(np.array([at], np.int64)) for at in (1, 0, -1))
         starts = self.node("Unsqueeze", self.node("Slice", offsets, first, last), columns)
@@ -96,7 +96,7 @@ class Lowering:
         return self.node("Cast", tensor, to=getattr(TensorProto, dtype))
 
     def number(self, column: Column) -> str:
-        """As float32; null is NaN."""
+        """Returns float32; null is NaN."""
         value = self.value(column)
         if column.kind == "float32":
             return value
@@ -104,18 +104,18 @@ class Lowering:
         return self.node("Where", blank, self.constant(np.array(np.nan, np.float32)), self.cast(value, "FLOAT"))
 
     def look_up(self, column: Column, values: pl.Series, first: int, blank: int, unknown: int) -> str:
-        """Numbers from `first` on for the values, in their order: int64."""
+        """Maps values to int64 numbers from `first` on, in their order."""
         keys = "keys_int64s" if column.kind == "int64" else "keys_strings"
         key = (column.name, f"{id(values)} {first} {blank} {unknown}")
         if key not in self._lookups:
-            self._keep.append(values)  # so that nothing else takes its id
+            self._keep.append(values)  # keeps the id unique
             codes = list(range(first, first + len(values)))
             table = {keys: [*values.to_list(), BLANK[column.kind]], "values_int64s": [*codes, blank], "default_int64": unknown}
             self._lookups[key] = self.node("LabelEncoder", self.value(column), domain="ai.onnx.ml", **table)
         return self._lookups[key]
 
     def hashed(self, tensors: list[str], buckets: int) -> str:
-        """As pipelines.features.hashing does, of int64."""
+        """Hashes int64 tensors as pipelines.features.hashing does."""
         from pipelines.features.hashing import FACTOR, FINAL, PRIME, SHIFT
 
         def const(value: int) -> str:
@@ -131,7 +131,7 @@ class Lowering:
         return mod(mod(self.node("Add", self.node("Mul", digest, const(FINAL)), const(SHIFT)), PRIME), buckets)
 
     def model(self, outputs: list[tuple[str, str, Kind, int | None]]) -> Any:
-        """`outputs`: for each its name, its value's name, kind and width."""
+        """Builds the model. `outputs`: name, value's name, kind and width of each."""
         from onnx import TensorProto, helper
 
         infos = []

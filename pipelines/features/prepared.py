@@ -1,7 +1,7 @@
-"""The data as the features take it, out of etl's normalised interactions and tables; and what etl publishes of it.
+"""Prepared data: etl's normalised interactions and tables for the features, and the files that etl publishes.
 
-An interaction is kept as few numbers: the user's and the item's rows in their tables, its fold, and the features of its own moment. The
-rest is in the tables of users and of items, row by row, so that a negative drawn in training has the features of its item.
+An interaction is stored as few numbers: the rows of its user and item, its fold, and the features of its own time. The tables of users and
+items have the others by row, so that a negative drawn in training has its item's features.
 """
 
 from __future__ import annotations
@@ -28,22 +28,21 @@ from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import Invalid
 
 EXTRA = "x."
-"""Begins the names of further columns of the interactions, as etl carries them."""
+"""Name prefix of further columns of the interactions."""
 PAGES = "pages.parquet"
-"""Views of pages, where they are of interest."""
+"""Page views, if used."""
 FEATURE, FOLD = "f.", "fold."
-"""Begin the names of an interaction's own features, and of its fold by how many there are."""
+"""Name prefixes of an interaction's own features, and of its fold by the number of folds."""
 MODES: dict[bool, Mode] = {True: "rows", False: "serve"}
-"""By whether rows are trained on."""
+"""Modes by whether rows are trained on."""
 ROW_GROUP, GROUP_BYTES = 65_536, 8 << 20
-"""Rows of a row group at most, and bytes of its own features, so that a loader's pool has many groups however wide rows are."""
+"""Maximum rows, and bytes of own features, of a row group: a loader's pool has many groups even with wide rows."""
 _ASIDE = {"user": "~user", "item": "~item", "time": "~time"}
-"""Etl's own columns, while the data's may be called the same."""
+"""Temporary names of etl's own columns: the data may use the same names."""
 
 
 def extra_columns(spec: RecommenderSpec, interactions: pl.Schema) -> dict[str, pl.DataType]:
-    """The columns of the interactions, beyond those of the spec's schema, that features are made of. `label` always
-    means what was judged."""
+    """Returns the columns of the interactions, outside the spec's schema, that features use. `label` always means the schema's label."""
     schema = spec.schema_
     names = {name for entry in spec.operators() for name in mentioned(entry)} - {schema.user, schema.item, schema.time, "label"}
     return {name: dtype for name, dtype in interactions.items() if name in names}
@@ -57,7 +56,7 @@ def graph_of(
     names: Mapping[Table, str],
     reads: Reads = "deep",
 ) -> Graph:
-    """The unfitted graph, as far as it is read; the tables' keys are named as the schema's columns."""
+    """Returns the unfitted graph that the family reads; the tables' keys have the schema's names."""
     schema = spec.schema_
     rows = pl.Schema({schema.user: pl.Int64(), schema.item: pl.Int64(), schema.time: pl.Int64()} | dict(extra))
     others = pl.Schema({name: dtype for name, dtype in items.items() if name != schema.item})
@@ -76,19 +75,19 @@ def graph_of(
 
 @dataclass(frozen=True)
 class Prepared:
-    """Prepared tables, ordered by key; `users` has everybody who is in the data or in the users table, with `SINCE` a row for each stretch
-    of time in which the same counted of them."""
+    """Prepared tables, ordered by key. `users` has all users of the data and of the users table; with `SINCE`, a row per stretch of equal
+    values."""
 
     graph: Graph
     items: pl.DataFrame
     users: pl.DataFrame | None
-    """None where nothing but the key is known of them."""
+    """None if users have only a key."""
     engine: Engine = field(default_factory=PolarsEngine)
     pages: pl.LazyFrame | None = None
-    """Views of pages, as user, item and time, where they are of interest."""
+    """Page views as user, item and time, if used."""
 
     def rows(self, frame: pl.LazyFrame, start: int = 0) -> pl.LazyFrame:
-        """Normalised interactions as operators take them, numbered, joined with the tables."""
+        """Returns numbered interactions, prepared and joined with the tables."""
         graph = self.graph
         names = {name.removeprefix(EXTRA): name for name in frame.collect_schema().names() if name.startswith(EXTRA)}
         there = (
@@ -115,7 +114,7 @@ class Prepared:
 
     @cached_property
     def stretches(self) -> Stretches | None:
-        """None where a user has one row, whatever the moment."""
+        """None if each user has a single row."""
         return Stretches.of(self.users[self.graph.user], self.users[SINCE]) if self.users is not None and SINCE in self.users else None
 
     def fit(self, train: pl.LazyFrame, previous: Graph | None = None, history: History | None = None) -> Prepared:
@@ -124,7 +123,7 @@ class Prepared:
         return replace(self, graph=self.graph.fit(data, previous, self.engine.compute))
 
     def history(self, train: pl.LazyFrame, holdout: pl.LazyFrame, folder: Path) -> History | None:
-        """What came before each row, if something has to know; the holdout's rows are numbered after those to train on."""
+        """Returns the history of each row, if an operator needs it; the holdout's numbers follow the training rows'."""
         if not self.graph.ordered:
             return None
         count, more = pl.collect_all([train.select(pl.len()), holdout.select(pl.len())], engine="streaming")
@@ -133,24 +132,24 @@ class Prepared:
         return History(rows, self.graph.ordered, self.graph.row, folder, count.item() + more.item(), pages)
 
     def _counted(self, train: pl.LazyFrame) -> pl.LazyFrame | None:
-        """Views that a row to train on may look back at."""
+        """Returns the page views up to each user's last training row."""
         if self.pages is None:
             return None
         last = train.group_by("user").agg(pl.col("time").max().alias(_ASIDE["time"]))
         return self._views(self.pages.join(last, on="user").filter(pl.col("time").floor() <= pl.col(_ASIDE["time"]).floor()))
 
     def _views(self, pages: pl.LazyFrame) -> pl.LazyFrame:
-        """As operators take them."""
+        """Renames page views for operators."""
         user, item, time = self.graph.row
         return pages.select(pl.col("user").alias(user), pl.col("item").alias(item), pl.col("time").floor().cast(pl.Int64).alias(time))
 
     def write_rows(self, train: pl.LazyFrame, holdout: pl.LazyFrame, history: History | None, paths: tuple[Path, Path]) -> tuple[int, int]:
-        """The parts as etl publishes them. Returns their rows."""
+        """Writes the parts that etl publishes; returns their row counts."""
         count = self.write_part(train, paths[0], True, history)
         return count, self.write_part(holdout, paths[1], False, history, count)
 
     def write_part(self, part: pl.LazyFrame, path: Path, train: bool, history: History | None, start: int = 0) -> int:
-        """Encoded rows, to train on or not, numbered from `start` on. Returns how many."""
+        """Writes encoded rows, numbered from `start`; returns their count."""
         a_row = sum(4 * (feature.width or 1) for feature in self.graph.side("context"))
         group = max(1, min(ROW_GROUP, GROUP_BYTES // max(1, a_row)))
         self._featured(self.rows(part, start), train, history).sink_parquet(path, row_group_size=group, compression_level=1)
@@ -158,12 +157,12 @@ class Prepared:
 
     @property
     def tables(self) -> Mapping[Side, tuple[str, pl.DataFrame]]:
-        """By side, with their names."""
+        """Tables with their names, by side."""
         tables: dict[Side, tuple[str, pl.DataFrame]] = {"item": ("items", self.items)}
         return tables if self.users is None else {**tables, "user": ("users", self.users)}
 
     def write_tables(self, place: Callable[[str], Path]) -> dict[str, Path]:
-        """The features of items and users, row by row. `place` says where a file of a name goes."""
+        """Writes the features of items and users by row. `place` returns the path for a name."""
         files = {f"{name}.features.parquet": place(f"{name}.features.parquet") for name, _ in self.tables.values()}
         for side, (name, table) in self.tables.items():
             self.graph.table(table.lazy(), side).collect().write_parquet(files[f"{name}.features.parquet"])
@@ -190,7 +189,7 @@ class Prepared:
         return made.rename({feature.name: f"{FEATURE}{feature.name}" for feature in context})
 
     def placed(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Rows that an earlier run has published, with their places in these tables; without those that have none here."""
+        """Adds this run's table rows to rows of an earlier run; drops rows without a user or item here."""
         graph, names = self.graph, rows.collect_schema().names()
         there = rows.filter(pl.col("item").is_in(self.items[graph.item].implode()))
         if self.users is not None:
@@ -224,7 +223,7 @@ def prepare(
     engine: Engine | None = None,
     pages: pl.LazyFrame | None = None,
 ) -> Prepared:
-    """`rows` tells who is in the data; polars is the engine if none is given."""
+    """Prepares the tables. `rows` determines the users of the data; the default engine is polars."""
     engine, pages = engine or PolarsEngine(), pages if graph.paged else None
     catalogue = items.with_columns(graph.prepared("items"))
     key = graph.key(graph.user).outputs[0]

@@ -1,4 +1,4 @@
-"""Raw columns as the served unit takes them: int64, text or float32, one value a row or a padded list of them."""
+"""Raw columns for the served unit: int64, text or float32, one value or a padded list per row."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from shared.domain.errors import Invalid
 from shared.serving.signature import BLANK, OFFSETS, VALUES, Feature, Input, Signature
 
 VIEW = "users"
-"""The feature store's view of what is known of users."""
+"""Feature store view of users' values."""
 FITTED = "fitted"
-"""And of what a version has worked out of them in place of tables too large for its graph."""
+"""Feature store view of a version's fitted values, which replace tables too large for its graph."""
 
 
 def inputs(graph: Graph, limit: int | None = None) -> tuple[Raw, ...]:
-    """The raw columns that the graph in the served unit takes, the keys first."""
+    """Returns the raw columns of the served graph, the keys first."""
     names = graph.lowering(limit).taken
     return tuple(
         sorted((column for column in graph.raws() if column.name in names), key=lambda column: column.name not in (graph.user, graph.item))
@@ -32,7 +32,7 @@ def inputs(graph: Graph, limit: int | None = None) -> tuple[Raw, ...]:
 
 
 def signature(graph: Graph, serve: Serve | None = None) -> Signature:
-    """`serve`: how it is to be served, where that is of interest."""
+    """Returns the signature of the served unit; `serve`: the spec's serving options, defaults if absent."""
     serve = serve or Serve()
     check_lists(graph, serve.lists)
     limit = serve.vocabulary_limit
@@ -66,7 +66,7 @@ def signature(graph: Graph, serve: Serve | None = None) -> Signature:
 
 
 def check_lists(graph: Graph, lists: Lists) -> None:
-    """Invalid where a column is called as one of the two tensors that the served unit takes of another one's lists."""
+    """Raises Invalid if a column has the name of one of the two tensors for another column's lists."""
     raws = graph.raws()
     names = {column.name for column in raws} if lists == "offsets" else set()
     for column in raws:
@@ -94,7 +94,7 @@ def _input(column: Raw, graph: Graph, lists: Lists) -> Input:
 
 
 def _stored(stored_input: Stored, lists: Lists) -> Input:
-    """What only this version's tables give a meaning."""
+    """Returns an input whose values only this version's tables define."""
     of_user = {"source": "store", "view": FITTED} if stored_input.side == "user" else {}
     fields = {"name": stored_input.name, "dtype": stored_input.kind, "width": stored_input.width, "side": stored_input.side}
     return Input.model_validate(fields | _layout(stored_input.width, lists) | of_user)
@@ -105,7 +105,7 @@ def _layout(width: int | None, lists: Lists) -> dict[str, Any]:
 
 
 def item_columns(items: pl.DataFrame, served: Signature) -> dict[str, NDArray[Any]]:
-    """The catalogue's raw columns that a served unit asks for; text is fixed-width unicode, so no array holds objects."""
+    """Returns the catalogue's raw columns for a served unit; text is fixed-width unicode, so arrays hold no objects."""
     return {column.name: raw_column(items, column, "the items table") for column in served.side("item")}
 
 

@@ -1,16 +1,14 @@
-"""What of a graph a family of models reads: one spec of features, and for each family what it can learn from.
+"""Selects the part of a feature graph that a family reads.
 
-`keys` take the codes of the user and of the item alone, `sequence` the sequence of a user's items as well, which the items of a request
-follow on. `deep` take everything. `trees` split rows by the order of numbers, by codes as
-categories and by whether a number is there at all; what changes none of these splits is left out:
+`keys` reads only the codes of user and item; `sequence` also the sequence of a user's items, extended by a request's items. `deep` reads
+everything. `trees` split by the order of numbers, by codes, and by missing numbers; steps that change no split are dropped:
 
-- `normalise` at the end of a chain: it keeps the order. Where a `clip`, a `bucketise` or another step behind it looks at the number itself,
-  it stays.
-- `log` at the end of a chain: it keeps the order from zero on, and what is below zero is one number; a clip at zero says the same.
-- `fill`, and its flag: a tree takes what is missing as it is. Where a `normalise` that stays counts what was filled, it stays.
-- `one_hot` of features with one code a row: a split by the code is the same one. Of several codes a row it stays.
+- `normalise` at the end of a chain: keeps the order. Stays before a `clip`, `bucketise` or other step that uses the number itself.
+- `log` at the end of a chain: keeps the order from zero on and merges numbers below zero; a clip at zero is equivalent.
+- `fill` and its flag: trees handle missing numbers. Stays before a `normalise` that stays and counts filled numbers.
+- `one_hot` of features with one code per row: a split by the code is equal. Stays for several codes per row.
 
-So whatever a tree can split with the step, it can split without. The other way round it can tell apart what float32 had merged.
+Every split with the step is possible without the step. Without it, trees may also separate numbers that float32 had merged.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ CODES = "a split by the code is the same one"
 
 @dataclass(frozen=True)
 class Left:
-    """What the spec says, and the family doesn't need."""
+    """Part of the spec that the family doesn't need."""
 
     operator: str
     feature: str
@@ -48,7 +46,7 @@ class Left:
 
 
 def read_by(operators: tuple[Operator, ...], reads: Reads, keys: tuple[str, str]) -> tuple[tuple[Operator, ...], tuple[Left, ...]]:
-    """The operators that a family needs, and what was left out."""
+    """Returns the operators that a family needs, and the dropped ones."""
     if reads == "deep":
         return operators, ()
     if reads == "trees":
@@ -66,7 +64,7 @@ def _left(operator: Operator, why: str) -> Left:
 
 
 _ORDER, _VALUES, _WHOLE = range(3)
-"""What is looked at of a number by whatever stays: its order at most, the number where there is one, or that it is missing too."""
+"""What kept operators use of a number: at most its order, its value, or also whether the number is missing."""
 
 
 @dataclass
@@ -74,7 +72,7 @@ class _Trees:
     operators: tuple[Operator, ...]
     looked_at: dict[str, int] = field(default_factory=dict)
     instead: dict[str, Column] = field(default_factory=dict)
-    """Of a value that nobody makes any more."""
+    """Replacements for values that are no longer made."""
     made: list[Operator] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
 
@@ -94,7 +92,7 @@ class _Trees:
         return tuple(self.made), tuple(self.left)
 
     def _goes(self, operator: Operator) -> bool:
-        """Asked from the last one to the first: what stays says what it looks at."""
+        """Returns whether to drop an operator; called from last to first, as kept operators record what they use."""
         if isinstance(operator, OneHot) and not operator.column.many:
             return True
         if not isinstance(operator, OneNumber):
@@ -106,7 +104,7 @@ class _Trees:
         if isinstance(operator, Fill) and looked < _WHOLE and (operator.flag is None or operator.flag.name not in self.looked_at):
             self._look(operator.inputs, looked)
             return True
-        counts = isinstance(operator, Normalise | Fill)  # whoever stays of them looks at what is there, and at what isn't
+        counts = isinstance(operator, Normalise | Fill)  # kept, these two use both present and missing numbers
         self._look(operator.inputs, _WHOLE if counts else max(looked, _VALUES))
         return isinstance(operator, Log) and looked == _ORDER
 
@@ -115,7 +113,7 @@ class _Trees:
             self.looked_at[column.name] = max(at, self.looked_at.get(column.name, _ORDER))
 
     def _joined(self, operator: Operator) -> Operator:
-        """To what its input is made of now."""
+        """Returns the operator with its current input."""
         return replace(operator, source=self._now(operator.source)) if isinstance(operator, OneNumber) else operator
 
     def _now(self, column: Column) -> Column:

@@ -1,4 +1,4 @@
-"""Schemas of tables in words, as far as features care: what a graph needs to be built again without the data."""
+"""Table schemas as text, from which a graph is rebuilt without the data."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What operators ask of the data when they are fitted, and how answers of two batches become that of both.
+"""Statistics that operators need for a fit, and their merge over two batches.
 
-An operator never reads data: it says which statistics it needs. Equal ones are computed once, those of one level together, by
-whichever engine. Sums are of whole numbers (numbers are scaled to them), so that neither the order of rows nor the number of threads
-changes a bit of the result; and they add up, so that new data is joined with what was counted before without reading that again.
+Operators never read data: they name statistics. An engine computes equal ones once, and those of one level together. Sums are of whole
+numbers (numbers are scaled), so that row order and threads change no bit, and new data adds to earlier results without reading again.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ import polars as pl
 from pipelines.features.columns import Counted, Table
 
 UNIT = 2**20
-"""Targets are summed in units of a 1,048,576th."""
+"""Targets are summed in units of 1/1,048,576."""
 FINE = 2**30
-"""Moments are summed in so many parts of the largest number."""
+"""Number of parts of the largest number, in which moments are summed."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How often each combination of values is there; with targets, by fold, their sums and how many there are of them."""
+    """Count of each combination of values; with targets, also sums and counts of targets by fold."""
 
     keys: tuple[str, ...]
     table: Counted
@@ -34,7 +33,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Moments:
-    """Of a column of numbers: how many there are, mean, sum of squared distances from it, smallest and largest."""
+    """Count, mean, sum of squared distances from the mean, minimum and maximum of a column."""
 
     column: str
     table: Table
@@ -49,7 +48,7 @@ class Quantiles:
 
 @dataclass(frozen=True)
 class Longest:
-    """Of a column of lists."""
+    """Length of the longest list of a column."""
 
     column: str
     table: Counted
@@ -57,14 +56,14 @@ class Longest:
 
 @dataclass(frozen=True)
 class Newest:
-    """The newest values of each key, the oldest of them first."""
+    """Newest values of each key, oldest first."""
 
     of: str
     by: str
     count: int
     liked: bool = False
     pages: bool = False
-    """Views of pages too."""
+    """Includes page views."""
 
 
 Statistic = Counts | Moments | Quantiles | Longest | Newest
@@ -77,7 +76,7 @@ class Summary:
     count: int
     mean: float
     squares: float
-    """The sum of squared distances from the mean."""
+    """Sum of squared distances from the mean."""
     smallest: float
     largest: float
 
@@ -86,7 +85,7 @@ class Summary:
         return (self.squares / self.count) ** 0.5 if self.count else 0.0
 
     def joined(self, other: Summary) -> Summary:
-        """Of both batches."""
+        """Merges two batches."""
         if not self.count or not other.count:
             return self if self.count else other
         count, apart = self.count + other.count, other.mean - self.mean
@@ -99,7 +98,7 @@ NONE = Summary(0, 0.0, 0.0, 0.0, 0.0)
 
 
 def summed(keys: tuple[str, ...], frames: list[pl.DataFrame]) -> pl.DataFrame:
-    """Counts of several batches as one, in the one order that depends on the content alone: most frequent first, then by value."""
+    """Merges counts of several batches, sorted by key (and fold), so that the order depends only on the content."""
     merged = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
     by = [*keys, *([FOLD] if FOLD in merged.columns else [])]
     numbers = [name for name in merged.columns if name not in by]

@@ -1,7 +1,7 @@
-"""Features whose fitted tables are too large for the served graph: worked out beforehand, by key, by the same graph.
+"""Stored features: fitted tables too large for the served graph, computed beforehand by key with the same graph.
 
-The graph takes the feature itself as an input then: of users it comes from the feature store, of items from the catalogue. Who isn't there
-has what the table would have said of a stranger.
+The served graph takes such a feature as an input: from the feature store for users, from the catalogue for items. A missing key gets the
+table's value for unknown keys.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pipelines.features.operators.sequence import Sequence
 from pipelines.features.operators.target import CountEncode, TargetEncode
 
 LIMIT = 1_000_000
-"""Rows of a table in the served graph, unless the spec says otherwise."""
+"""Maximum rows of a table in the served graph, unless the spec sets another limit."""
 STORED = "@stored"
 Cut = Categorify | MultiHot | TargetEncode | CountEncode | Lag | Sequence
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An input of the served unit in place of a table."""
+    """Input of the served unit that replaces a table."""
 
     operator: Cut
     feature: Feature
@@ -39,13 +39,13 @@ class Stored:
 
 
 def stored(operators: tuple[Operator, ...], limit: int | None) -> tuple[Stored, ...]:
-    """Of users and of items alone: what depends on the moment has no key to be looked up by."""
+    """Returns the inputs that replace tables; only of users and items, as time-dependent values have no key."""
     return tuple(stored_input for operator in operators for stored_input in _of(operator, limit if limit is not None else LIMIT))
 
 
 def _of(operator: Operator, limit: int) -> list[Stored]:
     if isinstance(operator, Sequence) and operator.bounded:
-        return []  # the moment says what belongs to it
+        return []  # depends on the request's time
     if not isinstance(operator, Cut) or max((len(frame) for frame in operator.saved().frames.values()), default=0) <= limit:
         return []
     if isinstance(operator, Lag | Sequence):
@@ -61,7 +61,7 @@ def _of(operator: Operator, limit: int) -> list[Stored]:
 
 
 def lower(build: Lowering, stored_inputs: tuple[Stored, ...]) -> None:
-    """One operator's outputs out of its inputs."""
+    """Adds an operator's outputs from its stored inputs."""
     for stored_input in stored_inputs:
         build.take(stored_input.name, stored_input.kind, stored_input.width)
         if isinstance(stored_input.operator, Lag):
@@ -89,7 +89,7 @@ def lower(build: Lowering, stored_inputs: tuple[Stored, ...]) -> None:
 
 
 def with_values(frame: pl.DataFrame, stored_inputs: tuple[Stored, ...]) -> pl.DataFrame:
-    """A prepared table of users or items with the values of those inputs."""
+    """Adds the values of stored inputs to a prepared table of users or items."""
     for stored_input in stored_inputs:
         operator = stored_input.operator
         if isinstance(operator, Lag):

@@ -1,10 +1,9 @@
-"""A fitted vocabulary: what ids become codes, the same in every runtime.
+"""Fitted vocabulary: codes of ids, equal in every runtime.
 
-Codes: 0 is null or padding, 1 is out of vocabulary, 2 and up are known values, the most frequent first and equal ones by value; behind
-them the buckets of a hash, where there are some. The file is Parquet and its bytes depend on the content alone. A vocabulary grows without
-moving: known values keep their codes, new ones come after them, and what is too rare yet is kept with its count. With buckets it can't
-grow: the codes behind would move. Where pages are among the items, they come behind them, and the rule holds for either by itself: so the
-codes of items are what they are without pages.
+Codes: 0 is null or padding, 1 is out of vocabulary, from 2 on known values, most frequent first, ties by value; then hash buckets, if any.
+The file is Parquet; its bytes depend only on the content. A vocabulary grows without moving codes: new values follow, rare values wait with
+their counts. With buckets a vocabulary can't grow: later codes would move. Pages follow the items, and the rule applies to each separately,
+so pages don't change the codes of items.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ __all__ = ["BLANK", "FIRST", "NULL", "UNKNOWN", "DType", "Rule", "Vocabulary", "
 
 @dataclass(frozen=True)
 class Rule:
-    """What gets into a vocabulary."""
+    """Rule for entering a vocabulary."""
 
     min_count: int = 1
     max_size: int | None = None
     hash_buckets: int | None = None
     values: tuple[int | str, ...] | None = None
-    """What is in it, where that is said."""
+    """Explicit values, if the spec lists them."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Values in the order of their codes, and how often each was seen; `waiting` (value, count) are those without a code yet."""
+    """Values in the order of their codes, with counts; `waiting` (value, count) has values without a code yet."""
 
     dtype: DType
     values: pl.Series
@@ -59,28 +58,28 @@ class Vocabulary:
 
     @property
     def table(self) -> pl.DataFrame:
-        """For a join: value, code."""
+        """Table for joins: value, code."""
         return pl.DataFrame({"value": self.values, "code": self.codes})
 
     def unknown(self, source: pl.Expr) -> pl.Expr:
-        """The code of what isn't known; `source` isn't null."""
+        """Returns the code of unknown values; `source` isn't null."""
         if self.buckets is None:
             return pl.lit(UNKNOWN, pl.Int32)
         bucket: pl.Expr = hashed([source], self.buckets).cast(pl.Int32) + (FIRST + len(self.values))
         return bucket
 
     def finish(self, source: pl.Expr, code: pl.Expr) -> pl.Expr:
-        """`code` is null where the value isn't known."""
+        """Completes the codes; `code` is null for unknown values."""
         return pl.when(source.is_null()).then(pl.lit(NULL, pl.Int32)).when(code.is_null()).then(self.unknown(source)).otherwise(code)
 
     def encode(self, source: pl.Expr) -> pl.Expr:
-        """Values to codes without a join: where a table is small, or inside lists."""
+        """Encodes without a join, for small tables and lists."""
         if self.values.is_empty():
             return pl.when(source.is_null()).then(pl.lit(NULL, pl.Int32)).otherwise(self.unknown(source))
         return self.finish(source, source.replace_strict(self.values, self.codes, default=None, return_dtype=pl.Int32))
 
     def coded(self, values: pl.Series) -> NDArray[np.int32]:
-        """The same at once, where a table lies ready."""
+        """Encodes a series, by a lookup table if there is one."""
         if self.dense is not None:
             codes = pl.Series(self.dense.of(values))
         elif self.dtype == "string" and len(self.values):
@@ -98,7 +97,7 @@ class Vocabulary:
         return pl.Enum(self.values)
 
     def lower(self, build: Lowering, column: Column) -> str:
-        """int32 codes."""
+        """Returns int32 codes."""
         if self.buckets is None:
             return build.cast(build.look_up(column, self.values, FIRST, NULL, UNKNOWN), "INT32")
         codes = build.look_up(column, self.values, FIRST, NULL, -1)
@@ -106,14 +105,14 @@ class Vocabulary:
         return build.cast(build.node("Where", unknown, self.lower_unknown(build, column), codes), "INT32")
 
     def lower_unknown(self, build: Lowering, column: Column) -> str:
-        """The bucket of each value, int64."""
+        """Returns the int64 bucket code of each value."""
         assert self.buckets is not None
         start = build.constant(np.array(FIRST + len(self.values), np.int64))
         return build.node("Add", build.hashed([build.value(column)], self.buckets), start)
 
 
 def fit_vocabulary(counted: pl.DataFrame, dtype: DType, rule: Rule, previous: Vocabulary | None = None, pages: bool = False) -> Vocabulary:
-    """Of (value, count), in any order; with `previous`, it grows by what `counted` adds. `pages`: keys of pages are among the values."""
+    """Fits on (value, count) in any order; grows `previous`. `pages`: page keys are among the values."""
     if rule.values is not None:
         return _listed(rule.values, counted, dtype, rule, previous)
     if previous is None:
@@ -131,7 +130,7 @@ def fit_vocabulary(counted: pl.DataFrame, dtype: DType, rule: Rule, previous: Vo
 
 
 def _listed(values: tuple[int | str, ...], counted: pl.DataFrame, dtype: DType, rule: Rule, previous: Vocabulary | None) -> Vocabulary:
-    """The values as they are said, however often they are there; no other ones wait."""
+    """Returns the listed values in their order, whatever their counts; no values wait."""
     listed = pl.DataFrame({"value": pl.Series(values, dtype=polars_type(dtype))})
     both = [counted.select("value", pl.col("count").cast(pl.Int64))]
     if previous is not None:
@@ -142,7 +141,7 @@ def _listed(values: tuple[int | str, ...], counted: pl.DataFrame, dtype: DType, 
 
 
 def _chosen(counted: pl.DataFrame, rule: Rule, old: pl.DataFrame, pages: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """What gets a code behind the old ones, and what waits."""
+    """Returns new values with a code, and waiting ones."""
     if pages:
         parts = [_chosen(counted.filter(condition), rule, old.filter(condition), False) for condition in (~_IS_PAGE, _IS_PAGE)]
         return pl.concat(chosen for chosen, _ in parts), pl.concat(waiting for _, waiting in parts)

@@ -1,7 +1,7 @@
-"""What etl keeps of an interaction becomes features: the last stages of a loader of training batches.
+"""Last stages of a training loader: turn etl's rows into features.
 
-Item and user features are gathered from their tables by row number, for positives and negatives alike, so an interaction on disk is a few
-numbers however many features an item has.
+Features of items and users are gathered from their tables by row number, for positives and negatives, so a stored interaction is a few
+numbers, whatever the number of features.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pipelines.loaders.columns import Column, Lists
 from pipelines.loaders.negatives import take_rows
 
 LABEL = "~label"
-"""Of the batches that come out: a feature may be called as it likes."""
-# This share of rows is shown as of unknown users, and another one as of unknown items: a model learns what holds on average.
+"""Label column of the output batches; the name can't clash with a feature's."""
+# share of rows with an unknown user, and of rows with an unknown item: the model learns averages for them
 UNKNOWN_SHARE = 0.02
 
 
 def columns_of(graph: Graph, there: list[str]) -> list[str]:
-    """Those of train.parquet that features and labels are made of."""
+    """Returns the columns of train.parquet that features and labels need."""
     wanted = {"user_code", "user_row", "item_row", "label", *(f"{FEATURE}{feature.name}" for feature in graph.side("context"))}
     return [name for name in there if name in wanted or name.startswith(FOLD)]
 
 
 @dataclass(frozen=True)
 class Positives:
-    """A stage: the rows of positives alone."""
+    """Stage that keeps only positives."""
 
     def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
         labels = batch["label"]
@@ -44,12 +44,12 @@ class Positives:
 
 @dataclass(frozen=True)
 class Gathered:
-    """A stage: the features of the row's item, user and moment; out-of-fold values where the row has a fold."""
+    """Stage that adds the features of item, user and interaction; out-of-fold values if the row has a fold."""
 
     graph: Graph
     items: Catalogue
     users: Catalogue | None
-    """None where nothing but the key is known of them."""
+    """None if users have only a key."""
 
     def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
         data = {name: column for name, column in batch.items() if not isinstance(column, Lists)}
@@ -63,7 +63,7 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Strangers:
-    """A stage: some rows are shown as of a user that nobody knows, others as of such an item."""
+    """Stage that shows some rows with an unknown user, others with an unknown item."""
 
     graph: Graph
     share: float = UNKNOWN_SHARE
@@ -73,20 +73,20 @@ class Strangers:
         for blank in self._blanks:
             hidden = np.flatnonzero(random.random(len(columns[LABEL])) < self.share)
             for name, value in blank.items():
-                column = np.array(columns[name])  # it may be the loader's own
+                column = np.array(columns[name])  # copies: the loader may own the column
                 column[hidden] = value
                 columns[name] = column
         return columns
 
     @cached_property
     def _blanks(self) -> tuple[dict[str, Array], ...]:
-        """What there is of an unknown user, and of an unknown item: of every feature that is made of the key."""
+        """Values of an unknown user and of an unknown item, for each feature made of the key."""
         return tuple(stranger(self.graph, key) for key in (self.graph.user, self.graph.item))
 
 
 @dataclass(frozen=True)
 class Crossed:
-    """A stage: the crosses of users or moments with items, last, for they are of codes as they are shown."""
+    """Stage that adds crosses with items; last, since crosses use the codes as shown."""
 
     graph: Graph
 
@@ -95,6 +95,6 @@ class Crossed:
 
 
 def _own(column: Column, feature: Feature) -> Array:
-    """Arrow may have forgotten that lists are of one length."""
+    """Restores fixed-length lists, whose length Arrow may lose."""
     values = column.values.reshape(len(column), feature.width or 1) if isinstance(column, Lists) else column
     return values.astype(np.int32 if feature.kind == "code" else np.float32, copy=False)

@@ -1,9 +1,8 @@
-"""One batch contract for training: features and labels as numpy arrays, streamed from Parquet with bounded memory.
+"""Training batches: features and labels as numpy arrays, streamed from Parquet in bounded memory.
 
-A loader with stages: positives alone where they are asked for, negatives, features, strangers, crosses (pipelines.loaders.negatives,
-pipelines.inputs.batch_stages). How many rows come out of a batch of the data depends on the positives in it; so the loader makes large
-batches, and they are cut into batches of `batch_size` rows for a step; the last one may be smaller. No row is lost or doubled, and each
-positive has all of its negatives.
+A loader with stages: positives (optional), negatives, features, unknown keys, crosses (pipelines.loaders.negatives,
+pipelines.inputs.batch_stages). The number of rows per loader batch depends on its positives, so large batches are made and cut into batches
+of `batch_size` rows; the last may be smaller. No row is lost or doubled, and each positive has all of its negatives.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from pipelines.loaders.memory import MEBIBYTE
 from pipelines.loaders.negatives import Negatives
 
 _AT_ONCE, _BYTES = 32_768, 4 * MEBIBYTE
-"""Rows that stages make at a time at most, and their bytes, if a step takes less."""
+"""Maximum rows that stages make at a time, and their bytes, unless a step takes more."""
 
 THREADS = min(4, os.cpu_count() or 1)
 
@@ -50,7 +49,7 @@ class Batch:
 
 
 class Place(NamedTuple):
-    """Where an epoch goes on: a batch of the loader, and how many rows of it were taken."""
+    """Position in an epoch: a loader batch and the number of its rows already used."""
 
     batch: int = 0
     rows: int = 0
@@ -58,35 +57,35 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Batches:
-    """One epoch's batches: equal for an equal seed and epoch, different in each epoch."""
+    """Batches of an epoch: equal for equal seed and epoch, different in each epoch."""
 
     path: Path
     graph: Graph
     items: Catalogue
     users: Catalogue | None
-    """None where nothing but the key is known of them."""
+    """None if users have only a key."""
     batch_size: int
     negatives: int
     seed: int
     shuffle: bool = True
     unknown_share: float = UNKNOWN_SHARE
     positives: bool = False
-    """Whether other rows are left out."""
+    """Drops rows that aren't positives."""
     liked: LikedItems | None = None
-    """By `user` and row of the catalogue: no negative is one of these."""
+    """Likes by `user` and row of the catalogue, which negatives avoid."""
     draw: Callable[[Mapping[str, Column], np.random.Generator], NDArray[Any]] | None = None
-    """Rows of the catalogue that are negatives of these rows; drawn evenly if None."""
+    """Draws the negatives' rows of the catalogue; None: uniform."""
     memory: int = 512 * MEBIBYTE
     """Bytes that the loader may hold."""
     pool: int | None = None
-    """Rows that are shuffled among each other at most; as many as the memory takes if None."""
+    """Maximum rows that are shuffled together; None: limited by memory."""
 
     def epoch(self, number: int) -> Iterator[Batch]:
         return (batch for batch, _ in self.placed(number))
 
     def placed(self, number: int, start: Place = Place()) -> Iterator[tuple[Batch, Place]]:  # noqa: B008  a value
-        """From a place on: each batch, and where the next one begins."""
-        begun: deque[tuple[int, int, int]] = deque()  # of the loader's batches: its number, the rows before it, those up to its end
+        """Yields each batch from a place on, with the place of the next batch."""
+        begun: deque[tuple[int, int, int]] = deque()  # loader batches: number, rows before, rows up to the end
         made = yielded = 0
 
         def rows() -> Iterator[Batch]:
@@ -116,10 +115,10 @@ class Batches:
 
     @cached_property
     def loader(self) -> Loader:
-        """Its memory is what stages leave of ours; more where four row groups wouldn't fit into its pool."""
+        """Loader with the memory that stages leave, or more if four row groups don't fit into its pool."""
         rows, a_row = max(1, self._count[0]), 4 + sum(4 * (feature.width or 1) for feature in self.graph.features)
         at_once = self.batch_size * max(1, min(_AT_ONCE, _BYTES // a_row) // self.batch_size)
-        made = 2 * at_once * a_row * (3 * THREADS + 1)  # what is being made, and what waits to be taken; the allocator keeps as much
+        made = 2 * at_once * a_row * (3 * THREADS + 1)  # batches being made and waiting; the allocator keeps as much
         with pq.ParquetFile(self.path) as file:
             wanted = columns_of(self.graph, file.schema_arrow.names) + (["user"] if self.negatives and self.liked else [])
         chunks = open_chunks([self.path], wanted)
@@ -139,13 +138,13 @@ class Batches:
 
     @cached_property
     def _count(self) -> tuple[int, int]:
-        """Rows, and positives among them."""
+        """Number of rows, and of positives."""
         rows, positives = pl.scan_parquet(self.path).select(pl.len(), (pl.col("label") > 0).sum()).collect(engine="streaming").row(0)
         return int(rows), int(positives)
 
 
 def cut(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
-    """The same rows in batches of that size; the last one may be smaller. Only what lies over a seam is copied."""
+    """Cuts the rows into batches of `size`; the last may be smaller. Copies only rows across a seam."""
     left: list[Batch] = []
     for batch in batches:
         missing = (size - sum(map(len, left))) % size if left else 0

@@ -1,7 +1,7 @@
-"""Who liked what, in two bytes a like: a blocked Bloom filter, so that a question costs one read of memory.
+"""Blocked Bloom filter of likes: two bytes per like, one memory read per query.
 
-What was liked is always found. Of other pairs a few in a thousand are called liked too, always the same ones: for negatives
-that is harmless, since another item is drawn in their place.
+Likes are always found. A few in a thousand other pairs, always the same ones, count as liked too: harmless for negatives, as another item
+is drawn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 _LIKES_A_WORD = 4
 _BITS = 4
-"""That a like sets in its word of 64."""
+"""Bits that a like sets in its 64-bit word."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class LikedItems:
 
     @classmethod
     def empty(cls, likes: int) -> Self:
-        """For so many."""
+        """Returns an empty filter for `likes` likes."""
         return cls(np.zeros(max(1, -(-likes // _LIKES_A_WORD)), np.uint64))
 
     @classmethod
     def of(cls, parts: Iterable[tuple[Ints, Ints]]) -> Self:
-        """Of users and items, as whole numbers of any kind."""
+        """Builds a filter from users and items, given as any whole numbers."""
         there = list(parts)
         made = cls.empty(sum(len(users) for users, _ in there))
         for users, items in there:
@@ -69,8 +69,8 @@ class LikedItems:
 
 
 def read_liked(rows: Path, history: Path | None, items: Ints) -> LikedItems:
-    """By user and row of the catalogue: what is liked in train.parquet and, of a warm run, what was liked before in its history. `items`
-    are the catalogue's keys, in order."""
+    """Returns likes by user and row of the catalogue: those of train.parquet and, in a warm run, earlier ones of the history. `items`:
+    sorted keys of the catalogue."""
     files = [(rows, "item_row", "label"), *([(history, "item", "before")] if history is not None else [])]
     counts = [pl.scan_parquet(path).select((pl.col(label) > 0).sum()).collect(engine="streaming").item() for path, _, label in files]
     bloom = LikedItems.empty(sum(counts))
@@ -86,7 +86,7 @@ def read_liked(rows: Path, history: Path | None, items: Ints) -> LikedItems:
 
 
 def mixed(keys: Words) -> Words:
-    """Each bit depends on all."""
+    """Mixes keys so that each bit depends on all bits."""
     mix = keys * np.uint64(0x9E3779B97F4A7C15)
     mix ^= mix >> np.uint64(32)
     mix *= np.uint64(0xD6E8FEB86659FD93)

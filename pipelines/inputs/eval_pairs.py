@@ -1,7 +1,7 @@
-"""Users meeting items at a moment, as raw columns and as features: what evaluation scores and what parity compares.
+"""User-item pairs at a time, as raw columns and as features, for evaluation and parity.
 
-A user's moment is that of the user's first row in the holdout: when a model that was trained up to there would have been asked. Who has
-none meets items at a blank moment. What is known of users is what counted at their moment, or what counts now, that serving begins with.
+A user's time is that of the first holdout row: when a model trained until then would be asked. Users without holdout rows have a blank
+time. Values of users are those at that time, or the current ones, with which serving starts.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Moments:
-    """By user, sorted; the last row is the blank one."""
+    """Context of users, sorted by user; the last row is blank."""
 
     users: Ints
     features: Codes
     raw: pl.DataFrame
-    """The raw columns of the interactions, prepared."""
+    """Raw columns of the interactions, prepared."""
     times: Ints
-    """Whole seconds, whatever the graph takes."""
+    """Whole seconds, even if the graph takes no time."""
     extra: pl.DataFrame
-    """Further columns as the data has them, whatever the graph takes, without the blank row."""
+    """Further columns as in the data, without the blank row."""
     user_rows: Array | None = None
-    """Of the users' table as of that moment, without the blank one."""
+    """Row of the users table at that time, without the blank row."""
 
     def places(self, users: Ints) -> Ints:
         return placed(self.users, users)
@@ -55,14 +55,14 @@ class EvalPairs:
     moments: Moments
 
     def features(self, users: Ints, rows: Ints) -> Codes:
-        """Of pairs: `users` are keys, `rows` are rows of the catalogue."""
+        """Returns the features of pairs: `users` are keys, `rows` are rows of the catalogue."""
         places = self.moments.places(users)
         features = self.items.take(rows) | {name: column[places] for name, column in self.moments.features.items()} | self.users.of(users)
         return crossed(self.graph, features)
 
 
 def read_meetings(fetch: Callable[[str], Path], has_users: bool, graph: Graph, now: bool = False) -> EvalPairs:
-    """`fetch` gives the files of etl. `now`: with what is known of users now, whatever their moment."""
+    """Reads the pairs from etl's files by `fetch`. `now`: uses current values of users."""
     items = read_table(fetch("items.features.parquet"), graph, "item")
     moments = _moments(fetch("holdout.parquet"), graph, has_users)
     then = None if now or moments.user_rows is None else (moments.users, moments.user_rows)
@@ -86,7 +86,7 @@ def _moments(path: Path, graph: Graph, has_users: bool) -> Moments:
     blank = pl.DataFrame({raw.name: pl.Series([None], dtype=dtype_of(raw)) for raw in raws})
     nobody = pl.DataFrame(
         {raw.name: pl.Series([None], dtype=dtype_of(raw)) for raw in (*raws, *graph.raws("users"))}
-        | {graph.user: pl.Series([None], dtype=pl.Int64)}  # a row, whatever else is taken
+        | {graph.user: pl.Series([None], dtype=pl.Int64)}  # ensures a row
     )
     made = graph.transform(nobody.lazy(), "context").collect() if context else pl.DataFrame()
     features = {}
@@ -114,14 +114,14 @@ def _prepared(column: Raw, graph: Graph) -> pl.Expr:
 
 @dataclass(frozen=True)
 class RawColumns:
-    """What a served unit is asked with: the catalogue's columns, users' (blank for strangers), and the user's moment's."""
+    """Raw inputs of a served unit: columns of the catalogue, of users (blank if unknown), and of the interaction."""
 
     items: pl.DataFrame
     users: pl.DataFrame | None
     moments: Moments
 
     def stored(self, graph: Graph, limit: int) -> RawColumns:
-        """With what the served unit takes in place of large tables."""
+        """Adds the served unit's inputs that replace large tables."""
         stored = graph.stored(limit)
         items, users = (tuple(column for column in stored if column.side == side) for side in ("item", "user"))
         people = self.users
@@ -132,8 +132,8 @@ class RawColumns:
         )
 
     def of(self, served: Signature, own: Published | None = None) -> Callable[[Ints, Ints], dict[str, Array]]:
-        """Invalid where the unit asks for what isn't there, or is of another kind by now; with its `own` values, where they don't say it
-        either."""
+        """Returns the unit's inputs by pair. Values missing from the tables come from `own`; raises Invalid if those lack them too or types
+        differ."""
         raw = self if own is None else self._without_stored()
         items = {wanted.name: raw._of_items(wanted, served, own) for wanted in served.side("item")}
         people = raw._of_users(served, own)
@@ -152,7 +152,7 @@ class RawColumns:
         return ask
 
     def _without_stored(self) -> RawColumns:
-        """What is called so is of another version, if it is there."""
+        """Drops stored values, which belong to another version."""
         others = pl.exclude("^.*" + re.escape(STORED) + "$")
         return replace(self, items=self.items.select(others), users=None if self.users is None else self.users.select(others))
 
@@ -165,7 +165,7 @@ class RawColumns:
         return own.items(wanted, self.items[served.item].to_numpy())
 
     def _of_users(self, served: Signature, own: Published | None) -> list[tuple[Ints, dict[str, Array]]]:
-        """Tables by key, the last row blank."""
+        """Returns columns by key; the last row of each is blank."""
         people = self.users if self.users is not None else pl.DataFrame({served.user: pl.Series([], dtype=pl.Int64)})
         table = pl.concat([people, people.clear(1)])
         columns: dict[str, Array] = {}
@@ -193,7 +193,7 @@ class RawColumns:
         return raw_column(self.moments.raw, wanted, "the interactions")
 
     def frame(self, graph: Graph, users: Ints, rows: Ints) -> pl.DataFrame:
-        """The same as prepared columns, for the graph itself."""
+        """Returns the same as prepared columns, for the graph."""
         parts = [pl.DataFrame({graph.user: users}), self.items.select(graph.item, *(raw.name for raw in graph.raws("items")))[rows]]
         if (columns := [raw.name for raw in graph.raws("users")]) and self.users is not None:
             people = pl.concat([self.users, self.users.clear(1)])
@@ -204,7 +204,7 @@ class RawColumns:
 
 
 def _unread(table: pl.DataFrame, wanted: Input) -> Array:
-    """A column that this run's family doesn't read, as another one's unit takes it; the last row is the blank one."""
+    """Prepares a column that this run's family doesn't read for another version's unit; the last row is blank."""
     dtype = table[wanted.name].dtype
     inner = dtype.inner if isinstance(dtype, pl.List) else dtype
     text = inner in (pl.String, pl.Categorical, pl.Enum)
@@ -219,7 +219,7 @@ def _unread(table: pl.DataFrame, wanted: Input) -> Array:
 
 
 def read_raw(fetch: Callable[[str], Path], has_users: bool, meetings: EvalPairs) -> RawColumns:
-    """With users as the meetings know them."""
+    """Reads raw columns, with users as in `meetings`."""
     users = pl.read_parquet(fetch("users.parquet")) if has_users else None
     if users is not None and (rows := meetings.users.rows) is not None:
         users = users[rows]

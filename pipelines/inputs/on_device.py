@@ -1,8 +1,8 @@
-"""Training batches whose rows, features and negatives lie on the device that trains: read once, every epoch drawn there.
+"""Training batches with rows, features and negatives on the training device: read once, drawn there in every epoch.
 
-An epoch is a permutation of all its rows, those of negatives among them; a row of a negative is its positive's with an item drawn anew in
-each epoch. What a step gets is gathered on the device by row number; nothing of a batch comes from the host. A step's chance follows from
-the seed, the epoch and the step, so that a training goes on at any step with the batches that it would have met.
+An epoch is a permutation of all rows, negatives included; a negative is its positive's row with a newly drawn item. A step gathers its
+batch on the device by row number, without the host. Randomness follows from seed, epoch and step, so training can continue at any step with
+the same batches.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from shared.domain.errors import Invalid
 
 Tensor = Any
 SHARE = 0.5
-"""Of the device's memory that rows and an epoch's order may take."""
+"""Share of the device's memory for rows and an epoch's order."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """`columns`: one value a row; `item` and `user` among them are rows of `items` and `users`."""
+    """Training data on a device. `columns`: values by row; `item` and `user` contain rows of `items` and `users`."""
 
     columns: Mapping[str, Tensor]
     labels: Tensor
     item: Tensor
     items: Mapping[str, Tensor]
     catalogue: int
-    """How many items can be drawn."""
+    """Number of items that can be drawn."""
     user: Tensor | None = None
     users: Mapping[str, Tensor] | None = None
     key: Tensor | None = None
     liked: TensorLiked | None = None
-    """By `key`."""
+    """Likes by `key`."""
     blanks: tuple[Mapping[str, Tensor], ...] = ()
-    """What is shown of an unknown user, and of an unknown item."""
+    """Values of an unknown user and of an unknown item."""
 
     @cached_property
     def positives(self) -> Tensor:
         return torch.nonzero(self.labels > 0).squeeze(1)
 
     def order(self, each: int, only: bool, shuffle: bool, seed: tuple[int, ...]) -> Tensor:
-        """Of an epoch: numbers of rows, and behind them those of negatives. `only`: rows that are no positives are left out."""
+        """Returns an epoch's order of row numbers; higher numbers are negatives. `only`: leaves out rows that aren't positives."""
         rows, more, device = len(self.labels), len(self.positives) * each, self.labels.device
         begun = torch.cat([self.positives, torch.arange(rows, rows + more, device=device)]) if only else None
         if not shuffle:
@@ -96,14 +96,14 @@ class Rows:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         there = [*self.columns.values(), *self.items.values(), *(self.users or {}).values(), self.labels, self.item]
         return sum(tensor.numel() * tensor.element_size() for tensor in there)
 
 
 @dataclass(frozen=True)
 class OnDevice(Batches):
-    """`likes_path`: the rows of which liked items are no negatives, where batches verify them."""
+    """Batches drawn on a device. `likes_path`: rows whose liked items are no negatives, if batches verify likes."""
 
     device: Any = "cpu"
     likes_path: Path | None = None
@@ -122,10 +122,10 @@ class OnDevice(Batches):
 
     @cached_property
     def rows(self) -> Rows:
-        """Read, and put there."""
+        """Rows, read to the device."""
         frame = pl.read_parquet(self.path, columns=self._wanted())
         steps = self.rows_per_epoch()
-        takes = frame.estimated_size() + 3 * 8 * steps  # an order, and what a permutation is made of
+        takes = frame.estimated_size() + 3 * 8 * steps  # an order and the memory of its permutation
         free = room(torch.device(self.device), SHARE)
         if takes > free:
             raise Invalid(

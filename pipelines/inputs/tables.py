@@ -1,6 +1,6 @@
-"""Features as arrays: those of items and users by row of their table, those of the moment by row of the data, crosses when they meet.
+"""Features as arrays: of items and users by table row, of the interaction by data row, and crosses of both.
 
-Whoever isn't in the users table is there without more than the key.
+Users outside the users table have only their key.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from pipelines.features.operators.codes import Cross
 
 Array = NDArray[Any]
 Codes = dict[str, NDArray[Any]]
-"""By feature: int32 codes or float32 numbers, one a row or several."""
+"""By feature: int32 codes or float32 numbers, one or several per row."""
 FOLDS = "@folds"
 USERS = "users.features.parquet"
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The features of all items or of all users, row by row."""
+    """Features of all items or all users, by row."""
 
     columns: Codes
     apart: Mapping[str, Array]
-    """[rows, folds]: what a feature is out of each fold, where that differs."""
+    """[rows, folds]: a feature's value without each fold, if different."""
 
     def take(self, rows: Array, folds: Mapping[int, Array] | None = None) -> Codes:
-        """Of those rows; with folds, as training sees them."""
+        """Returns the features of the rows; with `folds`, the values for training."""
         features = {name: column[rows] for name, column in self.columns.items()}
         for name, apart in self.apart.items():
             if folds is not None:
@@ -43,7 +43,7 @@ class Catalogue:
         return features
 
     def at(self, rows: Array) -> Catalogue:
-        """A table of those rows."""
+        """Returns a table of the given rows."""
         return Catalogue(
             {name: column[rows] for name, column in self.columns.items()}, {name: values[rows] for name, values in self.apart.items()}
         )
@@ -64,12 +64,12 @@ def array(column: pl.Series, kind: str) -> Array:
 
 
 class Users:
-    """Users by key: those of the table, a row each, and strangers."""
+    """Features of users by key: table rows, and unknown users."""
 
     def __init__(
         self, graph: Graph, table: Catalogue | None, keys: NDArray[np.int64] | None, rows: NDArray[np.int64] | None = None
     ) -> None:
-        """`rows`: those of etl's table, where it has more of some users."""
+        """`rows`: rows of etl's table, if users have several."""
         self.graph, self.table, self._keys, self.rows = graph, table, keys, rows
 
     def of(self, keys: NDArray[np.int64]) -> Codes:
@@ -92,7 +92,7 @@ class Users:
 
 
 def placed(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each is among sorted keys; behind them what isn't there."""
+    """Returns each key's place among sorted keys; `len(keys)` for missing keys."""
     if not len(keys):
         return np.zeros(len(wanted), np.int64)
     positions = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
@@ -104,7 +104,7 @@ def dtype_of(column: Raw) -> pl.DataType:
 
 
 def read_users(fetch: Callable[[str], Path], there: bool, graph: Graph, then: tuple[Array, Array] | None = None) -> Users:
-    """As they are known to be now; with `then`, keys and their rows in etl's table, those users as of there."""
+    """Reads the current values of users; with `then` (keys and rows of etl's table) the values of those rows."""
     if not there:
         return Users(graph, None, None)
     keys = pl.read_parquet(fetch("users.parquet"), columns=[graph.user])[graph.user].to_numpy()
@@ -119,7 +119,7 @@ def read_users(fetch: Callable[[str], Path], there: bool, graph: Graph, then: tu
 
 
 def stranger(graph: Graph, key: str) -> Codes:
-    """What features have of a key that nobody knows, as far as they are made of keys and the moment: one row's values."""
+    """Returns the feature values of an unknown key, for features made only of keys and time."""
     made_of = {graph.user, graph.item, graph.tables.time}
     names = [
         feature for feature in graph.features if feature.side != "pair" and key in (of := set(graph.sources(feature))) and of <= made_of
@@ -133,7 +133,7 @@ def stranger(graph: Graph, key: str) -> Codes:
 
 
 def crossed(graph: Graph, columns: Codes) -> Codes:
-    """With the crosses of users or moments with items: of their codes as they are here."""
+    """Adds the crosses of users or context with items, from the codes in `columns`."""
     features = dict(columns)
     for operator in graph.operators:
         if isinstance(operator, Cross) and operator.outputs[0].side == "pair":

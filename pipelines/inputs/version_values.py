@@ -1,8 +1,8 @@
-"""A version's values by key, as it was published with them: what its unit is asked with where the data of a later run can't say it.
+"""Values by key with which a version was published: inputs of its unit that a later run's data lacks.
 
-Its own codes and statistics (`NAME@stored`) are in its catalogue and in its files for the feature store alone. So is a raw column that the
-run's own tables don't have, or have as another type: a family of keys, say, has no use for it. Who isn't there is blank, as when served.
-What has been written to the store since isn't here.
+The version's own codes and statistics (`NAME@stored`) are only in its catalogue and its feature store files. Raw columns that the run's
+tables lack, or have with another type, come from these files too. Missing keys are blank, as in serving. Later writes to the store aren't
+included.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Published:
-    """`fetch` gives the files of the version's export."""
+    """Published values of a version. `fetch` returns the files of the version's export."""
 
     served: Signature
     fetch: Callable[[str], Path]
     used: list[str] = field(default_factory=list)
-    """The inputs that were taken from here."""
+    """Inputs taken from these files."""
 
     def items(self, wanted: Input, keys: Ints) -> Array:
-        """Of those items, in their order. One column is in memory at a time."""
+        """Returns a column for the items, in their order; holds one column in memory."""
         self.used.append(wanted.name)
         with np.load(self.fetch("catalogue.npz"), allow_pickle=False) as catalogue:
             item_keys = catalogue[self.served.item]
@@ -45,8 +45,8 @@ class Published:
         return with_blank(column[order], wanted)[placed(item_keys[order], keys)]
 
     def users(self, wanted: Iterable[Input], keys: Ints) -> tuple[Ints, dict[str, Array]]:
-        """Of those of one view whom the version was published with, by key, the last row blank. A part is in memory at a time, and what was
-        looked for."""
+        """Returns the columns of one view for the given users that the version knows, by key; the last row is blank. Holds one part and the
+        results in memory."""
         inputs = tuple(wanted)
         view = self._view(str(inputs[0].view))
         self.used.extend(column.name for column in inputs)
@@ -72,7 +72,7 @@ class Published:
 
 
 def with_blank(column: Array, wanted: Input) -> Array:
-    """With a row for whoever isn't there."""
+    """Appends a blank row for missing keys."""
     return np.concatenate([column, np.full((1, *column.shape[1:]), BLANK[wanted.dtype], _none(wanted).dtype)])
 
 

@@ -1,4 +1,4 @@
-"""Memory that is used again: a pool's rows lie in one piece, so that what a loader holds is known, and no page is asked for twice."""
+"""Reusable memory of a loader: a pool's rows are in one buffer, so that the loader's memory is known and pages are not requested again."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 from pipelines.loaders.columns import LINE, Array, aligned
 
 _MAPPED, _KEPT = 8 << 20, 16 << 20
-"""Bytes: what is larger is mapped by itself, such as arenas; free memory that a heap keeps at its end."""
+"""Bytes: larger arrays, such as buffer pools, are mapped separately; free memory that a heap keeps at its end."""
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
 
 def keep_what_is_freed() -> None:
-    """glibc gives large arrays back to the system as they are freed, and each new one is then paid for page by page, a fifth of a loader's
-    time. So it is told to keep them: at each epoch, for TensorFlow sets the limit back when it makes a dataset of a Python generator."""
+    """Makes glibc keep freed memory. By default it returns large arrays to the system, and each new array then costs page faults, a fifth
+    of a loader's time. Call at each epoch, because TensorFlow resets the limit when it makes a dataset of a Python generator."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(_M_MMAP_THRESHOLD, _MAPPED)
@@ -27,7 +27,7 @@ def keep_what_is_freed() -> None:
 
 
 class BufferPool:
-    """Of so many bytes. Many threads may take from it; all that was taken is given up at once."""
+    """A buffer of `size` bytes for many threads; `clear` frees all arrays at once."""
 
     def __init__(self, size: int) -> None:
         self._bytes = aligned((size,), np.uint8)
@@ -49,5 +49,5 @@ class BufferPool:
 
     @staticmethod
     def room(arrays: int) -> int:
-        """Bytes that so many arrays may take beyond their own."""
+        """Bytes that alignment adds for this number of arrays."""
         return arrays * LINE

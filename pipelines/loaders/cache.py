@@ -1,9 +1,9 @@
-"""Chunks as they lie in memory, on local disk, so that a second epoch decodes nothing: an Arrow file each.
+"""Cache of decoded chunks on local disk, so that later epochs decode nothing: an Arrow file per chunk.
 
-A chunk is kept under the name of what it is made of: its file (size, time, and what its end says of it), the row group and the columns.
-Files are written beside and renamed, and carry a sum of each column; one that is not whole is made anew. Beyond the limit the data
-that was used longest ago goes first; what finds no room is read from Parquet every time. Columns are read one by one into memory that is
-used again: for rows that are all taken once, in any order, that is half the price of mapping them.
+A chunk's name follows from its file (size, time and a digest of its end), the row group and the columns. Files are written under another
+name and renamed, and hold a checksum of each column; a damaged file is written again. Above the limit the least recently used data is
+removed first; chunks without room are read from Parquet every time. Columns are read one by one into reused memory: for rows that are all
+taken once, in any order, this costs half as much as memory mapping.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from pipelines.loaders.columns import LINE, Array, Flat, Lists, Long, PackedColu
 
 _VERSION = 2
 _LENGTHS = "~lengths"
-"""Ends the name of the column that says how many values the short lists of another one have."""
+"""Suffix of the column with the lengths of another column's short lists."""
 _SUM, _DTYPE = b"eyas.sum", b"eyas.dtype"
 _ABANDONED = 3600.0
-"""Seconds after which nobody writes a file any more that was begun."""
+"""Seconds after which an unfinished file is abandoned."""
 
 Scratch = Callable[[int], Array]
-"""So many bytes, for as long as the rows are needed."""
+"""Returns a buffer of the given number of bytes, valid as long as the rows are needed."""
 
 
 @dataclass(frozen=True)
 class Cache:
     folder: Path
     limit: int = 16 * 2**30
-    """Bytes, of all data together."""
+    """Bytes of all data together."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For another process, which has a lock of its own."""
+        """Pickles without the lock: another process has its own."""
         return Cache, (self.folder, self.limit)
 
     def of(self, digest: Sequence[Any]) -> SelectionCache:
-        """`digest`: what tells the chunks from all others."""
+        """Returns the cache of a selection; `digest` identifies its chunks."""
         name = hashlib.sha256(json.dumps([_VERSION, *digest]).encode()).hexdigest()[:32]
         with contextlib.suppress(OSError):
             os.utime(self.folder / name)
@@ -58,7 +58,7 @@ class Cache:
         return SelectionCache(self, self.folder / name)
 
     def take(self, new: Path, path: Path) -> bool:
-        """A file in, under its name; others' data goes for it. False where there is no room even so."""
+        """Moves a finished file into the cache and evicts other selections' data; returns False if there is still no room."""
         with self._lock:
             size = new.stat().st_size
             used = {folder: _size(folder) for folder in self.folder.iterdir() if folder.is_dir()}
@@ -75,7 +75,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class SelectionCache:
-    """Of one selection of files and columns."""
+    """Cache of a selection of files and columns."""
 
     cache: Cache
     folder: Path
@@ -83,7 +83,7 @@ class SelectionCache:
     _full: threading.Event = field(default_factory=threading.Event)
 
     def get(self, chunk: int, scratch: Scratch) -> Iterator[tuple[str, PackedColumn]]:
-        """Column by column, as far as they are there and whole: all bytes are looked at when they are used for the first time."""
+        """Yields the columns that are cached and intact; checksums are verified on first use."""
         path = self._path(chunk)
         with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
             verified = self._verified.get(chunk)
@@ -99,7 +99,7 @@ class SelectionCache:
             self._verified[chunk] = layout
 
     def put(self, chunk: int, rows: Mapping[str, PackedColumn]) -> bool:
-        """False where there is no room."""
+        """Writes a chunk; returns False if there is no room."""
         self._verified.pop(chunk, None)
         if self._full.is_set():
             return False
@@ -112,7 +112,7 @@ class SelectionCache:
                 writer.write_table(table)
             if not self.cache.take(new, path):
                 self._full.set()
-        except OSError:  # a full disk: the loader goes on without
+        except OSError:  # full disk: the loader continues without a cache
             self._full.set()
         finally:
             with contextlib.suppress(OSError):
@@ -125,17 +125,17 @@ class SelectionCache:
 
 @dataclass(frozen=True)
 class Column:
-    """Where one's arrays lie in a file."""
+    """Places of a column's arrays in a file."""
 
     kind: type[PackedColumn]
     arrays: tuple[tuple[int, Any, tuple[int, ...]], ...]
-    """Where each begins, its dtype, its shape."""
+    """Offset, dtype and shape of each array."""
     dtype: Any
-    """Of the values."""
+    """Type of the values."""
     sum: int
 
     def read(self, file: int, scratch: Scratch) -> PackedColumn:
-        """OSError where the file has less."""
+        """Reads the column; raises OSError if the file is too short."""
         sizes = [-(-_bytes(dtype, shape) // LINE) * LINE for _, dtype, shape in self.arrays]
         room, begin, arrays = scratch(sum(sizes)), 0, []
         for (at, dtype, shape), size in zip(self.arrays, sizes, strict=True):
@@ -150,7 +150,7 @@ class Column:
 @dataclass(frozen=True)
 class FileLayout:
     size: int
-    """Of the file."""
+    """Bytes of the file."""
     columns: Mapping[str, Column]
 
 
@@ -170,7 +170,7 @@ def _size(folder: Path) -> int:
 
 
 def _read_layout(path: Path, size: int) -> FileLayout | None:
-    """None where the file is broken."""
+    """Returns the layout of a file, or None if the file is damaged."""
     try:
         with pa.memory_map(str(path)) as mapped:
             begin = mapped.read_buffer().address
@@ -210,7 +210,7 @@ def _dtype(packed: PackedColumn) -> Any:
 
 
 def _sum(packed: PackedColumn) -> int:
-    """Of all bytes, as words: what a broken disk changes changes it."""
+    """Returns the sum of all bytes as words, which detects a damaged file."""
     total = 0
     for array in _arrays(packed):
         raw = np.ascontiguousarray(array).view(np.uint8).ravel()
@@ -242,7 +242,7 @@ def _arrow(name: str, packed: PackedColumn) -> list[tuple[str, pa.Array]]:
 
 
 def _array(array: Array) -> pa.Array:
-    """Truth a byte each: Arrow would pack it."""
+    """Returns booleans as bytes, because Arrow would pack them into bits."""
     return pa.array(array.view(np.uint8) if array.dtype == np.bool_ else array)
 
 

@@ -1,4 +1,4 @@
-"""Parquet files as chunks, a row group each, decoded into columns."""
+"""Parquet files as chunks (a row group each), decoded into columns."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from pipelines.loaders.skipping import Corruption, Lost
 from shared.domain.errors import BadData, EyasError, Invalid, Unavailable
 
 _FOOTER = 64 << 10
-"""Bytes at a file's end that say where everything is, mostly."""
+"""Bytes at a file's end that usually contain the whole footer."""
 _AT_A_TIME = 8
 _LISTED = 30
 
 
 class Corrupt(BadData):
-    """What was written can't be read, though it is as it was when it was found."""
+    """A file's content cannot be read, although the file has not changed since it was found."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Opened:
     file: File
     metadata: pq.FileMetaData
     end: str
-    """A digest of the file's end, which says where everything is."""
+    """Digest of the file's end, which has the footer."""
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -47,7 +47,7 @@ class Opened:
 
     @cached_property
     def leaves(self) -> Mapping[str, range]:
-        """The columns of Parquet that each of ours is."""
+        """The Parquet columns of each of the file's columns."""
         begins = np.cumsum([0, *map(_leaves, self.schema.types)]).tolist()
         return {name: range(*some) for name, *some in zip(self.schema.names, begins[:-1], begins[1:], strict=True)}
 
@@ -68,11 +68,11 @@ class Chunk:
     group: int
     rows: int
     size: int
-    """Bytes in memory, at most."""
+    """Most bytes in memory."""
     widest: int
-    """Of these, the column that takes most."""
+    """Bytes of the largest column."""
     fetched: int = 0
-    """Bytes that are held besides while it is decoded."""
+    """Further bytes in memory while the chunk is decoded."""
 
     @property
     def name(self) -> str:
@@ -81,15 +81,15 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Chunks:
-    """All of some files, which have the same columns."""
+    """All chunks of some files with the same columns."""
 
     chunks: Sequence[Chunk]
     columns: tuple[str, ...]
     schema: pa.Schema
-    """Of these columns, as they are loaded."""
+    """Schema of these columns, as they are loaded."""
     nulls: Nulls = field(default_factory=dict)
     lost: tuple[Lost, ...] = ()
-    """Files whose end can't be read."""
+    """Files whose footer cannot be read."""
 
     @property
     def rows(self) -> int:
@@ -101,12 +101,12 @@ class Chunks:
 
     @property
     def room(self) -> int:
-        """Bytes that an arena of all of them has for where arrays begin."""
+        """Extra bytes of a buffer pool for the alignment of all chunks' arrays."""
         return BufferPool.room(2 * len(self.columns) * len(self.chunks))
 
     @property
     def digest(self) -> list[Any]:
-        """Of all that decides what is read; the same wherever the files are."""
+        """Identifies all data that is read, independent of the files' location."""
         opened = {chunk.opened.file.name: chunk.opened for chunk in self.chunks}.values()
         return [
             [(opened_file.file.size, opened_file.file.stamp, opened_file.end) for opened_file in opened],
@@ -115,8 +115,8 @@ class Chunks:
         ]
 
     def read(self, at: int) -> Iterator[tuple[str, PackedColumn]]:
-        """Its rows as they lie, column by column: what is done with one while it is near costs a fraction. That they are good is known at
-        the end."""
+        """Yields a chunk's columns in file order, one by one, because work on a column that is still in the CPU cache costs a fraction. The
+        check that the file is unchanged comes at the end."""
         chunk = self.chunks[at]
         with _reading(chunk):
             source = chunk.opened.file.open(chunk.opened.ranges(chunk.group, self.columns))
@@ -154,8 +154,8 @@ def _why(name: str, error: Exception) -> EyasError:
 def open_chunks(
     paths: Paths, columns: Sequence[str] | None = None, *, nulls: Nulls | None = None, filesystem: Any = None, corrupt: Corruption = "stop"
 ) -> Chunks:
-    """`columns`: all, in the first file's order, where none are named. `nulls`: what counts for missing values, by column. `corrupt`:
-    what to do where a file's end can't be read."""
+    """Opens the files. `columns` None means all, in the first file's order. `nulls` holds a column's value for missing values. `corrupt`
+    says what happens if a file's footer cannot be read."""
     if isinstance(columns, str) or (columns is not None and (not columns or len(set(columns)) < len(columns))):
         raise Invalid("columns: give a list of names, each once")
     if corrupt not in get_args(Corruption):
@@ -241,7 +241,7 @@ def _chunk(opened: Opened, group: int, columns: Sequence[str], nulls: Nulls) -> 
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """How many columns a Parquet file makes of it."""
+    """Returns how many Parquet columns a column has."""
     return sum(_leaves(kind.field(at).type) for at in range(kind.num_fields)) if kind.num_fields else 1
 
 

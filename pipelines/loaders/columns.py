@@ -1,8 +1,7 @@
-"""Columns in memory: one value a row, a row of several, or lists of any length; and what a loader does with them, as fast as numpy can.
+"""Columns in memory: a value per row, several values per row, or lists of any length; and the loader's operations on them.
 
-Lists that are short, or of much the same length, are held as rows of one width, with their lengths: such a row is taken as if it were
-one number. Whole numbers in them are as narrow as they can be. Other lists are values and offsets. What is taken goes where the caller
-says: into memory that it has already.
+Lists that are short, or of similar length, are held as rows of the same width plus lengths: such a row is taken as if it were a single
+number. Integers in them use the narrowest type. Other lists are values and offsets. The caller supplies the memory for taken rows.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Offsets = NDArray[np.int64]
 Empty = Callable[[tuple[int, ...], Any], Array]
-"""Memory for an array of a shape and a dtype, its values whatever they are."""
+"""Returns uninitialised memory for an array of a shape and a dtype."""
 SHORT = 32
-"""Bytes of lists that are held as rows, however many of them are empty."""
+"""Bytes up to which lists are always held as rows."""
 SPARE = 1.5
-"""What longer ones may take as rows, beside what they take as values and offsets."""
+"""Longer lists may take this multiple of their size as values and offsets."""
 
 
 LINE = 64
-"""Bytes of the processor's cache that are read at once."""
+"""Bytes of a CPU cache line."""
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Memory that begins on a line of the processor's cache: TensorFlow takes such arrays as they are, and copies others."""
+    """Returns memory that begins at a cache line: TensorFlow uses such arrays without a copy."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     room = np.empty(size + LINE, np.uint8)
     begin = -room.ctypes.data % LINE
@@ -42,7 +41,7 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 class Lists:
-    """Of all rows, one after the other; row n's are values[offsets[n]:offsets[n + 1]]."""
+    """Lists of all rows: row n's values are values[offsets[n]:offsets[n + 1]]."""
 
     def __init__(self, values: Array, offsets: Offsets) -> None:
         self._values, self._offsets = values, offsets
@@ -53,7 +52,7 @@ class Lists:
 
     @property
     def offsets(self) -> Offsets:
-        """One more than there are rows: from 0 to the number of values."""
+        """Where each row's values begin, and at the end the number of values."""
         return self._offsets
 
     @property
@@ -65,7 +64,7 @@ class Lists:
         return self.values.dtype
 
     def padded(self, width: int, fill: Any = 0) -> Array:
-        """[rows, width]; what is longer is cut."""
+        """Returns [rows, width]; longer lists are cut."""
         rows = pack_lists(self.values, self.offsets)
         if isinstance(rows, Short):
             return ShortLists(rows).padded(width, fill)
@@ -83,7 +82,7 @@ class Lists:
 
 
 class ShortLists(Lists):
-    """Of which a row of one width is at hand; values and offsets are made of it when they are asked for."""
+    """Lists held as rows of the same width; values and offsets are computed on demand."""
 
     def __init__(self, short: Short) -> None:
         self._short = short
@@ -132,7 +131,7 @@ Column = Array | Lists
 
 @dataclass(frozen=True)
 class Flat:
-    """One value a row, or several of a fixed number."""
+    """A value per row, or a fixed number of values per row."""
 
     array: Array
 
@@ -155,12 +154,12 @@ class Flat:
 
 @dataclass(frozen=True)
 class Short:
-    """Lists as [rows, width]; what is behind the end of one means nothing."""
+    """Lists as [rows, width]; contents after a list's end are undefined."""
 
     array: Array
     lengths: NDArray[np.uint8]
     dtype: Any
-    """Of the values: those of the array may be narrower."""
+    """Type of the values; `array` may have a narrower type."""
 
     def __len__(self) -> int:
         return len(self.array)
@@ -171,13 +170,13 @@ class Short:
 
     @property
     def there(self) -> NDArray[np.bool_]:
-        """Of each place, row after row, whether it is before its list's end."""
+        """For each place, row after row, whether it is before its list's end."""
         width = self.array.shape[1]
         return _ends(width).take(self.lengths).view(np.bool_)
 
     @property
     def values(self) -> Array:
-        """Those that are there, row after row."""
+        """The values, row after row, without padding."""
         count, width = self.array.size, self.array.shape[1]
         rows = np.ascontiguousarray(self.array)
         if not 8 <= width <= 64 or rows.dtype == np.bool_:
@@ -232,7 +231,7 @@ PackedColumn = Flat | Short | Long
 
 
 def pack_lists(values: Array, offsets: Array) -> PackedColumn:
-    """In the way that suits them. `offsets` are whole numbers of any kind, from 0."""
+    """Packs lists in the most suitable form; `offsets` are integers of any type, from 0."""
     lengths = np.diff(offsets)
     longest, total = int(lengths.max(initial=1)), values.itemsize * len(values) + 8 * len(offsets)
     narrow = _narrowest(values)
@@ -240,7 +239,7 @@ def pack_lists(values: Array, offsets: Array) -> PackedColumn:
     if longest > _LONGEST or (size > SHORT and size * len(lengths) > SPARE * total):
         return Long(Lists(values, offsets.astype(np.int64, copy=False)))
     width = size // narrow.itemsize
-    # Of each list a window of the values that is as wide as a row; behind the last one there is nothing.
+    # Each list is a window of the values, as wide as a row; zeros follow the last value.
     room = np.zeros(len(values) + width, narrow)
     room[: len(values)] = values
     windows: Array = np.ndarray((len(values) + 1,), _item(size), room.data, 0, (narrow.itemsize,))
@@ -254,12 +253,12 @@ def _narrowest(values: Array) -> np.dtype[Any]:
 
 
 def most(rows: int, values: int, itemsize: int) -> int:
-    """Bytes that so many lists take at most, in either way."""
+    """Returns the most bytes of this many lists, in either form."""
     return rows + max(SHORT * rows, int(SPARE * (8 * (rows + 1) + values * itemsize)))
 
 
 def joined(parts: Sequence[PackedColumn], slices: Sequence[slice]) -> PackedColumn:
-    """Those rows of each, one after the other. Lists may be held in other ways in each."""
+    """Concatenates these rows of each part; lists may have different forms."""
     pairs = list(zip(parts, slices, strict=True))
     if all(isinstance(part, Flat) for part in parts):
         return Flat(_together([part.array[rows] for part, rows in pairs]))  # type: ignore[union-attr]
@@ -292,7 +291,7 @@ _ITEMS: dict[int, str] = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
 
 
 def _item(size: int) -> str:
-    """What numpy takes at once, by bytes."""
+    """Returns a numpy type with this number of bytes, which numpy copies at once."""
     return _ITEMS.get(size, f"V{size}")
 
 
@@ -301,7 +300,7 @@ def _take_rows(array: Array, order: Array, empty: Empty) -> Array:
     if len(order):
         if array.ndim > 1 and array.flags.c_contiguous and array[0].nbytes:
             row_type = _item(array[0].nbytes)
-            # Clipped: numpy writes through a buffer of its own otherwise.
+            # With mode="clip" numpy writes directly into `out`, without a buffer.
             array.view(row_type).reshape(len(array)).take(order, out=out.view(row_type).reshape(len(order)), mode="clip")
         else:
             array.take(order, axis=0, out=out, mode="clip")
@@ -310,12 +309,12 @@ def _take_rows(array: Array, order: Array, empty: Empty) -> Array:
 
 @cache
 def _bits(width: int) -> Array:
-    """By length: the same, a bit a place."""
+    """The table of `_ends` with a bit per place."""
     return np.array([(1 << length) - 1 for length in range(width + 1)], f"u{width // 8}")
 
 
 @cache
 def _ends(width: int) -> Array:
-    """By length: which of the places are before the end, a row as one number."""
+    """Table by length: which places are before the list's end, each row as a single number."""
     table = np.arange(width)[None, :] < np.arange(width + 1)[:, None]
     return table.view(_item(width)).reshape(width + 1)

@@ -1,19 +1,19 @@
-"""What becomes of each kind of column that Parquet can hold.
+"""Decodes the column types of Parquet.
 
 | in the file | loaded as | missing values |
 |---|---|---|
-| whole numbers, signed or not, 8 to 64 bits | the same | refused, or `nulls` |
+| integers, signed or not, 8 to 64 bits | the same | refused, or `nulls` |
 | float16, float32, float64 | the same | NaN, or `nulls` |
 | booleans | booleans | refused, or `nulls` |
-| decimals without places behind the point | int64 | refused, or `nulls` |
-| decimals with places | float64, rounded to it | NaN, or `nulls` |
-| dictionaries of any of these | what they stand for | as these |
-| lists, large lists of any of these | values and offsets | of a value as these; of a list refused, or with `nulls` an empty one |
-| lists of a fixed size of any of these | rows and columns | of a value as these; of a list refused |
-| extension types that are stored as any of these | these | as these |
+| decimals without decimal places | int64 | refused, or `nulls` |
+| decimals with decimal places | float64, rounded | NaN, or `nulls` |
+| dictionaries of these types | their values | as these |
+| lists, large lists of these types | values and offsets | values: as these; lists: refused, or with `nulls` empty |
+| lists of a fixed size of these types | rows and columns | values: as these; lists: refused |
+| extension types stored as these types | these | as these |
 | text, bytes, dates, times, structs, maps, lists of lists | refused | |
 
-`nulls`: by column what counts for a missing value, such as {"year": 0}.
+`nulls` holds a column's value for missing values, such as {"year": 0}.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def loaded_as(kind: pa.DataType) -> pa.DataType | None:
-    """Of a value, or of a list's values. None: it can't be loaded."""
+    """Returns the type of a value, or of a list's values; None if the type cannot be loaded."""
     stored = _stored(kind)
     return _number(_stored(stored.value_type)) if is_list(stored) else _number(stored)
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """As what a column of a kind that can be loaded is loaded."""
+    """Returns the type that a loadable column has after loading."""
     stored, number = _stored(kind), loaded_as(kind)
     if pa.types.is_fixed_size_list(stored):
         return pa.list_(number, stored.list_size)
@@ -51,7 +51,7 @@ def plain(kind: pa.DataType) -> pa.DataType:
 
 
 def size_of(kind: pa.DataType, rows: int, values: int) -> int:
-    """Bytes in memory, at most."""
+    """Returns the most bytes in memory."""
     itemsize = max(8, (loaded_as(kind) or kind).bit_width) // 8
     stored = _stored(kind)
     if pa.types.is_fixed_size_list(stored):
@@ -60,7 +60,7 @@ def size_of(kind: pa.DataType, rows: int, values: int) -> int:
 
 
 def refusal(kind: pa.DataType) -> str:
-    """Why it can't be loaded, and what to do."""
+    """Returns why the type cannot be loaded, and what to do."""
     is_a = pa.types
     inner = _stored(kind)
     if is_list(inner):
@@ -81,7 +81,7 @@ def refusal(kind: pa.DataType) -> str:
 
 
 def refused_nulls(name: str, missing: int) -> BadData:
-    """Of a column, as it is called in a message: FILE: row group N: column 'NAME'."""
+    """Returns the error for missing values; `name` is the column in messages: FILE: row group N: column 'NAME'."""
     column = name.rpartition("column '")[2].removesuffix("'")
     return BadData(
         f"{name} has {missing:,} missing values, and a whole number or a boolean can't be missing: fill them, or say what counts for them:"
@@ -103,7 +103,7 @@ def check_nulls(nulls: Nulls, kinds: Mapping[str, pa.DataType]) -> None:
 
 
 def pack_column(column: pa.Array, name: str, fill: float | None) -> PackedColumn:
-    """`name`: as it is called in a message."""
+    """Packs a column; `name` is the column's name in messages."""
     column = _plain(column)
     kind = column.type
     if not is_list(kind):
@@ -121,7 +121,7 @@ def pack_column(column: pa.Array, name: str, fill: float | None) -> PackedColumn
 def _array(column: pa.Array, name: str, fill: float | None) -> NDArray[Any]:
     values = _plain(column)
     kind = _number(values.type)
-    assert kind is not None  # refused when the file was opened
+    assert kind is not None  # checked when the file was opened
     if values.type != kind:
         try:
             values = values.cast(kind, safe=pa.types.is_integer(kind))

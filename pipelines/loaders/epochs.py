@@ -1,4 +1,4 @@
-"""Batches of Parquet, shuffled, decoded and put together in the background, in bounded memory."""
+"""Reads Parquet as shuffled batches: decoded and assembled in background threads, in bounded memory."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ from pipelines.loaders.skipping import Corruption, Skipped, without
 
 Columns = dict[str, Column]
 Stage = Callable[[Columns, np.random.Generator], Columns]
-"""What is made of a batch, in the loader's threads; drawn by numbers that are the same whoever draws them."""
+"""Returns a batch from a batch, in the loader's threads; its random numbers do not depend on the thread."""
 
 
 @dataclass(frozen=True)
 class EpochReader:
-    """Equal settings give equal batches, whatever the number of threads. `memory` is all that it holds at a time, in bytes: half of what is
-    left beside decoding is the pool whose rows are shuffled, half the one that is read meanwhile."""
+    """Reads epochs; equal settings give equal batches for any number of threads.
+
+    `memory` is the total in bytes. Half of what decoding leaves is the pool whose rows are shuffled, the other half the next pool.
+    """
 
     chunks: Chunks
     batch_size: int = 32_768
     memory: int = 512 * MEBIBYTE
     pool: int | None = None
-    """Rows of the pool, or a few more; None: as many as memory allows."""
+    """Rows of the pool, or slightly more; None for as many as memory allows."""
     seed: int = 0
     shuffle: bool = True
     drop_last: bool = False
@@ -47,9 +49,9 @@ class EpochReader:
     cache: Cache | None = None
     stages: tuple[Stage, ...] = ()
     corrupt: Corruption = "stop"
-    """What to do where a row group can't be read: see skipping.py."""
+    """What happens if a row group cannot be read: see skipping.py."""
     skipped: Skipped = field(default_factory=Skipped, compare=False)
-    """What was left out so far, for it is corrupt: by this loader and by its adapters."""
+    """Corrupt data that this loader and its adapters have left out so far."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -65,7 +67,7 @@ class EpochReader:
 
     @cached_property
     def selection_cache(self) -> SelectionCache | None:
-        """What the cache has of its chunks."""
+        """The cache of these chunks."""
         return self.cache.of(self.chunks.digest) if self.cache is not None else None
 
     @cached_property
@@ -73,16 +75,16 @@ class EpochReader:
         return Memory.shared_out(self.memory, self.chunks, self.batch_size, self.cache is not None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For another process: what it was made of, and nothing that was worked out since."""
+        """Pickles only the settings, not the values that follow from them."""
         return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
 
     def __len__(self) -> int:
-        """Batches of an epoch."""
+        """Number of batches in an epoch."""
         return self.plan.steps
 
     @cached_property
     def columns(self) -> dict[str, Described]:
-        """What a batch has: as the files say, or as a few rows show that have gone through the stages."""
+        """Columns of a batch: from the schema, or from a few rows that pass the stages."""
         full = (at for at, chunk in enumerate(self.chunks.chunks) if chunk.rows and self.stages)
         rows = next((rows for at in full if (rows := self._reads(0).part(Part(at, 0, self.chunks.chunks[at].rows), np.empty))), None)
         if rows is None:
@@ -90,19 +92,19 @@ class EpochReader:
         return described_by(Assembly(self, 0).batch(0, [rows], [0], [min(self.batch_size, count(rows))]))
 
     def kinds(self, label: str | None = None) -> dict[str, Kind]:
-        """What each column is to a model."""
+        """Returns the role of each column in a model."""
         return kinds(self.columns, label)
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides which rows a batch has."""
+        """Digest of all that decides the rows of a batch."""
         return hashlib.sha256(repr((self.plan, sorted(self.orders.often), self.chunks.columns)).encode()).hexdigest()
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Columns]:
-        """From the batch `start` on, as if those before it had been taken."""
+        """Yields the epoch's batches from `start` on, the same as without a start."""
         keep_what_is_freed()
         decoding = ThreadPoolExecutor(self._memory.decoders(self.threads), "decoding")
-        # What is only copying goes fastest in few threads; what stages do, in many.
+        # Copies are fastest in few threads, stages in many.
         assembling = ThreadPoolExecutor(self.threads if self.stages else -(-self.threads // 2), "assembling")
         reads, make = self._reads(number), Assembly(self, number)
         pools = (pool for pool in self.plan.pools(number) if pool.step + len(pool.takes) > start)
@@ -143,7 +145,7 @@ class EpochReader:
         return []
 
     def _arena(self) -> BufferPool:
-        """One that an epoch before has left, or a new one."""
+        """Returns a buffer pool of an earlier epoch, or a new one."""
         try:
             arena = self._spare.pop()
         except IndexError:
@@ -153,7 +155,7 @@ class EpochReader:
 
     @property
     def rows(self) -> int:
-        """Of this shard in an epoch."""
+        """Rows of this shard in an epoch."""
         return self.plan.own
 
 
@@ -170,5 +172,5 @@ class Assembly:
                 columns = stage(columns, random)
         for column in columns.values():
             if isinstance(column, Lists):
-                _ = column.values, column.offsets  # here, not in the thread that waits for them
+                _ = column.values, column.offsets  # computed here, not in the thread that waits for the batch
         return columns

@@ -1,4 +1,4 @@
-"""What a loader needs of a file, and which files of a folder it reads."""
+"""Interface of a loader's file, and the rule for files of a folder."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import pyarrow as pa
 from shared.datafiles.kinds import kind_of, of_a_folder
 
 Ranges = Sequence[tuple[int, int]]
-"""Of bytes: where each begins, and where it ends."""
+"""Begin and end of each range of bytes."""
 
 
 class File(Protocol):
     @property
     def name(self) -> str:
-        """As the user knows it."""
+        """Name for messages."""
 
     @property
     def size(self) -> int: ...
 
     @property
     def stamp(self) -> str:
-        """Another one once it is written anew."""
+        """Changes when the file is written again."""
 
     def open(self, ranges: Ranges) -> pa.NativeFile:
-        """To read these bytes, or others."""
+        """Opens the file to read these bytes; others can be read as well."""
 
     def buffer_size(self, ranges: Ranges) -> int:
-        """Bytes in memory while it is open to read these."""
+        """Bytes in memory while the file is open for these ranges."""
 
     def check(self) -> None:
-        """Refuses what isn't as it was found."""
+        """Raises an error if the file has changed since it was found."""
 
 
 def is_parquet(name: str) -> bool:
-    """Whether it counts among the files of a folder, where it is named so."""
+    """Returns whether a file with this name counts as Parquet in a folder."""
     return of_a_folder(name) and kind_of(name) == "parquet"

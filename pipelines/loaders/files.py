@@ -1,4 +1,4 @@
-"""Which files a loader is given: paths, patterns, folders and objects, in an order of their own, each as it was when it was found."""
+"""Finds the files of a loader: paths, patterns, folders and objects, in a fixed order, with their present size and time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ Paths = str | Path | Sequence[str | Path]
 
 
 def find_files(paths: Paths, filesystem: Any = None) -> tuple[File, ...]:
-    """A path, a pattern (`*`, `?`, `[...]`; `**` for folders of any depth), a folder, `s3://BUCKET/...` for any of these, or a list.
+    """Finds files of a path, a pattern (`*`, `?`, `[...]`; `**` for any depth), a folder, `s3://BUCKET/...` for any of these, or a list.
 
-    The files of a pattern or a folder come in the order of their paths as text: 10.parquet before 2.parquet. Of a folder those at any
-    depth that end in .parquet or .pq, and neither begin with '.' or '_' nor lie in a folder that does. A list keeps its order.
-    `filesystem`: where all of them are, one of fsspec's or of pyarrow's; without it objects are read as everywhere in Eyas
-    (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ...).
+    The files of a pattern or a folder are sorted by path as text: 10.parquet before 2.parquet. A folder gives files at any depth that end
+    in .parquet or .pq, except names with '.' or '_' at the start and files in such folders. A list keeps its order. `filesystem` is of
+    fsspec or pyarrow, for all paths; without it objects are read as everywhere in Eyas (AWS_ENDPOINT_URL, ...).
     """
     files: dict[str, File] = {}
     locations = [paths] if isinstance(paths, str | Path) else list(paths)
@@ -69,7 +68,7 @@ def _local(path: str) -> Iterator[File]:
 
 @dataclass(frozen=True)
 class LocalFile:
-    """It isn't mapped: a file that is cut while it is read would end the process."""
+    """A local file; not memory-mapped, because truncation during reading would end the process."""
 
     path: Path
     size: int

@@ -1,6 +1,6 @@
-"""What the columns of a data set are to a model, told from their types: nobody declares them a second time.
+"""Roles of a data set's columns in a model, derived from their types.
 
-A whole number is a code (single-hot), a list of them several codes (multi-hot), a float a number, and one column is the label.
+An integer is a code (single-hot), a list of integers several codes (multi-hot), a float a number, and one column is the label.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared.contracts.strict import unknown_name
 from shared.domain.errors import Invalid
 
 LABEL = "label"
-"""The column that is the label where none is named."""
+"""The label column if none is named."""
 
 
 class Kind(StrEnum):
@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Described:
-    """A column: of one value a row, of a fixed number (`width`), or of lists of any length."""
+    """Type of a column: a value per row, a fixed number (`width`), or lists of any length."""
 
     dtype: np.dtype[Any]
     width: int | None = None
@@ -38,7 +38,7 @@ class Described:
 
 
 def described(schema: pa.Schema) -> dict[str, Described]:
-    """Of columns that a loader can load."""
+    """Describes columns that a loader can load."""
     columns = {}
     for field in schema:
         kind, width, lists = field.type, None, False
@@ -60,7 +60,7 @@ def described_by(batch: Mapping[str, Column]) -> dict[str, Described]:
 
 
 def label_of(columns: Mapping[str, Described], label: str | None = None) -> str | None:
-    """The one that is named; else the one called label, if there is one."""
+    """Returns the named label; else the column `label` if there is one."""
     if label is None:
         return LABEL if LABEL in columns and not columns[LABEL].lists else None
     if label not in columns:

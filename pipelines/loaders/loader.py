@@ -1,4 +1,4 @@
-"""The loader of Parquet that users open: an epoch reader, and its batches as NumPy, Arrow, TensorFlow, Keras and PyTorch take them."""
+"""The Parquet loader for users: an epoch reader with adapters to NumPy, Arrow, TensorFlow, Keras and PyTorch."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ class Loader(EpochReader):
     def as_numpy(
         self, label: str | None = None, lists: Chosen = "offsets", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
     ) -> Iterator[Any]:
-        """Batches of arrays: see adapters/plain.py."""
+        """Returns batches of arrays: see adapters/plain.py."""
         return plain.as_numpy(self, label, lists, epochs, start)
 
     def as_arrow(self, epochs: int | None = 1, start: tuple[int, int] = (0, 0)) -> Iterator[pa.RecordBatch]:
-        """Record batches of Arrow: see adapters/plain.py."""
+        """Returns Arrow record batches: see adapters/plain.py."""
         return plain.as_arrow(self, epochs, start)
 
     def as_dataset(
         self, label: str | None = None, lists: Chosen = "ragged", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
     ) -> Any:
-        """A tf.data.Dataset: see adapters/tensorflow.py."""
+        """Returns a tf.data.Dataset: see adapters/tensorflow.py."""
         from pipelines.loaders.adapters.tensorflow import as_dataset
 
         return as_dataset(self, label, lists, epochs, start)
 
     def as_keras(self, label: str | None = None, lists: Chosen = "padded", start: tuple[int, int] = (0, 0)) -> Any:
-        """For `fit` of a Keras model, as x and as validation_data: see adapters/keras.py."""
+        """Returns the x or validation_data of a Keras model's `fit`: see adapters/keras.py."""
         from pipelines.loaders.adapters.keras import as_keras
 
         return as_keras(self, label, lists, start)
 
     def as_torch(self, label: str | None = None, **settings: Any) -> TorchBatches:
-        """An IterableDataset of PyTorch; `settings`: see as_torch in adapters/torch.py."""
+        """Returns an IterableDataset of PyTorch; `settings`: see as_torch in adapters/torch.py."""
         from pipelines.loaders.adapters.torch import as_torch
 
         return as_torch(self, label, **settings)
@@ -66,7 +66,7 @@ def open_loader(
     corrupt: Corruption = "stop",
     **settings: Any,
 ) -> Loader:
-    """`paths`: what `find_files` takes. `columns`, `nulls`: what `open_chunks` takes. `settings`: those of Loader."""
+    """Opens a loader: `paths` as in `find_files`, `columns` and `nulls` as in `open_chunks`, `settings` are Loader's."""
     chunks = open_chunks(paths, columns, nulls=nulls, filesystem=filesystem, corrupt=corrupt)
     loader = Loader(chunks, corrupt=corrupt, skipped=Skipped({lost.name: lost for lost in chunks.lost}), **settings)
     rows, world = chunks.rows, loader.shard.world

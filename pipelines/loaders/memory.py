@@ -1,4 +1,4 @@
-"""What a loader may hold, shared out before it begins."""
+"""Divides a loader's memory before reading begins."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ MEBIBYTE = 2**20
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes: of all that a loader holds, of a pool, of permutations that are used often, of the largest chunk, of what decoding one takes,
-    of a row and of a batch at most."""
+    """Bytes: the total, a pool, permutations that are reused, the largest chunk, decoding of a chunk, and most of a row and a batch."""
 
     total: int
     pool: int
@@ -28,15 +27,15 @@ class Memory:
 
     @classmethod
     def shared_out(cls, total: int, chunks: Chunks, batch_size: int, cached: bool = False) -> Memory:
-        """The pool depends neither on whether there is a cache nor on where files are."""
+        """Divides `total`; the pool's size does not depend on a cache or on the files' location."""
         largest = max((chunk.size for chunk in chunks.chunks), default=0)
-        # A column is there as it is read, as Arrow and as it is held, with an order of the rows; what goes into a cache is held whole.
+        # A column exists as read, as Arrow and as packed, with an order of the rows; a chunk for the cache is held whole.
         column = 3 * max((chunk.widest for chunk in chunks.chunks), default=0) + 8 * max((chunk.rows for chunk in chunks.chunks), default=0)
         decoding = column + (largest if cached else 0) + max((chunk.fetched for chunk in chunks.chunks), default=0)
         a_row = max((-(-chunk.size // chunk.rows) for chunk in chunks.chunks if chunk.rows), default=1)
         batch = a_row * min(batch_size, chunks.rows)
         orders = total // 16
-        # A batch is there in parts, put together, and made ready.
+        # A batch exists in parts, assembled, and prepared.
         pool = (total - orders - max(3 * total // 16, column + 4 * batch)) // 2
         if pool < largest or total - orders - 2 * pool < decoding + 4 * batch:
             enough = max(-(-16 * (2 * largest + column + 4 * batch) // 15), -(-8 * largest // 3), -(-16 * (decoding + 4 * batch) // 3))
@@ -55,6 +54,6 @@ class Memory:
         return max(1, min(threads, (self._beside - 4 * self.batch) // max(1, self.decoding)))
 
     def ahead(self, threads: int) -> int:
-        """Batches."""
+        """Returns the number of batches to prepare ahead."""
         room = self._beside - self.decoding * self.decoders(threads)
         return max(1, min(2 * threads + 1, room // max(1, 2 * self.batch) - 1))

@@ -1,10 +1,9 @@
-"""Sampled negatives as a stage of a loader: for each positive of a batch some rows of the same user and moment with another item.
+"""Stage that adds sampled negatives: each positive of a batch gets rows with the same user and moment and another item.
 
-Items are drawn evenly from the catalogue, anew in every batch, by the batch's own generator: so anew in every epoch, and the same
-whatever the number of threads. Unverified, an item may be one that the user likes. With `liked` none is that the user liked: such an item
-is drawn again, up to `REDRAWS` times, and what is still liked then is drawn from all that the user didn't like. Who liked the whole
-catalogue has no negative: the positive stands again in each of its places. So a batch of p positives and n others always becomes one of
-p * (1 + each) + n rows.
+Items are drawn uniformly from the catalogue by the batch's own generator, so they differ in every epoch and do not depend on the number of
+threads. Without `liked`, an item may be one that the user likes. With `liked`, such items are drawn again, up to `REDRAWS` times; the rest
+is drawn from all items that the user did not like. A user who liked the whole catalogue has no negatives: the positive is repeated instead.
+So a batch of p positives and n others always has p * (1 + each) + n rows.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Negatives:
-    """A stage. Items are numbers from 0 to `items`."""
+    """Stage that adds negatives; items are numbers from 0 to `items` - 1."""
 
     items: int
     each: int
-    """Of a positive."""
+    """Negatives per positive."""
     item: str = "item_row"
     label: str = "label"
-    """Above 0 where a row is a positive. A batch without this column is positives alone, and gets it."""
+    """Column above 0 for positives. A batch without this column has only positives, and gets the column."""
     user: str = "user"
     liked: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.bool_]] | None = None
-    """Whether these users liked these items. What it calls liked though it wasn't is no negative either."""
+    """Returns whether these users liked these items; false positives are no negatives either."""
     draw: Callable[[Mapping[str, Column], np.random.Generator], NDArray[Any]] | None = None
-    """An item for each of these rows; evenly from the catalogue if None."""
+    """Draws an item for each of these rows; None draws uniformly from the catalogue."""
 
     def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
-        """In a random order, so that a part of the batch is as good as the whole."""
+        """Returns the rows in random order, so that any part of the batch is representative."""
         items = self._column(batch, self.item)
         labels = self._column(batch, self.label).astype(np.float32) if self.label in batch else np.ones(len(items), np.float32)
         positive = np.flatnonzero(labels > 0)
@@ -63,7 +62,7 @@ class Negatives:
         return self.draw({name: take_rows(column, places) for name, column in rows.items()}, random).astype(kind, copy=False)
 
     def _verified(self, drawn: NDArray[Any], users: NDArray[Any], random: np.random.Generator) -> NDArray[np.bool_]:
-        """Draws again in place what is liked. False where the user liked everything."""
+        """Replaces liked items in place; returns False for users who liked everything."""
         assert self.liked is not None
         there = np.ones(len(drawn), np.bool_)
         left = np.flatnonzero(self.liked(users, drawn))

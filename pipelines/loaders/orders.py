@@ -1,4 +1,4 @@
-"""The order in which a row group's rows come in an epoch."""
+"""Random order of a row group's rows in an epoch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ _MOST = 2**30
 
 
 class Orders:
-    """A permutation for each chunk and epoch. Where many have as many rows, it is one of a few that are drawn once, turned, and with all
-    its rows moved on, by two numbers that are drawn each time: as likely to be any as if it was drawn alone, at a quarter of the price."""
+    """A permutation for each chunk and epoch.
+
+    If many chunks have the same number of rows, their orders come from a few permutations that are drawn once: each order is a permutation,
+    rotated and shifted by two new random numbers. Each row is still equally likely at each place, at a quarter of the cost.
+    """
 
     FEW = 4
 
     def __init__(self, seed: int, sizes: Sequence[int], room: int) -> None:
-        """`room`: bytes for those that are drawn once."""
+        """`room` is the memory in bytes for the reused permutations."""
         self._seed, self._sizes = seed, np.array(sizes, np.int64)
         self.often: set[int] = set()
         for rows, times in sorted(Counter(sizes).items(), key=lambda pair: (-pair[1], pair[0])):
@@ -34,13 +37,13 @@ class Orders:
     def of(
         self, epoch: int, chunk: int, first: int = 0, last: int | None = None, out: NDArray[np.int64] | None = None
     ) -> NDArray[np.int64]:
-        """From place `first` on. `out`: memory for as many, which may be used."""
+        """Returns the order from place `first` to `last`; `out` is memory that may be used."""
         rows = int(self._sizes[chunk])
         if rows not in self.often:
             return np.random.default_rng((self._seed, epoch, 3, chunk)).permutation(rows)[first:last]
         few, (which, turn, on) = self._few(rows, epoch, chunk)
         moved = few[which][turn : turn + rows][first:last] + np.int32(on)
-        # What is too far has begun again; below 0 it would be the larger one of two.
+        # Values beyond the end wrap around; a negative value is large as an unsigned number.
         moved = np.minimum(moved.view(np.uint32), (moved - np.int32(rows)).view(np.uint32))
         if out is None:
             return moved.astype(np.int64)
@@ -48,7 +51,7 @@ class Orders:
         return out[: len(moved)]
 
     def _few(self, rows: int, epoch: int, chunk: int) -> tuple[list[NDArray[np.int32]], list[int]]:
-        """Each twice over, so that it can be turned; and which it is, how far it is turned and its rows are moved on."""
+        """Returns the reused permutations (each twice in a row, for rotation), and the choice, rotation and shift of the chunk."""
         with self._lock:
             if rows not in self._drawn:
                 random = np.random.default_rng((self._seed, 2, rows))

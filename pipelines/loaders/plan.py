@@ -1,9 +1,8 @@
-"""Which rows make up which batch of an epoch: decided from sizes and a seed alone, before anything is read.
+"""Plans which rows make up which batch of an epoch, from sizes and a seed alone, before reading.
 
-A chunk's rows come in an order of their own, drawn when it is read. A pool is some chunks at a time; a batch takes of each of them the
-next rows, as many as a draw without replacement gives. That is what shuffling the pool's rows would give, at the price of copying
-slices. What a pool has left for less than a batch goes into the next pool, as a small chunk. So batches depend neither on how many threads
-read nor on where reading begins.
+A chunk's rows have a random order, drawn when the chunk is read. A pool is a group of chunks; a batch takes the next rows of each chunk, as
+many as a draw without replacement gives. This equals a shuffle of the pool's rows, but only copies slices. The rows that do not fill a
+batch go into the next pool, as a small chunk. So batches do not depend on the number of threads or on where reading begins.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Shard:
-    """One of several that share an epoch, row by row."""
+    """One of several shards that share an epoch by rows."""
 
     rank: int = 0
     world: int = 1
@@ -27,7 +26,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a chunk, in the order that is drawn for them."""
+    """Rows of a chunk, as places in the chunk's random order."""
 
     chunk: int
     first: int
@@ -39,7 +38,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Left:
-    """What the pool before had left: of which chunk each row is, and its place there."""
+    """Rows that the pool before left: each row's chunk, and its place in the chunk."""
 
     chunks: Ints
     places: Ints
@@ -50,20 +49,20 @@ class Left:
 
 @dataclass(frozen=True)
 class Pool:
-    """`takes`: [batches, 1 + parts], how many rows each batch takes of what was left and of each part."""
+    """`takes` is [batches, 1 + parts]: how many rows each batch takes of the left rows and of each part."""
 
     step: int
-    """Of its first batch."""
+    """Step of the first batch."""
     left: Left
     parts: tuple[Part, ...]
     takes: Ints
     order: Ints
-    """Of what it leaves: its parts' last rows one after the other, the left ones' first."""
+    """Order of the rows that the pool leaves, counted over the left rows and then each part's last rows."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`sizes`: rows of each chunk. `pool`: rows of a pool, at least."""
+    """Plan of epochs; `sizes` are the chunks' rows, `pool` is the least number of rows of a pool."""
 
     sizes: Sequence[int]
     batch: int
@@ -75,23 +74,23 @@ class Plan:
 
     @property
     def rows(self) -> int:
-        """Of all shards."""
+        """Rows of all shards."""
         return int(sum(self.sizes))
 
     @property
     def own(self) -> int:
-        """Rows that the shard gives in an epoch."""
+        """Rows of this shard in an epoch."""
         begin, end = self._bounds
         return min(end - begin, self.steps * self.batch) if self.drop_last else end - begin
 
     @property
     def _bounds(self) -> tuple[int, int]:
-        """Of the shard, in an epoch's order."""
+        """Begin and end of the shard, in an epoch's order."""
         return self.rows * self.shard.rank // self.shard.world, self.rows * (self.shard.rank + 1) // self.shard.world
 
     @property
     def steps(self) -> int:
-        """As many for every shard: the last batch may have a row more."""
+        """Batches of an epoch, the same for every shard: the last batch may have a row more."""
         least = self.rows // self.shard.world
         if self.drop_last:
             return least // self.batch
@@ -112,15 +111,15 @@ class Plan:
             left, step = _left(left, group, rest, order), step + len(sizes)
 
     def _batches(self, rows: int, steps: int, last: bool) -> list[int]:
-        """How many rows the batches of a pool have."""
+        """Returns the sizes of a pool's batches."""
         if self.drop_last:
             return [self.batch] * min(rows // self.batch, steps)
-        if not last or not steps:  # the last batch waits for the last pool, which may be the row that is more
+        if not last or not steps:  # the last batch is in the last pool, which may be only the extra row
             return [self.batch] * min(rows // self.batch, max(0, steps - 1))
         return [self.batch] * (steps - 1) + [rows - self.batch * (steps - 1)]
 
     def _parts(self, epoch: int) -> list[Part]:
-        """The shard's rows, chunk by chunk in this epoch's order; the rows of all shards are all rows."""
+        """Returns the shard's rows, chunk by chunk in this epoch's order; the shards together have all rows."""
         order = np.arange(len(self.sizes))
         if self.shuffle:
             np.random.default_rng((self.seed, epoch, 0)).shuffle(order)
@@ -146,7 +145,7 @@ def _grouped(parts: list[Part], rows: int) -> Iterator[list[Part]]:
 
 
 def drawn(there: Ints, sizes: list[int], random: np.random.Generator) -> Ints:
-    """Without replacement."""
+    """Draws without replacement."""
     rest, takes = there.copy(), np.zeros((len(sizes), len(there)), np.int64)
     for at, size in enumerate(sizes):
         takes[at] = random.multivariate_hypergeometric(rest, size, method="marginals")
@@ -155,7 +154,7 @@ def drawn(there: Ints, sizes: list[int], random: np.random.Generator) -> Ints:
 
 
 def in_order(there: Ints, sizes: list[int]) -> Ints:
-    """What comes first is taken first."""
+    """Takes rows in order."""
     ends = np.cumsum(there)
     reached = np.append(0, np.cumsum(np.array(sizes, np.int64)))
     consumed = np.clip(reached[:, None] - (ends - there)[None, :], 0, there[None, :])
@@ -163,7 +162,7 @@ def in_order(there: Ints, sizes: list[int]) -> Ints:
 
 
 def _left(left: Left, group: list[Part], rest: Ints, order: Ints) -> Left:
-    """In the order that is drawn for them."""
+    """Returns the rows left, in their random order."""
     old = slice(len(left) - int(rest[0]), len(left))
     chunks = np.concatenate([left.chunks[old], *(np.full(n, part.chunk) for part, n in zip(group, rest[1:].tolist(), strict=True))])
     places = np.concatenate(

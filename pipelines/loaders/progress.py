@@ -1,7 +1,7 @@
-"""How fast rows go by: a bar in a terminal, a line every ten seconds elsewhere, for a loop of one's own and for fit of Keras.
+"""Shows the speed of reading: a bar in a terminal, else a line every ten seconds; for loops and for Keras' fit.
 
-for batch in progress(loader.epoch(0), len(loader), "epoch 1"): ...
-model.fit(loader.as_keras(), verbose=0, callbacks=[keras_progress(loader)])
+for batch in progress(loader.epoch(0), len(loader), "epoch 1"): ... model.fit(loader.as_keras(), verbose=0,
+callbacks=[keras_progress(loader)])
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 
 class Pace:
-    """Rows and steps that went by, and the time that it took them, without the seconds that were `paused`."""
+    """Counts rows, steps and time, without the `paused` seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -53,7 +53,7 @@ class Pace:
         self.paused += self._clock() - began
 
     def due(self, after: float = EVERY) -> bool:
-        """Whether nothing was said for so many seconds; if so, something is now."""
+        """Returns whether a line is due after this many seconds; if so, the time starts again."""
         now = self._clock()
         if now - self._said < after:
             return False
@@ -61,12 +61,12 @@ class Pace:
         return True
 
     def left(self, steps: int) -> float:
-        """Seconds until so many steps are done, as it goes, pauses and all."""
+        """Returns the seconds until `steps` steps are done, pauses included."""
         return (self._clock() - self._began) / self.steps * (steps - self.steps) if self.steps else float("nan")
 
 
 class Lines:
-    """For logs and pipes."""
+    """Progress as lines, for logs and pipes."""
 
     def __init__(self, pace: Pace, steps: int | None, name: str, say: Say) -> None:
         self._pace, self._steps, self._name, self._say = pace, steps, name, say
@@ -93,7 +93,7 @@ class Lines:
 
 
 class Bar:
-    """For eyes."""
+    """Progress as a bar in a terminal."""
 
     def __init__(self, pace: Pace, steps: int | None, name: str, console: Console) -> None:
         self._pace = pace
@@ -129,7 +129,7 @@ def _line(text: str) -> None:
 
 
 def progress(batches: Iterable[T], steps: int | None = None, name: str = "epoch", say: Say | None = None) -> Iterator[T]:
-    """The same batches. `steps`: how many there are, if `batches` can't say it; `say`: where lines go instead of stderr."""
+    """Yields the same batches. `steps` is their number if `batches` has no length; `say` takes the lines instead of stderr."""
     if steps is None and isinstance(batches, Sized):
         steps = len(batches)
     pace = Pace()
@@ -141,7 +141,7 @@ def progress(batches: Iterable[T], steps: int | None = None, name: str = "epoch"
 
 
 def rows_of(batch: Any) -> int:
-    """Of a batch as any of the doors gives it."""
+    """Returns the number of rows in a batch of any adapter."""
     if isinstance(batch, tuple):
         return rows_of(batch[-1])
     if isinstance(batch, Mapping):
@@ -154,7 +154,7 @@ def rows_of(batch: Any) -> int:
 
 
 def keras_progress(loader: Loader, say: Say | None = None) -> Any:
-    """A callback: fit goes by as `progress` does, with the loss."""
+    """Returns a Keras callback that shows progress as `progress` does, with the loss."""
     import keras
 
     class Shown(keras.callbacks.Callback):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Pools of rows on their way from row groups to batches."""
+"""Reads pools of rows from row groups and cuts them into batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Reading:
 
     @property
     def slices(self) -> Iterator[tuple[list[int], list[int]]]:
-        """Of each batch: where it begins in each part, and how many rows it takes."""
+        """Yields for each batch where it begins in each part, and how many rows it takes."""
         begins = np.cumsum(self.pool.takes, axis=0) - self.pool.takes
         return zip(begins.tolist(), self.pool.takes.tolist(), strict=True)
 
@@ -45,21 +45,21 @@ class Reading:
 
 @dataclass(frozen=True)
 class Reads:
-    """What is read of an epoch, each chunk in the order that is drawn for it."""
+    """Reads an epoch's chunks, each in its random order."""
 
     epoch: int
     chunks: Chunks
     orders: Orders | None
-    """None: rows come in the order of their files."""
+    """Random orders; None for file order."""
     cache: SelectionCache | None
     corrupt: Corruption
     skipped: Skipped
     lost: set[int] = field(default_factory=set)
-    """Chunks that turned out to be corrupt."""
+    """Chunks that are corrupt."""
     _local: threading.local = field(default_factory=threading.local)
 
     def part(self, part: Part, empty: Empty) -> Rows:
-        """None of its rows, where it is lost."""
+        """Returns the part's rows, or nothing if its chunk is lost."""
         with self._skipping(part.chunk):
             rows = self._chunk(part.chunk)
             if self.orders is not None:
@@ -81,7 +81,7 @@ class Reads:
             self.skipped.add(Lost(lost_chunk.name, lost_chunk.rows, str(error)))
 
     def left(self, left: Left) -> Rows:
-        """Read anew, where what left it wasn't."""
+        """Reads the rows that an earlier pool left, if that pool was not read."""
         parts, of = [], []
         for chunk in np.unique(left.chunks).tolist():
             at = np.flatnonzero(left.chunks == chunk)
@@ -98,7 +98,7 @@ class Reads:
         return {name: column.take(order) for name, column in self._chunk(chunk)}
 
     def _chunk(self, chunk: int) -> Iterator[tuple[str, PackedColumn]]:
-        """Out of the cache, as far as it goes."""
+        """Yields the chunk's columns, from the cache as far as possible."""
         if self.cache is None:
             yield from self.chunks.read(chunk)
             return
@@ -112,11 +112,11 @@ class Reads:
             yield from ((name, column) for name, column in rows.items() if name not in read)
 
     def _column(self, size: int) -> NDArray[np.uint8]:
-        """For a column of the cache: used again once its rows are taken out of it."""
+        """Returns memory for a cached column, reused after its rows are taken."""
         return np.empty(size, np.uint8) if self.orders is None else self._scratch("column", size)
 
     def _scratch(self, name: str, size: int) -> NDArray[np.uint8]:
-        """A thread's own."""
+        """Returns a buffer of this thread."""
         buffer: NDArray[np.uint8] | None = getattr(self._local, name, None)
         if buffer is None or len(buffer) < size:
             buffer = np.empty(size, np.uint8)
@@ -129,7 +129,7 @@ def count(rows: Rows) -> int:
 
 
 def cut(parts: Sequence[Rows], at: list[int], takes: list[int]) -> Rows:
-    """The next rows of each."""
+    """Returns the next rows of each part, joined."""
     used = [n for n, take in enumerate(takes) if take]
     slices = [slice(at[n], at[n] + takes[n]) for n in used]
     return {name: joined([parts[n][name] for n in used], slices) for name in (parts[used[0]] if used else ())}

@@ -1,4 +1,4 @@
-"""Files that aren't here: of a row group the bytes of the wanted columns are fetched, in few pieces and several at a time."""
+"""Remote files: fetches only the bytes of a row group's wanted columns, in few pieces and several at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PIECE = 4 << 20
 _AT_A_TIME = 4
 _TRIES = 4
 PAUSE = 0.1
-"""Seconds before the second try; four times as many before each further one."""
+"""Seconds before the second attempt; four times as many before each further attempt."""
 T = TypeVar("T")
 
 
@@ -34,7 +34,7 @@ class Store(Protocol):
         """Fills `into` with the bytes from `first` on."""
 
     def stamp(self, path: str) -> str | None:
-        """As it is now; None where reading looks at it."""
+        """Returns the present stamp; None if `read` checks it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class RemoteFile:
             raise BadData(f"{self.name}: it was written anew while it was read: start again when it is whole")
 
     def fetch(self, ranges: Ranges) -> list[tuple[int, memoryview]]:
-        """Each with where it begins."""
+        """Fetches ranges; returns each with its beginning."""
         parts = [(first, memoryview(bytearray(last - first))) for first, last in ranges]
         pieces = [(first + at, part[at : at + _PIECE]) for first, part in parts for at in range(0, len(part), _PIECE)]
         if len(pieces) < 2:
@@ -81,7 +81,7 @@ def _joined(ranges: Ranges) -> list[tuple[int, int]]:
 
 
 class _Fetched(io.RawIOBase):
-    """The file as if it were here: what was fetched before, and anything else when it is asked for."""
+    """A file object: serves fetched ranges from memory, and fetches any others on demand."""
 
     def __init__(self, file: RemoteFile, ranges: Ranges) -> None:
         self._file, self._at = file, 0
@@ -113,7 +113,7 @@ class _Fetched(io.RawIOBase):
 
 @dataclass(frozen=True)
 class S3Objects:
-    """Read as the platform reads objects: refused if they have been written anew since they were listed."""
+    """Objects in S3, read as the platform reads them: refused if they have changed since they were listed."""
 
     s3: S3
 
@@ -136,11 +136,11 @@ def in_s3(uri: str) -> Iterator[File]:
 
 @dataclass(frozen=True)
 class Filesystem:
-    """One of fsspec's."""
+    """A filesystem of fsspec."""
 
     fs: Any
     how: Mapping[str, Any] = field(default_factory=dict)
-    """What it must be told to read a part of a file."""
+    """Arguments that reading a part of a file needs."""
 
     def read(self, path: str, stamp: str, first: int, into: memoryview) -> None:
         def some() -> None:

@@ -1,8 +1,8 @@
-"""What becomes of an epoch where row groups turn out to be corrupt, and shall be left out.
+"""Leaves corrupt row groups out of an epoch.
 
-Batches are planned before anything is read, so only the rows of the pool that such a group belongs to are fewer: its batches share evenly
-what is left of it, every shard makes as many steps as before, and all other pools are as they would be. Which groups a pool has lost is
-known before its first batch is made, wherever reading begins: an epoch that is resumed gives the same rows.
+Batches are planned before reading, so only the pool of a corrupt group has fewer rows: its batches share the remaining rows evenly, every
+shard has the same number of steps, and all other pools are unchanged. A pool's lost groups are known before its first batch, wherever
+reading begins: a resumed epoch gives the same rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Lost:
-    """A row group, or a file whose end can't be read: how many rows that had, nobody knows."""
+    """A row group, or a file whose footer cannot be read and whose number of rows is unknown."""
 
     name: str
     rows: int | None
@@ -33,14 +33,14 @@ class Lost:
 
 @dataclass
 class Skipped:
-    """What was left out so far: each group once, however many epochs went by."""
+    """Data that was left out so far, each group once over all epochs."""
 
     lost: dict[str, Lost] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def rows(self) -> int:
-        """Of groups; of files whose end can't be read nobody knows."""
+        """Rows of groups; rows of files with an unreadable footer are unknown."""
         return sum(lost.rows or 0 for lost in self.lost.values())
 
     @property
@@ -49,7 +49,7 @@ class Skipped:
 
     @property
     def files(self) -> int:
-        """Of which nothing could be read."""
+        """Files of which nothing could be read."""
         return len(self.lost) - self.groups
 
     def add(self, lost: Lost) -> None:
@@ -60,12 +60,12 @@ class Skipped:
             _log.warning("left out: %s", lost.why)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For another process, which has a lock of its own."""
+        """Pickles without the lock: another process has its own."""
         return Skipped, (dict(self.lost),)
 
 
 def without(pool: Pool, lost: Collection[int], seed: tuple[int, int], shuffle: bool) -> Pool:
-    """The pool, where these chunks can't be read: their parts are empty, and what was left of them is gone."""
+    """Returns the pool without the lost chunks: their parts and left rows become empty."""
     gone = np.isin(pool.left.chunks, list(lost))
     masks = [~gone, *(np.full(len(part), part.chunk not in lost) for part in pool.parts)]
     if all(mask.all() for mask in masks):

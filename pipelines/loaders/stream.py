@@ -1,4 +1,4 @@
-"""Epoch after epoch, and on from where another process was."""
+"""Iterates over epochs and resumes from another process's state."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from shared.domain.errors import Invalid
 
 
 class Stream:
-    """Each iteration is an epoch, or the rest of one; what was taken counts, not what was made ready ahead."""
+    """Each iteration is an epoch, or the rest of an epoch; the state counts batches that were taken, not batches prepared ahead."""
 
     def __init__(self, loader: EpochReader) -> None:
         self.loader = loader
         self._epoch = self._step = 0
 
     def __len__(self) -> int:
-        """Batches of a whole epoch."""
+        """Number of batches in an epoch."""
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Columns]:

@@ -1,5 +1,7 @@
-"""A baseline that the spec chooses (`model.baseline`): a family with its own defaults, trained beside each candidate on the same rows and
-judged on the same cases. Popularity is always there as well."""
+"""The baseline that the spec chooses (`model.baseline`): a family with its default parameters.
+
+The baseline trains on the same rows as the candidate and is judged on the same cases. The popularity baseline is always there as well.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from pipelines.models.retriever import fetch_beside
 from shared.contracts.models import Model, Training
 
 BASELINE = "baseline."
-"""Before the names of its files."""
+"""The prefix of the baseline's file names."""
 IS_THERE = BASELINE + MODEL
 
 
 def train_baseline(task: Task, parent: Fetch | None, there: Callable[[str], bool]) -> Fitted:
-    """A warm run's goes on from the parent's, where that has one of the same family; else it learns anew, from every row known so far."""
+    """Trains the baseline: from the parent's baseline in a warm run if both have the same family, else from nothing on all known rows."""
     name = str(task.model.baseline)
     before = fetch_beside(parent, BASELINE) if parent is not None and there(IS_THERE) else None
     if before is not None and json.loads(before(MODEL).read_text())["family"] != name:

@@ -1,7 +1,7 @@
-"""A model's settings with what its training has chosen: a refit holds no rows out, so it can't choose again.
+"""The model settings of a refit: a refit holds no rows out, so it takes what the training chose.
 
-The refit uses the epoch or the number of trees that was best on the rows that train held out, and the regularisation that train found.
-The batch size stays the same, so more rows mean more steps.
+The refit uses the best epoch or number of trees on the rows that training held out, and the regularisation that training found. The batch
+size stays the same, so more rows mean more steps.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from shared.contracts.families.base import FamilyParams
 from shared.contracts.models import Model
 
 _CHOSEN = ("regularisation",)
-"""Parameters that a family searches for where the spec doesn't say them, by their names in model.json."""
+"""Parameters that a family searches for if the spec leaves them out; the same names are in model.json."""
 
 
 def with_chosen_settings(model: Model, fetch: Fetch, has: Callable[[str], bool]) -> Model:
-    """`fetch` gives the files that training has published. The result has no baseline: evaluate has judged it already."""
+    """Returns the model with the settings that training chose; `fetch` gives training's files. The result has no baseline, because evaluate
+    has judged it."""
     train: dict[str, Any] = {"validation": 0.0, "validate_from": 1, "early_stop": None, "target": None}
     report = json.loads(fetch(DOCUMENT).read_text()) if has(DOCUMENT) else {}
     published = report.get("published", {})

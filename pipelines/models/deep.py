@@ -1,4 +1,4 @@
-"""What families have in common that take every feature: hidden layers by their parameters, and what a warm run can't change of them."""
+"""Shared parts of the families that take every feature: hidden layers, layer norms and the checks of a warm run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shared.contracts.families import DeepParams, TwoTowerParams
 from shared.domain.errors import Invalid
 
 Numbers = tuple[tuple[str, int | None], ...]
-"""Features of numbers, and how long those are that are vectors."""
+"""Names of the number features, each with its width, or None for a single number."""
 Of = Callable[[tuple[Table, ...], Any, Numbers], Architecture]
 
 
 def hidden_layers(before: str, params: DeepParams) -> list[Node]:
-    """From the node `before` on; batch norm and dropout may follow each of them."""
+    """Returns hidden layers that start at the node `before`, each with its batch norm and dropout where the parameters ask for them."""
     nodes: list[Node] = []
     for at, units in enumerate(params.layers):
         nodes.append(Dense(f"hidden_{at}", (nodes[-1].name if nodes else before,), units))
@@ -46,14 +46,14 @@ def check_pooling(parent: Architecture, wanted: str) -> None:
 
 
 def check_same(name: str, wanted: Any, before: Any) -> None:
-    """Of a parameter, that it is the parent's."""
+    """Raises Invalid if a parameter differs from the parent's."""
     if wanted != before:
         wanted, before = (list(value) if isinstance(value, tuple) else value for value in (wanted, before))
         raise Invalid(f"model.params.{name}: {wanted} is not the parent's {before}: a warm run can't change it, start a full one")
 
 
 def levelled(architecture: Architecture, graph: Graph, params: DeepParams | TwoTowerParams, parent: Architecture | None) -> Architecture:
-    """Vectors of `vector`, each by itself, unless the parameters say otherwise."""
+    """Adds a layer norm to each feature of a `vector` operator, unless the parameters switch it off."""
     made = {feature.name for operator in graph.operators if isinstance(operator, Vector) for feature in operator.features}
     vectors = [name for name, _ in architecture.numbers if name in made]
     if not vectors:
@@ -66,19 +66,19 @@ def levelled(architecture: Architecture, graph: Graph, params: DeepParams | TwoT
 
 
 def level(architecture: Architecture, vectors: Sequence[str]) -> Architecture:
-    """Each of these features goes through a layer norm of its own before anything looks at it."""
+    """Puts a layer norm of its own between each of these features and the nodes that read it."""
     names = {name: f"~level_{name}" for name in vectors}
     nodes: list[Node] = [LayerNorm(node, (name,)) for name, node in names.items()]
     for node in architecture.network.nodes:
         nodes.append(replace(node, of=tuple(names.get(name, name) for name in node.of)))
-        names.pop(node.name, None)  # from here on the name is this node's
+        names.pop(node.name, None)  # later nodes read this node under the name
     return replace(architecture, network=Network(tuple(nodes)))
 
 
 def planned(
     graph: Graph, params: DeepParams, tables: Sequence[Table], architecture_of: Of, parent: Architecture | None = None
 ) -> Architecture:
-    """Refused where a parameter would have no effect, and what couldn't be exported."""
+    """Plans the architecture; raises Invalid for a parameter without effect and for a model that does not fit."""
     if params.pooling != type(params)().pooling and not any(table.length for table in tables):
         raise Invalid("model.params: 'pooling' has no effect: no feature has several codes a row: leave it out")
     numbers = tuple((feature.name, feature.width) for feature in graph.numbers)

@@ -1,8 +1,8 @@
-"""The family `dlrm`: what embeddings say two by two, as inner products, and hidden layers over that.
+"""The family `dlrm`: inner products of all pairs of embeddings, then hidden layers.
 
-All embeddings are of one width. Numbers, vectors among them, go through layers of their own, of which the last is as wide: one more vector
-among the embeddings. Each two vectors are multiplied once; the products, beside the numbers' vector as it is, go into the hidden layers.
-Without numbers in a spec's features there are no such layers: the products of the embeddings are all that the hidden layers are given.
+All embeddings have one width. Numbers and vectors go through bottom layers whose last layer has the same width; their output is one more
+vector among the embeddings. The hidden layers take each pair's product once, and the bottom layers' output. Without numbers there are no
+bottom layers, and the hidden layers take the products alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shared.contracts.families import DlrmParams
 from shared.domain.errors import Invalid
 
 _NUMBERS, _BOTTOM = "~numbers", "~bottom"
-"""Nodes that stand before the last look at features: no feature is called so."""
+"""Names of nodes: no feature can have such a name."""
 
 
 class Dlrm:
@@ -40,7 +40,7 @@ class Dlrm:
 
 
 def plan(graph: Graph, params: DlrmParams, parent: Architecture | None) -> Architecture:
-    """What will be trained; refused here, before training, where it couldn't be exported or isn't as the parent's."""
+    """Plans the architecture; raises Invalid, before training, if it cannot be exported or differs from the parent's."""
     if params.bottom != DlrmParams().bottom and not graph.numbers:
         raise Invalid("model.params: 'bottom' has no effect: no feature is a number: leave it out")
     if parent is not None:
@@ -64,7 +64,7 @@ def architecture_of(tables: tuple[Table, ...], params: DlrmParams, numbers: Numb
 
 
 def _bottom(params: DlrmParams, numbers: Numbers) -> list[Node]:
-    """What makes one vector of the numbers."""
+    """Returns the bottom layers, which make one vector of the numbers."""
     if not numbers:
         return []
     nodes: list[Node] = [Join(_NUMBERS, tuple(name for name, _ in numbers))]

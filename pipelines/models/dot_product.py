@@ -1,4 +1,4 @@
-"""What scores by an inner product of two vectors that are looked up by code, as it is served."""
+"""ONNX model that scores by the inner product of two vectors, looked up by code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.training.als import Factors
 
 
 def lower_product(name: str, user: str, item: str, factors: Factors, beside: ExternalWeights) -> Any:
-    """The ONNX model of that name; its inputs are the codes."""
+    """Returns the ONNX model with the name `name`; its inputs are the codes."""
     from onnx import TensorProto, helper, numpy_helper
 
     inputs = [helper.make_tensor_value_info(column, TensorProto.INT32, ["N"]) for column in (user, item)]

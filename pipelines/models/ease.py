@@ -1,10 +1,9 @@
-"""The family `ease`: a weight for each pair of items, solved at once; a user's score for an item is the sum of its weights from what the
-user likes.
+"""The family `ease`: a weight for each pair of items, solved in closed form.
 
-Of a user the model knows what was liked when it was trained, looked up by code (`pipelines.models.user_history`). Who likes nothing, or
-isn't known, is answered as the mean of those who do. Weights are dense: time grows with the cube of the number of items, memory and the
-served graph with the square, so a catalogue that is too large is refused before anything is solved. A warm run solves anew, over every
-like known so far, which is all that going on could come to.
+A user's score for an item is the sum of the weights from the items that the user likes. The model stores each user's likes at training
+time, by code (`pipelines.models.user_history`); users without likes and unknown users get the mean score of the users with likes. Weights
+are dense: time grows with the cube of the number of items, memory and the served graph with the square. So a catalogue that is too large is
+refused before anything is solved. A warm run solves again, over all likes known so far.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ STRENGTHS = (1.0, 3.0, 10.0, 30.0, 60.0, 100.0, 200.0, 400.0, 700.0, 1000.0, 150
 BEGIN, UNJUDGED = 400.0, 100.0
 MOST_INT32 = 2**31 - 1
 EXACT = 5_000
-"""Up to so many items are solved in twice the precision, which takes twice the memory and time."""
+"""Up to this number of items the solver uses float64, which takes twice the memory and time."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class EaseModel:
     item: str
     user_history: UserHistory
     weights: Floats
-    """[items, items]: from what is liked, to what is scored; the row of no item is what strangers get."""
+    """[items, items]: from the liked item to the scored item. The row of code NULL holds the scores of unknown users."""
     regularisation: float
 
     @property
@@ -93,7 +92,7 @@ class EaseModel:
         return self.lower_beside(ExternalWeights(sys.maxsize))
 
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        """Implements LowersBeside."""
+        """Implements LowersExternalWeights."""
 
         def score(turn: Turn) -> str:
             first, second = turn.array("ease/first", np.array([0], np.int64)), turn.array("ease/second", np.array([1], np.int64))
@@ -108,7 +107,7 @@ class EaseModel:
         return lower(self.user_history, self.user, self.item, {"ease/weights": self.weights.reshape(-1)}, score, beside)
 
     def embeddings(self, codes: Codes) -> None:
-        """None: vectors as long as the catalogue are no way to search it."""
+        """Returns None for EASE: it has no embeddings to search."""
 
 
 class Ease:
@@ -140,7 +139,7 @@ class Ease:
 
 
 def _check_memory(items: int, limit: int | None) -> None:
-    """Two square matrices stand side by side while strengths are tried."""
+    """Raises Invalid if two square matrices do not fit: the search for the regularisation holds two at once."""
     need, there = 2 * items**2 * _precision(items).itemsize, psutil.virtual_memory().available if limit is None else limit
     if need > there:
         raise Invalid(
@@ -172,7 +171,7 @@ def _choose(pairs: Pairs, seed: int, log: logging.Logger) -> float:
 
 
 def _of_strangers(pairs: Pairs, weights: Floats) -> Floats:
-    """The mean of what is said to those who like something."""
+    """Returns the scores of unknown users: the mean of the scores of users with likes."""
     liked = np.bincount(pairs.items, minlength=pairs.item_count) / len(np.unique(pairs.users))
     scores: Floats = liked.astype(np.float32) @ weights
     return scores

@@ -1,7 +1,7 @@
-"""Large arrays of a graph in the making, which aren't copied into it: each leaves a mark in its place, and is written once.
+"""Large arrays of an ONNX graph, kept outside the graph while it is built: each array has a placeholder in the graph.
 
-ONNX keeps weights in its protobuf, which ends at 2 GB, and each step with it (lowering, merging, checking, writing) copies them. So whoever
-lowers a model gives large arrays here; `pipelines.export.unit` decides whether they go into `model.onnx` or into a file beside it.
+A protobuf ends at 2 GB, and each step (lowering, merging, checking, writing) copies the weights in it. So the lowering of a model hands its
+large arrays over here; `pipelines.export.unit` writes each array once, into `model.onnx` or into a file beside it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMALLEST = 1 << 20
-"""Bytes from which on an array is held beside its graph."""
+"""Arrays of at least this many bytes stay outside the graph."""
 _CHUNK = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
 class ExternalArray:
-    """`blank`: the row that is all zeros in the graph, whatever the array has there."""
+    """An array outside its graph; the row `blank` is all zeros in the graph, whatever the array holds."""
 
     kind: int
-    """ONNX' number of its type."""
+    """ONNX number of the data type."""
     dims: tuple[int, ...]
     array: NDArray[Any]
-    """Of these dimensions, or the bytes of that."""
+    """An array with these dimensions, or its bytes."""
     blank: int | None = None
 
     @property
@@ -34,7 +34,7 @@ class ExternalArray:
         return int(self.array.nbytes)
 
     def chunks(self) -> Iterator[NDArray[Any]]:
-        """In their order, in bounded pieces."""
+        """Yields the array's contents in order, in pieces of bounded size."""
         flat = self.array if self.array.ndim > 1 else self.array.reshape(-1, 1)
         rows = max(1, _CHUNK // max(1, flat.nbytes // max(1, len(flat))))
         for start in range(0, len(flat), rows):
@@ -46,7 +46,7 @@ class ExternalArray:
 
 
 class ExternalWeights:
-    """Arrays of `smallest` bytes and more."""
+    """Collects the arrays of `smallest` bytes and more."""
 
     def __init__(self, smallest: int = SMALLEST) -> None:
         self.smallest = smallest
@@ -57,7 +57,7 @@ class ExternalWeights:
         return sum(array.size for array in self._arrays.values())
 
     def tensor(self, array: NDArray[Any], name: str, blank: int | None = None) -> Any:
-        """The array as an initializer, or the mark of it."""
+        """Returns the array as an initializer, or a placeholder for a large array."""
         from onnx import helper, numpy_helper
 
         external = ExternalArray(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape, array, blank)
@@ -67,7 +67,7 @@ class ExternalWeights:
         return numpy_helper.from_array(flat.reshape(array.shape), name)
 
     def take(self, model: Any) -> None:
-        """Holds what a model's graph has in itself: of models that were lowered without a thought of this."""
+        """Takes the large arrays out of a finished graph, for models that were lowered without external weights."""
         for initializer in model.graph.initializer:
             if initializer.doc_string in self._arrays or not initializer.HasField("raw_data"):
                 continue
@@ -83,7 +83,7 @@ class ExternalWeights:
         return self._arrays.get(tensor.doc_string)
 
     def _mark(self, external: ExternalArray, name: str) -> Any:
-        """A tensor of nothing, for nothing else passes the checks on the way; its note says which one it stands for."""
+        """Returns the placeholder: an empty tensor, because only an empty one passes the ONNX checks; its doc_string is the array's key."""
         from onnx import TensorProto
 
         note = f"beside/{len(self._arrays)}"
@@ -93,7 +93,7 @@ class ExternalWeights:
 
 @runtime_checkable
 class LowersExternalWeights(Protocol):
-    """A model whose arrays may outgrow a graph."""
+    """A model that can have arrays too large for a graph."""
 
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        """As `lower` does, with large arrays given to `beside`."""
+        """Lowers as `lower` does, and hands large arrays to `beside`."""

@@ -1,4 +1,4 @@
-"""The registry of model families: a line each. What the stages train, judge and export is found here."""
+"""The registry of model families: the stages find what they train, judge and export here."""
 
 from __future__ import annotations
 
@@ -28,37 +28,36 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(name: str, allowed: Collection[str] = ()) -> Family:
-    """`allowed`: the modules that a `module:Class` may be of."""
+    """Returns the family; `allowed` names the modules that a `module:Class` may come from."""
     if not is_own(name) and name not in FAMILIES:
         raise Invalid(f"model.family: '{name}' is none of this release: known: {', '.join(sorted(FAMILIES))}")
     return own_family(name, allowed) if is_own(name) else FAMILIES[name]
 
 
 def reads_of(family: str, allowed: Collection[str] = ()) -> Reads:
-    """What a run of it needs of the features. What is trained beside it, baselines and an `mf` that retrieves, takes no more than the
-    keys, which every family's graph has."""
+    """Returns which features a run of the family reads. Baselines and an `mf` retriever read only the keys, which every graph has."""
     return family_of(family, allowed).reads
 
 
 def load_model(fetch: Fetch, allowed: Collection[str] = ()) -> Trained:
-    """A trained model of whatever family, by what its `model.json` says."""
+    """Loads a trained model of any family, by the family in its `model.json`."""
     return family_of(family_in(fetch(MODEL)), allowed).load(fetch)
 
 
 def check_saved(family: str, files: Mapping[str, Path]) -> None:
-    """What a model has saved must lead back to its family."""
+    """Raises Invalid if the saved files do not name the model's family."""
     saved_family = family_in(files[MODEL]) if MODEL in files else None
     if saved_family != family:
         raise Invalid(f"model.family: what '{family}' saves must have a {MODEL} with its 'family' in it, which is " + repr(saved_family))
 
 
 def check_parent(family: str, fetch: Fetch) -> None:
-    """A warm run starts from a model of its own family."""
+    """Raises Invalid if the parent of a warm run has another family."""
     before = family_in(fetch(MODEL))
     if before != family:
         raise Invalid(f"model.family: the parent is of the family '{before}', this is '{family}': a warm run can't, start a full one")
 
 
 def family_in(path: Path) -> str:
-    """What a saved model says that it is of."""
+    """Returns the family that a saved model names."""
     return str(json.loads(path.read_text()).get("family"))

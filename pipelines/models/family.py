@@ -1,7 +1,7 @@
-"""A model family: the one seam between the stages and the models.
+"""The interface of model families: the stages use nothing else of a model.
 
-The stages know what is said here and no family by name. A family trains on codes, gives a model that scores in training's own
-runtime, and lowers that model to ONNX with the codes as inputs; export puts the feature graph in front of it.
+A family trains on codes and returns a model that scores in training's own runtime and lowers to ONNX with the codes as inputs; export puts
+the feature graph in front.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from shared.contracts.retraining import NewRows
 
 Fetch = Callable[[str], Path]
 MODEL = "model.json"
-"""What every family publishes: its name under `family`, and whatever it needs to build the model again."""
+"""A file that every family publishes: the family's name under `family`, and all values that `load` needs."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a family trains on. `items` and `users` are features row by row (users: None where only the key is known); `rows` is
-    train.parquet, `popularity` what was counted in it.
+    """Inputs of a training.
 
-    `parent` fetches the files of the run that a warm run starts from: one of the same family; `history`, of a warm run
-    alone, is every pair known so far, of which its rows are the newest.
+    `items` and `users` are features row by row (users: None if only the key is known); `rows` is train.parquet, `popularity` its counts.
+    `parent` fetches the files of the run that a warm run starts from, always of the same family. `history` is set in a warm run only: all
+    pairs known so far, of which `rows` are the newest.
     """
 
     model: Model
@@ -49,59 +49,60 @@ class Task:
     parent: Fetch | None = None
     history: Path | None = None
     memory: int | None = None
-    """Bytes that the whole of it may take, where the spec says."""
+    """Bytes that training may take in total, if the spec sets a limit."""
     keeping: Keeping | None = None
-    """Where a training that takes long keeps what it can go on from."""
+    """Where a long training saves its checkpoints."""
     rank: Rank | None = None
-    """Which of several processes this is."""
+    """The rank of this process in a training of several processes."""
     new_rows: NewRows = "mean"
-    """Of a warm run: where vectors of codes begin that the parent didn't know (pipelines.models.new_row_init)."""
+    """In a warm run: how the vectors of new codes begin (pipelines.models.new_row_init)."""
     holdout: Path | None = None
-    """Of a warm run: pairs of its history that nobody has trained on, and nobody is to, since what is forgotten is told by them."""
+    """In a warm run: pairs of the history that no training may use, because they measure how much the model forgets."""
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """What retrieves: a user's query vector meets an item's vector as an inner product."""
+    """Vectors for retrieval: the inner product of a user's query vector and an item's vector."""
 
     vectors: NDArray[np.float32]
-    """One for each row of the catalogue."""
+    """A vector for each row of the catalogue."""
     queries: NDArray[np.float32]
-    """One for each code of the user."""
+    """A query vector for each user code."""
 
 
 class Trained(Protocol):
-    """A model in training's own runtime."""
+    """A trained model in training's own runtime."""
 
     @property
     def meaning(self) -> str:
-        """What its score says, for people."""
+        """Describes for people what the score means."""
 
     @property
     def tables(self) -> Sequence[Table]:
-        """What it looks up by code."""
+        """Returns the tables that the model looks up by code."""
 
     def save(self, folder: Path) -> dict[str, Path]:
-        """Writes what `load` needs, `model.json` among it; arrays and JSON only."""
+        """Writes the files that `load` needs, including `model.json`; arrays and JSON only."""
 
     def score(self, columns: Codes) -> NDArray[np.float32]:
-        """One score a row."""
+        """Returns a score for each row."""
 
     def lower(self) -> Any:
-        """The ONNX model: inputs are features, named as themselves, those that it looks at: int32 codes and float32 numbers; one output, a
-        float32 score a row."""
+        """Returns the ONNX model. Inputs are features by name: int32 codes and float32 numbers. The output is a float32 score per row."""
 
     def embeddings(self, codes: Codes) -> Embeddings | None:
-        """None where no inner product of a user's vector and an item's stands for the score."""
+        """Returns None if the score is not an inner product of a user's and an item's vector."""
 
 
 @runtime_checkable
 class ScoresAll(Protocol):
-    """A model that scores users against the whole catalogue faster than pair by pair: it looks at the keys alone. A model whose
-    layers still run for each pair says `pairwise = True`: `evaluate.pairs` bounds its users."""
+    """A model of keys alone that scores users against the whole catalogue faster than pair by pair.
+
+    A model whose layers still run for each pair sets `pairwise = True`: then `evaluate.pairs` bounds the number of users.
+    """
 
     def every(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
-        """[users, codes of the item], by codes of the user: what `score` says of each pair, up to rounding."""
+        """Returns [users, item codes] for these user codes: the scores of `score`, up to rounding."""
 
 
 @dataclass(frozen=True)
@@ -110,18 +111,18 @@ class Fitted:
     metrics: Mapping[str, float]
     facts: Mapping[str, Any] = field(default_factory=dict)
     report: Mapping[str, Any] | None = None
-    """`training.json`, of a family that takes steps."""
+    """`training.json`, for a family that trains in steps."""
 
 
 class Family(Protocol):
-    """`name` is what the spec calls it: `shared.contracts.spec.Model.FAMILIES` holds its parameters."""
+    """A model family; `name` is its name in specs, and `shared.contracts.models.Model.FAMILIES` holds its parameters."""
 
     name: str
     reads: Reads
-    """What it learns from: etl's graph, and so the served unit, hold that and no more (pipelines.features.reading)."""
+    """The features that the family learns from: the graph of etl, and so the served unit, has no others (pipelines.features.reading)."""
 
     def train(self, task: Task) -> Fitted:
-        """Invalid, before anything is trained, for what can't be served in the end."""
+        """Trains; raises Invalid before training for a model that could not be served."""
 
     def load(self, fetch: Fetch) -> Trained:
-        """What `save` has written, without what training alone needs."""
+        """Loads the files of `save`, without the parts that only training needs."""

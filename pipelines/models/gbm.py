@@ -1,7 +1,7 @@
-"""The family `gbm`: boosted trees or a forest, over numbers, which put in order what retrieval has found.
+"""The family `gbm`: boosted trees or a forest that order the items that retrieval has found.
 
-What a spec's features give is read as trees read it; beside them stands what is known of a user and an item by their keys
-(`pipelines.models.trees.knowledge`), so that keys alone make a sensible model. The served graph holds all of it, trees included.
+The trees read the spec's features, and knowledge of the user and the item by key (`pipelines.models.trees.knowledge`), so that keys alone
+make a useful model. The served graph holds all of it, trees included.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Gbm:
 
 
 def check(task: Task, params: GbmParams, layout: Layout, parent: TreeModel | None) -> None:
-    """What can't be served, or gone on from, before anything is grown."""
+    """Raises Invalid, before training, for a model that cannot be served or cannot continue from the parent."""
     graph = task.graph
     users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
     tables = users * (4 * len(USER) + 2 * params.width) + items * (4 * len(ITEM) + 2 * params.width)
@@ -110,7 +110,7 @@ def check(task: Task, params: GbmParams, layout: Layout, parent: TreeModel | Non
 
 
 def _count(task: Task) -> int:
-    """Rows to grow on, about."""
+    """Returns the approximate number of rows to grow trees on."""
     import polars as pl
 
     params = task.model.params
@@ -119,7 +119,7 @@ def _count(task: Task) -> int:
 
 
 def check_memory(params: GbmParams, rows: Described, memory: int | None) -> None:
-    """XGBoost takes rows in parts and keeps a byte a number; the others hold all of them, and a copy while they are gathered."""
+    """Raises Invalid if the rows do not fit: XGBoost keeps a byte per number, other libraries hold all rows twice."""
     wanted = rows.rows * len(rows.layout.columns) if params.library == "xgboost" else 2 * rows.size
     there = memory if memory is not None else free_memory()
     if there is not None and wanted > there:
@@ -132,7 +132,7 @@ def check_memory(params: GbmParams, rows: Described, memory: int | None) -> None
 
 
 def begin(params: GbmParams, seed: int, parts: Parts, before: bytes | None, finished: int) -> Grower:
-    """`before`: the library's file of trees that are there already, the first of which were finished when they were grown."""
+    """Makes the library's grower; `before` is a file with the trees so far, of which the first `finished` are complete."""
     if params.library == "xgboost":
         return XGBoost(params, seed, parts, before, finished)
     if params.library == "lightgbm":
@@ -141,7 +141,7 @@ def begin(params: GbmParams, seed: int, parts: Parts, before: bytes | None, fini
 
 
 def begun(task: Task, params: GbmParams, rows: Described, parent: TreeModel | None) -> Course:
-    """From a checkpoint, the parent's trees, or nothing."""
+    """Starts the course from a checkpoint, from the parent's trees, or from nothing."""
     stored, before = (None, 0) if parent is None else (parent.stored, len(parent.trees.roots))
     keeping = None if task.keeping is None else task.keeping.resting_on(rows=[rows.rows, list(rows.layout.columns)])
     checkpoint = keeping.newest_checkpoint() if keeping is not None and task.model.train.checkpoint is not None else None
@@ -169,7 +169,7 @@ def looked_at(
     layout: Layout,
     course: Course,
 ) -> Validation:
-    """Held-out rows, and negatives of theirs that are drawn evenly: described by what the others tell."""
+    """Returns the validation: held-out rows with evenly drawn negatives, described by the knowledge from the other rows."""
 
     def score(columns: dict[str, object]) -> object:
         return shown(course.grower.margin(layout.matrix(columns, fold_knowledge.complete)), course.probability)  # type: ignore[arg-type]

@@ -1,9 +1,8 @@
-"""The family `itemknn`: a user's score for an item is how near its nearest neighbours are that the user likes.
+"""The family `itemknn`: a user's score for an item is the summed nearness of the item's nearest neighbours that the user likes.
 
-Neighbours are items that the same users like (`pipelines.training.itemknn`). Of a user the model knows what was liked when it was trained,
-looked up by code (`pipelines.models.user_history`); strangers are answered as the mean of those who like something. Time follows the pairs
-of items that users like, memory and the served graph the items times their neighbours, so catalogues may be large. A warm run counts anew,
-over every like known so far.
+Neighbours are items that the same users like (`pipelines.training.itemknn`). The model stores each user's likes at training time, by code
+(`pipelines.models.user_history`); unknown users get the mean of users with likes. Time grows with the pairs of items that users like;
+memory and the served graph grow with items times neighbours, so catalogues may be large. A warm run counts again, over all likes so far.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class ItemKnnModel:
     item: str
     user_history: UserHistory
     near: Neighbours
-    """Of each code; the last one is no item, which strangers like."""
+    """Neighbours by item code; the last column is the code NULL, which unknown users like."""
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -86,7 +85,7 @@ class ItemKnnModel:
 
     @cached_property
     def _from_liked(self) -> Any:
-        """Sparse, by liked item: the transposition takes longer than the scores of a few users."""
+        """The nearness matrix by liked item, cached because the transposition takes longer than the scores of a few users."""
         items, count = self.near.items.shape
         near = sparse(Likes(np.arange(items + 1) * count, self.near.items.reshape(-1)), items, self.near.nearness.reshape(-1))
         return near.T.tocsr()
@@ -95,7 +94,7 @@ class ItemKnnModel:
         return self.lower_beside(ExternalWeights(sys.maxsize))
 
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        """Implements LowersBeside."""
+        """Implements LowersExternalWeights."""
 
         def score(turn: Turn) -> str:
             second = turn.array("itemknn/second", np.array([1], np.int64))
@@ -113,7 +112,7 @@ class ItemKnnModel:
         return lower(self.user_history, self.user, self.item, arrays, score, beside)
 
     def embeddings(self, codes: Codes) -> None:
-        """None: a sum over some of a user's likes is no inner product of short vectors."""
+        """Returns None for item kNN: it has no embeddings to search."""
 
 
 class ItemKnn:
@@ -142,7 +141,7 @@ class ItemKnn:
 
 
 def _with_strangers(near: Neighbours, pairs: Pairs) -> Neighbours:
-    """One more neighbour of each item: no item at all, as near as the item's others are to users in the mean."""
+    """Adds the code NULL as a neighbour of each item, with the mean nearness that the item's neighbours have to users."""
     liked = np.bincount(pairs.items, minlength=pairs.item_count) / len(np.unique(pairs.users))
     mean = (liked[near.items] * near.nearness).sum(axis=1, keepdims=True).astype(np.float32)
     nobody = np.full_like(near.items[:, :1], NULL)

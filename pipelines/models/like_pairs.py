@@ -1,4 +1,4 @@
-"""What a family that learns from likes alone is given: who liked what, by code. And what it says of its training."""
+"""Input of the families that learn from likes alone: pairs of user and item codes; and the metrics of such a training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.domain.errors import Invalid
 
 
 def liked_pairs(task: Task) -> Pairs:
-    """Likes of known users for known items, by code, the oldest first; in a warm run those of before come first."""
+    """Returns the likes of known users for known items, by code, the oldest first; a warm run's history comes first."""
     graph = task.graph
     user_count, item_count = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
     rows = pl.scan_parquet(task.rows).filter(pl.col("label") == 1).sort("time", "user", "item", maintain_order=True)

@@ -1,10 +1,9 @@
-"""The family `mf`: matrix factorisation of who liked what. A vector for each user, one for each item; their inner product is the score.
+"""The family `mf`: matrix factorisation of likes; the score is the inner product of a user's vector and an item's vector.
 
-Trained by implicit alternating least squares (`pipelines.training.als`): what wasn't liked counts a little against, so no negatives are
-sampled. Or by gradient (`pipelines.models.mf_sgd`): then the last column of an item's vector is its own level. By least squares codes
-without likes of their own have a place too: an unknown user, or one who liked nothing yet, is the mean of those who did; an
-unknown item, or one that nobody liked, is zero. A warm run goes on from the parent's vectors over every like known so far, its parent's
-included: solving a user from the newest likes alone would forget the rest.
+Trained by implicit alternating least squares (`pipelines.training.als`), which needs no sampled negatives: each pair without a like counts
+a little against. Or by gradient (`pipelines.models.mf_sgd`), where the last column of an item's vector is the item's level. By least
+squares, unknown users and users without likes get the mean vector of the users with likes; unknown items and items without likes get zero.
+A warm run continues from the parent's vectors over all likes known so far: the newest likes alone would make it forget the rest.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class MfModel:
     user: str
     item: str
     factors: Factors
-    """By code."""
+    """Vectors by code."""
     regularisation: float
     loss: str = "als"
 
@@ -85,7 +84,7 @@ class MfModel:
         return self.lower_beside(ExternalWeights(sys.maxsize))
 
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        """Implements LowersBeside."""
+        """Implements LowersExternalWeights."""
         return lower_product(Mf.name, self.user, self.item, self.factors, beside)
 
     def embeddings(self, codes: Codes) -> Embeddings:
@@ -134,7 +133,7 @@ class Mf:
 
 
 def _solved(task: Task, params: MfParams, pairs: Pairs, width: int, parent: MfModel | None) -> tuple[Factors, list[float], float]:
-    """Vectors, losses, and the regularisation."""
+    """Returns the vectors, the losses and the regularisation."""
     seed = task.model.train.seed
     factors = begin(pairs.user_count, pairs.item_count, width, seed)
     strength = params.regularisation
@@ -160,12 +159,12 @@ def _fit(pairs: Pairs, factors: Factors, terms: Terms, count: int, log: logging.
 
 
 def _go_on(begun: Factors, parent: Factors, rule: NewRows) -> Factors:
-    """From the parent's vectors."""
+    """Starts from the parent's vectors."""
     return Factors(grown(parent.users, begun.users, rule), grown(parent.items, begun.items, rule))
 
 
 def fill(factors: Factors, pairs: Pairs) -> None:
-    """Places for those without a like: the mean of the users, nothing for items."""
+    """Fills the vectors of codes without likes: the mean of the users with likes, zero for unknown items."""
     liking = np.unique(pairs.users)
     without = np.ones(pairs.user_count, dtype=bool)
     without[liking] = False

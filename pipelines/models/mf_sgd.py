@@ -1,7 +1,7 @@
-"""`mf` by gradient: what `pipelines.training.mf_contrastive` learns, as two tables of vectors like those of least squares.
+"""`mf` by gradient: makes two tables of vectors, as least squares does, from `pipelines.training.mf_contrastive`.
 
-An unknown user, or one who liked nothing yet, is the mean of those who did; an unknown item stands as low as the least liked one. A
-warm run goes on from the parent's vectors over every like known so far; what its parent blended is in them.
+Unknown users and users without likes get the mean vector of the users with likes; an unknown item gets the level of the least liked item. A
+warm run continues from the parent's vectors over all likes known so far; the vectors include the parent's blend.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shared.contracts.retraining import NewRows
 from shared.domain.errors import Invalid
 
 USUAL = 0.04
-"""The regularisation."""
+"""Default regularisation."""
 AGAINST = {"softmax": 100.0, "logistic": 8.0}
 
 
@@ -31,13 +31,13 @@ AGAINST = {"softmax": 100.0, "logistic": 8.0}
 class Contrasted:
     factors: Factors
     mean: float
-    """Of the items' levels: what all scores lack."""
+    """Mean of the items' levels, which the scores leave out."""
     losses: list[float]
-    """Of each epoch, per like."""
+    """Loss of each epoch, per like."""
 
 
 def contrasted(task: Task, params: MfParams, pairs: Pairs, width: int, parent: Factors | None) -> Contrasted:
-    """`width` is without the column of the items' level."""
+    """Trains by gradient; `width` does not count the column of the items' levels."""
     assert params.loss != "als"
     aim = Aim(params.loss, params.against or AGAINST[params.loss], params.regularisation or USUAL, params.blend, params.damping)
     epochs = params.epochs if parent is None else max(1, params.epochs // 3)
@@ -64,7 +64,7 @@ def contrast(task: Task, pairs: Pairs, aim: Aim, width: int, rate: float, epochs
 
 
 def _go_on(parts: Parts, parent: Factors, rule: NewRows) -> None:
-    """From the parent's vectors; the level of a new item is by its likes, as at first, and nothing is blended yet."""
+    """Starts from the parent's vectors; a new item's level comes from its likes, and the blend begins at zero."""
     level = parent.items[:, -1] * parent.users[0, -1]
     for own, theirs in ((parts.own, parent.users[:, :-1]), (parts.items, parent.items[:, :-1])):
         own[FIRST:] = grown(theirs, own, rule)[FIRST:]

@@ -1,7 +1,7 @@
-"""The family `mlp`: an embedding for each feature of codes beside the numbers as they are, then hidden ReLU layers and a sigmoid.
+"""The family `mlp`: an embedding for each code feature, joined with the numbers, then hidden ReLU layers and a sigmoid.
 
-Multi-hot columns are averaged over their values, or added up; padding (code 0) doesn't count. Batch norm and dropout may follow each
-hidden layer.
+Multi-hot columns are averaged or summed over their values; padding (code 0) does not count. Each hidden layer can have batch norm and
+dropout.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Mlp:
 
 
 def plan(graph: Graph, params: MlpParams, parent: Architecture | None) -> Architecture:
-    """What will be trained; refused here, before training, where it couldn't be exported or isn't as the parent's."""
+    """Plans the architecture; raises Invalid, before training, if it cannot be exported or differs from the parent's."""
     if parent is not None:
         check_parent(parent, params)
     widths = {table.column: table.width for table in parent.tables} if parent is not None else None

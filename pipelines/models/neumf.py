@@ -1,8 +1,8 @@
-"""The family `neumf`: neural collaborative filtering. A weighted inner product beside hidden layers, of keys alone, and one logit.
+"""The family `neumf`: neural collaborative filtering on keys alone; a weighted inner product and hidden layers give one logit.
 
-A vector has two parts. The first is multiplied with the other side's, number by number; the second goes with the other side's through
-hidden layers. `pretrain` lets the first begin as a factorisation by softmax, with all weights of the product at one, so that training
-goes on from there: the hidden layers learn what the product doesn't say.
+A vector has two parts. The first part is multiplied with the other side's first part, number by number; the second parts go through the
+hidden layers. With `pretrain` the first parts begin as a factorisation by softmax, and all weights of the product as one: training
+continues from there, and the hidden layers learn what the product misses.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from shared.contracts.models import Model
 from shared.domain.errors import Invalid
 
 _PASSES, _RATE, _AGAINST, _DAMPING = 20, 0.02, 20.0, 0.35
-"""Of the factorisation that it begins from."""
+"""Settings of the factorisation for `pretrain`."""
 _BLOCK = 16_384
-"""Items per pass through the hidden layers: their activations stay in the cache."""
+"""Items per pass through the hidden layers: their activations fit in the CPU cache."""
 
 
 class NeumfModel(NeuralModel):
@@ -43,7 +43,7 @@ class NeumfModel(NeuralModel):
     pairwise: ClassVar[bool] = True
 
     def every(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
-        """A user's part of the first hidden layer is computed once, and so is an item's."""
+        """Computes each user's and each item's part of the first hidden layer only once."""
         weights, nodes = self.weights, self.architecture.network.nodes
         user_vectors, item_vectors = (weights[table_path(table)] for table in self.tables)
         user_vectors = user_vectors[users]
@@ -87,15 +87,15 @@ class Neumf:
 
 
 def going_on(model: Model) -> Model:
-    """Of a warm run: no factorisation goes before, and one careful pass over new rows would teach it nothing. It learns as from nothing,
-    where the spec says no more than the usual."""
+    """Returns the model of a warm run: the default settings for training without `pretrain`, unless the spec sets others. The defaults with
+    `pretrain` are too careful for new rows that no factorisation has prepared."""
     unsaid, train = dict(NeumfParams.usual({"pretrain": True})), model.train
     learns = {name: value for name, value in NeumfParams.usual({"pretrain": False}).items() if getattr(train, name) == unsaid[name]}
     return model.model_copy(update={"train": train.model_copy(update=learns)})
 
 
 def plan(graph: Graph, params: NeumfParams, parent: Architecture | None) -> Architecture:
-    """What will be trained; refused here, before training, where it couldn't be exported or isn't as the parent's."""
+    """Plans the architecture; raises Invalid, before training, if it cannot be exported or differs from the parent's."""
     sides = ((name, graph.key(name).state.cardinality) for name in (graph.user, graph.item))
     user, item = (Table(name, codes, params.width + params.layers[0], None) for name, codes in sides)
     architecture = architecture_of(user, item, params)
@@ -120,7 +120,7 @@ def architecture_of(user: Table, item: Table, params: NeumfParams) -> Architectu
 
 
 def pretrained(task: Task, params: NeumfParams, architecture: Architecture) -> Weights:
-    """First weights: a factorisation in the first part of the vectors, and hidden layers that say nothing yet."""
+    """Returns first weights: a factorisation in the first part of the vectors, and hidden layers with a small effect."""
     task.log.info("a factorisation to begin from")
     aim = Aim("softmax", _AGAINST, params.factorisation, blend=True, damping=_DAMPING)
     factorisation = contrast(task, liked_pairs(task), aim, params.width - 1, _RATE, _PASSES)

@@ -1,7 +1,7 @@
-"""Where the vectors of codes begin that a warm run's parent didn't know: one rule for every family that keeps vectors by code.
+"""First vectors of the codes that a warm run's parent did not know, by one rule for all families.
 
-`random` is what a full run begins with. `mean` is the mean of those that the parent knew, `unknown` what it has learned of strangers; noise
-of a tenth of the known rows' spread tells new rows apart.
+`random` begins as a full run does. `mean` begins at the mean of the parent's known rows, `unknown` at the parent's vector for unknown keys.
+Both add noise of a tenth of the known rows' spread, so that new rows differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Floats = NDArray[np.float32]
 
 
 def grown(old: Floats, begun: Floats, rule: NewRows) -> Floats:
-    """A table with its parent's rows first. `begun`: the whole table as the seed begins it; its first rows are not looked at."""
+    """Returns a table with the parent's rows first; `begun` is the whole table as the seed begins it, of which only the new rows count."""
     fresh = begun[len(old) :]
     if not len(fresh):
         return old.copy()

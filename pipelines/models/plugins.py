@@ -1,6 +1,6 @@
-"""Families of somebody's own: `module:Class`, out of modules that the operator allows and that are installed where stages run.
+"""Custom families (`module:Class`), from modules that the operator allows and that are installed where stages run.
 
-Nothing else can be imported by a spec, and the control plane imports none of it.
+A spec can import nothing else, and the control plane imports none of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def own_family(name: str, allowed: Collection[str]) -> Family:
     check_allowed(name, allowed)
     try:
         candidate = getattr(importlib.import_module(module), wanted, None)
-    except Exception as error:  # of code that isn't ours
+    except Exception as error:  # custom code can raise anything
         why = " ".join(str(error).split())
         raise Invalid(f"model.family: '{module}' can't be imported where stages run: {type(error).__name__}: {why}") from error
     if not isinstance(candidate, type):
@@ -45,7 +45,7 @@ def own_family(name: str, allowed: Collection[str]) -> Family:
 
 
 def check_allowed(name: str, allowed: Collection[str]) -> None:
-    """Before anything of it is imported."""
+    """Raises Invalid if the module is not allowed; call before the import."""
     module = module_of(name)
     if is_own(name) and module not in allowed:
         allowed_names = ", ".join(sorted(allowed)) or "none at all"
@@ -56,7 +56,7 @@ def check_allowed(name: str, allowed: Collection[str]) -> None:
 
 
 def check_params(family: Family, model: Model) -> None:
-    """Before any data is read, where the family has a `check` for what the spec says."""
+    """Runs the family's `check` of the spec's parameters, if it has one, before any data is read."""
     check = getattr(family, "check", None)
     if not isinstance(model.params, OwnParams) or check is None:
         return

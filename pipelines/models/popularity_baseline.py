@@ -1,6 +1,6 @@
-"""The baseline that is always there: items by how many positives they have in the training data.
+"""The baseline that every run has: items by their number of positives in the training data.
 
-A warm run sees only the newest events, so equal counts are ordered by the parent's.
+A warm run sees only the newest events, so the parent's scores order items with equal counts.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ POPULARITY = "popularity.parquet"
 
 @dataclass(frozen=True)
 class Popularity:
-    """One score for each row of the catalogue; equal items have equal scores."""
+    """A score for each row of the catalogue; equal items have equal scores."""
 
     items: NDArray[np.int64]
     scores: NDArray[np.float64]
 
     def ordered(self) -> NDArray[np.int64]:
-        """Item keys, the most popular first, equal ones by key."""
+        """Returns the item keys, the most popular first; equal scores are ordered by key."""
         order = np.lexsort((self.items, -self.scores))
         return np.asarray(self.items[order], dtype=np.int64)
 

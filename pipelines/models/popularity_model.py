@@ -1,7 +1,7 @@
-"""Popularity as a model that serves: an item's positives as a share of the most popular one's, the same for every user.
+"""The family `popularity`: an item's positives as a share of the most popular item's, the same for every user.
 
-A safe first version, and the smallest one: one gather in the served graph. It looks scores up by the item's code, so that items
-which share the code of the unknown (seen too seldom for `min_count`, or never) share the mean of their counts.
+A safe first version, and the smallest: one gather in the served graph. Scores are looked up by the item's code, so items with the code of
+the unknown (never seen, or less often than `min_count`) share the mean of their counts.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CountModel:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="eyas")
 
     def embeddings(self, codes: Codes) -> None:
-        """None: one order for everybody retrieves nothing of a user's own."""
+        """Returns None for popularity: the order is the same for every user."""
 
 
 class Counts:

@@ -1,4 +1,4 @@
-"""What finds candidates: the model itself where it has vectors, else an `mf` that is trained beside it, as the baseline is."""
+"""The retriever of a run: the model itself if it has embeddings, else an `mf` trained beside the model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pipelines.models.mf import Mf
 from shared.contracts.models import Model, Training
 
 BESIDE = "retriever."
-"""Before the names of the files of one that stands beside the model."""
+"""Prefix of the file names of a retriever beside the model."""
 
 
 def train_beside(task: Task, parent: Fetch | None) -> Fitted:
-    """With `mf`'s own parameters; `parent` fetches the files of the parent's retriever."""
+    """Trains an `mf` with its default parameters; `parent` fetches the files of the parent's retriever."""
     model = Model(family=Mf.name, train=Training(seed=task.model.train.seed))
     return Mf().train(replace(task, model=model, parent=parent, keeping=None))
 
@@ -36,4 +36,4 @@ def load_retriever(fetch: Fetch, beside: bool, allowed: Collection[str] = ()) ->
 
 
 IS_BESIDE = BESIDE + MODEL
-"""The file that tells that there is one."""
+"""The file that exists if there is a retriever beside the model."""

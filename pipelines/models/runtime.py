@@ -1,8 +1,7 @@
-"""Loads Keras on TensorFlow, torch or JAX: late, because it takes seconds, quietly, because a banner would bury what matters, and with no
-more of a GPU's memory than it is to have.
+"""Loads Keras on TensorFlow, torch or JAX: late, because loading takes seconds, and with a cap on GPU memory.
 
-TensorFlow writes its information lines straight to the process's stderr before any setting of ours counts. They are held
-back while it loads; warnings and errors among them still come through.
+TensorFlow writes information lines to the process's stderr before its settings take effect. These lines are dropped while TensorFlow loads;
+warnings and errors still come through.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from shared.contracts.quantities import parse_memory
 from shared.domain.errors import Conflict, Invalid
 
 GPU_MEMORY = "EYAS_GPU_MEMORY"
-"""Of each GPU, what a framework may take, such as 8Gi."""
+"""Memory that a framework may take of each GPU, such as 8Gi."""
 _NOISE = re.compile(rb"(I\d{4} .*|WARNING: All log messages before absl::InitializeLog\(\).*|To enable the following instructions:.*|)\n?")
 
 
@@ -35,7 +34,7 @@ def load_keras() -> Any:
 
 
 def load_tensorflow() -> Any:
-    """With its share of GPUs capped, where it wasn't there yet and the surroundings say so."""
+    """Loads TensorFlow; caps its GPU memory if `GPU_MEMORY` is set and TensorFlow is not loaded yet."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     new = not _loaded()
     if new:
@@ -51,7 +50,7 @@ def load_tensorflow() -> Any:
 
 
 def load_torch() -> Any:
-    """And Keras on it."""
+    """Loads torch, and Keras on torch."""
     os.environ["KERAS_BACKEND"] = "torch"
     import torch
 
@@ -66,7 +65,7 @@ def load_torch() -> Any:
 
 
 def load_jax() -> Any:
-    """And Keras on it. JAX takes its share of a GPU when it first runs: a share of the smallest that is there."""
+    """Loads JAX, and Keras on JAX. JAX reserves its share of a GPU when it first runs; the share is computed for the smallest GPU."""
     os.environ["KERAS_BACKEND"] = "jax"
     cap_jax()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -86,7 +85,7 @@ def cap_jax() -> None:
 
 
 def gpu_sizes() -> list[int]:
-    """Bytes of each, asked of the driver: asking JAX would take them."""
+    """Returns the bytes of each GPU from the driver, because a question to JAX would reserve the memory."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
@@ -100,7 +99,7 @@ def _loaded() -> bool:
 
 
 def cap_gpu_memory(limit: int) -> None:
-    """Bytes that TensorFlow takes of each GPU at most; to be said before anything of it runs. Without a GPU it has no effect."""
+    """Caps TensorFlow's bytes of each GPU; call before TensorFlow runs anything. Without a GPU it has no effect."""
     _cap(load_tensorflow(), limit)
 
 

@@ -1,7 +1,6 @@
-"""`session` where the spec has a `sequence` feature: the transformer reads what comes with each row, in training and as it is served.
+"""`session` with a `sequence` feature: the transformer reads the sequence of each row, in training and in each request.
 
-So a user whom nobody knows is answered by the items that the request brings, and one who is known by what was known in training, followed
-by these.
+So an unknown user's answer follows from the items in the request; a known user's from the items known in training, followed by those.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Reader:
-    """Implements Trained. `queries`: what the transformer makes of each user's newest items, by code, as of training."""
+    """Implements Trained; `queries` holds the transformer's output for each user's newest items at training time, by code."""
 
     family: str
     user: str
@@ -66,7 +65,7 @@ class Reader:
         return self.lower_beside(ExternalWeights(sys.maxsize))
 
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        """Implements LowersBeside."""
+        """Implements LowersExternalWeights."""
         return lower(self.family, self.item, self.sequence, self.shape, self.weights, item_vectors(self.weights), beside)
 
     def embeddings(self, codes: Codes) -> Embeddings:
@@ -75,7 +74,7 @@ class Reader:
 
 
 def load_reader(fetch: Fetch, document: dict[str, Any]) -> Reader:
-    """`document`: what stands in model.json."""
+    """Loads the model; `document` is the content of model.json."""
     shape, weights = Shape(**document["transformer"]), load_weights(fetch(WEIGHTS))
     check_weights(shape, weights)
     queries = np.load(fetch(QUERIES), allow_pickle=False)
@@ -85,7 +84,7 @@ def load_reader(fetch: Fetch, document: dict[str, Any]) -> Reader:
 
 
 def read_sequence(graph: Graph, params: SessionParams) -> Sequence | None:
-    """The feature that a graph has for it."""
+    """Returns the graph's `sequence` feature, or None; raises Invalid if its settings do not fit the family."""
     sequence = next((operator for operator in graph.operators if isinstance(operator, Sequence)), None)
     if sequence is None:
         return None
@@ -97,11 +96,11 @@ def read_sequence(graph: Graph, params: SessionParams) -> Sequence | None:
 
 
 def newest_by_code(graph: Graph, sequence: Sequence) -> Ints:
-    """By the user's code, the newest items as of training, whatever the window."""
+    """Returns the newest items by user code, as of training, whatever the window."""
     users = graph.key(graph.user).state
     keys, rows = sequence.table
     rows = rows[:-1]
-    if sequence.bounded:  # the newest come first
+    if sequence.bounded:  # rows have the newest first
         counts = (rows != NULL).sum(axis=1)[:, None]
         steps = np.arange(sequence.length)[None, :]
         rows = np.where(steps < counts, np.take_along_axis(rows, np.maximum(counts - 1 - steps, 0), axis=1), NULL).astype(np.int32)
@@ -112,7 +111,7 @@ def newest_by_code(graph: Graph, sequence: Sequence) -> Ints:
 
 
 def item_vectors(weights: Weights) -> Floats:
-    """What a score is made with: a code that is no item stands as low as the least of them."""
+    """Returns the item vectors for scores; codes of no item get the lowest level of all items."""
     vectors = weights[ITEMS].copy()
     vectors[:FIRST] = 0
     vectors[:FIRST, -1] = vectors[FIRST:, -1].min(initial=0)
@@ -120,7 +119,7 @@ def item_vectors(weights: Weights) -> Floats:
 
 
 def queries_of(shape: Shape, weights: Weights, sequences: Ints) -> Floats:
-    """Of each; equal ones, such as the empty one of all strangers, are worked out once."""
+    """Returns the transformer's output for each sequence; the empty sequence is computed once."""
     counts = (sequences != NULL).sum(axis=1)
     queries = np.empty((len(sequences), shape.width), np.float32)
     order = np.argsort(counts, kind="stable")
@@ -131,7 +130,7 @@ def queries_of(shape: Shape, weights: Weights, sequences: Ints) -> Floats:
 
 
 def scores_of(shape: Shape, weights: Weights, sequences: Ints, items: NDArray[Any]) -> Floats:
-    """Row by row; each sequence is read once."""
+    """Returns a score for each row; each distinct sequence is computed once."""
     begins = np.append(True, (sequences[1:] != sequences[:-1]).any(axis=1))[: len(sequences)]
     distinct, place = np.unique(sequences[begins], axis=0, return_inverse=True)
     queries, vectors = queries_of(shape, weights, distinct)[place[np.cumsum(begins) - 1]], item_vectors(weights)[items]

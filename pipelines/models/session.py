@@ -1,11 +1,11 @@
-"""The family `session`: a transformer over the sequence of items that a user liked, which says what comes next.
+"""The family `session`: a transformer over the sequence of items that a user liked, which predicts the next item.
 
-The score of an item is the inner product of what the transformer makes of the sequence and of the item's vector, and the item's level. A
-user's sequence is that of the rows to train on, in the order of their times and, of equal times, of the rows; a warm run's follows on
-what the parent knew. So what it makes of each user is known when it is trained, and lies in the served unit by the user's code; who isn't
-known, or liked nothing, is the empty sequence, of which it learns what a session begins with.
+The score of an item is the inner product of the transformer's output and the item's vector, plus the item's level. A user's sequence is the
+liked items of the training rows, ordered by time and then by row; a warm run's sequence continues the parent's. So each user's output is
+known after training, and the served unit looks it up by the user's code. Unknown users and users without likes have the empty sequence,
+from which the model learns how a session begins.
 
-Where the spec has a `sequence` feature it is that which is read, row by row and in each request (pipelines.models.sequence_session).
+If the spec has a `sequence` feature, the model reads that feature row by row and in each request (pipelines.models.sequence_session).
 """
 
 from __future__ import annotations
@@ -64,27 +64,27 @@ from shared.domain.errors import BadData, Invalid
 
 SEQUENCES = "sequences.npz"
 CELLS = 1 << 26
-"""Logits of a step at most: 256 MiB of float32, which a step holds a few times over."""
+"""Most logits of a step: 256 MiB of float32, which a step holds a few times over."""
 WINDOWS = 64
-"""Sequences of a step, by rule."""
+"""Default number of sequences in a step."""
 ALL = 16_384
-"""Items of a catalogue that are chosen among as a whole; of a larger one, so many are drawn."""
+"""The largest catalogue whose items are all compared; of a larger one, this many items are drawn."""
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class SessionModel:
-    """Implements Trained and ScoresAll. `queries`: what the transformer makes of each user's sequence, by code."""
+    """Implements Trained and ScoresAll; `queries` holds the transformer's output for each user's sequence, by code."""
 
     user: str
     item: str
     shape: Shape
     weights: Weights
     sequences: Likes
-    """By the user's code, the newest items alone."""
+    """The newest items by user code."""
     queries: Floats
     until: float
-    """The time of the newest row that it was trained on."""
+    """Time of the newest training row."""
 
     meaning: ClassVar[str] = "how the item stands among all items as the next one: a score that compares, and has no zero"
 
@@ -120,7 +120,7 @@ class SessionModel:
         return self.lower_beside(ExternalWeights(sys.maxsize))
 
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        """Implements LowersBeside."""
+        """Implements LowersExternalWeights."""
         return lower_product(Session.name, self.user, self.item, self.factors, beside)
 
     def embeddings(self, codes: Codes) -> Embeddings:
@@ -215,7 +215,7 @@ class Session:
 
 
 def drawn(params: SessionParams, items: int) -> int | None:
-    """How many items of each step are drawn to choose among, or None: all of them. `items`: codes."""
+    """Returns how many items each step draws to compare, or None for all of them; `items` counts codes."""
     there = items - FIRST
     if params.against is None:
         return None if there <= ALL else ALL
@@ -223,8 +223,8 @@ def drawn(params: SessionParams, items: int) -> int | None:
 
 
 def sequences_at_once(chosen: int | None, params: SessionParams, items: int | None) -> BatchSize:
-    """Refuses what a step can't hold: for each item that is to be found, a logit of each that it is chosen among. `items`: codes; None
-    before they are known."""
+    """Returns the sequences per step; raises Invalid if a step cannot hold them: each item to predict needs a logit for each compared item.
+    `items` counts codes, or is None before they are known."""
     if items is None:
         return BatchSize(chosen or WINDOWS, "sequences; training counts what each item is chosen among")
     window, among = params.length + 1, drawn(params, items) or items
@@ -240,8 +240,10 @@ def sequences_at_once(chosen: int | None, params: SessionParams, items: int | No
 
 
 def sequences_of(task: Task, rows: Path, before: tuple[Likes, float] | None) -> Likes:
-    """What each user's code liked, the oldest first: of known items, as often as they were liked. `before`: the parent's, and up to when:
-    rows that a warm run sees again are in them already."""
+    """Returns the known items that each user code liked, the oldest first, repeats included.
+
+    `before` holds the parent's sequences and the time of its newest row: rows up to that time are in them already.
+    """
     graph = task.graph
     users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
     likes = (
@@ -272,7 +274,7 @@ def streams(task: Task, rows: Path, sequence: Sequence) -> Streams:
 
 
 def newest_of(sequences: Likes, length: int) -> NDArray[np.int32]:
-    """[users, length]: the newest items of each, the oldest of these first, NULL behind the last."""
+    """Returns [users, length]: the newest items of each user, the oldest first, padded with NULL at the end."""
     counts = np.minimum(sequences.lengths, length)
     there = np.arange(length)[None, :] < counts[:, None]
     newest = np.full(there.shape, NULL, np.int32)
@@ -295,7 +297,7 @@ def _scored(shape: Shape, weights: Weights, sequences: NDArray[np.int32], users:
 
 @contextmanager
 def _validation_split(task: Task) -> Iterator[tuple[Path, Batches | None]]:
-    """The rows to train on, and those that are looked at after each epoch: the newest like of a share of the users."""
+    """Yields the rows to train on and the validation rows: the newest like of a share of the users."""
     share, seed = task.model.train.validation, task.model.train.seed
     if not share:
         yield task.rows, None

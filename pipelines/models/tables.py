@@ -1,7 +1,7 @@
-"""How wide an embedding is, how large its table gets, and what it may not exceed: known before any training.
+"""Embedding tables: their widths, their sizes and the size limits, all known before training.
 
-A table has one row for each code. Its width follows from the cardinality (T-07), padded to whole lines of a CPU's cache, unless the spec
-says one; a warm run keeps its parent's, since vectors can't change their length.
+A table has a row for each code. Its width follows from the cardinality (T-07), padded to whole cache lines of a CPU, unless the spec sets a
+width; a warm run keeps the parent's width, since vectors cannot change their length.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from pipelines.features.graph import Graph
 from pipelines.features.stored import LIMIT
 from shared.domain.errors import Invalid
 
-# ONNX files are protobuf messages, which end at 2 GiB (2,147 MB). Weights may lie beside one, vocabularies lie in it, and so does the rest.
+# ONNX files are protobuf messages, which end at 2 GiB (2,147 MB). Weights can be outside, vocabularies and the rest not.
 EXPORT_LIMIT = 2_100_000_000
-# What one entry of a LabelEncoder takes at most: a tag and a varint for its code, a tag and a varint or a length for its key.
+# Most bytes of an entry of a LabelEncoder: a tag and a varint for the code, a tag and a varint or a length for the key.
 _ENTRY = 22
 PRECISION = 4
 """Bytes of a weight: float32."""
 LINE = 64
-"""Bytes that widths by rule are padded to: a cache line of a CPU, and four times the 16 bytes that a GPU reads at once."""
+"""Bytes that default widths are padded to: a cache line of a CPU, four times the 16 bytes that a GPU reads at once."""
 KEY = 8
-"""Bytes of what is looked up by, as reports count them."""
+"""Bytes of a lookup key, as reports count them."""
 REMEDY = "a smaller width or a larger min_count"
 Pooling = Literal["mean", "sum"]
 
 
 @dataclass(frozen=True)
 class Table:
-    """One code column of the model: `length` is None for one code a row."""
+    """A code column of the model; `length` is None for one code per row."""
 
     column: str
     cardinality: int
     width: int
     length: int | None
     pooling: Pooling = "mean"
-    """What becomes of the vectors of several codes. Padding is none of them."""
+    """How the vectors of several codes are combined; padding does not count."""
 
     @property
     def size(self) -> int:
@@ -49,7 +49,7 @@ class Table:
 
     @property
     def lookup(self) -> int:
-        """Bytes that a row reads of it at most: vectors, and a key of eight bytes for each."""
+        """Most bytes that a row reads: vectors, and an eight-byte key for each."""
         return (self.length or 1) * (self.width * PRECISION + KEY)
 
 
@@ -58,13 +58,13 @@ def width_by_rule(cardinality: int) -> int:
 
 
 def padded(width: int) -> int:
-    """To whole lines."""
+    """Rounds a width up to whole cache lines."""
     step = LINE // PRECISION
     return -(-width // step) * step
 
 
 def plan_tables(graph: Graph, width: int | None, parent: Mapping[str, int] | None = None, pooling: Pooling = "mean") -> tuple[Table, ...]:
-    """The tables of a fitted graph; `parent` gives the widths that a warm run must keep."""
+    """Returns the tables of a fitted graph; `parent` gives the widths that a warm run must keep."""
     if parent is not None and width is not None and any(parent_width != width for parent_width in parent.values()):
         raise Invalid(f"model.params.width: {width} is not the parent's width: a warm run can't change it, start a full one")
     return tuple(
@@ -74,7 +74,7 @@ def plan_tables(graph: Graph, width: int | None, parent: Mapping[str, int] | Non
 
 
 def check_size(graph: Graph, weights: int, remedy: str = REMEDY, memory: int | None = None) -> None:
-    """Before training: whether the vocabularies will fit into one exported graph, and so many bytes of weights into memory."""
+    """Raises Invalid, before training, if the vocabularies do not fit into one exported graph, or `weights` bytes not into memory."""
     words = sum(_size(frame) for operator in graph.operators for frame in operator.saved().frames.values() if len(frame) <= LIMIT)
     if words > EXPORT_LIMIT:
         raise Invalid(
@@ -85,7 +85,7 @@ def check_size(graph: Graph, weights: int, remedy: str = REMEDY, memory: int | N
 
 
 def check_memory(weights: int, memory: int | None, remedy: str = REMEDY) -> None:
-    """None: what there is. Training and export take more than the weights alone, so this refuses only what is certain not to fit."""
+    """Raises Invalid if the weights alone exceed `memory`, or the available memory if None; training and export take more."""
     there = psutil.virtual_memory().available if memory is None else memory
     if weights > there:
         raise Invalid(
@@ -95,7 +95,7 @@ def check_memory(weights: int, memory: int | None, remedy: str = REMEDY) -> None
 
 
 def _size(frame: pl.DataFrame) -> int:
-    """Of a fitted table in the graph, about."""
+    """Returns the approximate bytes of a fitted table in the graph."""
     text = sum(int(frame[name].str.len_bytes().sum() or 0) for name, dtype in frame.schema.items() if dtype == pl.String)
     return len(frame) * _ENTRY * max(1, len(frame.columns) - 1) + text
 

@@ -1,11 +1,10 @@
-"""The family `two_tower`: layers over what is known of the user, layers over what is known of the item, and the inner product of the two.
+"""The family `two_tower`: hidden layers over the user's features, hidden layers over the item's, and the inner product of both outputs.
 
-A tower takes the key and all other features of its side; what is of the moment, or of user and item together, no tower takes: a vector is
-one for all moments. So the model retrieves by itself: an item's vector is computed from the catalogue when it is exported, a user's when
-it is trained, from what is known of the user by then. A user without more than a key, or without even that, has a vector too: what
-training makes of such users.
+A tower takes the key and all other features of its side. No tower takes features of the moment or of user and item together, because a
+vector is the same at all moments. So the model is its own retriever: export computes item vectors from the catalogue, training computes
+user vectors from what it knows of each user. Users with only a key, and unknown users, get the vector that training learned for such users.
 
-Each like is learned against the items of the other likes in its batch (`pipelines.models.neural.losses.InBatch`). Rows of label 0 stay out.
+Each like is learned against the items of the batch's other likes (`pipelines.models.neural.losses.InBatch`), without rows of label 0.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class TwoTowerModel(NeuralModel):
     )
 
     def __init__(self, architecture: Architecture, weights: Weights, queries: Floats) -> None:
-        """`queries`: a user's vector, by code."""
+        """`queries` holds a user's vector by code."""
         super().__init__(architecture, weights)
         self.queries = queries
 
@@ -64,7 +63,7 @@ class TwoTowerModel(NeuralModel):
 
 
 class KeyTowers(TwoTowerModel):
-    """Implements ScoresAll: of keys alone."""
+    """Two towers that read keys alone; implements ScoresAll."""
 
     def every(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
         scores: Floats = self.queries[users] @ self._items.T
@@ -72,7 +71,7 @@ class KeyTowers(TwoTowerModel):
 
     @cached_property
     def _items(self) -> Floats:
-        """An item's vector, by code."""
+        """The item vectors by code."""
         _, items = self.tables
         return vectors_of(self.architecture, self.weights, "item", {items.column: np.arange(items.cardinality, dtype=np.int32)})
 
@@ -113,7 +112,7 @@ def _model(architecture: Architecture, weights: Weights, queries: Floats) -> Two
 
 
 def plan(graph: Graph, params: TwoTowerParams, parent: Architecture | None) -> Architecture:
-    """What will be trained; refused here, before training, where it couldn't be exported or isn't as the parent's."""
+    """Plans the architecture; raises Invalid, before training, if it cannot be exported or differs from the parent's."""
     if parent is not None:
         check_pooling(parent, params.pooling)
     widths = {table.column: table.width for table in parent.tables} if parent is not None else None
@@ -142,7 +141,7 @@ def _tables(graph: Graph, params: TwoTowerParams, parent: dict[str, int] | None,
 def architecture_of(
     tables: tuple[Table, ...], numbers: Numbers, names: tuple[tuple[str, ...], tuple[str, ...]], params: TwoTowerParams
 ) -> Architecture:
-    """`names`: the features of the user's tower, and of the item's."""
+    """Returns the architecture; `names` holds the features of the user's tower and of the item's tower."""
     nodes: list[Node] = []
     for side, of in zip(SIDES, names, strict=True):
         nodes.append(Join(f"{side}_features", of))
@@ -160,18 +159,18 @@ def architecture_of(
 
 
 def vector_of(side: Side) -> str:
-    """The node that gives it."""
+    """Returns the name of the node that gives the side's vector."""
     return f"{side}_vector"
 
 
 def _shape(architecture: Architecture) -> object:
-    """What a warm run can't change."""
+    """Returns the parts that a warm run cannot change."""
     lengths = [node.length for node in architecture.network.nodes if isinstance(node, Length)]
     return architecture.network.weights(architecture.features), lengths
 
 
 def vectors_of(architecture: Architecture, weights: Weights, side: Side, columns: Codes) -> Floats:
-    """What the tower of that side gives."""
+    """Returns the output of the side's tower."""
     network = architecture.network.towards(vector_of(side))
     names = {name for node in network.nodes for name in node.of}
     tables = tuple(table for table in architecture.tables if table.column in names)
@@ -181,7 +180,7 @@ def vectors_of(architecture: Architecture, weights: Weights, side: Side, columns
 
 
 def known_users(graph: Graph, table: Catalogue | None) -> Codes:
-    """The features of users by code, as the table has them last; who isn't in it is known by the key alone, and the others by nothing."""
+    """Returns user features by code, from each user's last row in the table; users outside it have their key alone, other codes nothing."""
     state = graph.key(graph.user).state
     keys, count = state.values.to_numpy(), state.cardinality
     nobody = int(keys.max(initial=0)) + 1 if keys.max(initial=0) < np.iinfo(np.int64).max else int(keys.min()) - 1
@@ -200,7 +199,7 @@ def known_users(graph: Graph, table: Catalogue | None) -> Codes:
 
 
 def _met(task: Task) -> NDArray[Any]:
-    """How many of the likes to train on are each item's, by its code."""
+    """Returns the number of training likes of each item, by code."""
     rows = pl.scan_parquet(task.rows).filter(pl.col("label") > 0).group_by("item_row").len().collect(engine="streaming")
     codes = task.items.columns[task.graph.item][rows["item_row"].to_numpy()]
     return np.bincount(codes, weights=rows["len"].to_numpy(), minlength=task.graph.key(task.graph.item).state.cardinality)

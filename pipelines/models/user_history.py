@@ -1,9 +1,9 @@
-"""A user as the items that the user likes, looked up by the user's code: for families whose score of an item is a sum over these.
+"""A user as the items that the user likes, looked up by user code: for families that score an item by a sum over liked items.
 
-Who likes nothing, and who isn't known, likes the code that stands for no item: there a family keeps what it says to strangers.
+Users without likes and unknown users like the code NULL, where a family keeps its scores for unknown users.
 
-In the served unit a loop goes over the distinct users of a batch: nothing is padded, there is no cap on how much a user may like, and a
-call costs what its users like times what is scored for them. A request for one user is one turn.
+In the served unit a loop goes over the distinct users of a batch. So nothing is padded, there is no limit on a user's likes, and a call
+costs its users' likes times their scored items. A request for one user takes one iteration.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pipelines.training.likes import Ints, Likes, Pairs, Positions
 Floats = NDArray[np.float32]
 FILE = "known.npz"
 LIKED, ITEMS = "turn/liked", "turn/items"
-"""In a turn of the loop: the codes of what its user likes, and those of what is scored for the user. No column has a '/' in its name."""
+"""Names in an iteration: the codes that the user likes, and the codes to score for the user. No column name contains '/'."""
 
 
 @dataclass(frozen=True)
 class UserHistory:
-    """The codes of the items that each user's code likes: one at least."""
+    """The codes of the items that each user code likes, at least one for each."""
 
     likes: Likes
 
@@ -41,7 +41,7 @@ class UserHistory:
         return self.likes.start.nbytes + self.likes.others.nbytes
 
     def scores(self, users: Ints, items: Ints, score_user: Callable[[Positions, Ints], Floats]) -> Floats:
-        """`score_user` scores items for a user who likes these."""
+        """Scores the rows user by user; `score_user` scores items for a user with these likes."""
         order = np.argsort(users, kind="stable")
         distinct, first = np.unique(users[order], return_index=True)
         scores = np.empty(len(users), np.float32)
@@ -71,7 +71,7 @@ def load_user_history(fetch: Fetch) -> UserHistory:
 
 @dataclass
 class Turn:
-    """What a turn of the loop does: nodes, and the arrays that they look at."""
+    """Builds the body of the loop: nodes, and the arrays that they read."""
 
     arrays: dict[str, NDArray[Any]]
     nodes: list[Any] = field(default_factory=list)
@@ -96,7 +96,7 @@ def lower(
     score: Callable[[Turn], str],
     beside: ExternalWeights | None = None,
 ) -> Any:
-    """The ONNX model: `score` adds what makes one number for each of `ITEMS` out of them, of `LIKED` and of `arrays`."""
+    """Returns the ONNX model; `score` adds nodes that make a number for each of `ITEMS`, from `LIKED` and `arrays`."""
     from onnx import TensorProto, helper
 
     def tensor(name: str, kind: int, *shape: str) -> Any:

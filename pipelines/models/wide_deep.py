@@ -1,8 +1,8 @@
-"""The family `wide_deep`: a weight for each value and each number, added up, beside hidden layers over embeddings; their logits are added.
+"""The family `wide_deep`: the sum of a linear model's logit (wide) and of a logit from hidden layers over embeddings (deep).
 
-A column has one table for both, so that it is looked up once and lies in one with others of its width: the first number of a vector is the
-value's weight, which begins at zero, the others go into the hidden layers beside the numbers. Several codes a row are added up, weights and
-vectors alike, unless `pooling` says mean. A cross is there to be remembered as it is: its table is a weight a bucket, and no more.
+A column has one table for both parts, so that it is looked up once: the first number of a vector is the value's wide weight, which begins
+at zero, and the other numbers go into the hidden layers. Several codes per row are summed, unless `pooling` says mean. A cross has a wide
+weight per bucket and no deep part, because it only memorises.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pipelines.models.tables import Table, plan_tables
 from shared.contracts.families import WideDeepParams
 
 _WIDE, _DEEP, _NUMBERS = "~wide", "~deep", "~numbers"
-"""Nodes that stand before the last look at features: no feature is called so."""
+"""Names of nodes: no feature can have such a name."""
 
 
 class WideDeep:
@@ -45,14 +45,14 @@ class WideDeep:
 
 
 def plan(graph: Graph, params: WideDeepParams, parent: Architecture | None) -> Architecture:
-    """What will be trained; refused here, before training, where it couldn't be exported or isn't as the parent's."""
+    """Plans the architecture; raises Invalid, before training, if it cannot be exported or differs from the parent's."""
     if parent is not None:
         check_parent(parent, params)
     return planned(graph, params, tables_of(graph, params, parent), architecture_of, parent)
 
 
 def tables_of(graph: Graph, params: WideDeepParams, parent: Architecture | None = None) -> tuple[Table, ...]:
-    """By rule, the weight is one of the numbers that are padded to whole lines."""
+    """Plans the tables; the padded default width includes the wide weight, and crosses have width 1."""
     crosses = {plain(out) for operator in graph.operators if isinstance(operator, Cross) for out in operator.outputs}
     if parent is not None:
         for width in {table.width - 1 for table in parent.tables if table.width > 1} if params.width else ():
@@ -63,7 +63,7 @@ def tables_of(graph: Graph, params: WideDeepParams, parent: Architecture | None 
 
 
 def architecture_of(tables: tuple[Table, ...], params: WideDeepParams, numbers: Numbers = ()) -> Architecture:
-    """A table of width 1 is wide alone."""
+    """Returns the architecture; a table of width 1 has only the wide part."""
     both, names = [table for table in tables if table.width > 1], tuple(name for name, _ in numbers)
     nodes: list[Node] = [Part(f"{_WIDE}_{table.column}", (table.column,), 0, 1) for table in both]
     weights = (*(node.name for node in nodes), *(table.column for table in tables if table.width == 1))
@@ -80,7 +80,7 @@ def architecture_of(tables: tuple[Table, ...], params: WideDeepParams, numbers: 
 
 
 def first_weights(architecture: Architecture, seed: int) -> Weights:
-    """What no row has taught a value weighs nothing."""
+    """Returns first weights with zero wide weights: values without training rows add nothing."""
     weights = begin(architecture, seed)
     for table in architecture.tables:
         weights[table_path(table)][:, 0] = 0

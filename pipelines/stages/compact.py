@@ -1,6 +1,6 @@
-"""Compaction, a mode of etl: days of events as the platform dumped them become Parquet, less what was written of them before.
+"""Compaction, a mode of etl: writes the dumped days of events as Parquet, without the rows that earlier parts hold.
 
-Publishes `TABLE/date=DAY/part-NUMBER.parquet` for each day with something new, and how many rows each of them has.
+Publishes `TABLE/date=DAY/part-NUMBER.parquet` for each day with new rows, and the number of rows of each part.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def compact(context: Context) -> Outcome:
         parts = [context.fetch("parts", stored) for part, stored in named_parts if (part.table, part.day) == (table, day)]
         dump = context.fetch("days", name)
         new = unwritten(table, name, dump, parts)
-        for path in (dump, *parts):  # they are many, and were read
+        for path in (dump, *parts):  # frees the disk: there are many, and each is read once
             path.unlink()
         if len(new):
             part = str(PartName(table, day, number))

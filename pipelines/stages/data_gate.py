@@ -1,5 +1,4 @@
-"""Whether etl may use its data: interactions, events and tables are validated, their report and their bad rows are published whatever is
-decided."""
+"""Data gate of etl: validates interactions, events and tables. Publishes the report and the bad rows also when it refuses the data."""
 
 from __future__ import annotations
 
@@ -28,13 +27,13 @@ _TOLD = 20
 
 @dataclass(frozen=True)
 class Admitted:
-    """`source` has the good rows alone, `events` those of known items."""
+    """Admitted data. `source` holds only the good rows, `events` only those of known items."""
 
     source: Source
     events: pl.LazyFrame | None
     facts: dict[str, Any]
     dropped: int
-    """Rows of unknown items, of the file and of the events."""
+    """Rows of unknown items, in the file and in the events."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,14 @@ class AdmittedEvents:
 
 
 def judged_tables(context: Context, reach: Reach) -> JudgedTables:
-    """Of items and users. What is wrong with them is said, and refused, together with what is wrong with the interactions."""
+    """Validates items and users. Their faults are reported, and refused, together with those of the interactions."""
     accepted = _accepted(context, "parent" if context.spec.mode == "warm" else ACCEPTED)
     accepted_tables = accepted.tables if accepted else {}
     return judge_tables(context.spec.recommender, reach, accepted_tables, context.output, context.scratch / "validation")
 
 
 def admit(context: Context, source: Source, tables: JudgedTables, events: pl.LazyFrame | None) -> Admitted:
-    """BadData where thresholds say so. `events`: beside the file, as they came."""
+    """Validates the file and its additional `events`. Raises BadData where a threshold stops the run."""
     spec, accepted, scratch = context.spec.recommender, _accepted(context, ACCEPTED), context.scratch / "validation"
     judged = judge(source, spec, accepted, time.time(), context.out(QUARANTINE), scratch, tables)
     beside = judge_events(events, spec, tables, context.output, scratch / "events") if events is not None else None
@@ -66,7 +65,7 @@ def admit(context: Context, source: Source, tables: JudgedTables, events: pl.Laz
 
 
 def admit_events(context: Context, events: pl.LazyFrame, tables: JudgedTables) -> AdmittedEvents:
-    """Of a warm run, which learns from them alone."""
+    """Validates the events of a warm run, which learns from events alone."""
     spec = context.spec.recommender
     judged = judge_events(events, spec, tables, context.output, context.scratch / "validation" / "events")
     report = of_events_alone(spec.name, judged.section, tables)
@@ -75,7 +74,7 @@ def admit_events(context: Context, events: pl.LazyFrame, tables: JudgedTables) -
 
 
 def remembered(context: Context, tables: JudgedTables) -> dict[str, Path]:
-    """The profile that the next batch is compared with: of this one; where it was of events alone, the parent's beside these tables."""
+    """Returns the profile for the next batch to compare with; a warm run takes its parent's, with the profiles of these tables."""
     if context.spec.mode == "full":
         return {PROFILE: context.out(PROFILE)}
     if not context.has("parent", PROFILE):
@@ -89,7 +88,7 @@ def remembered(context: Context, tables: JudgedTables) -> dict[str, Path]:
 
 
 def _publish(context: Context, report: Report, quarantine: str) -> None:
-    """BadData where thresholds say so. `quarantine`: of the report's own rows."""
+    """Publishes the report. Raises BadData where a threshold stops the run. `quarantine`: file of the report's own bad rows."""
     parts: Mapping[str, Report | Section] = {quarantine: report} | {section.quarantine: section for section in report.sections}
     for name, part in parts.items():
         if part.rows.quarantined:
@@ -116,7 +115,7 @@ def _accepted(context: Context, origin: str) -> Profile | None:
         return None
     try:
         return read(Profile, json.loads(context.fetch(origin, PROFILE).read_text()), f"{PROFILE} of the last accepted batch")
-    except Invalid as error:  # of another release: the batch is judged by itself
+    except Invalid as error:  # written by another release: judge the batch without a comparison
         context.log.warning("nothing to compare with: %s", error)
         return None
 

@@ -1,12 +1,13 @@
-"""ETL: from the user's files and the platform's events to checked, split and encoded Parquet.
+"""ETL: turns the user's files and the platform's events into validated, split and encoded Parquet.
 
-Publishes: train.parquet and holdout.parquet (user, item, time, label, user_code, item_row, and what features of the moment need:
-pipelines.features.prepared), firsts.parquet, history.parquet (every user-item pair known so far, parents' included), items.parquet (the raw
-catalogue, ordered by key), items.features.parquet (its features, row by row), users.parquet and users.features.parquet where more than the
-key is known of users (where what is known changes, a row for each stretch of time, the newest last), pages.parquet where sequences show
-views of pages, the features' fitted state, features.json, and the vectors that it has worked out (pipelines.stages.vectors). A warm run
-reads the parent's and grows them, and publishes what it keeps of the time before (pipelines.stages.replay).
-To compact events is etl's work too, and of no run.
+Publishes:
+- train.parquet and holdout.parquet: user, item, time, label, user_code, item_row and per-row features (pipelines.features.prepared)
+- firsts.parquet, and history.parquet: each known user-item pair, those of parents included
+- items.parquet (raw catalogue, ordered by key) and items.features.parquet (its features, row by row)
+- users.parquet and users.features.parquet, if users have more than a key: one row per stretch of time, the newest last
+- pages.parquet, if sequences show page views; features.json, the features' fitted state, encoded vectors (pipelines.stages.vectors)
+
+A warm run grows its parent's state and publishes older rows for replay (pipelines.stages.replay). Mode `compact` belongs to no run.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ from pipelines.stages.vectors import TableVectors
 from shared.domain.errors import BadData, Invalid
 
 FIRSTS = "firsts.parquet"
-"""Items by when anybody met them for the first time."""
+"""First interaction of each item."""
 MIN_EVENTS = 500
 _FACTS = {"file": "read", "quarantined": "quarantined", "pages": "pages"}
-"""What is told of the file's rows, by what validation calls it."""
+"""Facts of the file's rows, with validation's names."""
 ROW_GROUP = 65_536
 
 
@@ -60,10 +61,10 @@ class Interactions:
     digests: tuple[str, ...]
     facts: dict[str, int]
     extra: dict[str, pl.DataType]
-    """Further columns that the spec's features name, whoever reads those: what serves may be asked with them in evaluate."""
+    """Further columns that the spec's features name; evaluate may pass them to the serving version."""
     validation: dict[str, Any]
     pages: pl.LazyFrame | None = None
-    """Views of pages, where the spec names them."""
+    """Page views, if the spec names them."""
 
 
 def run(context: Context) -> Outcome:
@@ -80,7 +81,7 @@ def _run(context: Context, chosen: Engine) -> Outcome:
     parent_graph = load_graph(context.fetcher("parent")) if context.spec.mode == "warm" and context.has("parent", FEATURES) else None
     family = family_of(spec.model.family, context.spec.families)
     check_params(family, spec.model)
-    reads = parent_graph.reads if parent_graph else family.reads  # a warm run's family is its parent's, or training refuses it
+    reads = parent_graph.reads if parent_graph else family.reads  # training refuses a warm run whose family differs from its parent's
     vectors = TableVectors(context, _reach(context), reads)
     for judged, key in zip(tables, (spec.schema_.item, spec.schema_.user), strict=False):
         vectors.check(judged.source, key)
@@ -119,7 +120,7 @@ def _run(context: Context, chosen: Engine) -> Outcome:
     }
     if vectors.facts:
         facts["encoded"] = vectors.facts
-    shutil.rmtree(_reach(context).scratch, ignore_errors=True)  # a second copy of what was fetched and laid down
+    shutil.rmtree(_reach(context).scratch, ignore_errors=True)  # holds second copies of fetched files
     return Outcome(files, {f"rows.{side}": float(count) for side, count in rows.items()} | {"rows.items": float(len(items))}, facts)
 
 
@@ -181,7 +182,7 @@ def _reach(context: Context) -> Reach:
 
 
 def _events(context: Context) -> list[list[Path]]:
-    """The platform's own, stretch by stretch: a CSV each, or the parts of a compacted day."""
+    """Returns the platform's events as groups of files: one CSV, or the parts of a compacted day."""
     names = sorted(context.spec.inputs.get("events", {}))
     return [[context.fetch("events", name) for name in group] for _, group in itertools.groupby(names, lambda name: name.split("/")[0])]
 
@@ -192,13 +193,13 @@ def _digests(context: Context) -> tuple[str, ...]:
 
 
 def _since(context: Context, frame: pl.LazyFrame, data: pl.LazyFrame) -> pl.LazyFrame:
-    """Of the frame what isn't older than the data's last stretch."""
+    """Drops rows older than the spec's `since`, counted back from the data's newest row."""
     since = context.spec.recommender.data.interactions.since
     return latest(frame, since.total_seconds(), data) if since else frame
 
 
 def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> tuple[pl.LazyFrame, dict[str, int]]:
-    """One streaming pass to disk; everything after reads that. Returns how many rows each of the spec's rules left out, too."""
+    """Writes the interactions to disk in one streaming pass, for all later reads; also returns the number of rows each rule left out."""
     spec = context.spec.recommender
     with readable(name):
         written = _laid_down(frame, context.scratch / "interactions.parquet")
@@ -213,7 +214,7 @@ def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> tuple[pl.La
 
 
 def _seen_by_known(context: Context, pages: pl.LazyFrame, frame: pl.LazyFrame) -> pl.LazyFrame:
-    """The views of pages of those who are in the data, on disk."""
+    """Writes to disk the page views of users in the data."""
     page_views = _laid_down(of_users(pages, frame), context.scratch / "pages.parquet")
     context.log.info("%s views of pages stand among the items of sequences", f"{page_views.select(pl.len()).collect().item():,}")
     return page_views
@@ -246,7 +247,7 @@ def _write(context: Context, ready: Prepared, parts: Parts, history: History | N
 
 
 def _history(context: Context, parts: Parts, warm: bool) -> Path:
-    """Each pair once: `label` says whether it was ever liked, `before` whether that was before this run's holdout."""
+    """Writes each pair once: `label` is 1 if the pair was ever liked, `before` if that was before this run's holdout."""
     never = pl.lit(0, dtype=pl.Int8)
     pairs = [
         parts.train.select("user", "item", "label", before="label"),
@@ -261,9 +262,9 @@ def _history(context: Context, parts: Parts, warm: bool) -> Path:
 
 
 def _firsts(context: Context, parts: Parts, warm: bool) -> Path:
-    """When anybody met each item for the first time."""
+    """Writes the time of each item's first interaction."""
     firsts = [part.group_by("item").agg(pl.col("time").min().alias("first")) for part in (parts.train, parts.holdout)]
-    if warm and context.has("parent", FIRSTS):  # an older parent has noted none: then its items count as new when they are met again
+    if warm and context.has("parent", FIRSTS):  # absent from older parents: their items count as new at the next interaction
         firsts.append(pl.scan_parquet(context.fetch("parent", FIRSTS)))
     path = context.out(FIRSTS)
     pl.concat(firsts).group_by("item").agg(pl.col("first").min()).sort("item").sink_parquet(path)
@@ -271,7 +272,7 @@ def _firsts(context: Context, parts: Parts, warm: bool) -> Path:
 
 
 def _stretch(parts: Parts) -> dict[str, float]:
-    """When the data and the rows to train on begin and end, and when the holdout begins if that is one moment."""
+    """Returns when the data and the training rows begin and end, and when the holdout begins if all users share that moment."""
     times = [part.select(pl.col("time").min().alias("a"), pl.col("time").max().alias("b")) for part in (parts.train, parts.holdout)]
     bounds = pl.concat(times).collect(engine="streaming")
     cut = {"cut": parts.cut} if parts.cut is not None else {}

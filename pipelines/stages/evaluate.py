@@ -1,9 +1,8 @@
-"""Evaluate: candidate, baseline and the serving version on the same cases of the same holdout.
+"""Evaluate: ranks the same cases of one holdout by the candidate, the baselines and the serving version.
 
-Publishes report.json and report.html (pipelines.evaluation.report), and as metrics `candidate.*`, `popularity.*`, `baseline.*` where the
-spec names a further one and, where a version serves, `serving.*`, of slices of the cases as `candidate.hr@10{cold_users}`; among them
-`recall@N` of the N candidates that are retrieved, where the spec says so, and then `retrieved.*`: the candidate as it will be served,
-scoring those alone. Of a warm run also what it has forgotten (pipelines.evaluation.forgetting).
+Publishes report.json and report.html (pipelines.evaluation.report). Metrics: `candidate.*`, `popularity.*`, `baseline.*` if the spec names
+one, `serving.*` if a version serves; slices as `candidate.hr@10{cold_users}`. With `serve.retrieve`: `recall@N` of the N retrieved
+candidates, and `retrieved.*`, the candidate that scores only those. A warm run adds forgetting (pipelines.evaluation.forgetting).
 """
 
 from __future__ import annotations
@@ -123,7 +122,7 @@ def run(context: Context) -> Outcome:
 
 
 def _slices(spec: RecommenderSpec, cases: Cases, of_users: NDArray[np.int64], liked: NDArray[np.int64]) -> tuple[Slice, ...]:
-    """The standard ones, and those that gates name by an expression."""
+    """Returns the standard slices and those that gates name by an expression."""
     of_items = liked[cases.targets]
     expressions = dict.fromkeys(part for name in gated_metrics(spec) if (part := parse_metric(name).slice) and part not in SLICES)
     of_cases = of_users[cases.owners]
@@ -148,7 +147,7 @@ def _forgotten(
     facts: dict[str, Any],
     silence: dict[str, dict[str, str]],
 ) -> dict[str, float]:
-    """What the candidate and its parent make of what was held out before."""
+    """Compares the candidate with its parent on earlier holdouts."""
     spec, log = context.spec.recommender, context.log
     if not context.has("etl", HELD):
         return {}
@@ -193,7 +192,7 @@ def _foreseen(
 def _retrieved(
     context: Context, meetings: EvalPairs, cases: Cases, candidate: Scorer, rival: Rival | None, names: tuple[str, ...]
 ) -> tuple[dict[str, PerUser], dict[str, float]]:
-    """How much of what was liked is retrieved, by contender and case; and how the candidate ranks that alone."""
+    """Returns the recall of retrieval by contender and case, and the candidate's metrics on the retrieved items alone."""
     assert context.spec.recommender.serve.retrieve is not None
     count = context.spec.recommender.serve.retrieve.candidates
     recalls: dict[str, PerUser] = {}
@@ -213,7 +212,7 @@ def _retrieved(
 
 
 def _certainties(names: list[str], evidence: Evidence, values: dict[str, float], missing: dict[str, str]) -> dict[str, float]:
-    """Of gated metrics; adds why numbers aren't there."""
+    """Returns standard errors of gated metrics; adds to `missing` why values are absent."""
     standard_errors, unsure = certainties(names, evidence)
     missing |= unsure | unmeasured(names, evidence.judged, values)
     return standard_errors
@@ -225,7 +224,7 @@ def _rival(context: Context, facts: dict[str, Any], broken: dict[str, str]) -> R
     except Invalid as error:
         _not_comparable(context, facts, error)
         return None
-    except Exception as error:  # whatever is wrong with the version that serves, the candidate is judged
+    except Exception as error:  # the candidate is judged whatever is wrong with the serving version
         _broken(context, broken, error)
         return None
     if rival is not None and rival.before_refit:
@@ -256,7 +255,7 @@ def _finder(context: Context, meetings: EvalPairs) -> Finder:
 
 
 def _columns(context: Context, cases: Cases) -> tuple[Slice, ...]:
-    """Slices by what the tables of items and users say: for the report alone."""
+    """Slices by columns of the tables of items and users, for the report alone."""
     schema = context.spec.recommender.schema_
     items = pl.read_parquet(context.fetch("etl", "items.parquet"))
     slices = by_table(items, schema.item, items[schema.item][cases.targets])
@@ -288,7 +287,7 @@ def _report(
 def _contenders(
     context: Context, meetings: EvalPairs, rival: Rival | None, facts: dict[str, Any]
 ) -> Iterator[tuple[str, Scorer, Every | None, bool]]:
-    """The last: whether it scores pairs one by one, so that `evaluate.pairs` bounds its users."""
+    """Yields name, scorer, full scorer, and whether the model scores pairs (then `evaluate.pairs` limits its users)."""
     popularity = load_popularity(context.fetch("train", POPULARITY))
     equal = popularity.scores
     yield POPULAR, popularity_scorer(popularity), lambda users: np.broadcast_to(equal, (len(users), len(equal))), False

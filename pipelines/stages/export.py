@@ -1,7 +1,7 @@
-"""Export: the served unit and everything that the gateway needs beside it, as `shared.serving.signature` lists them.
+"""Export: writes the served unit and the files that the gateway needs, as listed by `shared.serving.signature`.
 
-The unit is checked on real rows at once, by ONNX Runtime against the model in training's own runtime: `export.parity` is
-the largest difference. Judging it is the business of the gate, and of `verify` on the real server.
+Metric `export.parity`: the largest difference on real rows between ONNX Runtime and the model in its training runtime. The gate judges that
+figure; `verify` repeats the comparison on a real Triton.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from shared.contracts.card import CARD
 from shared.serving.signature import FRESH, INDEX, OUTPUT, RECOMMENDATIONS
 
 _FRESH = 1000
-"""Items that are called new, at most."""
+"""Maximum number of new items."""
 
 
 def run(context: Context) -> Outcome:
@@ -100,7 +100,7 @@ def run(context: Context) -> Outcome:
 
 
 def _fresh(context: Context, items: pl.Series) -> NDArray[np.int64]:
-    """Those of the catalogue that anybody has met."""
+    """Returns the newest items of the catalogue by first interaction."""
     firsts = pl.read_parquet(context.fetch("etl", FIRSTS)).filter(pl.col("item").is_in(items.implode()))
     return firsts.sort("first", "item", descending=[True, False])["item"].head(_FRESH).to_numpy().astype(np.int64)
 

@@ -1,9 +1,8 @@
-"""A fit of the spec's model on encoded rows: what train does with etl's, and refit with its own.
+"""Fit of the spec's model on encoded rows; train uses etl's rows, refit its own.
 
-Publishes: popularity.parquet (the baseline), model.json and what else the model's family keeps (pipelines.models.families),
-training.json of a family that takes steps, and where candidates are to be retrieved and the family has no vectors, those files of an `mf`
-beside it (pipelines.models.retriever). A warm run starts from the parent's. A try after one that was killed goes on from its checkpoint. Of
-several ranks (pipelines.training.ranks) rank 0 alone has something to publish.
+Publishes popularity.parquet (the baseline), model.json and the family's files (pipelines.models.families), training.json for families that
+train in steps, and the files of an `mf` for retrieval if the family has no vectors (pipelines.models.retriever). A warm run starts from its
+parent's model. A retry continues from the checkpoint. Of several ranks (pipelines.training.ranks) only rank 0 publishes.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from shared.domain.errors import Invalid
 
 @dataclass(frozen=True)
 class EncodedData:
-    """Rows, tables and features by the names that etl gives them."""
+    """Rows, tables and features, under etl's file names."""
 
     fetch: Fetch
     has: Callable[[str], bool]
 
 
 def fit(context: Context, model: Model, data: EncodedData) -> Outcome:
-    """The files, metrics and facts of the fit. Empty for a rank other than 0."""
+    """Returns files, metrics and facts of the fit; empty for ranks other than 0."""
     parent = context.fetcher("parent") if context.spec.mode == "warm" else None
     if parent is not None:
         if not context.has("parent", MODEL):
@@ -81,7 +80,7 @@ def fit(context: Context, model: Model, data: EncodedData) -> Outcome:
 
 
 def _task(context: Context, model: Model, data: EncodedData, parent: Fetch | None) -> tuple[Task, int]:
-    """The task, and how many older rows are trained on again."""
+    """Returns the task and the number of replayed rows."""
     spec, graph, rows = context.spec.recommender, load_graph(data.fetch), data.fetch("train.parquet")
     items = pl.read_parquet(data.fetch("items.parquet"), columns=[graph.item])[graph.item]
     before = load_popularity(parent(POPULARITY)) if parent is not None else None
@@ -108,7 +107,7 @@ def _task(context: Context, model: Model, data: EncodedData, parent: Fetch | Non
 
 
 def _replayed(context: Context, rows: Path, data: EncodedData) -> tuple[Path, int]:
-    """With older rows among them, as many as the spec asks for."""
+    """Adds the spec's share of older rows; returns the file and their number."""
     share, seed = context.spec.recommender.retrain.warm.replay, context.spec.recommender.model.train.seed
     if not share or not data.has(PAST):
         return rows, 0

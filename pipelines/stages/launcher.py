@@ -1,7 +1,7 @@
-"""A stage of several ranks on one machine: starts them, waits for them, and says in one sentence which of them failed, and why.
+"""Launcher of the ranks of a stage on one machine; reports which rank failed and why.
 
-Each has a folder of its own below the attempt's. What rank 0 prints is the stage's log; what another one printed is kept in its folder,
-and the end of it is printed if it was the one that failed.
+Each rank has a folder below the attempt's. Rank 0 prints the stage's log. Other ranks log to files; the end of a failed rank's log is
+printed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shared.contracts.ranks import LEFT, MEET, RANK, RANKS
 from shared.contracts.stage import StageSpec
 
 GRACE = "EYAS_RANK_GRACE"
-"""Seconds that the others have to end by themselves when one has ended; 15 if absent."""
+"""Seconds that the other ranks have to end after the first rank has ended; default 15."""
 LAUNCHER = "EYAS_LAUNCHER"
 _LOG, _TAIL = "log.txt", 20
 _POLL = 0.05
@@ -50,7 +50,7 @@ class Started:
 
 
 def launch(spec: StageSpec, path: Path, log: logging.Logger) -> int:
-    """The stage's exit code. Rank 0 has published then, or nobody has."""
+    """Returns the stage's exit code. Only rank 0 publishes; on code 1 nothing is published."""
     count = processes_of(spec)
     log.info("training in %d processes", count)
     ranks = _started(spec, path, count)
@@ -100,7 +100,7 @@ def _spawned(stage: str, spec: Path, environment: Mapping[str, str], log: Path |
 
 
 def _wait(ranks: Sequence[Started], grace: float) -> None:
-    """For all. Once one has failed, or rank 0 has ended, the others have so many seconds left; who stays longer is ended."""
+    """Waits for all ranks. After the first failure, or the end of rank 0, kills those that are still running after `grace` seconds."""
     until: float | None = None
     while any(rank.code is None for rank in ranks):
         time.sleep(_POLL)
@@ -116,7 +116,7 @@ def _wait(ranks: Sequence[Started], grace: float) -> None:
 
 
 def _culprit(ranks: Sequence[Started]) -> Started:
-    """Who died by itself; else who didn't answer, so that the others left; else one who left."""
+    """Returns a rank that died by itself; else a rank that had to be killed; else a rank that left."""
     died = [rank for rank in ranks if not rank.ended_by_us and rank.code not in (0, LEFT)]
     silent = [rank for rank in ranks if rank.ended_by_us]
     return next(iter([*died, *silent, *(rank for rank in ranks if rank.code)]))
@@ -135,7 +135,7 @@ def _why(failed: Started, count: int) -> str:
 
 
 def end_with_launcher() -> None:
-    """A rank doesn't outlive who started it, however that one ends."""
+    """Makes this rank die with its launcher, however the launcher ends."""
     launcher = os.environ.get(LAUNCHER)
     if launcher is None:
         return

@@ -1,7 +1,7 @@
-"""What the candidate's answers would earn online, before anybody sees one: evaluated on the serving version's logged answers.
+"""Off-policy evaluation: estimates the candidate's online hit rate from the serving version's logged answers.
 
-Only answers given after all that the candidate has learned from count: likes that it was trained on would speak for it. Its answers are
-made as they would be served: what is retrieved, scored, less what the user had liked by then, under the spec's exploration.
+Uses only answers later than the candidate's newest training row: trained likes would bias the estimate. The candidate's answers are built
+as served: retrieved, scored, without the user's earlier likes, under the spec's exploration.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from shared.domain.metric import certainty, count_of
 Ints = NDArray[np.int64]
 CHUNK = 131_072
 MAX_PLACES = 10_000_000
-"""Answers times what is looked at of the longest: its places, and what could stand in its explored one."""
+"""Limit of answers times the width of the longest answer: its places plus the candidates for exploration."""
 
 
 @dataclass(frozen=True)
 class OffPolicyEstimator:
-    """What evaluate publishes of it."""
+    """Metrics and facts that evaluate publishes."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -46,14 +46,14 @@ class OffPolicyEstimator:
 
 
 Every = Callable[[Ints], NDArray[Any]]
-"""Of users' keys the scores of the whole catalogue."""
+"""Scores the whole catalogue for users' keys."""
 Finder = Callable[[Ints], Retrieve]
-"""What retrieves for those users."""
+"""Returns the retrieval for the given users."""
 
 
 def foresee(context: Context, every: Every, finder: Finder | None, items: pl.Series) -> OffPolicyEstimator:
-    """Nothing where no gate asks for it. `finder`: None where the whole catalogue is scored. What goes wrong here ends no run: it is a
-    verdict of the gate."""
+    """Estimates the online hit rate if a gate asks for it. `finder`: None if the whole catalogue is scored. An error doesn't end the run:
+    the gate reports it."""
     names = estimators(context.spec.recommender)
     if not names or context.spec.answers is None:
         return OffPolicyEstimator()
@@ -121,14 +121,14 @@ def _foretold(context: Context, every: Every, finder: Finder | None, keys: Ints,
 
 
 def _newest_learned(context: Context) -> float:
-    """The time of the newest row that the candidate has learned; a warm one by its parent, too."""
+    """Returns the time of the newest row that the candidate, or its parent's refit, has learned."""
     train = pl.scan_parquet(context.fetch("etl", "train.parquet"))
     newest = float(train.select(pl.col("time").max()).collect(engine="streaming").item())
     return max(newest, newest_of_refit(context, "parent")) if context.has("parent", REFIT) else newest
 
 
 def _sample(answers: pl.DataFrame, most: int, among: int, seed: int) -> pl.DataFrame:
-    """All answers of so many users at most, drawn by the seed, and of as many as there is room for."""
+    """Draws at most `most` users by the seed, within MAX_PLACES, and returns all their answers."""
     if answers.is_empty():
         return answers
     width = int(answers["items"].list.len().max()) + among  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ def _sample(answers: pl.DataFrame, most: int, among: int, seed: int) -> pl.DataF
 def _compared(
     answers: pl.DataFrame, log: Log, keys: Ints, every: Every, finder: Finder | None, serve: Serve
 ) -> tuple[Logged, Candidate, Shown, Shown]:
-    """`answers` are in the order of their users."""
+    """Compares logged answers with the candidate's. `answers` are ordered by user."""
     explore, count = serve.order.explore, len(answers)
     lengths = answers["items"].list.len().to_numpy().astype(np.int64)
     longest = int(lengths.max())
@@ -179,7 +179,7 @@ def _compared(
 
 
 def _scored(every: Every, users: Ints, size: int) -> Iterator[NDArray[np.float64]]:
-    """Of each user all scores, computed in chunks of many users."""
+    """Yields all scores of each user, computed in chunks of users."""
     step = max(1, CHUNK // size)
     for start in range(0, len(users), step):
         scores = np.asarray(every(users[start : start + step]), np.float64)
@@ -194,13 +194,13 @@ def _candidates(serve: Serve) -> int:
 
 
 def _rows(keys: Ints, items: Ints) -> Ints:
-    """Of the catalogue, which is ordered by key; -1 of what isn't in it."""
+    """Returns rows of the catalogue, which is ordered by key; -1 for items outside the catalogue."""
     places = np.minimum(np.searchsorted(keys, items), len(keys) - 1)
     return np.where(keys[places] == items, places, -1)
 
 
 class _PastLikes:
-    """What users had liked here, and so wouldn't be shown again, by the spec's `not_seen`."""
+    """Earlier likes of users, which the spec's `not_seen` hides."""
 
     def __init__(self, likes: pl.DataFrame, keys: Ints, serve: Serve) -> None:
         self._known: dict[int, tuple[Ints, Ints]] = {}

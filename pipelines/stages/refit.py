@@ -1,13 +1,12 @@
-"""Refit: the features and the spec's model once more, on all rows up to now, with the settings that the candidate was judged with.
+"""Refit: fits the features and the model again on all rows, with the candidate's settings.
 
-The candidate has learned the older part of the data alone. A full run fits the features anew on all rows; a warm run grows its parent's by
-the new ones, and goes on from the parent's model. Rows of pairs in held.parquet are left out (pipelines.stages.replay): what a later warm
-run has forgotten is measured on them.
+The candidate has learned only the older part of the data. A full run fits the features anew; a warm run grows its parent's features and
+continues from the parent's model. Pairs of held.parquet stay out: later warm runs measure forgetting on them (pipelines.stages.replay).
 
-Publishes, under the names that etl and train use: train.parquet (all rows but those), holdout.parquet (the holdout without them), the
-features of items and users, the features' fitted state, features.json, past.parquet of a warm run, held.parquet, and what a fit does
-(pipelines.stages.fitting), without a baseline. Beside them refit.json, which tells that these are of a refit. As metrics the hit rate of
-both models on a sample of the holdout's likes, which the refitted one has learned: a gate refuses one that is surely worse there.
+Publishes, under the names of etl and train: train.parquet and holdout.parquet without those pairs, the features of items and users, their
+fitted state, features.json, past.parquet of a warm run, held.parquet, refit.json (marks a refit) and the files of a fit
+(pipelines.stages.fitting) without a baseline. Metrics: the hit rate of both models on a sample of the holdout's likes, which the refitted
+model has learned; a gate refuses a refit that is surely worse there.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ from shared.domain.gate import REFIT as GATE
 from shared.domain.metric import certainty, count_of
 
 CASES = 3_000
-"""Likes of the holdout that both models rank, at most."""
+"""Maximum number of the holdout's likes that both models rank."""
 FEWEST, PAIRS = 100, 20_000_000
-"""Users at least, and pairs at most beyond these users, that a model which scores pairs one by one is asked for."""
+"""For models that score pairs: the minimum number of users, and the maximum number of pairs beyond these users."""
 TRAIN, HOLDOUT = "train.parquet", "holdout.parquet"
 
 
@@ -62,12 +61,12 @@ def run(context: Context) -> Outcome:
 
 
 def _overlay(context: Context, files: dict[str, Path]) -> Callable[[str], Path]:
-    """This stage's files, and etl's where there are none of a name."""
+    """Returns the fetch of this stage's files, with etl's as the fallback."""
     return lambda name: files[name] if name in files else context.fetch("etl", name)
 
 
 def _encode(context: Context) -> tuple[dict[str, Path], dict[str, Any]]:
-    """Rows and tables by features that are fitted on all rows; and facts."""
+    """Returns files encoded by features that are fitted on all rows, and facts."""
     train, holdout = (pl.scan_parquet(context.fetch("etl", name)) for name in (TRAIN, HOLDOUT))
     history = pl.scan_parquet(context.fetch("etl", "history.parquet"))
     withheld = withhold(train, holdout, history, pl.scan_parquet(context.fetch("etl", HELD)) if context.has("etl", HELD) else None)
@@ -94,7 +93,7 @@ def _encode(context: Context) -> tuple[dict[str, Path], dict[str, Any]]:
 
 
 def _prepare(context: Context) -> Prepared:
-    """Etl's tables, with its features as they were before they were fitted."""
+    """Returns etl's tables with its features, not yet fitted."""
     fetch, fitted = context.fetcher("etl"), load_graph(context.fetcher("etl"))
     users = pl.read_parquet(fetch("users.parquet")) if context.has("etl", "users.parquet") else None
     pages = pl.scan_parquet(fetch(PAGES)) if context.has("etl", PAGES) else None
@@ -103,7 +102,7 @@ def _prepare(context: Context) -> Prepared:
 
 
 def _compare(context: Context, own: EncodedData) -> dict[str, float]:
-    """Both models on the same likes of the holdout, and how sure their difference is."""
+    """Compares both models on the same likes of the holdout; adds the standard error of the difference."""
     spec = context.spec.recommender
     likes = drawn(pl.scan_parquet(own.fetch(HOLDOUT)).filter(pl.col("label") == 1), CASES, spec.model.train.seed)
     items = pl.read_parquet(own.fetch("items.parquet"), columns=[spec.schema_.item])[spec.schema_.item]
@@ -119,7 +118,7 @@ def _compare(context: Context, own: EncodedData) -> dict[str, float]:
 
 
 def _hit_rate(data: EncodedData, model: Trained, cases: Cases) -> tuple[float, Influence]:
-    """A model's hit rate, and each user's influence on it."""
+    """Returns a model's hit rate and each user's influence on it."""
     meetings = read_meetings(data.fetch, data.has(USERS), load_graph(data.fetch))
     ranked = judge(model_scorer(meetings, model.score), cases, {}, every=model_every(meetings, model)).ranked
     observed = observe(ranked, [GATE.metric])[GATE.metric]

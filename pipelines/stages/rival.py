@@ -1,8 +1,8 @@
-"""The serving version, as a run's candidate is compared with it: by a model that has learned no row of this run's holdout.
+"""Rival: the serving version's model for the comparison, trained on no row of this run's holdout.
 
-That is the version as it serves, if its newest row is older than the holdout. If not, as a rule in a full run, it is the model of the last
-full run of the version's line, before its refit: it was trained on the older part of the data alone, as the candidate is. It is put into a
-unit of its own for the comparison. Where that model has learned rows of the holdout as well, nothing is compared.
+Uses the version as it serves if its newest row is older than the holdout. Otherwise, as usual in a full run, uses the model of the last
+full run of the version's line before its refit, in a unit of its own. If that model has learned rows of the holdout too, nothing is
+compared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shared.serving.signature import Signature
 
 SERVING, BEFORE_REFIT = "serving", "serving_before_refit"
 EQUAL = 0.01
-"""The share of the holdout's rows that may equal rows which the rival was trained on."""
+"""Maximum share of the holdout's rows that may equal the rival's training rows."""
 _ROW = ["user", "item", "time"]
 _REMEDY = "A person can accept the run as it is: retry it with --accept"
 
@@ -41,15 +41,15 @@ class Rival:
     served: Signature
     unit: Path
     own: Published
-    """What the version was published with."""
+    """Values that the version was published with."""
     vectors: tuple[Path, Path] | None
-    """Of items and of users, where it has any."""
+    """Vectors of items and of users, if there are any."""
     before_refit: bool = False
-    """Whether this is the model of the last full run of the version's line, before its refit, and not the version as it serves."""
+    """True for the model of the line's last full run before its refit, False for the version as it serves."""
 
 
 def find_rival(context: Context) -> Rival | None:
-    """None where nothing serves, or no gate compares with it."""
+    """Returns None if no version serves or no gate compares with it."""
     if not context.spec.inputs.get(SERVING):
         return None
     if _has_learned_newest(context):
@@ -65,7 +65,7 @@ def find_rival(context: Context) -> Rival | None:
 
 
 def _has_learned_newest(context: Context) -> bool:
-    """Whether the version has, or may have, learned rows as new as the oldest of this run's holdout."""
+    """Returns whether the version has, or may have, learned rows as new as the oldest of this run's holdout."""
     if not context.spec.inputs.get(BEFORE_REFIT):
         return False
     if not context.has(BEFORE_REFIT, REFIT):
@@ -77,13 +77,12 @@ def _has_learned_newest(context: Context) -> bool:
 
 
 def newest_of_refit(context: Context, origin: str) -> float:
-    """The time of the newest row that a refit has learned."""
+    """Returns the time of the newest row that a refit has learned."""
     return read(Refit, json.loads(context.fetch(origin, REFIT).read_text()), REFIT).newest
 
 
 def _check_older(context: Context) -> None:
-    """Refuses the comparison if the model before the refit is no longer stored, or if it was trained on more than the share `EQUAL` of this
-    run's holdout."""
+    """Raises Invalid if the model before the refit is no longer stored, or has learned more than `EQUAL` of this run's holdout."""
     if context.has(BEFORE_REFIT, REFIT) and not context.has(BEFORE_REFIT, MODEL):
         raise Invalid(f"it has learned rows of this holdout, and the model before its refit is no longer kept. {_REMEDY}")
     train = pl.scan_parquet(context.fetch(BEFORE_REFIT, "train.parquet"))
@@ -103,7 +102,7 @@ def _before_refit(context: Context) -> Rival:
     fetch, families = context.fetcher(BEFORE_REFIT), context.spec.families
     graph, folder = load_graph(fetch), context.scratch / BEFORE_REFIT
     folder.mkdir(exist_ok=True)
-    serve = context.spec.recommender.serve.model_copy(update={"vocabulary_limit": None})  # whatever is stored is the refit's
+    serve = context.spec.recommender.serve.model_copy(update={"vocabulary_limit": None})  # stored values are the refit's
     served = signature(graph, serve)
     served = named(served, write_unit(graph, load_model(fetch, families), folder / served.file, None, serve.lists))
     vectors, codes = None, read_table(fetch("items.features.parquet"), graph, "item").columns

@@ -1,8 +1,11 @@
-"""What every stage does around its work: read spec.json, fetch, run, publish one manifest, and exit with a meaning.
+"""Runner of every stage: reads spec.json, fetches inputs, does the work, publishes one manifest.
 
-Exit 0: published (or published already by an earlier try of this attempt). Exit 2: the data or the spec is at fault;
-the manifest says why, and trying again can't help. Exit 1: anything else; nothing was published. Of a stage of several ranks
-(pipelines.training.ranks) rank 0 publishes; exit 3: a rank that lost the others. Exit 4: a disk is full.
+Exit codes:
+0: published, or published earlier by this attempt
+1: any other failure; nothing is published
+2: the data or the spec is wrong; the manifest has the reason, and a retry can't help
+3: a rank lost the others; of several ranks (pipelines.training.ranks) only rank 0 publishes
+4: a disk is full
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ LIBRARIES = ("polars", "numpy", "keras", "tensorflow-cpu", "onnx", "onnxruntime"
 
 @dataclass(frozen=True)
 class Context:
-    """What a stage works with. Inputs are fetched, and checked, when they are first asked for."""
+    """Inputs and outputs of a stage. Inputs are fetched and verified at first use."""
 
     spec: StageSpec
     scratch: Path
@@ -48,7 +51,7 @@ class Context:
     fetched: set[Path] = field(default_factory=set)
     diagnostic_files: dict[str, Path] = field(default_factory=dict)
     rank: Rank | None = None
-    """Which of several this process is."""
+    """Rank of this process, if the stage has several."""
 
     def has(self, origin: str, name: str) -> bool:
         return name in self.spec.inputs.get(origin, {})
@@ -61,7 +64,7 @@ class Context:
             return path
         file = self.spec.inputs[origin][name]
         try:
-            self.fetched.add(self.store.fetch(file, path))  # what an earlier life of this attempt left there isn't believed
+            self.fetched.add(self.store.fetch(file, path))  # doesn't trust a file that an earlier process left
         except Damaged:
             if self.store.set_aside(file):
                 self.log.error("input damaged: moved to damaged/, the next run rebuilds it file=%s origin=%s", name, origin)
@@ -73,12 +76,12 @@ class Context:
 
     @property
     def live(self) -> FsspecLive:
-        """What this attempt leaves in the store while it works."""
+        """Files that this attempt leaves in the store while it works."""
         return FsspecLive(self.spec.artifacts, self.spec.attempt)
 
     @property
     def output(self) -> Path:
-        """The folder for output files."""
+        """Folder for output files."""
         folder = self.scratch / "out"
         folder.mkdir(exist_ok=True)
         return folder
@@ -87,7 +90,7 @@ class Context:
         return self.output / name
 
     def keep(self, name: str) -> Path:
-        """An output file that is published even if the stage refuses its data: it says why. To be written by the caller."""
+        """Returns the path of an output file for the caller to write; published even if the stage refuses its data."""
         path = self.diagnostic_files[name] = self.out(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
@@ -121,7 +124,7 @@ def main(stage: StageName, work: Work) -> None:
     except Exception as error:
         full = is_disk_fault(error) or os.strerror(errno.ENOSPC) in str(error)
         reason = " ".join(str(error).split()) or "no message"
-        with suppress(OSError):  # the log may lie on the same disk
+        with suppress(OSError):  # the log may be on the full disk
             if not full:
                 traceback.print_exc()
             sys.stderr.write(f"{stage}: failed: {type(error).__name__}: {reason}\n")
@@ -180,14 +183,14 @@ def _publish(context: Context, outcome: Outcome, failure: Failure | None, starte
     except Conflict as error:
         log.info("%s; this try's output is dropped", error)
         return
-    with suppress(OSError):  # what stays goes with the next collection
+    with suppress(OSError):  # garbage collection removes the rest
         context.live.clear()
     if not failure:
         log.info("done in %.1f s", seconds)
 
 
 def _logger(stage: str) -> logging.Logger:
-    """Plain lines on stdout, each flushed; libraries keep quiet."""
+    """Logs plain lines to stdout, each flushed; silences libraries."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     handler = logging.StreamHandler(sys.stdout)

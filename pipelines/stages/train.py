@@ -1,7 +1,6 @@
-"""Train: the popularity baseline and the spec's model, from what etl published.
+"""Train: fits the popularity baseline and the spec's model on etl's files.
 
-Publishes what a fit does (pipelines.stages.fitting), and the files of a further baseline beside it, where the spec names one
-(pipelines.models.baseline).
+Publishes the files of a fit (pipelines.stages.fitting) and those of the spec's further baseline (pipelines.models.baseline).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What was written of users to the feature store, in the place of what their table says: training is told of them what serving is told.
+"""User overrides: values written to the feature store replace those of the users table, in training as in serving.
 
-Each interaction has what counted at its own time. The table of users has a row for each stretch of time that an interaction lies in, and
-the newest one, that serving begins with: as of the last moment that the data or what was written knows of.
+Each interaction gets the values of its own time. The users table has a row for each stretch of time with interactions, and the newest row,
+with which serving starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ORIGIN = "features"
 
 
 def with_written(context: Context, ready: Prepared, interactions: pl.LazyFrame) -> tuple[Prepared, tuple[str, ...]]:
-    """The tables, and the digests of what was read."""
+    """Returns the tables with written values, and the digests of the files read."""
     name = history_name(USERS)
     columns = tuple(
         OnlineColumn.model_validate({"name": raw.name, "dtype": raw.kind, "width": MOST_WIDTH if raw.many else None})
@@ -41,13 +41,13 @@ def with_written(context: Context, ready: Prepared, interactions: pl.LazyFrame) 
 
 
 def laid_down(path: Path, view: View, to: Path) -> pl.LazyFrame:
-    """The history of an exported file, which isn't parsed again at each look."""
+    """Writes an exported history as Parquet, so that it is parsed once."""
     read_history(path, view).sink_parquet(to, compression="lz4")
     return pl.scan_parquet(to)
 
 
 def by_moments(users: pl.DataFrame, key: str, history: pl.LazyFrame, view: View, interactions: pl.LazyFrame) -> pl.DataFrame:
-    """The users table with a row for each stretch of time in which the same counted, as far as an interaction or serving needs it."""
+    """Returns the users table with a row for each stretch of equal values that an interaction or serving needs."""
     time = microseconds(pl.col("time"))
     newest = interactions.select(time.max()).collect(engine="streaming").item()
     last = history.select(pl.col(AT).max()).collect(engine="streaming").item()

@@ -1,6 +1,6 @@
-"""The vectors of images and texts that belong to etl's tables: read from files, or worked out by the encoders that the spec gives.
+"""Vectors of images and texts for etl's tables: read from files, or encoded by the spec's encoders.
 
-What an earlier etl has published of the same isn't worked out again. What is used goes into this one's output, for the next.
+Vectors that an earlier etl published aren't encoded again. Used vectors are published for the next etl.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from shared.contracts.encoding import EARLIER, ENCODED, Encode
 from shared.contracts.features import Vector, VectorOf
 
 _EVERY = 5.0
-"""Seconds between two lines of how far it is."""
+"""Seconds between progress lines."""
 _TOLD = 3
 
 
 @dataclass
 class TableVectors:
-    """Of one attempt; of nothing where the family reads keys alone. `facts`: by feature, what became of its rows."""
+    """Vectors of one attempt; empty if the family reads only keys. `facts`: numbers of rows by feature."""
 
     context: Context
     reach: Reach
@@ -39,7 +39,7 @@ class TableVectors:
     _made: Vectors | None = None
 
     def check(self, source: Source, key: str) -> None:
-        """Of what would be encoded, before long work begins: whether the column is there, and the encoder can be opened."""
+        """Checks before long work begins that columns exist and encoders open."""
         for of in self._of(key):
             if of.encode is not None:
                 with of_feature(of):
@@ -47,7 +47,7 @@ class TableVectors:
                     open_spec_encoder(of.encode, self.reach, self._scratch / of.output)
 
     def join(self, table: pl.DataFrame, key: str) -> pl.DataFrame:
-        """The table with the vectors that belong to its keys."""
+        """Adds the vectors of the table's keys."""
         for of in self._of(key):
             if of.encode is not None:
                 with of_feature(of):
@@ -59,7 +59,7 @@ class TableVectors:
         return table
 
     def files(self) -> dict[str, Path]:
-        """What is published of it."""
+        """Returns the file to publish, if vectors were encoded."""
         return {} if self._made is None else {ENCODED: self._made.publish(self.context.out(ENCODED))}
 
     def _of(self, key: str) -> Iterator[VectorOf]:
@@ -87,7 +87,7 @@ class TableVectors:
         return self.reach.scratch / "encoding"
 
     def _earlier_vectors(self) -> Vectors:
-        """What an earlier etl has published."""
+        """Returns the vectors that an earlier etl published."""
         vectors = Vectors(self._scratch / "vectors")
         if self.context.has(EARLIER, ENCODED):
             path = self.context.fetch(EARLIER, ENCODED)

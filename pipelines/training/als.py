@@ -1,12 +1,12 @@
-"""Implicit alternating least squares: one side's vectors are solved exactly while the other side's stand still, in turns.
+"""Implicit alternating least squares: solves one side's vectors exactly with the other side's fixed, in turns.
 
-What is minimised, over users u and items i, for the pairs that were liked and for all pairs that there are:
+The objective, over users u and items i, sums over the liked pairs and over all possible pairs:
 
     sum of (1 - u.i)^2 over liked  +  unobserved * sum of (u.i)^2 over all  +  regularisation * sum of n |vector|^2
 
-n is how much a vector has to explain (its likes, and its part of all pairs), so that one value of `regularisation` fits the head and
-the tail. No step size, no sampling: equal input gives equal vectors. Rows are solved in batches of similar length, padded to the longest,
-so memory stays within a few times `CELLS` whatever the data; threads take a batch each.
+n is how much a vector must explain (its likes, and its part of all pairs), so that one value of `regularisation` fits the head and the
+tail. There is no step size and no sampling: equal input gives equal vectors. Rows are solved in batches of similar length, padded to the
+longest, so memory stays within a few times `CELLS` for any data; each thread solves a batch.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ def begin(user_count: int, item_count: int, width: int, seed: int) -> Factors:
 
 
 def sweeps(pairs: Pairs, factors: Factors, terms: Terms, count: int) -> Iterator[float]:
-    """Each solves all users, then all items, in place, and gives the loss per like, without the regularisation. Rows without a like become
-    zero."""
+    """Solves all users, then all items, in place, and yields the loss per like, without regularisation. Rows without likes become zero."""
     by_user, by_item = pairs.by_user(), pairs.by_item()
     for _ in range(count):
         _solve(by_user, factors.users, factors.items, terms)
@@ -61,7 +60,7 @@ def sweeps(pairs: Pairs, factors: Factors, terms: Terms, count: int) -> Iterator
 
 
 def _solve(likes: Likes, factors: Floats, theirs: Floats, terms: Terms) -> float:
-    """What is minimised, as it is then, without the regularisation."""
+    """Solves one side and returns the objective without the regularisation."""
     lengths = likes.lengths
     factors[lengths == 0] = 0
     met = np.count_nonzero(np.abs(theirs).max(axis=1, initial=0))
@@ -69,13 +68,13 @@ def _solve(likes: Likes, factors: Floats, theirs: Floats, terms: Terms) -> float
     shared = np.float32(terms.unobserved) * (theirs.T @ theirs)
     padded = np.concatenate([theirs, np.zeros((1, theirs.shape[1]), np.float32)])
     batch = partial(_solve_batch, likes, factors, padded, shared, weights)
-    # BLAS's own threads cost more than they give on matrices this small.
+    # BLAS threads cost more than they gain on matrices this small.
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
         return float(sum(pool.map(batch, _batches(lengths, theirs.shape[1]))))
 
 
 def _solve_batch(likes: Likes, factors: Floats, padded: Floats, shared: Floats, weights: Floats, rows: Ints) -> float:
-    """Gives what these rows leave unexplained. Where left @ vector = right, that is likes - vector.right - weight * |vector|^2."""
+    """Solves these rows and returns their unexplained part: where left @ vector = right, likes - vector.right - weight * |vector|^2."""
     width, longest = factors.shape[1], int(likes.lengths[rows[0]])
     left = shared + weights[rows][:, None, None] * np.eye(width, dtype=np.float32)
     right = np.zeros((len(rows), width), np.float32)
@@ -90,7 +89,7 @@ def _solve_batch(likes: Likes, factors: Floats, padded: Floats, shared: Floats, 
 
 
 def _solved(left: Floats, right: Floats) -> Floats:
-    """By Cholesky, which numpy doesn't solve by: up to ten times as fast. `left` is overwritten."""
+    """Solves by Cholesky, up to ten times as fast as numpy.linalg.solve; overwrites `left`."""
     from scipy.linalg import lapack
 
     solution = np.empty_like(right)
@@ -102,14 +101,14 @@ def _solved(left: Floats, right: Floats) -> Floats:
 
 
 def _window(likes: Likes, rows: Ints, start: int, stop: int, blank: int) -> Ints:
-    """The others of these rows from `start` to `stop`, where a row has that many; else `blank`."""
+    """Returns the others of these rows from `start` to `stop`, and `blank` behind a row's end."""
     columns = np.arange(start, stop)
     there = columns < likes.lengths[rows][:, None]
     return np.where(there, likes.others[np.where(there, likes.start[rows][:, None] + columns, 0)], blank)
 
 
 def _batches(lengths: Ints, width: int) -> Iterator[Ints]:
-    """Rows with a like, the longest first, so many at a time that neither their likes nor their equations outgrow `CELLS`."""
+    """Yields rows with likes, the longest first, in batches whose likes and equations each fit into `CELLS`."""
     order = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
     at = 0
     while at < len(order):

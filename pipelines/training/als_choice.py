@@ -1,4 +1,4 @@
-"""What `mf` chooses by itself: how strongly to regularise. Large data is thinned out by users first."""
+"""Chooses the regularisation of `mf`; large data is first thinned by users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.training.regularisation_search import best, climb, hold_out_likes
 
 STRENGTHS = (0.001, 0.002, 0.003, 0.005, 0.008, 0.015, 0.03, 0.06, 0.1)
 UNJUDGED = 0.03
-"""Where there are too few likes to judge by."""
+"""The value for too few likes to search with."""
 MOST_PAIRS = 1_000_000
 _BEGIN, _SWEEPS = 0.008, 4
 

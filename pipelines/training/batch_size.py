@@ -1,8 +1,8 @@
-"""How many rows a step takes where the spec doesn't say (G-25): what keeps a machine busy, and no more than what the data can bear.
+"""Default batch size (G-25): as many rows as keep a machine busy, within the limits that the data sets.
 
-Layers: 65,536 rows for small ones (up to 2^17 multiplications a row), half of it for each four times as many, 8,192 at least: 8,192 for
-2048-1024-512-256. Lists: 2^20 values looked up in a step at most, so 16,384 rows of one list of 64, divided by the number of such lists.
-Data: an epoch has `STEPS` steps at least, so that a model has some to learn in; but no step takes fewer than `FEWEST` rows for that.
+Layers: 65,536 rows for small layers (up to 2^17 multiplications per row), half as many for each four times more, at least 8,192: 8,192 for
+2048-1024-512-256. Lists: at most 2^20 looked-up values per step, so 16,384 rows for a list of 64 values, divided by the number of such
+lists. Data: an epoch has at least `STEPS` steps, unless a step would have fewer than `FEWEST` rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shared.domain.errors import Invalid
 
 MOST, LEAST, FEWEST, STEPS = 65_536, 8_192, 1_024, 256
 IN_BATCH, MOST_IN_BATCH = 4_096, 16_384
-"""Rows of a step that weighs each against each other one, by rule and at most: it holds the square of them, several times."""
+"""Default and most rows of a step that compares all its rows with each other: it holds their square several times."""
 _SMALL = 1 << 17
 _LOOKED_UP = 1 << 20
 
@@ -30,9 +30,9 @@ class BatchSize:
 
 
 def batch_size(chosen: int | None, widths: Sequence[int], lookups: float, rows: int | None, in_batch: bool = False) -> BatchSize:
-    """`chosen`: the spec's word. `widths`: of the layers one after the other, what goes in and what comes out among them. `lookups`: of a
-    row, in all tables. `rows`: of an epoch, negatives among them; None before they are known. `in_batch`: whether a step weighs each row
-    against each other one."""
+    """Returns the batch size and its reason. `chosen` is the spec's value. `widths` are the layers' widths, input and output included.
+    `lookups` counts a row's values in all tables. `rows` counts an epoch's rows with negatives, or is None before they are known.
+    `in_batch` says whether a step compares all its rows with each other."""
     if chosen is not None:
         if in_batch and chosen > MOST_IN_BATCH:
             raise Invalid(
@@ -62,5 +62,5 @@ def _by_layers(products: int) -> int:
 
 
 def _power(value: int) -> int:
-    """The greatest power of two that is no greater."""
+    """Returns the largest power of two up to `value`."""
     return 1 << max(0, value.bit_length() - 1)

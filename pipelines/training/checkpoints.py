@@ -1,6 +1,6 @@
-"""From what a training goes on that was killed: checkpoints, each of arrays (.npz) and of a document (JSON), fenced by what they rest on.
+"""Checkpoints of a training, each of arrays (.npz) and a document (JSON), valid only for equal inputs.
 
-One of another spec, of other data, other code or other libraries is left alone: going on from it would give a model that nobody asked for.
+A checkpoint of another spec, other data, other code or other libraries is ignored: its model would not be the requested model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shared.domain.stage_reuse import changed, leaves, part
 STATE, BEST = "state.npz", "best.npz"
 _LIBRARIES = ("numpy", "keras", "tensorflow", "tensorflow-cpu", "torch", "jax", "jaxlib", "xgboost", "xgboost-cpu")
 _NO_MATTER = frozenset({"checkpoint", "target"})
-"""Of `model.train`: what changes nothing of what is trained."""
+"""Settings in `model.train` that do not change the trained model."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,19 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Keeping:
-    """`rests_on`: what the training is made of, by name."""
+    """Saves and finds checkpoints; `rests_on` holds digests of the training's inputs, by name."""
 
     live: FsspecLive
     rests_on: Mapping[str, str]
     folder: Path
-    """Scratch."""
+    """Scratch folder."""
     log: logging.Logger
 
     def resting_on(self, **more: Any) -> Keeping:
         return replace(self, rests_on={**self.rests_on, **{name: part(value) for name, value in more.items()}})
 
     def tell(self, progress: Progress) -> None:
-        """How far it is. Training goes on without being heard."""
+        """Publishes the progress; a failure to publish does not stop the training."""
         try:
             self.live.tell(progress.model_dump(mode="json"))
         except (EyasError, OSError) as error:
@@ -70,7 +70,7 @@ class Keeping:
             path.unlink()
 
     def newest_checkpoint(self) -> Checkpoint | None:
-        """The newest that is whole and rests on the same."""
+        """Returns the newest complete checkpoint with equal inputs, or None."""
         try:
             for checkpoint in self.live.checkpoints():
                 other = changed(self.rests_on, checkpoint.about["rests_on"])
@@ -91,7 +91,7 @@ class Keeping:
 
 
 def rests_on(model: Model, mode: str, inputs: Mapping[str, Files]) -> dict[str, str]:
-    """What a training is made of: the spec's model, the files that it reads, sources and libraries."""
+    """Returns digests of the training's inputs: the spec's model, the files, the source code and the libraries."""
     document = model.model_dump(mode="json", by_alias=True)
     document["train"] = {name: value for name, value in document["train"].items() if name not in _NO_MATTER}
     own = [model.family.partition(":")[0].partition(".")[0]] if ":" in model.family else []
@@ -111,7 +111,7 @@ def load_state(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _code(*packages: str) -> str:
-    """Of packages, or modules of one file."""
+    """Returns a digest of the packages, or of modules of a single file."""
     digest = hashlib.sha256()
     for package in packages:
         module_spec = importlib.util.find_spec(package)

@@ -1,11 +1,11 @@
-"""EASE: a weight for each pair of items, such that what a user likes is foretold by what else the user likes, solved at once (Steck, 2019).
+"""EASE: weights between pairs of items that predict a user's likes from the user's other likes, solved in closed form (Steck, 2019).
 
-What is minimised over the weights B, with nothing on its diagonal, where X has a row of ones and zeros for each user:
+The objective over the weights B with a zero diagonal, where X has a row of ones and zeros for each user:
 
     |X - X B|^2 + regularisation * |B|^2
 
-Its solution is one inverse, P, of X'X + regularisation: B = -P / diag(P) by column. Time grows with the cube of the number of items, memory
-with the square; how many users there are hardly counts.
+With P, the inverse of X'X + regularisation, the solution is B = -P / diag(P) by column. Time grows with the cube of the number of items,
+memory with the square; the number of users hardly matters.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Floats = NDArray[np.float32]
 
 
 def solve(counts: NDArray[Any], regularisation: float) -> Floats:
-    """`counts`: how many users like both of two items, in the precision to compute in; it is overwritten, and may be what is given back."""
+    """Returns the weights; `counts` says how many users like both of two items, in the computation's precision, and is overwritten."""
     from scipy.linalg import lapack
 
     size = len(counts)
     diagonal = np.diag_indices(size)
     counts[diagonal] += regularisation
     factorise, invert = (lapack.dpotrf, lapack.dpotri) if counts.dtype == np.float64 else (lapack.spotrf, lapack.spotri)
-    # LAPACK counts by columns: the lower half of the transpose, which it works on, is the upper one here.
+    # LAPACK is column-major: its lower half of the transpose is the upper half here.
     factor, failed = factorise(counts.T, lower=True, clean=False, overwrite_a=True)
     if failed:
         raise FloatingPointError(f"a regularisation of {regularisation:g} is too small for numbers of {counts.dtype.itemsize} bytes")

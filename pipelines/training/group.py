@@ -1,7 +1,7 @@
-"""Ranks of one training, met on torch.distributed (gloo, or NCCL where each has a GPU of its own).
+"""The ranks of a training, connected by torch.distributed (gloo, or NCCL if each rank has its own GPU).
 
-Small words go through the store that rank 0 holds, numbers through collectives. Both have an end: whoever waits longer than its patience,
-or whose connection breaks, raises LeftAlone.
+Short messages go through rank 0's store, tensors through collectives. A rank that waits longer than its patience, or loses its connection,
+raises LeftAlone.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pipelines.training.ranks import MEETING, LeftAlone, Rank
 
 _PULSE, _PULSES_PER_PATIENCE = "pulse", 8
 _ASKED = 0.02
-"""Seconds between two looks at the store."""
+"""Seconds between two polls of the store."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What of a batch of `total` rows is a rank's own."""
+    """A rank's own rows of a batch of `total` rows."""
 
     start: int
     stop: int
@@ -33,22 +33,22 @@ class Share:
 
     @property
     def rows(self) -> slice:
-        """None of its own: the first, which then counts nothing."""
+        """Returns the rank's rows; a rank without rows takes the first row, with weight 0."""
         return slice(self.start, self.stop) if self.stop > self.start else slice(0, 1)
 
     @property
     def weight(self) -> float:
-        """Of its mean in the whole batch's."""
+        """Weight of the rank's mean in the mean of the whole batch."""
         return (self.stop - self.start) / self.total
 
 
 class Group:
-    """Implements Together. To be met before anything else is asked of it."""
+    """Implements RankContext; call `meet` before all else."""
 
     def __init__(self, rank: Rank) -> None:
         self.rank = rank
         self.sent = 0
-        """Bytes that this rank has given to collectives."""
+        """Bytes that this rank has passed to collectives."""
         self.before_looking: Callable[[], None] = lambda: None
         self._turn, self._wished, self._granted = 0, False, False
 
@@ -71,7 +71,7 @@ class Group:
             )
 
     def close(self) -> None:
-        """When all have done their part. Rank 0 stays until the others know."""
+        """Ends the group when all ranks are done; rank 0 waits until the others know."""
         with self.not_alone("parting"):
             self._group.barrier()
             if not self.leads:
@@ -110,7 +110,7 @@ class Group:
         return Share(number * total // count, (number + 1) * total // count, total)
 
     def joined(self, tensors: Sequence[Any]) -> list[Any]:
-        """The sums of all ranks' tensors, in one message, and with it whether rank 0 wants all to stand still."""
+        """Returns the sums of all ranks' tensors, in one message that also says whether rank 0 wants all ranks to stop for a checkpoint."""
         torch = self._torch
         parts = [tensor.reshape(-1) for tensor in tensors]
         flat = torch.cat([*parts, parts[0].new_full((1,), float(self._wished))])
@@ -119,17 +119,17 @@ class Group:
         return [flat_part.reshape(like.shape) for flat_part, like in zip(flat.split([*map(len, parts), 1]), tensors, strict=False)]
 
     def summed(self, tensor: Any) -> Any:
-        """The sum of all ranks' tensors, and as well of its gradients."""
+        """Returns the sum of all ranks' tensors; the gradients are summed as well."""
         return self._summed(tensor)
 
     def gathered(self, rows: Any, share: Share) -> Any:
-        """The rows of the whole batch, of which these are this rank's."""
+        """Returns the rows of the whole batch from this rank's rows."""
         batch = rows.new_zeros((share.total, *rows.shape[1:]))
         places = self._torch.arange(share.start, share.stop, device=rows.device)
         return self.summed(batch.index_copy(0, places, rows[: share.stop - share.start]))
 
     def broadcast(self, tensors: Sequence[Any]) -> None:
-        """Rank 0's, in place of each rank's own."""
+        """Replaces each rank's tensors by rank 0's."""
         torch = self._torch
         with self.not_alone("taking over rank 0's weights"), torch.no_grad():
             for tensor in tensors:
@@ -140,7 +140,7 @@ class Group:
                 tensor.detach().copy_(flat.reshape(tensor.shape))
 
     def carried(self, tensor: Any, origin: int, to: int) -> None:
-        """What one rank has into the memory of another one: both call it, and the others needn't."""
+        """Copies a tensor between two ranks; both must call it, other ranks need not."""
         with self.not_alone("moving rows of a table"):
             if self.rank.number == origin != to:
                 self.sent += tensor.numel() * tensor.element_size()
@@ -149,7 +149,7 @@ class Group:
                 self._group.recv(tensor, origin)
 
     def check_same(self, tensors: Sequence[Any]) -> None:
-        """Whether all hold the same. RuntimeError, in all of them, where one doesn't."""
+        """Raises RuntimeError on all ranks if their tensors differ."""
         digest = hashlib.sha256()
         for tensor in tensors:
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
@@ -162,14 +162,14 @@ class Group:
             raise RuntimeError(f"rank {odd[0]} ends with other weights than rank 0: nothing is published")
 
     def reduced(self, tensor: Any) -> Any:
-        """The same memory, summed up over all ranks."""
+        """Sums the tensor over all ranks, in place."""
         self.sent += tensor.numel() * tensor.element_size()
         with self.not_alone("a step"):
             self._group.all_reduce(tensor)
         return tensor
 
     def _gpus(self) -> int:
-        """Whether there is one for each rank here: ranks of one machine share its GPUs, a pod has its own."""
+        """Returns 1 if each rank on this machine has its own GPU, else 0: local ranks share the machine's GPUs, a pod has its own."""
         local_ranks = self.rank.count if self.rank.host in {"127.0.0.1", "localhost"} else 1
         return int(self._torch.cuda.is_available() and self._torch.cuda.device_count() >= local_ranks)
 
@@ -186,7 +186,7 @@ class Group:
 
     @contextmanager
     def _pulse(self) -> Iterator[None]:
-        """A sign of life while rank 0 works alone."""
+        """Shows the other ranks that rank 0 is alive while it works alone."""
         over = threading.Event()
 
         def beat() -> None:
@@ -206,7 +206,7 @@ class Group:
 
     @contextmanager
     def not_alone(self, when: str) -> Iterator[None]:
-        """Around whatever the others take part in."""
+        """Turns errors of a joint operation into LeftAlone."""
         try:
             yield
         except RuntimeError as error:
@@ -220,7 +220,7 @@ def _function(group: Group) -> Any:
     import torch
 
     class Summed(torch.autograd.Function):  # type: ignore[misc]
-        """Of all ranks; and so is its gradient, for each rank's loss is a part of the whole."""
+        """The sum over all ranks. The gradient is summed too, because each rank's loss is a part of the whole."""
 
         @staticmethod
         def forward(context: Any, tensor: Any) -> Any:

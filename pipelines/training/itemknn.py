@@ -1,12 +1,12 @@
-"""Neighbours of items: those that the same users like, the nearest `count` of each.
+"""Finds each item's nearest `count` neighbours: items that the same users like.
 
-How near two items i and j are, over the users who like both, n(u) being how much a user likes in all:
+The nearness of items i and j, over the users who like both, where n(u) is the number of a user's likes:
 
     sum of n(u) ^ -damping  /  (weight(i) ^ pull * weight(j) ^ (1 - pull) + shrink)
 
-where the weight of an item is the same sum over those who like it. With `damping` 0 and `pull` 1/2 it is the cosine of the two columns of
-likes. Users who like a lot say less of each pair with a higher `damping`; popular items are scored lower with a higher `pull`; and a
-`shrink` keeps chance out of what few users say. Products are sparse and go by blocks of items, a thread each.
+An item's weight is the same sum over the users who like the item. With `damping` 0 and `pull` 1/2 this is the cosine of the items' columns
+of likes. A higher `damping` reduces the effect of users with many likes; a higher `pull` scores popular items lower; `shrink` reduces the
+effect of chance in small sums. The products are sparse and computed by blocks of items, a thread each.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Nearness:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """[items, count]: the nearest of each item, and how near they are; where there are fewer, `blank` at 0."""
+    """[items, count]: each item's nearest items and their nearness; missing neighbours are `blank` with nearness 0."""
 
     items: NDArray[np.int32]
     nearness: Floats

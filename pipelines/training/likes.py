@@ -1,4 +1,4 @@
-"""Who liked what, by position: as pairs, and row by row from either side."""
+"""Likes by position: as pairs, and row by row from either side."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Positions = NDArray[np.int64] | NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Likes:
-    """One side's view of who liked what: the positions on the other side, row after row."""
+    """Likes by row of one side: positions on the other side, row after row."""
 
     start: Ints
-    """Where each row begins in `others`; one more than there are rows."""
+    """Where each row begins in `others`, and at the end the total."""
     others: Positions
 
     @property
@@ -27,7 +27,7 @@ class Likes:
         return self.others[self.start[row] : self.start[row + 1]]
 
     def rows(self, chosen: Positions) -> Likes:
-        """Of these rows, in their order."""
+        """Returns the likes of these rows, in the order of `chosen`."""
         lengths = self.lengths[chosen]
         begin = np.concatenate([[0], np.cumsum(lengths)])
         return Likes(begin, self.others[np.arange(begin[-1]) + np.repeat(self.start[chosen] - begin[:-1], lengths)])
@@ -35,14 +35,14 @@ class Likes:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Who liked what, each pair once, the oldest first; positions on either side."""
+    """Likes as pairs of positions, each pair once, the oldest first."""
 
     users: Ints
     items: Ints
     user_count: int
     item_count: int
     in_order: bool = True
-    """Whether there are times to be in the order of; else the order says nothing."""
+    """Whether the likes have times; without times the order has no meaning."""
 
     def __len__(self) -> int:
         return len(self.users)

@@ -1,7 +1,7 @@
-"""The training loop around a step: epochs, looks at held-out rows, the best epoch, checkpoints and progress.
+"""The training loop around a step: epochs, validation, the best epoch, checkpoints and progress.
 
-Nothing waits for the device unless it must: losses are read late (`pipelines.training.loss_monitor`). The loop keeps a few numbers
-beside the state of the step, and a position in the batches. A training that was killed continues from a checkpoint with the same batches.
+Nothing waits for the device unless it must: losses are read late (`pipelines.training.loss_monitor`). The loop's own state is a few numbers
+and a position in the batches. A training that was killed continues from a checkpoint with the same batches.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from shared.contracts.progress import Progress
 from shared.domain.errors import Invalid
 
 SAID_EVERY = 10.0
-"""Seconds, at most, without a word."""
+"""Most seconds between two log lines."""
 TOLD_EVERY = 2.0
-"""Seconds, at least, between two words to the platform."""
+"""Fewest seconds between two progress reports to the platform."""
 _TOLD = 50
-"""Epochs that are told of while it runs."""
+"""Most epochs in a progress report."""
 _MISSING = {
     "auc": "the held-out rows are all of one label; choose loss, or sample negatives (model.params.negatives)",
     "loss": "the family's scores are no probabilities; choose auc or ndcg@10/99",
@@ -42,7 +42,7 @@ _MISSING = {
 
 
 class Feed(Protocol):
-    """Batches to train on: equal for an equal epoch, from any place on."""
+    """Batches to train on: the same for the same epoch, from any place."""
 
     @property
     def path(self) -> Path: ...
@@ -50,11 +50,11 @@ class Feed(Protocol):
     def batch_size(self) -> int: ...
     @property
     def fingerprint(self) -> str:
-        """Tells one state of the data from another."""
+        """Differs if the data differ."""
 
     def rows_per_epoch(self) -> int: ...
     def placed(self, number: int, start: Place = ...) -> Iterator[tuple[Batch, Place]]:
-        """Each batch of an epoch, and where the next one begins."""
+        """Yields each batch of an epoch, and where the next batch begins."""
 
 
 @dataclass
@@ -62,14 +62,14 @@ class Best:
     epoch: int
     value: float
     counted: float
-    """The last value that was better by enough."""
+    """The last value that was a sufficient improvement."""
     looks: int = 0
-    """Since then."""
+    """Validations since then."""
 
 
 class Loop:
-    """`look`: at what isn't trained on, after each epoch. `keeping`: where checkpoints lie, and who is told how far it is. `together`: with
-    whom the step is taken; all of them go through the same, and the one that leads looks and keeps."""
+    """Trains a step. `look` validates after each epoch; `keeping` saves checkpoints and reports progress. `together` connects the ranks of
+    a training: all run this loop, and the leading rank validates and saves."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Loop:
         self._unkept = 0
         """Steps since the last checkpoint."""
         self._seconds = self._waited = self._kept = 0.0
-        """Of this epoch: training, of it waiting; of all: keeping."""
+        """Seconds of training and of waiting for batches in this epoch; seconds of checkpoints in all epochs."""
         self._said = self._kept_at = clock()
         self._told = -math.inf
 
@@ -110,7 +110,7 @@ class Loop:
             return self._published(ended)
 
     def _epoch(self) -> str:
-        """Trains one, or the rest of one. Why no other follows, if none does."""
+        """Trains an epoch, or the rest of an epoch; returns why training ends, or an empty text."""
         number = len(self._epochs) + 1
         with self._training_time():
             source = self._batches.placed(number - 1, self._place)
@@ -147,14 +147,14 @@ class Loop:
         self._seconds += self._clock() - self._running_since
 
     def _checkpoint_due(self, coming: int = 0) -> bool:
-        """`coming`: steps that are yet to be taken."""
+        """Returns whether a checkpoint is due after `coming` more steps."""
         wanted, unkept = self._training.checkpoint, self._unkept + coming
         if self._keeping is None or wanted is None or not unkept:
             return False
         return self._clock() - self._kept_at >= wanted.every.total_seconds() or (wanted.steps is not None and unkept >= wanted.steps)
 
     def _aside(self, keep: bool) -> None:
-        """What is said and kept in the midst of an epoch; the time of keeping isn't the training's."""
+        """Logs and saves within an epoch; the time of saving does not count as training."""
         now = self._clock()
         self._seconds += now - self._running_since
         if now - self._said >= SAID_EVERY:
@@ -180,7 +180,7 @@ class Loop:
         return replace(epoch, looked=values, look_seconds=self._clock() - began, look_rows=rows)
 
     def _compared(self, epoch: Epoch) -> str:
-        """Keeps what is best so far. Why training ends here, if it does."""
+        """Keeps the best weights so far; returns why training ends, or an empty text."""
         last = epoch.number >= self._training.epochs
         if epoch.looked:
             value = epoch.looked[self._by(epoch)]
@@ -190,7 +190,7 @@ class Loop:
             best.counted, best.looks = (value, 0) if counts else (best.counted, best.looks + 1)
             if self._better(value, best.value):
                 best.epoch, best.value = epoch.number, value
-                if not last:  # of the last epoch the step has the weights
+                if not last:  # after the last epoch the step still has these weights
                     self._keep_best()
             self._best = best
             if stop is not None and best.looks >= stop.patience:
@@ -202,7 +202,7 @@ class Loop:
         self._together.led(lambda: save_state(state, self._best_path) and None)
 
     def _by(self, epoch: Epoch) -> str:
-        """What epochs are compared by: what the spec says, or else what there is."""
+        """Returns the metric that compares epochs: the spec's, or else an available metric."""
         if self._metric not in epoch.looked:
             there = next((name for name in ("auc", "loss") if name in epoch.looked), None)
             if there is None or self._training.early_stop is not None:
@@ -228,7 +228,7 @@ class Loop:
         )
 
     def _left(self) -> float:
-        """Seconds, if no epoch is spared: as long as the rows, looks and checkpoints until now took on average."""
+        """Returns the seconds left if all epochs run, from the average time per row of training, validation and checkpoints."""
         done = len(self._epochs) * self._rows + self._losses.rows
         spent = sum(epoch.seconds + epoch.look_seconds for epoch in self._epochs) + self._seconds + self._kept
         return spent / done * (self._training.epochs * self._rows - done) if done else math.nan
@@ -279,7 +279,7 @@ class Loop:
         self._keeping.keep(about, state, self._best_path if self._best_path.exists() else None)
 
     def _go_on(self) -> None:
-        """From the newest checkpoint, if there is one of the same."""
+        """Continues from the newest checkpoint with equal inputs, if there is one."""
         checkpoint = self._keeping.newest_checkpoint() if self._keeping is not None and self._training.checkpoint is not None else None
         about = self._together.led(lambda: None if checkpoint is None else {**checkpoint.about, "attempt": checkpoint.attempt})
         if about is None:

@@ -1,7 +1,7 @@
-"""The losses of steps: read late, so that nothing waits for the device, and watched, so that a training that breaks ends soon.
+"""Reads the losses of steps late, so that nothing waits for the device, and ends a training that diverges.
 
-Broken is a loss that is no number, or one far above where it began: the mean of the last `RECENT` steps above `FAR` times the mean of the
-first steps (as many as make `FIRST_ROWS` rows). Both are known at most `2 * LATE` steps after they happened.
+A training diverges if a loss is not finite, or if the mean of the last `RECENT` steps is above `FAR` times the mean of the first steps (as
+many as make `FIRST_ROWS` rows). Both are detected at most `2 * LATE` steps later.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from shared.contracts.models import Training
 from shared.domain.errors import Invalid
 
 LATE = 64
-"""Steps after which a loss has surely been computed, so that reading it costs nothing."""
+"""Steps after which a loss is certainly computed, so that reading it does not wait."""
 RECENT, FAR, FIRST_ROWS = 64, 2.0, 128
 _LEAST = 0.1
-"""What began lower is taken to have begun there: twice almost nothing is not far."""
+"""Smallest first loss for the comparison: a multiple of nearly zero is not divergence."""
 
 
 def one_by_one(losses: Sequence[Any]) -> list[float]:
@@ -28,16 +28,16 @@ def one_by_one(losses: Sequence[Any]) -> list[float]:
 
 @dataclass
 class Losses:
-    """Of one training, over all of its epochs. `add` each step's loss; `settle` at an epoch's end, or before its mean is asked for."""
+    """Losses of a training over all epochs: `add` each step's loss; `settle` at an epoch's end and before reading the mean."""
 
     training: Training
     read: Callable[[Sequence[Any]], Sequence[float]] = one_by_one
     epoch: int = 1
     step: int = 0
-    """Steps of this epoch that are read."""
+    """Steps of this epoch whose losses are read."""
     rows: int = 0
     total: float = 0.0
-    """Over this epoch's rows."""
+    """Sum over this epoch's rows."""
     begun: list[tuple[float, int]] = field(default_factory=list)
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     _unread: deque[tuple[Any, int]] = field(default_factory=deque)
@@ -51,7 +51,7 @@ class Losses:
         self._read(0)
 
     def next_epoch(self) -> float:
-        """The mean loss of the one that has ended."""
+        """Returns the mean loss of the epoch that has ended."""
         self.settle()
         mean = self.mean
         self.epoch, self.step, self.rows, self.total = self.epoch + 1, 0, 0, 0.0
@@ -59,7 +59,7 @@ class Losses:
 
     @property
     def mean(self) -> float:
-        """Of this epoch so far, every row the same; of what is read."""
+        """Mean over the rows of this epoch that are read so far."""
         return self.total / self.rows if self.rows else math.nan
 
     @property

@@ -1,17 +1,16 @@
-"""Vectors of users and items by gradient: each like against what its user didn't like.
+"""Contrastive training of user and item vectors: compares each like with items that the user did not like.
 
-A step takes some users with all of their likes, and all items, or of a large catalogue those that were liked and an even sample of the
-others, which then weigh for all. So a step is a few matrix products, and a user's likes are never among the negatives. For a like i of
-user u, with s the score (the inner product and the item's own level), and n times the mean over the unliked items j:
+A step takes some users with all of their likes, and all items; of a large catalogue, the liked items and a uniform sample, whose weights
+make up for the rest. So a step is a few matrix products, and a user's likes are never negatives. For a like i of user u, with the score s
+(the inner product plus the item's level), and n times the mean over the unliked items j:
 
     softmax:   -log of  e^s(u,i) / (e^s(u,i) + n mean e^s(u,j))
     logistic:  -log sigmoid(s(u,i)) - n mean log(1 - sigmoid(s(u,j)))
 
-That is what n sampled negatives for each like come to, without the chance of the sample. Vectors are kept small by so much for each
-like that they explain: heavy users and popular items may have longer ones. With `damping` a user who likes a lot has less of a say for
-each like, as metrics that count users want it. With `blend` a user's vector is his own and the sum, scaled by
-the root of their number, of vectors of what he liked; half of these, drawn anew in each step, are left out, so that no item learns to
-point at itself. Adam; its rate rises at first and falls to nothing at the end. Equal input gives equal vectors.
+This is the expectation of n sampled negatives per like, without sampling noise. The regularisation of a vector follows the number of its
+likes. With `damping`, the likes of users with many likes count less, as in metrics that count users. With `blend`, a user's vector is the
+user's own plus the sum of the liked items' vectors, scaled by the root of their number; a random half of these is left out in each step, so
+that no item learns to predict itself. Adam's rate rises first and falls to zero at the end. Equal input gives equal vectors.
 """
 
 from __future__ import annotations
@@ -27,34 +26,34 @@ from pipelines.training.als import Factors, Floats
 from pipelines.training.likes import Ints, Likes, Pairs
 
 CELLS = 1 << 20
-"""Scores of a step: 4 MiB of float32, which caches still hold."""
+"""Scores of a step: 4 MiB of float32, which fits in CPU caches."""
 USERS, STEPS = 256, 24
-"""Users of a step at most; an epoch has as many steps at least, or as there are users."""
+"""Most users of a step; an epoch has at least `STEPS` steps, or a step per user."""
 SAMPLE = 8192
-"""Items of a step that stand against its likes; a smaller catalogue does as a whole."""
+"""Items that a step compares with its likes; smaller catalogues are compared as a whole."""
 WARM = 0.05
-"""Of all steps: how long the rate rises."""
+"""Share of all steps in which the rate rises."""
 KEPT = 0.5
-"""Of what a user liked, as a step sees it in the user's vector."""
+"""Share of a user's likes that a step uses in the user's blended vector."""
 FIRM = 10
-"""Likes by which every user's own vector is kept smaller, so that few likes don't say much."""
+"""Likes added to each user's count for the regularisation, so that few likes have little effect."""
 _MOST = np.float32(30)
-"""Of a logit that the logistic loss tells from a larger one."""
+"""Largest logit of the logistic loss."""
 
 
 @dataclass(frozen=True)
 class Aim:
     loss: Literal["softmax", "logistic"]
     negatives: float
-    """How many stand against a like."""
+    """Negatives per like."""
     regularisation: float
     blend: bool = False
     damping: float = 0.0
-    """A like of a user who has n of them weighs n to the minus this."""
+    """A like of a user with n likes has the weight n ^ -damping."""
 
 
 class Adam:
-    """Of the rows of one table: each counts its own steps, so that rows that are seldom met start as boldly."""
+    """Adam on the rows of a table: each row counts its own steps, so that rare rows also start with full bias correction."""
 
     def __init__(self, values: Floats) -> None:
         self.values = values
@@ -81,18 +80,21 @@ def _column(values: NDArray[Any], like: NDArray[Any]) -> Floats:
 
 @dataclass(frozen=True)
 class Parts:
-    """What is learned."""
+    """The learned arrays."""
 
     own: Floats
     items: Floats
     level: Floats
-    """Of an item, whoever looks at it."""
+    """An item's level, the same for all users."""
     liked: Floats
-    """What an item adds to the vectors of those who liked it; no rows where nothing is blended."""
+    """What an item adds to the vectors of users who like it; no rows without blend."""
 
     def factors(self, by_user: Likes) -> Factors:
-        """Two tables whose inner product ranks as the score does. The items' level stands in their last column, around zero and as large as
-        any other one, so that items that are alike still point the same way; the users' last column makes up for it."""
+        """Returns two tables whose inner product ranks as the score does.
+
+        The items' last column is the level, centred and scaled to the size of the other columns, so that similar items still have similar
+        directions; the users' last column reverses the scale.
+        """
         users = self.own.copy()
         if len(self.liked):
             scale = _scale(by_user.lengths)
@@ -131,7 +133,7 @@ class Contrast:
         self._own, self._items, self._level, self._liked = (Adam(table) for table in (parts.own, parts.items, parts.level, parts.liked))
 
     def epoch(self) -> float:
-        """Every like once; the loss per like."""
+        """Trains on every like once; returns the loss per like."""
         order = self._random.permutation(self._users)
         total = sum(self._step(order[at : at + self._at_once]) for at in range(0, len(order), self._at_once))
         return total / self._likes
@@ -167,7 +169,7 @@ class Contrast:
         return loss
 
     def _columns(self, items: Ints) -> tuple[Ints | slice, Ints, Floats]:
-        """The items of a step; where each like is among them; for how many each of them stands as a negative."""
+        """Returns the items of a step, each like's place among them, and each item's weight as a negative."""
         if self._item_count <= SAMPLE:
             return slice(None), items, np.ones(self._item_count, np.float32)
         drawn = self._random.choice(self._item_count, SAMPLE, replace=False, shuffle=False)
@@ -178,7 +180,7 @@ class Contrast:
 
 
 def _slopes(aim: Aim, scores: Floats, rows: Ints, places: Ints, lengths: Ints, weights: Floats, item_count: int) -> tuple[Floats, float]:
-    """The loss of all likes, and how it changes with each score. `scores` are written over."""
+    """Returns the gradient by score and the loss of all likes; overwrites `scores`."""
     each = (aim.negatives / np.maximum(item_count - lengths, 1)).astype(np.float32)
     if aim.loss == "softmax":
         scores -= scores.max(axis=1, keepdims=True)
@@ -213,7 +215,7 @@ def _scale(lengths: Ints) -> Floats:
 
 
 def _weights(lengths: Ints, damping: float) -> Floats:
-    """Of each user's likes; on average over all likes 1."""
+    """Returns the weight of each user's likes; the mean over all likes is 1."""
     there = np.maximum(lengths, 1).astype(np.float64)
     raw = there**-damping
     weights: Floats = (raw * (lengths.sum() / max(float((raw * lengths).sum()), 1e-9))).astype(np.float32)

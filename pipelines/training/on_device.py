@@ -1,7 +1,6 @@
-"""Rows that are looked at after each epoch, on the device that trains: made and put there once, scored and ranked there.
+"""Validation on the training device: rows are prepared and copied to the device once, and scored and ranked there.
 
-What comes back is one array a look: the scores of all rows, or of ranked ones a rank for each case. The numbers are those of `Validation`
-and `Ranking` on the host.
+Each validation returns an array: the scores of all rows, or the rank of each case, equal to `Validation` and `Ranking` on the host.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from pipelines.training.validation import Validation
 Tensor = Any
 Scores = Callable[[Mapping[str, Tensor]], Tensor]
 AT_ONCE = 1 << 20
-"""Rows that are scored at a time."""
+"""Rows per scoring pass."""
 SHARE = 0.1
-"""Of the device's memory that kept rows may take."""
+"""Share of the device's free memory that the rows may take."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def parts(columns: Mapping[str, Tensor], rows: int) -> Iterator[dict[str, Tensor
 
 
 def keep(batches: Batches, device: Any) -> DeviceRows | None:
-    """None where they don't fit: they are read and made anew at each look then."""
+    """Copies the rows to the device; returns None if they do not fit, so that each validation prepares them again."""
     import torch
 
     from pipelines.loaders.adapters.pytorch.resident import room
@@ -51,7 +50,7 @@ def keep(batches: Batches, device: Any) -> DeviceRows | None:
     pieces, labels, free = [], [], room(torch.device(device), SHARE)
     for batch in batches.epoch(0):
         there = {name: torch.from_numpy(np.array(column)).to(device) for name, column in batch.columns.items()}
-        free -= 2 * sum(tensor.numel() * tensor.element_size() for tensor in there.values())  # twice while they become one
+        free -= 2 * sum(tensor.numel() * tensor.element_size() for tensor in there.values())  # twice, because concatenation copies them
         if free < 0:
             return None
         pieces.append(there)
@@ -88,11 +87,11 @@ class RankingThere(Ranking):
 
 @dataclass(frozen=True)
 class PlacedCases:
-    """Rows case by case, the like first, then its negatives."""
+    """Rows by case: the like first, then its negatives."""
 
     starts: Tensor
     owners: Tensor
-    """Of each row, its case."""
+    """Case of each row."""
 
     @classmethod
     def of(cls, starts: Ints, rows: int, device: Any) -> PlacedCases:
@@ -103,7 +102,7 @@ class PlacedCases:
         return cls(torch.from_numpy(np.array(starts, np.int64)).to(device), torch.from_numpy(owners).to(device))
 
     def ranks(self, scores: Tensor) -> Tensor:
-        """From 1, and of equal scores the middle one."""
+        """Returns the ranks from 1; equal scores share the middle rank."""
         import torch
 
         liked = scores.index_select(0, self.starts).index_select(0, self.owners)
@@ -113,7 +112,7 @@ class PlacedCases:
 
 
 def looked_there(look: Validation, step: Any, device: Any) -> Validation:
-    """The same look, of rows that are kept on the device as far as they fit."""
+    """Returns the same validation with its rows on the device, as far as they fit."""
     ranking = look.ranking
     if ranking is not None and (ranking_rows := keep(ranking.batches, device)) is not None:
         ranking = RankingThere(ranking.batches, ranking.starts, ranking.score, ranking.names, ranking_rows, step.scores)

@@ -1,6 +1,6 @@
-"""Whether what a family is given can be trained on at all, looked at before anything is built: each fault is one line that says where.
+"""Checks of the training input before anything is built: each fault is a one-line error that says where.
 
-The stages make rows that are sound; files from elsewhere, or of two runs that don't belong together, may not be.
+The stages make valid rows; files from elsewhere, or of two different runs, can be invalid.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from shared.domain.errors import BadData, Invalid
 
 _MEMINFO = Path("/proc/meminfo")
 _COPIES = {"adam": 3, "adagrad": 1, "sgd": 1}
-"""Of the weights, that an optimizer keeps: Adam's two moments beside them. Row-wise Adagrad has a number a row."""
+"""Copies of the weights that an optimizer keeps, weights included: 3 with Adam's two moments; row-wise Adagrad keeps only a number per row.
+"""
 
 
 def check_rows(
     graph: Graph, rows: Path, items: Catalogue, users: Catalogue | None, negatives: int, warm: bool, missing: bool = False
 ) -> None:
-    """`negatives`: whether a positive has any beside the rows themselves. `warm`: the rows are the newest alone. `missing`: whether a
-    number may be missing."""
+    """Raises an error for rows that cannot be trained on. `negatives`: whether positives get sampled negatives. `warm`: the rows are only
+    the newest. `missing`: whether numbers may be missing."""
     _check_labels(rows, negatives, warm)
     for name, table in (("items", items), ("users", users)):
         if table is not None:
@@ -38,7 +39,7 @@ def check_rows(
 
 
 def check_memory(weights: int, optimizer: str, memory: int | None) -> None:
-    """Whether so many bytes of weights can be trained in the memory that the spec gives, or else in what the machine has free."""
+    """Raises Invalid if the weights cannot be trained in the spec's memory, or without one in the machine's free memory."""
     wanted = weights * _COPIES[optimizer]
     there = memory if memory is not None else free_memory()
     if there is None or wanted <= there:
@@ -111,7 +112,7 @@ def _check_references(graph: Graph, rows: Path, items: int, users: int | None) -
 
 
 def _check_moments(rows: Path, features: Sequence[Feature], missing: bool) -> None:
-    """Of the moment: in the rows themselves."""
+    """Checks the features of the moment, which are in the rows themselves."""
     for feature, least, most, bad in _moments(rows, features, missing):
         if bad:
             raise BadData(f"{rows.name}: feature '{feature.name}' has {bad:,} values that are no finite numbers")
@@ -132,7 +133,7 @@ def _moments(rows: Path, features: Sequence[Feature], missing: bool) -> Iterator
 
 
 def free_memory() -> int | None:
-    """Of this machine, in bytes, where that can be told."""
+    """Returns the machine's free bytes, or None if unknown."""
     try:
         lines = _MEMINFO.read_text().splitlines()
     except OSError:

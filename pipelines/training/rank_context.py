@@ -1,4 +1,4 @@
-"""What one process of a training knows of the others: of one alone, nothing. The others' side is `pipelines.training.group`."""
+"""Interface between a training process and its other ranks; `pipelines.training.group` implements it for several processes."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any, Protocol
 class RankContext(Protocol):
     @property
     def leads(self) -> bool:
-        """Whether it is the one that looks, keeps, and publishes."""
+        """Whether this rank validates, saves and publishes."""
 
     def led(self, work: Callable[[], Any]) -> Any:
-        """What the one that leads makes of it, known to all: JSON. The others wait."""
+        """Runs `work` on the leading rank and returns its JSON result on all ranks; the others wait."""
 
     def looking(self) -> None:
-        """Before the one that leads looks at what all have trained."""
+        """Called before the leading rank validates the trained model."""
 
     def wish(self, wanted: Callable[[], bool]) -> None:
-        """Asked before a step, of the one that leads: whether all are to stand still after it."""
+        """Called before a step: asks the leading rank whether all ranks stop after it."""
 
     def granted(self, wanted: Callable[[], bool]) -> bool:
-        """After the step: whether all do."""
+        """Called after the step: returns whether all ranks stop."""
 
 
 class Alone:
-    """Implements Together."""
+    """Implements RankContext for a single process."""
 
     leads = True
 

@@ -1,7 +1,7 @@
-"""Held-out likes ranked after each epoch, cheaply: one of each of some users, against items that these users never met: a sample, or all.
+"""Ranks held-out likes after each epoch: one like per user for some users, against all items or a sample that the user never met.
 
-The cases are drawn once, by the seed, so that epochs are compared on the same ones. They are written as rows, so that they become features
-as rows to train on do. It says which epoch is better; what a model is worth the evaluation says, on other rows.
+The cases are drawn once from the seed, so that all epochs have the same cases. Cases are written as rows and get features as training rows
+do. The ranks only compare epochs; the evaluation judges the model on other rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shared.domain.errors import Invalid
 
 CASES, NEGATIVES = 2_000, 99
 PAIRS, FEWEST = 4_000_000, 100
-"""Of a look that ranks among all items: pairs of user and item at most, and users at least."""
+"""For ranks among all items: most pairs of user and item, and fewest users."""
 _AT_ONCE = 50_000
 Ints = NDArray[np.int64]
 
@@ -31,7 +31,7 @@ Ints = NDArray[np.int64]
 class Ranking:
     batches: Batches
     starts: Ints
-    """Of each case, the row of its like; its negatives follow."""
+    """Row of each case's like; the negatives follow."""
     score: Callable[[Codes], NDArray[np.float32]]
     names: frozenset[LookMetric] = SAMPLED
 
@@ -40,11 +40,11 @@ class Ranking:
         return {name: rank_metric(name).of(ranks) for name in sorted(self.names)}
 
     def ranks(self) -> NDArray[np.float64]:
-        """Of each case, from 1."""
+        """Returns the rank of each case, from 1."""
         scores = np.concatenate([self.score(batch.columns) for batch in self.batches.epoch(0)])
         liked = np.repeat(scores[self.starts], np.diff(np.append(self.starts, len(scores))))
         above, equal = (np.add.reduceat(comparison.astype(np.float64), self.starts) for comparison in (scores > liked, scores == liked))
-        ranks: NDArray[np.float64] = 1 + above + (equal - 1) / 2  # the like is equal to itself; equal scores share their places
+        ranks: NDArray[np.float64] = 1 + above + (equal - 1) / 2  # a like equals itself; equal scores share the middle rank
         return ranks
 
 
@@ -57,8 +57,8 @@ def rank_held(
     score: Callable[[Codes], NDArray[np.float32]],
     ranked: frozenset[LookMetric] = SAMPLED,
 ) -> Ranking:
-    """`held_batches`: what is looked at. `rest`: the rows that are trained on; `history`: what of a warm run's users was known before.
-    `keys`: of the catalogue's items, in order. `ranked`: the metrics that are wanted."""
+    """Draws the cases. `held_batches` are the validation rows, `rest` the training rows, `history` earlier pairs of a warm run's users.
+    `keys` are the catalogue's item keys in order, `ranked` the wanted metrics."""
     random = np.random.default_rng((held_batches.seed, 53))
     full = bool(ranked & FULL)
     cases = min(CASES, PAIRS // max(1, len(keys))) if full else CASES
@@ -87,7 +87,7 @@ def rank_held(
 
 
 def _likes(held_path: Path, rest: Path, random: np.random.Generator, cases: int) -> pl.DataFrame:
-    """One of each of some users, whole rows; nothing that the user is also trained to like."""
+    """Returns whole rows of a like per user, without likes that are also in the training rows."""
     there = pl.scan_parquet(held_path).with_row_index("~row").filter(pl.col("label") > 0).select("~row", "user", "item")
     likes = (
         there.join(pl.scan_parquet(rest).select("user", "item"), on=["user", "item"], how="anti").collect(engine="streaming").sort("~row")
@@ -104,7 +104,7 @@ def _likes(held_path: Path, rest: Path, random: np.random.Generator, cases: int)
 
 
 def _met(users: pl.Series, held_path: Path, rest: Path, history: Path | None, keys: Ints) -> dict[int, Ints]:
-    """Rows of the catalogue that each of them met, liked or not."""
+    """Returns the catalogue rows that each user met, liked or not."""
     parts = [pl.scan_parquet(path).select("user", pl.col("item_row").cast(pl.Int64)) for path in (held_path, rest)]
     if history is not None:
         places = pl.LazyFrame({"item": keys, "item_row": np.arange(len(keys))})
@@ -114,7 +114,7 @@ def _met(users: pl.Series, held_path: Path, rest: Path, history: Path | None, ke
 
 
 def _strangers(met: Ints, items: int, random: np.random.Generator, most: int | None) -> Ints:
-    """Items that it never met: all, or a sample."""
+    """Returns items that the user never met: all, or a sample."""
     free = np.ones(items, np.bool_)
     free[met] = False
     rows = np.flatnonzero(free)

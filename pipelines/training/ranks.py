@@ -1,4 +1,4 @@
-"""One training in several processes: which one this is, by `shared.contracts.ranks`."""
+"""Reads this process's rank of a training from the environment (`shared.contracts.ranks`)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from shared.contracts.stage import StageSpec
 from shared.domain.errors import Invalid
 
 MEETING = 300.0
-"""Seconds: pods don't start at once."""
+"""Seconds to wait for all ranks, because pods do not start at once."""
 PATIENCE = 120.0
 
 
 class LeftAlone(Exception):
-    """Another rank is gone, or doesn't answer."""
+    """Another rank is gone or does not answer."""
 
 
 class PartDone(Exception):
-    """What a rank that doesn't lead ends its training with: the model is rank 0's."""
+    """Ends the training of a rank that does not lead: the model is on rank 0."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def processes_of(spec: StageSpec) -> int:
 
 
 def rank_of(spec: StageSpec, environment: Mapping[str, str] = os.environ) -> Rank | None:
-    """What this process is; None where nobody told it."""
+    """Returns this process's rank, or None if the environment sets none or the training has one process."""
     if RANK not in environment or processes_of(spec) == 1:
         return None
     try:

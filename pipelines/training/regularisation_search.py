@@ -1,7 +1,7 @@
-"""How strongly to regularise, and what else a solver can't know by itself, found on likes that are held out of the training rows.
+"""Searches the regularisation, and other settings of a solver, on likes held out of the training rows.
 
-Where likes come in an order of time these are the newest, for what suits a catalogue with a stable taste loses on one that moves; else it
-is one of each user's, at random. Each choice is judged by ndcg@10 over the full catalogue, as the evaluation will judge the model.
+If likes have times, the newest are held out, because settings for a stable catalogue lose on a changing one; else a random like of each
+user. Each choice is judged by ndcg@10 over the full catalogue, as the evaluation judges the model.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from pipelines.training.likes import Ints, Likes, Pairs
 
 Every = Callable[[Ints], NDArray[Any]]
-"""Scores of these users for all items, a row each."""
+"""Returns a row of scores for all items for each of these users."""
 FEWEST, MOST_CASES = 100, 2_000
 _CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What is learned from, and who liked what besides."""
+    """Likes to learn from, and held-out likes to judge by."""
 
     before: Pairs
     liked: Likes
@@ -32,7 +32,7 @@ class HeldOut:
     items: Ints
 
     def ndcg(self, every: Every) -> float:
-        """Ties are shared: an item that nothing tells from others earns no place in front."""
+        """Returns ndcg@10; equal scores share the middle rank, so constant scores earn nothing."""
         gains = 0.0
         step = max(1, _CHUNK // self.before.item_count)
         for at in range(0, len(self.users), step):
@@ -47,7 +47,7 @@ class HeldOut:
 
 
 def hold_out_likes(pairs: Pairs, seed: int) -> HeldOut | None:
-    """None where too few are left to judge by."""
+    """Holds likes out; returns None if too few are left to judge by."""
     random = np.random.default_rng((seed, 43))
     held_mask = np.zeros(len(pairs), dtype=bool)
     if pairs.in_order:
@@ -64,7 +64,7 @@ def hold_out_likes(pairs: Pairs, seed: int) -> HeldOut | None:
 
 
 def _one_of_each(pairs: Pairs, random: np.random.Generator) -> Ints:
-    """Of as many users as there are cases; who has but one keeps it."""
+    """Chooses a like of each of up to `MOST_CASES` users with at least two likes."""
     order = random.permutation(len(pairs))
     _, first, counts = np.unique(pairs.users[order], return_index=True, return_counts=True)
     chosen = random.permutation(np.flatnonzero(counts > 1))[:MOST_CASES]
@@ -73,7 +73,7 @@ def _one_of_each(pairs: Pairs, random: np.random.Generator) -> Ints:
 
 
 def climb(grid: Sequence[float], start: float, judge: Callable[[float], float]) -> dict[float, float]:
-    """From `start` towards whichever side is better until it gets no better: what was tried, and how good it was."""
+    """Tries values from `start` upwards, then downwards, while they improve; returns the tried values with their results."""
     at = grid.index(start)
     tried = {start: judge(start)}
     for way in (1, -1):
@@ -83,7 +83,7 @@ def climb(grid: Sequence[float], start: float, judge: Callable[[float], float]) 
             if tried[grid[place]] <= tried[grid[place - way]]:
                 break
             place += way
-        if place != at + way:  # it rose on this side
+        if place != at + way:  # values above improved
             break
     return tried
 

@@ -1,4 +1,4 @@
-"""What a training came to (N-07): flat numbers for the run, a few facts for its lineage, and `training.json`, all of it."""
+"""Result of a training (N-07): flat metrics of the run, a few facts for its lineage, and the complete `training.json`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Epoch:
     loss: float
     rows: int
     seconds: float
-    """Of training alone."""
+    """Training only, without validation."""
     waited: float
-    """Of these, for batches."""
+    """Part of `seconds` that waited for batches."""
     looked: dict[str, float] = field(default_factory=dict)
-    """What the held-out rows say; nothing where nobody looked."""
+    """Validation metrics; empty without validation."""
     look_seconds: float = 0.0
     look_rows: int = 0
 
@@ -56,13 +56,13 @@ class Report:
     published: int
     """The epoch whose weights the model has, from 1."""
     metric: str | None
-    """By which it is the best; None where nobody looked."""
+    """The metric that chose the epoch; None without validation."""
     ended: str
     """Why there were no more epochs."""
     kept_seconds: float = 0.0
-    """That checkpoints took."""
+    """Seconds of checkpoints."""
     resumed: tuple[Mapping[str, Any], ...] = ()
-    """From which attempts' checkpoints it went on."""
+    """Attempts whose checkpoints this training continued."""
 
     @property
     def seconds(self) -> float:
@@ -74,7 +74,7 @@ class Report:
 
     @property
     def reached(self) -> tuple[int, float] | None:
-        """The first epoch that reached the target, and the seconds until then: looks among them, since it takes one to know."""
+        """The first epoch that reached the target, and the seconds until then, validation included."""
         target, passed = self.training.target, 0.0
         for epoch in self.epochs:
             passed += epoch.seconds + epoch.look_seconds

@@ -1,4 +1,4 @@
-"""Likes as a sparse matrix of ones, and which items are liked by the same users."""
+"""Likes as a sparse matrix of ones, and counts of users who like two items."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CELLS = 1 << 24
 
 
 def sparse(likes: Likes, columns: int, values: NDArray[np.float32] | None = None) -> Any:
-    """A row for each row of the likes; ones, where no values are said."""
+    """Returns a matrix with a row for each row of the likes; without `values` the entries are ones."""
     from scipy.sparse import csr_array
 
     entries = np.ones(len(likes.others), np.float32) if values is None else values
@@ -23,14 +23,14 @@ def sparse(likes: Likes, columns: int, values: NDArray[np.float32] | None = None
 
 
 def blocks(rows: int, columns: int) -> Iterator[slice]:
-    """So many rows at a time as keep within `CELLS`."""
+    """Yields slices of rows that fit into `CELLS`."""
     step = max(1, CELLS // max(1, columns))
     for at in range(0, rows, step):
         yield slice(at, min(at + step, rows))
 
 
 def together(pairs: Pairs) -> NDArray[np.float32]:
-    """[items, items]: how many users like both."""
+    """Returns [items, items]: how many users like both."""
     by_item, by_user = sparse(pairs.by_item(), pairs.user_count), sparse(pairs.by_user(), pairs.item_count)
     counts = np.empty((pairs.item_count, pairs.item_count), np.float32)
     for rows in blocks(pairs.item_count, pairs.item_count):

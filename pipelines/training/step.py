@@ -1,4 +1,4 @@
-"""What the loop drives: a model that is trained a batch at a time, whatever framework does it."""
+"""Interface of a training step: trains a model batch by batch, on any framework."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ State = Mapping[str, NDArray[Any]]
 
 class Step(Protocol):
     def __call__(self, batch: Batch) -> Any:
-        """Trains on one batch. Its loss as the framework has it: `float` of it may wait for the device."""
+        """Trains on a batch; returns the framework's loss, whose `float` may wait for the device."""
 
     def score(self, columns: Codes) -> NDArray[np.float32]:
-        """One score a row, as the model would serve it now."""
+        """Returns a score per row, as the present model would serve it."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Weights and the optimizer's, named: all that going on needs, copied, so that training on changes none of it."""
+        """Returns named copies of the weights and the optimizer's state: all that a resumed training needs."""
 
     def restore(self, state: State) -> None:
-        """What `state` gave, of this process or of another one that built the same."""
+        """Restores the result of `state`, from this process or another with an equal step."""
 
 
 @runtime_checkable
 class ReadsTogether(Protocol):
     def read(self, losses: Sequence[Any]) -> list[float]:
-        """Of steps that were taken, in order: the device is waited for once."""
+        """Reads the losses of steps, in order, with a single wait for the device."""

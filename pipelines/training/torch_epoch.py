@@ -1,5 +1,7 @@
-"""One epoch of a PyTorch model, trained or validated, and what it came to: rows, rows a second, loss, and how much of the time went by
-waiting for batches. Right whatever the size of the last batch: every row weighs the same."""
+"""Runs an epoch of a PyTorch model in training or validation, and reports rows, rates, the loss and the time spent waiting for batches.
+
+Every row has the same weight, whatever the size of the last batch.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ class Epoch:
     steps: int
     seconds: float
     waited: float
-    """Seconds of it that went by waiting for a batch."""
+    """Seconds spent waiting for batches."""
     loss: float
     """Mean over the rows."""
 
@@ -48,8 +50,8 @@ def run_epoch(
     *,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Epoch:
-    """Trains with an optimizer, validates without one: no gradients, and layers such as dropout as they are when serving. `loss`: the mean
-    of a batch. The model and its batches are on one device."""
+    """Trains with an optimizer; without one it validates: no gradients, and layers such as dropout as in serving. `loss` returns the mean
+    of a batch. The model and its batches must be on the same device."""
     rows, steps, waited = 0, 0, 0.0
     total: Any = 0.0
     with _mode(model, train=optimizer is not None):
@@ -68,16 +70,16 @@ def run_epoch(
                 value.backward()
                 optimizer.step()
             rows, steps = rows + len(label), steps + 1
-            total = total + value.detach().double() * len(label)  # stays on the device: nobody waits for it in between
+            total = total + value.detach().double() * len(label)  # stays on the device, so that no step waits
         if not steps:
             raise Invalid("run_epoch: there was no batch: the data set is empty, or drop_last left nothing of it")
-        mean = float(total) / rows  # waits for the device: so the time is that of the work
+        mean = float(total) / rows  # waits for the device, so that the time covers all work
         seconds = clock() - begun
     return Epoch(rows, steps, seconds, waited, mean)
 
 
 def summary(epochs: Sequence[Epoch]) -> str:
-    """Of a training: all rows over all seconds, not a mean of epochs' rates."""
+    """Describes a training: all rows over all seconds, not a mean of the epochs' rates."""
     rows, seconds, waited = (
         sum(epoch.rows for epoch in epochs),
         sum(epoch.seconds for epoch in epochs),
@@ -90,8 +92,8 @@ def summary(epochs: Sequence[Epoch]) -> str:
 
 
 def of_all_ranks(epoch: Epoch, device: Any = "cpu") -> Epoch:
-    """Of a process group's members together, in each of them: all rows in the time of the slowest. `device`: one that the group can reduce
-    on ("cuda" with NCCL)."""
+    """Combines the epochs of all ranks of a process group, on each rank: all rows, in the time of the slowest. `device` must be able to
+    reduce ("cuda" with NCCL)."""
     sums = torch.tensor([epoch.rows, epoch.loss * epoch.rows], dtype=torch.float64, device=device)
     most = torch.tensor([epoch.seconds, epoch.waited], dtype=torch.float64, device=device)
     group.all_reduce(sums, group.ReduceOp.SUM)

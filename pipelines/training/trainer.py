@@ -1,7 +1,7 @@
-"""A training from a family's task to a report: what every family that takes steps has in common.
+"""Training from a family's task to a report: the common part of all families that train in steps.
 
-The rows are looked at, a share is held out where the spec says so, the size of a step is chosen, and only then a framework is started: the
-family's `begin` builds what is trained. The loop does the rest.
+Checks the rows, holds out a share if the spec says so, and chooses the batch size; then the family's `begin` starts a framework and builds
+the step.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ from pipelines.training.validation import Validation, hold_out
 from shared.domain.errors import Invalid
 
 LOOKED = 4
-"""Negatives sampled for each positive that is looked at, where none are to train on."""
+"""Negatives per positive in validation, if training samples none."""
 LOADER = 512 * MEBIBYTE
-"""What batches that are read ahead and shuffled take at most; or a quarter of what training may take."""
+"""Most memory for reading ahead and shuffling batches; at most a quarter of the training's memory."""
 S = TypeVar("S", bound=Step)
 
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """What a family's training is given, and what it weighs."""
+    """A family's requirements for its training."""
 
     negatives: int
-    """Sampled for each positive."""
+    """Sampled negatives per positive."""
     verified: bool = False
-    """Whether none of them is an item that its user likes."""
+    """Whether negatives are never items that the user likes."""
     widths: Sequence[int] = ()
-    """Of its layers one after the other, what goes in and what comes out among them."""
+    """Widths of the layers, input and output included."""
     lookups: float = 1.0
-    """In all tables, of a row."""
+    """Values of a row that are looked up in all tables."""
     weights: int = 0
     """Bytes."""
     resident: bool = False
-    """Whether its step takes batches that lie on torch's device."""
+    """Whether the step takes batches on torch's device."""
     in_batch: bool = False
-    """Whether a step holds its positives against each other: other rows stay out of it, and it takes fewer rows at once. What is looked at
-    has those rows, and sampled negatives."""
+    """Whether a step compares its positives with each other: then it takes only positives, and fewer rows at once. Validation has all
+    held-out rows and sampled negatives."""
 
 
 @dataclass(frozen=True)
 class Course(Generic[S]):
     step: S
-    """With the weights that are to be published."""
+    """Has the weights to publish."""
     report: Report
     startup: float
-    """Seconds that it took to build it, and to look at the rows."""
+    """Seconds to check the rows and build the step."""
     size: BatchSize
 
     @property
@@ -76,7 +76,7 @@ class Course(Generic[S]):
 
     @property
     def document(self) -> dict[str, Any]:
-        """`training.json`."""
+        """The content of `training.json`."""
         return {**self.report.document, "startup_seconds": self.startup, "batch_size_why": self.size.why}
 
 
@@ -84,12 +84,12 @@ class Course(Generic[S]):
 class Material:
     batches: Batches
     validation: Batches | None
-    """What is looked at after each epoch."""
+    """Validation rows after each epoch."""
     size: BatchSize = field(compare=False)
 
 
 def run(task: Task, wants: TrainingRequest, begin: Callable[[], S], together: RankContext = ALONE) -> Course[S]:
-    """`begin` sets the framework's seeds, then builds. `together`: with whom its step is taken."""
+    """Trains the step that `begin` builds after it sets the framework's seeds; `together` connects the ranks."""
     training, started = task.model.train, time.monotonic()
     if training.processes > 1 and together is ALONE:
         where = "what isn't a stage of a run" if task.rank is None else f"the family '{task.model.family}'"

@@ -1,8 +1,8 @@
-"""How a model does, after each epoch, on rows that it isn't trained on.
+"""Validation after each epoch, on rows that are not trained on.
 
-They are a share of the rows to train on, drawn by a hash of each row and the seed: so the holdout that gates judge by is never looked at.
-Their negatives are the same after every epoch, so that losses can be compared. What of the features is fitted (vocabularies, target
-encoding) was fitted on all rows to train on, these among them.
+Validation rows are a share of the training rows, chosen by a hash of the row and the seed: so the gates' holdout is never used. Negatives
+are the same after every epoch, so that losses are comparable. Features (vocabularies, target encoding) are fitted on all training rows,
+validation rows included.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from shared.domain.errors import Invalid
 _PARTS = 1 << 20
 _ROW_GROUP = 65_536
 _FACTORS = (0xD6E8FEB86659FD93, 0x9FB21C651E98DF25, 0xA24BAED4963EE407, 0x9E3779B97F4A7C15)
-"""Odd ones, so that sums of products tell rows apart; they wrap around."""
+"""Odd factors, so that wrapped sums of products differ between rows."""
 _LEAST = 1e-7
-"""Of a probability, as Keras' own loss has it."""
+"""Smallest probability in the loss, as in Keras."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class Validation:
     batches: Batches
     score: Callable[[Codes], NDArray[np.float32]]
     ranking: Ranking | None = None
-    """Where the spec compares epochs by it."""
+    """The ranking, if the spec compares epochs by it."""
 
     @property
     def rows(self) -> int:
-        """That a look scores."""
+        """Rows that a validation scores."""
         return self.batches.rows_per_epoch() + (self.ranking.batches.rows_per_epoch() if self.ranking is not None else 0)
 
     def __call__(self) -> dict[str, float]:
-        """Looks. There is no AUC where all rows are of one label, and no loss of scores that are no probabilities."""
+        """Validates. There is no AUC if all rows have the same label, and no loss if the scores are not probabilities."""
         labels, scores = self.scored()
         right = np.clip(np.where(labels > 0, scores, 1 - scores).astype(np.float64), _LEAST, 1 - _LEAST)
         area = auc(labels > 0, scores)
@@ -52,20 +52,20 @@ class Validation:
         return values | (self.ranking() if self.ranking is not None else {})
 
     def scored(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Labels and scores of all rows."""
+        """Returns labels and scores of all rows."""
         pairs = [(batch.labels, self.score(batch.columns)) for batch in self.batches.epoch(0)]
         labels, scores = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
         return labels, scores
 
 
 def describe_metrics(values: Mapping[str, float]) -> str:
-    """`validation loss 0.3012, AUC 0.8123, hr@10/99 0.4410`."""
+    """Formats metrics: `validation loss 0.3012, AUC 0.8123, hr@10/99 0.4410`."""
     words = {"loss": "validation loss", "auc": "AUC"}
     return ", ".join(f"{words.get(name, name)} {value:.4f}" for name, value in values.items())
 
 
 def hold_out(rows: Path, share: float, seed: int, folder: Path) -> tuple[Path, Path]:
-    """Two files of the rows: those to train on, and those to look at."""
+    """Writes the training rows and the validation rows to two files."""
     row = pl.lit(seed * _FACTORS[0] % 2**64, pl.UInt64)
     for name, factor in zip(("user", "item", "time"), _FACTORS[1:], strict=True):
         row = row + pl.col(name).cast(pl.Int64).reinterpret(signed=False) * pl.lit(factor, pl.UInt64)

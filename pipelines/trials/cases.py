@@ -1,10 +1,8 @@
-"""The cases of a trial, and what is wrong with the files that say them.
+"""Test cases of an evaluation, and counts of the faults in its files.
 
-Whom or what the file to train on doesn't know, no model can know: such a case is counted and stands last for every model alike, and such a
-negative stands behind every item that is known. A user's own test items are taken out of the user's negatives, and so is what is there
-twice: both are counted. Items that the user has in the file to train on stay among supplied negatives, for published figures were made so;
-they are counted, too, and drawn negatives never hold any.
-"""
+Users and items without training pairs rank last for every model and are counted; a negative without training pairs ranks behind all
+known items. A user's own test items and repeated items are removed from supplied negatives, and counted. Supplied negatives may hold
+items of the user's training pairs, as in published figures; these are counted. Drawn negatives never hold them."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TrainingPairs:
-    """What there is to train on, by place: each pair once, sorted by user and item."""
+    """Training pairs as index arrays: each pair once, sorted by user and item."""
 
     users: Numbering
     items: Numbering
@@ -53,7 +51,7 @@ class TrainingPairs:
         return np.bincount(self.pair_items, minlength=len(self.items))
 
     def holds(self, users: Ints, items: Ints) -> NDArray[np.bool_]:
-        """Whether these pairs are there."""
+        """Returns whether each pair is a training pair."""
         width = len(self.items)
         there = (users >= 0) & (items >= 0)
         return there & np.isin(users * width + items, self.pair_users * width + self.pair_items)
@@ -61,12 +59,12 @@ class TrainingPairs:
 
 @dataclass(frozen=True)
 class HeldOutPairs:
-    """Test pairs, each once, sorted by user and item as they are written: a user's stand together."""
+    """Test pairs, each once, sorted by user and item id, so that a user's pairs are adjacent."""
 
     name: str
     frame: pl.DataFrame
     users: Ints
-    """Places, UNKNOWN among them."""
+    """Indexes of users; UNKNOWN without training pairs."""
     items: Ints
     cases: Cases
     faults: Mapping[str, int]
@@ -99,7 +97,7 @@ def held_out_pairs(pairs: pl.DataFrame, name: str, training_pairs: TrainingPairs
 
 
 def drawn(held_out: HeldOutPairs, count: int, seed: int) -> tuple[Mapping[int, Negatives], Mapping[str, int]]:
-    """Verified: none that the user has to train on or to be judged by."""
+    """Draws negatives that the user has neither in training nor in the test."""
     short = count_short(held_out.cases, count)
     return {count: drawn_negatives(held_out.cases, count, seed)}, {f"pairs with fewer than {count} items left to draw": short}
 
@@ -107,7 +105,7 @@ def drawn(held_out: HeldOutPairs, count: int, seed: int) -> tuple[Mapping[int, N
 def supplied(
     file: NegativesFile, held_out: HeldOutPairs, training_pairs: TrainingPairs, seed: int
 ) -> tuple[Mapping[int, Negatives], Mapping[str, int]]:
-    """By the most frequent number of negatives in a line. Pairs without a line get drawn ones."""
+    """Reads negatives; their number is the most frequent number per line. Pairs without a line get drawn negatives."""
     lines = _Lines.of(file, held_out, training_pairs)
     ours = lines.case >= 0
     if not ours.any():
@@ -140,19 +138,19 @@ def supplied(
 
 @dataclass(frozen=True)
 class _Lines:
-    """The lines of a file of negatives, and all of their negatives in one row."""
+    """Lines of a file of negatives, with all negatives in one flat array."""
 
     case: Ints
-    """Of the tests; -1 where it is none."""
+    """Index of the test case of each line; -1 without a case."""
     lengths: Ints
     line: Ints
-    """Of each negative."""
+    """Line of each negative."""
     places: Ints
-    """In the catalogue, UNKNOWN among them."""
+    """Catalogue index of each negative; UNKNOWN without training pairs."""
     world: Ints
-    """By whatever id there is, known or not."""
+    """Index of each negative among all ids of the files."""
     own: Ints
-    """The same of each line's own item."""
+    """Index of each line's own item among all ids of the files."""
 
     @classmethod
     def of(cls, file: NegativesFile, held_out: HeldOutPairs, training_pairs: TrainingPairs) -> _Lines:
@@ -172,7 +170,7 @@ class _Lines:
         return cls(case, lengths, line, training_pairs.items.places(flat), world.places(text[0]), world.places(text[1]))
 
     def judged(self, held_out: HeldOutPairs, training_pairs: TrainingPairs) -> tuple[NDArray[np.bool_], dict[str, int]]:
-        """What is left of the negatives, and why others aren't; of lines that are used."""
+        """Returns which negatives remain, and counts of faults in the used lines."""
         used = self.case[self.line] >= 0
         users = np.where(used, held_out.users[self.case[self.line]], UNKNOWN)
         of_cases = held_out.cases.owners

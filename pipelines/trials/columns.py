@@ -1,4 +1,4 @@
-"""The tables that a trial's slices are made of."""
+"""Slices of an evaluation by columns of user and item tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shared.domain.errors import Invalid
 
 
 def column_slices(request: EvaluateRequest, held_out: pl.DataFrame) -> tuple[Slice, ...]:
-    """`held_out`: the `user` and `item` of each case, in order."""
+    """`held_out` has the `user` and `item` of each case, in order."""
     paths: dict[Role, str | None] = {"user": request.users, "item": request.items}
     tables = {side: _read(path, side) for side, path in paths.items() if path is not None}
     slices: list[Slice] = []
@@ -35,7 +35,7 @@ def column_slices(request: EvaluateRequest, held_out: pl.DataFrame) -> tuple[Sli
 
 
 def _read(path: str, side: Role) -> tuple[pl.DataFrame, str]:
-    """A table, and its key: the column that is called so, else the first one."""
+    """Reads a table and its key: the column with a known name of the key, else the first column."""
     with tempfile.TemporaryDirectory(prefix="eyas-evaluate-") as scratch:
         source = open_anywhere(path, Path(scratch))
         names = source.frame.collect_schema().names()

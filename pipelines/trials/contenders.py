@@ -1,4 +1,4 @@
-"""Which models are tried: a family by name, a preset, or a family of one's own (`module:Class`), with what was said of its parameters."""
+"""Models to evaluate: families, presets or custom families (`module:Class`), with the given settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.contracts.trials import BASELINE
 
 
 def named_models(names: tuple[str, ...], settings: Mapping[str, Any]) -> dict[str, Model]:
-    """By name, each once; the baseline is first, and takes no settings beside others. Refused where one is nothing to a model."""
+    """Returns models by name, the baseline first; it takes settings only if it is alone. Raises `Invalid` for wrong settings."""
     models = {BASELINE: _named(BASELINE, {})}
     for name in dict.fromkeys(names):
         if name != BASELINE or set(names) == {BASELINE}:

@@ -1,8 +1,6 @@
-"""`eyas evaluate`: trains models on a file of pairs, once by each seed, judges them on another, and writes a report.
+"""`eyas evaluate`: trains models on a file of pairs with each seed, evaluates them on test pairs, and writes a report.
 
-All models meet the same cases and the same negatives. What is trained is what a run of the platform would train of the keys alone: the
-families, and what they are given, are the platform's own.
-"""
+All models get the same cases and negatives. A model is trained as in a run of the platform whose only features are the keys."""
 
 from __future__ import annotations
 
@@ -35,14 +33,14 @@ from shared.contracts.trials import BASELINE, PAGE, REPORT, Evaluated, EvaluateR
 from shared.domain.errors import Invalid
 
 MODELS = "models"
-"""The folder of kept ones."""
+"""Folder of the saved models."""
 _SHOWN = ("hr@10", "ndcg@10", "mrr@10", "coverage@10")
 
 
 def evaluate(arguments: Any) -> Evaluated:
     request = read(EvaluateRequest, arguments, "eyas evaluate")
     log = teller("evaluate")
-    with redirect_stdout(sys.stderr):  # an answer is all that stdout has
+    with redirect_stdout(sys.stderr):  # stdout is reserved for the answer
         return _evaluate(request, log)
 
 
@@ -50,7 +48,7 @@ def _evaluate(request: EvaluateRequest, log: logging.Logger) -> Evaluated:
     began = time.monotonic()
     models = named_models(request.models, request.settings)
     for saved in request.saved:
-        read_saved_model(saved_model_in(Path(saved)), request.allow)  # what is damaged is told before anything is trained
+        read_saved_model(saved_model_in(Path(saved)), request.allow)  # reports damaged files before any training
         check_unseen(Path(saved), request)
     out = _folder(Path(request.out))
     trial = read_trial(request, log)
@@ -80,7 +78,7 @@ def _evaluate(request: EvaluateRequest, log: logging.Logger) -> Evaluated:
 
 
 def _tried(name: str, model: Model, trial: Trial, request: EvaluateRequest, folder: Path, log: logging.Logger) -> tuple[Run, ...]:
-    """The baseline, where nobody asked for it, is trained once and isn't kept."""
+    """Trains and evaluates a model with each seed. A baseline that the request does not name is trained once and not saved."""
     requested = name in request.models
     seeds = request.seeds if requested else 1
     family = family_of(model.family, request.allow)
@@ -144,7 +142,7 @@ def _answer(report: Mapping[str, Any], trial: Trial, main: tuple[str, ...], out:
 
 
 def _folder(out: Path) -> Path:
-    """Looked at before hours of training, not after them."""
+    """Checks the folder before hours of training."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryDirectory(prefix=".trial-", dir=out).cleanup()

@@ -1,8 +1,7 @@
-"""Files of who met what, as they lie around: what models are tried on without a platform.
+"""Reads files of user-item pairs for evaluations and trainings without a platform.
 
-Text with tabs, commas or '::' between, with a header or without (then: user, item, rating, timestamp); tab separated text with a typed
-header; Parquet. Ids are whole numbers, or text. Of test negatives, lines of `(user,item)` and as many items behind it as one likes.
-"""
+Formats: text separated by tabs, commas or '::', with a header or with the columns user, item, rating, timestamp; tab-separated text with
+a typed header; Parquet. Ids are whole numbers or text. A line of test negatives is `(user,item)` followed by any number of items."""
 
 from __future__ import annotations
 
@@ -22,19 +21,20 @@ from shared.datafiles.kinds import kind_of
 from shared.domain.errors import BadData, Invalid
 
 _PLAIN: tuple[Role, ...] = ("user", "item", "label", "time")
-"""What columns are in a file without a header."""
+"""Columns of a file without a header."""
 _SEPARATORS = ("\t", "::", ",")
 _WHOLE = re.compile(r"[+-]?\d+")
 _CASE = re.compile(r'\s*"?\(\s*([^,()]+?)\s*,\s*([^()]+?)\s*\)"?[\t, ]+(\S.*)')
 _BETWEEN = re.compile(r"[\t, ]+")
 _SHOWN = 80
-"""Characters of a faulty line."""
+"""Longest excerpt of a faulty line in a message, in characters."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Rows of one file: `user` and `item` as they are written, both int64 or text; where the file has them `time`, as seconds, and
-    `label`, as a number. None is null, but for labels."""
+    """Rows of a file: `user` and `item` as int64 or text; optionally `time` in seconds and `label` as a number.
+
+    Only labels can be null."""
 
     name: str
     frame: pl.DataFrame
@@ -46,14 +46,14 @@ class Pairs:
 
 @dataclass(frozen=True)
 class NegativesFile:
-    """`user`, `item` and a list of `negatives`, a row for each line."""
+    """Rows with `user`, `item` and a list of `negatives`, one for each line."""
 
     name: str
     frame: pl.DataFrame
 
 
 def read_pairs(path: Path) -> Pairs:
-    """Every row that the file has, in its order."""
+    """Reads all rows in the file's order."""
     _check_there(path)
     kind = kind_of(path.name)
     with readable(str(path)):
@@ -118,7 +118,7 @@ def _fields(line: str, separator: str) -> list[str]:
 
 
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """By its names; or as words above numbers."""
+    """Returns whether the first row has known column names, or words above whole numbers."""
     if column_called("user", rows[0]) and column_called("item", rows[0]):
         return True
     keys = [[bool(_WHOLE.fullmatch(field)) for field in row[:2]] for row in rows]
@@ -126,7 +126,7 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _picked(scan: pl.LazyFrame, name: str, named: bool = True) -> pl.DataFrame:
-    """The columns that count, by their names; what isn't found so of user and item are the first of the other columns."""
+    """Selects columns by their names. A missing user or item is the first remaining column."""
     schema = scan.collect_schema()
     names = schema.names()
     if len(names) < 2:
@@ -154,7 +154,7 @@ def _picked(scan: pl.LazyFrame, name: str, named: bool = True) -> pl.DataFrame:
 
 
 def _time(column: str, dtype: pl.DataType) -> pl.Expr:
-    """Of a file without types, seconds or ISO 8601."""
+    """Times in seconds; text without types can be seconds or ISO 8601."""
     parsed = seconds(column, dtype)
     if dtype == pl.String:
         parsed = pl.col(column).str.strip_chars().cast(pl.Float64, strict=False).fill_null(parsed)
@@ -162,7 +162,7 @@ def _time(column: str, dtype: pl.DataType) -> pl.Expr:
 
 
 def _ids(column: pl.Series, name: str) -> pl.Series:
-    """As int64 where every id is a whole number as one would write it, else as text."""
+    """Converts ids to int64 if all are canonical whole numbers, else to text."""
     role = column.name
     if column.dtype.is_float():
         integers = column.cast(pl.Int64, strict=False)
@@ -185,7 +185,7 @@ def _ids(column: pl.Series, name: str) -> pl.Series:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Those that aren't blank."""
+    """Yields lines that are not blank."""
     try:
         with path.open(encoding="utf-8") as lines:
             for line in lines:
@@ -208,7 +208,7 @@ def _from_lines(path: Path) -> pl.DataFrame:
 
 
 def _wide(path: Path) -> pl.DataFrame:
-    """Parquet: user, item, and either a list of negatives or a column for each."""
+    """Reads Parquet with user, item, and a list of negatives or one column for each negative."""
     scan = pl.scan_parquet(path, glob=False)
     schema = scan.collect_schema()
     keys = [column_called(role, schema.names()) or schema.names()[at] for at, role in enumerate(_PLAIN[:2]) if len(schema) > 2]

@@ -1,4 +1,4 @@
-"""What is held out where nobody has said what to judge by: equal for an equal seed, whatever order the rows come in."""
+"""Holdout of a file without test pairs. It depends on the seed, not on the order of the rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from shared.domain.errors import BadData, Invalid
 
 NEWEST = 0.1
 _ORDER = "holdout.order"
-"""A name that no column has, for it has a dot."""
+"""Column name with a dot, which no data column has."""
 
 
 def cut(pairs: Pairs, how: Holdout | None, seed: int) -> tuple[pl.DataFrame, pl.DataFrame, str]:
-    """Rows to train on, rows to judge by, and what was done, in words. A user's only row stays to be trained on."""
+    """Returns training rows, test rows, and a description. A user's only row stays in training."""
     chosen = how or ("last" if pairs.has_times else "random")
     if chosen != "random" and not pairs.has_times:
         raise Invalid(f"--holdout {chosen}: {pairs.name} has no column of times: say --holdout random")
@@ -33,7 +33,7 @@ def cut(pairs: Pairs, how: Holdout | None, seed: int) -> tuple[pl.DataFrame, pl.
 
 
 def _newest(frame: pl.DataFrame, name: str) -> tuple[pl.DataFrame, pl.DataFrame, str]:
-    """Rows of one moment stay together."""
+    """Holds out the newest rows; rows of equal time stay together."""
     moment = frame["time"].sort()[min(len(frame) - 1, int(len(frame) * (1 - NEWEST)))]
     held_out = frame["time"] >= moment
     if held_out.all():

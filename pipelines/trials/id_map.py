@@ -1,4 +1,4 @@
-"""Ids as numbers: the models and the platform know keys as int64, files may have text. A place in the order of ids stands for each."""
+"""Maps ids, which may be text, to indexes in the sorted ids, because models and the platform need int64 keys."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 UNKNOWN = -1
-"""The place of an id that isn't there."""
+"""Index of an unknown id."""
 
 
 @dataclass(frozen=True)
 class Numbering:
-    """Of one side: the ids that there are, each once, in order."""
+    """Distinct ids of users or items, sorted."""
 
     ids: pl.Series
 
@@ -27,7 +27,7 @@ class Numbering:
         return len(self.ids)
 
     def places(self, ids: pl.Series) -> Ints:
-        """UNKNOWN for what isn't there. Whole numbers and text are compared as text where files differ in it."""
+        """Returns indexes, UNKNOWN for unknown ids. Compares whole numbers and text as text."""
         numbered, wanted = self.ids, ids.rename("id")
         if numbered.dtype != wanted.dtype:
             numbered, wanted = numbered.cast(pl.String), wanted.cast(pl.String)

@@ -1,4 +1,4 @@
-"""A trained model, judged on a trial's cases."""
+"""Evaluates a trained model on test cases."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Codes = NDArray[np.int32]
 
 
 def codes_of(task: Task, trial: Trial) -> tuple[Codes, Codes]:
-    """Of the trial's users and items, in their order."""
+    """Returns the codes of the training pairs' users and items, in index order."""
     key = task.graph.key(USER).state
     return key.coded(pl.Series(np.arange(len(trial.training_pairs.users)))), task.items.columns[ITEM]
 
 
 def judged(model: Trained, codes: tuple[Codes, Codes], trial: Trial, title: str, log: logging.Logger) -> Judgement:
-    """By places, which are the keys and the rows of the catalogue; `codes` are those of users and of items."""
+    """Evaluates a model by indexes, which are the keys and the catalogue rows; `codes` are of users and of items."""
     cases, pace = trial.held_out.cases, Pace()
 
     def scorer(users: Ints, rows: Ints) -> Scores:
@@ -46,7 +46,7 @@ def judged(model: Trained, codes: tuple[Codes, Codes], trial: Trial, title: str,
 
 
 def forget() -> None:
-    """What Keras keeps of the model before."""
+    """Clears Keras's state of the previous model."""
     if keras := sys.modules.get("keras"):
         keras.backend.clear_session()
 

@@ -1,7 +1,6 @@
-"""The trials of one search, kept so that it can be killed at any time: a line each, appended whole and synced before the next one begins.
+"""Ledger of a search's trials: each trial is one line, synced before the next trial begins, so that a killed search can continue.
 
-A folder holds one search: what it is of stands beside the lines, and another one is refused, as is a second process at the same time.
-"""
+A folder holds one search, described in `search.json`; a different search and a second process are rejected."""
 
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ from shared.domain.errors import BadData, Invalid
 
 SEARCH, LOCK = "search.json", ".lock"
 Fence = Mapping[str, Any]
-"""What a search is of, by the words for it."""
+"""Description of a search: values by their words for messages."""
 
 
 class Ledger:
-    """`rows` are those that are kept, in order."""
+    """Append-only file of trials; `rows` are the stored trials in order."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / TRIALS
@@ -48,7 +47,7 @@ class Ledger:
 
 @contextmanager
 def opened(folder: Path, fence: Fence) -> Iterator[Ledger]:
-    """For one process at a time, and for this search alone."""
+    """Opens a ledger for one process and one search."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -67,7 +66,7 @@ def opened(folder: Path, fence: Fence) -> Iterator[Ledger]:
 
 
 def _fence(folder: Path, fence: Fence) -> None:
-    """A search of which no trial is kept, because its data ended it, leaves the folder to another."""
+    """Checks that the folder holds this search. A different search without trials is replaced."""
     path, trials = folder / SEARCH, folder / TRIALS
     current = json.loads(json.dumps(fence))
     if not path.exists():
@@ -89,7 +88,7 @@ def _fence(folder: Path, fence: Fence) -> None:
 
 
 def _read_rows(path: Path) -> list[TriedRow]:
-    """What a death has left of a last line is cut off."""
+    """Reads the trials and truncates an incomplete last line."""
     if not path.exists():
         return []
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""What a command says while it works."""
+"""Progress log of the command line tools."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def teller(tool: str) -> logging.Logger:
-    """Plain lines on stderr: stdout is the answer's."""
+    """Returns a logger of plain lines on stderr, because stdout holds the answer."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"{tool}: %(message)s"))
     log = logging.getLogger(f"eyas.{tool}")

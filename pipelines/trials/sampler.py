@@ -1,8 +1,7 @@
-"""What to try next, by Optuna's tree-structured Parzen estimator.
+"""Chooses the settings of the next trial with Optuna's tree-structured Parzen estimator.
 
-A choice follows from the seed, its number and the trials before it, and from nothing else: whoever knows these chooses the same, in
-another process too. The study is made anew each time, in memory; what is kept of a search is the ledger's business.
-"""
+A choice depends only on the seed, the trial's number and the earlier trials, so another process makes the same choice. The study is
+rebuilt in memory for each choice; the ledger stores the trials."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ from shared.contracts.tuning import TriedRow
 from shared.domain.errors import Invalid
 
 AT_RANDOM = 8
-"""So many trials are drawn before anything is learned from them."""
+"""Random trials before the estimator learns."""
 _DIGITS = 4
-"""Of a fraction: what is more would be no more than noise, and nobody could read it."""
+"""Significant digits of a float; more digits would be noise."""
 
 
 def choose(space: Space, seed: int, number: int, trials: Sequence[TriedRow]) -> Chosen:
-    """Nothing in the first trial: settings as they are."""
+    """Chooses settings; the first trial chooses none and uses the given settings."""
     if number == 0:
         return {}
     optuna = load_optuna()
@@ -40,7 +39,7 @@ def choose(space: Space, seed: int, number: int, trials: Sequence[TriedRow]) -> 
 
 
 def load_optuna() -> Any:
-    """Late: nothing else needs it, and it isn't there where nobody searches."""
+    """Imports Optuna late, because only searches need this optional package."""
     try:
         import optuna
     except ModuleNotFoundError as error:
@@ -51,7 +50,7 @@ def load_optuna() -> Any:
 
 
 def _observed_params(space: Space, row: TriedRow) -> Chosen | None:
-    """None where what was tried isn't within the ranges, as settings as they are may not be."""
+    """Returns a trial's settings, or None if they are outside the ranges, which is possible for the given settings."""
     if row.params:
         return row.params
     return space.before if space.before and space.before_is_within else None
@@ -72,7 +71,7 @@ def _words(range_: Range) -> list[str]:
 
 
 def _frozen(space: Space, params: Chosen, row: TriedRow) -> Any:
-    """A trial that failed counts as worse than all that didn't: what is like it is avoided."""
+    """Converts a trial for Optuna. A failed trial ranks below all others, so that similar settings are avoided."""
     from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
     from optuna.trial import TrialState, create_trial
 

@@ -1,7 +1,6 @@
-"""A trained model in a folder of its own, with all that it takes to judge it again on other files: the ids that its codes stand for.
+"""Saved models: folders with a trained model, its feature graph and the ids of its codes, for evaluation on other files.
 
-Arrays, Parquet and JSON alone: the model's own files and those of its graph, as a run publishes them, and the ids of users and items.
-"""
+The files are arrays, Parquet and JSON: those that a run publishes for the model and the graph, and the ids of users and items."""
 
 from __future__ import annotations
 
@@ -42,14 +41,14 @@ class SavedModel:
     items: Numbering
 
     def codes(self, training_pairs: TrainingPairs) -> tuple[Codes, Codes]:
-        """Of a file's users and items, in their order; of those whom the model doesn't know, what it has for such."""
+        """Returns the codes of a file's users and items, in index order; unknown ids get the code for unknown keys."""
         sides = ((USER, self.users, training_pairs.users), (ITEM, self.items, training_pairs.items))
         user_codes, item_codes = (self.graph.key(key).state.coded(pl.Series(own.places(theirs.ids))) for key, own, theirs in sides)
         return user_codes, item_codes
 
 
 def keep(folder: Path, model: Trained, graph: Graph, training_pairs: TrainingPairs) -> None:
-    """In the place of what was kept there before; without its model.json, which comes last, a folder holds no kept model."""
+    """Saves a model over an earlier model. `model.json` is moved last: a folder without it is no saved model."""
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -66,7 +65,7 @@ def keep(folder: Path, model: Trained, graph: Graph, training_pairs: TrainingPai
 
 @contextmanager
 def undamaged(folder: Path) -> Iterator[None]:
-    """Files of a kept model come from anywhere: whatever is wrong with them ends in a line that names the folder."""
+    """Turns any error of a saved model's files, which are untrusted, into a `BadData` that names the folder."""
     where = f"--saved {folder}: "
     try:
         yield
@@ -82,12 +81,12 @@ def undamaged(folder: Path) -> Iterator[None]:
 
 
 def saved_model_in(folder: Path) -> Path:
-    """Of a folder that `eyas train` has written, the part that is a kept model; else the folder itself."""
+    """Returns the model folder inside a folder of `eyas train`; else the folder itself."""
     return folder / TRAINED if (folder / TRAINING).is_file() else folder
 
 
 def check_saved_model(folder: Path, allow: Collection[str] = ()) -> None:
-    """`allow`: modules that a family of somebody's own may be of; a folder says what it is of, and that is nobody's word."""
+    """Checks the files of a saved model. `allow` lists modules for custom families, because a folder's own claim is untrusted."""
     missing = [name for name in (MODEL, FEATURES, _USERS, _ITEMS) if not (folder / name).is_file()]
     if missing:
         raise Invalid(f"--saved {folder}: it is no model that 'eyas train' or --keep has written: it has no {missing[0]}")
@@ -96,7 +95,7 @@ def check_saved_model(folder: Path, allow: Collection[str] = ()) -> None:
 
 
 def check_unseen(folder: Path, request: EvaluateRequest) -> None:
-    """What was trained on the whole of a file can't be judged by a part of it."""
+    """Raises `Invalid` if the model was trained on the whole file that the holdout comes from."""
     path = folder / TRAINING
     if request.test is not None or not path.is_file():
         return
@@ -125,7 +124,7 @@ def read_saved_model(folder: Path, allow: Collection[str] = ()) -> SavedModel:
 
 
 def _check_sizes(saved_model: SavedModel) -> None:
-    """Ids, codes and tables are of one training."""
+    """Raises ValueError if ids, codes and tables do not match."""
     codes = {key: saved_model.graph.key(key).state.cardinality for key in (USER, ITEM)}
     for key, side in ((USER, saved_model.users), (ITEM, saved_model.items)):
         if len(side) + FIRST != codes[key]:

@@ -1,8 +1,7 @@
-"""What a search chooses among: ranges of a model's settings, as far as the model takes them.
+"""Search space: ranges of the settings that the model accepts.
 
-What one setting is may decide which others have an effect, and the model refuses those that have none. So a setting is chosen only where
-the model takes the whole of its range beside what is chosen already: choices first, numbers after them.
-"""
+One setting can decide whether another has an effect, and the model rejects settings without effect. A setting is therefore chosen only
+if the model accepts its whole range together with the earlier choices; categorical settings come before numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from shared.domain.errors import Invalid
 Document = Mapping[str, Any]
 Chosen = dict[str, Any]
 Pick = Callable[[str, Range, bool], Any]
-"""By name and range; the last says whether a number is whole."""
+"""Chooses a value from name, range, and whether the number is an integer."""
 MOST_CONTEXTS = 512
 SHOWN = ("params", "train")
 
@@ -29,13 +28,13 @@ SHOWN = ("params", "train")
 @dataclass(frozen=True)
 class Space:
     base: Document
-    """A spec's `model`, without what is searched."""
+    """The spec's `model` without the searched settings."""
     ranges: Mapping[str, Range]
-    """In the order in which they are chosen."""
+    """Ranges in the order of choice."""
     integers: frozenset[str]
-    """Those of whole numbers."""
+    """Names of integer settings."""
     before: Chosen
-    """What the settings are where nothing is chosen, as far as they count then."""
+    """The given values of the searched settings that have an effect."""
 
     @property
     def before_is_within(self) -> bool:
@@ -53,7 +52,7 @@ class Space:
 
 
 def space_of(model: Document, ranges: Mapping[str, Range]) -> Space:
-    """Invalid in one line where a range is of nothing, or of what the model doesn't take; the family's own where there are none."""
+    """Builds the space; without ranges, from the family's own ranges. Raises `Invalid` for ranges that the model does not accept."""
     whole_model = _read(model)
     ranges = dict(ranges) or dict(getattr(whole_model.params, "ranges", {}))
     if not ranges:
@@ -72,14 +71,14 @@ def space_of(model: Document, ranges: Mapping[str, Range]) -> Space:
 
 
 def _check(base: Document, name: str, range_: Range, choices: Mapping[str, Range]) -> None:
-    """Somewhere all of it is taken."""
+    """Raises `Invalid` if no choice of the other settings lets the model accept the whole range."""
     faults = [_fits(base, name, range_, context) for context in _contexts(name, choices)]
     if None not in faults:
         raise Invalid(f"--search {name.removeprefix('params.')}: {faults[0]}")
 
 
 def _ordered(base: Document, ranges: Mapping[str, Range]) -> dict[str, Range]:
-    """The same whatever order they were said in."""
+    """Orders ranges independently of the given order."""
 
     def rank(name: str) -> tuple[int, str]:
         return (2 if ranges[name].of is None else int(_fits(base, name, ranges[name], {}) is not None)), name
@@ -96,7 +95,7 @@ def _before(base: Document, model: Model, ranges: Mapping[str, Range]) -> Chosen
 
 
 def _is_whole(base: Document, name: str, range_: Range, choices: Mapping[str, Range]) -> bool:
-    """Written as whole numbers, of what takes no others; of a family that looks at its parameters itself, as they are written."""
+    """Returns whether a setting is an integer: it rejects fractions. For custom families, integer bounds decide."""
     if not (isinstance(range_.low, int) and isinstance(range_.high, int)):
         return False
     if not isinstance(_read(base).params, FamilyParams):
@@ -105,7 +104,7 @@ def _is_whole(base: Document, name: str, range_: Range, choices: Mapping[str, Ra
 
 
 def _contexts(name: str, choices: Mapping[str, Range]) -> Iterator[Chosen]:
-    """Nothing chosen first, then every way to choose among the others."""
+    """Yields no choice first, then all combinations of the other categorical settings."""
     others = {other: range_ for other, range_ in choices.items() if other != name}
     values = [[(other, None), *((other, value) for value in range_.of or ())] for other, range_ in others.items()]
     for combination in islice(product(*values), MOST_CONTEXTS):
@@ -113,7 +112,7 @@ def _contexts(name: str, choices: Mapping[str, Range]) -> Iterator[Chosen]:
 
 
 def _fits(base: Document, name: str, range_: Range, chosen: Chosen) -> str | None:
-    """Why it doesn't."""
+    """Returns why the model rejects an end of the range, or None."""
     faults = (_fault(base, chosen | {name: value}) for value in range_.ends)
     return next((fault for fault in faults if fault is not None), None)
 

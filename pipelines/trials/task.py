@@ -1,8 +1,6 @@
-"""What a family trains on, made of pairs alone, as etl would make it of a spec: codes of the keys, rows to train on, a catalogue, counts.
+"""Training task made from pairs alone, as etl makes it from a spec: key codes, rows, catalogue and counts.
 
-The catalogue is what the pairs have, for nothing else is known of items. Where there are no times, rows stand in a random order that is
-always the same: a family that looks at the newest ones looks at a random part.
-"""
+The catalogue has the items of the pairs. Without times, rows have a fixed random order, so the newest rows of a user are a random part."""
 
 from __future__ import annotations
 
@@ -28,8 +26,9 @@ _SCHEMA = pl.Schema({USER: pl.Int64(), ITEM: pl.Int64(), TIME: pl.Int64()})
 
 
 def prepare(pairs: pl.DataFrame, model: Model, reads: Reads, folder: Path, log: logging.Logger) -> Task:
-    """`reads`: what the model's family does. `pairs` has `user` and `item` as int64, and where they are known `time` (seconds) and `label`
-    (1 is liked, 0 isn't; all are liked without one). The task's files lie in the folder, which is made."""
+    """Writes the task's files to the folder. `reads` is the reading mode of the family.
+
+    `pairs` has `user` and `item` as int64, and optionally `time` (seconds) and `label` (1 is positive, 0 is not; default 1)."""
     for side in (USER, ITEM):
         if pairs[side].n_unique() < 2:
             raise BadData(f"there is {'one' if len(pairs) else 'no'} {side} to train on: at least two are needed to tell anybody's taste")
@@ -44,14 +43,14 @@ def prepare(pairs: pl.DataFrame, model: Model, reads: Reads, folder: Path, log: 
 
 
 def graph_of_keys(pairs: pl.DataFrame, reads: Reads) -> Graph:
-    """Fitted: a code for every user and item."""
+    """Fits a graph with a code for each user and item."""
     graph = compile_graph((Categorify(categorify=(USER, ITEM)),), Tables(USER, ITEM, TIME, _SCHEMA), reads)
     interactions = pairs.lazy().select(USER, ITEM, pl.lit(0, pl.Int64).alias(TIME))
     return graph.fit(Data(interactions, None, None, graph.row))
 
 
 def _rows(pairs: pl.DataFrame, graph: Graph, items: pl.Series) -> pl.DataFrame:
-    """As etl publishes them, the oldest first."""
+    """Rows in the format of etl, the oldest first."""
     if TIME in pairs.columns:
         ordered = pairs.sort(TIME, maintain_order=True)
         time = ordered[TIME].cast(pl.Float64)

@@ -1,14 +1,14 @@
-"""`eyas train`: one model out of a file of pairs, and all that a run of the platform would publish of it.
+"""`eyas train`: trains a model on a file of pairs and writes what a run of the platform publishes.
 
 The folder holds
 
-- `model/`: a kept model (pipelines.trials.saved_model), which `eyas evaluate --saved` judges by other pairs
-- `triton/NAME/`: what Triton's model repository takes: config.pbtxt, and as version 1 the served unit and its signature
+- `model/`: a saved model (pipelines.trials.saved_model), which `eyas evaluate --saved` evaluates on other pairs
+- `triton/NAME/`: a model for Triton's repository: config.pbtxt, and version 1 with the served unit and its signature
 - `model_card.json`: for people
-- `training.json`: what was trained on what, how long it took, what the family says; written last, so it is the sign that all is there
+- `training.json`: data, duration and facts of the training; written last, so its presence means that the folder is complete
 
-Trained on the whole file: nothing is held out. Killed, the same command goes on from its last checkpoint (`model.train.checkpoint`).
-"""
+The model is trained on the whole file, without a holdout. After an interruption, the same command continues from the last checkpoint
+(`model.train.checkpoint`)."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ from shared.serving.tensors import tensors
 
 _SAMPLED = 20_000
 _PARITY = 1e-3
-"""A served unit that is farther off is broken."""
+"""Largest accepted difference between the scores of training and of the served unit."""
 _KEPT = ".kept"
 _STRANGER = -(2**62)
-"""An id that nobody has, be it a place or a file's own."""
+"""An id that no user or item has."""
 
 
 @dataclass(frozen=True)
 class _TrainingData:
-    """`raw` is what the served unit takes: the file's ids where they are whole numbers, else their places."""
+    """`raw` has the inputs of the served unit: the file's ids if they are whole numbers, else indexes."""
 
     places: pl.DataFrame
     raw: pl.DataFrame
@@ -72,7 +72,7 @@ class _TrainingData:
 
 def train(arguments: Any) -> TrainedAnswer:
     request = read(TrainRequest, arguments, "eyas train")
-    with redirect_stdout(sys.stderr):  # an answer is all that stdout has
+    with redirect_stdout(sys.stderr):  # stdout is reserved for the answer
         return _train(request, teller("train"))
 
 
@@ -124,14 +124,14 @@ def _read(request: TrainRequest, log: logging.Logger) -> _TrainingData:
 
 
 def _keeping(request: TrainRequest, model: Model, out: Path, scratch: Path, log: logging.Logger) -> Keeping:
-    """What the same command goes on from if it is killed."""
+    """Checkpoints from which the same command continues after an interruption."""
     made_of = rests_on(model, "full", {"train": {"pairs": file_of(request.train)}})
     live = FsspecLive(str((out / _KEPT).absolute()), "train-1")
     return Keeping(live, made_of, scratch, log).resting_on(min_interactions=request.min_interactions)
 
 
 def _serve(folder: Path, graph: Graph, task: Task, fitted: Fitted, training_data: _TrainingData) -> float:
-    """Its parity."""
+    """Writes the served unit and returns its parity."""
     served = signature(graph)
     unit = folder / "1"
     unit.mkdir(parents=True)
@@ -142,7 +142,7 @@ def _serve(folder: Path, graph: Graph, task: Task, fitted: Fitted, training_data
 
 
 def _parity(unit: Path, served: Signature, graph: Graph, fitted: Fitted, training_data: _TrainingData) -> float:
-    """Pairs of the file, and a user and an item that nobody knows, as the unit takes them against places in training's own runtime."""
+    """Returns the largest score difference between unit and training, for pairs of the file and an unknown user and item."""
     rows = np.random.default_rng(31).permutation(len(training_data.raw))[:_SAMPLED]
     inputs = {side: np.append(training_data.raw[side].to_numpy()[rows], _STRANGER) for side in (USER, ITEM)}
     places = {side: pl.Series(np.append(training_data.places[side].to_numpy()[rows], _STRANGER)) for side in (USER, ITEM)}
@@ -192,7 +192,7 @@ def _document(
 
 
 def _folder(out: Path) -> Path:
-    """What is there of another kind is nobody's to overwrite."""
+    """Checks the folder; raises `Invalid` if it holds other files."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         there = {path.name for path in out.iterdir() if not path.name.startswith(".")}
@@ -204,7 +204,7 @@ def _folder(out: Path) -> Path:
 
 
 def _move(new: Path, out: Path) -> None:
-    """Without its sign a folder holds no training."""
+    """Moves the results. Removes `training.json` first, so that an incomplete folder does not count as a training."""
     (out / TRAINING).unlink(missing_ok=True)
     for name in (TRAINED, SERVED):
         shutil.rmtree(out / name, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The files of a trial, read and checked; what wasn't given is cut and drawn. It is the same for every model."""
+"""Evaluation data: reads and checks the files, and makes the missing holdout and negatives. All models share it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Faults = dict[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Trial:
-    """What every model is tried on."""
+    """Data on which all models are trained and evaluated."""
 
     training_pairs: TrainingPairs
     train: pl.DataFrame
-    """By place."""
+    """Training rows by index."""
     held_out: HeldOutPairs
     negatives: Mapping[int, Negatives]
     per_case: int
@@ -40,12 +40,12 @@ class Trial:
 
     @property
     def wrong(self) -> tuple[str, ...]:
-        """The faults in words."""
+        """Faults as text."""
         return tuple(f"{file}: {count:,} {fault}" for file, of in self.faults.items() for fault, count in of.items() if count)
 
 
 def read_trial(request: EvaluateRequest, log: logging.Logger) -> Trial:
-    """Reads and checks the files, and cuts and draws what wasn't given."""
+    """Reads and checks the files; makes the missing holdout and negatives."""
     pairs, faults, left = read_train(request.train, request.min_interactions)
     how = [*left]
     if request.test is None:
@@ -107,7 +107,7 @@ _HOW = (
 
 
 def read_train(path: str, fewest: int) -> tuple[Pairs, dict[str, int], list[str]]:
-    """Each pair once, as often as it is met first."""
+    """Reads training pairs without repetitions and without users that have fewer than `fewest` items."""
     pairs = read_pairs(Path(path))
     frame = pairs.frame.unique(["user", "item"], keep="first", maintain_order=True)
     faults = {"repeated pairs, left out": len(pairs.frame) - len(frame)}
@@ -121,7 +121,7 @@ def read_train(path: str, fewest: int) -> tuple[Pairs, dict[str, int], list[str]
 
 
 def trial_slices(trial: Trial, request: EvaluateRequest) -> tuple[Slice, ...]:
-    """The standard ones, those of columns, and where some pairs can't be found by any model all the others."""
+    """Returns standard slices and column slices; adds a slice of known pairs if some pairs are unknown."""
     held_out, training_pairs = trial.held_out, trial.training_pairs
     counts = training_pairs.of_items
     of_users = np.array([len(case.liked) for case in held_out.cases.users], np.int64)

@@ -1,8 +1,7 @@
-"""`eyas tune`: searches a model's settings on what is held out of a file of pairs.
+"""`eyas tune`: searches a model's settings on the holdout of a file of pairs.
 
-Each trial chooses settings, trains on what isn't held out and is judged by what is. The first one takes the settings as they are. Trials
-are kept one by one, and each follows from those before it: a search that was killed goes on as if it hadn't been.
-"""
+Each trial chooses settings, trains without the holdout and is evaluated on it. The first trial uses the given settings. Trials are stored
+one by one and depend on the earlier trials only, so a killed search continues with the same choices."""
 
 from __future__ import annotations
 
@@ -35,14 +34,14 @@ from shared.contracts.tuning import BEST, TUNE, TUNE_PAGE, Gain, TriedRow, Tuned
 from shared.domain.errors import BadData, Invalid
 
 HOPELESS = 5
-"""So many failures before any success end a search."""
+"""Failed trials without a success that end a search."""
 SHOWN = 10
 _BESIDE = ("ndcg@10", "hr@10")
 
 
 def tune(arguments: Any) -> TunedAnswer:
     request = read(TuneRequest, arguments, "eyas tune")
-    with redirect_stdout(sys.stderr):  # an answer is all that stdout has
+    with redirect_stdout(sys.stderr):  # stdout is reserved for the answer
         return _tune(request, teller("tune"))
 
 
@@ -89,7 +88,7 @@ class _Search:
 
 
 def _search(search: _Search, started: float) -> bool:
-    """Whether the time was over too early."""
+    """Runs trials; returns whether the time ended before the last trial."""
     request, trial_ledger, log = search.request, search.trial_ledger, search.log
     until = None if request.minutes is None else started + 60 * request.minutes
     durations: list[float] = []
@@ -148,13 +147,13 @@ def words(params: Mapping[str, Any]) -> str:
 
 
 def _ranked(rows: list[TriedRow]) -> list[TriedRow]:
-    """The best first, of equal ones the first; each choice once."""
+    """Returns distinct successful trials, the best first; equal values in order of their numbers."""
     done = [row for row in rows if row.state == "done" and row.same_as is None]
     return sorted(done, key=lambda row: (-(row.value or 0.0), row.number))
 
 
 def _gain(request: TuneRequest, space: Space, best: TriedRow, last: dict[str, Any], log: logging.Logger) -> Gain:
-    """Both trained on all of the file and judged by pairs that no trial has seen."""
+    """Trains the given and the best settings on the whole file, and evaluates them on pairs that no trial saw."""
     values: list[float] = []
     with Worker({"data": last, "model": dict(space.base)}) as worker:
         for params in ({}, best.params):
@@ -176,11 +175,11 @@ def _check(request: TuneRequest) -> None:
     if request.on_test and request.holdout is not None:
         raise Invalid("--holdout: with --on-test nothing is held out: leave one of them out")
     if request.test is not None:
-        read_pairs(Path(request.test))  # hours before it is needed
+        read_pairs(Path(request.test))  # reports a wrong file hours before its use
 
 
 def _data(request: TuneRequest) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """What trials are judged by, and what the best is judged by in the end."""
+    """Returns the data for trials, and the data for the last evaluation."""
     count = request.metric.partition("/")[2]
     common: dict[str, Any] = {"train": request.train, "models": (request.name,), "out": request.out, "seed": request.seed}
     common |= {"min_interactions": request.min_interactions, "allow": request.allow} | ({"sampled": int(count)} if count else {})
@@ -212,7 +211,7 @@ def _plain(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pasted(model: dict[str, Any], best: TriedRow, request: TuneRequest) -> str:
-    """The `model:` of a spec."""
+    """Formats the `model:` part of a spec."""
     where = Path(request.train).name
     about = f"# {request.metric} {best.value:.4f} on what was held out of {where}, trial {best.number + 1} of {request.trials}\n"
     return about + yaml.safe_dump({"model": model}, sort_keys=False, allow_unicode=True)

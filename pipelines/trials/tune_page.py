@@ -1,4 +1,4 @@
-"""A search as one page for people: what was found, how it went, and each setting against the metric. Nothing in it comes from elsewhere."""
+"""HTML page of a search: best settings, history, and each setting against the metric. It loads no other resources."""
 
 from __future__ import annotations
 

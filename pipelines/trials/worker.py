@@ -1,8 +1,7 @@
-"""The process that trains and judges the trials of a search: it can run out of memory without the search being lost.
+"""Worker process that trains and evaluates the trials of a search, so that running out of memory does not end the search.
 
-Each line of stdin is a request, each line of stdout its answer, both JSON: first what the data is and where scratch
-is, then a trial a line. It ends with its stdin, so with whoever started it, and then takes the scratch with it.
-"""
+Each line of stdin is a JSON request, each line of stdout its JSON answer: first the data and the scratch folder,
+then one trial per line. The worker ends when stdin closes, and removes the scratch folder."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ def main() -> int:
 
 
 class Bench:
-    """What trials are made on: the data, read and coded once."""
+    """Data of all trials, read and coded once."""
 
     def __init__(self, trial: Trial, task: Task, family: Family, seed: int) -> None:
         self.trial, self._task, self._family, self._seed = trial, task, family, seed
@@ -71,7 +70,7 @@ class Bench:
         return cls(trial, prepare(trial.train, model, family.reads, scratch, _quiet()), family, evaluate_request.seed)
 
     def tried(self, request: Answer) -> Answer:
-        """Whatever goes wrong with a model is a failure of this trial alone."""
+        """Trains and evaluates; an error of the model fails only this trial."""
         started = time.monotonic()
         try:
             model = seeded(read(Model, request["model"], "model"), self._seed)
@@ -91,14 +90,14 @@ class Bench:
 
 
 def _own_stdout() -> TextIO:
-    """Answers alone go there; what libraries print goes to stderr."""
+    """Reserves stdout for answers; prints of libraries go to stderr."""
     own = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return own
 
 
 def _requests() -> Iterator[Answer]:
-    """Read apart, so that the end of stdin ends a training, too."""
+    """Yields requests. A thread reads stdin, so that its end also ends a training."""
     lines: SimpleQueue[str] = SimpleQueue()
 
     def listen() -> None:

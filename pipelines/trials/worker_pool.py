@@ -1,4 +1,4 @@
-"""The search's side of its worker: one process that trains and judges, started anew when it dies."""
+"""Controls the worker process of a search and restarts it after a crash."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Message = dict[str, Any]
 
 
 class Died(Exception):
-    """Its reason is the message."""
+    """The worker died; the message is the reason."""
 
 
 class Worker:
-    """`first` is what a new process is told before any trial, and where its scratch is, which goes with it however it ends."""
+    """A worker process. `first` is sent to each new process before any trial, with a scratch folder that is removed at the end."""
 
     def __init__(self, first: Message, command: Sequence[str] = COMMAND) -> None:
         self._first, self._command = first, command
         self._process: subprocess.Popen[str] | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self.about: Message = {}
-        """What it says of the data."""
+        """The worker's description of the data."""
 
     def tried(self, request: Message) -> Message:
-        """A worker that dies has failed in this trial."""
+        """Runs a trial; a crash of the worker fails the trial."""
         try:
             if self._process is None:
                 self.start()
@@ -42,11 +42,11 @@ class Worker:
             return {"failed": str(error), "seconds": 0.0}
 
     def start(self) -> None:
-        """Reads the data. Its faults are the search's."""
+        """Starts a process and sends the data; raises errors of the data."""
         self._scratch = tempfile.TemporaryDirectory(prefix="eyas-tune-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(  # noqa: S603  the command is ours
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", process_group=0
-        )  # of a group of its own: an interrupt of the terminal is the search's, which then ends it
+        )  # a separate process group: Ctrl-C reaches only the search, which then kills the process
         try:
             self.about = self._ask({**self._first, "scratch": self._scratch.name})
         except Died as error:
@@ -56,7 +56,7 @@ class Worker:
             raise kind(self.about["fault"])
 
     def close(self) -> None:
-        """It has nothing to keep."""
+        """Kills the process, which has no state to save."""
         if self._process is None:
             return
         self._process.kill()
@@ -77,7 +77,7 @@ class Worker:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
         except OSError:
-            pass  # it is dead, and the empty answer says so
+            pass  # the process is dead: the empty answer below reports it
         line = process.stdout.readline()
         if not line.endswith("\n"):
             code = process.wait()

@@ -1,1 +1,1 @@
-"""api"""
+"""HTTP API of the control plane and the gateway."""

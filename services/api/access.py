@@ -1,15 +1,15 @@
-"""Who may use which route: said where the route is made, checked before anything else is done with the request.
+"""Access control: each route declares the role that it needs, which is checked before anything else.
 
-A handler module makes a `Room` and declares each route with the role that it needs:
+A handler module makes a `Room` and declares its routes:
 
     room = Room("runs")
 
     @room.post("/v1/runs/{id}:cancel", Role.OPERATOR, status_code=202)
     def cancel(parts: With, who: Who, id: str, why: Because = None) -> RunView: ...
 
-What stands between a request and a handler: the token (services/api/auth.py), the role, and, where the path has a `{name}`, the
-token's scope. Where it hasn't, the handler asks the caller: `who.row(...)` loads a row by its id, `who.enters(name)` is for a
-recommender that a body names, `who.sees(name)` is for lists. What a token doesn't see doesn't exist for it.
+Before the handler come the token (services/api/auth.py), the role and, if the path has a `{name}`, the token's scope. Without a `{name}`
+the handler asks the caller: `who.row(...)` loads a row by its id, `who.enters(name)` is for a recommender that a body names,
+`who.sees(name)` is for lists. What is outside its scope doesn't exist for a token.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ P = TypeVar("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
 ANYBODY: Literal["anybody"] = "anybody"
-"""No token is needed: health alone."""
+"""Needs no token: health alone."""
 HOLDER: Literal["any token"] = "any token"
 
 Need = Role | Literal["anybody", "any token"]
@@ -61,44 +61,44 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass
 class Caller:
-    """The principal of one request, and what the audit log is to know of the request beside its path."""
+    """Principal of a request, and what the audit log records of the request beside its path."""
 
     principal: Principal
     again: Callable[[], Awaitable[Principal]]
-    """Looks the token up anew, for what lasts longer than a request should: raises as the door does."""
+    """Looks the token up again, for long requests; raises like the first lookup."""
     recommender: str | None = None
     detail: str = ""
     once: Once | None = None
-    """Of a request that carries an Idempotency-Key."""
+    """Set for a request with an Idempotency-Key."""
     is_charged: bool = False
-    """Whether the request has been counted against its budgets."""
+    """Whether the request has been charged to its budgets."""
 
     def fresh_id(self, prefix: str, now: datetime) -> str:
-        """The same for a request that is done again, so that what it made the first time is found."""
+        """Returns a new id; a repeated request gets the same id and so finds what the first try made."""
         if self.once is None:
             return new_id(prefix, now, secrets.randbits(30))
         return new_id(prefix, self.once.at, self.once.entropy)
 
     @property
     def name(self) -> str:
-        """For histories: who did it."""
+        """Returns the actor for histories."""
         return self.principal.name
 
     def sees(self, recommender: str) -> bool:
         return self.principal.sees(recommender)
 
     def enters(self, recommender: str) -> None:
-        """The request is about this recommender; one that the token doesn't see doesn't exist."""
+        """Sets the request's recommender; not found if the token doesn't see it."""
         if not self.sees(recommender):
             raise no_such("recommender", recommender)
         self.recommender = recommender
 
     def says(self, reason: str) -> None:
-        """What the caller gave as the reason, for the audit log."""
+        """Keeps the caller's reason for the audit log."""
         self.detail = reason
 
     def row(self, kind: str, store: ResourceStore[S, P], id: str) -> Record[S, P]:
-        """A row by its id; of a recommender that the token doesn't see, it doesn't exist."""
+        """Loads a row by its id; not found if the token doesn't see its recommender."""
         record = store.get(id)
         if not self.sees(record.recommender):
             raise no_such(kind, id)
@@ -107,7 +107,7 @@ class Caller:
 
 
 def caller_of(scope: Scope) -> Caller:
-    """Put there by the door: without it nothing gets this far."""
+    """Returns the caller that `Auth` has set: no request gets here without one."""
     caller: Caller = scope["state"]["caller"]
     return caller
 
@@ -120,7 +120,7 @@ Who = Annotated[Caller, Depends(_who)]
 
 
 class Guarded(APIRoute):
-    """A route that knows its need, and can't be made without one."""
+    """Route that can't be made without the role it needs."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **rest: Any) -> None:
         role = (rest.get("openapi_extra") or {}).get(_ROLE)
@@ -139,8 +139,8 @@ class Guarded(APIRoute):
         self.work = Work(**rest["openapi_extra"].get(_LIMITS, asdict(FREE)))
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """No handler sees a body that is larger than the route's, or a string that a database couldn't keep, wherever in the body it
-        stands; and what a body asks for isn't passed over in silence where none is read."""
+        """Rejects, before the handler, a body above the route's limit, strings that a database can't store, and a body where none is
+        read."""
         handler = super().get_route_handler()
 
         async def checked(framework_request: Request) -> Response:
@@ -155,7 +155,7 @@ class Guarded(APIRoute):
             if self.body_field is not None and not is_json(request.headers.get("content-type", "")) and await request.body():
                 raise HTTPException(415, "the body's type isn't JSON: send it with 'Content-Type: application/json'")
             if self.body_field is not None and size:
-                await request.json()  # read here: of a fault that is found within the framework little is said
+                await request.json()  # read here: the framework's own messages say little about the fault
             return await handler(request)
 
         return checked
@@ -173,17 +173,17 @@ class Guarded(APIRoute):
             await self._once(scope, receive, send)
 
     def _charge(self, caller: Caller, scope: Scope) -> None:
-        """Before anything is written: a request above the rate leaves no entry in the audit log."""
+        """Runs before anything is written: a request above the rate leaves no entry in the audit log."""
         limits: RateLimits = scope["app"].state.door.limits
         if not caller.is_charged:
             limits.charge(self.work, caller.principal.token_id, scope["path_params"].get("name"), scope["state"].get("size", 0))
             caller.is_charged = True
 
     async def _audited(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The entry is durable before anything is done, and has its outcome before the answer leaves.
+        """Stores the entry before anything is done, and its outcome before the answer leaves.
 
-        A write that can't be entered isn't done. One whose outcome can't be entered has been done: it is answered as it is, and
-        its entry goes on saying that the outcome is unknown.
+        A write whose entry can't be stored isn't done. A write whose outcome can't be stored has been done: its answer stays the same, and
+        the entry's outcome stays unknown.
         """
         caller, parts = caller_of(scope), scope["app"].state.parts
         action, target = f"{scope['method']} {self.path_format}", quote(scope["path"], safe="/:", errors="replace")[:500]
@@ -231,7 +231,7 @@ class Guarded(APIRoute):
         await once(door.answers, door.clock, caller.principal.token_id, key, scope, receive, send, handle)
 
     def _check(self, caller: Caller, scope: Scope) -> None:
-        if "\0" in scope["path"]:  # which no name has, and not every database takes
+        if "\0" in scope["path"]:  # no name has one, and not every database takes it
             raise HTTPException(404)
         if b"%00" in scope["query_string"]:
             raise Invalid("the query holds a NUL character, which no name or id has")
@@ -246,7 +246,7 @@ class Guarded(APIRoute):
         self._refuse_typos(QueryParams(scope["query_string"]))
 
     def _refuse_typos(self, query: QueryParams) -> None:
-        """A filter that is written wrong must not show everything as if it were asked for."""
+        """Rejects unknown parameters: a misspelled filter must not return everything."""
         unknown = [name for name in query if name not in self._queries]
         if unknown:
             hint = f"known here: {', '.join(sorted(self._queries))}" if self._queries else "this takes none"
@@ -269,10 +269,10 @@ def _short(text: str | None) -> str | None:
 
 
 class Room:
-    """The routes of one handler module. `audited=False` is for what changes nothing although it isn't a GET, and for data.
+    """Routes of a handler module. `audited=False` is for routes other than GET that change nothing, and for data.
 
-    `scoped=False` is for what concerns all recommenders at once: a token that is scoped to some of them isn't enough for it.
-    `work` says how large the body may be and what the request costs (services/api/rate_limits.py).
+    `scoped=False` is for routes that concern all recommenders: a token that is scoped to some of them isn't enough. `work` is the limit of
+    the body and the cost of a request (services/api/rate_limits.py).
     """
 
     def __init__(self, tag: str) -> None:
@@ -285,7 +285,7 @@ class Room:
         return self._route("POST", path, need, (audited, scoped), rest)
 
     def create(self, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
-        """A POST that takes an Idempotency-Key."""
+        """Adds a POST that takes an Idempotency-Key."""
         extra = rest.pop("openapi_extra", {}) | {_REPEATABLE: True}
         return self._route("POST", path, need, (audited, scoped), {**rest, "openapi_extra": extra})
 
@@ -312,7 +312,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Permission:
-    """One row of the table in docs/access.md."""
+    """Row of the table in docs/access.md."""
 
     method: str
     path: str
@@ -327,7 +327,7 @@ class Permission:
 
 
 FRAMEWORK = ("/openapi.json",)
-"""Made by FastAPI itself: closed by the door, open to any token."""
+"""Made by FastAPI itself; any token may read it."""
 
 
 def table(rooms: Iterable[Room]) -> tuple[Permission, ...]:

@@ -1,7 +1,7 @@
 """Alertmanager's webhook: alerts that a recommender's spec lists start its retraining.
 
-Each alert is answered for itself: one that can't start anything doesn't stop the others, and Alertmanager, which would deliver
-the whole group again, isn't told of a fault. An alert that was held back may start a run when it is delivered again.
+Each alert has an outcome of its own: an alert that can't start anything doesn't stop the others, and is no error of the request, for which
+Alertmanager would deliver the whole group again. An alert that was held back may start a run when it is delivered again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Outcome = Literal["asked", "held back", "taken already", "resolved", "not listed
 
 
 class Alert(BaseModel):
-    """What is read of an alert; whatever else Alertmanager sends is left aside."""
+    """Fields of an alert that are read; other fields of Alertmanager are ignored."""
 
     status: Literal["firing", "resolved"]
     labels: dict[Text, Text]
@@ -39,7 +39,7 @@ class Alert(BaseModel):
 
     @property
     def key(self) -> str:
-        """The same for every delivery of this firing."""
+        """Returns the same key for every delivery of this firing."""
         return f"{self.fingerprint}@{self.starts_at.isoformat()}"
 
     @property
@@ -71,7 +71,7 @@ class Answers(BaseModel):
 
 @room.create("/v1/alerts", Role.OPERATOR, work=ALERTS)
 def take_alerts(parts: With, who: Who, webhook: Webhook) -> Answers:
-    """Asks the retrainer of each firing alert's `recommender` label, if its spec's `retrain.on` lists the `alertname`."""
+    """Starts retrainings by alerts: a firing alert asks the retrainer of its `recommender` label, if `retrain.on` lists its `alertname`."""
     answers = []
     for alert in webhook.alerts:
         outcome, detail = _answer(parts, who, alert)
@@ -105,7 +105,7 @@ def _answer(parts: Parts, who: Caller, alert: Alert) -> tuple[Outcome, str]:
         return ("asked", "it is being looked at") if same else ("held back", f"another request is open ({record.asked.verb})")
     now = parts.clock.now()
     by = blocked("alert", record.status, parts.watch(name), plan, now)
-    if by is None or not any((entry.key, entry.by) == (alert.key, by) for entry in record.status.held):  # else the history has it
+    if by is None or not any((entry.key, entry.by) == (alert.key, by) for entry in record.status.held):  # else in the history
         try:
             parts.retrainers.ask(name, Request("alert", ACTOR, alert.reason, alert.key), now)
         except Conflict as error:

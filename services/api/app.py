@@ -1,4 +1,4 @@
-"""The control plane's HTTP application: its rooms, its door, and an OpenAPI that a client generator can use."""
+"""HTTP application: routes, authentication, and an OpenAPI document for client generators."""
 
 from __future__ import annotations
 
@@ -65,18 +65,18 @@ CONTROL: tuple[Room, ...] = (
 )
 ONLINE: tuple[Room, ...] = (recommend.room, events.room)
 ROOMS: tuple[Room, ...] = (health.room, *CONTROL, *ONLINE)
-"""Every route of the API; its permission table is made of them."""
+"""Every route of the API; the permission table is made of them."""
 
 
 def create_app(door: AuthConfig, parts: Parts | None, gateway: Gateway | None) -> FastAPI:
-    """The rooms of what the process has: the control plane's, the online ones, or both."""
+    """Creates the application with the routes of the control plane, of the gateway, or both."""
     app = FastAPI(title="Eyas", version=__version__, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.door, app.state.parts, app.state.gateway = door, parts, gateway
     app.state.listeners, app.state.closing = Listeners(), lambda: False
     app.state.spec_readers = CapacityLimiter(1)
     problems.install(app)
     for room in (health.room, *(CONTROL if parts else ()), *(ONLINE if gateway else ())):
-        app.router.routes.extend(room.router.routes)  # not included: that would build each route again, for each app
+        app.router.routes.extend(room.router.routes)  # include_router would build each route again, for each app
     app.add_middleware(BodyLimit)
     if gateway:
         app.add_middleware(FastPath)

@@ -1,4 +1,4 @@
-"""The audit log: every write that was asked for, by whom, and how it was answered."""
+"""Audit log: every requested write, its actor and its outcome."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def list_audit(
     since: Annotated[AwareDatetime | None, Query(description="Included.")] = None,
     until: Annotated[AwareDatetime | None, Query(description="Excluded.")] = None,
 ) -> Page[AuditView]:
-    """The newest first. A scoped admin reads what concerns its recommenders."""
+    """Lists audit entries, the newest first. A scoped admin reads the entries of its recommenders."""
     scope = who.principal.recommenders
     if recommender is not None:
         scope = frozenset({recommender}) if who.sees(recommender) else frozenset()

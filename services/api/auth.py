@@ -1,4 +1,4 @@
-"""The door: who comes in is known before anything else is done. Everything but health is closed, what doesn't exist included."""
+"""Authentication: identifies the caller before anything else. Only health is open; unknown paths need a token too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ACCEPTED = 10_000
 _NONE = "this needs a token: send 'Authorization: Bearer TOKEN'; the first one stands in the file 'token' of the platform's home"
 _WRONG = "this token is not known here: send 'Authorization: Bearer TOKEN' with one that is"
 _UNKNOWABLE = "the token can't be looked up just now; the platform's log says why"
-"""To somebody who is nobody yet: nothing of where the database is."""
+"""For unknown callers: doesn't say where the database is."""
 
 
 class Refusal(Exception):
@@ -37,10 +37,10 @@ class Refusal(Exception):
 
 
 class Auth:
-    """Asks before anything else is done with a request: no body is read, no route is looked up.
+    """Middleware that runs before a body is read or a route is looked up.
 
-    Each request looks its token up, so one that is revoked is refused by the next request, on every replica. What a client's token
-    may do while nobody can look stands in `known`.
+    Each request looks its token up, so a revoked token is refused at the next request, on every replica. `TokenCache` says what a client's
+    token may do while the store is unavailable.
     """
 
     def __init__(self, app: ASGIApp, bootstrap: str, tokens: TokenStore, clock: Clock, limits: RateLimits) -> None:
@@ -52,7 +52,7 @@ class Auth:
         self._clock = clock
         self._limits = limits
         self._accepted: dict[str, None] = {}
-        """Digests of tokens that were good, the newest last. Their lookups are not limited."""
+        """Digests of valid tokens, the newest last. Their lookups are not limited."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN:
@@ -109,7 +109,7 @@ class Auth:
                 del self._accepted[next(iter(self._accepted))]
 
     def _holder(self, id: str, token_digest: str) -> Principal:
-        """Why a token is no longer good is told to its holder alone."""
+        """Returns the token's principal; only the holder learns why a token is no longer valid."""
         try:
             token = self._tokens.get(id)
         except NotFound:

@@ -1,4 +1,4 @@
-"""Spec bodies: JSON or YAML text, one parser for both, and every fault of it the client's."""
+"""Spec bodies: JSON or YAML, read by one parser; every fault is the client's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPEC_BODY: dict[str, Any] = {
 
 
 async def _spec(request: Request) -> RecommenderSpec:
-    """One at a time: reading a spec is work for the interpreter, which all threads share. Whoever waits holds no thread."""
+    """Parses one spec at a time: parsing occupies the interpreter, which all threads share. Waiting requests hold no thread."""
     return await to_thread.run_sync(_parse, await request.body(), limiter=request.app.state.spec_readers)
 
 
@@ -34,7 +34,7 @@ def _parse(body: bytes) -> RecommenderSpec:
 
 
 def _as_json(body: bytes) -> Any:
-    """None where it is not JSON: then the fault is named by its place in the text."""
+    """Returns None if the body isn't JSON: its faults are then located in the text."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Checks a spec against this platform before any stage runs: where its data lies, and whether its stages can run."""
+"""Checks a spec against this platform before any stage runs: where its data is, and whether its stages can run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shared.domain.errors import EyasError, Invalid
 
 
 def check_spec(parts: Parts, spec: RecommenderSpec) -> None:
-    """Refuses stages that cannot run here, and data that no stage would read wherever the files are."""
+    """Rejects stages that cannot run here, and data that no stage would read wherever the files are."""
     if faults := parts.stage_faults(spec):
         refused = Invalid("; ".join(f"{field}: {fault}" for field, fault in faults.items()))
         refused.faults = tuple(faults.items())
@@ -21,7 +21,7 @@ def check_spec(parts: Parts, spec: RecommenderSpec) -> None:
 
 
 def resolve_spec(parts: Parts, spec: RecommenderSpec) -> RecommenderSpec:
-    """Checks a spec, and returns it with the campaigns of the file that it names."""
+    """Checks a spec; returns it with the campaigns of the file that it names."""
     check_spec(parts, spec)
     uri = spec.serve.order.unread
     if uri is None:
@@ -39,7 +39,7 @@ def _refusal(field: str, error: EyasError) -> EyasError:
 
 
 def faults_of_places(parts: Parts, spec: RecommenderSpec, warm: bool = False) -> list[str]:
-    """Why there would be nothing to read just now. A warm run reads no interactions but the platform's own."""
+    """Returns which sources can't be read now. A warm run reads no interactions but the platform's own."""
     places = {field: place for field, place in spec.places().items() if not (warm and field.startswith("data.interactions"))}
     faults = [(field, parts.place_fault(place)) for field, place in places.items()]
     return [f"{field}: {fault}" for field, fault in faults if fault]

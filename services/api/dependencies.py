@@ -1,4 +1,4 @@
-"""What the API is made of: ports and a few callables, handed over by wiring. Handlers see nothing else of the platform."""
+"""Dependencies of the API: ports and a few callables from wiring. Handlers use nothing else of the platform."""
 
 from __future__ import annotations
 
@@ -46,38 +46,38 @@ from shared.ports import (
 
 @dataclass(frozen=True)
 class AuthConfig:
-    """What every process has that answers requests: who may come in, and whether it can do its work."""
+    """What every process needs that answers requests: authentication and readiness."""
 
     clock: Clock
     token: str
-    """The one that the platform starts with: an admin's, in no table."""
+    """First token of the platform: an admin's, in no table."""
     tokens: TokenStore
     answers: Answers
-    """To requests that may be sent again."""
+    """Stored answers to requests that may be repeated."""
     ready: Callable[[], Sequence[str]]
-    """What isn't ready yet; empty when all is."""
+    """Returns what isn't ready yet; empty when all is."""
     limits: RateLimits = field(default_factory=RateLimits)
 
 
 @dataclass(frozen=True)
 class Features:
-    """The feature store, and what versions read of it."""
+    """Feature store, and what versions read from it."""
 
     store: FeatureStore
     history: FeatureHistory
     views: Callable[[str, int], Sequence[OnlineView]]
-    """Of a version."""
+    """Views of a version."""
     loaded: Callable[[str, int], bool]
-    """Whether all that the version was published with is in the store."""
+    """Whether everything that the version was published with is in the store."""
     again: Callable[[str], int]
-    """Loads all of a recommender's anew; returns of how many views."""
+    """Loads all views of a recommender again; returns how many."""
     drop: Callable[[str], None]
-    """All that was held or written of a recommender that was deleted."""
+    """Removes everything of a deleted recommender."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The control plane's."""
+    """Dependencies of the control plane's routes."""
 
     recommenders: RecommenderStore
     runs: RunStore
@@ -94,37 +94,37 @@ class Parts:
     tokens: TokenStore
     audit: AuditLog
     drift: Callable[[str], Look | None]
-    """The newest look at what users like; None while there are too few events."""
+    """Newest look at drift; None while there are too few events."""
     liked: Callable[[str], tuple[int, int] | None]
-    """How many likes have come since the version serves, and how many the first look takes; None where they are too many to count."""
+    """Likes since the version serves, and how many the first look needs; None if they are too many to count."""
     kpis: Callable[[str, timedelta], Mapping[int, VersionEarning]]
-    """By version, what its answers earned in the newest closed stretch of time."""
+    """Earnings by version, in the newest window whose attribution has closed."""
     series: Callable[[str, timedelta, timedelta, int], Mapping[int, Sequence[Point]]]
-    """By version, the same in windows of a width that end a step apart; so many of them."""
+    """Earnings by version, in a number of windows that end a step apart."""
     life: Callable[[str, LifeQuery], Life]
-    """What each version earned over a time, in stretches of it."""
+    """Earnings of each version over a time, in stretches."""
     lately: Callable[[Sequence[Recommender], int, timedelta], Mapping[str, Lately]]
-    """What serves of each, and earned in the last such time, in about so many stretches."""
+    """Recent earnings of each serving version, in about so many stretches."""
     collect: Callable[[bool], Sweep]
-    """Collects garbage; or, if true, only says what would go."""
+    """Collects garbage; if true, only returns what would go."""
     turns: Callable[[], Mapping[str, Turn]]
-    """By unfinished run: whether it may work, and else for what it waits."""
+    """By unfinished run: whether it may work, else what it waits for."""
     plan: Callable[[RunRecord], RunForecast]
-    """What a run that is in no store yet would do."""
+    """Forecast of a run that is in no store."""
     watch: Callable[[str], RetrainerObservation]
-    """What the triggers of a recommender look at, as it is now."""
+    """Current input of a recommender's triggers."""
     past: Callable[[Recommender], Past]
-    """What `auto` would choose by now."""
+    """Facts by which `auto` would choose now."""
     stage_faults: Callable[[RecommenderSpec], Mapping[str, str]]
-    """The fields of a spec that no stage here can satisfy: an image, a library or a GPU is missing. Each has the reason and what to do."""
+    """Fields of a spec that no stage here can satisfy (an image, a library or a GPU is missing), with the reason and what to do."""
     check_place: Callable[[Place], None]
-    """Refuses a source of data that no stage would read."""
+    """Rejects a source of data that no stage would read."""
     read_file: Callable[[str, int], bytes]
-    """The content of one file under the operator's data roots, by its URI. A file of more bytes than the number is refused."""
+    """Reads a file under the operator's data roots, by its URI. Rejects a file of more bytes than the number."""
     place_fault: Callable[[Place], str | None]
-    """Why there is nothing to read there just now; None if there is."""
+    """Why a source can't be read now; None if it can."""
     wake: Callable[[], None]
-    """Tells the control loop that there is something to do."""
+    """Wakes the control loop."""
 
 
 async def _parts(request: Request) -> Parts:

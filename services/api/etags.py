@@ -1,7 +1,7 @@
-"""ETags: what a client has seen, so that it neither fetches the same again nor overwrites what it hasn't seen.
+"""ETags: a client neither fetches unchanged content again nor overwrites changes that it hasn't seen.
 
-A tag is `"REVISION.DIGEST"`: the revision of what is stored, and a digest of what is shown, which may change without it (a run's
-place in the queue, for one). `If-None-Match` compares all of it, `If-Match` the revision alone.
+A tag is `"REVISION.DIGEST"`: the stored revision, and a digest of the answer, which may change without the revision (for example a run's
+place in the queue). `If-None-Match` compares the whole tag, `If-Match` the revision alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IfMatch = Annotated[
 
 
 def tagged(request: Request, response: Response, revision: int, view: V) -> V | Response:
-    """The view with its tag; or, for who has it already, 304."""
+    """Returns the view with its tag, or 304 for a client that has it."""
     tag = etag(revision, view)
     header = request.headers.get("if-none-match", "")
     if header.strip() == "*" or tag in (candidate.strip().removeprefix("W/") for candidate in header.split(",")):

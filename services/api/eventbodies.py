@@ -1,4 +1,4 @@
-"""Bodies of events: a JSON batch, of which all is taken or nothing, or NDJSON, of which each line stands for itself."""
+"""Bodies of events: a JSON batch, accepted as a whole or not at all, or NDJSON, accepted line by line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_EVENTS = 1_000
 MOST_LINES = 10_000
 MAX_LINE = 64 * 1024
 LISTED = 100
-"""Faults that an answer names."""
+"""Faults that an answer lists."""
 _MODELS = (Interaction, PageView, Shown)
 _REF = "#/components/schemas/{}"
 _ONE = {"anyOf": [{"$ref": _REF.format(model.__name__)} for model in _MODELS]}
@@ -44,13 +44,13 @@ EVENTS_BODY: dict[str, Any] = {
 
 
 def event_schemas() -> dict[str, Any]:
-    """What the body's schema names."""
+    """Returns the schemas that the body's schema names."""
     return {"Batch": _BATCH, **{model.__name__: model.model_json_schema() for model in _MODELS}}
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A line that is no event."""
+    """Line without a valid event."""
 
     line: int
     message: str
@@ -60,7 +60,7 @@ class Refused:
 class Sent:
     events: Sequence[Event]
     lines: Sequence[int] | None
-    """On which line of NDJSON each event stands; None for a batch."""
+    """NDJSON line of each event; None for a batch."""
     refused: Sequence[Refused] = ()
 
 
@@ -127,7 +127,7 @@ def _of_lines(body: bytes) -> Sent:
 
 
 def _of_line(line: bytes, explained: bool) -> Event | str:
-    """The event, or what is wrong with it. An answer names so many lines: what is wrong with others needn't be found out."""
+    """Returns the event, or what is wrong with it: without details unless `explained`, because an answer lists only the first faults."""
     if len(line) > MAX_LINE:
         return f"the line has {len(line)} bytes; an event has at most {MAX_LINE}"
     try:

@@ -1,4 +1,4 @@
-"""Feedback over HTTP: what users did, and what a front end showed them by itself."""
+"""Events over HTTP: feedback of users, and what a front end showed by itself."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class EventsAccepted(BaseModel):
 
 @room.create("/v1/events", Role.CLIENT, audited=False, status_code=202, openapi_extra=EVENTS_BODY, work=BULK)
 def take_events(gateway: Online, who: Who, sent: EventsBody) -> EventsAccepted:
-    """Durable when answered. Of a JSON batch all is taken or nothing: one bad event refuses it, and the problem names it. Of NDJSON
-    each good line is taken and each bad one is named; where none is good, the answer is the problem."""
+    """Accepts events; they are durable when answered. A JSON batch is accepted as a whole or not at all: the problem names the bad events.
+    Of NDJSON, good lines are accepted and bad lines are named; without a good line, the answer is a problem."""
     if sent.lines is None:
         return _accepted(gateway.record(sent.events, who.sees), ())
     recorded = gateway.record(sent.events, who.sees, partial=True)

@@ -1,6 +1,6 @@
-"""Real bodies and answers, shown in the OpenAPI document by the operation that they belong to; a test holds them against the schemas.
+"""Examples of bodies and answers in the OpenAPI document, by operation; a test checks them against the schemas.
 
-`answers.json` is what a platform has said of a small recommender, from its spec to the version that serves.
+`answers.json` has real answers about a small recommender, from its spec to the version that serves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The short way of a good request for recommendations: what the framework does for each request takes longer than the answer.
+"""Fast path of good recommend requests: the framework's work for a request takes longer than the answer.
 
-It does what the route does, by the same model of the body and the same handler. Whatever is not plainly a good request (another type of
-body, a query, a large or bad body, a token that may not) goes the long way, with its body, and is refused there in the one place that
-refuses; a test holds the answers of both ways equal.
+It does what the route does, with the same model of the body and the same handler. Any other request (another content type, a query, a large
+or bad body, a token without permission) takes the route, which alone refuses requests; a test holds the answers of both paths equal.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class FastPath:
 
 
 def _target_of(scope: Scope) -> tuple[Caller, str, int] | None:
-    """Who asks for which recommender, and the size of the body, where all that stands before the body is as it should be."""
+    """Returns caller, recommender and size of the body, if everything before the body is as it should be."""
     if scope["type"] != "http" or scope["method"] != "POST" or scope["query_string"]:
         return None
     match = _PATH.fullmatch(scope["path"])
@@ -80,7 +79,7 @@ def _target_of(scope: Scope) -> tuple[Caller, str, int] | None:
 
 
 def _good(body: bytes) -> Ask | None:
-    """None for a body whose strings have to be checked, too: a thread does that on the long way."""
+    """Returns None also for a body whose strings need a check: the route does that in a thread."""
     try:
         return None if is_doubtful(body) else Ask.model_validate(parse(body, ONLINE.values))
     except (Invalid, HTTPException, RequestValidationError, ValidationError):

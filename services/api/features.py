@@ -1,4 +1,4 @@
-"""Values of users over HTTP: which views the serving versions read, what is held of a key, and newer values than a version knows."""
+"""Feature values of users over HTTP: the views that serving versions read, the stored values of a key, and newer values."""
 
 from __future__ import annotations
 
@@ -87,21 +87,23 @@ class Materialised(BaseModel):
 
 @room.get("/v1/features/{name}", Role.VIEWER)
 def list_features(parts: With, name: str) -> FeatureViews:
-    """Empty where versions are asked with nothing but keys, items and the request."""
+    """Lists the views that the serving versions read. Empty if they need only keys, items and the request."""
     listed = [_view(parts, name, version, view) for version, views in _views(parts, name).items() for view in views]
     return FeatureViews(views=listed)
 
 
 @room.post("/v1/features/{name}:materialise", Role.OPERATOR)
 def materialise_features(parts: With, who: Who, name: str) -> Materialised:
-    """Loads what is held of it into the feature store anew, while what is there stands: after a store was changed by hand."""
+    """Loads all features of a recommender into the feature store again, while the stored rows stay. For stores that were changed by
+    hand."""
     parts.recommenders.get(name)
     return Materialised(views=parts.features.again(name))
 
 
 @room.put("/v1/features/{name}/{view}", Role.OPERATOR, work=BULK)
 def put_features(parts: With, who: Who, name: str, view: ViewPath, body: RowWrites) -> RowsWritten:
-    """Of each key the newest event time counts, in whatever order rows come; sent again they change nothing. All or none is written."""
+    """Writes feature values. The newest event time of each key counts, in any order of rows; repeated rows change nothing. Writes all or
+    none."""
     wanted = _writable(_views(parts, name), name, view)
     now = parts.clock.now()
     rows = [_row(wanted, number, row, now) for number, row in enumerate(body.rows)]
@@ -113,7 +115,7 @@ def put_features(parts: With, who: Who, name: str, view: ViewPath, body: RowWrit
 
 @room.get("/v1/features/{name}/{view}/{key}", Role.OPERATOR)
 def get_features(parts: With, name: str, view: ViewPath, key: KeyPath) -> KeyFeatures:
-    """What versions are told of the key now, as far as the feature store holds it."""
+    """Returns what versions read of the key now, as far as the feature store has it."""
     places: dict[str, timedelta | None] = {}
     for version, views in _views(parts, name).items():
         for online_view in views:
@@ -130,7 +132,7 @@ def get_features(parts: With, name: str, view: ViewPath, key: KeyPath) -> KeyFea
 
 
 def _views(parts: Parts, name: str) -> Mapping[int, Sequence[OnlineView]]:
-    """By version, the stable one first."""
+    """Returns the views by version, the stable version first."""
     parts.recommenders.get(name)
     route = parts.routes.get(name)
     if route is None:
@@ -139,7 +141,7 @@ def _views(parts: Parts, name: str) -> Mapping[int, Sequence[OnlineView]]:
 
 
 def _writable(views: Mapping[int, Sequence[OnlineView]], name: str, view: str) -> View:
-    """With the columns of all versions that read it; where they differ in one's type, the stable version's counts."""
+    """Returns the view with the columns of all versions that read it; if types differ, the stable version's counts."""
     matching = [online_view for version_views in views.values() for online_view in version_views if online_view.name == view]
     if not matching:
         raise no_such("view", view)

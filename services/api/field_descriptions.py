@@ -1,4 +1,4 @@
-"""Words for what is called the same wherever it is shown; a model that means something of its own by a name says so itself."""
+"""Descriptions of fields and parameters that mean the same everywhere; a model can describe a field itself."""
 
 from __future__ import annotations
 

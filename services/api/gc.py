@@ -1,4 +1,4 @@
-"""Garbage collection on demand; by itself it happens as often as the operator says."""
+"""Garbage collection on request; it also runs at the operator's interval."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Collection(BaseModel):
 
 @room.create("/v1/gc", Role.ADMIN, scoped=False, work=HEAVY)
 def collect_garbage(parts: With, dry_run: Annotated[bool, Query(description="Only say what would go in the end.")] = False) -> Collection:
-    """Of all recommenders at once, for they share files: a token that is scoped to some of them can't ask for it."""
+    """Collects garbage of all recommenders at once, because they share files. Scoped tokens can't start it."""
     done = parts.collect(dry_run)
     versions = [CollectedVersion(recommender=name, version=number) for name, number in done.versions]
     return Collection(

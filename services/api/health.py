@@ -1,4 +1,4 @@
-"""Whether the process lives and whether it can do its work: open to everybody, and telling nothing else."""
+"""Health: whether the process lives and can do its work. Open to everybody, without any other information."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Ready(BaseModel):
 
 @room.get("/healthz", ANYBODY)
 async def healthz() -> Alive:
-    """Whether the process lives."""
-    # In the event loop itself: that every thread waits for the database doesn't mean that the process is dead.
+    """Returns whether the process lives."""
+    # In the event loop itself: a process whose threads all wait for the database isn't dead.
     return Alive()
 
 
 @room.get("/readyz", ANYBODY, response_model=Ready)
 def readyz(door: AtDoor) -> Ready | Response:
-    """Whether it can do its work; what is missing otherwise."""
+    """Returns whether the process can do its work, or what is missing."""
     waiting = list(door.ready())
     if not waiting:
         return Ready()

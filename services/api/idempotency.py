@@ -1,7 +1,7 @@
-"""Idempotency-Key: a request that is sent again with its key is answered as the first time, and not done again.
+"""Idempotency-Key: a repeated request gets the first answer and isn't done again.
 
-The key is reserved before anything is done. A process that dies in between leaves a reservation that goes stale: then the request
-is done again, with the same ids and the knowledge that it may have been done, so that it adopts what is there.
+The key is reserved before anything is done. If the process dies, the reservation goes stale: the repeated request is then done with the
+same ids and the flag `again`, so that it adopts what the first try made.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 HEADER = "Idempotency-Key"
 KEPT = timedelta(hours=24)
 STALE = timedelta(seconds=60)
-"""After so long without an answer a request counts as lost with its process."""
+"""A request without an answer for so long counts as lost with its process."""
 
 _HEADERS = frozenset({"content-type", "etag", "location"})
 _NOT_FINAL = frozenset({409, 429})
-"""Nothing was done, and a moment later it may be."""
+"""Nothing was done; a repeated request may succeed."""
 
 
 @dataclass(frozen=True)
 class Once:
-    """`again`: it was begun before and never answered."""
+    """Reservation of a key. `again`: an earlier try began and never answered."""
 
     at: datetime
     entropy: int
@@ -71,7 +71,7 @@ async def once(answers: Answers, clock: Clock, token: str, key: str, scope: Scop
 
 
 class _BufferedResponse:
-    """Holds the answer back until it is stored."""
+    """Buffers the answer until it is stored."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -106,7 +106,7 @@ async def _replay(answer: Answer, digest: str, scope: Scope, receive: Receive, s
 
 
 async def _settle(write: Callable[..., None], *values: object) -> None:
-    """What was done is answered, though its answer can't be kept."""
+    """Logs a failed write: what was done is answered, though its answer can't be kept."""
     try:
         await run_in_threadpool(write, *values)
     except EyasError as error:

@@ -1,4 +1,4 @@
-"""Items as they are sent: one JSON object, or a line of JSON an item. All are read before the first one is kept."""
+"""Bodies of items: a JSON object, or NDJSON with an item per line. All items are read before the first is stored."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ ITEM_BODY: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class ItemBody:
-    """Not read yet: what its items may say, the recommender's spec knows."""
+    """Unparsed body: the recommender's spec says what its items may have."""
 
     content: bytes
     by_line: bool

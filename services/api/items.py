@@ -1,4 +1,4 @@
-"""The catalogue over HTTP: what is known of a recommender's items, for the filters of its answers."""
+"""Catalogue over HTTP: a recommender's items and their attributes, for the filters of its answers."""
 
 from __future__ import annotations
 
@@ -49,26 +49,26 @@ class Deleted(BaseModel):
 
 @room.create("/v1/items/{name}:delete", Role.OPERATOR, work=KEYS)
 def delete_items(parts: With, who: Who, name: str, body: Deletions) -> Deleted:
-    """What was deleted isn't available until it is put again."""
+    """Deletes items. A deleted item isn't available until it is put again."""
     parts.recommenders.get(name)
     return Deleted(deleted=parts.catalogue.delete(name, body.items, parts.clock.now()))
 
 
 @room.put("/v1/items/{name}", Role.OPERATOR, openapi_extra=ITEM_BODY, work=BULK)
 def put_items(parts: With, who: Who, name: str, body: Items) -> Written:
-    """Each item is then what is said of it, and nothing else. All or none: a fault names its line, and nothing was written."""
+    """Replaces items: each has exactly the given attributes. Writes all or none; a fault names its line."""
     return _write(parts, name, body, overwrite=True)
 
 
 @room.create("/v1/items/{name}", Role.OPERATOR, openapi_extra=ITEM_BODY, work=BULK)
 def change_items(parts: With, who: Who, name: str, body: Items) -> Written:
-    """Of each item only what is named changes; null forgets an attribute, and an item that isn't there is made. All or none."""
+    """Changes items: only the given attributes change, null removes an attribute, and a new item is created. Writes all or none."""
     return _write(parts, name, body, overwrite=False)
 
 
 @room.get("/v1/items/{name}", Role.VIEWER)
 def list_items(parts: With, name: str, pages: Pages) -> Page[ItemView]:
-    """In the order of their keys."""
+    """Lists items in the order of their keys."""
     parts.recommenders.get(name)
     try:
         after = None if pages.text is None else int(pages.text)
@@ -81,14 +81,14 @@ def list_items(parts: With, name: str, pages: Pages) -> Page[ItemView]:
 
 @room.get("/v1/items/{name}/{item}", Role.VIEWER)
 def get_item(parts: With, name: str, item: ItemKey) -> ItemView:
-    """What the catalogue knows of it."""
+    """Returns an item of the catalogue."""
     parts.recommenders.get(name)
     return _view(parts.catalogue.get(name, item))
 
 
 @room.delete("/v1/items/{name}/{item}", Role.OPERATOR, status_code=204, work=ONLINE)
 def delete_item(parts: With, who: Who, name: str, item: ItemKey) -> None:
-    """It isn't available until it is put again. An item that only the model knows is put with `available` false instead."""
+    """Deletes an item: it isn't available until it is put again. Put an item that only the model knows with `available` false instead."""
     parts.recommenders.get(name)
     if not parts.catalogue.delete(name, [item], parts.clock.now()):
         raise no_such("item", str(item))

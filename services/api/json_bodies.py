@@ -1,7 +1,7 @@
-"""JSON bodies within bounds: reading none of them holds up the event loop.
+"""JSON bodies within bounds: no body holds up the event loop.
 
-A body's cost is in its values, not in its bytes: `[],[],[]` has one in three. So values are counted, by the characters that stand before
-them, before anything is read. What is not short is read by a thread.
+A body's cost is in its values, not in its bytes: `[],[],[]` has a value in every three bytes. So values are counted before parsing, by the
+characters before them. A body that is not short is parsed in a thread.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from shared.contracts.text import unkeepable
 from shared.domain.errors import Invalid
 
 SHORT = 4096
-"""Bytes that are read at once, on the event loop."""
+"""Bytes that the event loop parses itself."""
 MAX_NAMES = 500
-"""Of one object."""
+"""Most names of an object."""
 SHOWN = 100
-"""Faults that an answer names."""
+"""Faults that an answer lists."""
 _DOUBTFUL = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])|\xed[\xa0-\xbf]|\0")
-"""Without these no string of the body holds a NUL or half of a character. UTF-16 and UTF-32 have the last."""
+"""Without a match, no string of the body holds a NUL or half of a surrogate pair. Bodies in UTF-16 and UTF-32 have NULs."""
 
 
 class JsonRequest(Request):
@@ -44,23 +44,23 @@ class JsonRequest(Request):
 
 
 def is_light(body: bytes) -> bool:
-    """Whether it is read faster than a thread is asked to."""
+    """Returns whether parsing is faster than a call of a thread."""
     return len(body) <= SHORT and not is_doubtful(body)
 
 
 def is_doubtful(body: bytes) -> bool:
-    """Whether a string of it may hold what can't be stored."""
+    """Returns whether a string of the body may hold what can't be stored."""
     return _DOUBTFUL.search(body) is not None
 
 
 def check_values(body: bytes, most: int) -> None:
-    """Each value but the first stands behind one of these. Those within texts count too."""
+    """Counts separators: each value but the first follows one. Those within texts count too."""
     if len(body) > most and body.count(b",") + body.count(b"[") + body.count(b"{") > most:
         raise HTTPException(413, f"the body has more than {most} values: send it in parts")
 
 
 def parse(body: bytes, most: int) -> Any:
-    """The value; faults are the client's."""
+    """Parses a body; faults are the client's."""
     check_values(body, most)
     try:
         value = json.loads(body) if len(body) <= SHORT else json.loads(body, object_pairs_hook=bounded_object)
@@ -74,14 +74,14 @@ def parse(body: bytes, most: int) -> Any:
 
 
 def refuse_unkeepable(value: Any) -> None:
-    """Names each string that a database couldn't store."""
+    """Rejects strings that a database can't store, and names each."""
     faults = unkeepable(value)[:SHOWN]
     if faults:
         raise RequestValidationError([{"type": "text", "loc": ("body", *place), "msg": message} for place, message in faults])
 
 
 def bounded_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, of which each unknown name may become a fault of its own."""
+    """Returns a JSON object; limits its names, because each unknown name may become a fault."""
     if len(pairs) > MAX_NAMES:
         raise Invalid(f"an object of the body has {len(pairs)} names; one has at most {MAX_NAMES}")
     return dict(pairs)

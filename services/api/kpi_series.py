@@ -1,4 +1,4 @@
-"""What each version earned over time, and how sure that is: what a picture of a recommender's life is drawn from."""
+"""KPI history over HTTP: what each version earned over time, with confidence intervals, for a chart."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def get_life(
     window: Window = None,
     points: Annotated[int, Query(ge=1, le=MOST_STRETCHES, description="About so many stretches of time.")] = 60,
 ) -> LifeView:
-    """Hit rates by version in stretches of equal length, each with the interval that it surely lies in; users count, not answers. Answers
-    whose attribution window hasn't closed aren't there yet."""
+    """Returns hit rates by version in stretches of equal length, each with its 95 % interval over users. Answers whose attribution window
+    hasn't closed are left out."""
     parts.recommenders.get(name)
     return LifeView.of(parts.life(name, LifeQuery(points, since, until, None if window is None else span("window", window))))

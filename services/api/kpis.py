@@ -1,4 +1,4 @@
-"""What the answers of each version earned: now, by variant and slice, and over time."""
+"""KPIs: what the answers of each version earned; now, by variant and slice, and over time."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class KpiSeries(BaseModel):
 
 @room.get("/v1/recommenders/{name}/kpis", Role.VIEWER)
 def get_kpis(parts: With, name: str, window: Span = "1h") -> Kpis:
-    """What the answers of each version earned."""
+    """Returns what the answers of each version earned."""
     parts.recommenders.get(name)
     earnings = parts.kpis(name, span("window", window))
     return Kpis(window=window, versions=[Kpi.of_version(number, earning) for number, earning in sorted(earnings.items())])
@@ -120,7 +120,7 @@ def get_kpi_series(
     step: Span = "5m",
     points: Annotated[int, Query(ge=1, le=MOST_POINTS, description="So many windows.")] = 12,
 ) -> KpiSeries:
-    """The same in sliding windows, which end a step apart: the last one at the newest whole step whose attribution window has closed. A
+    """Returns KPIs in sliding windows that end a step apart, the last at the newest whole step whose attribution window has closed. A
     window is a whole number of steps; window and points are at most 2,000 steps together."""
     parts.recommenders.get(name)
     series = parts.series(name, span("window", window), span("step", step), points)

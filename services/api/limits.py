@@ -1,4 +1,4 @@
-"""What stands around every handler: a bound on the size of a body, and the last catch for what nobody foresaw."""
+"""Middleware around every handler: limits the size of a body, and catches unexpected exceptions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from shared.telemetry import metrics
 
 MAX_BODY = 1 << 20
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")
-"""No browser takes an answer for another type than its own."""
+"""Keeps browsers from guessing another content type."""
 
 
 class BodyLimit:
-    """Refuses by the announced length, and by what really comes where none was announced.
+    """Rejects a body by its announced length, or by the received bytes without one.
 
-    The body is read here, so that no handler starts on one that is too large, and handed on in one piece, however many pieces came.
+    Reads the body here, so that no handler starts on one that is too large, and hands it on in one piece.
     """
 
     def __init__(self, app: ASGIApp, limit: int = MAX_BODY) -> None:
@@ -56,7 +56,7 @@ class BodyLimit:
 
 
 class LastCatch:
-    """An unforeseen exception becomes a problem without a traceback; the log has it whole. Each answer has the header of all."""
+    """Turns an unexpected exception into a problem without a traceback; the log has all of it. Adds the common header to each answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,5 +1,4 @@
-"""The OpenAPI document: FastAPI's, with what FastAPI can't know: which problems a route answers with, words for what names itself
-in every model, real examples, and the spec's schema."""
+"""OpenAPI document: FastAPI's, completed with each route's problems, common field descriptions, real examples and the spec's schema."""
 
 from __future__ import annotations
 
@@ -62,9 +61,9 @@ _PROBLEMS = {
     503: "A part that is needed doesn't answer: try again",
 }
 _OF_EACH_CONNECTION = frozenset({400, 408, 414, 431, 503})
-"""Answers to requests that are malformed, slow or too large, and when all connections are in use: before any route is looked up."""
+"""Answers before any route is looked up: to malformed, slow or too large requests, and when all connections are in use."""
 _NAMED_BY_BODY = frozenset({"apply_recommender", "plan_spec"})
-"""About a recommender that their spec names: there is none for a token that doesn't see it."""
+"""Operations whose spec names the recommender: not found for a token that doesn't see it."""
 _RETRY = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
 _ETAG = {"ETag": {"description": "For If-None-Match and If-Match.", "schema": {"type": "string"}}}
 _BEARER = "The first token stands in the file `token` of the platform's home; `POST /v1/tokens` makes others, each with a role and a scope."
@@ -161,13 +160,13 @@ def _complete(path: str, verb: str, operation: dict[str, Any]) -> None:
 
 
 def _if_given(schema: dict[str, Any]) -> dict[str, Any]:
-    """A body that may be left out needn't be null too: generated clients send what isn't given as a null that they can't write."""
+    """Removes null from the schema of an optional body: generated clients can't write that null."""
     choices = [choice for choice in schema.get("anyOf", []) if choice != {"type": "null"}]
     return choices[0] if len(choices) == 1 else schema
 
 
 def _possible(path: str, verb: str, operation: Mapping[str, Any]) -> set[int]:
-    """What stands around every handler, and what its parameters bring with them."""
+    """Returns the problem statuses of the middleware and of the operation's parameters."""
     if operation["x-eyas-role"] == ANYBODY:
         return {*_OF_EACH_CONNECTION, 405, 413, 422}
     names = {parameter["name"].lower() for parameter in operation.get("parameters", [])}

@@ -1,4 +1,4 @@
-"""How every recommender fares, a line each, by one question: what one looks at first."""
+"""Overview of all recommenders in one request, a row each."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def get_overview(
     ] = "7d",
     points: Annotated[int, Query(ge=1, le=MOST_STRETCHES, description="About so many stretches of time.")] = 24,
 ) -> Page[Overview]:
-    """What serves, what it earns, whether tastes drift and what is under way: of every recommender, by name."""
+    """Lists all recommenders by name: what serves, what it earns, whether it drifts, and which runs and rollouts are active."""
     length, routes = span("window", window), parts.routes.all()
     recommenders = readable(parts, who, pages, prefix)
     shown = recommenders[: pages.limit]
@@ -88,7 +88,7 @@ def _faring(
 
 
 def _drift(parts: Parts, recommender: Recommender) -> DriftSaid:
-    """One whose drift can't be measured hides no other."""
+    """Returns `unknown` for drift that can't be measured: the other recommenders are still listed."""
     try:
         drift = drift_of(parts, recommender)
     except EyasError as error:

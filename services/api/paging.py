@@ -1,7 +1,6 @@
-"""Lists come in pages: `limit`, and an opaque `cursor` that names the last row which was given.
+"""Paging of lists: `limit`, and an opaque `cursor` that names the last row of a page.
 
-A cursor stands for a place in the order of one list with one set of filters. Rows that are added later move no place, so no row
-comes twice and none is left out.
+A cursor is a place in one list with one set of filters. Rows that are added later move no place: no row is repeated or left out.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Paging:
 
     @property
     def text(self) -> str | None:
-        """The place in a list that is ordered by a text."""
+        """Returns the place in a list that is ordered by text."""
         if isinstance(self.place, int):
             raise Malformed(_WRONG)
         return self.place
@@ -54,11 +53,11 @@ class Paging:
 
     @property
     def more(self) -> int:
-        """How many rows to ask for, so that it shows whether others follow."""
+        """Returns how many rows to ask for: a surplus row shows that others follow."""
         return self.limit + 1
 
     def page(self, rows: Sequence[T], place: Callable[[T], str | int], view: Callable[[T], V]) -> Page[V]:
-        """Of rows that begin after the cursor's place, with one more than fit if there is one."""
+        """Returns the page of rows after the cursor's place; a surplus row means that others follow."""
         page_rows = rows[: self.limit]
         following = _encode(place(page_rows[-1]), self.digest) if len(rows) > self.limit else None
         return Page(items=[view(row) for row in page_rows], next=following)
@@ -66,7 +65,7 @@ class Paging:
     def filtered(
         self, ask: Callable[[P | None], Sequence[T]], place: Callable[[T], P], after: P | None, keep: Callable[[T], bool]
     ) -> list[T]:
-        """As many rows as a page looks at, of those that the store's own filters can't tell from others."""
+        """Returns as many rows as a page needs, for filters that the store doesn't have."""
         matching: list[T] = []
         while len(matching) < self.more:
             rows = ask(after)
@@ -109,5 +108,5 @@ def _decode(cursor: str, digest: str) -> str | int:
 
 
 def _writable(text: str) -> bool:
-    """Every database takes it: no NUL, no half of a pair."""
+    """Returns whether every database takes the text: no NUL, no half of a surrogate pair."""
     return "\0" not in text and text.isprintable() and len(text) <= 200

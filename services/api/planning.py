@@ -1,4 +1,4 @@
-"""What a run would do, and in what two runs differ: asked, and nothing written."""
+"""Forecast of a run, and comparison of two runs. Writes nothing."""
 
 from __future__ import annotations
 
@@ -106,13 +106,13 @@ class Comparison(BaseModel):
 
 @room.post("/v1/recommenders/{name}:plan", Role.VIEWER, audited=False, work=HEAVY)
 def plan_run(parts: With, name: str, request: PlanRequest | None = None) -> PlanView:
-    """What a run would do now: which stages run, which are reused, and why. Writes nothing."""
+    """Forecasts a run: which stages run, which are reused, and why. Writes nothing."""
     return _plan(parts, parts.recommenders.get(name), request or PlanRequest(), applied=True)
 
 
 @room.post("/v1/recommenders:plan", Role.OPERATOR, audited=False, openapi_extra=SPEC_BODY, work=HEAVY)
 def plan_spec(parts: With, who: Who, spec: SpecBody, mode: Annotated[Wish, Query()] = "full") -> PlanView:
-    """The same for a spec that isn't applied, of a recommender that is new or not."""
+    """Forecasts a run of a spec that isn't applied, for a new or existing recommender. Writes nothing."""
     who.enters(spec.name)
     spec = resolve_spec(parts, spec)
     now = parts.clock.now()

@@ -1,6 +1,6 @@
-"""Every fault as an RFC 9457 problem: what was wrong, where, and what to do; never a traceback.
+"""Errors as RFC 9457 problems: what was wrong, where, and what to do; never a traceback.
 
-`type` is stable: the kind of the error behind a fixed prefix. Validation faults also come as `errors`, one a field.
+`type` is stable: the kind of the error behind a fixed prefix. `errors` has the validation faults, one per field.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 def problem(kind: str, status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
-    """Plain ASCII JSON: whatever a client has sent, the answer can be encoded."""
+    """Returns a problem in ASCII JSON, which can encode whatever a client has sent."""
     document = {"type": TYPES + kind, "title": kind.replace("-", " ").capitalize(), "status": status, "detail": detail, **more}
     return Response(json.dumps(document), status, headers, MEDIA)
 
@@ -57,7 +57,7 @@ def install(app: FastAPI) -> None:
 
 
 def refused(method: str, path: str, error: EyasError) -> Response:
-    if error.status >= 500:  # 503 comes with every request while a part is away: whoever found that out has said it
+    if error.status >= 500:  # each request fails with 503 during an outage: its cause is logged already
         log.log(logging.DEBUG if error.status == 503 else logging.WARNING, "%s %s: %s", method, path, error)
     headers = None if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     errors = {"errors": [{"field": field, "message": message} for field, message in error.faults]} if error.faults else {}
@@ -65,7 +65,7 @@ def refused(method: str, path: str, error: EyasError) -> Response:
 
 
 def answer_of(error: EyasError) -> str:
-    """What a client reads. Faults of the platform's own may name paths, URLs and addresses, which no client needs: the log has them."""
+    """Returns the client's text. Faults of the platform may name paths, URLs and addresses, which only the log shows."""
     return error.answer if error.status < 500 else _PLACE.sub("(see the log)", error.answer)
 
 
@@ -93,7 +93,7 @@ def _http(request: Request, error: Exception) -> Response:
         if allowed:
             message = f"{request.method} is nothing that can be done here; known: {', '.join(allowed)}"
             return problem("method-not-allowed", 405, message, {"Allow": ", ".join(allowed)})
-    if error.status_code == 400:  # of the framework's own: nested too deeply, or a number with thousands of digits
+    if error.status_code == 400:  # from the framework: nested too deeply, or a number with thousands of digits
         return problem("malformed", 400, "the body is not valid JSON, or not of a kind that is read")
     if error.status_code == 413:
         metrics.LIMITED.labels("body").inc()
@@ -103,7 +103,7 @@ def _http(request: Request, error: Exception) -> Response:
 
 
 def _verb(request: Request) -> str | None:
-    """`/v1/runs/r1:fly` looks like a run's own address, which has no POST: what it means is a verb that there isn't."""
+    """Names the known verbs for an unknown one: `/v1/runs/r1:fly` looks like a run's own address, which has no POST."""
     place, colon, verb = request.url.path.rpartition(":")
     if request.method != "POST" or not colon or "/" in verb:
         return None
@@ -112,7 +112,8 @@ def _verb(request: Request) -> str | None:
 
 
 def _allowed(request: Request) -> list[str]:
-    """Of all routes at the address, while the framework knows only the first one's. `r1:retry` is a verb's before it is an id."""
+    """Returns the methods of all routes at the address; the framework knows only the first route's. `r1:retry` is a verb before it is an
+    id."""
     paths = request.app.openapi()["paths"]
     fitting = [path for path in paths if _fits(path, request.scope["path"])]
     nearest = [path for path in fitting if ":" in path] or fitting
@@ -129,6 +130,6 @@ def _fits(pattern: str, place: str) -> bool:
 
 
 def _field(place: Sequence[int | str]) -> str:
-    """`body.events.3.user` without the `body`: the field as the client wrote it."""
+    """Returns the field as the client wrote it: `body.events.3.user` without the `body`."""
     parts = [str(part) for part in place]
     return ".".join(parts[1:] if len(parts) > 1 and parts[0] in ("body", "query", "path") else parts)

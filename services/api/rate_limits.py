@@ -1,9 +1,8 @@
-"""Rate limits of this process: what each token, and each recommender, may cost it.
+"""Rate limits of this process: what each token, and each recommender, may cost.
 
-A request costs units, more of them the more work it makes. Each token has two budgets: `control` for writes of the control plane, `online`
-for recommendations and data. Recommendations also count against the budget of their recommender, which all tokens share. Reads
-cost nothing. No token is exempt, an admin's neither: a script of an operator that loops stalls others as well as anybody's, and nobody
-else can spend what a token has.
+A request costs units, the more work it makes the more. Each token has two budgets: `control` for writes of the control plane, `online` for
+recommendations and data. Recommendations also count against the budget of their recommender, which all tokens share. Reads cost nothing. No
+token is exempt, not even an admin's: an operator's script that loops stalls others as well, and no token can spend the budget of another.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from shared.domain.errors import Crowded
 from shared.telemetry import metrics
 
 MAX_BUCKETS = 10_000
-"""Of one kind. When there are more, those that are nearest to full are forgotten."""
+"""Maximum of one kind. Above it, the buckets nearest to full are dropped."""
 _ROUNDING = 1e-6
-"""Seconds by which sums of times may be off: far less than any request takes."""
+"""Rounding error, in seconds, of sums of times: far less than any request takes."""
 
 
 class TooFast(Crowded):
-    """A budget is used up: `retry_after` says when it has enough again."""
+    """Budget is used up: `retry_after` says when it has enough again."""
 
     kind = "rate-limited"
 
@@ -35,11 +34,11 @@ class TooFast(Crowded):
 
 @dataclass(frozen=True)
 class Work:
-    """What a route's requests may cost."""
+    """Cost and limits of a route's requests."""
 
     budget: Literal["none", "control", "online"]
     units: int
-    """Of each request; its body costs more."""
+    """Units of each request; its body costs more."""
     bytes: int = 64 * 1024
     """The largest body."""
     values: int = 16_000
@@ -50,10 +49,10 @@ FREE = Work("none", 0)
 WRITE = Work("control", 1)
 RUN = Work("control", 2)
 HEAVY = Work("control", 5)
-"""A spec is read, or much of what is stored."""
+"""Reads a spec, or much of what is stored."""
 ALERTS = Work("control", 1, 1024 * 1024, 150_000)
 KEYS = Work("online", 1, 256 * 1024)
-"""As many as 10,000 keys, of any length."""
+"""Enough for 10,000 keys of any length."""
 ONLINE = Work("online", 1)
 BULK = Work("online", 1, 1024 * 1024, 150_000)
 """Events, items, rows of features."""
@@ -61,27 +60,27 @@ BULK = Work("online", 1, 1024 * 1024, 150_000)
 
 @dataclass(frozen=True)
 class Limits:
-    """Units a second; 0 switches a limit off."""
+    """Units per second; 0 switches a limit off."""
 
     control: float = 0
     online: float = 0
     recommender: float = 0
     failures: float = 0
-    """Requests with an unknown token, of each client address."""
+    """Requests with an unknown token, per client address."""
 
 
 BURST = {"control": 20, "online": 5, "recommender": 5, "failures": 10}
-"""How many seconds' worth of units a bucket holds."""
+"""Seconds' worth of units that a bucket holds."""
 
 
 class Buckets:
-    """Token buckets of one kind, by key. A bucket is one number, the time at which it is full again: one that is full is the same as none.
+    """Token buckets of one kind, by key. A bucket is a single number, the time at which it is full again; a full bucket needs no entry.
 
-    Used by the event loop's thread alone, so it needs no lock.
+    Only the event loop's thread uses it, so it needs no lock.
     """
 
     def __init__(self, per_second: float, burst: float, clock: Callable[[], float], most: int = MAX_BUCKETS) -> None:
-        """`burst`: the seconds in which an empty bucket becomes full."""
+        """`burst`: seconds in which an empty bucket becomes full."""
         self._unit = 1 / per_second
         self._burst = burst
         self._clock = clock
@@ -92,7 +91,7 @@ class Buckets:
         return len(self._full_at)
 
     def spend(self, key: str, cost: float) -> float:
-        """0, or the seconds to wait; then nothing was spent. Nothing costs more than a whole bucket holds."""
+        """Returns 0, or the seconds to wait without spending. Nothing costs more than a whole bucket holds."""
         now = self._clock()
         before = self._full_at.get(key, 0.0)
         seconds = cost * self._unit
@@ -106,12 +105,12 @@ class Buckets:
         return 0.0
 
     def wait(self, key: str) -> float:
-        """The seconds until a unit can be spent; spends nothing."""
+        """Returns the seconds until a unit can be spent; spends nothing."""
         wait = self._full_at.get(key, 0.0) - self._clock() + min(self._unit, self._burst) - self._burst
         return wait if wait > _ROUNDING else 0.0
 
     def _forget(self, now: float) -> None:
-        """Full buckets first; if too few are full, those nearest to it, so that an empty one stays empty."""
+        """Drops full buckets first, then those nearest to full, so that an empty bucket stays empty."""
         ordered = sorted((at, key) for key, at in self._full_at.items() if at > now)
         self._full_at = {key: at for at, key in ordered[-self._most // 2 :]}
 
@@ -124,14 +123,14 @@ class RateLimits:
         self._failures = _buckets("failures", limits.failures, clock)
 
     def charge(self, work: Work, token: str, recommender: str | None, size: int) -> None:
-        """Raises TooFast, or counts the request. `size`: the bytes of its body."""
+        """Charges the request, or raises TooFast. `size`: bytes of its body."""
         if work.budget == "online":
             self.charge_online(token, recommender, size)
         elif work.budget == "control" and self._control is not None and (wait := self._control.spend(token, work.units + (size >> 12))):
             raise _too_fast("control", "this token writes faster than it may", "EYAS_CONTROL_RATE", wait)
 
     def charge_online(self, token: str, recommender: str | None, size: int) -> None:
-        """A unit for the request, and one for each KiB of its body."""
+        """Charges a unit for the request, and a unit for each KiB of its body."""
         cost = 1 + (size >> 10)
         if self._online is not None and (wait := self._online.spend(token, cost)):
             raise _too_fast("online", "this token asks faster than it may", "EYAS_ONLINE_RATE", wait)
@@ -139,7 +138,7 @@ class RateLimits:
             raise _too_fast("recommender", f"'{recommender}' is asked faster than it may", "EYAS_RECOMMENDER_RATE", wait)
 
     def count_failure(self, address: str) -> None:
-        """A request came from there with a token that is not good."""
+        """Counts a request with an invalid token from the address."""
         if self._failures is not None:
             self._failures.spend(address, 1)
 

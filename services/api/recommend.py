@@ -1,4 +1,4 @@
-"""The online path over HTTP: recommendations, and what a version says of items."""
+"""Online requests over HTTP: recommendations, scores and similar items."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shared.domain.errors import Invalid
 room = Room("online")
 
 MOST = 1000
-"""Items of an answer."""
+"""Most items of an answer."""
 
 
 def _context(context: object) -> dict[str, Value]:
@@ -83,7 +83,7 @@ class Item(BaseModel):
 
 
 class Explanation(BaseModel):
-    """How an answer came about. Without rules and exploration nothing is said of its items."""
+    """How an answer was made. Items are explained only by rules and exploration."""
 
     milliseconds: Mapping[str, float] = Field(description="Of each stage; requests that came together share them.")
     together: int = Field(description="So many requests were answered at once.")
@@ -113,7 +113,7 @@ class AnswerView(BaseModel):
 
 @room.post("/v1/recommend/{name}", Role.CLIENT, audited=False, response_model_exclude_unset=True, work=ONLINE)
 async def recommend(gateway: Online, name: str, ask: Ask, explain: Explain = False, trial: Trial = False) -> AnswerView:
-    """The best items for a user, by the version that the user is given."""
+    """Returns the best items for a user, from the version that serves the user."""
     question = Question(name, ask.user, ask.count, frozenset(ask.exclude), ask.context, tuple(ask.items), explain, trial)
     return _view(await asyncio.wrap_future(gateway.submit(question)), ask)
 
@@ -166,7 +166,7 @@ class ScoresView(BaseModel):
 
 @room.post("/v1/score/{name}", Role.CLIENT, audited=False, work=KEYS)
 async def score(gateway: Online, name: str, ask: AskScores) -> ScoresView:
-    """What the version that the user is given thinks of items. Nothing is filtered, ordered or logged."""
+    """Returns scores of items for a user, from the version that serves the user. Nothing is filtered, ordered or logged."""
     scored = await asyncio.wrap_future(gateway.submit_scores(name, ask.user, ask.items))
     items = [Item(item=item, score=score) for item, score in scored.items]
     return ScoresView(version=scored.version, variant=scored.variant, items=items, fallback=scored.fallback)
@@ -188,6 +188,6 @@ class SimilarView(BaseModel):
 
 @room.post("/v1/similar/{name}", Role.CLIENT, audited=False, work=ONLINE)
 def similar(gateway: Online, name: str, ask: AskSimilar) -> SimilarView:
-    """Items that are like one, by the vectors of the stable version, of those that may be shown. Nothing is logged."""
+    """Returns the items most similar to an item, by vectors of the stable version, of those that may be shown. Nothing is logged."""
     neighbours = gateway.similar(name, ask.item, ask.k, ask.exclude, ask.context)
     return SimilarView(version=neighbours.version, items=[Item(item=item, score=score) for item, score in neighbours.items])

@@ -1,4 +1,4 @@
-"""Recommenders: a spec under a name, what serves under it, and how to go back."""
+"""Recommenders: specs by name, what serves, and rollback."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def apply_recommender(parts: With, who: Who, spec: SpecBody, response: Response,
 def put_recommender(
     parts: With, who: Who, name: str, spec: SpecBody, response: Response, expected: ExpectedOrNew, run: Run = True
 ) -> AppliedRecommender:
-    """Creates or changes it; with If-Match only what the caller has seen, without it whatever is there."""
+    """Creates or changes a recommender. `If-Match` changes only the generation that the caller has read; without it, any generation is
+    replaced."""
     if spec.name != name:
         raise Invalid(f"name: the spec says '{spec.name}', the address says '{name}'")
     return _apply(parts, who, spec, response, run, expected)
@@ -91,7 +92,7 @@ def _apply(
     result = parts.recommenders.put(spec, now, who.name, expected, full_run if run else None)
     stored, started = result.recommender, result.run
     applied = result.changed or started is not None
-    if not run and who.once is not None and who.once.again:  # no run says whether the killed process stored the spec
+    if not run and who.once is not None and who.once.again:  # no run shows whether the killed process stored the spec
         applied |= stored.updated_at >= who.once.at
     response.status_code = 201 if applied and _is_new(stored) else 200
     if applied:
@@ -105,8 +106,7 @@ def _is_new(recommender: Recommender) -> bool:
 
 @room.post("/v1/recommenders:validate", Role.VIEWER, audited=False, openapi_extra=SPEC_BODY, work=HEAVY)
 def validate_spec(parts: With, who: Who, spec: SpecBody) -> Valid:
-    """Whether a spec is good, and what it says with every default filled in. Writes nothing. Only for operators it reads a
-    file of campaigns."""
+    """Validates a spec and returns it with every default filled in. Writes nothing. Reads a file of campaigns only for operators."""
     if may(who.principal, Role.OPERATOR):
         spec = resolve_spec(parts, spec)
     else:
@@ -122,7 +122,7 @@ def list_recommenders(
     prefix: Prefix = None,
     serving: Annotated[bool | None, Query(description="Only those that serve (true), or that don't yet (false).")] = None,
 ) -> Page[ServingRecommender]:
-    """By name."""
+    """Lists recommenders by name."""
     routes = parts.routes.all()
     recommenders = readable(parts, who, pages, prefix, lambda name: serving is None or serving == (name in routes))
     return pages.page(
@@ -133,7 +133,7 @@ def list_recommenders(
 def readable(
     parts: Parts, who: Caller, pages: Paging, prefix: str | None, keep: Callable[[str], bool] = lambda name: True
 ) -> Sequence[Recommender]:
-    """A page's specs are read, and no others; one that can't be hides no other."""
+    """Reads only the page's specs; skips unreadable ones."""
     after = pages.text
     names = (
         name
@@ -151,14 +151,14 @@ def _read(parts: Parts, names: Iterable[str]) -> Iterator[Recommender]:
 
 @room.get("/v1/recommenders/{name}", Role.VIEWER, response_model=ServingRecommender, responses=NOT_MODIFIED)
 def get_recommender(parts: With, name: str, request: HttpRequest, response: Response) -> ServingRecommender | Response:
-    """Its spec, and what serves."""
+    """Returns the spec of a recommender, and what serves."""
     recommender = parts.recommenders.get(name)
     return tagged(request, response, recommender.generation, _view(recommender, parts.routes.get(name)))
 
 
 @room.get("/v1/recommenders/{name}/specs", Role.VIEWER)
 def list_specs(parts: With, name: str, pages: Pages) -> Page[SpecEntry]:
-    """Every generation of its spec: who wrote it and when, the newest first."""
+    """Lists every generation of a recommender's spec, the newest first: who wrote it and when."""
     parts.recommenders.get(name)
     entries = parts.recommenders.writings(name, pages.more, pages.number)
     return pages.page(entries, lambda entry: entry.generation, lambda entry: SpecEntry.model_validate(entry, from_attributes=True))
@@ -166,7 +166,7 @@ def list_specs(parts: With, name: str, pages: Pages) -> Page[SpecEntry]:
 
 @room.get("/v1/recommenders/{name}/specs/{generation}", Role.VIEWER)
 def get_spec(parts: With, name: str, generation: Generation) -> SpecView:
-    """One of them as it was stored, with every default of its time filled in."""
+    """Returns a generation of the spec as it was stored, with every default of its time filled in."""
     parts.recommenders.get(name)
     writing = parts.recommenders.writing(name, generation)
     return SpecView(generation=writing.generation, at=writing.at, actor=writing.actor, spec=dict(writing.document))
@@ -174,10 +174,10 @@ def get_spec(parts: With, name: str, generation: Generation) -> SpecView:
 
 @room.delete("/v1/recommenders/{name}", Role.ADMIN, status_code=204)
 def delete_recommender(parts: With, who: Who, name: str) -> None:
-    """Ends it: nothing serves, nothing retrains, and its versions may be collected, tagged ones aside.
+    """Deletes a recommender: nothing serves, nothing retrains, and its versions may be collected, except tagged ones.
 
-    Refused while a run or a rollout of it is under way. Histories and the audit log stay. One that is deleted stays so, and a
-    spec of that name makes a new one, whose generations go on.
+    Refused while a run or a rollout is active. Histories and the audit log stay. Deletion is final: a spec of that name makes a new
+    recommender, whose generations go on.
     """
     parts.recommenders.delete(name, parts.clock.now())
     parts.features.drop(name)
@@ -186,10 +186,10 @@ def delete_recommender(parts: With, who: Who, name: str) -> None:
 
 @room.create("/v1/recommenders/{name}:rollback", Role.OPERATOR, status_code=202)
 def roll_back(parts: With, who: Who, name: str, wish: Back | None = None) -> RolledBack:
-    """Every user goes to a version that has proven itself, without analysis.
+    """Returns every user to a proven version, without analysis.
 
-    A rollout under way is aborted: that is all, unless another version is named. Else the version that was stable before, or the one
-    that is named, returns: at once where it is loaded, by a rollout of its own that loads it first where it isn't.
+    An active rollout is aborted, and nothing else happens unless another version is named. Otherwise the previous stable version, or the
+    named one, returns: at once if it is loaded, else by a rollout that loads it first.
     """
     wish = wish or Back()
     who.says(wish.reason)
@@ -215,7 +215,7 @@ def roll_back(parts: With, who: Who, name: str, wish: Back | None = None) -> Rol
 
 
 def _done_before(parts: Parts, who: Caller, name: str, route: Route) -> RolledBack | None:
-    """What the process did that died before it could say so."""
+    """Returns what a killed process has done for this request."""
     if who.once is None or not who.once.again:
         return None
     last = parts.routes.history(name, 1)[0]
@@ -229,7 +229,7 @@ def _done_before(parts: Parts, who: Caller, name: str, route: Route) -> RolledBa
 
 
 def _target(parts: Parts, name: str, route: Route, wanted: int | None, active: bool) -> int:
-    """The version to go to: the stable one where a rollout under way is to end, and nothing else is wanted."""
+    """Returns the version to go to: the stable one if only an active rollout is to end."""
     if wanted is not None:
         gone = parts.registry.collected(name)
         if parts.registry.get(name, wanted).number in gone:

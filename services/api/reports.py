@@ -1,4 +1,4 @@
-"""What a run had to prove and what its stages made: asked by people who want to know why it ended as it did."""
+"""Reports of a run: its gates, and the features that it made."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ room = Room("runs")
 _FEATURES = "features.json"
 _NAMES = ("of", "by")
 _SHORT = 400
-"""What is fitted, as JSON: tables of a hundred edges are no report."""
+"""Longest fitted value, as JSON, that a report shows."""
 
 
 class GateAsked(BaseModel):
@@ -87,7 +87,7 @@ class FeatureReport(BaseModel):
 
 @room.get("/v1/runs/{id}/gates", Role.VIEWER)
 def get_run_gates(parts: With, who: Who, id: str) -> GatesView:
-    """Each gate with its verdict and its figures, those that are open or weren't asked too."""
+    """Lists each gate with its verdict and its figures, including gates that are open or weren't asked."""
     record = who.row("run", parts.runs, id)
     metrics = run_view(parts, record).metrics
     gates = run_plan(spec_of(record), record.spec.mode).gates
@@ -131,7 +131,7 @@ def _apart(gate: Gate, value: float | None, needed: float | None) -> float | Non
 
 @room.get("/v1/runs/{id}/features", Role.VIEWER)
 def get_run_features(parts: With, who: Who, id: str) -> FeatureReport:
-    """What etl has made of the run's data: rows, features with what was fitted, and tables of codes."""
+    """Returns what etl made of the run's data: rows, features with fitted values, and tables of codes."""
     record = who.row("run", parts.runs, id)
     attempt = attempt_of(record, "etl")
     made = parts.artifacts.manifest(attempt) if attempt else None
@@ -177,7 +177,7 @@ def _features(parts: Parts, files: Files) -> list[FeatureMade]:
 
 
 def _named(operand: Any) -> list[str]:
-    """Columns are said as a name, as several, or under `of` and `by`."""
+    """Returns columns that are given as a name, as several, or under `of` and `by`."""
     if isinstance(operand, str):
         return [operand]
     if isinstance(operand, dict):

@@ -1,4 +1,4 @@
-"""What the world says of a serving version, and retraining by hand."""
+"""Drift of a serving version, and retraining on request."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Drift(BaseModel):
 
 @room.create("/v1/recommenders/{name}:retrain", Role.OPERATOR, status_code=202, work=RUN)
 def retrain(parts: With, who: Who, name: str, why: Because = None) -> RetrainerView:
-    """A run as the spec's `retrain` says, as soon as nothing else is under way."""
+    """Starts a run by the spec's `retrain`, as soon as nothing else is active."""
     spec = parts.recommenders.get(name).spec
     if spec.retrain.mode == "warm" and parts.routes.get(name) is None:
         raise Conflict(f"recommender '{name}' serves no version yet that a warm retraining could start from: start a full run")
@@ -117,7 +117,7 @@ def retrain(parts: With, who: Who, name: str, why: Because = None) -> RetrainerV
 
 @room.get("/v1/recommenders/{name}/drift", Role.VIEWER)
 def get_drift(parts: With, name: str) -> Drift:
-    """Which features have moved since the version's first days, how, since when, and how sure that is."""
+    """Returns which features have moved since the version's first days: how, since when, and with what certainty."""
     return drift_of(parts, parts.recommenders.get(name))
 
 

@@ -1,4 +1,4 @@
-"""What the API tells of rollouts."""
+"""Answer models of rollouts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared.domain.step_analysis import Answered, ShadowReport, StepReport
 from shared.ports import RolloutRecord
 
 VERBS = ("pause", "resume", "skip", "promote", "abort")
-"""Of rollouts."""
+"""Verbs of rollouts."""
 
 
 class SampleView(BaseModel):
@@ -97,7 +97,7 @@ class LookView(BaseModel):
 
 
 class LooksView(BaseModel):
-    """How the evidence grew."""
+    """Evidence of a rollout, look by look."""
 
     goal: Literal["hit_rate", "conversion"] = Field(description="What of the users the versions are compared by.")
     max_harm: float = Field(description="Relative: the last step passes when a loss above it is excluded.")
@@ -121,7 +121,7 @@ class StepView(BaseModel):
 
 
 class TermsView(BaseModel):
-    """What its steps are judged by."""
+    """What the steps of a rollout are judged by."""
 
     goal: Literal["hit_rate", "conversion"] = Field(description="What of the users the versions are compared by.")
     max_harm: float = Field(description="Relative: the last step passes when a loss above it is excluded.")

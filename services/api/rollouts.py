@@ -1,4 +1,4 @@
-"""Rollouts: looked at, started by hand, and steered."""
+"""Rollouts: listed, started on request, and steered."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class StartRollout(Why):
 
 @room.create("/v1/recommenders/{name}/rollouts", Role.OPERATOR, status_code=201)
 def start_rollout(parts: With, who: Who, name: str, wish: StartRollout) -> RolloutView:
-    """A registered version on its way to the users, once more: by the `rollout` of the spec as it stands, like one that a run starts.
+    """Starts a rollout of a registered version, by the current `rollout` of the spec, as after a run.
 
-    It waits until the rollouts before it have ended. Where nothing serves yet, everybody gets the version as soon as it answers.
+    It waits until earlier rollouts have ended. If nothing serves yet, all users get the version as soon as it answers.
     """
     who.says(wish.reason)
     recommender = parts.recommenders.get(name)
@@ -54,7 +54,7 @@ def start_rollout(parts: With, who: Who, name: str, wish: StartRollout) -> Rollo
 
 
 def _begun_before(parts: Parts, who: Caller, id: str) -> RolloutRecord | None:
-    """By the process that died before it could say so."""
+    """Returns the rollout that a killed process has started for this request."""
     if who.once is None or not who.once.again:
         return None
     with suppress(NotFound):
@@ -89,39 +89,39 @@ def _check_start(parts: Parts, name: str, number: int) -> None:
 def list_rollouts(
     parts: With, name: str, pages: Pages, state: Annotated[list[State] | None, Query(description="Of these states alone.")] = None
 ) -> Page[RolloutView]:
-    """The newest first."""
+    """Lists rollouts of a recommender, the newest first."""
     parts.recommenders.get(name)
     try:
         rollouts = parts.rollouts.list(name, states=state, limit=pages.more, before=pages.text)
-    except NotFound:  # the place of a cursor that somebody has made up
+    except NotFound:  # the place of an invented cursor
         raise Malformed("cursor: this is none of this list: begin anew without a cursor") from None
     return pages.page(rollouts, lambda rollout: rollout.id, _view)
 
 
 @room.get("/v1/rollouts/{id}", Role.VIEWER, response_model=RolloutView, responses=NOT_MODIFIED)
 def get_rollout(parts: With, who: Who, id: str, request: HttpRequest, response: Response) -> RolloutView | Response:
-    """Where it stands, and what was measured."""
+    """Returns the state of a rollout, and what was measured."""
     record = who.row("rollout", parts.rollouts, id)
     return tagged(request, response, record.revision, _view(record))
 
 
 @room.get("/v1/rollouts/{id}/events", Role.VIEWER)
 def list_rollout_events(parts: With, who: Who, id: str, pages: Pages) -> Page[EventView]:
-    """Every change of state and of weight: when, why, by whom."""
+    """Lists every change of state and of weight: when, why, by whom."""
     who.row("rollout", parts.rollouts, id)
     return pages.page(parts.rollouts.history(id, pages.more, pages.number), lambda entry: entry.seq, EventView.of)
 
 
 @room.get("/v1/rollouts/{id}/looks", Role.VIEWER)
 def list_rollout_looks(parts: With, who: Who, id: str) -> LooksView:
-    """How the evidence of its canary grew, look by look, with the bounds that decide."""
+    """Returns how the evidence of a canary grew, look by look, with the bounds that decide."""
     record = who.row("rollout", parts.rollouts, id)
     return LooksView.of(record.status, _plan(record))
 
 
 @room.create("/v1/rollouts/{id}:{verb}", Role.OPERATOR, status_code=202)
 def steer_rollout(parts: With, who: Who, id: str, verb: Verb, expected: Expected, why: Because = None) -> RolloutView:
-    """Pause, resume, skip to the next step without a verdict, promote or abort it."""
+    """Pauses, resumes, promotes or aborts a rollout, or skips to its next step without a verdict."""
     record = who.row("rollout", parts.rollouts, id)
     refused = refusal(verb, record.spec.version, record.status, _plan(record))
     again = who.once is not None and who.once.again

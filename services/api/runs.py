@@ -1,4 +1,4 @@
-"""Runs: started, looked at, cancelled; their logs and their history."""
+"""Runs: started, listed, cancelled, retried; their logs and reports."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def make_run(parts: Parts, recommender: Recommender, wish: Wish, cause: str, ter
 
 
 def _decided(parts: Parts, recommender: Recommender, wish: Wish, cause: str) -> tuple[Mode, str]:
-    """What `auto` is now, and the cause that says so."""
+    """Returns what `auto` means now, and the cause with that reason."""
     if wish != "auto":
         return wish, cause
     choice = choose(parts.past(recommender), auto_rule(recommender.spec.retrain))
@@ -131,7 +131,7 @@ def start_run(
 
 @room.create("/v1/recommenders/{name}/runs", Role.OPERATOR, status_code=202, work=RUN)
 def create_run(parts: With, who: Who, name: str, start: Start | None = None) -> RunView:
-    """A run of the spec as it stands."""
+    """Starts a run of the current spec."""
     wanted = start or Start()
     who.says(wanted.reason)
     cause = wanted.reason or f"asked by {who.name}"
@@ -141,7 +141,7 @@ def create_run(parts: With, who: Who, name: str, start: Start | None = None) -> 
 
 @room.get("/v1/recommenders/{name}/runs", Role.VIEWER)
 def list_runs_of_recommender(parts: With, name: str, pages: Pages, filters: Filtered) -> Page[RunView]:
-    """The newest first."""
+    """Lists runs of a recommender, the newest first."""
     parts.recommenders.get(name)
     return _page(parts, pages, filters, name, None)
 
@@ -154,7 +154,7 @@ def list_runs(
     filters: Filtered,
     recommender: Annotated[str | None, Query(max_length=200, description="Of this one alone.")] = None,
 ) -> Page[RunView]:
-    """Of every recommender that the token sees, the newest first."""
+    """Lists runs of every recommender that the token sees, the newest first."""
     if recommender is not None:
         who.enters(recommender)
     return _page(parts, pages, filters, recommender, who.principal.recommenders)
@@ -175,7 +175,7 @@ def _page(parts: Parts, pages: Paging, filters: Filters, name: str | None, among
 
     try:
         runs = ask(pages.text)
-    except NotFound:  # the place of a cursor that somebody has made up
+    except NotFound:  # the place of an invented cursor
         raise Malformed("cursor: this is none of this list: begin anew without a cursor") from None
     turns = parts.turns() if any(run.status.state == "pending" for run in runs) else {}
     return pages.page(runs, lambda run: run.id, lambda run: run_view(parts, run, turns))
@@ -183,20 +183,20 @@ def _page(parts: Parts, pages: Paging, filters: Filters, name: str | None, among
 
 @room.get("/v1/runs/{id}", Role.VIEWER, response_model=RunView, responses=NOT_MODIFIED)
 def get_run(parts: With, who: Who, id: str, request: HttpRequest, response: Response) -> RunView | Response:
-    """What it does, what it has done, and how it ended."""
+    """Returns what a run does, what it has done, and how it ended."""
     record = who.row("run", parts.runs, id)
     return tagged(request, response, record.revision, run_view(parts, record))
 
 
 @room.create("/v1/runs/{id}:cancel", Role.OPERATOR, status_code=202)
 def cancel_run(parts: With, who: Who, id: str, expected: Expected, why: Because = None) -> RunView:
-    """Ends it before its time."""
+    """Cancels a run."""
     return run_view(parts, ask(parts, who, parts.runs, ANSWERS, "run", id, "cancel", why, expected))
 
 
 @room.create("/v1/runs/{id}:prioritise", Role.OPERATOR)
 def prioritise_run(parts: With, who: Who, id: str, wanted: Prioritise) -> RunView:
-    """Another place in the queue, for a run that hasn't begun."""
+    """Changes the priority of a run in the queue."""
     record = who.row("run", parts.runs, id)
     if record.status.state != "pending" or record.intent is not None:
         raise Conflict(f"run {id} is {record.status.state} and no longer in the queue: its priority changes nothing now")
@@ -210,7 +210,7 @@ def prioritise_run(parts: With, who: Who, id: str, wanted: Prioritise) -> RunVie
 
 @room.create("/v1/runs/{id}:retry", operation_id="retry_run", need=Role.OPERATOR, status_code=202, work=RUN)
 def retry(parts: With, who: Who, id: str, wanted: Retry | None = None) -> RunView:
-    """A new run of the same spec that takes over what this one had published before the stage."""
+    """Starts a new run of the same spec that takes over what this run published before the stage."""
     record = who.row("run", parts.runs, id)
     options = wanted or Retry()
     who.says(options.reason)
@@ -229,7 +229,7 @@ def retry(parts: With, who: Who, id: str, wanted: Retry | None = None) -> RunVie
 
 @room.get("/v1/runs/{id}/events", Role.VIEWER)
 def list_run_events(parts: With, who: Who, id: str, pages: Pages) -> Page[EventView]:
-    """Every change of state: when, why, by whom."""
+    """Lists every change of state: when, why, by whom."""
     who.row("run", parts.runs, id)
     return pages.page(parts.runs.history(id, pages.more, pages.number), lambda entry: entry.seq, EventView.of)
 
@@ -246,7 +246,7 @@ def get_run_log(
         Query(ge=1, le=1 << 20, description="Only the last so many bytes, from a line's beginning, of what is there from `offset` on."),
     ] = None,
 ) -> RunLog:
-    """What a stage has written from a byte offset on, of its newest attempt."""
+    """Returns the log of a stage's newest attempt, from a byte offset."""
     record = who.row("run", parts.runs, id)
     chosen = stage or newest_stage(record)
     attempt = attempt_of(record, chosen) if chosen else None
@@ -259,7 +259,7 @@ def get_run_log(
 
 
 def _end_of_log(parts: Parts, attempt: str, stage: str | None, offset: int, last: int) -> RunLog:
-    """Read through to its end, which only whoever has read so far knows; the number of pieces is bounded."""
+    """Reads the log through, because only a reader knows its end; the number of pieces is bounded."""
     tail, following = b"", offset
     for _ in range(_PIECES):
         text, after = parts.executor.log(attempt, following)
@@ -273,7 +273,7 @@ def _end_of_log(parts: Parts, attempt: str, stage: str | None, offset: int, last
 
 @room.get("/v1/runs/{id}/validation", Role.VIEWER)
 def get_run_validation(parts: With, who: Who, id: str) -> Report:
-    """What the checks of its data found, interactions, events and tables, whether it went on or stopped."""
+    """Returns what the data checks found, in interactions, events and tables, whether the run went on or stopped."""
     attempt = attempt_of(who.row("run", parts.runs, id), "etl")
     manifest = parts.artifacts.manifest(attempt) if attempt else None
     if manifest is None or REPORT not in manifest.files:
@@ -283,7 +283,7 @@ def get_run_validation(parts: With, who: Who, id: str) -> Report:
 
 @room.get("/v1/runs/{id}/evaluation", Role.VIEWER)
 def get_run_evaluation(parts: With, who: Who, id: str) -> RunReport:
-    """How its model did on the holdout, beside popularity and the version that served: as figures and as a page."""
+    """Returns the model's figures on the holdout, beside popularity and the version that served, and a page with them."""
     attempt = attempt_of(who.row("run", parts.runs, id), "evaluate")
     manifest = parts.artifacts.manifest(attempt) if attempt else None
     if manifest is None or attempt is None or not {trials.REPORT, trials.PAGE} <= set(manifest.files):
@@ -293,7 +293,7 @@ def get_run_evaluation(parts: With, who: Who, id: str) -> RunReport:
 
 
 def newest_stage(record: RunRecord) -> str | None:
-    """The stage under way; of a run that has ended, the one that it ended in."""
+    """Returns the current stage; for an ended run, the stage in which it ended."""
     status = record.status
     if status.state in STAGES:
         return status.state
@@ -307,7 +307,7 @@ def attempt_of(record: RunRecord, stage: str) -> str | None:
     done = next((completed.attempt for completed in status.stages if completed.stage == stage), None)
     if done is not None:
         return done
-    attempt = status.attempt - (status.retry_at is not None)  # the one before, while the next one pauses
+    attempt = status.attempt - (status.retry_at is not None)  # the earlier attempt, during the pause before the next
     return attempt_name(record.id, stage, attempt) if attempt and stage == newest_stage(record) else None
 
 
@@ -326,14 +326,14 @@ def _progress(parts: Parts, record: RunRecord) -> Progress | None:
     working = works(record.id, record.status)
     try:
         return next((parts.artifacts.progress(attempt) for attempt in working), None)
-    except (EyasError, OSError, ValueError):  # what a run is shows without it
+    except (EyasError, OSError, ValueError):  # a run is shown without progress
         return None
 
 
 def _registered(parts: Parts, record: RunRecord) -> Version | None:
     try:
         return parts.registry.of_run(record.id) if record.status.state in ("verify", "registered") else None
-    except Damaged:  # the version's own page says so; the run is shown without it
+    except Damaged:  # reported by the version's own page; the run is shown without it
         return None
 
 

@@ -1,4 +1,4 @@
-"""What serves right now: the model server's own words, the routes, and who answered how often."""
+"""What serves now: the model server's state, routes, gateways and counts of requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shared.ports import GatewayReport, ServerReplica
 room = Room("serving")
 
 _REMEMBERED = timedelta(minutes=10)
-"""How long a gateway that is silent is still told of."""
+"""How long a silent gateway is still listed."""
 
 
 class Replica(BaseModel):
@@ -69,7 +69,7 @@ class Serving(BaseModel):
 
 @room.get("/v1/serving", Role.VIEWER)
 def get_serving(parts: With, who: Who) -> Serving:
-    """What answers right now."""
+    """Returns what serves now."""
     visible = {name: route for name, route in parts.routes.all().items() if who.sees(name)}
     routes = {name: RouteView.of(route) for name, route in visible.items()}
     gateways = [GatewayView.of(gateway, visible) for gateway in parts.routes.gateways(parts.clock.now() - _REMEMBERED)]
@@ -114,7 +114,7 @@ class Latency(BaseModel):
 def get_latency(
     request: Request, who: Who, recommender: Annotated[str | None, Query(max_length=200, description="Of this one alone.")] = None
 ) -> Latency:
-    """How long answers of the gateway in this process have taken since it began."""
+    """Returns how long answers of the gateway in this process have taken since its start."""
 
     def sees(name: str) -> bool:
         return recommender in (None, name) and who.sees(name)

@@ -1,4 +1,4 @@
-"""What people ask of runs, rollouts and retrainers: checked against what the state answers to, then left for the reconciler."""
+"""Requests to runs, rollouts and retrainers: checked against the state, then left for the reconciler."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ask(  # noqa: PLR0913, PLR0917  the pieces of one request
     why: Why | None,
     expected: Container[int] | None = None,
 ) -> Record[S, P]:
-    """`expected` are the revisions that the caller will have it at."""
+    """Stores a request. `expected`: the revisions at which the caller wants it done."""
     who.says(why.reason if why else "")
     record = who.row(kind, store, id)
     request = Request(verb, who.name, why.reason if why else "")
@@ -56,6 +56,6 @@ def ask(  # noqa: PLR0913, PLR0917  the pieces of one request
 
 
 def _already_requested(record: Record[S, P], store: ResourceStore[S, P], request: Request, once: Once) -> bool:
-    """The process that was asked first died before it could say so."""
+    """Returns whether a killed process has stored this request."""
     reason = request.summary()
     return record.asked == request or any(entry.at >= once.at and reason in entry.reason for entry in store.history(record.id))

@@ -1,8 +1,8 @@
-"""Server-sent events: a run's changes of state and its log, told as they come.
+"""Server-sent events: a run's changes of state and its log, as they come.
 
-A listener holds no thread: its stream looks now and then, in a thread that is given back at once. The token is looked up again
-every few seconds, so that what was revoked hears nothing more. A stream that ends without `end` (the platform stops, the network
-breaks) is taken up again by `Last-Event-ID`, which browsers' EventSource sends by itself.
+A listener holds no thread: its stream polls in a thread that is given back at once. The token is looked up again every few seconds, so that
+a revoked token hears nothing more. A stream that ends without `end` (the platform stops, the network breaks) goes on by `Last-Event-ID`,
+which browsers' EventSource sends by itself.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LastEvent = Annotated[
 
 
 class Listeners:
-    """Bounds how many listen at once to one process."""
+    """Limits the concurrent streams of a process."""
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
@@ -86,15 +86,16 @@ class EventStream(StreamingResponse):
 
 
 class Look(Protocol):
-    """What is new since the last time, as events; and whether the end is reached, more is there at once, or neither."""
+    """Returns new events, whether the end is reached, and whether more can be read at once."""
 
     def __call__(self) -> tuple[list[str], bool, bool]: ...
 
 
 @room.get("/v1/runs/{id}/stream", Role.VIEWER, operation_id="stream_run", status_code=200, response_class=EventStream)
 def stream_run(parts: With, who: Who, id: str, request: Request, last: LastEvent = None) -> EventStream:
-    """Server-sent events: `state` for each change of state, the past ones first; `log` with the newest lines of the stage under way;
-    `end` when the run has ended. One that ends without it is taken up by `Last-Event-ID`; `problem` says why, if there is a reason."""
+    """Streams a run as server-sent events: `state` for each change of state, the past ones first; `log` with the newest lines of the
+    current stage; `end` when the run has ended. Continue a stream without `end` by `Last-Event-ID`; `problem` has the reason, if there is
+    one."""
     who.row("run", parts.runs, id)
     return _stream(request, who, _Changes(parts, id, _number(last)))
 
@@ -108,7 +109,7 @@ def stream_run_log(
     stage: Annotated[StageName | None, Query(description="This one alone, to its end; all from the one under way on, when absent.")] = None,
     last: LastEvent = None,
 ) -> EventStream:
-    """Server-sent events: `log` with all that the stage writes, as it writes it; `end` when the stage, or the run, has ended."""
+    """Streams a log as server-sent events: `log` with all that the stage writes; `end` when the stage, or the run, has ended."""
     who.row("run", parts.runs, id)
     return _stream(request, who, _Text(parts, id, stage, last))
 
@@ -142,7 +143,7 @@ async def _stream_events(look: Look, who: Caller, closing: Callable[[], bool]) -
 
 
 def _event(name: str, data: Any, id: str | int | None = None) -> str:
-    """JSON has no line breaks of its own, so one `data` line holds it."""
+    """Formats an event: JSON has no line breaks of its own, so one `data` line holds it."""
     return ("" if id is None else f"id: {id}\n") + f"event: {name}\ndata: {json.dumps(data)}\n\n"
 
 
@@ -151,7 +152,7 @@ def _end(record: RunRecord) -> str:
 
 
 class _Changes:
-    """A run's history from an entry on, and the last lines of what is under way."""
+    """History of a run from an entry on, and the last lines of the current stage."""
 
     def __init__(self, parts: Parts, id: str, seq: int | None) -> None:
         self._parts, self._id, self._seq = parts, id, seq
@@ -159,7 +160,7 @@ class _Changes:
         self._offset, self._rest = 0, ""
 
     def __call__(self) -> tuple[list[str], bool, bool]:
-        record = self._parts.runs.get(self._id)  # before its history, so that none is missed after the end
+        record = self._parts.runs.get(self._id)  # before its history, so that no entry is missed after the end
         entries = self._parts.runs.history(self._id, _PAGE, self._seq)
         events = [_event("state", EventView.of(entry).model_dump(mode="json"), entry.seq) for entry in entries]
         if entries:
@@ -179,7 +180,7 @@ class _Changes:
             self._attempt, self._offset, self._rest = attempt, 0, ""
         try:
             text, self._offset, _ = _piece(self._parts, attempt, self._offset)
-        except EyasError:  # whoever asks for the log is told; changes of state go on without it
+        except EyasError:  # requests for the log report the fault; changes of state go on without it
             return []
         *lines, self._rest = (self._rest + text).split("\n")
         if len(self._rest) > _LINE:
@@ -188,7 +189,7 @@ class _Changes:
 
 
 class _Text:
-    """All that a stage writes, or one after the other."""
+    """Whole log of a stage, or of all stages in order."""
 
     def __init__(self, parts: Parts, id: str, stage: str | None, last: str | None) -> None:
         self._parts, self._id, self._stage = parts, id, stage
@@ -211,7 +212,7 @@ class _Text:
         return events, False, False
 
     def _next(self, record: RunRecord) -> list[str]:
-        """The attempt that was read last, for its rest, and what this run has begun since: a stage may be over between two looks."""
+        """Returns the attempt that was read last, for its rest, and the attempts since: a stage may end between two polls."""
         status = record.status
         stage = self._stage or newest_stage(record)
         newest = attempt_of(record, stage) if stage else None
@@ -233,7 +234,7 @@ class _Text:
 
 
 def _piece(parts: Parts, attempt: str, offset: int) -> tuple[str, int, bool]:
-    """What there is from an offset on, as far as one look goes; and whether there is more."""
+    """Returns the text from an offset on, as far as one poll reads, the next offset, and whether there is more."""
     texts: list[str] = []
     for _ in range(_PIECES):
         text, following = parts.executor.log(attempt, offset)
@@ -253,7 +254,7 @@ def _number(last: str | None) -> int | None:
 
 
 def _place(run: str, wanted: str | None, last: str | None) -> tuple[str | None, int]:
-    """Of an attempt of this run alone, since the id comes from outside; a reused stage, another run's, is read from its beginning."""
+    """Accepts only attempts of this run, because the id comes from outside; a stage reused from another run is read from its start."""
     if last is None:
         return None, 0
     attempt, _, offset = last.rpartition(":")

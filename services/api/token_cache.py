@@ -1,7 +1,7 @@
-"""Tokens by id, looked up anew for each request; a client's that was good not long ago is good enough while nobody can look.
+"""Token cache: each request looks its token up; a client's token that was valid lately stays valid while the store is unavailable.
 
-So that recommendations outlive the database: a client may only ask for them. Nobody else is remembered, and a lookup that says no is
-believed at once.
+So recommendations outlive the database: a client may ask for nothing else. Other roles are not cached, and a negative lookup counts at
+once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from shared.telemetry.outages import QUIET, Outages
 log = logging.getLogger(__name__)
 
 REMEMBERED = timedelta(hours=1)
-"""After its last lookup."""
+"""Lifetime of an entry after its last lookup."""
 PATIENCE = 2.0
-"""Seconds that a token that is remembered waits for its lookup."""
+"""Seconds that a cached token waits for its lookup."""
 PAUSE = 1.0
-"""Between two tries of a store that is away."""
+"""Seconds between two tries of an unavailable store."""
 _MOST = 10_000
 _READERS = 4
 

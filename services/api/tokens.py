@@ -1,6 +1,6 @@
-"""Tokens: made, listed, revoked; and who the caller is.
+"""Tokens: created, listed, revoked; and the caller's own.
 
-A scoped admin manages the tokens whose scope lies within its own. The secret is in one answer, the one that makes the token.
+A scoped admin manages tokens whose scope lies within its own. Only the answer that creates a token has the secret.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Self(BaseModel):
 
 @room.get("/v1/whoami", HOLDER)
 def whoami(who: Who) -> Self:
-    """Who the token is, and what it may."""
+    """Returns name, role, scope and expiry of the caller's token."""
     me = who.principal
     scope = None if me.recommenders is None else sorted(me.recommenders)
     return Self(name=me.name, token=me.token_id, role=me.role, recommenders=scope, expires_at=me.expires_at)
@@ -79,7 +79,7 @@ def whoami(who: Who) -> Self:
 
 @room.get("/v1/tokens", Role.ADMIN)
 def list_tokens(parts: With, who: Who, pages: Pages) -> Page[TokenView]:
-    """The newest first, revoked and expired ones too."""
+    """Lists tokens, the newest first, including revoked and expired ones."""
 
     def ask(after: str | None) -> Sequence[Token]:
         return parts.tokens.list(limit=pages.more, before=after)
@@ -90,7 +90,7 @@ def list_tokens(parts: With, who: Who, pages: Pages) -> Page[TokenView]:
 
 @room.post("/v1/tokens", Role.ADMIN, status_code=201)
 def create_token(parts: With, who: Who, new: NewToken, response: Response) -> MadeToken:
-    """Nobody makes a token that is mightier, wider or longer-lived than the own one."""
+    """Creates a token. Its role, scope and expiry can't exceed those of the caller's token."""
     now = parts.clock.now()
     scope, expires_at = _scope(new.recommenders), _expiry(new.expires_in, now)
     who.says(f"{new.role.value} '{_label(new.name)}' for {', '.join(sorted(scope)) if scope is not None else 'all recommenders'}")
@@ -106,13 +106,13 @@ def create_token(parts: With, who: Who, new: NewToken, response: Response) -> Ma
 
 @room.get("/v1/tokens/{id}", Role.ADMIN)
 def get_token(parts: With, who: Who, id: str) -> TokenView:
-    """All of it but its text."""
+    """Returns a token without its text."""
     return TokenView.of(_managed(parts, who, id))
 
 
 @room.delete("/v1/tokens/{id}", Role.ADMIN)
 def revoke_token(parts: With, who: Who, id: str) -> TokenView:
-    """For good, from the next request on; revoking it again changes nothing."""
+    """Revokes a token for good, from the next request on; repeating it changes nothing."""
     if id == OWNER.token_id:
         raise Conflict("the token that the platform starts with is revoked by deleting its file, or changing its Secret, and starting anew")
     _managed(parts, who, id)

@@ -1,4 +1,4 @@
-"""What may start a retraining: what each trigger sees now, what would hold it back, and what became of it."""
+"""Triggers of retraining: what each sees now, what holds it back, and its history."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class Triggers(BaseModel):
 
 @room.get("/v1/recommenders/{name}/triggers", Role.VIEWER)
 def get_triggers(parts: With, name: str) -> Triggers:
-    """What may start a retraining, what it sees now, and what holds it back."""
+    """Returns what may start a retraining, what each trigger sees now, and what holds it back."""
     plan = retrain_plan(parts.recommenders.get(name).spec)
     now = parts.clock.now()
     try:
         current = parts.retrainers.get(name).status
-    except NotFound:  # it is just being made
+    except NotFound:  # the retrainer doesn't exist yet
         current = None
     status, observation = current or RetrainerStatus(), parts.watch(name)
     return Triggers(
@@ -89,7 +89,7 @@ def get_triggers(parts: With, name: str) -> Triggers:
 
 @room.get("/v1/recommenders/{name}/triggers/history", Role.VIEWER)
 def list_trigger_events(parts: With, name: str, pages: Pages) -> Page[EventView]:
-    """What fired and why, what was held back by what, how retrainings ended; the newest first."""
+    """Lists what fired and why, what was held back by what, and how retrainings ended; the newest first."""
     parts.recommenders.get(name)
     try:
         entries = parts.retrainers.latest(name, pages.more, pages.number)

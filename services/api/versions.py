@@ -1,4 +1,4 @@
-"""Versions: by number, alias or tag; the tags themselves; and what served when, by whose decision."""
+"""Versions by number, alias or tag; their tags; and what served when, by whose decision."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ At = Annotated[AwareDatetime | None, Query(description="What served then, such a
 
 @room.get("/v1/recommenders/{name}/versions", Role.VIEWER)
 def list_versions(parts: With, name: str, pages: Pages) -> Page[VersionView]:
-    """The newest first."""
+    """Lists versions, the newest first."""
     parts.recommenders.get(name)
     after = pages.number
     versions = sorted(
@@ -39,7 +39,7 @@ def list_versions(parts: With, name: str, pages: Pages) -> Page[VersionView]:
 
 @room.get("/v1/recommenders/{name}/versions/{version}", Role.VIEWER)
 def get_version(parts: With, name: str, version: str) -> VersionView:
-    """By number, by alias (serving, previous, candidate) or by tag."""
+    """Returns a version by number, by alias (serving, previous, candidate) or by tag."""
     parts.recommenders.get(name)
     named = aliases(parts.routes.get(name), parts.routes.previous(name))
     number = number_of(name, version, named, parts.registry.tags(name))
@@ -48,7 +48,7 @@ def get_version(parts: With, name: str, version: str) -> VersionView:
 
 @room.get("/v1/recommenders/{name}/versions/{version}/card", Role.VIEWER)
 def get_card(parts: With, name: str, version: str) -> Card:
-    """The model card: data, metrics beside the baseline's, gates with reasons, lineage, sizes. By number, alias or tag."""
+    """Returns the model card: data, metrics beside the baseline's, gates with reasons, lineage, sizes. By number, alias or tag."""
     parts.recommenders.get(name)
     named = aliases(parts.routes.get(name), parts.routes.previous(name))
     registered = parts.registry.get(name, number_of(name, version, named, parts.registry.tags(name)))
@@ -63,7 +63,7 @@ def get_card(parts: With, name: str, version: str) -> Card:
 
 @room.put("/v1/recommenders/{name}/versions/{version}/tags/{tag}", Role.OPERATOR)
 def put_tag(parts: With, who: Who, name: str, version: str, tag: str) -> VersionView:
-    """A tag names one version at a time: putting it elsewhere moves it. A tagged version keeps its files."""
+    """Puts a tag on a version. A tag names one version at a time: putting it elsewhere moves it. A tagged version keeps its files."""
     number = _number(parts, name, version)
     parts.registry.tag(name, number, check_tag(tag), parts.clock.now(), who.name)
     return _viewer(parts, name)(parts.registry.get(name, number))
@@ -71,7 +71,7 @@ def put_tag(parts: With, who: Who, name: str, version: str, tag: str) -> Version
 
 @room.delete("/v1/recommenders/{name}/versions/{version}/tags/{tag}", Role.OPERATOR)
 def delete_tag(parts: With, name: str, version: str, tag: str) -> VersionView:
-    """Takes a tag from a version."""
+    """Removes a tag from a version."""
     number = _number(parts, name, version)
     parts.registry.untag(name, number, check_tag(tag))
     return _viewer(parts, name)(parts.registry.get(name, number))
@@ -79,7 +79,7 @@ def delete_tag(parts: With, name: str, version: str, tag: str) -> VersionView:
 
 @room.get("/v1/recommenders/{name}/history", Role.VIEWER)
 def list_served(parts: With, name: str, pages: Pages, at: At = None) -> Page[ServedView]:
-    """What served when and by whose decision, the newest first."""
+    """Lists what served when and by whose decision, the newest first."""
     parts.recommenders.get(name)
     if at is not None:
         return _then(parts, name, at)
@@ -92,7 +92,7 @@ def _then(parts: Parts, name: str, at: datetime) -> Page[ServedView]:
 
 
 def _number(parts: Parts, name: str, word: str) -> int:
-    """What is written goes to a number: an alias may mean another version a moment later."""
+    """Accepts only numbers for writes: an alias may mean another version a moment later."""
     parts.recommenders.get(name)
     if not word.isdecimal():
         raise Invalid(f"version {word[:80]!r}: tags are put on a number, since an alias may mean another version by now")

@@ -1,4 +1,4 @@
-"""What the API answers with: one model a noun, so that OpenAPI tells a client generator everything."""
+"""Answer models of the API: one per noun, so that OpenAPI describes everything to a client generator."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class RunView(BaseModel):
 
 
 def _lineage(record: RunRecord) -> dict[str, Any]:
-    """As far as it is known by now; the version that it registers has all of it."""
+    """Returns what is known by now; the registered version has all of it."""
     parts = {name: value for done in record.status.stages[:1] if done.basis is not None for name, value in done.basis.parts.items()}
     return {
         "spec_generation": record.spec.generation,

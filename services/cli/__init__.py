@@ -1,1 +1,1 @@
-"""`eyas`: the platform from a terminal. Speaks HTTP to a running platform; `up` starts one, `doctor` looks at this machine."""
+"""`eyas`: the command line. It speaks HTTP to a running platform; `up` starts a platform, `doctor` checks this machine."""

@@ -1,4 +1,4 @@
-"""`tokens`, `whoami`, `audit`: who may do what, and who has done what."""
+"""`tokens`, `whoami`, `audit`: API tokens, their rights, and the log of writes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def create(
     expires_in: Annotated[str, typer.Option(help="Such as 12h or 90d, or never.")] = "90d",
     as_json: AsJson = False,
 ) -> None:
-    """Make a token. It is shown this once."""
+    """Create a token. Its secret is shown only once."""
     body = {"name": holder, "role": role, "recommenders": recommender or None, "expires_in": None if expires_in == "never" else expires_in}
     created = client(ctx).post("/v1/tokens", body)
     if as_json:
@@ -70,7 +70,7 @@ def revoke(
     id: Annotated[str, typer.Argument(metavar="ID", callback=paths.checked_id, help="The token's id.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Revoke a token, for good and at once."""
+    """Revoke a token permanently, with immediate effect."""
     show(client(ctx).delete(paths.token(id)), as_json, _draw_revoked)
 
 
@@ -79,7 +79,7 @@ def _draw_revoked(token: Any) -> None:
 
 
 def whoami(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Show what the token in use may do."""
+    """Show the rights of the token in use."""
     identity = client(ctx).get("/v1/whoami")
     if as_json:
         show_json(identity)
@@ -97,7 +97,7 @@ def audit(
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Show who asked for which write and how it was answered, the newest first."""
+    """List write requests, with their actor and answer, the newest first."""
     page = client(ctx).get("/v1/audit", actor=actor, recommender=recommender, since=since, until=until, limit=limit)
     if as_json:
         show_json(page)

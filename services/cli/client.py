@@ -1,4 +1,4 @@
-"""A small HTTP client: JSON in, JSON out, and every problem of the platform one clear line."""
+"""HTTP client of the API: sends and receives JSON, and turns each error of the platform into a one-line `Refused`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from services.cli.faults import Refused
 TIMEOUT = httpx.Timeout(30, connect=5)
 _HINT = httpx.Timeout(2, connect=1)
 RETRIES = 5
-"""Of a request that is refused with 429."""
+"""Retries of a request that is answered with 429."""
 LONGEST_WAIT = 10.0
-"""Seconds before another try."""
+"""Longest wait in seconds before a retry."""
 
 
 class Client:
-    """`transport` is for tests; otherwise each client has its own connections."""
+    """Client for one platform address; each client has its own connections. `transport` is for tests."""
 
     def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None, seconds: float | None = None) -> None:
         self.url = _address(url).rstrip("/")
@@ -60,14 +60,16 @@ class Client:
         return self._ask("DELETE", path)
 
     def lines(self, method: str, path: str, lines: Sequence[str]) -> Any:
-        """One JSON document a line."""
+        """Sends JSON Lines."""
         return self._ask(method, path, content="\n".join(lines).encode(), headers={"Content-Type": "application/x-ndjson"})
 
     def post_text(self, path: str, text: str, media: str, **query: Any) -> Any:
         return self._ask("POST", path, content=text.encode(), headers={"Content-Type": media}, params=query)
 
     def events(self, path: str, last: str | None) -> Iterator[tuple[str, str | None, Any]]:
-        """Server-sent events from one on: name, id, data. Ends where the stream ends, also by a connection that breaks later on."""
+        """Yields server-sent events after the id `last`, as (name, id, data).
+
+        Ends when the stream ends or when an open connection breaks; raises only if the stream does not start."""
         headers = {"Last-Event-ID": last} if last else {}
         begun = False
         try:
@@ -93,7 +95,7 @@ class Client:
                     break
                 time.sleep(wait)
                 answer = self._http.request(method, path, **request)
-        except UnicodeEncodeError:  # of an argument in another encoding than the machine's
+        except UnicodeEncodeError:  # an argument in an encoding other than the machine's
             raise Refused("what was given is not UTF-8 text, so nothing was sent", Exit.WRONG) from None
         except httpx.HTTPError as error:
             raise self._unanswered(method, path, error) from None
@@ -117,7 +119,7 @@ class Client:
         return Refused(line, Exit.WRONG if 400 <= answer.status_code < 500 else Exit.AWAY, answer.status_code)
 
     def _peek(self, path: str, **query: Any) -> Any:
-        """For a hint alone: what doesn't come soon isn't worth an error."""
+        """Fetches data for a hint; returns None after any error or a short timeout."""
         try:
             answer = self._http.get(path, params=query, timeout=_HINT)
             return answer.json() if answer.is_success else None
@@ -126,7 +128,7 @@ class Client:
 
 
 def _wait(answer: httpx.Response) -> float | None:
-    """The seconds to wait, of an answer that says when to come again: nothing was done then."""
+    """Returns the seconds to wait before a retry after status 429, else None."""
     seconds = answer.headers.get("retry-after", "")
     return min(float(seconds), LONGEST_WAIT) if answer.status_code == 429 and seconds.isdecimal() else None
 
@@ -147,7 +149,7 @@ def _address(url: str) -> str:
     try:
         parts = urlsplit(url)
         good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and not any(map(str.isspace, url))
-    except ValueError:  # of brackets that don't close, or a port that is none
+    except ValueError:  # unclosed brackets or an invalid port
         good = False
     if not good:
         raise Refused(f"'{url}' is no address: expected one such as http://127.0.0.1:8080", Exit.WRONG)

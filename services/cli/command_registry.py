@@ -1,7 +1,4 @@
-"""The command line's table of contents: where each command is, an example of it, and what its JSON is.
-
-A command's module is imported when it is asked for, and not before: nobody waits for what he doesn't use.
-"""
+"""Registry of the commands: the place, the example and the `--json` output of each. A command's module is imported only when needed."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ from services.cli.faults import Guarded
 class Entry:
     name: str
     place: str
-    """module:function below services.cli; a group's module:app."""
+    """`module:function` below services.cli; for a group, `module:app`."""
     example: str = ""
     json: str = ""
-    """What `--json` prints: the question of the API whose own answer it is, or what else; none has no `--json`."""
+    """What `--json` prints: the API operation whose answer is printed, or a description; empty without `--json`."""
 
     def load(self) -> Any:
         module, _, attribute = self.place.partition(":")
@@ -31,7 +28,7 @@ class Entry:
 
     @property
     def about(self) -> str:
-        """Its first line, in the list of commands."""
+        """First line of the help text, for the list of commands."""
         implementation = self.load()
         text = implementation.info.help if isinstance(implementation, typer.Typer) else implementation.__doc__
         return str(text or "").strip().split("\n")[0]
@@ -141,7 +138,7 @@ INNER = {
 
 
 class _Commands(MutableMapping[str, Any]):
-    """By name, each made when it is first asked for."""
+    """Commands by name, each created at its first use."""
 
     def __init__(self) -> None:
         self._entries = {entry.name: entry for entry in ENTRIES}
@@ -166,7 +163,7 @@ class _Commands(MutableMapping[str, Any]):
 
 
 class Contents(Guarded):
-    """`eyas` itself."""
+    """The root command `eyas`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -176,7 +173,7 @@ class Contents(Guarded):
         return list(self.commands)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """From the first lines alone: no command has to be made for it."""
+        """Uses the first lines only, so that no command is created."""
         widest = max(len(entry.name) for entry in ENTRIES)
         room = formatter.width - widest - 6
         with formatter.section("Commands"):
@@ -184,7 +181,7 @@ class Contents(Guarded):
 
 
 def _short(line: str, room: int) -> str:
-    """Its first sentence, or as many whole words of that as there is room for."""
+    """Returns the first sentence, cut at a word to fit into `room`."""
     sentence = line.split(". ", maxsplit=1)[0].rstrip(".")
     if len(sentence) <= room:
         return sentence

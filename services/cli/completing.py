@@ -1,7 +1,6 @@
-"""What a shell is told when somebody presses Tab: names, ids and versions by asking the platform.
+"""Shell completion: names, ids and versions come from the platform.
 
-Nothing of it may be seen when it doesn't work: whoever presses Tab gets words or none, soon, and never an error.
-"""
+A completion never prints an error: after a fault or a timeout it offers nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "_EYAS_COMPLETE"
 SECONDS = 0.8
-"""After which a platform that doesn't answer is left alone."""
+"""Timeout of a request for completions."""
 _MOST = 200
 _STAGES = ("etl", "train", "evaluate", "refit", "export", "verify")
 _SCRIPTS = {
@@ -33,7 +32,7 @@ Words = list[tuple[str, str]]
 def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)],
 ) -> None:
-    """Print what makes a shell complete commands, options, names, ids and versions: eval "$(eyas completion bash)"."""
+    """Print the completion script of a shell. Load it with: eval "$(eyas completion bash)"."""
     from typer._completion_shared import get_completion_script
 
     typer.echo(f"# {_SCRIPTS[shell]}")
@@ -70,7 +69,7 @@ def versions(ctx: typer.Context, incomplete: str) -> Words:
 
 
 def called(ctx: typer.Context, incomplete: str) -> Words:
-    """Numbers, and the aliases and tags of those."""
+    """Completes version numbers, aliases and tags."""
 
     def ask(http: Client) -> Iterator[tuple[str, str]]:
         for version in http.get(paths.recommender(_argument(ctx, "name"), "/versions"), limit=_MOST)["items"]:
@@ -93,10 +92,10 @@ def _complete(ctx: Any, ask: Any, incomplete: str) -> Words:
             return [(word, about) for word, about in ask(http) if word.startswith(incomplete)]
         finally:
             http.close()
-    except Exception:  # whatever it is, nobody asked to be told
+    except Exception:  # a completion must not print errors
         return []
 
 
 def _argument(ctx: Any, name: str) -> str:
-    """An argument, also where an option before it still waits for its value: then the words aren't told apart yet."""
+    """Returns an argument, also when click has not parsed it yet because an option before it lacks its value."""
     return str(ctx.params.get(name) or next(iter(ctx.args), ""))

@@ -21,7 +21,7 @@ def convert(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show Keras preprocessing layers or TensorFlow feature columns as a spec's features. Nothing in the file is run."""
+    """Convert Keras preprocessing layers or TensorFlow feature columns to a spec's features. No code of the file is run."""
     from shared.contracts.conversion import Conversion, ConvertRequest
 
     conversion = run_tool("convert_features", ConvertRequest(file=str(file.absolute())), Conversion)

@@ -1,4 +1,4 @@
-"""`data`: what can be done with data before a platform sees it: made, fetched, described, checked, converted. None needs one to run."""
+"""`data`: creates, downloads, describes, converts and validates data without a platform."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def synth(
     parquet: Annotated[bool, typer.Option("--parquet", help="Parquet, in place of its makers' layout.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a synthetic twin: rows in the shape of a public data set, the same for the same seed."""
+    """Write a synthetic twin of a public data set. Equal seeds give equal rows."""
     from shared.contracts.datatools import Synth, Written
 
     _tell_rows(run_tool("synth", Synth(name=dataset, to=_absolute(to), rows=rows, seed=seed, parquet=parquet), Written), to, as_json)
@@ -40,7 +40,7 @@ def synth(
 
 @app.command()
 def download(dataset: SetName, to: To, as_json: AsJson = False) -> None:
-    """Fetch MovieLens from GroupLens, checked by size and sha256. Its licence is shown: it may not be handed on."""
+    """Download MovieLens from GroupLens and check its size and sha256. Prints the licence, which forbids redistribution."""
     from shared.contracts.datatools import Download, Downloaded
 
     answer = run_tool("download", Download(name=dataset, to=_absolute(to)), Downloaded)
@@ -57,7 +57,7 @@ def describe(
     top: Annotated[int, typer.Option(min=0, max=100, help="How many of the most frequent values of each column.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is in data: rows; types, nulls, distinct values, ends and the most frequent values of each column."""
+    """Describe data: the number of rows, and each column's type, nulls, distinct values, range and most frequent values."""
     from shared.contracts.datatools import Describe, Described
 
     description = run_tool("describe", Describe(uri=_place(place), top=top), Described)
@@ -86,7 +86,7 @@ def convert(
     narrow: Annotated[bool, typer.Option("--narrow", help="TFRecord: fractions may lose what float32 doesn't hold.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write data as another kind of file: what TO's name ends in. A public data set comes to interactions, items and users."""
+    """Convert data to the file type of TO. A public data set becomes interactions, items and users."""
     from shared.contracts.datatools import Convert, Written
 
     request = Convert(
@@ -110,7 +110,7 @@ def validate(
     to: Annotated[Path | None, typer.Option(help="A folder for the report, as JSON and as a page, the profile and the bad rows.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check interactions as a run would. Exit code 0: they may be used; 1: a run would stop; 2: something is wrong with the question."""
+    """Check interactions as a run would. Exit code 0: usable; 1: a run would stop; 2: the command line is wrong."""
     request = {
         "source": source,
         "roots": [*(data_root or ()), *_roots(source)],
@@ -156,12 +156,12 @@ def _row(column: Described.Column) -> tuple[Any, ...]:
 
 
 def _end(value: Any) -> Any:
-    """In full, as data has it: a key isn't rounded."""
+    """Keeps all digits, because rounding would change a key."""
     return value if value is None else str(value)[:40]
 
 
 def _most(top: tuple[tuple[Any, int], ...]) -> str | None:
-    """What comes once is not frequent."""
+    """Leaves out values that occur only once."""
     return ", ".join(f"{str(value)[:30]} ({rows:,})" for value, rows in top if rows > 1) or None
 
 
@@ -176,7 +176,7 @@ def _pairs(options: list[str]) -> dict[str, str]:
 
 
 def _roots(source: str) -> list[str]:
-    """Whoever asks may read all that he may read: there is no operator's list."""
+    """Allows every local path, because the caller reads with their own rights."""
     if source.startswith("s3://"):
         return ["s3://" + source.removeprefix("s3://").split("/")[0]]
     return [str(Path.cwd()), str(Path(source).absolute().parent), "/"]

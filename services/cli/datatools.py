@@ -1,4 +1,4 @@
-"""How the command line has data worked on: by a process of the pipelines, which the local executor starts and which is asked on stdin."""
+"""Runs a data tool of the pipelines in a child process of the local executor."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ S = TypeVar("S", bound="Strict")
 
 
 def placed(path: Path | None) -> str | None:
-    """The tool works elsewhere."""
+    """Makes a path absolute, because the tool runs in another directory."""
     return None if path is None else str(path.absolute())
 
 
 def run_tool(tool: str, request: Strict, answer: type[S]) -> S:
-    """What the tool answers; its refusal is the command's."""
+    """Returns the tool's answer; raises `Refused` with the tool's error."""
     from services.wiring.tools import work_on_data
     from shared.contracts.strict import read
 

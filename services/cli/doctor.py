@@ -1,4 +1,4 @@
-"""`doctor`: what this machine has and lacks for each part, and how to get what it lacks. Starts nothing, imports no framework."""
+"""`doctor`: checks this machine for each part of the platform. Starts nothing and imports no framework."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from services.cli.output import AsJson, say, show_json, show_table
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Show what this machine has and lacks. Exit code 1 if the platform can't run here."""
+    """Check whether this machine can run the platform, and say how to fix what is missing. Exit code 1 if the platform can't run."""
     findings = examine(default_home())
     able = all(finding.good for finding in findings if finding.needed)
     if as_json:

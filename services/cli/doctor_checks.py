@@ -1,4 +1,4 @@
-"""What can be known of this machine without starting anything: one finding a part."""
+"""Checks of this machine that start no part of the platform; each gives findings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Finding:
     detail: str
     mend: str = ""
     needed: bool = True
-    """False: the platform runs without it."""
+    """False if the platform runs without this part."""
 
 
 def examine(home: Path) -> Sequence[Finding]:
@@ -67,7 +67,7 @@ def cores() -> Finding:
 
 
 def folder(home: Path) -> Sequence[Finding]:
-    """The nearest folder that exists already decides, and nothing is created."""
+    """Checks the nearest existing parent folder, so that nothing is created."""
     place = home.absolute()
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -93,7 +93,7 @@ def framework(part: str, name: str, use: str) -> Finding:
         return Finding(part, False, "not installed", mend, needed=False)
     try:
         return Finding(part, True, version(name), mend, needed=False)
-    except PackageNotFoundError:  # a build of one's own
+    except PackageNotFoundError:  # a local build without package metadata
         return Finding(part, True, "of a version that isn't known", mend, needed=False)
 
 

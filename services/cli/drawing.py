@@ -1,4 +1,4 @@
-"""A graph of features as Graphviz or Mermaid draw it: columns, and what is made of them."""
+"""Draws a feature graph as Graphviz or Mermaid text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`features encode`: vectors of images or texts, by whatever encoder is given, for the operator `vector`."""
+"""`features encode`: encodes images or texts as vectors for the operator `vector`, with a given encoder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def encode(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Encode images or texts of a table. Interrupted, the same command goes on where it ended."""
+    """Encode images or texts of a table as vectors. After an interruption, the same command continues."""
     from shared.contracts.encoding import Encoded, EncodeRequest
     from shared.contracts.strict import read
 

@@ -1,4 +1,4 @@
-"""How the command line ends: every exit code that there is, and what it says to a script."""
+"""Exit codes of the command line and their meanings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """The table in `docs/cli.md` is made from this."""
+    """Exit code with its meaning; `docs/cli.md` shows both in a table."""
 
     meaning: str
 

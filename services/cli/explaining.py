@@ -1,4 +1,4 @@
-"""`features explain`: what a spec's features are, what they weigh and what they need, before anything is trained."""
+"""`features explain`: shows a spec's features, their table sizes and a version's inputs before training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def explain(
     draw: Annotated[Literal["dot", "mermaid"] | None, typer.Option(help="Only the graph, for Graphviz or Mermaid.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the graph of features, their schema, the sizes of their tables, and what a version would be asked with."""
+    """Show the feature graph, its schema, the sizes of the embedding tables, and the inputs of a version."""
     from shared.contracts.explanation import ExplainRequest, Explanation
     from shared.contracts.spec import parse_spec
 
@@ -49,7 +49,7 @@ def explain(
 
 
 def _roots(spec: RecommenderSpec, data_roots: list[str], file: Path) -> tuple[str, ...]:
-    """Who asks here reads with rights of their own: nothing is shut off."""
+    """Allows every local path and the spec's buckets, because the caller reads with their own rights."""
     buckets = [f"s3://{place.uri.split('/')[2]}" for place in spec.places().values() if place.uri and place.uri.startswith("s3://")]
     return *data_roots, "data", str(Path.cwd()), str(file.absolute().parent), "/", *buckets
 
@@ -113,7 +113,7 @@ def _summed(totals: Totals) -> str:
 
 
 def _runtimes(operators: tuple[OperatorExplained, ...]) -> str:
-    """What can compute which operators."""
+    """Groups the operators by the runtimes that can compute them."""
     by_runtimes: dict[tuple[str, ...], list[str]] = {}
     for operator in operators:
         kinds = by_runtimes.setdefault(operator.runtimes, [])

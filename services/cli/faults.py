@@ -1,4 +1,4 @@
-"""How the command line fails: one line on stderr that says what, where and what to do, and one of the codes of `exits`."""
+"""Errors of the command line: one line on stderr and an exit code of `exit_codes`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from shared.domain.errors import EyasError
 
 
 class Refused(Exception):
-    """A fault whose line is written already."""
+    """Error whose line is ready to print."""
 
     def __init__(self, line: str, code: int = Exit.AWAY, status: int | None = None) -> None:
         super().__init__(line)
         self.code = code
         self.status = status
-        """What the platform answered with, where it did."""
+        """HTTP status of the platform's answer, if the platform answered."""
 
 
 class Guarded(TyperGroup):
-    """Turns every fault below it into its line and its exit code; a traceback is shown to who sets EYAS_DEBUG."""
+    """Command group that turns each error into one line and an exit code. With EYAS_DEBUG set, unexpected errors keep their traceback."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> Any:
         standalone = options.pop("standalone_mode", True)
@@ -69,7 +69,7 @@ class Guarded(TyperGroup):
 
 
 def meant(word: str, candidates: Any) -> str:
-    """The nearest of some words, as a question; nothing where none is near."""
+    """Returns a question with the closest candidate, or an empty string if no candidate is close."""
     names = list(candidates)
     starts = [name for name in names if len(word) > 1 and name.startswith(word)]
     near = starts if len(starts) == 1 else get_close_matches(word, names, n=1, cutoff=0.6)
@@ -77,7 +77,7 @@ def meant(word: str, candidates: Any) -> str:
 
 
 def _misused(error: TyperException) -> int:
-    """A command line that can't be read: its fault in the words of the parser, on one line, with where to look."""
+    """Prints a usage error of the parser on one line, with a suggestion or a pointer to `--help`."""
     ctx: Any = getattr(error, "ctx", None)
     message = " ".join(error.format_message().split())
     if type(error).__name__ == "NoArgsIsHelpError":

@@ -1,4 +1,4 @@
-"""`features`: values of users that versions are asked with."""
+"""`features`: the features of a spec, and the feature store."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Key = Annotated[int, typer.Argument(metavar="KEY", min=-(2**63), max=2**63 - 1, 
 
 @app.command("list")
 def list_views(ctx: typer.Context, name: Name, watch: watching.Watch = False, as_json: AsJson = False) -> None:
-    """List the views that the serving versions read."""
+    """List the feature views that the serving versions read."""
     http = client(ctx)
     watching.shown(lambda: http.get(paths.features(name)), _draw_views, as_json, watch)
 
@@ -56,7 +56,7 @@ def _draw_views(answer: Any) -> None:
 
 @app.command()
 def get(ctx: typer.Context, name: Name, view: View, key: Key, as_json: AsJson = False) -> None:
-    """Show what is held of a key."""
+    """Show the stored values of a key."""
     answer = client(ctx).get(paths.features(name, view, key))
     if as_json:
         show_json(answer)
@@ -80,7 +80,7 @@ def put(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines: key, values, and optionally at.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Write rows; of each key the newest counts, in whatever order they come. Every line is read before the first one is sent."""
+    """Write rows; the newest row of each key counts, in any order. All lines are checked before the first request."""
     http = client(ctx)
     accepted = standing = 0
     for batch in batches(json_lines(file, _row), AT_ONCE):
@@ -96,7 +96,7 @@ def put(
 
 @app.command()
 def materialise(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Load what the serving versions were published with, and what was written since, into the feature store anew."""
+    """Load the feature store again: the values published with the serving versions, and the rows written since."""
     answer = client(ctx).post(f"{paths.features(name)}:materialise")
     follow = f"follow it with: eyas features list {name} --watch"
     show(answer, as_json, lambda answer: say(f"{name}: {answer['views']} views are loaded anew; {follow}"))

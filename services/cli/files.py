@@ -1,4 +1,4 @@
-"""Files that a command is given: read whole and checked before anything is sent, then sent in requests that the platform takes."""
+"""Input files of commands: read and checked as a whole, then sent in requests of an allowed size."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 _SPEC = 1 << 20
 AT_ONCE = 5_000
-"""Items, or rows of features."""
+"""Largest number of items or feature rows in a request."""
 BYTES = 900_000
-"""Of one request at most: the platform reads no more than a MiB."""
+"""Largest request in bytes; the platform accepts at most 1 MiB."""
 
 
 def read_text(file: Path) -> str:
-    """Of a spec."""
+    """Reads a spec; raises `Refused` for files above 1 MiB."""
     with _reading(file):
         if file.is_file() and file.stat().st_size > _SPEC:
             raise Refused(f"{file} is larger than 1 MiB: is it a spec?", Exit.WRONG)
@@ -29,7 +29,7 @@ def read_text(file: Path) -> str:
 
 
 def json_lines(file: Path, made: Callable[[str, Any, str], T]) -> list[T]:
-    """What `made` makes of each line that isn't blank: of its place, its value and its text."""
+    """Calls `made` with place, value and text of each line that is not blank."""
 
     def convert(place: str, line: str) -> T:
         return made(place, _value(place, line), line)
@@ -39,7 +39,7 @@ def json_lines(file: Path, made: Callable[[str, Any, str], T]) -> list[T]:
 
 
 def batches(entries: Sequence[T], most: int) -> Iterator[list[T]]:
-    """At least one, if empty: a wrong name is told of though there is nothing to send."""
+    """Splits entries by number and bytes. Yields at least one batch, so that a wrong name is reported for an empty file too."""
     batch: list[T] = []
     size = 0
     for entry in entries:

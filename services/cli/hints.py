@@ -1,4 +1,4 @@
-"""What a name or an id that isn't there was perhaps meant to be."""
+"""Suggestions for names and ids that do not exist."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FEW = 8
 
 
 def added(line: str, path: str, peek: Callable[..., Any]) -> str:
-    """The line and, where the platform knows a name or an id like it, that one."""
+    """Adds the closest existing name or id to an error line."""
     if (match := _NAMED.match(path)) and f"'{match[1]}'" in line:
         names = _of(peek("/v1/recommenders", limit=_MOST), "name")
-        if match[1] in names:  # it is there, and something of it isn't
+        if match[1] in names:  # the recommender exists; something below it does not
             return line
         near = meant(match[1], [*names, *_of(peek("/v1/recommenders", limit=_MOST, prefix=match[1][0]), "name")])
         few = f"there is {', '.join(names)}" if 0 < len(names) <= _FEW else "`eyas recommenders` lists them"

@@ -1,4 +1,4 @@
-"""The platform's home on this machine, and the client's address and token: from the global options, else read there."""
+"""Home folder of the platform on this machine; address and token from the global options, or from the home."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def default_home() -> Path:
 
 
 def endpoint(home: Path) -> str:
-    """The address that `eyas up` wrote, for it may have had to take another port."""
+    """Returns the address that `eyas up` wrote, because its port may differ from the default."""
     try:
         url = json.loads((home / "endpoint.json").read_text())["url"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -54,7 +54,7 @@ class Session:
     token: str | None = None
 
     def client(self, seconds: float | None = None) -> Client:
-        """`seconds`: how long it waits at most, where an answer is worth little."""
+        """Opens a client; `seconds` is its timeout."""
         from services.cli.client import Client
 
         home = default_home()

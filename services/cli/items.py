@@ -1,4 +1,4 @@
-"""`items`: the catalogue, which the filters of answers look at."""
+"""`items`: the catalogue, which filters of answers read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def put(
     partial: Annotated[bool, typer.Option("--partial", help="Change only what is named; null forgets an attribute.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write items. Every line is checked before the first one is sent."""
+    """Write items. All lines are checked before the first request."""
     http = client(ctx)
     accepted = changed = 0
     for batch in batches(json_lines(file, _checked), AT_ONCE):
@@ -52,7 +52,7 @@ def put(
 
 @app.command()
 def get(ctx: typer.Context, name: Name, item: Item, as_json: AsJson = False) -> None:
-    """Show what the catalogue knows of an item."""
+    """Show an item of the catalogue."""
     show(client(ctx).get(paths.items(name, item)), as_json, _draw_item)
 
 
@@ -69,7 +69,7 @@ def list_items(
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many at most.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List items in the order of their keys."""
+    """List items, ordered by key."""
     http = client(ctx)
     items: list[dict[str, Any]] = []
     cursor = None
@@ -95,7 +95,7 @@ def delete(
     items: Annotated[list[int], typer.Argument(metavar="ITEM...", min=-(2**63), max=2**63 - 1, help="Their keys.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Delete items: they aren't available until they are put again."""
+    """Delete items. They are unavailable until they are put again."""
     answer = client(ctx).post(f"{paths.items(name)}:delete", {"items": items})
     none = "" if answer["deleted"] else "; none of them was there"
     show(answer, as_json, lambda answer: say(f"{name}: {answer['deleted']} of {len(items)} items deleted{none}"))
@@ -107,7 +107,7 @@ def _short(attributes: dict[str, Any]) -> str:
 
 
 def _checked(place: str, value: Any, line: str) -> str:
-    """What the recommender's spec declares, the platform alone knows."""
+    """Checks an item without the spec's declarations, which only the platform knows."""
     try:
         read_write(value, {})
     except Invalid as error:

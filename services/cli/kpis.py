@@ -1,4 +1,4 @@
-"""`kpis`: what each version has earned, by variant and slice, and over time."""
+"""`kpis`: KPIs of each version, by variant and slice, and over time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def kpis(  # noqa: PLR0913, PLR0917  the options of a command
     watch: watching.Watch = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each version has earned lately."""
+    """Show recent KPIs of each version."""
     http = client(ctx)
     if series:
         ask = partial(http.get, paths.recommender(name, "/kpis/series"), window=window, step=step, points=points)

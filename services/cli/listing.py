@@ -19,12 +19,12 @@ Limit = Annotated[int, typer.Option(min=1, max=200, help="How many at most.")]
 def recommenders(
     ctx: typer.Context, prefix: Prefix = None, limit: Limit = 50, watch: watching.Watch = False, as_json: AsJson = False
 ) -> None:
-    """List recommenders by name, and which version of each serves."""
+    """List recommenders by name, with the version that serves."""
     _APPLIED.show(ctx, prefix, limit, watch, as_json)
 
 
 def overview(ctx: typer.Context, prefix: Prefix = None, limit: Limit = 50, watch: watching.Watch = False, as_json: AsJson = False) -> None:
-    """Show what serves, what it earns, whether tastes drift and what is under way, of every recommender."""
+    """Show the serving version, hit rate, drift and active runs and rollouts of each recommender."""
     _FARING.show(ctx, prefix, limit, watch, as_json)
 
 

@@ -1,4 +1,4 @@
-"""`eyas`: the options that all commands share, and the way into the table of contents."""
+"""Entry point of `eyas`, with the options that all commands share."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _complete() -> None:
-    """Words for a shell; whatever goes wrong, nothing is written over the line that somebody types."""
+    """Prints completions for a shell. Errors print nothing, because output would corrupt the user's prompt."""
     from typer._completion_classes import completion_init
 
     completion_init()
@@ -53,7 +53,7 @@ def _complete() -> None:
         app(prog_name="eyas", complete_var=VARIABLE)
     except SystemExit:
         raise
-    except BaseException:  # a name that can be none, an option that isn't there
+    except BaseException:  # for example an invalid name or an unknown option
         sys.exit(1)
 
 

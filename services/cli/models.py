@@ -1,4 +1,4 @@
-"""`eyas models`: what a spec may name as its model, and what is tuned already."""
+"""`models`: model families and presets that a spec can name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from services.cli.output import AsJson, say, show_json, show_table
 
 
 def models(as_json: AsJson = False) -> None:
-    """List the families of models, and the presets: settings that were tuned, by name."""
+    """List the families of models, and the presets (tuned settings with a name)."""
     from shared.contracts.families import FAMILIES
     from shared.contracts.presets import PRESETS
 

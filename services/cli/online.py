@@ -1,4 +1,4 @@
-"""`recommend` and `events`: the online path by hand; `serving`: who answers it."""
+"""`recommend`, `similar` and `events`: requests to the gateway; `serving`: the replicas of the model server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def recommend(
     explain: Annotated[bool, typer.Option("--explain", help="Say what each stage did, and which rules concern which item.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask for items for a user. The answer is logged like any other."""
+    """Ask for recommendations for a user. The answer is logged like any other."""
     answer = client(ctx).post(paths.recommend(name), {"user": user, "k": k}, **({"explain": "true"} if explain else {}))
     if as_json:
         show_json(answer)
@@ -53,7 +53,7 @@ def similar(
     k: Annotated[int, typer.Option("-k", "--k", min=1, max=1000, help="How many items.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Ask for items that are like one, by the stable version's vectors."""
+    """Ask for similar items, by the vectors of the stable version."""
     answer = client(ctx).post(paths.similar(name), {"item": item, "k": k})
     if as_json:
         show_json(answer)
@@ -74,11 +74,11 @@ def events(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Send what users did. Every line is checked before the first one is sent."""
+    """Send events of users. All lines are checked before the first request."""
     http = client(ctx)
     interactions = json_lines(file, partial(_interaction, name))
     if not interactions:
-        http.get(paths.recommender(name))  # a wrong name is said, though there is nothing to send
+        http.get(paths.recommender(name))  # reports a wrong name even if the file is empty
     accepted, hits, duplicates = 0, 0, 0
     later = False
     for batch in batches(interactions, _BATCH) if interactions else ():
@@ -98,7 +98,7 @@ def events(
 
 
 def serving(ctx: typer.Context, watch: watching.Watch = False, as_json: AsJson = False) -> None:
-    """Show which replicas of the model server serve what."""
+    """Show the replicas of the model server and the versions that they serve."""
     http = client(ctx)
     watching.shown(lambda: http.get("/v1/serving"), _draw_serving, as_json, watch)
 

@@ -1,4 +1,4 @@
-"""`open`: where in the console something can be looked at."""
+"""`open`: the console's address of a recommender, run or rollout."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_(
     browser: Annotated[bool, typer.Option("--browser", help="Open it in a browser, too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the console's address, or that of a recommender, a run or a rollout in it."""
+    """Show the console's address, or the address of a recommender, run or rollout in the console."""
     http = client(ctx)
     place = "" if name_or_id is None else f"{_place(http, name_or_id)}/{name_or_id}"
     link = {"url": f"{http.url}/{place}"}
@@ -46,7 +46,7 @@ def open_(
 
 
 def _place(http: Client, name_or_id: str) -> str:
-    """A name, else a run's id, else a rollout's: what the platform knows it as."""
+    """Looks the text up as a name, then as the id of a run, then of a rollout."""
     for place in _PLACES:
         if http.knows(f"/v1/{place}/{name_or_id}"):
             return place

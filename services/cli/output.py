@@ -1,4 +1,4 @@
-"""How results are shown: text and tables for people, JSON for machines, painted where colours are seen."""
+"""Output of results: coloured text and tables for people, JSON for machines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from services.cli.tables import Line, Table, laid_out, wrapped
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 
 _PAGE: ContextVar[list[str] | None] = ContextVar("_PAGE", default=None)
-"""Where lines go while something is drawn in order to be looked at later."""
+"""Lines of the active `drawn` call; None when lines go to stdout."""
 
 _GOOD = {"registered", "promoted", "pass", "ok", "serves", "ready"}
 _BAD = {"failed", "rejected", "rolled_back", "stop", "fail", "lacks", "error", "dead"}
@@ -26,7 +26,7 @@ _PAINTED = {"STATE", "VERDICT", "FIRES", ""}
 
 
 def say(line: str = "", state: str = "") -> None:
-    """`state`: a word of the line, shown in its colour. A terminal that is narrower folds it at blanks."""
+    """Prints text, folded at blanks to the terminal's width. `state` is a word of the text to colour."""
     room = terminal.width()
     text = plain(line)
     if room is not None:
@@ -41,12 +41,12 @@ def say(line: str = "", state: str = "") -> None:
 
 
 def show_text(text: str) -> None:
-    """As it is: it is made to be put somewhere else."""
+    """Prints text unfolded, for use by other programs."""
     typer.echo(plain(text))
 
 
 def show(value: Any, as_json: bool, draw: Callable[[Any], None]) -> None:
-    """The platform's own answer, or what people read of it."""
+    """Prints the value as JSON, or calls `draw`."""
     if as_json:
         show_json(value)
     else:
@@ -58,12 +58,12 @@ def show_json(value: Any) -> None:
 
 
 def show_json_line(value: Any) -> None:
-    """One of JSON Lines, readable at once by whoever waits for it."""
+    """Prints one line of JSON Lines at once."""
     typer.echo(json.dumps(value))
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str, drop: Sequence[str] = ()) -> None:
-    """`drop`: the columns that are needed least, the first one first; a narrow terminal leaves them out."""
+    """Prints a table. A narrow terminal leaves out the columns of `drop`, the first column first."""
     if not rows:
         say(empty)
         return
@@ -78,7 +78,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str
 
 
 def drawn(draw: Callable[[], None]) -> list[str]:
-    """The lines that `draw` would have shown."""
+    """Returns the lines that `draw` prints."""
     page: list[str] = []
     before = _PAGE.set(page)
     try:
@@ -89,7 +89,7 @@ def drawn(draw: Callable[[], None]) -> list[str]:
 
 
 def when(value: str | None) -> str:
-    """To the second: enough for people."""
+    """Formats a time to the second."""
     return value[:19].replace("T", " ") if value else ""
 
 

@@ -1,4 +1,4 @@
-"""How names and ids become paths: checked here and quoted, so that none of them can ask for something else."""
+"""API paths of names and ids, which are checked and quoted so that none can change the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`up`, `serve`, `migrate`: the platform itself, or a part of it."""
+"""`up`, `serve`, `migrate`: the platform as a whole, a part of it, and its database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def up(
     ] = None,
     tritons: Annotated[int | None, typer.Option(min=1, max=16, help="How many Tritons serve; one when absent.")] = None,
 ) -> None:
-    """Start the platform on this machine. It stays until it is interrupted."""
+    """Start the platform on this machine. Runs until it is interrupted."""
     from services.wiring import serve
 
     options = {
@@ -45,14 +45,14 @@ def serve_role(
     port: Port = None,
     metrics_port: MetricsPort = None,
 ) -> None:
-    """Start one part of a platform, as a cluster does. What else it needs stands in the environment (EYAS_...)."""
+    """Start one part of a platform in a cluster. Other settings come from the environment (EYAS_...)."""
     from services.wiring import serve
 
     raise typer.Exit(serve({"role": role, "host": host, "port": port, "metrics_port": metrics_port}))
 
 
 def migrate() -> None:
-    """Bring the database that the environment names (EYAS_DATABASE_URL) up to date, and end."""
+    """Migrate the database of EYAS_DATABASE_URL to the current schema, then exit."""
     from services.wiring import migrate as begin
 
     begin()

@@ -1,4 +1,4 @@
-"""`apply`, `rollback`, `delete`, `drift`, `retrain`: what is done with a recommender as a whole."""
+"""`apply`, `rollback`, `delete`, `drift`, `triggers`, `retrain`: commands on a recommender."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def apply(
     from shared.contracts.spec import parse_spec
 
     text = read_text(file)
-    parse_spec(text, str(file))  # its faults are named by file before anything is sent
+    parse_spec(text, str(file))  # reports faults with the file's name before the request
     answer = client(ctx).post_text("/v1/recommenders", text, "application/yaml", run=str(run).lower())
     if as_json:
         show_json(answer)
@@ -43,7 +43,7 @@ def rollback(
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Go back to the proven version. An active rollout is aborted; else the previous stable version returns."""
+    """Go back to the previous version. An active rollout is aborted; otherwise the previous stable version returns."""
     wish = {"reason": reason} | ({} if to is None else {"to": to})
     show(client(ctx).post(paths.recommender(name, ":rollback"), wish), as_json, partial(_draw_rollback, name))
 
@@ -60,7 +60,7 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask whether it is meant.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a recommender: nothing of it serves or retrains, and its versions may be collected, tagged ones aside."""
+    """Delete a recommender. Serving and retraining stop, and versions without a tag become garbage."""
     path = paths.recommender(name)
     if not yes:
         typer.confirm(f"Delete {name}? It stops serving at once, and its versions are collected; tagged ones stay", abort=True, err=True)
@@ -69,7 +69,7 @@ def delete(
 
 
 def drift(ctx: typer.Context, name: Name, watch: watching.Watch = False, as_json: AsJson = False) -> None:
-    """Show which features have moved, how, since when and how sure that is, and what the retrainer makes of it."""
+    """Show the drift of each feature, its start and its certainty, and the state of the retrainer."""
     http = client(ctx)
     watching.shown(lambda: http.get(paths.recommender(name, "/drift")), _draw_drift, as_json, watch)
 
@@ -103,7 +103,7 @@ def triggers(
     watch: watching.Watch = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what may start a retraining: what each trigger sees, what holds it back, when the schedule is due."""
+    """Show each retraining trigger, what holds it back, and the next scheduled time."""
     http = client(ctx)
     if history:
         past = partial(http.get, paths.recommender(name, "/triggers/history"), limit=limit)
@@ -135,7 +135,7 @@ def _draw_triggers(name: str, answer: Any) -> None:
 
 
 def retrain(ctx: typer.Context, name: Name, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Ask for a retraining. It starts as the spec says, as soon as nothing else is under way."""
+    """Request a retraining. It starts in the mode of the spec, when no run is active."""
     answer = client(ctx).post(paths.recommender(name, ":retrain"), {"reason": reason})
     show(answer, as_json, lambda _: say(f"{name}: retraining asked for"))
 

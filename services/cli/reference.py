@@ -1,4 +1,4 @@
-"""The reference of the command line, `docs/cli.md`: made from the commands themselves."""
+"""Generates `docs/cli.md` from the commands."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _row(parameter: Any, ctx: Any) -> str:
 
 
 def _kind(parameter: Any, ctx: Any) -> str:
-    """What it takes: a number and its bounds, one of some words, or text."""
+    """Describes an option's values: a number with bounds, a choice of words, or text."""
     least, most = (getattr(parameter.type, end, None) for end in ("min", "max"))
     if parameter.metavar:
         return f"`{parameter.metavar}`"

@@ -1,4 +1,4 @@
-"""`versions`, `card`, `tag`, `untag`, `history`: what was registered, what it is called, and what served when."""
+"""`versions`, `card`, `tag`, `untag`, `history`, `gc`: registered versions, their tags, and what served when."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _draw_versions(name: str, page: Any) -> None:
 
 
 def card(ctx: typer.Context, name: Name, version: Called, as_json: AsJson = False) -> None:
-    """Show a version's model card: data, metrics beside the baseline's, gates with reasons, lineage, sizes."""
+    """Show a version's model card: data, metrics with the baseline's, gates with reasons, lineage, sizes."""
     card = client(ctx).get(paths.card(name, version))
     if as_json:
         show_json(card)
@@ -74,13 +74,13 @@ def _named(metrics: dict[str, dict[str, float]], who: str) -> bool:
 
 
 def tag(ctx: typer.Context, name: Name, version: Version, tag: Tag, as_json: AsJson = False) -> None:
-    """Put a tag on a version. A tag names one version at a time, and a tagged version keeps its files."""
+    """Put a tag on a version. A tag names one version at a time; a tagged version keeps its files."""
     answer = client(ctx).put(paths.tag(name, version, tag))
     show(answer, as_json, lambda answer: say(f"{name}: version {answer['version']} is tagged {', '.join(answer['tags'])}"))
 
 
 def untag(ctx: typer.Context, name: Name, version: Version, tag: Tag, as_json: AsJson = False) -> None:
-    """Take a tag from a version."""
+    """Remove a tag from a version."""
     client(ctx).delete(paths.tag(name, version, tag))
     answer = {"recommender": name, "version": version, "untagged": tag}
     show(answer, as_json, lambda _: say(f"{name}: version {version} is no longer tagged {tag}"))
@@ -94,7 +94,7 @@ def history(
     watch: watching.Watch = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what served when and by whose decision, the newest first."""
+    """Show which versions served when and who decided, the newest first."""
     http = client(ctx)
     ask = partial(http.get, paths.recommender(name, "/history"), limit=limit, at=at)
     watching.shown(ask, partial(_draw_history, name, at), as_json, watch)
@@ -124,7 +124,7 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Collect garbage now: versions beyond those to keep, what old runs published, files that nothing names."""
+    """Collect garbage now: versions beyond the kept number, outputs of old runs, and files without a reference."""
     report = client(ctx).post("/v1/gc", dry_run=str(dry_run).lower())
     if as_json:
         show_json(report)
@@ -142,7 +142,7 @@ def _mebibytes(size: int) -> str:
 
 
 def _candidate(metrics: dict[str, float]) -> str:
-    """The model's own numbers, not its baseline's; of slices and of how sure they are its card tells."""
+    """Formats the candidate's own metrics, without slices and details."""
     own = {name.removeprefix("candidate."): value for name, value in metrics.items() if name.startswith("candidate.")}
     shown = {name: value for name, value in own.items() if "{" not in name and not is_detail(name)}
     return "  ".join(f"{name}{HARD}{value:.4g}" for name, value in sorted(shown.items()))

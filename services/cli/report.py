@@ -1,4 +1,4 @@
-"""A report of the checks of data, as a table; and `validation`, which shows that of a run."""
+"""Data validation reports as tables; `validation` shows the report of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def validation(ctx: typer.Context, id: RunId, as_json: AsJson = False) -> None:
-    """Show what the checks of a run's data found."""
+    """Show the data validation report of a run."""
     document = client(ctx).get(paths.run(id, "/validation"))
     if as_json:
         show_json(document)

@@ -1,4 +1,4 @@
-"""`rollout`: where a version stands on its way to the users, how a person starts that way once more, and steers it."""
+"""`rollout`: shows, starts and controls rollouts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help
 
 ENDS = {"promoted": Exit.DONE, "rolled_back": Exit.NO, "aborted": Exit.NO}
 _UNDER_WAY = ("loading", "shadow", "canary", "paused")
-"""At most one of a recommender's: the others wait in line behind it, and are newer."""
+"""At most one rollout of a recommender is in these states; the newer rollouts wait behind it."""
 
 Which = Annotated[
     str | None,
@@ -39,7 +39,7 @@ Which = Annotated[
 
 @app.command()
 def start(ctx: typer.Context, name: Name, version: Version, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Roll a registered version out once more, by the spec as it stands."""
+    """Start a rollout of a registered version, by the current spec."""
     http = client(ctx)
     path = paths.recommender(name, "/rollouts")
     rollout = http.post(path, {"version": version, "reason": reason})
@@ -57,8 +57,8 @@ def _draw_start(rollout: Any, under_way: list[Any]) -> None:
 
 @app.command()
 def status(ctx: typer.Context, name: Name, id: Which = None, watch: watching.Watch = False, as_json: AsJson = False) -> None:
-    """Show where it stands and what each step has shown. Watched to its end, the exit code is 1 unless it was promoted. A run under way is
-    waited for: its rollout is the one that is watched."""
+    """Show a rollout's state and the analysis of each step. With --watch, the exit code is 1 unless the rollout was promoted;
+    if a run is active, its rollout is awaited."""
     http = client(ctx)
     begun = _await_run(http, name) if watch and id is None else None
     ids: list[str | None] = [id]
@@ -66,14 +66,14 @@ def status(ctx: typer.Context, name: Name, id: Which = None, watch: watching.Wat
     def ask() -> Any:
         nonlocal begun
         rollout, begun = begun or _find(http, name, ids[-1]), None
-        ids.append(rollout["id"])  # the same one again, though a newer one may begin
+        ids.append(rollout["id"])  # keeps watching this rollout when a newer rollout begins
         return rollout
 
     watching.shown(ask, _draw, as_json, watch, ended)
 
 
 def ended(rollout: Any) -> Exit | None:
-    """Of a rollout: whether it is over, and how."""
+    """Returns the exit code of an ended rollout, else None."""
     return ENDS.get(rollout["state"])
 
 
@@ -104,25 +104,25 @@ def _draw(rollout: Any) -> None:
 
 @app.command()
 def pause(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Keep the weight where it is."""
+    """Pause a rollout: the candidate's weight stays the same."""
     _steer(ctx, name, id, "pause", reason, as_json)
 
 
 @app.command()
 def resume(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Go on where it was paused."""
+    """Resume a paused rollout."""
     _steer(ctx, name, id, "resume", reason, as_json)
 
 
 @app.command()
 def skip(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Go to the next step, without a verdict on this one."""
+    """Go to the next step without a verdict on this step."""
     _steer(ctx, name, id, "skip", reason, as_json)
 
 
 @app.command()
 def promote(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Send all users to the new version. The rest of the evidence is not waited for."""
+    """Send all users to the new version, without waiting for more evidence."""
     _steer(ctx, name, id, "promote", reason, as_json)
 
 
@@ -133,7 +133,7 @@ def abort(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "",
 
 
 def _evidence(report: Any) -> str:
-    """How much better the candidate is, and between which bounds surely."""
+    """Formats the candidate's lift with its confidence interval."""
     if report["lift"] is None:
         return ""
     bounds = " to ".join("?" if report[end] is None else f"{report[end]:+.1%}" for end in ("lower", "upper"))
@@ -148,7 +148,7 @@ def _steer(ctx: typer.Context, name: str, id: str | None, verb: str, reason: str
 
 
 def _await_run(http: Client, name: str) -> Any:
-    """The rollout under way; if there is none, waits until the newest run has ended."""
+    """Returns the active rollout. If there is none, waits until the newest run has ended, and raises `Refused` if it registered nothing."""
     waits = False
     while True:
         rollouts = http.get(paths.recommender(name, "/rollouts"), limit=1, state=_UNDER_WAY)["items"]

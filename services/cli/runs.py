@@ -1,4 +1,4 @@
-"""`run`, `runs`, `cancel`, `logs` and others: one training after the other."""
+"""`run`, `runs`, `cancel`, `retry`, `prioritise`, `plan`, `compare`, `logs`, `watch`: runs of a recommender."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run(  # noqa: PLR0913, PLR0917  the options of a command
 
 
 def ended(run: Any) -> Exit | None:
-    """Of a run: whether it is over, and how."""
+    """Returns the exit code of an ended run, else None."""
     if run["state"] not in ENDED:
         return None
     return Exit.DONE if run["state"] == "registered" else Exit.NO
@@ -98,7 +98,7 @@ def runs(
 
 
 def cancel(ctx: typer.Context, id: RunId, reason: Reason = "", as_json: AsJson = False) -> None:
-    """End a run before its time."""
+    """Cancel a run."""
     answer = client(ctx).post(paths.run(id, ":cancel"), {"reason": reason})
     show(answer, as_json, lambda _: say(f"run {id}: asked to end"))
 
@@ -116,7 +116,7 @@ def retry(
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Start a new run that goes on from where one ended, with what that had published."""
+    """Start a new run that continues an ended run and reuses its stages."""
     wish = {"from": stage, "reason": reason} | ({"accept": True} if accept else {})
     new_run = client(ctx).post(paths.run(id, ":retry"), wish)
     show(new_run, as_json, lambda new_run: say(f"run {new_run['id']} started"))
@@ -129,7 +129,7 @@ def prioritise(
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Give a run that waits another place in the queue."""
+    """Change the priority of a pending run."""
     run = client(ctx).post(paths.run(id, ":prioritise"), {"priority": priority, "reason": reason})
     why = f", {run['reason']}" if run["reason"] else ""
     show(run, as_json, lambda run: say(f"run {id}: priority {run['priority']}{why}"))
@@ -143,7 +143,7 @@ def plan(
     ] = "full",
     as_json: AsJson = False,
 ) -> None:
-    """Show what a run would do now: which stages run, and which are reused. Nothing is started."""
+    """Show what a run would do now: which stages would run, and which would be reused. Starts nothing."""
     plan = client(ctx).post(paths.recommender(name, ":plan"), {"mode": mode})
     if as_json:
         show_json(plan)
@@ -174,7 +174,7 @@ def compare(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Compare the settings and the numbers of two runs, from the older run to the newer one."""
+    """Compare the settings and metrics of two runs, from the older to the newer run."""
     comparison = client(ctx).get(paths.run(id, "/compare"), **{"with": other})
     if as_json:
         show_json(comparison)
@@ -205,12 +205,12 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a stage has written. With --json one line of JSON for each piece: stage, text."""
+    """Show the log of a stage. With --json, one line of JSON for each piece: stage, attempt, text."""
     http = client(ctx)
     get = http.get
     shown, offset = stage, 0
     while True:
-        over = get(paths.run(id))["state"] in ENDED  # before the text, so that none is missed after the end
+        over = get(paths.run(id))["state"] in ENDED  # read before the text, so that the last text is not missed
         shown, offset = _print_log(get, id, stage, shown, offset, as_json)
         if not follow or over:
             return
@@ -219,7 +219,7 @@ def logs(
 
 
 def watch(ctx: typer.Context, id: RunId, as_json: AsJson = False) -> None:
-    """Show each change of a run's state as it comes, until the run has ended; exit code 1 unless it registered a version."""
+    """Show each change of a run's state until the run has ended. Exit code 1 unless it registered a version."""
     for name, data in watching.stream_events(client(ctx), paths.run(id, "/stream")):
         if as_json and name in {"state", "end"}:
             show_json_line({"event": name} | data)
@@ -236,7 +236,7 @@ def watch(ctx: typer.Context, id: RunId, as_json: AsJson = False) -> None:
 def _print_log(
     get: Callable[..., Any], id: str, stage: str | None, shown: str | None, offset: int, as_json: bool
 ) -> tuple[str | None, int]:
-    """Everything from the offset on; without a chosen stage, the rest of this one and then the next one's beginning."""
+    """Prints the log from the offset on. Without a chosen stage, prints the rest of the shown stage, then the newest stage."""
     newest = get(paths.run(id, "/logs"), stage=stage, offset=0)["stage"] if stage is None else stage
     wanted = [name for name in (shown, newest) if name is not None]
     for name in dict.fromkeys(wanted):
@@ -256,7 +256,7 @@ def _print_log(
 
 
 def _epochs(run: Any, printed_epochs: set[tuple[int, float]]) -> Iterator[str]:
-    """Each epoch of the stage under way that has ended, once: another try of the stage may have gone on from where one was."""
+    """Yields each finished epoch of the active stage once, although a later attempt may repeat epochs."""
     progress = run.get("progress")
     for epoch in progress["history"] if progress else ():
         if (epoch["epoch"], epoch["loss"]) not in printed_epochs:

@@ -1,4 +1,4 @@
-"""Text of others, made safe for a terminal: no escape moves the cursor, changes a colour or turns the writing round."""
+"""Sanitises untrusted text for a terminal: removes escape sequences and bidirectional controls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-"""Colours and moves of terminals, titles of windows."""
+"""Escape sequences for colours, cursor moves and window titles."""
 _BREAK = re.compile("\r\n|[\n\r\t\v\f\x85\u2028\u2029]")
 _HARMLESS = {"\n", "\t"}
 _TURNING = {*map(chr, (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)))}
@@ -15,19 +15,19 @@ _UNSEEN = {"Mn", "Me", "Cf"}
 
 
 def plain(text: str) -> str:
-    """Without sequences; what else can't be printed is shown as a replacement."""
+    """Removes escape sequences; replaces other unprintable characters."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(character if _printable(character) else "\ufffd" for character in _SEQUENCE.sub("", text))
 
 
 def cell(text: str) -> str:
-    """One line, and no tab in it: a column ends where the table says."""
+    """Sanitises a table cell; line breaks and tabs become blanks."""
     return plain(_BREAK.sub(" ", text))
 
 
 def width(text: str) -> int:
-    """The columns of a terminal that it takes."""
+    """Returns the number of terminal columns that a text takes."""
     if text.isascii():
         return len(text)
     return sum(

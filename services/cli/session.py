@@ -1,4 +1,4 @@
-"""What the commands share: the client made out of the global options, and the arguments that many of them take."""
+"""Shared by the commands: the client from the global options, and common arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `train`, `tune` and `evaluate` are told of a model: NAME=VALUE."""
+"""Options of `train`, `tune` and `evaluate` for a model: NAME=VALUE settings and allowed modules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Allow = Annotated[
 
 
 def allowed(modules: list[str] | None, *named: str | None) -> tuple[str, ...]:
-    """`named`: families and presets of the command line."""
+    """Returns the allowed modules, with those of custom families that the command line names."""
     from shared.contracts.families import OWN
 
     return (*(modules or ()), *(name.partition(":")[0] for name in named if name is not None and OWN.fullmatch(name)))
@@ -37,7 +37,7 @@ def settings(assignments: list[str] | None) -> dict[str, Any]:
 
 
 def value(text: str) -> Any:
-    """As JSON has it, or the text that it is. NaN and infinities are no JSON."""
+    """Parses JSON, else returns the text. NaN and infinities are not JSON."""
     try:
         return json.loads(text, parse_constant=_none_of_json)
     except (ValueError, RecursionError):

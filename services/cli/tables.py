@@ -1,10 +1,9 @@
-"""A table in the width that there is.
+"""Tables that fit a width.
 
-Without a width (a pipe, a file) each row is one line, complete, its columns two blanks apart. On a terminal it is made narrower in this
-order until it fits: columns of sentences are folded at blanks, the widest first, to no less than 20 places; columns that the table names
-as least needed are left out, and a line says which; sentences are folded further; at last each row is written as a block of lines, one a
-column. No word is ever broken: a single one that is wider than the terminal is left to the terminal.
-"""
+Without a width (a pipe, a file), each row is one complete line, with two blanks between columns. On a terminal, a table is narrowed in
+this order until it fits: columns of sentences are folded at blanks, the widest first, to at least 20 characters; columns of `drop` are
+left out, and a note names them; sentences are folded further; finally each row becomes a block with a line for each column. A word is
+never broken, even if it is wider than the terminal."""
 
 from __future__ import annotations
 
@@ -16,10 +15,10 @@ from services.cli.sanitise import cell, width
 
 _GAP = 2
 _WORD = 20
-"""A cell of at most so many places isn't folded though it has blanks: a time stays in one piece."""
+"""Cells up to this width are not folded, for example a time."""
 _READABLE = 20
 HARD = "\u00a0"
-"""A blank at which nothing is folded: it stands between a name and its value, and is shown as any other."""
+"""No-break space between a name and its value; printed as a normal blank."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     drop: tuple[str, ...] = ()
-    """Left out where there is no room, the first one first."""
+    """Columns to leave out in a narrow terminal, the first column first."""
 
     @classmethod
     def of(cls, columns: Sequence[str], rows: Sequence[Sequence[Any]], drop: Sequence[str] = ()) -> Table:
@@ -44,13 +43,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Line:
-    """Cells, each padded to its column; `kind` is what to paint it as."""
+    """Line of cells, each padded to its column. `kind` selects its style."""
 
     cells: tuple[str, ...]
     widths: tuple[int, ...]
     kind: str = "row"
     columns: tuple[str, ...] = ()
-    """Of a row: what its cells are of."""
+    """Column names of the cells of a row."""
 
     def text(self, painted: Sequence[str] | None = None) -> str:
         shown = painted or self.cells
@@ -81,7 +80,7 @@ def laid_out(table: Table, room: int | None) -> list[Line]:
 
 
 def wrapped(text: str, room: int) -> list[str]:
-    """Folded at blanks alone."""
+    """Folds text at blanks only."""
     lines: list[str] = []
     for word in text.split(" "):
         if lines and width(lines[-1]) + 1 + width(word) <= room:
@@ -96,7 +95,7 @@ def _natural(table: Table) -> tuple[int, ...]:
 
 
 def _folded(table: Table, room: int, least: int) -> tuple[int, ...] | None:
-    """The widths with which it fits; nothing where it doesn't."""
+    """Returns column widths that fit into `room`, or None."""
     widths = list(_natural(table))
     floors = [_floor(table, place, least) for place in range(len(widths))]
     over = sum(widths) + _GAP * (len(widths) - 1) - room
@@ -131,7 +130,7 @@ def _grid(table: Table, widths: tuple[int, ...]) -> Iterator[Line]:
 
 
 def _blocks(table: Table, room: int) -> Iterator[Line]:
-    """Each row as lines, named: what is left where no grid fits."""
+    """Yields each row as a block with a line for each column."""
     names = max(map(width, table.columns))
     beside = room - names - _GAP
     for number, row in enumerate(table.rows):

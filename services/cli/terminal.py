@@ -1,4 +1,4 @@
-"""What stands at the other end of stdout: how wide and high it is, whether it shows colours, whether it can be drawn on again."""
+"""Terminal of stdout: its size, its colours, and whether it can be redrawn."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33",
 
 
 def watched() -> bool:
-    """Somebody looks: neither a pipe nor a file."""
+    """Returns whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def width() -> int | None:
-    """Of the terminal, in columns; nothing where nobody looks, for there a line may be as long as it is."""
+    """Returns the terminal's columns, or None for a pipe or a file, where a line can have any length."""
     return shutil.get_terminal_size((80, 24)).columns if watched() else None
 
 
@@ -24,12 +24,14 @@ def height() -> int:
 
 
 def redraws() -> bool:
-    """Understands a cursor that moves."""
+    """Returns whether the terminal supports cursor moves."""
     return watched() and os.environ.get("TERM", "") not in {"", "dumb", "unknown"}
 
 
 def colourful() -> bool:
-    """NO_COLOR has the last word; FORCE_COLOR and CLICOLOR_FORCE colour a pipe too; TERM=dumb and CLICOLOR=0 leave colours out."""
+    """Returns whether to print colours.
+
+    NO_COLOR takes precedence; FORCE_COLOR and CLICOLOR_FORCE colour a pipe too; TERM=dumb and CLICOLOR=0 turn colours off."""
     if os.environ.get("NO_COLOR"):
         return False
     if any(os.environ.get(name, "0") not in {"", "0", "false"} for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):

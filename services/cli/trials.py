@@ -1,4 +1,4 @@
-"""`evaluate`: models tried on files of who met what, without a platform; `evaluation`: what a run of one has measured."""
+"""`evaluate`: trains and evaluates models on files without a platform; `evaluation`: the evaluation of a run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  the options of a command
     allow: Allow = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train models on a file, once by each seed, and judge them: sampled and full catalogue, slices, intervals, as JSON and as a page."""
+    """Train models on a file with each seed and evaluate them: sampled and full catalogue, slices, intervals. Writes JSON and HTML."""
     from shared.contracts.strict import read
     from shared.contracts.trials import Evaluated, EvaluateRequest
 
@@ -94,7 +94,7 @@ def evaluation(
     to: Annotated[Path | None, typer.Option(help="A folder for report.json and report.html.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a run's model did on the holdout, beside popularity and the version that served."""
+    """Show the metrics of a run's candidate on the holdout, with those of popularity and of the serving version."""
     from shared.contracts.trials import PAGE, REPORT
 
     answer = client(ctx).get(paths.run(id, "/evaluation"))

@@ -1,4 +1,4 @@
-"""`train` and `tune`: one model, or the best of many settings, out of a file of who met what, without a platform."""
+"""`train` and `tune`: train a model, or search its settings, on a file without a platform."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def train(  # noqa: PLR0913, PLR0917  the options of a command
     allow: Allow = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on all of a file, and write what a run would publish of it, the unit for Triton among it."""
+    """Train a model on a whole file, and write what a run would publish, including the served unit for Triton."""
     from shared.contracts.strict import read
     from shared.contracts.tuning import TrainedAnswer, TrainRequest
 
@@ -97,7 +97,7 @@ def tune(  # noqa: PLR0913, PLR0917  the options of a command
     allow: Allow = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search a model's settings. Killed at any time, the same command goes on where it ended."""
+    """Search the settings of a model. After an interruption, the same command continues."""
     from shared.contracts.strict import read
     from shared.contracts.tuning import TunedAnswer, TuneRequest
 
@@ -157,7 +157,7 @@ def _row(row: TriedRow, names: list[str]) -> tuple[Any, ...]:
 
 
 def _model(spec: Path | None, name: str | None, assignments: list[str] | None) -> tuple[str, dict[str, Any]]:
-    """What it is called, and a spec's `model`."""
+    """Returns the name, and the `model` part of a spec."""
     from shared.contracts.models import Model
     from shared.contracts.presets import named, with_settings
     from shared.contracts.spec import parse_spec
@@ -202,7 +202,7 @@ def _range(text: str) -> tuple[str, Range]:
 
 
 def _values(text: str) -> list[Any]:
-    """`[64],[128,64]` and `1,2` as JSON has them; else words."""
+    """Parses values such as `[64],[128,64]` and `1,2` as JSON, else as words."""
     values = value(f"[{text}]")
     return values if isinstance(values, list) else [value(word.strip()) for word in text.split(",") if word.strip()]
 

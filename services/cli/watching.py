@@ -1,8 +1,7 @@
-"""`--watch`: one thing looked at again and again, until it ends or Ctrl-C.
+"""`--watch`: repeats a request until its object ends or Ctrl-C.
 
-On a terminal the newest picture stands alone on the screen, and the last one stays when it ends. Into a pipe goes what has changed, a line
-each; with `--json` a line of JSON for each answer that differs from the one before. A platform that is away for a moment is waited for.
-"""
+A terminal shows the newest answer on a separate screen and keeps the last answer at the end. A pipe gets the changed lines; with `--json`,
+a line of JSON for each changed answer. A platform that does not answer is asked again for `PATIENCE` seconds."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 EVERY = 1.0
 PATIENCE = 30.0
-"""So long may nothing answer before the command gives up."""
+"""Seconds without an answer before the command gives up."""
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Look again each second, until it ends or Ctrl-C; into a pipe, what changes.")]
 
@@ -34,12 +33,12 @@ Ended = Callable[[Any], Exit | None]
 
 
 def never(_: Any) -> Exit | None:
-    """A list has no end."""
+    """End condition of a list: a list never ends."""
     return None
 
 
 def shown(ask: Ask, draw: Draw, as_json: bool, watch: bool, ended: Ended = never) -> None:
-    """What the platform says, once or for as long as it goes on; its end decides the exit code."""
+    """Shows an answer once, or watches it; the end of a watched object sets the exit code."""
     if not watch:
         show(ask(), as_json, draw)
         return
@@ -66,7 +65,7 @@ def _watched(ask: Ask, draw: Draw, as_json: bool, ended: Ended) -> Exit:
 
 
 def again(ask: Ask, note: Callable[[str], None]) -> Any:
-    """Of a platform that has answered before: a look that brings nothing is tried again for a while."""
+    """Retries a request to a platform that answered before, for up to `PATIENCE` seconds."""
     good = time.monotonic()
     while True:
         try:
@@ -79,7 +78,7 @@ def again(ask: Ask, note: Callable[[str], None]) -> Any:
 
 
 class Away:
-    """Says on stderr that a platform is waited for, once."""
+    """Reports once on stderr that the platform does not answer."""
 
     def __init__(self) -> None:
         self._said = False
@@ -95,7 +94,7 @@ def patiently(http: Client, path: str, **query: Any) -> Any:
 
 
 def stream_events(http: Client, path: str) -> Iterator[tuple[str, Any]]:
-    """Each event of a stream, once. One that ends without an end is of a platform that has stopped, and perhaps comes back."""
+    """Yields each event of a stream once. Reconnects when a stream breaks, because the platform may restart."""
     last: str | None = None
     heard: float | None = None
     away = Away()
@@ -113,13 +112,13 @@ def stream_events(http: Client, path: str) -> Iterator[tuple[str, Any]]:
 
 
 class Picture:
-    """Where looks are shown."""
+    """Output of a watched answer."""
 
     def show(self, value: Any) -> None:
         raise NotImplementedError
 
     def note(self, why: str) -> None:
-        """The last look brought nothing."""
+        """Reports that the last request failed."""
 
     def __enter__(self) -> Picture:
         return self
@@ -139,7 +138,7 @@ class Documents(Picture):
 
 
 class Lines(Picture):
-    """Each line that wasn't there at the last look; blanks don't count, for a column may have become wider."""
+    """Prints the lines that the last answer did not have. Blanks are ignored, because column widths can change."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
@@ -158,7 +157,7 @@ class Lines(Picture):
 
 
 class Screen(Picture):
-    """The other screen of a terminal, so that what was written before is there again afterwards."""
+    """Alternate screen of a terminal, so that the earlier text returns at the end."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
@@ -173,7 +172,7 @@ class Screen(Picture):
         self._paint(terminal.painted(f"{why}; trying again", "yellow"))
 
     def __enter__(self) -> Picture:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the screen is given back
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: restores the screen
         _write("\x1b[?1049h\x1b[?25l\x1b[?7l")
         return self
 

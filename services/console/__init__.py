@@ -1,4 +1,4 @@
-"""The web pages, served by the control plane beside its API: a client of that API like any other, with the caller's own token."""
+"""Web console of the control plane: an ordinary client of the API that uses the caller's token."""
 
 from services.console.api import HERE
 from services.console.site import Site

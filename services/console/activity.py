@@ -1,4 +1,4 @@
-"""What happened to a recommender, out of several histories: one line each, the newest first, the marked ones with a letter."""
+"""Timeline of a recommender, merged from several histories: events, the newest first; marked events have a letter."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Event:
     actor: str
     link: str | None = None
     state: str = ""
-    """Of what is linked, where it has one."""
+    """State of the linked run or rollout."""
     tone: str = "plain"
     letter: str = ""
 
     @property
     def when(self) -> str:
-        """What many lines of the same age are told apart by."""
+        """Time with seconds, to distinguish events of the same age."""
         return self.at.astimezone(UTC).strftime("%b %d %H:%M:%S")
 
 
@@ -46,7 +46,7 @@ def happened(
     specs: Sequence[Json],
     ends: Mapping[str, str] = {},
 ) -> list[Event]:
-    """`place` is the recommender's own address. The lists are as the API gives them: the newest first. `ends`: by run, where known."""
+    """Merges the API's lists, the newest first. `place` is the recommender's address; `ends` gives the end times of runs."""
     events = [
         *_of_routes(place, served, rollouts),
         *_of_runs(runs, ends),
@@ -65,7 +65,7 @@ def _of_routes(place: str, served: Sequence[Json], rollouts: Sequence[Json]) -> 
             continue
         version = f"{place}/versions/{route['stable']}"
         if before is None or before.get("until") != route["since"]:
-            if route["generation"] == 1 or before is not None:  # else it is only the oldest one that was read
+            if route["generation"] == 1 or before is not None:  # without a gap or generation 1, the entry is only the oldest that was read
                 yield Event(
                     at, f"Version {route['stable']} serves everybody, the first one", route["reason"], route["actor"], version, tone="good"
                 )
@@ -76,13 +76,13 @@ def _of_routes(place: str, served: Sequence[Json], rollouts: Sequence[Json]) -> 
     routed_ids = {route["rollout"] for route in served}
     for id, rollout in ended.items():
         at = moment(rollout["since"])
-        if id not in routed_ids and at is not None and rollout["state"] != "promoted":  # it ended before any user saw it
+        if id not in routed_ids and at is not None and rollout["state"] != "promoted":  # ended before any user got the candidate
             summary = f"Rollout of version {rollout['version']} ended before it began"
             yield Event(at, summary, rollout["reason"], "", way("rollouts", id), rollout["state"], _ROLLOUTS[rollout["state"]])
 
 
 def _describe_step(at: datetime, route: Json, before: Json, by_hand: Mapping[str, Json]) -> Event:
-    """A rollout that begins or goes on."""
+    """A rollout that begins or continues."""
     link = way("rollouts", route["rollout"])
     if route["rollout"] == before["rollout"]:
         summary = f"Version {route['candidate']} gets {share(route['weight'])} of the users"
@@ -94,7 +94,7 @@ def _describe_step(at: datetime, route: Json, before: Json, by_hand: Mapping[str
 
 
 def _describe_end(at: datetime, route: Json, before: Json, ended: Mapping[str, Json], version: str) -> Iterable[Event]:
-    """The rollout of the route `before` has ended, or the version has changed without one."""
+    """End of the rollout in `before`, or a change of the version without a rollout."""
     rollout_id = before["rollout"]
     link = way("rollouts", rollout_id) if rollout_id else None
     if before["candidate"] is not None and route["stable"] == before["candidate"]:
@@ -138,7 +138,7 @@ def _of_specs(place: str, specs: Sequence[Json]) -> Iterable[Event]:
 
 
 def lettered(events: Sequence[Event], since: datetime, until: datetime) -> list[Event]:
-    """Those with a tone that lie in the picture, from the oldest on; where there are more than letters, the newest ones."""
+    """Gives letters to the events with a tone in the time span, the oldest first; with too few letters, the newest events get them."""
     marked = [event for event in events if event.tone and since <= event.at <= until][: len(string.ascii_uppercase)]
     letters = {id(event): letter for event, letter in zip(reversed(marked), string.ascii_uppercase, strict=False)}
     return [replace(event, letter=letters.get(id(event), "")) for event in events]
@@ -153,7 +153,7 @@ def marks(events: Sequence[Event]) -> list[Mark]:
 
 
 def canaries(served: Sequence[Json], since: datetime, until: datetime) -> list[Stretch]:
-    """When two versions answered."""
+    """Periods in which two versions served."""
     stretches = []
     for route in served:
         begins, ends = moment(route["since"]), moment(route["until"]) or until

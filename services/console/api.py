@@ -1,5 +1,4 @@
-"""The API as a page sees it: asked inside the process, with the token of whoever looks, so that a page can show and do what that
-token can by the API, and nothing else."""
+"""API client of the pages. It calls the API in the same process with the user's token, so a page has the rights of that token."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ _INSIDE = "http://console.internal"
 
 
 class Refused(Exception):
-    """What the API answered instead: its problem, told as it is."""
+    """An error answer of the API, with its problem unchanged."""
 
     def __init__(self, status: int, detail: str, errors: tuple[Json, ...] = ()) -> None:
         super().__init__(detail)
@@ -30,12 +29,12 @@ class Refused(Exception):
 
 
 HERE = "here"
-"""Of a gateway that is in this very process."""
+"""The gateway runs in this process."""
 _PATIENCE = 10.0
 
 
 class Api:
-    """One page's questions. `online`: the gateway's address, HERE, or None where the operator has told of none."""
+    """Requests of one page. `online` is the gateway's address, HERE, or None if the operator configured no gateway."""
 
     def __init__(self, app: ASGIApp, token: str, online: str | None = HERE) -> None:
         self.app = app
@@ -43,19 +42,19 @@ class Api:
         self.online = online
 
     async def get(self, path: str, **query: Any) -> Any:
-        """`path` is of names and ids that `at` has quoted; what is None is not asked."""
+        """`path` is made by `at` from names and ids; queries that are None are not sent."""
         return await self.ask("GET", path, query)
 
     async def maybe(self, path: str, **query: Any) -> Any:
-        """None where there is no such thing (yet)."""
+        """Returns None after status 404."""
         return await self.unless(404, self.get(path, **query))
 
     async def post(self, path: str, body: Any = None, once: str | None = None, **query: Any) -> Any:
-        """`once`: the same text does it once, however often it is sent."""
+        """`once` is the idempotency key: equal keys act once."""
         return await self.ask("POST", path, query, body, {"Idempotency-Key": quote(once)} if once else {})
 
     async def send(self, method: str, path: str, text: str, headers: Mapping[str, str] | None = None, **query: Any) -> Any:
-        """A spec, as it was written."""
+        """Sends a spec unchanged."""
         return await self.ask(method, path, query, None, {"Content-Type": "application/yaml", **(headers or {})}, text)
 
     async def ask(
@@ -82,7 +81,7 @@ class Api:
         return answer.json() if answer.content else None
 
     async def answer(self, path: str, body: Any, **query: Any) -> Any:
-        """What a gateway says: of this process, or at the one address that the operator has set."""
+        """Asks a gateway: in this process, or at the configured address."""
         if self.online == HERE:
             return await self.ask("POST", path, query, body)
         if self.online is None:
@@ -100,7 +99,7 @@ class Api:
             raise Refused(503, f"what answers at {self.online} (EYAS_GATEWAY_URL) is no gateway") from None
 
     async def all(self, *awaitables: Awaitable[T]) -> list[T]:
-        """At once."""
+        """Awaits all at once."""
         return list(await asyncio.gather(*awaitables))
 
     async def unless(self, status: int, awaitable: Awaitable[T]) -> T | None:
@@ -113,7 +112,7 @@ class Api:
 
 
 def at(*parts: object, verb: str | None = None) -> str:
-    """A path of the API: what comes from outside stays one segment of it."""
+    """API path; each part is quoted and stays one segment."""
     path = way("v1", *parts)
     return path if verb is None else f"{path}:{segment(verb)}"
 

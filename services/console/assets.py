@@ -1,4 +1,4 @@
-"""Style and script, under names that hold their digest: kept by a browser for a year, never stale."""
+"""Style sheet, script and icons under names with their digest: browsers keep them for a year, and they are never stale."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=ut
 
 @cache
 def _files() -> dict[str, tuple[bytes, str]]:
-    """By served name. These and no others: no path is ever built of a request."""
+    """Files by served name. A request can name only these: no path is built from a request."""
     files = {}
     for path in sorted(_FOLDER.iterdir()):
         if path.suffix in _KINDS:

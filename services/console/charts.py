@@ -1,7 +1,6 @@
-"""Pictures of numbers, drawn as SVG where the page is made: they need no script, and a page has their numbers beside them as a table.
+"""SVG charts, drawn on the server: they need no script, and the page shows the same numbers in a table.
 
-Shapes carry classes and no styles: the page's policy forbids inline ones, and the style sheet gives both themes their colours.
-"""
+Shapes have classes and no styles: the content security policy forbids inline styles, and the style sheet colours both themes."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from markupsafe import Markup
 from services.console.formatting import DASH
 
 _LANE = 13
-"""Between letters that are close, upwards as sideways."""
+"""Smallest distance between letters, horizontally and vertically."""
 _MOST_LANES = 6
 
 
 @dataclass(frozen=True)
 class Point:
-    """`low` and `high` bound what is shaded around it, where something is known of that."""
+    """Value with optional bounds of its band."""
 
     x: float
     y: float | None
@@ -34,12 +33,12 @@ class Line:
     name: str
     points: Sequence[Point]
     hue: int = 0
-    """Which of the sheet's eight colours."""
+    """Index of one of the style sheet's eight colours."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened: an upright line with a letter on top."""
+    """Event: a vertical line with a letter on top."""
 
     x: float
     text: str
@@ -49,7 +48,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A time that is shaded behind the lines."""
+    """Period that is shaded behind the lines."""
 
     start: float
     end: float
@@ -58,14 +57,14 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Axis:
-    """How y is said (`%`, or a unit, or nothing), and whether x is seconds since 1970 or a plain number."""
+    """Unit of y (`%`, a unit or empty), and whether x is seconds since 1970 or a plain number."""
 
     unit: str = "%"
     clock: bool = True
     width: int = 900
     height: int = 260
     span: tuple[float, float] | None = None
-    """Of x, where it isn't just what the lines and marks need."""
+    """Range of x; by default the range of lines and marks."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,13 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """One value alone stands in the middle."""
+        """Maps a value; a range of one value maps to the middle."""
         share = (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
         return self.start + share * (self.end - self.start)
 
 
 def spark(values: Sequence[float | None], label: str) -> Markup:
-    """A row's small line; where nothing is known it breaks."""
+    """Small line chart of a table row, with gaps for unknown values."""
     width, height = 120, 28
     numbers = [value for value in values if value is not None]
     if not numbers:
@@ -105,7 +104,7 @@ def timeline(
     levels: Sequence[tuple[float, str]] = (),
     axis: Axis = Axis(),
 ) -> Markup:
-    """Lines with their bands over one axis, upright marks, shaded stretches and level lines."""
+    """Line chart with bands, vertical marks, shaded periods and level lines."""
     points = [point for line in lines for point in line.points]
     xs = [point.x for point in points] + [mark.x for mark in marks] + [x for stretch in stretches for x in (stretch.start, stretch.end)]
     if not xs:
@@ -138,7 +137,7 @@ def timeline(
 
 
 def bars(rows: Sequence[tuple[str, float, float]], label: str, names: tuple[str, str]) -> Markup:
-    """Two shares a group side by side: then and now."""
+    """Two bars for each group, before and after."""
     if not rows:
         return Markup("")
     width, height = max(240, 44 * len(rows) + 20), 160
@@ -156,7 +155,7 @@ def bars(rows: Sequence[tuple[str, float, float]], label: str, names: tuple[str,
 
 
 def element(tag: str, *inside: str | Markup, **attributes: str | float) -> Markup:
-    """Whatever isn't markup already is text: no name or reason can become an element. `class_`, and `_` for `-`."""
+    """Escapes everything that is not Markup. Attribute names: `class_` for `class`, `_` for `-`."""
     attribute_text = Markup("").join(
         Markup(' {}="{}"').format(
             name.rstrip("_").replace("_", "-"), f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else value
@@ -206,7 +205,7 @@ def _drawn(line: Line, across: Scale, up: Scale, unit: str) -> list[Markup]:
 
 
 def _lanes(xs: Sequence[float]) -> list[int]:
-    """How high each letter stands, so that those which are close don't cover each other."""
+    """Lane (height) of each letter, so that close letters do not overlap."""
     ends: list[float] = []
     lanes = []
     for x in xs:
@@ -232,7 +231,7 @@ def _path(run: Sequence[Point], across: Scale, up: Scale) -> str:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Three to seven round values that hold all."""
+    """Three to seven round values that cover the range."""
     if high <= low:
         low, high = low - abs(low) * 0.1 - 0.001, high + abs(high) * 0.1 + 0.001
     power = 10.0 ** math.floor(math.log10((high - low) / 4))

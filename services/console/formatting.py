@@ -1,4 +1,4 @@
-"""How numbers, times and states are said on every page. None, and what isn't known, is a dash."""
+"""Formats of numbers, times and states on all pages. None is a dash."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def now() -> datetime:
 
 
 def ago(timestamp: str | datetime | None) -> Markup | str:
-    """How long since, or until; the moment itself stands in the element."""
+    """Time since or until a moment; the element's title has the moment."""
     at = moment(timestamp)
     if at is None:
         return DASH
@@ -54,7 +54,7 @@ def clock(timestamp: str | datetime | None) -> str:
 
 
 def span(duration: float | timedelta | None) -> str:
-    """Two units at most: 3 d 4 h, 2 min 5 s, 0.25 s."""
+    """At most two units: 3 d 4 h, 2 min 5 s, 0.25 s."""
     if duration is None:
         return DASH
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
@@ -71,7 +71,7 @@ def span(duration: float | timedelta | None) -> str:
 
 
 def span_small(seconds: float | None) -> str:
-    """Of what takes milliseconds: 0.42 ms, 12 ms, 1.2 s."""
+    """For durations of milliseconds: 0.42 ms, 12 ms, 1.2 s."""
     if seconds is None:
         return DASH
     return f"{seconds * 1000:.2g} ms" if seconds < 0.0995 else f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.2g} s"
@@ -83,7 +83,7 @@ def past(timestamp: str | datetime | None) -> bool:
 
 
 def query(parameters: Mapping[str, str]) -> str:
-    """Of an address: what is empty is left out."""
+    """Query of an address, without empty values."""
     return urlencode({name: value for name, value in parameters.items() if value})
 
 
@@ -92,12 +92,12 @@ def percent(fraction: float | None, digits: int = 1) -> str:
 
 
 def share(fraction: float | None) -> str:
-    """Of what a spec says: no digit of it is lost, half a percent stays half a percent."""
+    """For shares of a spec: keeps all digits, for example 0.5 %."""
     return DASH if fraction is None else f"{fraction * 100:g} %"
 
 
 def roughly(fraction: float) -> str:
-    """Two digits that count: what is little isn't nothing."""
+    """Two significant digits, so that a small share is not shown as zero."""
     return f"{fraction * 100:.0f} %" if fraction == 0 or abs(fraction) >= 0.095 else f"{fraction * 100:.2g} %"
 
 

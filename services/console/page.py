@@ -1,11 +1,10 @@
-"""What every page and every button has in common: who looks, what the API refused, and how that is told.
+"""Decorators of pages and buttons: sign-in, form checks and errors of the API.
 
 @page("/runs/{id}")
 async def run(request: Request, api: Api) -> Response: ...
 
 @action("/runs/{id}/cancel")
-async def cancel(request: Request, api: Api, form: Form) -> Response: ...
-"""
+async def cancel(request: Request, api: Api, form: Form) -> Response: ..."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Who:
-    """Who is signed in. What a button does is checked by the API: this is for which of them are shown."""
+    """The signed-in user. Used only to hide buttons: the API checks each action."""
 
     name: str
     role: str
@@ -54,7 +53,7 @@ class Who:
 
 
 class Pages:
-    """The routes of one module."""
+    """Routes of a module."""
 
     def __init__(self) -> None:
         self.routes: list[BaseRoute] = []
@@ -70,7 +69,7 @@ class Pages:
         return made
 
     def action(self, path: str) -> Callable[[Done], Done]:
-        """A POST, of a form of ours alone."""
+        """Registers a POST route that accepts only forms of the console."""
 
         def made(done: Done) -> Done:
             async def endpoint(request: Request) -> Response:
@@ -113,7 +112,7 @@ async def _to_door(request: Request) -> Response:
 
 
 async def _typed(request: Request) -> str:
-    """The text of a form that came too late: it took long to write."""
+    """Text of a spec form that arrived without a valid sign-in, so that the text is not lost."""
     if request.method != "POST":
         return ""
     try:

@@ -1,4 +1,4 @@
-"""From what a page knows to HTML. Everything is escaped: what comes from specs, logs and events is text and stays text."""
+"""Renders templates to HTML. Everything is escaped: text of specs, logs and events stays text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAID = "eyas-said"
 THEME = "eyas-theme"
 THEMES = ("light", "dark")
 LIVE = "x-eyas-live"
-"""Of a request by a page that is open and wants to know what is new: it needs no frame."""
+"""Header of a refresh by an open page, which needs no frame."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Fault:
     detail: str
     errors: tuple[dict[str, Any], ...] = ()
     unsaved_text: str = ""
-    """What somebody had typed, which is nowhere else any more."""
+    """Form text that would otherwise be lost."""
 
 
 @cache
@@ -45,7 +45,7 @@ def _environment() -> Environment:
 
 
 def page(request: Request, template: str, every: float | None = None, status: int = 200, **context: Any) -> Response:
-    """`every`: after how many seconds an open page asks again what is new; None for never."""
+    """`every` is the refresh interval in seconds; None for no refresh."""
     token = token_of(request)
     live = request.headers.get(LIVE) is not None
     message = unquote(request.cookies.get(SAID, ""))
@@ -84,7 +84,7 @@ def fault(request: Request, problem: Fault) -> Response:
 
 
 def onwards(path: str, message: str = "") -> Response:
-    """To a page that is read anew, which says what was done."""
+    """Redirects to a page, which shows the message once."""
     response = Response(status_code=303, headers={"Location": quote(inside(path), safe="/:?=&%#,~+-._"), "Cache-Control": "no-store"})
     if message:
         response.set_cookie(SAID, quote(message[:500]), 60, httponly=True, samesite="lax")
@@ -92,7 +92,7 @@ def onwards(path: str, message: str = "") -> Response:
 
 
 def _return_path(request: Request) -> str:
-    """What can be asked for again: of a form's answer, the page that the form was on."""
+    """Address to return to; after a form, the page of the form."""
     if request.method == "POST":
         return inside(split(request.headers.get("referer", "")).path)
     query = request.url.query

@@ -1,4 +1,4 @@
-"""What a rollout comes to, in one sentence, and what it still waits for: of what the API says of it."""
+"""Summary sentence of a rollout, and its open conditions, from the API's data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def name_of(goal: str) -> str:
 
 
 def sentence(rollout: Json) -> str:
-    """Why it is where it is, with the numbers that decided."""
+    """State of a rollout with the numbers behind it."""
     if rollout["kind"] == "rollback":
         text = f"{_back(rollout['state'])} version {rollout['version']}: {rollout['reason']}"
     else:
@@ -35,7 +35,7 @@ def _back(state: str) -> str:
 
 def _rolled_back(rollout: Json) -> str:
     version, report = rollout["version"], _newest(rollout)
-    if report is None or report["reason"] != rollout["reason"]:  # it wasn't the users who decided
+    if report is None or report["reason"] != rollout["reason"]:  # the rollback was not decided by the step analysis
         return f"Version {version} was rolled back: {rollout['reason']}"
     after = f"rolled back after {users(report['candidate']['users'])}"
     goal = next(check for check in report["checks"] if check["name"] == "goal")
@@ -76,7 +76,7 @@ _BY_STATE = {"rolled_back": _rolled_back, "promoted": _promoted, "canary": _cana
 
 
 def needs(rollout: Json, now: datetime) -> list[str]:
-    """What is missing until this step is decided, the most wanting first."""
+    """Open conditions of the current step."""
     if rollout["state"] != "canary" or not 0 <= rollout["step"] < len(rollout["plan"]["steps"]):
         return []
     step = rollout["plan"]["steps"][rollout["step"]]

@@ -1,4 +1,4 @@
-"""A run in a sentence: why it ended as it did, what it waits for, how long it will take. Pure."""
+"""Summary of a run from the API's data: sentence, stages, remaining time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _THEIRS = tuple(f"{name}." for name in _CONTENDERS)
 
 @dataclass(frozen=True)
 class Usual:
-    """What a stage took in earlier runs; `runs` of them tell it."""
+    """Median duration of a stage in `runs` earlier runs."""
 
     seconds: float
     runs: int
@@ -29,7 +29,7 @@ class Usual:
 
 @dataclass(frozen=True)
 class Row:
-    """A stage as the page shows it."""
+    """Stage of a run as the page shows it."""
 
     name: str
     state: str
@@ -41,18 +41,18 @@ class Row:
     why: str = ""
     reused: bool = False
     log: bool = False
-    """Whether anything of it may have been written."""
+    """Whether the stage can have a log."""
 
 
 def usual(runs: Sequence[Json], mode: str) -> dict[str, Usual]:
-    """By stage, of runs that worked through it; of the same mode where there are any."""
+    """Durations by stage, from runs of the same mode if there are any. Reused stages do not count."""
     same = [run for run in runs if run["mode"] == mode] or list(runs)
     by_stage: dict[str, Usual] = {}
     for stage in STAGES:
         took = [seconds_of(entry) for run in same for entry in run["stages"] if entry["stage"] == stage and not entry["reused"]]
         if took:
             by_stage[stage] = Usual(statistics.median(took), len(took))
-    if "train" in by_stage:  # the best that is known before a first refit
+    if "train" in by_stage:  # best estimate before the first refit
         by_stage.setdefault("refit", by_stage["train"])
     return by_stage
 
@@ -89,7 +89,7 @@ def stages(run: Json, usual_by_stage: dict[str, Usual], now: datetime) -> list[R
 
 
 def share(progress: Json | None) -> float | None:
-    """Of the stage, by epochs and steps; None where it doesn't tell."""
+    """Progress of a stage from epochs and steps; None if unknown."""
     if progress is None or not progress["epochs"]:
         return None
     inside: float = progress["step"] / progress["steps"] if progress["steps"] else 0.0
@@ -99,7 +99,7 @@ def share(progress: Json | None) -> float | None:
 
 
 def left(run: Json, rows: Sequence[Row]) -> float | None:
-    """Seconds until it has been through all stages; None where an earlier run doesn't tell."""
+    """Remaining seconds of a run; None if no earlier run gives an estimate."""
     total = 0.0
     for row in rows:
         if row.state in ("done", "reused"):
@@ -115,7 +115,7 @@ def left(run: Json, rows: Sequence[Row]) -> float | None:
 
 
 def sentence(run: Json, rows: Sequence[Row], gates: Sequence[Json], took: float | None) -> str:
-    """What a visitor came to ask, answered first."""
+    """Summary of a run's state and reason."""
     state, reason = run["state"], run["reason"].rstrip(".")
     if run["asked"] and state not in ENDED:
         return f"It was asked to {run['asked']} and will answer in a moment."
@@ -173,7 +173,7 @@ def _time(seconds: float | None, rows: Sequence[Row]) -> str:
 
 
 def contenders(metrics: dict[str, float]) -> tuple[list[str], list[tuple[str, list[float | None]]], list[tuple[str, list[float | None]]]]:
-    """Whose metrics there are, and rows of them: whole, and by slices. How sure they are stands elsewhere."""
+    """Contenders with metrics, then rows of overall metrics, then rows of slices; without standard errors and other details."""
     names = [name for name in _CONTENDERS if any(key.startswith(f"{name}.") for key in metrics)]
     keys = dict.fromkeys(key.split(".", 1)[1] for key in metrics if key.startswith(_THEIRS) and not is_detail(key))
     rows = [(key, [metrics.get(f"{name}.{key}") for name in names]) for key in keys]
@@ -181,12 +181,12 @@ def contenders(metrics: dict[str, float]) -> tuple[list[str], list[tuple[str, li
 
 
 def others(metrics: dict[str, float]) -> list[tuple[str, float]]:
-    """What is no contender's: rows, seconds, sizes."""
+    """Metrics of no contender: rows, seconds, sizes."""
     return [(key, value) for key, value in metrics.items() if not key.startswith(_THEIRS)]
 
 
 def possible(run: Json) -> list[str]:
-    """From which stages it can be retried."""
+    """Stages from which the run can be retried."""
     if run["state"] not in ENDED or run["state"] == "registered":
         return []
     return list(_planned(run)[: len(run["stages"]) + 1])
@@ -198,7 +198,7 @@ def _planned(run: Json) -> Sequence[str]:
 
 
 def retried_from(run: Json) -> str:
-    """Which the API takes when it is told none."""
+    """First stage of a retry if the request names none."""
     at = len(run["stages"]) - (run["state"] == "rejected")
     planned = _planned(run)
     stage: str = planned[max(0, min(at, len(planned) - 1))]

@@ -1,8 +1,7 @@
-"""Who looks: the token in a cookie that no script can read; and whether a form was sent from a page of ours.
+"""Session of the console: the token in a cookie that scripts cannot read, and the protection of forms against other sites.
 
-A form is taken only when three things hold: the browser says that it comes from this origin, the cookie came with it (which
-`SameSite=Lax` keeps from other sites' forms), and it carries the word that is made of the token, which no other site can know.
-"""
+A form is accepted only if the browser reports this origin, the cookie is sent (`SameSite=Lax` keeps the cookie from other sites'
+forms), and the form has the word derived from the token, which no other site can know."""
 
 from __future__ import annotations
 
@@ -16,14 +15,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 _LONGEST = 4096
-"""Of a token."""
+"""Longest token in characters."""
 BODY = 1 << 20
 _HOURS = 12
 _FIELDS = 200
 
 
 class Unacceptable(Exception):
-    """A form that is not ours, too long, or not one."""
+    """Form of another site, or one that is too long or invalid."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Form:
 
 
 def cookie(request: Request) -> str:
-    """A browser takes the prefixed name only over https, and from this very host."""
+    """Name of the cookie. Browsers accept the `__Host-` prefix only over https and from this host."""
     return "__Host-eyas" if request.url.scheme == "https" else f"eyas-{request.url.port or 80}"
 
 
@@ -58,12 +57,12 @@ def forget(request: Request, response: Response) -> None:
 
 
 def word(token: str) -> str:
-    """What a form of ours carries: of the token, which can't be told from it."""
+    """CSRF word of the forms: derived from the token, without revealing the token."""
     return hmac.new(token.encode(), b"a form of the console", hashlib.sha256).hexdigest()
 
 
 async def form_of(request: Request, token: str | None) -> Form:
-    """The fields of a form that a page of ours sent; `token` is None at the login, which nobody has signed yet."""
+    """Reads a form and checks its origin and word. `token` is None at sign-in, where no word exists."""
     if not _from_here(request):
         raise Unacceptable("this form was sent from another site: open the page here and send it again")
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
@@ -84,7 +83,7 @@ async def form_of(request: Request, token: str | None) -> Form:
 
 
 def _from_here(request: Request) -> bool:
-    """By what browsers say by themselves and no page can forge; who says nothing at all is no browser, and not let in either."""
+    """Checks headers that browsers set and pages cannot forge. Requests without them are rejected."""
     fetched = request.headers.get("sec-fetch-site")
     if fetched is not None:
         return fetched == "same-origin"
@@ -92,14 +91,14 @@ def _from_here(request: Request) -> bool:
 
 
 def inside(path: str) -> str:
-    """Where to go after a form: a path of this site, or home."""
+    """Target after a form: a path of this site, else the home page."""
     parts = split(path)
     fine = not parts.scheme and not parts.netloc and path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if fine else "/"
 
 
 def split(address: str) -> SplitResult:
-    """Of what can be no address, no parts: it comes from outside."""
+    """Splits an untrusted address; invalid addresses have no parts."""
     try:
         return urlsplit(address)
     except ValueError:
@@ -107,5 +106,5 @@ def split(address: str) -> SplitResult:
 
 
 def integer(text: str) -> int | None:
-    """A number as a field of ours sends it; None of all else, such as digits of other scripts, or thousands of them."""
+    """Number of a form field; None for all else, for example non-ASCII digits or more than 18 digits."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None

@@ -1,4 +1,4 @@
-"""The control plane's address as a whole: the console's pages, and under `/v1` the API, which nothing of this slows down."""
+"""ASGI app of the control plane: pages of the console, and the API under `/v1` without overhead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.console.render import Fault, fault
 log = logging.getLogger(__name__)
 
 _LONGEST = 8192
-"""Of an address."""
+"""Longest path and query in characters."""
 _API = ("/v1/", "/healthz", "/readyz", "/openapi.json")
 
 HEADERS = {
@@ -41,10 +41,10 @@ _RAW = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items
 
 
 class Site:
-    """The API, with pages beside it. Whatever is no page's is the API's, as if there were none."""
+    """API with console pages. Paths of the API go to the API directly."""
 
     def __init__(self, api: ASGIApp, online: str | None = HERE) -> None:
-        """`online`: where recommendations are asked for."""
+        """`online` is the gateway for recommendations."""
         self._api = api
         self._online = online
         self._pages = Router([*assets.routes(), *pages.routes()], redirect_slashes=False, default=_nothing)
@@ -70,7 +70,7 @@ class Site:
             await guarded(message)
 
         if len(scope["path"]) + len(scope["query_string"]) > _LONGEST or not scope["query_string"].isascii():
-            scope = {**scope, "query_string": b""}  # nothing below could say it again
+            scope = {**scope, "query_string": b""}  # an invalid query could break the error page
             await fault(Request(scope), Fault(400, "No address", "This address is too long, or isn't one."))(scope, receive, guarded)
             return
         try:

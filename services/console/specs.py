@@ -1,4 +1,4 @@
-"""Specs as people read them: YAML, short or with every default, and in what two of them differ, line by line."""
+"""Specs as YAML, short or with all defaults, and their line-by-line comparison."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from shared.contracts.yaml12 import MAX_NODES, compose
 from shared.domain.errors import EyasError, Invalid
 
 MOST_LINES = 4_000
-"""Of a text that is compared."""
+"""Longest compared text in lines."""
 
 
 @dataclass(frozen=True)
 class Changed:
-    """A line of a comparison. `mark`: `+` and `-` are in one of the two alone, `@` says where it goes on."""
+    """Line of a comparison. `mark`: `+` and `-` for a line of one text only, `@` for a gap."""
 
     mark: str
     text: str
@@ -30,7 +30,7 @@ def full_text(document: Any) -> str:
 
 
 def short(document: Any) -> str:
-    """Without what is said by default; all of it where today's platform reads another spec out of the short one, or none at all."""
+    """YAML without defaults; with defaults if the short text would not give the same spec."""
     try:
         spec = RecommenderSpec.model_validate(document)
         text = full_text(spec.model_dump(mode="json", by_alias=True, exclude_defaults=True))
@@ -40,7 +40,7 @@ def short(document: Any) -> str:
 
 
 def changes(before: str, after: str) -> list[Changed]:
-    """Three lines around each change; nothing where there is none. Long texts are not compared: that takes more than their length."""
+    """Changed lines with three lines of context. Long texts are not compared, because the time grows faster than their length."""
     if before != after and max(before.count("\n"), after.count("\n")) > MOST_LINES:
         return [Changed("@", f"more than {MOST_LINES} lines: compare them with a tool of your own")]
     lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=3))[2:]
@@ -49,7 +49,7 @@ def changes(before: str, after: str) -> list[Changed]:
 
 
 def nodes_of(text: str) -> yaml.MappingNode | None:
-    """None where the text is no mapping, or no spec would be read out of it."""
+    """Parsed YAML mapping; None if the text is not a spec's mapping."""
     try:
         node = compose(text, "spec", MAX_NODES) if len(text) <= MAX_SPEC else None
     except Invalid:
@@ -58,7 +58,7 @@ def nodes_of(text: str) -> yaml.MappingNode | None:
 
 
 def line_of(node: Any, field: str) -> int | None:
-    """In which line of a YAML text a field stands, or what it would stand in."""
+    """Line number of a field, or of its nearest existing parent."""
     nearest_line: int | None = None
     for part in field.split("."):
         line, inner = _step(node, part)
@@ -79,7 +79,7 @@ def _step(node: Any, part: str) -> tuple[int | None, Any]:
 
 
 def placed(text: str, errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The faults of a spec in the order of their lines."""
+    """Errors of a spec, sorted by line."""
     nodes = nodes_of(text) if errors else None
     faults = [{"line": line_of(nodes, error["field"]), "field": error["field"], "message": error["message"]} for error in errors]
     return sorted(faults, key=lambda fault: fault["line"] or 0)

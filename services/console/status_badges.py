@@ -1,4 +1,4 @@
-"""Of a recommender in a word: what it earns, whether tastes drift, and whether something is under way."""
+"""Status of a recommender: hit rate points, drift label, and active runs and rollouts."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from services.console.api import Json
 from shared.domain.segments import way
 
 ENDED = run_summary.ENDED | rollout_summary.ENDED
-"""States of runs and rollouts in which nothing more happens."""
+"""States of ended runs and rollouts."""
 DRAWN = 10
-"""Users of a stretch of a version's life, from which on it is a point of a picture: one user's luck isn't a fall of the hit rate."""
+"""Fewest users of a chart point, because a single user's result is no change of the hit rate."""
 
 
 def drawn(points: Sequence[Json], all_points: Sequence[Json] | None = None) -> list[Json]:
-    """The stretches with users enough; all of them where none of `known` (these themselves, if not said) has."""
+    """Points with enough users; all points if no point of `all_points` (default: `points`) has enough."""
     fewest = DRAWN if any(point["users"] >= DRAWN for point in (points if all_points is None else all_points)) else 0
     return [point for point in points if point["users"] >= fewest]
 
 
 def under_way(kind: str, jobs: Sequence[Json]) -> list[Json]:
-    """What hasn't ended of runs, or of rollouts, each with its page."""
+    """Runs or rollouts that have not ended, with links."""
     return [
         {"what": kind.capitalize(), "at": way(f"{kind}s", job["id"]), "state": job["state"], "reason": job["reason"]}
         for job in jobs
@@ -30,7 +30,7 @@ def under_way(kind: str, jobs: Sequence[Json]) -> list[Json]:
 
 
 def light(drift: Json) -> Json:
-    """What the newest look came to, in a word, and why in sentences."""
+    """Label and colour of the drift state, and its reasons."""
     label, tone = _LIGHTS[drift["state"]]
     return {"said": label, "tone": tone, "why": "; ".join(drift["said"])}
 

@@ -1,4 +1,4 @@
-"""A stream of the API's as the console's own: the same bytes, as they come, for the token of whoever looks."""
+"""Proxies a stream of the API with the user's token."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Through(Response):
-    """`path` is one of `at`; `query` is encoded."""
+    """`path` is made by `at`; `query` is encoded."""
 
     def __init__(self, request: Request, token: str, path: str, query: str = "") -> None:
         super().__init__()

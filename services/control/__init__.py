@@ -1,1 +1,1 @@
-"""Reconcile: runs, rollouts, retraining and the placement of versions. Talks to ports alone."""
+"""Control loops: runs, rollouts, retraining and the placement of versions. Depends on ports alone."""

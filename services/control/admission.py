@@ -1,4 +1,4 @@
-"""Whose turn it is among the pending runs: one look at the queue for many of them."""
+"""Admission of pending runs: one query of the queue serves many runs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _ELSEWHERE = "in the queue"
 
 
 class AdmissionLease:
-    """Of several control planes one lets runs in at a time. It is held until what was let in has visibly begun, so that the next one
-    counts that; whoever dies in it holds the others up for its term."""
+    """Lease under which one control plane at a time admits runs. The holder keeps the lease until its admitted runs have visibly started,
+    so that the next holder counts them. If the holder dies, nobody admits runs until the term is over."""
 
     def __init__(self, leases: Leases, holder: str, clock: Clock) -> None:
         self._leases = leases
@@ -28,7 +28,7 @@ class AdmissionLease:
 
     @property
     def is_held(self) -> bool:
-        """With time enough to start what is let in."""
+        """True while the rest of the term suffices to start what is admitted."""
         return self._since is not None and timedelta(0) <= self._clock.now() - self._since < _TERM / 2
 
     def enter(self) -> bool:
@@ -43,8 +43,8 @@ class AdmissionLease:
 
 
 class Turns:
-    """Remembers for a moment who may start, so that a thousand pending runs are one query; whoever was let in counts as active from
-    then on. Where there are several control planes, what a `stile` lets through is looked at anew."""
+    """Admission decisions, cached for a moment so that a thousand pending runs cost one query; an admitted run counts as active. With
+    several control planes (`stile` is set), the queue is read again once the lease is held."""
 
     def __init__(self, store: RunStore, clock: Clock, limit: int, stile: AdmissionLease | None = None) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class Turns:
         self._let_in: set[str] = set()
 
     def wait(self, record: RunRecord) -> str | None:
-        """What a pending run waits for; None when it may start now."""
+        """Returns what a pending run waits for; None when it may start now."""
         now = self._clock.now()
         if self._looked is None or not timedelta(0) <= now - self._looked < _FRESH or record.id not in self._turns:
             self._look(now)
@@ -69,7 +69,7 @@ class Turns:
         if self._stile is not None and not self._stile.is_held:
             if not self._stile.enter():
                 return record.status.reason or _ELSEWHERE
-            self._let_in.clear()  # others may have let somebody in since: the rows alone say who has begun
+            self._let_in.clear()  # other control planes may have admitted runs since: only the rows say which runs have started
             self._look(now)
             waits = self._waits(record)
             if waits is not None:
@@ -78,7 +78,7 @@ class Turns:
         return None
 
     def come(self) -> Collection[str]:
-        """Who may start now and hasn't been let in yet. Asks for nothing while nobody is known to wait."""
+        """Returns the runs that may start now and are not admitted yet. Makes no query while no pending run is known."""
         if not self._pending - self._let_in:
             return ()
         now = self._clock.now()
@@ -88,7 +88,7 @@ class Turns:
 
     def _waits(self, record: RunRecord) -> str | None:
         turn = self._turns.get(record.id)
-        return turn.waits if turn is not None else record.status.reason or _ELSEWHERE  # without one it has ended since it was read
+        return turn.waits if turn is not None else record.status.reason or _ELSEWHERE  # without a turn: the run has ended since it was read
 
     def _look(self, now: datetime) -> None:
         rows = self._store.queued()

@@ -1,7 +1,7 @@
-"""What of the events is written as files of days: a log of compactions, each a manifest that names what it added.
+"""Archive of events as files of days: a log of compactions, each a manifest that names the files it added.
 
-The manifests are numbered, and of two with one number the store takes one. So what is written is what the first N of them name: nothing
-else remembers it, and nothing has to be put right after a death.
+Manifests are numbered, and the store accepts one manifest per number. The first N manifests are the only record of what is archived, so a
+crash leaves nothing to repair.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Archive:
         return parts_by_day
 
     def add(self, recommender: str, number: int, done: Manifest) -> bool:
-        """What a try has published becomes compaction `number`; False where another try was first."""
+        """Publishes the result of a try as compaction `number`; returns False if another try was first."""
         rows = done.facts.get("rows", {})
         if not all(part_name(file).number == number and isinstance(rows.get(file), int) for file in done.files):
             raise Damaged(f"{done.attempt} published files that are no days of events, or without their number of rows")
@@ -58,7 +58,7 @@ class Archive:
         return True
 
     def show(self, recommender: str) -> None:
-        """Gives each file its place in a folder of days, for people and their tools."""
+        """Shows each file in a folder of days, for people and their tools."""
         for part in itertools.chain.from_iterable(parts for table in TABLES for parts in self.days(recommender, table).values()):
             self._artifacts.show(part.file, f"events/{recommender}/{part.name}")
 

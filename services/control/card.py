@@ -1,4 +1,4 @@
-"""Completes a version's card at registration: only then is it known which gates it passed and where all of it came from. Pure."""
+"""Completes a version's card at registration, when its gates and lineage are known. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def complete(
     lineage: Lineage,
     parent: int | None,
 ) -> Card:
-    """`published` has the manifest of each stage, `lineage` is the version's own."""
+    """`published` has the manifest of each stage; `lineage` belongs to the version."""
     export = published["export"]
     return Card(
         version=1,

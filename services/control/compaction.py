@@ -1,7 +1,7 @@
-"""Compacts closed days of events into Parquet: what isn't written yet is dumped, written by an etl stage, and added to the archive.
+"""Compacts closed days of events into Parquet: dumps the missing rows, lets an etl stage write them, and adds the files to the archive.
 
-A compaction adds to those before it: each of its days is written less what earlier parts of that day hold, so a straggler becomes a part
-of its own and no part is ever changed. Tries of one compaction may overlap, end or be lost; the first that is added is it.
+A compaction writes each day without the rows of earlier parts of that day: late events become a new part, and no part ever changes. Tries
+of one compaction may overlap, fail or be lost; the first try that is added to the archive counts.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from shared.ports import ArtifactStore, Clock, EventDays, Executor, RecommenderS
 log = logging.getLogger(__name__)
 
 AT_ONCE = 30
-"""Days of each table in one compaction."""
+"""Days per table in one compaction."""
 _SOON = timedelta(0)
 
 
 @dataclass
 class _Turn:
-    """Of one recommender. `failed`: the newest try that did, by compaction and number; another one waits for the next turn."""
+    """State of one recommender. `failed`: compaction and number of the newest failed try; the next try waits for the next turn."""
 
     at: datetime
     shown: bool = False
@@ -64,26 +64,27 @@ class Compactor:
         self._turns: dict[str, _Turn] = {}
 
     def step(self) -> None:
-        """To be called every few seconds. Looks for days that are due `every` so often, and meanwhile after what is under way."""
+        """Starts and follows compactions; call every few seconds. Looks for due days every `every`, and at each call while a try is
+        running."""
         for name in self._recommenders.heads():
             now = self._clock.now()
             turn = self._turns.setdefault(name, _Turn(now))
             if turn.at <= now:
-                turn.at = now + self._every  # where the look fails
+                turn.at = now + self._every  # applies if the look fails
                 try:
                     turn.at = now + self._look(self._recommenders.get(name).spec, turn)
                 except EyasError as error:
                     log.error("the events of '%s' were not compacted: %s", name, error)
 
     def _look(self, spec: RecommenderSpec, turn: _Turn) -> timedelta:
-        """When to look again."""
+        """Returns the time until the next look."""
         number = len(self._archive.compactions(spec.name))
         if not turn.shown:
             self._archive.show(spec.name)
             turn.shown = True
         for n in itertools.count(1):
             attempt = f"compact-{spec.name}-{number}-etl-{n}"
-            job = self._executor.observe(attempt)  # before the manifest: what ended has published by now
+            job = self._executor.observe(attempt)  # before the manifest: an ended job has published by now
             done = self._artifacts.manifest(attempt)
             if done is not None and done.failure is None:
                 turn.shown = False

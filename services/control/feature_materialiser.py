@@ -1,9 +1,8 @@
-"""Puts into the feature store what versions are to be asked with: desired against marked, at every step.
+"""Loads the features of versions into the feature store: compares desired state with marks at every step.
 
-Desired is what a version was published with, of every version that the model server is to have; a version takes no traffic before all of
-it is there. Parts are loaded one at a time, each marked when it is in, so memory is bounded, whoever is killed goes on where it was, and
-a store that lost everything (its marks with the rows) is filled anew, with what others wrote to the views as well. What no version needs
-any more is forgotten.
+Desired are the features that were published with each version that the model server must have; a version gets no traffic before all of them
+are loaded. Each part is marked after it is loaded: memory stays bounded, and a restart continues at the mark. A store that lost its rows
+lost its marks too: it is filled again, including what clients wrote to the views. Features that no version needs are removed.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from shared.telemetry import metrics
 log = logging.getLogger(__name__)
 
 AT_ONCE = 5_000
-"""Rows of one write."""
+"""Rows per write."""
 REPLAYED = 1
-"""The mark of a view that holds the newest of its history."""
+"""Mark of a view that holds the newest rows of its history."""
 TRIM_EVERY = timedelta(hours=1)
 
 _DEAD = (Damaged, NotFound, Invalid, Unreadable, ValueError)
-"""What no other try can mend."""
+"""Errors that a retry cannot fix."""
 
 Key = tuple[str, int]
 Desired = Callable[[], Mapping[str, frozenset[int]]]
 
 
 def named(routes: RouteStore, rollouts: RolloutStore) -> Mapping[str, frozenset[int]]:
-    """The versions that a route names, and those of rollouts under way."""
+    """Returns the versions that routes name, and those of active rollouts."""
     versions_by_recommender: dict[str, set[int]] = {}
-    for record in rollouts.list(active=True, limit=100_000):  # first: a rollout puts its route before it ends
+    for record in rollouts.list(active=True, limit=100_000):  # first: a rollout sets its route before it ends
         versions_by_recommender.setdefault(record.recommender, set()).add(record.spec.version)
     for name, route in routes.all().items():
         versions_by_recommender.setdefault(name, set()).update(route.named())
@@ -48,7 +47,7 @@ def named(routes: RouteStore, rollouts: RolloutStore) -> Mapping[str, frozenset[
 
 
 class FeatureMaterialiser:
-    """One of several control planes does `step`; all may ask `loaded`, which the marks answer."""
+    """Control loop: one control plane at a time calls `step`; all may call `loaded`, which reads the marks."""
 
     def __init__(
         self,
@@ -60,8 +59,7 @@ class FeatureMaterialiser:
         clock: Clock,
         named: Desired | None = None,
     ) -> None:
-        """`desired`: the versions that the model server is to have, which takes many questions; `named`: those that are routed or on their
-        way, which takes two."""
+        """`desired`: the versions that the model server must have (many queries); `named`: versions of routes and active rollouts (two)."""
         self._desired = desired
         self._named = named or desired
         self._registry = registry
@@ -76,18 +74,18 @@ class FeatureMaterialiser:
         self._waiting = 0
 
     def due(self) -> float | None:
-        """In how many seconds a step has something to do although nothing has changed; None if never."""
+        """Returns the seconds until a step has work without any change; None if never."""
         return 0.0 if self._waiting or self._faults else None
 
     def step(self) -> None:
-        """One part of each version that lacks some. A fault of one version holds up no other."""
+        """Loads one part of each version that lacks some. A fault of one version does not block the others."""
         named = self._named()
         marks = self._store.marks()
         waiting, fault = 0, None
         for key in [(name, version) for name, versions in named.items() for version in sorted(versions)]:
             try:
                 waiting += self._version(*key, marks)
-            except Unavailable as error:  # said when all others had their turn
+            except Unavailable as error:  # raised after all others had their turn
                 fault = error
         self._waiting = waiting
         metrics.FEATURE_PARTS_WAITING.set(waiting)
@@ -97,23 +95,23 @@ class FeatureMaterialiser:
             raise fault
 
     def loaded(self, recommender: str, version: int) -> bool:
-        """Whether all that the version was published with is in the store."""
+        """Returns whether everything that the version was published with is in the store."""
         if self.fault(recommender, version) is not None:
             return False
         try:
             views = self.views(recommender, version)
             marks = self._store.marks() if any(view.parts for view in views) else {}
-        except (EyasError, ValueError) as error:  # nobody knows
+        except (EyasError, ValueError) as error:  # state unknown
             log.debug("features of %s version %d: %s", recommender, version, error)
             return False
         return all(marks.get((recommender, own_place(view.name, version)), 0) >= len(view.parts) for view in views)
 
     def fault(self, recommender: str, version: int) -> str | None:
-        """Why what it was published with can't be loaded, if it was tried and can't."""
+        """Returns why the version's features can't be loaded; None if no load has failed."""
         return self._faults.get((recommender, version))
 
     def views(self, recommender: str, version: int) -> tuple[OnlineView, ...]:
-        """What the version reads out of the store; it never changes."""
+        """Returns the views that the version reads from the store; they never change."""
         key = (recommender, version)
         if key not in self._views:
             files = self._registry.get(recommender, version).files
@@ -122,14 +120,14 @@ class FeatureMaterialiser:
         return self._views[key]
 
     def again(self, recommender: str) -> int:
-        """All that is held of it will be loaded anew, while the rows stand. Returns of how many views."""
+        """Marks all views of a recommender for loading again, while their rows stay; returns the number of views."""
         views = [view for name, view in self._store.marks() if name == recommender]
         for view in views:
             self._store.mark(recommender, view, 0)
         return len(views)
 
     def drop(self, recommender: str) -> None:
-        """All that was held or written of it: it was deleted. What can't be dropped now goes with a later step."""
+        """Removes rows and history of a deleted recommender. If the store is unavailable, a later step does so."""
         try:
             self._history.forget(recommender)
             for view in [view for name, view in self._store.marks() if name == recommender]:
@@ -138,7 +136,7 @@ class FeatureMaterialiser:
             log.warning("features of %s, which was deleted, are dropped later: %s", recommender, error)
 
     def _version(self, recommender: str, version: int, marks: Mapping[tuple[str, str], int]) -> int:
-        """Returns how many parts are still to be loaded."""
+        """Loads the next part of each view; returns how many parts are left."""
         left = 0
         try:
             views = self.views(recommender, version)
@@ -172,7 +170,7 @@ class FeatureMaterialiser:
             log.info("features of %s version %d: view '%s' holds %d rows", recommender, version, view.name, view.rows)
 
     def _part(self, recommender: str, version: int, view: OnlineView, name: str) -> Values | None:
-        """None where it will never be had."""
+        """Returns None if the part can never be read."""
         label = f"version {version} of {recommender}: {name}"
         try:
             file = self._registry.get(recommender, version).files.get(name)
@@ -189,7 +187,7 @@ class FeatureMaterialiser:
             return None
 
     def _replay(self, recommender: str, view: str) -> None:
-        """What was written to the view, as far as it still counts."""
+        """Writes the newest rows of the view's history into the store."""
         after: int | None = None
         while rows := self._history.latest(recommender, view, AT_ONCE, after):
             self._store.write(recommender, view, rows)
@@ -207,7 +205,7 @@ class FeatureMaterialiser:
                 self._store.forget(recommender, view)
 
     def _written(self) -> set[str]:
-        """The recommenders that anything was written of; looked up now and then."""
+        """Returns the recommenders that have a history; queried once per `TRIM_EVERY`, else empty."""
         now = self._clock.now()
         if self._looked_at is not None and now - self._looked_at < TRIM_EVERY:
             return set()
@@ -232,7 +230,7 @@ class FeatureMaterialiser:
             return Store().keep
 
     def _failed(self, recommender: str, version: int, error: Exception) -> None:
-        """Said once."""
+        """Keeps the fault; logs it once."""
         message = str(error)
         if self._faults.get((recommender, version)) != message:
             self._faults[recommender, version] = message

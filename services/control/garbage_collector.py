@@ -1,12 +1,11 @@
-"""Collects garbage: versions beyond the operator's wishes, what ended runs published, and blobs that nobody names any more.
+"""Garbage collector: versions beyond the operator's retention, manifests of ended runs, and blobs that nothing references.
 
-Single among the control planes, though two at once would do no harm. Each shelf goes the same way: list it with ages -> read every
-reference -> move what is old and unnamed to the trash -> read every reference again and restore what is named by now. The
-trash is emptied of what has lain there for the grace and is still unnamed. Whoever dies between two steps leaves nothing
-that the next sweep doesn't put right, for it looks at the whole trash.
+One control plane runs it, though two at once would do no harm. For each shelf: list it with ages -> read every reference -> move what is
+old and unreferenced to the trash -> read every reference again and restore what is referenced by now. What has been in the trash for the
+grace period, still unreferenced, is erased. A crash between two steps needs no repair: the next sweep checks the whole trash.
 
-References are read in the order in which they are handed on: pins, then manifests. What a manifest in the trash names stays as long
-as the manifest does, so a manifest that is restored has its files.
+References are read in the order in which they are handed on: pins, then manifests. Files that a manifest in the trash names stay as long as
+the manifest, so a restored manifest has its files.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _ALL = 1_000_000
 
 @dataclass(frozen=True)
 class _References:
-    """The database's side of the references, read once."""
+    """References of the database, read once."""
 
     versions: Sequence[Version]
     collected: Mapping[str, Mapping[int, datetime]]
@@ -97,7 +96,7 @@ class GarbageCollector:
         return done
 
     def preview(self) -> Sweep:
-        """What would go in the end if nothing else happened; changes nothing."""
+        """Returns what would be removed in the end if nothing else happened; changes nothing."""
         now, would = self._clock.now(), Sweep()
         references = self._read()
         going = {name: dict.fromkeys(numbers, now) for name, numbers in self._versions(references, now).items()}
@@ -117,7 +116,7 @@ class GarbageCollector:
         return would
 
     def steps(self, done: Sweep) -> Iterator[str]:
-        """A sweep, step by step: between two of them anything may happen, the collector's death included."""
+        """Sweeps step by step: between two steps anything may happen, including the collector's crash."""
         now = self._clock.now()
         for name, numbers in self._versions(self._read(), now).items():
             done.versions += [(name, number) for number in numbers if self._registry.collect(name, number, now)]
@@ -152,7 +151,7 @@ class GarbageCollector:
                 done.bytes += blobs[name].size
 
     def _restore(self, shelf: Shelf, done: Sweep) -> Iterator[str]:
-        """What is named by now comes back: of this sweep, and of those that died."""
+        """Restores what is referenced by now, also what crashed sweeps moved."""
         yield f"{shelf} moved"
         trash = [discarded for discarded in self._attic.trash() if discarded.shelf == shelf]
         if not trash:
@@ -180,7 +179,7 @@ class GarbageCollector:
                     done.erased_bytes += discarded.size
 
     def _still(self, shelf: Shelf) -> Generator[str, None, Callable[[Discarded], bool]]:
-        """Reads the references of a shelf; returns what tells whether something in the trash is named."""
+        """Reads the references of a shelf; returns a function that says whether something in the trash is referenced."""
         now = self._clock.now()
         if shelf == "blobs":
             needed = yield from self._needed(now)
@@ -191,7 +190,7 @@ class GarbageCollector:
         return lambda discarded: not discarded.name.endswith(".part") and (discarded.name in needed or not ended(run_of(discarded.name)))
 
     def _needed(self, now: datetime) -> Generator[str, None, frozenset[str]]:
-        """Every blob that something names, read in the order in which references are handed on."""
+        """Returns every referenced blob; reads references in the order in which they are handed on."""
         pins = self._attic.pins()
         yield "pins read"
         attempts = {manifest.name for manifest in self._attic.shelf("manifests")}
@@ -210,7 +209,7 @@ class GarbageCollector:
                 self._attic.unpin(pin)
 
     def _drop_live(self) -> None:
-        """Of a run that has ended no stage goes on from where another one was."""
+        """Removes progress and checkpoints of ended runs: no stage continues from them."""
         attempts, ended = self._attic.live(), self._ended(self._read())
         for attempt in attempts:
             if ended(run_of(attempt)):
@@ -229,9 +228,8 @@ class GarbageCollector:
         going = {}
         for name, versions in of.items():
             wish = deleted if name in closed else self._wish
-            if versions_to_go(
-                [VersionFacts(version.number, version.created_at) for version in versions], wish, now
-            ):  # if nobody needed any
+            # without holders, which take several queries
+            if versions_to_go([VersionFacts(version.number, version.created_at) for version in versions], wish, now):
                 going[name] = versions_to_go(self._facts(name, versions, references), wish, now)
         return going
 
@@ -256,8 +254,8 @@ class GarbageCollector:
         return attempts_to_go(facts, self._stages(references), self._ended(references), self._wish, now)
 
     def _stages(self, references: _References) -> frozenset[str]:
-        """Attempts that something names: those of a kept version's run (a warm start reads them) and of the last full run of its line
-        (later full runs are compared with its model before the refit), of runs under way, reusable ones."""
+        """Returns the referenced attempts: of a kept version's run (a warm start reads them), of the last full run in its lineage (later
+        full runs are compared with its model before the refit), of active runs, and reusable ones."""
         needed = set(references.reusable)
         records = list(references.active.values())
         for version in references.uncollected_versions():
@@ -268,7 +266,7 @@ class GarbageCollector:
         for record in records:
             needed |= {done.attempt for done in record.status.stages}
         for record in references.active.values():
-            needed |= {done.attempt for done in (record.spec.adopt or {}).values()}  # of the run that it retries
+            needed |= {done.attempt for done in (record.spec.adopt or {}).values()}  # adopted from the run that it retries
             if record.status.basis is not None and record.status.basis.attempt:
                 needed.add(record.status.basis.attempt)
         return frozenset(needed)
@@ -295,7 +293,7 @@ class GarbageCollector:
         return ended
 
     def _grace(self, references: _References) -> timedelta:
-        """Never shorter than a stage that is under way may take."""
+        """Returns the grace period, never shorter than the timeout of a stage of an active run."""
         longest = self._wish.grace
         for run in references.active.values():
             with suppress(Invalid):  # such a run starts no stage

@@ -1,4 +1,4 @@
-"""What `auto` chooses by: the line of versions that serves, and what has happened since."""
+"""Model lineage: the ancestors of the serving version and later changes, from which `auto` chooses between warm and full."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from shared.run_factory import spec_of
 
 LONGEST = 1_000
 _KEPT = ("schema", "features", "model.family", "model.params")
-"""What of a spec a warm run can't change."""
+"""Parts of a spec that a warm run can't change."""
 _RECENT = 20
-"""Rejected runs that are looked at."""
+"""How many rejected runs are read."""
 
 
 def line_of(version: Version, get: Callable[[str, int], Version]) -> Iterator[Version]:
-    """The version and those that it grew from, up to that of a full run. It ends earlier if a row is gone."""
+    """Yields the version and its ancestors up to a full run's version; ends earlier if a row is missing."""
     yield version
     while version.lineage.mode == "warm" and version.parent is not None:
         try:
@@ -38,19 +38,19 @@ class Lines:
         self._known: dict[str, tuple[int, tuple[Link, ...]]] = {}
 
     def past(self, recommender: Recommender, drift: Look | None) -> Past:
-        """Of the recommender as its spec stands."""
+        """Returns the facts for `auto` under the recommender's current spec."""
         route = self._routes.get(recommender.name)
         if route is None:
             return Past()
         try:
             version = self._registry.get(recommender.name, route.stable)
             spec = spec_of(self._runs.get(version.run))
-        except EyasError:  # its row or its run is gone or damaged: nothing to go on from
+        except EyasError:  # its row or run is missing or damaged: no ancestors
             return Past()
         return Past(self._line(version, spec), _changed(spec, recommender.spec), self._refused(version), _farthest(drift))
 
     def _line(self, version: Version, spec: RecommenderSpec) -> tuple[Link, ...]:
-        """Versions don't change, so a line is read once."""
+        """Caches the lineage: versions don't change."""
         name = version.recommender
         cached_line = self._known.get(name)
         if cached_line is None or cached_line[0] != version.number:
@@ -85,7 +85,7 @@ def _at(document: dict[str, Any], path: str) -> Any:
 
 
 def _farthest(look: Look | None) -> tuple[str, float] | None:
-    """Beyond what chance explains."""
+    """Returns column and size of the largest drift that chance does not explain."""
     significant = (
         [reading for reading in look.readings if reading.detector == "psi" and reading.chance <= reading.limit] if look is not None else []
     )

@@ -1,9 +1,9 @@
-"""Keeps on the model server what must be there: desired against observed, at every tick.
+"""Placement: keeps the needed versions on the model server; compares desired with observed at every tick.
 
-Desired are the versions that a route names, those of rollouts under way, the previous stable one as long as its spec wants it
-kept warm (so that going back needs no loading), and those that left the routes so recently that a request may still be on its way.
+Desired are the versions that a route names, those of active rollouts, the previous stable version while its spec keeps it warm (so that a
+rollback needs no loading), and those that left a route so recently that a request may still use them.
 
-A route that has stood for longer than that names all that is desired of its recommender: nothing is asked about it until it changes.
+A route that is older than that names all that its recommender needs: no further queries until it changes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from shared.telemetry import metrics
 log = logging.getLogger(__name__)
 
 GRACE = timedelta(seconds=30)
-"""Longer than any request lives."""
+"""Longer than any request lasts."""
 _READ_AGAIN = timedelta(seconds=10)
-"""After so long it is asked again how long a version is kept warm, and which one."""
+"""Interval between reads of the previous version and its `keep_warm`."""
 _LOOK = 1.0
-"""Seconds between looks for specs that have changed."""
+"""Seconds between checks for changed specs."""
 _NONE: frozenset[int] = frozenset()
 TELL_AGAIN = timedelta(seconds=15)
-"""Where control planes take turns, the server is told again so often: one that slept since its turn may have told it what is old."""
+"""With several control planes, placements are sent again at this interval: a stalled control plane may have sent old ones."""
 
 
 def warmth(recommenders: RecommenderStore) -> Callable[[str], timedelta]:
-    """What each spec says of how long a version is kept warm; the default for one that can't be read. A spec is read once."""
+    """Returns a function that reads `keep_warm` of a spec, once per generation; the default if the spec is unreadable."""
     cache: dict[str, tuple[int, timedelta]] = {}
     heads: Mapping[str, int] = {}
     looked = -_LOOK
@@ -60,7 +60,7 @@ def warmth(recommenders: RecommenderStore) -> Callable[[str], timedelta]:
 
 @dataclass(frozen=True)
 class _Past:
-    """What a route was, under one generation of it."""
+    """Versions that left a route, under one of its generations."""
 
     generation: int
     read_at: datetime
@@ -79,8 +79,8 @@ class Placement:
         keep_warm: Callable[[str], timedelta],
         term: Callable[[], object] | None = None,
     ) -> None:
-        """`keep_warm` is what the spec of a recommender says; `term` tells one time of leading from another: between two of them
-        somebody else may have placed. None: nobody else ever does."""
+        """`keep_warm` reads the recommender's spec. `term` changes when another control plane may have placed versions in between; None:
+        there is no other control plane."""
         self._routes = routes
         self._rollouts = rollouts
         self._registry = registry
@@ -92,25 +92,25 @@ class Placement:
         self._routed: Mapping[str, Route] | None = None
         self._routed_at = clock.now()
         self._of_route: dict[str, frozenset[int]] = {}
-        """What each route asks for."""
+        """Versions that each route needs."""
         self._moving: set[str] = set()
-        """Of whom that changes by itself, as time goes by."""
+        """Recommenders whose needs change with time alone."""
         self._leaving: list[datetime] = []
-        """When versions may go that have left their routes, or whose recommender was deleted."""
+        """Times at which versions may go that left their routes, or whose recommender was deleted."""
         self._placed: dict[str, frozenset[int]] = {}
         self._pending: dict[str, str] = {}
-        """Of whom versions are still being loaded, and which."""
+        """Recommenders with versions that are still loading, and their messages."""
         self._doubted: set[str] = set()
-        """What may have been changed by another since: it is told once more."""
+        """Recommenders that another control plane may have changed: they are placed once more."""
         self._told: tuple[object, datetime] | None = None
-        """In which term all was told last, and when."""
+        """Term and time of the last full placement."""
         self._faults: dict[tuple[str, int], str] = {}
         self._lock = threading.Lock()
         self.settled = False
-        """Whether the server was ever given all that it should have, as far as that can be had."""
+        """Whether the server has ever received every desired version that can be loaded."""
 
     def fault(self, recommender: str, version: int) -> str | None:
-        """Why a version can't be loaded, if it was tried and can't."""
+        """Returns why a version can't be loaded; None if no load has failed."""
         with self._lock:
             return self._faults.get((recommender, version))
 
@@ -123,9 +123,9 @@ class Placement:
             if recommender in self._doubted or self._placed.get(recommender) != wanted:
                 try:
                     self._place(recommender, wanted)
-                except Pending as error:  # the others are placed meanwhile
+                except Pending as error:  # meanwhile, place the others
                     pending[recommender] = str(error)
-                except Exception as error:  # said when all others have been placed
+                except Exception as error:  # raised after all others are placed
                     fault = error
                     away |= isinstance(error, Unavailable)
         for recommender in pending.keys() - self._pending.keys():
@@ -136,25 +136,25 @@ class Placement:
             raise fault
 
     def due(self) -> float | None:
-        """In how many seconds something is to be placed or removed although nothing has changed; None if nothing is known to be."""
+        """Returns the seconds until a version must be placed or removed without any change; None if none is known."""
         if self._pending:
             return 0.0
         now = self._clock.now()
         return min(((at - now).total_seconds() for at in self._leaving if at > now), default=None)
 
     def export(self) -> None:
-        """Reads the server's counters: a request to it, so not at every tick."""
+        """Exports the server's counters: sends a request, so not at every tick."""
         for (recommender, version), count in self._server.successes().items():
             metrics.TRITON_SUCCESSES.labels(recommender, str(version)).set(count)
 
     def desired(self) -> dict[str, frozenset[int]]:
-        # A rollout puts the route before it ends: read in this order, a version that moves from one to the other is missed by neither.
+        # A rollout sets its route before it ends: in this order, no version is missed that moves from rollout to route.
         self._leaving = []
         rollouts = self._rollouts.list(active=True, limit=100_000)
         routes = self._routes.all()
         now = self._clock.now()
         wanted = dict.fromkeys(self._placed, _NONE) | self._routes_want(routes, now)
-        for name, deleted_at in self._routes.closed().items():  # told to the server once more by whoever comes next
+        for name, deleted_at in self._routes.closed().items():  # each new leader sends this once more
             wanted[name] = self._recent(self._routes.left(name), now) if now - deleted_at < GRACE else _NONE
         for record in rollouts:
             if record.status.state != "pending":
@@ -171,7 +171,7 @@ class Placement:
         for name in looked:
             route = routes[name]
             warm = self._keep_warm(name)
-            if route.since is not None and now - route.since >= max(GRACE, warm):  # nothing has left since
+            if route.since is not None and now - route.since >= max(GRACE, warm):  # no version has left since
                 self._of_route[name] = frozenset(route.named())
                 continue
             past = self._past_of(name, route, now)
@@ -180,7 +180,7 @@ class Placement:
         return self._of_route
 
     def _doubt(self) -> None:
-        """What was placed in another term, or a while ago, may have been removed since."""
+        """Doubts what was placed in another term, or a while ago: it may have been removed since."""
         if self._term_of is None:
             return
         term, now = self._term_of(), self._clock.now()
@@ -189,7 +189,7 @@ class Placement:
             self._doubted = set(self._placed)
 
     def _past_of(self, recommender: str, route: Route, now: datetime) -> _Past:
-        """A version that is gone back to may be collected, which is no change of the route."""
+        """Reads past versions again after a while: a previous version may be collected without a change of the route."""
         past = self._past.get(recommender)
         if past is None or past.generation != route.generation or not timedelta(0) <= now - past.read_at < _READ_AGAIN:
             left, previous = self._routes.left(recommender), self._routes.previous(recommender)
@@ -201,7 +201,7 @@ class Placement:
         return frozenset(version for version, at in left.items() if now - at < GRACE)
 
     def _kept_warm(self, past: _Past, span: timedelta, now: datetime) -> frozenset[int]:
-        """What would be gone back to, while it is fresh."""
+        """Returns the previous stable version while it is kept warm."""
         at = None if past.previous is None else past.left.get(past.previous)
         self._leaving += [] if at is None else [at + span]
         return frozenset((past.previous,)) if past.previous is not None and at is not None and now - at < span else _NONE
@@ -212,7 +212,7 @@ class Placement:
         for number in sorted(wanted):
             try:
                 units.append(ServedUnit(recommender, number, self._registry.get(recommender, number).files))
-            except Damaged as error:  # one whose row was tampered with keeps no other down
+            except Damaged as error:  # a damaged row must not block the other versions
                 faults[number] = str(error)
         faults |= self._server.place(recommender, units)
         with self._lock:

@@ -1,4 +1,4 @@
-"""What a run would do, asked before there is one: the same look at each stage that the run itself would take. Writes nothing."""
+"""Forecasts a run before it exists: checks each stage as the run itself would. Writes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shared.ports import Clock, RunRecord, RunStore
 from shared.run_factory import spec_of, stages_of
 
 RECENT = 20
-"""How many runs are looked at to say how long stages take."""
+"""How many runs are read to estimate the duration of stages."""
 
 
 class Planner:
@@ -27,11 +27,11 @@ class Planner:
         self._limit = limit
 
     def turns(self) -> Mapping[str, Turn]:
-        """The queue as it stands."""
+        """Returns the current queue."""
         return admit(self._runs.queued(), self._limit)
 
     def plan(self, record: RunRecord) -> RunForecast:
-        """Of a run that is in no store."""
+        """Forecasts a run that is in no store."""
         newcomer = Queued(record.id, record.recommender, record.priority, record.created_at)
         turn = admit([*self._runs.queued(), newcomer], self._limit)[record.id]
         spec = spec_of(record)
@@ -51,7 +51,7 @@ class Planner:
         )
 
     def _seconds(self, recommender: str, mode: str) -> Mapping[str, float]:
-        """How long each stage took in the newest run of the mode that ran it. A refit that has never run takes about as long as train."""
+        """Returns each stage's duration in the newest run of the mode that ran it. A refit that has never run is estimated as train."""
         seconds: dict[str, float] = {}
         for run in self._runs.list(recommender, limit=RECENT):
             for done in run.status.stages:
@@ -75,7 +75,7 @@ class Planner:
         return tuple(forecasts)
 
     def _after(self, record: RunRecord, stage: str, unknown: str) -> Foreseen:
-        """A stage whose inputs aren't there yet: what is known of the rest may be enough to say that it runs."""
+        """Forecasts a stage without inputs: its other parts may suffice to say that it runs."""
         if stage in NEVER:
             return Foreseen(stage, "run", None, NEVER[stage])
         why = self._bases.changed(record, stage)

@@ -1,12 +1,12 @@
-"""The one loop behind everything that lives long.
+"""Reconciler: the loop behind all long-lived rows.
 
-The due rows are told by id and revision; one that rests isn't even read. A pass over a row: load it -> observe (read-only)
--> decide (pure) -> write the intent -> act -> commit by compare-and-swap -> metrics. Whoever dies anywhere leaves a row that
-says what was under way; effects are idempotent, so the next pass does them again and commits once. A commit whose outcome
-nobody knows, for the database went away in that moment, is one of those deaths. A pass that finds nothing to do writes nothing.
+Due rows come as id and revision; a resting row isn't even read. A pass over a row: load it -> observe (read-only) -> decide (pure) -> write
+the intent -> act -> commit by compare-and-swap -> metrics. A crash leaves a row that says what was in progress; effects are idempotent, so
+the next pass repeats them and commits once. A commit of unknown outcome, because the database failed, counts as a crash. A pass without
+changes writes nothing.
 
-Whoever stalls in a pass may be overtaken: another control plane does the same step, and more. The commit then is Stale, and the
-kind takes back what its late effects have begun.
+A control plane that stalls in a pass may be overtaken: another one does the same step, and more. The commit is then Stale, and the kind
+undoes what its late effects started.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ E = TypeVar("E")
 _IDLE = timedelta(seconds=1)
 _BACKOFF_LIMIT = 30.0
 _HOPELESS = 8
-"""Faults in a row, over a minute, of a kind that time doesn't mend."""
+"""Consecutive faults, over a minute, of a kind that time doesn't fix."""
 _ALL = 1_000_000
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Kind(Protocol[S, O, E]):
-    """What the loop needs to know of one kind of row."""
+    """Adapter between the loop and one kind of row."""
 
     @property
     def machine(self) -> Machine: ...
@@ -59,23 +59,23 @@ class Kind(Protocol[S, O, E]):
     def decide(self, record: Record[S, Any], observation: O, now: datetime) -> Decision[S, E]: ...
 
     def act(self, record: Record[S, Any], following: S, effect: E) -> None:
-        """Idempotent: after a crash it is done again."""
+        """Performs an effect; idempotent, because a crash repeats it."""
 
     def committed(self, record: Record[S, Any], following: S) -> None:
-        """After the commit: metrics."""
+        """Updates metrics after the commit."""
 
     def awake(self) -> Collection[str]:
-        """The ids of rows that are to be looked at although they rest."""
+        """Returns the ids of resting rows to check now."""
 
     def overtaken(self, record: Record[S, Any], effect: E) -> None:
-        """The row moved on, by another hand, before this effect could be committed: what it began too late is ended."""
+        """Ends what the effect started too late: another control plane had moved the row on."""
 
     def give_up(self, record: Record[S, Any], following: S | None, why: str) -> Decision[S, E] | None:
-        """What becomes of a row that can't go on; `following` is what it was on its way to. None: it is tried for ever."""
+        """Decides how a row ends that can't continue; `following` is the status it was to reach. None: the loop retries forever."""
 
 
 class Simple(Generic[S, E]):
-    """What most kinds say of the rare cases."""
+    """Defaults of the rare cases."""
 
     def awake(self) -> Collection[str]:
         return ()
@@ -98,7 +98,7 @@ class Reconciler(Generic[S, O, E]):
     """Passes over the due rows of one kind."""
 
     def __init__(self, kind: Kind[S, O, E], clock: Clock, replica: Replica | None = None) -> None:
-        """With a replica: over those rows that it has claimed; without one, over all."""
+        """With a replica, covers the rows that it has claimed; without, all rows."""
         self._kind = kind
         self._clock = clock
         self._replica = replica
@@ -106,8 +106,8 @@ class Reconciler(Generic[S, O, E]):
         self._unfinished: frozenset[str] = frozenset()
 
     def tick(self) -> int:
-        """One pass over every row that is due; returns how many rows were written. A row that rests stays due, so there is no limit:
-        those beyond it would never be reached."""
+        """Passes once over every due row; returns how many rows were written. There is no limit: resting rows stay due, so rows beyond a
+        limit would never be reached."""
         now = self._clock.now()
         holder = None
         if self._replica is not None:
@@ -122,7 +122,7 @@ class Reconciler(Generic[S, O, E]):
         return sum(self._guarded(row, now) for row in rows if self._is_due(row, now))
 
     def due(self) -> float | None:
-        """In how many seconds a row of the last pass is to be looked at again, whatever else happens; None if never."""
+        """Returns the seconds until a row of the last pass needs a check without any change; None if never."""
         if self._unfinished - self._looks.keys():
             return 0.0
         again = min((look.again for look in self._looks.values()), default=_NEVER)
@@ -135,7 +135,7 @@ class Reconciler(Generic[S, O, E]):
                 del self._looks[id]
 
     def _is_due(self, row: Due, now: datetime) -> bool:
-        """A row whose last pass found nothing rests, in memory alone, unless somebody has written it since."""
+        """Returns False while a row rests: its last pass found nothing and nobody has written it since. Rest is kept in memory only."""
         look = self._looks.get(row.id)
         return look is None or look.revision != row.revision or look.again <= now
 
@@ -155,7 +155,7 @@ class Reconciler(Generic[S, O, E]):
         return False
 
     def _leave(self, row: Due, error: Unreadable) -> None:
-        """Nothing is to be done until somebody writes the row, so it is said once."""
+        """Leaves the row until somebody writes it; logs this once."""
         self._looks[row.id] = _Look(row.revision, _NEVER)
         metrics.RECONCILE_FAULTS.labels(self._kind.machine.name).inc()
         log.error("%s; it is left as it is", error)
@@ -177,7 +177,7 @@ class Reconciler(Generic[S, O, E]):
             log.exception("%s %s: unexpected error; again in %.1f s", name, row.id, rest)
 
     def reconcile(self, record: Record[S, Any], now: datetime) -> bool:
-        """One pass over one row; true if it was written."""
+        """Passes over one row; returns True if it was written."""
         if record.intent is not None:
             log.info("%s %s: finishing what was under way", self._kind.machine.name, record.id)
             return self._carry_out(record, self._restore(record.intent), now)
@@ -246,12 +246,12 @@ class Reconciler(Generic[S, O, E]):
 
 
 def _lasts(error: Exception) -> bool:
-    """What a part says that answers: waiting doesn't mend it."""
+    """Returns whether waiting can't fix the error: the component was available and refused."""
     return isinstance(error, EyasError) and (isinstance(error, Damaged) or not isinstance(error, Unavailable))
 
 
 def _reason_and_actor(request: Request | None, decision: Decision[Any, Any], moved: bool, finished: bool) -> tuple[str, str]:
-    """The reason and the actor of a line of history: who asked is named, and so is a request that came to nothing."""
+    """Returns reason and actor of a history entry; the entry also names a request without effect."""
     reason = decision.next.reason if moved else decision.note or decision.next.reason
     if request is None or not (decision.consumes_request or finished):
         return reason, "eyas"

@@ -1,7 +1,7 @@
-"""One of several control planes on one database: its sign of life, and what only one of them does at a time.
+"""Replica of the control plane on a shared database: its heartbeat, and steps that one replica at a time runs.
 
-All of it only saves double work. Two replicas that both believe that a row, or a step, is theirs do it twice and harm nothing:
-rows are committed by compare-and-swap, and steps are idempotent.
+This only saves double work. Two replicas that both own a row or a step do it twice without harm: rows are committed by compare-and-swap,
+and steps are idempotent.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from shared.ports import REPLICAS, Clock, Leases, replica_lease
 log = logging.getLogger(__name__)
 
 TERM = timedelta(seconds=15)
-"""How long the others wait for a replica that died, by the clock of the store."""
+"""How long other replicas wait for a dead replica, by the clock of the store."""
 
 
 class Replica:
-    """`beat` belongs into a loop of its own, at the interval `beat_every`: a long step must not stop the heart."""
+    """Call `beat` from a loop of its own, every `beat_every`: a long step must not stop the heartbeat."""
 
     def __init__(self, holder: str, leases: Leases, clock: Clock, term: timedelta | None = None) -> None:
         self.holder = holder
@@ -36,7 +36,7 @@ class Replica:
         self._lock = threading.Lock()
 
     def beat(self) -> None:
-        """Renews the replica's lease, and those of the steps that it does."""
+        """Renews the lease of the replica, and those of its steps."""
         with self._lock:
             if self._closed:
                 return
@@ -46,15 +46,15 @@ class Replica:
 
     @property
     def alive(self) -> bool:
-        """The others know that it lives, so what it claims stays its own."""
+        """True while the other replicas know that it lives and leave its claims alone."""
         return self._holds(replica_lease(self.holder))
 
     def count(self) -> int:
-        """How many replicas live."""
+        """Returns the number of live replicas."""
         return len(self._leases.live(REPLICAS))
 
     def single(self, name: str, step: Callable[[], object]) -> Callable[[], None]:
-        """The step, done by one replica at a time: by this one while it holds the lease of that name."""
+        """Wraps a step so that only the replica with the lease of that name runs it."""
         lease = f"step/{name}"
         self._steps.add(lease)
 
@@ -65,11 +65,11 @@ class Replica:
         return guarded
 
     def term(self, name: str) -> int:
-        """Rises whenever a step comes to this replica anew: it was not its own for a moment before."""
+        """Returns a number that rises whenever this replica gets the step after a time without it."""
         return self._terms.get(f"step/{name}", 0)
 
     def close(self) -> None:
-        """Hands everything over at once; after the loops have stopped."""
+        """Releases all leases at once; call after the loops have stopped."""
         with self._lock:
             self._closed = True
             for name in (*self._steps, replica_lease(self.holder)):
@@ -77,7 +77,7 @@ class Replica:
             self._held.clear()
 
     def _is_free(self, lease: str) -> bool:
-        """Takes it if so. Looks before it takes: a replica that waits for its turn writes nothing."""
+        """Takes the lease if it is free. Reads first: a waiting replica writes nothing."""
         if self._leases.live(lease):
             return False
         with self._lock:
@@ -95,6 +95,6 @@ class Replica:
         return False
 
     def _holds(self, lease: str) -> bool:
-        """By this process's clock, from a moment before the lease was granted. A clock that was set back says no."""
+        """Checks by this process's clock, from a moment before the grant. Returns False after the clock was set back."""
         since = self._held.get(lease)
         return since is not None and timedelta(0) <= self._clock.now() - since < self._term

@@ -1,7 +1,7 @@
-"""Retrainers in the loop: what the world says, and the runs that follow from it.
+"""Retrainers in the control loop: read the triggers and start the runs that follow.
 
-A recommender that nobody uses is looked at ever more seldom, and at once when it is used, routed anew, specified anew or asked; a due
-time is never slept through.
+An unused recommender is checked ever more rarely, and at once after use, a change of its route or spec, or a request; a due time is never
+missed.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from shared.telemetry import metrics
 
 LONGEST_REST = timedelta(minutes=5)
 REST = 0.1
-"""Of how long a recommender has been quiet: so late, at most, is seen what time alone brings about."""
+"""Share of a recommender's quiet time: the longest delay of changes that time alone causes."""
 _NOTHING = Newest(None, None)
 
 
 class Retrainers(Simple[RetrainerStatus, StartRun]):
-    """The Kind of retrainers: one row a recommender."""
+    """Kind of retrainers: one row per recommender."""
 
     machine = domain.MACHINE
     status_type: Any = RetrainerStatus
@@ -79,7 +79,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         self._clock = clock
 
     def ensure(self) -> None:
-        """Every recommender has its retrainer."""
+        """Creates the missing retrainers of all recommenders."""
         heads = self._recommenders.heads()
         if heads is self._ensured:
             return
@@ -90,7 +90,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         self._ensured = heads
 
     def awake(self) -> Collection[str]:
-        """Whose route, spec or use has changed."""
+        """Returns recommenders whose route, spec or use has changed."""
         if self._activity is None:
             return ()
         before, self._seen = self._seen, (self._routes.all(), self._recommenders.heads(), self._activity.newest())
@@ -109,7 +109,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         return self.look(record.recommender, record.asked, applied)
 
     def look(self, recommender: str, request: Request | None = None, applied: datetime | None = None) -> RetrainerObservation:
-        """What every trigger looks at, whatever the retrainer does."""
+        """Reads the input of all triggers, whatever state the retrainer has."""
         busy = self._busy(recommender)
         route = self._routes.get(recommender)
         if route is None:
@@ -129,7 +129,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         )
 
     def past(self, recommender: Recommender) -> Past:
-        """What `auto` would choose by, whatever the spec asks for."""
+        """Returns the facts by which `auto` would choose, whatever mode the spec asks for."""
         serves = self._routes.get(recommender.name) is not None
         return self._lines.past(recommender, self._signals.signals(recommender.name).drift if serves else None)
 
@@ -152,7 +152,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
     def _rest(
         self, name: str, status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime
     ) -> timedelta | None:
-        """How long one that watches a recommender that nobody uses needn't look; None: as long as the domain says."""
+        """Returns how long the check of an unused recommender may wait; None: as long as the domain says."""
         waits = (
             observation.busy
             or observation.request
@@ -175,7 +175,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         return max(domain.WATCH, min(LONGEST_REST, quiet * REST, *ahead))
 
     def act(self, record: RetrainerRecord, following: RetrainerStatus, effect: StartRun) -> None:
-        with suppress(NotFound):  # deleted since it was decided: it retires next
+        with suppress(NotFound):  # deleted since the decision: it retires next
             recommender = self._recommenders.get(record.recommender)
             route = self._routes.get(record.recommender)
             serving = route.stable if route else None
@@ -207,7 +207,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         return None
 
     def _ended(self, run: str | None) -> tuple[str | None, bool]:
-        """How the retraining ended, with its run or with the rollout that followed, and whether its version serves."""
+        """Returns how the retraining ended, by its run or the rollout that followed, and whether its version was promoted."""
         if run is None:
             return "its run is unknown", False
         try:
@@ -229,14 +229,14 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
 
 
 def _changed(old: Mapping[str, object], new: Mapping[str, object]) -> Collection[str]:
-    """The keys that are there once, or say something else."""
+    """Returns the keys that were added, removed or changed."""
     if old is new:
         return ()
     return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
 
 
 def _show(record: RetrainerRecord) -> None:
-    """What people watch, at each look: it outlives no process."""
+    """Sets the gauges at each look: a new process starts without them."""
     name, status = record.recommender, record.status
     metrics.RETRAINER_ALERTING.labels(name).set(status.state == "alerting")
     metrics.FRUITLESS.labels(name).set(status.fruitless)

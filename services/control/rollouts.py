@@ -1,4 +1,4 @@
-"""Rollouts in the loop: what servers, gateways and users say of a candidate, and how its weight moves."""
+"""Rollouts in the control loop: observe servers, gateways and users of a candidate, and move its weight."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from shared.run_factory import proven, spec_of
 from shared.telemetry import metrics
 
 GATEWAY_SILENCE = timedelta(seconds=3)
-"""A gateway that hasn't reported for this long isn't ready and isn't waited for."""
+"""A gateway without a report for this long isn't ready, and no step waits for it."""
 BASE = timedelta(days=1)
-"""How much of the stable version's past tells what is to be expected of it."""
+"""Past of the stable version from which its expected hit rate is estimated."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where it is counted what a candidate's answers were like, and what they earned."""
+    """Sources of a candidate's KPIs and of its shadow totals."""
 
     kpis: KpiSource
     mirrors: ShadowTotals
 
 
 class Rollouts(Simple[RolloutStatus, SetRoute]):
-    """The Kind of rollouts."""
+    """Kind of rollouts."""
 
     machine = domain.MACHINE
     status_type: Any = RolloutStatus
@@ -54,7 +54,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         clock: Clock,
         values: FeatureMaterialiser | None = None,
     ) -> None:
-        """`values`: who puts into the feature store what versions are asked with; None where there is no store."""
+        """`values` loads features into the feature store; None if there is no store."""
         self.store = store
         self._values = values
         self._routes = routes
@@ -99,7 +99,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
             metrics.ROLLOUTS.labels(record.recommender, following.state).inc()
 
     def _fault(self, recommender: str, version: int) -> str | None:
-        """Why the version will never answer."""
+        """Returns why the version will never answer."""
         fault = self._placement.fault(recommender, version)
         return fault or (self._values.fault(recommender, version) if self._values is not None else None)
 
@@ -111,7 +111,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         return proven(self._registry.get(recommender, version))
 
     def _at_a_step(self, record: RolloutRecord, observation: RolloutObservation, route: Route) -> RolloutObservation:
-        """Gateways are asked until the step has begun, the data only when a look at it is due."""
+        """Asks gateways until the step has begun; reads the data only when a look is due."""
         status = record.status
         at = (route.candidate, route.salt, route.step, route.shadow)
         if at != (record.spec.version, record.id, status.step, status.state == "shadow"):
@@ -125,7 +125,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         return replace(observation, look=self._look(record, route))
 
     def _missing(self, recommender: str, route: Route) -> str:
-        """Which gateways, of those that are alive, don't serve this route yet."""
+        """Names the live gateways that don't serve this route yet."""
         reports = self._routes.reports(recommender, self._clock.now() - GATEWAY_SILENCE)
         behind = {gateway: served for gateway, served in reports.items() if served < route.generation}
         if not reports:
@@ -135,7 +135,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         )
 
     def _base(self, record: RolloutRecord, route: Route) -> float | None:
-        """What the stable version earned before this route was set; None where it isn't known."""
+        """Returns the stable version's hit rate before this route was set; None if unknown."""
         attribution = spec_of(record).rollout.analysis.attribution
         assert route.since is not None
         until = route.since - attribution

@@ -1,4 +1,4 @@
-"""Runs in the loop: what is seen of a run's stages, and how its decisions become work."""
+"""Runs in the control loop: observe the stages of a run and carry out its decisions."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from shared.serving.signature import RECOMMENDATIONS
 from shared.telemetry import metrics
 
 LOGGED = timedelta(days=30)
-"""Answers that are older say little of the users of today."""
+"""Older answers say little about the users of today."""
 
 
 class Runs:
-    """The Kind of runs."""
+    """Kind of runs."""
 
     machine = domain.MACHINE
     status_type: Any = RunStatus
@@ -79,7 +79,7 @@ class Runs:
 
     def _look(self, record: RunRecord) -> RunObservation:
         status = record.status
-        if record.asked is not None:  # what is asked is answered first, whatever artifacts say
+        if record.asked is not None:  # requests are answered first, whatever artifacts say
             return RunObservation(record.asked)
         if status.state == "pending":
             waits = self._turns.wait(record)
@@ -97,7 +97,7 @@ class Runs:
         if status.basis is not None and status.basis.attempt:
             job, manifest = None, self._bases.intact(attempt)
         else:
-            job = self._executor.observe(attempt)  # before the manifest: what ended has published by now
+            job = self._executor.observe(attempt)  # before the manifest: an ended job has published by now
             manifest = self._artifacts.manifest(attempt)
         if manifest is None:
             ended = job is None or job.phase not in ("waiting", "running")
@@ -144,7 +144,7 @@ class Runs:
         return self._turns.come()
 
     def overtaken(self, record: RunRecord, effect: domain.RunEffect) -> None:
-        """A stage may have started under a name that was free again."""
+        """Stops a stage that started too late, under a name that was free again."""
         if isinstance(effect, StartStage) and effect.attempt not in self._wanted(self.store.get(record.id)):
             self._executor.stop(effect.attempt)
 
@@ -152,7 +152,7 @@ class Runs:
         return domain.give_up(record.id, record.status, following, why)
 
     def _wanted(self, record: RunRecord) -> frozenset[str]:
-        """The attempts that are, or are about to be, under way."""
+        """Returns the attempts that are in progress or about to start."""
         effects = record.intent["effects"] if record.intent is not None else ()
         starting = {str(effect["attempt"]) for effect in effects if effect["kind"] == "start_stage"}
         return domain.works(record.id, record.status) | starting
@@ -192,13 +192,13 @@ class Runs:
         return LoggedAnswers(version=version.number, since=max(version.created_at, until - LOGGED), until=until)
 
     def _logged(self, spec: RecommenderSpec, answers: LoggedAnswers) -> Files:
-        """With likes from as long before as what was liked isn't shown again."""
+        """Includes likes from before the first answer, as far back as `not_seen` hides liked items."""
         not_seen = spec.serve.not_seen
         before = window(not_seen) if not_seen is not None else timedelta(0)
         return self._snapshots.answers(spec.name, answers.since, answers.until, None if before is None else answers.since - before)
 
     def _snapshot(self, record: RunRecord, until: datetime) -> Files:
-        """The platform's own events: all of them, or for a warm run those since the parent's snapshot."""
+        """Returns the platform's own events: all, or for a warm run those since the parent's snapshot."""
         since = None
         if record.spec.mode == "warm" and record.spec.serving is not None:
             parent = self._registry.get(record.recommender, record.spec.serving)
@@ -229,7 +229,7 @@ class Runs:
         self._rollouts.create(Record(rollout_id(record.id), record.recommender, spec, RolloutStatus(), now, now), "eyas")
 
     def _with_card(self, record: RunRecord, following: RunStatus, lineage: Lineage, parent: int | None) -> Files:
-        """What was exported, its card completed: the same whenever it is made again."""
+        """Returns the exported files with the completed card: the same at every call."""
         manifests = {done.stage: self._published(done.attempt) for done in following.stages}
         files = manifests["export"].files
         begun = read(Exported, json.loads(self._artifacts.read(files[CARD])), CARD) if CARD in files else None

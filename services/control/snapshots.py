@@ -1,8 +1,6 @@
-"""The platform's own events as files for a run: closed days as they were compacted, and the rest out of the log. And what was written of
-users to the feature store.
+"""Snapshots for a run, as files: the platform's events (compacted days, and the rest from the log) and feature values of users.
 
-A day's files are read only while they hold as many rows as the log has of that day; so what is read is the same whatever was compacted,
-and when.
+A day's files are used only while they hold as many rows as the log has of that day; so the content doesn't depend on compaction.
 """
 
 from __future__ import annotations
@@ -21,12 +19,12 @@ from shared.ports import ArtifactStore, EventDays, EventLog, FeatureHistory
 
 EVENTS = "events.csv"
 MOST_ANSWERS = 1_000_000
-"""Of the newest days; of one day all."""
+"""Row limit: whole days, from the newest day backwards; the newest day is always taken."""
 
 
 class Snapshots:
     def __init__(self, events: EventLog, days: EventDays, artifacts: ArtifactStore, history: FeatureHistory | None = None) -> None:
-        """`history`: None where there is no feature store."""
+        """`history`: None if there is no feature store."""
         self._history = history
         self._events = events
         self._days = days
@@ -34,8 +32,8 @@ class Snapshots:
         self._archive = Archive(artifacts)
 
     def take(self, recommender: str, since: datetime | None, until: datetime) -> Files:
-        """Interactions of [since, until): `events.csv`, or stretches of time whose names are in their order, each a CSV
-        or the parts of a day."""
+        """Returns interactions of [since, until): `events.csv`, or stretches of time with sorted names, each a CSV or the parts of a
+        day."""
         compacted_days = self._compacted_days(recommender, "interactions")
         stored = self._days.counts(recommender, "interactions", until) if compacted_days else {}
         files: Files = {}
@@ -49,8 +47,8 @@ class Snapshots:
         return files or self._exported(recommender, Stretch(since, until), EVENTS)
 
     def answers(self, recommender: str, since: datetime, until: datetime, liked_since: datetime | None) -> Files:
-        """What was shown since a moment and liked since an earlier one, by days: the parts of those that are compacted, and the others as
-        dumped. Whole days, so there is more than was asked for at both ends."""
+        """Returns impressions since `since` and likes since `liked_since`, by days: the parts of compacted days, dumps of the others. Days
+        are whole, so both ends have additional rows."""
         shown: list[date] = []
         stored = self._days.counts(recommender, "impressions", until)
         for day in sorted((stored_day for stored_day in stored if stored_day >= _day(since)), reverse=True):
@@ -77,16 +75,16 @@ class Snapshots:
         return files
 
     def _compacted_days(self, recommender: str, table: EventTable) -> Mapping[date, Sequence[Part]]:
-        """Days that were compacted, and whose files are all there."""
+        """Returns the compacted days whose files all exist."""
         days = self._archive.days(recommender, table)
         return {day: parts for day, parts in days.items() if all(self._artifacts.holds(part.file) for part in parts)}
 
     def has_values(self, recommender: str) -> bool:
-        """Whether anything was ever written of its users."""
+        """Returns whether feature values of users were ever written."""
         return self._history is not None and bool(self._history.latest(recommender, USERS, 1))
 
     def values(self, recommender: str, until: datetime) -> Files:
-        """All that was written of users before that moment; no file where there is nothing."""
+        """Returns all feature values of users before `until`; no file if there are none."""
         if self._history is None:
             return {}
         with tempfile.TemporaryDirectory(prefix="eyas-features-") as folder:

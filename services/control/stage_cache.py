@@ -1,4 +1,4 @@
-"""What each stage of a run rests on: its parts, the earlier attempt that may stand for it, and the lineage that follows from them."""
+"""Stage cache: the parts of each stage, an earlier attempt that can be reused, and the lineage that follows from them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from shared.run_factory import adopted, spec_of
 _DATA, _INPUT = "data: ", "input: "
 _LOG = "what the log says of answers is taken anew each time"
 _BESIDE = (ACCEPTED, EARLIER)
-"""Inputs that are no part of what a stage is made of."""
+"""Inputs that stage reuse ignores."""
 
 
 class StageCache:
-    """`code` names the sources that stages run, so that another release never takes this one's output for its own."""
+    """Finds attempts to reuse. `code` identifies the sources of the stages: no release reuses another release's output."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class StageCache:
         code: str,
         has_values: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`has_values`: whether anything was written of a recommender's users."""
+        """`has_values` returns whether feature values of users were ever written."""
         self._has_values = has_values
         self.runs = runs
         self.registry = registry
@@ -51,7 +51,7 @@ class StageCache:
         self._code = code
 
     def of(self, record: RunRecord, stage: str, done: tuple[StageDone, ...]) -> Basis:
-        """Of a stage that would start now, after those that are done."""
+        """Returns the basis of a stage that would start now, after the stages in `done`."""
         spec = spec_of(record)
         adopted_stage = adopted(record, stage, done)
         if adopted_stage is not None and self.intact(adopted_stage.attempt) is not None:
@@ -85,7 +85,7 @@ class StageCache:
         return replace(basis, attempt=equal.attempt, why=f"nothing has changed since {equal.attempt}", since=equal.at)
 
     def changed(self, record: RunRecord, stage: str) -> str | None:
-        """Why a stage runs, as far as that can be said before its inputs are there; None where they decide."""
+        """Returns why a stage runs, as far as is known before its inputs exist; None if they decide."""
         if record.spec.fresh:
             return "asked to run everything anew"
         if stage == "evaluate" and estimators(spec_of(record)):
@@ -111,9 +111,9 @@ class StageCache:
         return {f"{_DATA}{name}": mark for uri, contents in uris for name, mark in self._data.fingerprint(uri, contents).items()}
 
     def inputs(self, record: RunRecord, spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, Files]:
-        """Files of the earlier stages that it reads, so that it can't depend on others, and of the version that served when the run was
-        asked for: to start from, or to compare with. Beside them, for etl, what is remembered of the data accepted last, and the vectors
-        that an earlier one has worked out."""
+        """Returns the files that a stage reads: of earlier stages (only these, so that it can't depend on others), and of the version that
+        served when the run was requested, to start from or to compare with. For etl also the profile of the last accepted data, and vectors
+        that an earlier etl computed."""
         inputs = self._stage_files(done, TAKES[stage])
         if stage == "etl" and record.spec.mode == "full" and (accepted := self._accepted(record)):
             inputs[ACCEPTED] = accepted
@@ -133,8 +133,7 @@ class StageCache:
         return inputs | {"serving": version.files} | ({} if warm else {"serving_before_refit": self._files_before_refit(version)})
 
     def _stage_files(self, done: Sequence[StageDone], stages: Collection[str]) -> dict[str, Files]:
-        """What those of the stages have published that are done. What a refit publishes takes the place of the model, and of etl's files of
-        the same names."""
+        """Returns the files of completed stages. Files of a refit replace the model, and etl's files of the same names."""
         files_by_stage = {
             stage_done.stage: published(self.artifacts, stage_done.attempt).files for stage_done in done if stage_done.stage in stages
         }
@@ -142,9 +141,9 @@ class StageCache:
         return files_by_stage if refit is None else {**files_by_stage, "etl": {**files_by_stage["etl"], **refit}, "train": refit}
 
     def _files_before_refit(self, version: Version) -> Files:
-        """What evaluate needs to compare a full run with the version fairly, because the version may have learned rows that the run holds
-        out: features and model of the last full run of its line, before the refit, and the version's own refit.json. If the version is
-        that model itself, or if the model is no longer kept, only the rows that the version was trained on."""
+        """Returns what evaluate needs to compare a full run with the version fairly, because the version may have learned rows of the run's
+        holdout: features and model of the last full run in its lineage, before the refit, and the version's own refit.json. If that model
+        is the version itself, or is no longer kept: only the rows that the version was trained on."""
         own = self._kept_files(version)
         refit = {REFIT: own["refit"][REFIT]} if REFIT in own.get("refit", {}) else {}
         full = list(line_of(version, self.registry.get))[-1]
@@ -154,7 +153,7 @@ class StageCache:
         return {**before["etl"], **before["train"], **refit}
 
     def _kept_files(self, version: Version) -> dict[str, Files]:
-        """What the version's run has published and is still there, by stage."""
+        """Returns the existing manifests' files of the version's run, by stage."""
         try:
             stages = self.runs.get(version.run).status.stages
         except NotFound:
@@ -163,28 +162,28 @@ class StageCache:
         return {stage: manifest.files for stage, manifest in manifests.items() if manifest is not None}
 
     def _accepted(self, record: RunRecord) -> Files:
-        """The profile of the data that the newest version has learned from; nothing where it is gone."""
+        """Returns the profile of the data that the newest version has learned from; empty if it is gone."""
         return self._of(self._learned_from(record), PROFILE)
 
     def _encoded(self, record: RunRecord, spec: RecommenderSpec) -> Files:
-        """Vectors that the newest etl has worked out, or that of the newest version; nothing where this spec has no use for them."""
+        """Returns vectors that the newest etl, or the newest version's, has computed; empty if the spec encodes none."""
         if not any(isinstance(operator, Vector) and operator.vector.encode is not None for operator in spec.operators()):
             return {}
         newest = self._outputs.newest(record.recommender, "etl")
         return self._of(newest.attempt if newest else None, ENCODED) or self._of(self._learned_from(record), ENCODED)
 
     def _learned_from(self, record: RunRecord) -> str | None:
-        """The etl of the newest version."""
+        """Returns the etl attempt of the newest version."""
         versions = self.registry.list(record.recommender)
         return versions[-1].lineage.attempts["etl"].attempt if versions else None
 
     def _of(self, attempt: str | None, name: str) -> Files:
-        """One of its files, if it is there."""
+        """Returns a file of an attempt, if it exists."""
         manifest = self.intact(attempt) if attempt else None
         return {name: manifest.files[name]} if manifest and name in manifest.files else {}
 
     def steady(self, record: RunRecord) -> bool:
-        """Whether the data that the stage under way has read is what it was when the stage began."""
+        """Returns whether the data of the current stage is unchanged since the stage began."""
         status = record.status
         if status.state != "etl" or status.basis is None or status.basis.attempt:
             return True
@@ -192,7 +191,7 @@ class StageCache:
         return before == self.data_parts(record, spec_of(record))
 
     def intact(self, attempt: str) -> Manifest | None:
-        """What an attempt has published, if all of it is still there and it was no refusal."""
+        """Returns the manifest of a successful attempt whose files all exist."""
         try:
             manifest = self.artifacts.manifest(attempt)
             if manifest is None or manifest.failure is not None:
@@ -202,7 +201,7 @@ class StageCache:
             return None
 
     def keep(self, recommender: str, done: StageDone) -> None:
-        """A stage that has published may stand for a later one."""
+        """Stores the output of a stage for reuse."""
         if done.basis is not None and done.basis.digest:
             output = StageOutput(recommender, done.stage, done.basis.digest, done.basis.parts, done.attempt, done.started_at)
             self._outputs.put(output)
@@ -234,7 +233,7 @@ def _attempt(done: StageDone, basis: Basis) -> AttemptLineage:
 
 
 def _places(record: RunRecord, spec: RecommenderSpec) -> tuple[Place, ...]:
-    """What etl reads: a warm run takes its interactions from the events alone."""
+    """Returns what etl reads: a warm run takes its interactions from the events alone."""
     warm = record.spec.mode == "warm"
     return tuple(place for name, place in spec.places().items() if not (warm and name.startswith("data.interactions")))
 
@@ -248,7 +247,7 @@ def takes_events(record: RunRecord, spec: RecommenderSpec) -> bool:
 
 
 def _still_judged(etl: Manifest, accepted: Files) -> bool:
-    """Whether data that was judged then would be judged the same now: it is what was accepted last, or was compared with that."""
+    """Returns whether the data would be judged the same now: it was accepted last, or was compared with the data accepted last."""
     last = accepted[PROFILE].sha256 if accepted else None
     own = etl.files.get(PROFILE)
     compared: str | None = etl.facts.get("validation", {}).get("compared")

@@ -1,4 +1,4 @@
-"""The control plane's loops: steps one after the other in a thread, again and again; asleep while none of them has anything to do."""
+"""Worker loop of the control plane: runs steps in order in a thread, again and again; sleeps while no step has work."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ log = logging.getLogger(__name__)
 
 
 SETTLE = 1.5
-"""Seconds after a change during which a step is done at every pass: longer than anything below it remembers what it has read."""
+"""Seconds after a change during which a step runs at every pass: longer than any cache below it lasts."""
 
 
 class OnChange:
-    """A step that is skipped while it has nothing to do: nothing has changed lately, and it isn't due by itself.
+    """Step that is skipped while it has no work: nothing has changed lately, and it isn't due by itself.
 
-    A step that failed is repeated at once. After `rest` seconds it is done in any case, so a change that was missed is repaired then.
+    A failed step is repeated at once. After `rest` seconds the step runs in any case, which repairs a missed change.
     """
 
     def __init__(
@@ -31,8 +31,8 @@ class OnChange:
         due: Callable[[], float | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`mark` is equal to an earlier one while nothing has changed; `due` tells after a step in how many seconds the next one has
-        something to do without any change, None if never."""
+        """`mark` returns an equal value while nothing has changed; `due` returns, after a step, the seconds until the next step has work
+        without any change, None if never."""
         self._step = step
         self._mark = mark
         self._rest = rest
@@ -42,7 +42,7 @@ class OnChange:
         self._settled = self._next = -math.inf
 
     def __call__(self) -> None:
-        mark, now = self._mark(), self._clock()  # before the step reads: what is committed meanwhile is the next one's
+        mark, now = self._mark(), self._clock()  # before the step reads: later commits belong to the next step
         if mark != self._seen:
             self._seen, self._settled = mark, now + SETTLE
         if now >= self._settled and now < self._next:
@@ -51,11 +51,11 @@ class OnChange:
         self._step()
         due = self._due()
         self._next = self._clock() + (self._rest if due is None else min(due, self._rest))
-        if now < self._settled:  # and once more when what was remembered is old
+        if now < self._settled:  # and once more when caches have expired
             self._next = min(self._next, self._settled)
 
     def rest(self) -> float:
-        """Seconds until the step is due, if nothing changes before."""
+        """Returns the seconds until the step is due, if nothing changes before."""
         if self._mark() != self._seen:
             return 0.0
         now = self._clock()
@@ -63,10 +63,10 @@ class OnChange:
 
 
 class Loop:
-    """Calls its steps in order, again and again; a step that fails is logged and doesn't stop the others.
+    """Calls its steps in order, again and again; a failing step is logged and doesn't stop the others.
 
-    There is a pause of `interval` seconds between two passes. A loop whose steps all are `OnChange` sleeps longer, until one of them is
-    due or `notice` says that something has changed.
+    There is a pause of `interval` seconds between two passes. A loop whose steps all are `OnChange` sleeps longer, until a step is due or
+    `notice` reports a change.
     """
 
     def __init__(self, name: str, steps: Sequence[Callable[[], object]], interval: float) -> None:
@@ -82,22 +82,22 @@ class Loop:
         self._thread.start()
 
     def wake(self) -> None:
-        """The next pass begins at once."""
+        """Starts the next pass at once."""
         self._wake.set()
 
     def notice(self) -> None:
-        """Something has changed: the next pass begins after the usual pause. For any thread, many times a second."""
+        """Reports a change: the next pass starts after the usual pause. Any thread may call it, many times a second."""
         if self._sleeps:
             self._wake.set()
 
     def stop(self, timeout: float = 30) -> None:
-        """Ends after the step under way."""
+        """Stops after the current step."""
         self._stopping.set()
         self._wake.set()
         self._thread.join(timeout)
 
     def rest(self) -> float:
-        """For how many seconds no step has anything to do unless something changes."""
+        """Returns for how many seconds no step has work unless something changes."""
         return min((step.rest() if isinstance(step, OnChange) else 0.0 for step in self._steps), default=0.0)
 
     def _run(self) -> None:
@@ -111,14 +111,14 @@ class Loop:
             self._wake.clear()
 
     def _sleep(self) -> None:
-        self._sleeps = True  # before the look: a change that comes after the look wakes
+        self._sleeps = True  # before rest() reads: a later change wakes the loop
         rest = self.rest()
         if rest > 0:
             self._wake.wait(rest)
         self._sleeps = False
 
     def _guarded(self, number: int, step: Callable[[], object]) -> None:
-        """Says a fault once, and once again when it is over."""
+        """Logs a fault once, and its end once."""
         try:
             step()
         except Exception as error:

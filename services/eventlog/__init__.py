@@ -1,1 +1,1 @@
-"""What was shown and what users did, in SQL, and what follows from it: hits and hit rates."""
+"""Event log in SQL: impressions, interactions, and their attribution, hits and hit rates."""

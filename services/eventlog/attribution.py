@@ -1,8 +1,8 @@
-"""Which answer a positive reacts to: found when either of the two arrives, so that reading a hit rate is a count.
+"""Attribution of positives to answers, computed when either arrives, so that a hit rate is a count.
 
-What is stored afterwards depends on the events alone, not on their order: a positive may come before its answer, and a newer or a
-better named answer takes it over when it arrives. Each positive keeps the answer that it was given to, and each answer the time
-of its earliest positive and no verdict: whoever reads decides how late still counts. Writers of one user take turns (`turns`).
+The stored result depends on the events, not on their order: a positive may arrive before its answer, and a newer answer, or the
+answer that the positive names, takes the positive over when it arrives. Each positive stores its answer, and each answer the time
+of its earliest positive; the reader applies the attribution window. Writers of one user take a lock (`locks`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EARLIEST = (
 
 
 def attribute(connection: Connection, events: Sequence[Positive], attribution: int) -> tuple[list[Answer | None], int]:
-    """The answer of each new positive, its hit written; and how many answers became hits within `attribution` that were none."""
+    """Writes the hits of new positives; returns each positive's answer, and how many answers became hits within `attribution`."""
     answers = targets(connection, events)
     before: dict[str, Answer] = {}
     after: dict[str, Answer] = {}
@@ -53,7 +53,7 @@ def attribute(connection: Connection, events: Sequence[Positive], attribution: i
 
 
 def attribute_earlier(connection: Connection, shown: Sequence[Impression], instants: Sequence[int]) -> None:
-    """Gives the positives that came before these impressions to whom they belong now; mostly there are none."""
+    """Attributes the positives that arrived before these impressions; usually there are none."""
     waiting = _waiting(connection, shown, instants)
     moved = [
         (event, answer)
@@ -72,7 +72,7 @@ def attribute_earlier(connection: Connection, shown: Sequence[Impression], insta
 
 
 def _waiting(connection: Connection, shown: Sequence[Impression], instants: Sequence[int]) -> list[Positive]:
-    """The positives that may belong to one of these impressions: those that name it, and those of its user from its time on."""
+    """Returns the positives that may belong to these impressions: by request id, and by user since the time of the impression."""
     positives: dict[int, Positive] = {}
     since: dict[str, dict[int, int]] = {}
     for impression, at in zip(shown, instants, strict=True):
@@ -88,7 +88,7 @@ def _waiting(connection: Connection, shown: Sequence[Impression], instants: Sequ
 
 
 def _count_anew(connection: Connection, left: Sequence[Positive]) -> None:
-    """An answer that lost its earliest positive is hit by the earliest of those that it still has."""
+    """Sets the hit of each answer that lost its earliest positive to the earliest remaining positive."""
     answers = named(connection, {event.answer for event in left if event.answer is not None})
     lost = {
         event.answer for event in left if event.answer in answers and answers[event.answer].hit_at == answers[event.answer].hit_by(event.at)

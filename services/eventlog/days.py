@@ -1,6 +1,6 @@
-"""The log's events by the day on which they happened: how many there are, and all of a day as lines of JSON.
+"""EventDays in SQL: number of events per day, and the events of a day as lines of JSON.
 
-Counts come from an index alone. A dump is complete or not there, and read a few rows at a time.
+Counts read only an index. A dump is complete or absent, and reads a limited number of rows at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROWS_AT_ONCE = 10_000
 _EPOCH, _LENGTH = date(1970, 1, 1), 86_400_000_000
 _TABLES = {"interactions": interactions, "impressions": impressions}
 _done, _shown = interactions.c, impressions.c
-_items = _shown["items"].label("showed")  # a row's own `items` is a method
+_items = _shown["items"].label("showed")  # `items` is a method of rows
 
 
 class SqlEventDays:

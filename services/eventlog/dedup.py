@@ -1,4 +1,4 @@
-"""Which events are there already: those with an id count once, and the first one is what counts."""
+"""Deduplication of events: of the events with one id only the first counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from services.eventlog.impression_lookup import portions
 from services.eventlog.tables import interactions
 
 _SAID = ("user", "item", "value", "request_id", "kind", "revenue")
-"""What two events of one id are compared by. Not their times: one that was sent without has that of its arrival."""
+"""Fields that are compared between events of one id. Not the time: an event without a time has its time of arrival."""
 
 _done = interactions.c
 _KNOWN = select(_done.recommender, _done.event, *(_done[name] for name in _SAID)).where(
@@ -20,7 +20,7 @@ _KNOWN = select(_done.recommender, _done.event, *(_done[name] for name in _SAID)
 
 
 def unknown(connection: Connection, rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
-    """Those that aren't there yet, each once; and how many of the others say something else than the first one did."""
+    """Returns the new events, each id once, and how many other events differ from the first event of their id."""
     first: dict[tuple[str, str], Any] = _stored(connection, rows)
     new, conflicts = [], 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""What drift is measured on, out of SQL: likes and scores one by one, a few thousand of them, and sums of what was earned."""
+"""Samples for drift detection from SQL: single positives and scores, and hits per block of time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _shown, _liked = impressions.c, interactions.c
 
 
 class SqlDriftSamples:
-    """Implements Sightings."""
+    """Implements DriftSamples."""
 
     def __init__(self, engine: Engine) -> None:
         self._reads = engine.execution_options(read_only=True)
@@ -62,7 +62,7 @@ class SqlDriftSamples:
 
 
 def _newest(dialect: str) -> Select[Any]:
-    """One statement for all: two looks at the ends of indexes for each."""
+    """Returns one statement for all recommenders, with two lookups at the end of an index for each."""
     versions: Any = bindparam("versions", type_=Text)
     listed = func.json_each_text(cast(versions, JSON)) if dialect == "postgresql" else func.json_each(versions)
     requested = (

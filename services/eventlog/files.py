@@ -1,4 +1,4 @@
-"""Files that are complete or not there."""
+"""Files that are complete or absent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def complete(to: Path) -> Iterator[Path]:
-    """Where to write it; it has its name once all of it is there."""
+    """Yields a temporary path to write to; renames the file to `to` when it is complete."""
     part = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
     try:
         yield part

@@ -1,4 +1,4 @@
-"""Impressions as attribution sees them: found by name or by user, with what they showed."""
+"""Impressions for attribution: looked up by request id or by user, with their items."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 AT_ONCE = 500
-"""Names in one statement."""
+"""Maximum number of names in one statement."""
 
 _shown = impressions.c
-_items = _shown["items"].label("showed")  # a row's own `items` is a method
+_items = _shown["items"].label("showed")  # `items` is a method of rows
 _answers: Select[Any] = select(_shown.request_id, _shown.recommender, _shown.user, _items, _shown.at, _shown.hit_at)
 _NAMED = _answers.where(_shown.request_id.in_(bindparam("names", expanding=True)))
 _OF_USER = _answers.where(
@@ -34,7 +34,7 @@ _OF_USER = _answers.where(
 
 @dataclass(frozen=True)
 class Positive:
-    """`seq` and `answer` are those of the row that is stored already."""
+    """A positive event; `seq` and `answer` are set if the event is already stored."""
 
     recommender: str
     user: int
@@ -42,20 +42,20 @@ class Positive:
     request_id: str | None
     at: int
     within: int
-    """How old an answer may be that it reacts to without naming it."""
+    """Maximum age of an answer that the event doesn't name."""
     seq: int | None = None
     answer: str | None = None
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An impression, and when it was first hit as far as is known by now."""
+    """An impression, and the time of its earliest known positive."""
 
     request_id: str
     recommender: str
     user: int
     showed: Mapping[int, int]
-    """The place of each item."""
+    """Place of each item."""
     at: int
     hit_at: int | None
 
@@ -63,7 +63,7 @@ class Answer:
         return (self.recommender, self.user) == (event.recommender, event.user) and event.item in self.showed
 
     def hit_by(self, at: int) -> int:
-        """Clocks differ, but a reaction doesn't precede what it reacts to."""
+        """Returns the time of a positive, not before the answer: clocks differ."""
         return max(at, self.at)
 
     def hit_within(self, attribution: int) -> bool:
@@ -71,8 +71,8 @@ class Answer:
 
 
 def targets(connection: Connection, events: Sequence[Positive]) -> list[Answer | None]:
-    """The answer that each of them reacts to: the one that it names, if that can be; else the newest in which this user can have
-    seen the item."""
+    """Returns the answer of each event: the answer that it names, if user and item match; else the newest answer within the
+    window that showed the item to this user."""
     by_request = named(connection, {event.request_id for event in events if event.request_id is not None})
     answers: list[Answer | None] = []
     for event in events:
@@ -106,7 +106,7 @@ def _answer(row: Row[Any]) -> Answer:
 
 
 def _places(row: Row[Any]) -> Mapping[int, int]:
-    """Of a damaged row none: it earns nothing, and hinders no other."""
+    """Returns the place of each item; none for a damaged row, which earns nothing and stops no other row."""
     try:
         items = json.loads(row.showed)
         return {item: place for place, item in reversed(list(enumerate(items)))}

@@ -1,8 +1,8 @@
-"""The event log behind a stream: acknowledged when the stream has it, asked of the database that the joiner writes it into.
+"""Event log on NATS JetStream: writes return when the stream has the events; reads come from the database that the joiner fills.
 
-Gateways publish; a control plane's joiner reads the stream, writes into SQL what the SQL event log would have written, and only then
-acknowledges. Whatever dies in between, a message comes again, and what is in the database already counts once. So KPIs stay
-questions to SQL, exact, and a database that is away or slow holds up no gateway's writes.
+Gateways publish. A control plane's joiner reads the stream, writes to SQL what the SQL event log would write, and only then
+acknowledges. After a crash the message is delivered again, and events that are already stored count once. So KPIs stay exact
+SQL queries, and a slow or unavailable database doesn't block the gateways.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AT_ONCE = 100
-"""Messages in one transaction."""
+"""Maximum number of messages that are stored together."""
 _WAIT = 0.5
 _AGAIN = 5.0
-"""Seconds until a message that couldn't be stored comes again."""
+"""Seconds until a message that couldn't be stored is delivered again."""
 
 
 class JetStreamEventLog:
@@ -79,7 +79,7 @@ class Joined:
 
 
 class Joiner:
-    """Carries the stream into the database. Any number of processes may: a message is given to one of them at a time."""
+    """Writes the stream's events to the database. Several processes may do so: a message goes to one process at a time."""
 
     def __init__(self, stream: JetStream, joined: SqlEventLog, at_once: int = AT_ONCE) -> None:
         self._stream = stream
@@ -87,13 +87,13 @@ class Joiner:
         self._at_once = at_once
 
     def step(self) -> None:
-        """To be called again and again: all that waits, until there is nothing."""
+        """Stores all waiting messages; called repeatedly."""
         while self.join().messages == self._at_once:
             pass
         metrics.EVENTS_WAITING.set(self._stream.waiting())
 
     def join(self, wait: float = _WAIT) -> Joined:
-        """A portion of the stream, in one go."""
+        """Stores one batch of messages."""
         messages = self._stream.fetch(self._at_once, wait)
         if not messages:
             return Joined()
@@ -113,7 +113,7 @@ class Joiner:
         return Joined(len(messages), stored.new, stored.duplicates or 0, stored.conflicts or 0, stored.hits or 0)
 
     def _store(self, parcels: Sequence[Parcel]) -> IngestResult:
-        """Impressions first: then a hit is counted with its reaction."""
+        """Stores impressions first, so that hits are counted with their positives."""
         self._joined.impressions([impression for parcel in parcels for impression in parcel.impressions])
         total: Counter[str] = Counter()
         for attribution in sorted({parcel.attribution for parcel in parcels if parcel.interactions}):
@@ -125,7 +125,7 @@ class Joiner:
         return IngestResult(total["new"], total["duplicates"], total["conflicts"], total["hits"])
 
     def _one_by_one(self, parcels: Sequence[tuple[Msg, Parcel]]) -> IngestResult:
-        """One that can't be stored holds up no other, and stays in the stream."""
+        """Stores messages separately: a message that can't be stored stays in the stream and blocks no other message."""
         total: Counter[str] = Counter()
         for message, parcel in parcels:
             try:

@@ -1,4 +1,4 @@
-"""What a version's answers earned, in four counts: each of whole numbers, each along an index, each by whatever keys are asked for."""
+"""KPIs of a version's answers from four queries: each sums integers along an index, grouped by any keys."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Counts:
 
 
 def answers_of(recommender: str, version: int, since: int, until: int) -> tuple[ColumnElement[bool], ...]:
-    """The answers of a version in [since, until); a refused request has none."""
+    """Returns the conditions of a version's answers in [since, until); a refused request has no answer."""
     answered = or_(_shown.fallback.is_(None), _shown.fallback.not_in(REFUSED))
     return (_shown.recommender == recommender, _shown.version == version, _shown.at >= since, _shown.at < until, answered)
 
@@ -44,7 +44,7 @@ def earned_by(
     conversions: Collection[str],
     keys: Sequence[ColumnElement[Any]] = (),
 ) -> Mapping[Key, Earned]:
-    """By the values of the keys, which are of the answers alone; what no answer has is left out."""
+    """Returns the KPIs by the values of `keys`, which are columns of answers; groups without answers are left out."""
     conditions = answers_of(recommender, version, since, until)
     named = [key.label(f"key_{at}") for at, key in enumerate(keys)]
     labels = [f"key_{at}" for at in range(len(named))]
@@ -67,8 +67,8 @@ def earned_by(
         tally.hits += hit
         if size is not None:
             tally.shown[size] = answers
-    revenue = (func.sum(_done.revenue // MILLIONTHS), func.sum(_done.revenue % MILLIONTHS))  # in two sums, or many large ones would
-    for tally, (kind, count, units, rest) in rows(reactions(_done.kind, func.count(), *revenue), _done.kind):  # leave the whole numbers
+    revenue = (func.sum(_done.revenue // MILLIONTHS), func.sum(_done.revenue % MILLIONTHS))  # two sums, because one sum of large values
+    for tally, (kind, count, units, rest) in rows(reactions(_done.kind, func.count(), *revenue), _done.kind):  # could exceed 64 bits
         tally.revenue += int(units or 0) * MILLIONTHS + int(rest or 0)
         if kind is not None:
             tally.kinds[kind] = count

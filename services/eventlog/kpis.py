@@ -1,4 +1,4 @@
-"""What the answers earned, counted in SQL: nothing but sums leaves the database, however many impressions there are."""
+"""KpiSource in SQL: the database computes the sums, for any number of impressions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SqlKpis:
         self._reads = engine.execution_options(read_only=True)
 
     def samples(self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime) -> Mapping[str, Sample]:
-        """From the index alone, in its order: one user after the other, so that nothing is sorted or kept."""
+        """Reads only an index, in its order, one user after the other, so that nothing is sorted or buffered."""
         query = _samples(recommender, generation, length(window), length(attribution), instant(now))
         with self._reads.connect() as connection:
             rows = connection.execute(query).all()
@@ -108,7 +108,7 @@ def _of_answers(query: Select[Any], recommender: str, version: int, since: datet
 
 
 def _samples(recommender: str, generation: int, window: int, attribution: int, now: int) -> Select[Any]:
-    """By intention to treat: every request that was assigned to a variant counts, unless no version could be asked at all."""
+    """Counts by intention to treat: every request that was assigned to a variant, unless no version could be asked at all."""
     conditions = (_shown.recommender == recommender, _shown.generation == generation, _shown.fallback.is_distinct_from(SERVER_AWAY))
     first = func.min(_shown.at).over(partition_by=(_shown.variant, _shown.user))
     answers = select(_shown.variant, _shown.user, _shown.at, _shown.hit_at, first.label("first")).where(*conditions).subquery()

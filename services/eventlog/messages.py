@@ -1,4 +1,4 @@
-"""Events as messages of a stream: each message a whole that can be stored again without counting twice."""
+"""Events as messages of a stream: each message can be stored again without counting twice."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from shared.domain.errors import Unreadable
 FORMAT = 1
 _EVENTS = 500
 _ITEMS = 20_000
-"""In one message at most, which keeps it well below the megabyte that a server takes."""
+"""Maximum per message, which keeps a message well below the server's limit of one megabyte."""
 
 _impressions, _interactions = TypeAdapter(tuple[Impression, ...]), TypeAdapter(tuple[Interaction, ...])
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """What a message holds: impressions, or interactions with what was judged of them."""
+    """Content of a message: impressions, or interactions with their `positive` flags and attribution window."""
 
     impressions: Sequence[Impression] = ()
     interactions: Sequence[Interaction] = ()
@@ -48,8 +48,8 @@ def of_impressions(impressions: Sequence[Impression]) -> Iterator[Message]:
 
 
 def of_interactions(interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> Iterator[Message]:
-    """An event without an id gets one here: a message may be delivered twice. Messages of the same events have the same id, whatever
-    the time of their arrival; another body under the same ids is another message."""
+    """Yields messages. Events without an id get an id, because a message may be delivered twice. Messages with the same events have
+    the same id, independent of the times of arrival; another content under the same event ids is another message."""
     for start in range(0, len(interactions), _EVENTS):
         some, good = interactions[start : start + _EVENTS], positive[start : start + _EVENTS]
         named = [

@@ -1,7 +1,7 @@
-"""A stream on NATS JetStream, for threads that wait: published to, read from, and acknowledged.
+"""NATS JetStream client for threads that block: publishes, fetches and acknowledges messages.
 
-The client is asyncio's, so that it lives in a loop on a thread of its own. A server that is away is Unavailable at once and looked
-for again at the next call; credentials stand in the URL, and no message repeats it.
+The client library uses asyncio, so it runs in a loop on a separate thread. If the server is away, a call raises Unavailable at once and
+the next call connects again. The URL holds credentials, so no message repeats the URL.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ STREAM = "EYAS_EVENTS"
 SUBJECT = "eyas.events"
 CONSUMER = "join"
 PATIENCE = 5.0
-"""Seconds that a publisher waits for the server's word."""
+"""Seconds that a publisher waits for the server's acknowledgement."""
 _CONNECTING = 3.0
 ACK_WAIT = 30.0
-"""Seconds after which what wasn't acknowledged is given out again."""
+"""Seconds after which an unacknowledged message is delivered again."""
 REMEMBERED = 600.0
-"""Seconds in which the server knows a message again."""
+"""Seconds in which the server recognises a duplicate message."""
 MOST_BYTES = 8 << 30
-"""Of what waits in the stream; beyond that publishers are refused, and nothing is dropped."""
+"""Maximum size of the stream; a full stream refuses publishers and drops nothing."""
 
 
 @dataclass(frozen=True)
@@ -64,22 +64,22 @@ class JetStream:
         self._pull: JetStreamContext.PullSubscription | None = None
 
     def publish(self, messages: Sequence[Message]) -> None:
-        """Durable when it returns; one that the server knows already is left out."""
+        """Publishes the messages; they are durable when the call returns. The server ignores duplicates."""
         self._do(self._publish(messages), PATIENCE)
 
     def fetch(self, most: int, wait: float) -> list[Msg]:
-        """Messages that nobody else works on; none after `wait` seconds without any."""
+        """Fetches messages that no other process works on; returns none after `wait` seconds without messages."""
         return self._do(self._fetch(most, wait), wait + PATIENCE)
 
     def acknowledge(self, messages: Sequence[Msg]) -> None:
         self._do(self._each([message.ack() for message in messages]), PATIENCE)
 
     def give_back(self, messages: Sequence[Msg], delay: float) -> None:
-        """To be given out again after `delay` seconds."""
+        """Returns messages to the stream, which delivers them again after `delay` seconds."""
         self._do(self._each([message.nak(delay=delay) for message in messages]), PATIENCE)
 
     def waiting(self) -> int:
-        """Messages that aren't acknowledged yet."""
+        """Returns the number of unacknowledged messages."""
         return self._do(self._waiting(), PATIENCE)
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class JetStream:
 
     @property
     def place(self) -> str:
-        """Where it is, without credentials."""
+        """Address of the servers without credentials."""
         return ", ".join(server.rpartition("@")[2].rpartition("//")[2] for server in self._servers)
 
     async def _publish(self, messages: Sequence[Message]) -> None:
@@ -141,7 +141,7 @@ class JetStream:
             return self._context
 
     async def _connected(self) -> Client:
-        """Whoever asks next opens a lost connection anew: nothing is buffered for a server that is away."""
+        """Connects to the first server that accepts. The client never reconnects: nothing is buffered for a server that is away."""
         for server in self._servers[:-1]:
             with contextlib.suppress(OSError, self._nats.errors.Error, TimeoutError):
                 return await self._connect(server)
@@ -160,13 +160,13 @@ class JetStream:
         try:
             opening = client.connect(server, name="eyas", connect_timeout=2, allow_reconnect=False, error_cb=note)
             await asyncio.wait_for(opening, _CONNECTING)
-        except Exception as error:  # a refused password is said to the callback alone
+        except Exception as error:  # only the callback gets a refused password
             await client.close()
             raise next((fault for fault in errors if isinstance(fault, self._nats.errors.Error)), error) from None
         return client
 
     async def _made(self, client: Client) -> JetStreamContext:
-        """The stream is made by whoever comes first; one that an operator made with other limits is left as it is."""
+        """Creates the stream if it is missing; leaves a stream with an operator's other limits unchanged."""
         from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
         from nats.js.errors import BadRequestError
 
@@ -181,7 +181,7 @@ class JetStream:
             max_bytes=self._most_bytes,
             duplicate_window=REMEMBERED,
         )
-        with contextlib.suppress(BadRequestError):  # it is there, with other limits
+        with contextlib.suppress(BadRequestError):  # the stream exists with other limits
             await context.add_stream(config)
         return context
 

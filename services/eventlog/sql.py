@@ -1,4 +1,4 @@
-"""The event log in SQL: appended in one transaction a call, read by streaming."""
+"""Event log in SQL: each append is one transaction, and exports are streamed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROWS_AT_ONCE = 10_000
 
 
 class SqlEventLog:
-    """Implements EventLog; one transaction a call."""
+    """Implements EventLog with one transaction per call."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -39,7 +39,7 @@ class SqlEventLog:
         self._insert_new = new.on_conflict_do_nothing(index_elements=[shown.c.request_id])
 
     def impressions(self, impressions: Sequence[Impression]) -> None:
-        ordered = sorted(impressions, key=lambda impression: impression.request_id)  # in one order: no two writers deadlock
+        ordered = sorted(impressions, key=lambda impression: impression.request_id)  # sorted, so that writers don't deadlock
         rows = [_impression(impression) for impression in ordered]
         if rows:
             with self._engine.begin() as connection:
@@ -88,7 +88,7 @@ class SqlEventLog:
             return int(connection.execute(select(func.count()).select_from(some)).scalar_one())
 
     def export(self, recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
-        """Events in [since, until), a few at a time, so that memory doesn't grow with the log; complete or not there."""
+        """Writes the events in [since, until) in batches, so that memory doesn't grow with the log; the file is complete or absent."""
         query = select(done.c.user, done.c.item, done.c.value, done.c.at, done.c.kind).where(done.c.recommender == recommender)
         query = query.where(done.c.at < instant(until)).order_by(done.c.at, done.c.seq)
         if since is not None:
@@ -105,7 +105,7 @@ class SqlEventLog:
 
 
 def _seen_query() -> Select[Any]:
-    """Made once: making it takes longer than asking it."""
+    """Builds the query; called once, because building takes longer than running."""
     conditions = (
         done.c.recommender == bindparam("recommender"),
         done.c.user.in_(bindparam("users", expanding=True)),
@@ -137,7 +137,7 @@ def _impression(impression: Impression) -> dict[str, Any]:
 
 @lru_cache(1024)
 def _chances(chances: tuple[float, ...]) -> str:
-    """Mostly the same ones."""
+    """Cached, because most answers have the same propensities."""
     return json.dumps([float(f"{chance:.9g}") for chance in chances], separators=(",", ":"))
 
 

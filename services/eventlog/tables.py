@@ -1,7 +1,7 @@
-"""The tables of events. Times are whole microseconds since 1970, so that SQL can subtract them on every database.
+"""Tables of events. Times are whole microseconds since 1970, so that SQL can subtract them on every database.
 
-Each index answers one question, and answers it alone (it holds every column that the question needs). Migrations make the
-tables, in services/store; a test compares the two.
+Each index serves one query and holds every column that this query needs. Migrations in services/store create the tables;
+a test compares both.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ impressions = Table(
     Column("variant", Text, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("step", Integer, nullable=False),
-    Column("items", Text, nullable=False),  # a JSON list, in the order shown
+    Column("items", Text, nullable=False),  # JSON list in the order shown
     Column("fallback", Text),
     Column("at", BigInteger, nullable=False),
-    Column("hit_at", BigInteger),  # of the earliest positive that reacts to it
-    Column("bucket", Integer),  # of the latency of scoring; none where the version wasn't asked, or nobody noted it
-    Column("score", Float),  # mean of the items shown
-    Column("size", Integer),  # how many items; none where nobody noted it
-    Column("chances", Text),  # a JSON list: of each item, that it was shown in its place; none where nothing was left to chance
-    Column("slices", Text),  # names with a space between them, in order; none where there are none
+    Column("hit_at", BigInteger),  # time of the earliest positive of this answer
+    Column("bucket", Integer),  # bucket of the scoring latency; null if the version wasn't asked, or the latency is unknown
+    Column("score", Float),  # mean score of the items shown
+    Column("size", Integer),  # number of items; null if unknown
+    Column("chances", Text),  # JSON list of the items' propensities; null without exploration
+    Column("slices", Text),  # names separated by spaces, in order; null without slices
     Index("impressions_by_user", "recommender", "user", "at"),
     Index("impressions_by_version", "recommender", "version", "at", "hit_at", "size", "request_id", "variant", "fallback", "slices"),
     Index("impressions_by_route", "recommender", "generation", "variant", "user", "fallback", "at", "hit_at"),
@@ -54,12 +54,12 @@ interactions = Table(
     Column("positive", Boolean, nullable=False),
     Column("request_id", Text),
     Column("at", BigInteger, nullable=False),
-    Column("event", Text),  # the client's own id
+    Column("event", Text),  # the client's id of the event
     Column("kind", Text),
-    Column("revenue", BigInteger),  # in millionths
-    Column("within", BigInteger),  # of a positive: how old an answer may be that it reacts to without naming it
-    Column("answer", Text),  # that it reacts to, as far as is known by now
-    Column("position", Integer),  # of the item in that answer
+    Column("revenue", BigInteger),  # in millionths of the currency unit
+    Column("within", BigInteger),  # of a positive: maximum age of an answer that the event doesn't name
+    Column("answer", Text),  # request id of the answer, as far as it is known
+    Column("position", Integer),  # place of the item in the answer
     Index("interactions_by_user", "recommender", "user", "positive", "at", "item"),
     Index("interactions_by_time", "recommender", "at", "seq", "positive", "item"),
     Index("interactions_by_event", "recommender", "event", unique=True, sqlite_where=_with_id, postgresql_where=_with_id),
@@ -79,17 +79,17 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def instant(at: datetime) -> int:
-    """A time as it is stored."""
+    """Returns the stored form of a time."""
     if at.tzinfo is None:
         raise Invalid(f"an event's time needs a zone: {at.isoformat()}")
     return (at - _EPOCH) // _MICROSECOND
 
 
 def moment(at: int) -> datetime:
-    """The time that is stored so."""
+    """Returns the time of a stored value."""
     return _EPOCH + at * _MICROSECOND
 
 
 def length(span: timedelta) -> int:
-    """A stretch of time, in the unit of `instant`."""
+    """Returns a duration in the unit of `instant`."""
     return span // _MICROSECOND

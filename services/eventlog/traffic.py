@@ -1,7 +1,7 @@
-"""What the answers under one generation of a route looked like: three queries, the first two answered from indexes alone.
+"""Traffic of one route generation: three queries, of which the first two read only indexes.
 
-The sums run along the order of their index, so that nothing is sorted or kept, however many answers there are. Coverage needs
-what was shown, so it looks at a fixed number of the newest answers.
+The sums follow the order of their index, so nothing is sorted or buffered, for any number of answers. Coverage needs the items
+shown, so it reads a fixed number of the newest answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shared.domain.traffic import Traffic, UserShares
 log = logging.getLogger(__name__)
 
 _LOOKED = 2_000
-"""Answers of a version that are read for what they showed."""
+"""Number of answers of a version whose items are read."""
 
 _shown = impressions.c
 
@@ -47,7 +47,7 @@ def traffic_of(connection: Connection, recommender: str, generation: int, now: i
 
 
 def _by_variant(conditions: Sequence[ColumnElement[bool]]) -> Select[Any]:
-    """How many users there are, and sums over users of the shares of their answers that are fallbacks, and empty."""
+    """Counts users, and sums over users the shares of fallback answers and of empty answers."""
 
     def count(condition: ColumnElement[bool]) -> ColumnElement[int]:
         return func.sum(case((condition, 1), else_=0))
@@ -90,8 +90,8 @@ def _traffic(users: Row[Any], rows: Iterable[Row[Any]], lists: Sequence[Sequence
 
 
 def _lists(connection: Connection, recommender: str, generation: int, variant: str, now: int) -> Sequence[Sequence[int]]:
-    """What the newest answers showed, among so many of the variant's version as are read: those of other generations, and those
-    that aren't its own, are read and left out."""
+    """Returns the items of the variant's newest answers: reads the newest answers of its version, and leaves out those of other
+    generations and those that are not the version's own."""
     conditions = (_shown.recommender == recommender, _shown.generation == generation, _shown.variant == variant)
     version = connection.execute(select(_shown.version).where(*conditions).limit(1)).scalar()
     newest = select(_shown["items"].label("showed"), _shown.generation, _shown.variant, _shown.fallback, _shown.at)
@@ -103,7 +103,7 @@ def _lists(connection: Connection, recommender: str, generation: int, variant: s
 
 
 def read_items(text: str) -> Sequence[int] | None:
-    """A damaged row is looked at by nobody."""
+    """Returns the items of an answer; None for a damaged row."""
     try:
         return list(json.loads(text))
     except (ValueError, TypeError) as error:

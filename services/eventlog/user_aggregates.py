@@ -1,4 +1,4 @@
-"""Sums over users, made by the database: a user is one observation, however many answers they were given."""
+"""Sums over users, computed by the database: a user is one observation, with any number of answers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from shared.domain.sequential_test import Sample
 
 
 def hits(answers: ReadOnlyColumnCollection[str, Any], attribution: int) -> ColumnElement[int]:
-    """Of these answers, those that were liked in time."""
+    """Counts the answers with a positive within the attribution window."""
     return func.coalesce(func.sum(case((answers.hit_at - answers.at <= attribution, 1), else_=0)), 0)
 
 
 def over_users(users: Subquery, group: str) -> Select[Any]:
-    """Of `answers` and `hits` of each user, by the column `group`, which comes first."""
+    """Sums the users' `answers` and `hits` by the column `group`, which comes first in the result."""
     rate = cast(users.c.hits, Float) / users.c.answers
     return select(
         users.c[group],

@@ -1,1 +1,1 @@
-"""Where stages run: this machine's processes."""
+"""Executors of stages: local processes, and Kubernetes Jobs."""

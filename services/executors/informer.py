@@ -1,7 +1,7 @@
-"""One shared watch of Jobs and pods: what the cluster last said of each, for everybody who asks.
+"""Informer: one shared watch of Jobs and pods, with the last known state of each.
 
-List, then watch from the list's version; list again when that version has expired, when the connection was lost, and from
-time to time anyway. While the cluster can't be heard nothing is claimed: who asks is told that it is unavailable.
+Lists, then watches from the list's version. Lists again when the version has expired, when the connection was lost, and
+periodically. While the watch is lost, `check` raises Unavailable.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ log = logging.getLogger(__name__)
 Kind = Literal["jobs", "pods"]
 KINDS: tuple[Kind, ...] = ("jobs", "pods")
 REMEMBERED = 2000
-"""Jobs that are gone, and how they ended."""
+"""Maximum number of past Jobs whose last state is remembered."""
 
 
 class Expired(Exception):
-    """The version to go on from is too old: list again."""
+    """The watch's version is too old: list again."""
 
 
 class Source(Protocol):
-    """What is listed and watched."""
+    """Lists and watches Jobs and pods."""
 
     def all_of(self, kind: Kind) -> tuple[Sequence[dict[str, Any]], str]:
-        """All of a kind, and the version to watch from."""
+        """Returns all objects of a kind, and the version to watch from."""
 
     def watch(self, kind: Kind, version: str) -> Iterator[dict[str, Any]]:
-        """Events ({"type", "object"}) until the server ends it; Expired or Unavailable."""
+        """Yields events ({"type", "object"}) until the server ends the watch; raises Expired or Unavailable."""
 
 
 @dataclass(frozen=True)
 class ObservedJob:
-    """A Job and every pod that was seen of it. `present`: whether the Job is still there."""
+    """A Job and every observed pod of the Job. `present`: whether the Job still exists."""
 
     job: dict[str, Any]
     pods: tuple[dict[str, Any], ...]
@@ -50,7 +50,7 @@ class ObservedJob:
 
 
 class JobInformer:
-    """`changed` is told the name of each Job of which something was heard; it must be quick."""
+    """Watches Jobs and pods. `changed` gets the name of each Job with an event, and must return quickly."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class JobInformer:
                 thread.join(seconds)
 
     def check(self, patience: float = 0.0) -> None:
-        """Unavailable unless the cluster is heard; waits so many seconds for the first word of it."""
+        """Raises Unavailable while the watch is lost; waits up to `patience` seconds for the first lists."""
         with self._lock:
             if not self._begun:
                 self._begun = bool(self._lock.wait_for(lambda: not self._trouble or self._stopped.is_set(), patience))
@@ -111,7 +111,7 @@ class JobInformer:
             return list(self._jobs)
 
     def add(self, job: dict[str, Any], pods: Sequence[dict[str, Any]] = ()) -> None:
-        """What was learned elsewhere: just created, or just read."""
+        """Adds a Job that was just created, or just read from the API."""
         with self._lock:
             name = job["metadata"]["name"]
             if name not in self._jobs:
@@ -138,7 +138,7 @@ class JobInformer:
             except Exception as error:
                 version = ""
                 self._lost(kind, error)
-                self._stopped.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311  so that many don't knock at once
+                self._stopped.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311  spreads the retries of many clients
                 pause = min(pause * 2, most)
 
     def _lost(self, kind: Kind, error: Exception) -> None:
@@ -166,7 +166,7 @@ class JobInformer:
         return version
 
     def _replace_jobs(self, items: Sequence[dict[str, Any]], began: int) -> set[str]:
-        """What was added since the list began may be missing in it."""
+        """Replaces the Jobs by those of a list; keeps Jobs that were added since the list began, which may be missing in it."""
         there = {job["metadata"]["name"]: _lean(job) for job in items}
         for name in [name for name in self._jobs if name not in there and self._fresh.get(name, -1) < began]:
             self._forget(name)
@@ -224,7 +224,7 @@ class JobInformer:
             self._past.popitem(last=False)
 
     def _keep_pod(self, pod: dict[str, Any]) -> str | None:
-        """The name of its Job."""
+        """Stores the pod and returns its Job's name; ignores pods without a Job, and pods of a past Job."""
         owner = next((reference for reference in pod["metadata"].get("ownerReferences", ()) if reference["kind"] == "Job"), None)
         if owner is None:
             return None
@@ -235,7 +235,7 @@ class JobInformer:
         return str(owner["name"])
 
     def _bury(self, pod: dict[str, Any]) -> None:
-        """It is gone: it stays as it was last seen, deleted, for as long as its Job is known."""
+        """Marks a pod as deleted; its last state is kept as long as its Job is known."""
         for pods in self._pods.values():
             tracked = pods.get(pod["metadata"]["uid"])
             if tracked is not None:
@@ -247,6 +247,6 @@ class JobInformer:
 
 
 def _lean(thing: dict[str, Any]) -> dict[str, Any]:
-    """Without what only the API server reads."""
+    """Removes the fields that only the API server reads."""
     metadata = {key: value for key, value in thing["metadata"].items() if key != "managedFields"}
     return {**thing, "metadata": metadata}

@@ -1,7 +1,7 @@
-"""Stages as Kubernetes Jobs: the Executor port on a cluster.
+"""Executor on Kubernetes: each attempt of a stage is a Job.
 
-The cluster is the memory: a Job is created once under its attempt's name, adopted by whoever starts it again, and read back
-after any restart of the control plane. The spec reaches the pod, and its log outlives it, through the artifact store.
+The cluster holds the state: a Job is created once under its attempt's name, adopted if it is started again, and read again
+after a restart of the control plane. The artifact store carries the spec to the pod and keeps the pod's log.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from shared.telemetry.outages import Outages
 log = logging.getLogger(__name__)
 
 Voices = Sequence[tuple[int, str]]
-"""Ranks and the names of their pods."""
+"""Ranks, and the names of their pods."""
 _LOG_PIECE = 1 << 20
 _POSTSCRIPT = re.compile(rb"rpc error: code = NotFound desc = [^\n]*\n?\Z")
 MOST_LOG = 256 << 20
-"""The most of a log that is kept."""
+"""Maximum size of a kept log."""
 
 
 class KubernetesExecutor:
-    """Implements the Executor port. `modules` says which module runs a stage."""
+    """Implements the Executor port. `modules`: the Python module of each stage."""
 
     def __init__(
         self, cluster: Cluster, settings: JobSettings, artifacts: ArtifactStore, modules: Mapping[str, str], *, patience: float = 10.0
@@ -73,7 +73,7 @@ class KubernetesExecutor:
         if fault := needs(spec, self._settings).gpu_fault:
             log.info("stage %s: its Job gets no GPU: %s", spec.attempt, fault)
         body = manifest(spec, Stored(self._artifacts.url, file), self._settings, self._modules)
-        # Its pod may wait for days; until its run has ended nothing that it will read is collected.
+        # The pod may wait for days: the pins protect its inputs from garbage collection until the run has ended.
         self._artifacts.pin(spec.attempt, [file, *(input_file for files in spec.inputs.values() for input_file in files.values())])
         try:
             self._tracker.add(self._cluster.create(body))
@@ -95,7 +95,7 @@ class KubernetesExecutor:
         if observed is None or not self._ours(observed.job, attempt):
             return None
         job = self._state(observed)
-        if job.phase == "lost" and observed.present and not observed.pods:  # a Job's news may run before its pods'
+        if job.phase == "lost" and observed.present and not observed.pods:  # a Job's events may arrive before its pods' events
             observed = ObservedJob(observed.job, tuple(self._cluster.pods(name)), True)
             job = self._state(observed)
         if job.phase == "waiting":
@@ -107,7 +107,7 @@ class KubernetesExecutor:
         return job
 
     def stop(self, attempt: str) -> None:
-        """Returns when its pods have ended, or can't be heard of any more."""
+        """Deletes the Job; returns when its pods have ended, or after the grace period and 30 s."""
         name = job_name(attempt)
         job = self._cluster.get(name)
         if job is None or not self._ours(job, attempt):
@@ -136,15 +136,15 @@ class KubernetesExecutor:
         return content.decode(errors="replace"), offset + len(content)
 
     def close(self) -> None:
-        """Stops watching. Jobs work on: they are the cluster's, and the next control plane finds them."""
+        """Stops watching. The Jobs continue in the cluster, and the next control plane finds them."""
         self._tracker.stop()
         self._cluster.close()
         self._heard.put(None)
-        self._tracker.join(1)  # a watch of which nothing was heard yet can't be woken; it ends with the process
+        self._tracker.join(1)  # a watch without any data yet can't be interrupted; it ends with the process
         self._keeper.join(10)
 
     def _find(self, name: str) -> ObservedJob | None:
-        """What nobody has heard of may have been made by another control plane just now."""
+        """Looks up a Job; asks the API for an unknown Job, which another control plane may have just created."""
         observed = self._tracker.find(name)
         if observed is not None:
             return observed
@@ -160,7 +160,7 @@ class KubernetesExecutor:
         return (labels.get(MANAGED), labels.get(INSTANCE), annotations.get(ATTEMPT)) == ("eyas", self._settings.instance, attempt)
 
     def _warnings(self, observed: ObservedJob) -> list[Object]:
-        """Asked for at most once in two seconds an attempt."""
+        """Reads the warnings at most once in two seconds per attempt."""
         name = observed.job["metadata"]["name"]
         at, warnings = self._warned.get(name, (float("-inf"), []))
         if time.monotonic() - at > 2:
@@ -173,7 +173,7 @@ class KubernetesExecutor:
         return warnings
 
     def _leave(self, job: Object) -> None:
-        """An attempt that is lost works no more, whatever its cluster puts in the place of its pod."""
+        """Deletes the Job of a lost attempt, so that no replacement of its pod works."""
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
         if uid not in self._left and "deletionTimestamp" not in job["metadata"]:
             self._cluster.delete(name, uid)
@@ -190,7 +190,7 @@ class KubernetesExecutor:
 
     @contextlib.contextmanager
     def _last_words(self, attempt: str, observed: ObservedJob, seconds: float) -> Iterator[None]:
-        """Reads on until its pods have ended, and keeps what they printed."""
+        """Follows the logs of the pods until they have ended, and keeps the logs."""
         pods = _voices(observed)
         if not pods:
             yield
@@ -203,7 +203,7 @@ class KubernetesExecutor:
             reader.join(5)
 
     def _keep_logs(self) -> None:
-        """Keeps logs of attempts that nobody asked about: their pods don't stay for ever."""
+        """Keeps the logs of ended attempts that are not observed, because their pods are deleted later."""
         while (name := self._heard.get()) is not None:
             observed = self._tracker.find(name)
             attempt = None if observed is None else (observed.job["metadata"].get("annotations") or {}).get(ATTEMPT)
@@ -217,7 +217,7 @@ class KubernetesExecutor:
                 self._keep_safely(attempt, pods, False, 30.0)
 
     def _keep_safely(self, attempt: str, pods: Voices, follow: bool, seconds: float) -> None:
-        """A log that can't be had now is no reason to say nothing of its attempt; the next news of it are the next chance."""
+        """Keeps a log; a failure is only logged, and the next event of the attempt tries again."""
         try:
             if self._artifacts.kept_log(attempt, 0, 1) is None:
                 self._copy(attempt, pods, follow, seconds)
@@ -226,8 +226,8 @@ class KubernetesExecutor:
             log.warning("the log of %s is not kept yet: %s", attempt, error)
 
     def _copy(self, attempt: str, pods: Voices, follow: bool, seconds: float) -> None:
-        """The first one's words as they are, behind them those of the others, each line with the rank's number. All are read at once: what
-        ends because another one did is gone soon."""
+        """Keeps the first rank's log, then the logs of the other ranks with the rank's number in each line. Reads all at once: pods that
+        end because of another pod are deleted soon."""
         with tempfile.TemporaryDirectory(prefix="eyas-log-") as folder:
             parts = [Path(folder) / f"{at}.txt" for at in range(len(pods))]
 
@@ -238,7 +238,7 @@ class KubernetesExecutor:
                             stream.write(chunk[: MOST_LOG // len(pods) - stream.tell()])
                     except Unavailable:
                         if not follow:
-                            raise  # all of it, or another try; of a pod that is going away there is no other
+                            raise  # retried later, for the complete log; no retry for a pod that is being deleted
                 if follow:
                     _cut_postscript(parts[at])
 
@@ -250,7 +250,7 @@ class KubernetesExecutor:
                 self._artifacts.keep_log(attempt, parts[0])
 
     def _read(self, pod: str, offset: int) -> bytes:
-        """The API has no byte offsets: what was read before is read again and dropped."""
+        """Reads from the offset; the API has no byte offsets, so the bytes before it are read and dropped."""
         content, skip = b"", offset
         for chunk in self._cluster.log(pod):
             content += chunk[skip:]
@@ -261,7 +261,7 @@ class KubernetesExecutor:
 
 
 def _cut_postscript(path: Path) -> None:
-    """A kubelet that loses a container while its log is followed writes so into the log."""
+    """Removes the message that a kubelet appends if it loses a container while its log is followed."""
     with path.open("r+b") as stream:
         start = max(0, path.stat().st_size - 1024)
         stream.seek(start)
@@ -280,7 +280,7 @@ def _append(to: Path, part: Path, prefix: bytes) -> None:
 
 
 def _voices(observed: ObservedJob) -> Voices:
-    """The pods whose words are the attempt's: the first one; of several processes the first of each rank, in their order."""
+    """Returns the pods whose logs are the attempt's log: the first pod of each rank, sorted by rank."""
     names_by_rank: dict[int, str] = {}
     for pod in sorted(observed.pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", ""))):
         names_by_rank.setdefault(rank(pod) or 0, str(pod["metadata"]["name"]))

@@ -1,6 +1,6 @@
-"""What the operator says of stages as Jobs: one YAML file, read once at start, strict.
+"""Operator's settings of stages as Jobs: one strict YAML file, read once at start.
 
-Nothing here is a secret: secrets are named, and stay in the cluster.
+The file holds no secrets: it names secrets, which stay in the cluster.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from shared.domain.run import RESOURCES
 
 STAGES: tuple[StageName, ...] = get_args(StageName)
 ENGINES = ("default", "polars", "tensorflow", "torch", "jax", "triton", "nvtabular")
-"""What an image may be made for; `default` serves every engine that has none of its own, but for those apart."""
+"""Keys of `images`; the `default` image serves every engine without its own image, except nvtabular."""
 GpuEngine = Literal["nvtabular", "torch", "tensorflow", "jax"]
 APART = frozenset({"default", "nvtabular", "torch", "jax"})
-"""Not everybody's: these need no image unless a spec asks for them."""
+"""Engines that need no image unless a spec uses them."""
 ARTIFACTS = "EYAS_ARTIFACTS_"
 TAKEN = frozenset({"scratch", "tmp", "shm", "cache"})
 
@@ -49,7 +49,7 @@ Variable = Annotated[str, _matches(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an en
 
 
 class Identity(Strict):
-    """Whom stages run as. Root is refused, here and by the cluster."""
+    """User and group of stages. Root is refused here and by the cluster."""
 
     user: int = Field(65532, ge=1, description="User number of the processes.")
     group: int = Field(65532, ge=1, description="Group number of the processes; volumes that can be are given to it.")
@@ -63,7 +63,7 @@ class Toleration(Strict):
 
 
 class Volume(Strict):
-    """One source, mounted into every stage."""
+    """A volume with one source, mounted into every stage."""
 
     name: Label = Field(description="Within the pod.")
     mount: Folder = Field(description="Where stages see it.")
@@ -92,7 +92,7 @@ class SecretVariable(Strict):
 
 
 class Owner(Strict):
-    """What the Jobs go away with: the control plane's Deployment."""
+    """Owner of the Jobs, which are deleted with it: the control plane's Deployment."""
 
     kind: Literal["Deployment"] = Field("Deployment", description="Its kind.")
     api_version: Literal["apps/v1"] = Field("apps/v1", alias="apiVersion", description="Its kind's version.")
@@ -101,7 +101,7 @@ class Owner(Strict):
 
 
 class StageDefaults(Strict):
-    """What a stage gets if its spec doesn't say, and where it goes."""
+    """Resources of a stage if its spec gives none, and the nodes it runs on."""
 
     cpu: Cpu = Field(1000, description="Cores.")
     memory: Memory = Field(4 << 30, description="Memory.")
@@ -166,14 +166,14 @@ class JobSettings(Strict):
         return self.images.get(engine) or self.images["default"]
 
     def _image_fault(self, engine: str) -> tuple[str, str] | None:
-        """The spec's field that asks for the engine, and why no image here has it; None if one has."""
+        """Returns the spec's field that asks for the engine, and why no image has the engine; None if an image has it."""
         if engine in self.images or ("default" in self.images and engine != "nvtabular"):
             return None
         field, other = ("resources.etl.engine", "polars") if engine == "nvtabular" else ("model.framework", "tensorflow")
         return field, f"'{engine}' has no image here: say {other}, or ask the operator for one (images in the values of the chart)"
 
     def faults(self, recommender: RecommenderSpec) -> dict[str, str]:
-        """The fields of a spec that no image here can satisfy, each with the reason and what to do."""
+        """Returns the fields of a spec that no image can satisfy, each with the reason and what to do."""
         engines = {stage_engine(recommender, stage) for stage in RESOURCE_STAGES}
         faults = dict(fault for engine in engines if (fault := self._image_fault(engine)))
         return faults or gpu_faults(recommender, self.gpu_engines)
@@ -184,7 +184,7 @@ class JobSettings(Strict):
 
 
 def read_settings(path: Path) -> JobSettings:
-    """The operator's file; a fault is one line that names the file and the field."""
+    """Reads the operator's file; an error is one line with the file and the field."""
     try:
         text = path.read_text()
     except OSError as error:

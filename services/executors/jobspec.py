@@ -1,10 +1,10 @@
-"""One attempt of a stage as one Kubernetes Job: pure, from what the user asked and what the operator allows.
+"""Builds the Kubernetes Job of an attempt: pure functions of the user's spec and the operator's settings.
 
-One Job is one attempt: the cluster never tries again by itself, the run does, under a new name. The stage's timeout counts
-from when its pod has a node, so waiting for a GPU costs nothing; the Job's own deadline ends what waits for ever.
+One Job is one attempt: the cluster never retries; the run retries under a new name. The stage's timeout counts from when
+its pod has a node, so waiting for a GPU doesn't count; the Job's deadline ends a Job that waits too long.
 
-A training in several processes is one indexed Job: a pod is a rank, its index the rank's number, and all are one attempt. The ranks find
-rank 0 by its host name, under a headless Service that the operator gives: nothing but the Job is made for them, by no further right.
+A training in several processes is one indexed Job and one attempt: each pod is a rank, and its index is the rank's number. The ranks find
+rank 0 by its host name, under a headless Service of the operator. So only the Job is created, without further rights.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ GPU = "nvidia.com/gpu"
 CONTAINER = "stage"
 SCRATCH, CACHE = "/scratch", "/cache"
 LONGEST_NAME = 57
-"""A pod is called after its Job, with six characters more, and a host name has at most 63."""
+"""A pod's name is its Job's name and six more characters, and a host name has at most 63 characters."""
 INDEX = "batch.kubernetes.io/job-completion-index"
 MEETING_PORT = 29500
 RANKS = "eyas.dev/ranks"
-"""Labels what is a rank among several: what may reach each other."""
+"""Label of pods that are one of several ranks, which may reach each other."""
 
 MANAGED = "app.kubernetes.io/managed-by"
 INSTANCE = "app.kubernetes.io/instance"
@@ -40,26 +40,26 @@ COMPONENT = "app.kubernetes.io/component"
 ATTEMPT = "eyas.dev/attempt"
 
 _SECRET_MODE = 0o440
-"""root's, for the group that fsGroup names: stages refuse a secret that everybody can read, and Kubernetes' default is 0644."""
+"""Readable by root and the fsGroup only: stages refuse a secret that everybody can read, and Kubernetes' default is 0644."""
 
 _ATTEMPT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,119}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What an attempt gets: the spec's word, or else the operator's."""
+    """Resources of an attempt: from the spec, or else the operator's defaults."""
 
     cpu: int
     memory: int
     gpu: int
-    """Of each process."""
+    """GPUs per process."""
     processes: int
     gpu_fault: str = ""
-    """Why it gets no GPU, although one is asked for."""
+    """Why a requested GPU is not given."""
 
 
 def job_name(attempt: str) -> str:
-    """The attempt's own name; one that is too long is cut and made unique by its hash. The same attempt, the same name."""
+    """Returns the attempt's name; a long name is cut and ends with its hash. The same attempt always has the same name."""
     if not _ATTEMPT.fullmatch(attempt):
         raise Invalid(f"{attempt!r} can't name an attempt: lower-case letters, digits and dashes only, at most 121")
     if len(attempt) <= LONGEST_NAME:
@@ -68,7 +68,7 @@ def job_name(attempt: str) -> str:
 
 
 def selector(settings: JobSettings) -> str:
-    """Chooses the Jobs and the pods of this platform."""
+    """Returns the label selector of this platform's Jobs and pods."""
     return f"{MANAGED}=eyas,{INSTANCE}={settings.instance},{COMPONENT}=stage"
 
 
@@ -88,14 +88,14 @@ def needs(spec: StageSpec, settings: JobSettings) -> Needs:
 
 @dataclass(frozen=True)
 class Stored:
-    """The stage spec's document, in the artifact store."""
+    """A stage spec's document in the artifact store."""
 
     url: str
     file: File
 
 
 def manifest(spec: StageSpec, stored: Stored, settings: JobSettings, modules: Mapping[str, str]) -> dict[str, Any]:
-    """`modules` says which module runs a stage."""
+    """Returns the Job of an attempt. `modules`: the Python module of each stage."""
     module = modules.get(spec.stage)
     if module is None:
         raise Invalid(f"stage '{spec.stage}' can't run here: no module is known for it (known: {', '.join(sorted(modules))})")
@@ -123,7 +123,7 @@ def manifest(spec: StageSpec, stored: Stored, settings: JobSettings, modules: Ma
 
 
 def _ranks(count: int) -> dict[str, Any]:
-    """One that fails ends all. Rank 0 publishes, so its success is the Job's. Who is taken away isn't replaced while the attempt ends."""
+    """A rank that fails ends the Job. Rank 0 publishes, so its success is the Job's success. A deleted pod isn't replaced while it ends."""
     return {
         "completionMode": "Indexed",
         "completions": count,
@@ -147,7 +147,7 @@ def _labels(spec: StageSpec, settings: JobSettings, name: str) -> dict[str, str]
 
 
 def _pod(spec: StageSpec, settings: JobSettings, wanted: Needs, limit: int) -> dict[str, Any]:
-    """Everything of the pod but its container."""
+    """Returns the pod spec without its container."""
     default = settings.of(spec.stage)
     who = settings.identity
     pod: dict[str, Any] = {
@@ -157,7 +157,7 @@ def _pod(spec: StageSpec, settings: JobSettings, wanted: Needs, limit: int) -> d
         "serviceAccountName": settings.service_account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        # The stage isn't process 1, which would be deaf to the request to end; and what it leaves behind is reaped.
+        # The stage must not be process 1, which ignores SIGTERM by default; and the pause process reaps orphans.
         "shareProcessNamespace": True,
         "securityContext": {
             "runAsNonRoot": True,
@@ -207,7 +207,7 @@ def _container(spec: StageSpec, stored: Stored, settings: JobSettings, wanted: N
 
 
 def _environment(spec: StageSpec, settings: JobSettings, wanted: Needs) -> list[dict[str, Any]]:
-    """The operator's variables may replace ours; never the ranks, which are the cluster's to give."""
+    """Returns the variables. The operator's variables may replace the defaults, but not the rank variables."""
     ours = {
         "HOME": SCRATCH,
         "TMPDIR": "/tmp",  # noqa: S108  a volume of the pod's own

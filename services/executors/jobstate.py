@@ -1,9 +1,9 @@
-"""What a Job and its pods mean: pure, from the cluster's own objects to the executor's word, with a reason for people.
+"""State of an attempt from its Job and pods: pure functions of the cluster's objects; each state has a reason for people.
 
-One Job is one attempt. A pod that is taken away ends the attempt, even where an old cluster puts another one in its place.
+One Job is one attempt. A deleted pod ends the attempt, even if an old cluster replaces the pod.
 
-Of several ranks one that fails ends the attempt, and the others end because of it: some notice by themselves (exit code LEFT), some are
-deleted by the cluster. Blamed is the one that began it, with its number.
+If one of several ranks fails, the attempt ends, and the other ranks end as a consequence: some notice it (exit code LEFT), some are deleted
+by the cluster. The reason names the rank that failed first.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _OVER_ITS_LIMIT = re.compile(r"exceed(?:s|ed) (?:the|its) .*limit")
 _SLACK = timedelta(seconds=5)
 _SHOWN = 400
 _NEWS = timedelta(seconds=30)
-"""For the word of another node why a rank was left alone."""
+"""Time for the report of another node that explains why a rank was left alone."""
 _RANK = re.compile(r"(rank \d+: )?(.*)", re.DOTALL)
 
 
 def state(job: Object, pods: Sequence[Object], now: datetime) -> Job:
-    """`pods` are all that were ever seen of this Job, those that are gone as they were last seen."""
+    """Returns the state of an attempt. `pods`: all observed pods of the Job; deleted pods in their last known state."""
     pods = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
     condition = _true(job, "Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
     if condition is not None and condition["type"] in ("Complete", "SuccessCriteriaMet"):
@@ -55,7 +55,7 @@ def state(job: Object, pods: Sequence[Object], now: datetime) -> Job:
 
 
 def rank(pod: Object) -> int | None:
-    """Of a pod of an indexed Job; None of any other."""
+    """Returns the rank of a pod of an indexed Job; None for other pods."""
     index = (pod["metadata"].get("annotations") or {}).get(INDEX)
     return int(index) if index is not None and str(index).isdecimal() else None
 
@@ -63,7 +63,7 @@ def rank(pod: Object) -> int | None:
 def _judge_ranks(job: Object, pods: Sequence[Object], count: int, condition: Object | None, now: datetime) -> Job:
     ends = [_Ended(rank(pod), end, pod) for pod in pods if (end := _end(job, pod)) is not None]
     if any(ended.number == 0 and ended.end.phase == "succeeded" for ended in ends):
-        return Job("succeeded")  # it has published; whoever else is there has nothing left to do
+        return Job("succeeded")  # rank 0 has published, so the other ranks no longer matter
     bad = sorted((ended for ended in ends if ended.end.phase != "succeeded"), key=lambda ended: ended.blame)
     if bad and (bad[0].began_it or condition is not None or now > bad[0].at + _NEWS):
         return (_overdue(job, now) if bad[0].end.phase == "lost" else None) or bad[0].job
@@ -71,7 +71,7 @@ def _judge_ranks(job: Object, pods: Sequence[Object], count: int, condition: Obj
 
 
 def _judge_job(job: Object, pods: Sequence[Object], count: int, condition: Object | None) -> Job | None:
-    """What follows from the Job itself, where no pod decides; None: its pods say it."""
+    """Returns the state that follows from the Job itself; None if its pods decide."""
     if condition is not None:
         return _ended_without_a_pod(job, condition, pods)
     if "deletionTimestamp" in job["metadata"]:
@@ -96,7 +96,7 @@ def _judge_alive_ranks(job: Object, pods: Sequence[Object], count: int) -> Job:
 
 @dataclass(frozen=True)
 class _Ended:
-    """A rank that has ended."""
+    """An ended rank."""
 
     number: int | None
     end: Job
@@ -104,12 +104,12 @@ class _Ended:
 
     @property
     def began_it(self) -> bool:
-        """Whether it ended for a reason of its own, or its node's: not because another one did."""
+        """Whether the rank ended for its own or its node's reason, not because another rank ended."""
         return self._code != LEFT and not self._deleted
 
     @property
     def at(self) -> datetime:
-        """When; of a node that doesn't say, when it was given up."""
+        """Time of the end; if the node doesn't report it, the time when the pod was given up."""
         ended = (_container(self.pod).get("state") or {}).get("terminated") or {}
         disrupted = _true(self.pod, "DisruptionTarget") or {}
         times = (ended.get("finishedAt"), disrupted.get("lastTransitionTime"), self.pod["metadata"].get("deletionTimestamp"))
@@ -117,7 +117,7 @@ class _Ended:
 
     @property
     def blame(self) -> tuple[bool, bool, datetime]:
-        """The least is to blame: who began it, the earliest first; then who was deleted; then who was left."""
+        """Sort key, the first rank is to blame: ranks that ended for their own reason, then deleted ranks, then LEFT; each by time."""
         return not self.began_it, self._code == LEFT, self.at
 
     @property
@@ -139,12 +139,12 @@ def _named(number: int | None, job: Job) -> Job:
 
 
 def gone(last_state: Job) -> Job:
-    """Of a Job that isn't there any more, whose last state was `last_state`."""
+    """Returns the state of a Job that no longer exists, from its last state."""
     return last_state if last_state.phase not in ("waiting", "running") else Job("lost", "its Job was deleted while it worked", "evicted")
 
 
 def explain(job: Job, events: Sequence[Object]) -> Job:
-    """A waiting attempt with what the cluster's warnings say of it, the newest first."""
+    """Adds the cluster's warnings, newest first, to the reason of a waiting attempt."""
     named = _RANK.fullmatch(job.reason)
     assert named is not None
     explained = _explained(replace(job, reason=named[2]), events)
@@ -182,16 +182,16 @@ def _refused(message: str) -> tuple[str, Fault | None]:
 
 
 def _ended_without_a_pod(job: Object, condition: Object, pods: Sequence[Object]) -> Job:
-    """The Job has failed, and no pod says why."""
+    """Returns the state of a failed Job if no pod gives a reason."""
     if condition.get("reason") == "DeadlineExceeded":
         return _deadline(job)
     if pods:
-        return _alive(pods[0])  # the news of its pod are on their way
+        return _alive(pods[0])  # the pod's events have not arrived yet
     return Job("lost", "its pod is gone", "evicted")
 
 
 def _overdue(job: Object, now: datetime) -> Job | None:
-    """A cluster that ends an overdue Job deletes the pod before it says why."""
+    """Returns the state of an overdue Job: the cluster deletes its pod before it reports the deadline."""
     started, limit = _time(job.get("status", {}).get("startTime")), job["spec"].get("activeDeadlineSeconds")
     if started is None or limit is None or now < started + timedelta(seconds=int(limit)) - _SLACK:
         return None
@@ -203,7 +203,7 @@ def _deadline(job: Object) -> Job:
 
 
 def _end(job: Object, pod: Object) -> Job | None:
-    """How this pod ended, if it did."""
+    """Returns how the pod ended; None if it has not ended."""
     status, metadata = pod.get("status", {}), pod["metadata"]
     phase, why, message = status.get("phase"), status.get("reason", ""), _line(status.get("message", ""))
     if phase == "Succeeded":
@@ -238,7 +238,7 @@ def _exited(job: Object, pod: Object) -> Job:
 
 
 def _taken_away(pod: Object, finished: datetime | None) -> bool:
-    """Whether it ended because it was deleted, not before."""
+    """Whether the pod ended because of its deletion, not before."""
     deleted = _time(pod["metadata"].get("deletionTimestamp"))
     if deleted is None:
         return False
@@ -247,7 +247,7 @@ def _taken_away(pod: Object, finished: datetime | None) -> bool:
 
 
 def _alive(pod: Object) -> Job:
-    """Of a pod that has not ended."""
+    """Returns the state of a pod that has not ended."""
     if pod.get("status", {}).get("phase", "Pending") != "Pending":
         running = (_container(pod).get("state") or {}).get("running") or {}
         return Job("running", since=_time(running.get("startedAt")))
@@ -268,7 +268,7 @@ def _alive(pod: Object) -> Job:
 
 
 def _short_of(pod: Object, message: str) -> str:
-    """The scheduler's words: which resource no node has free."""
+    """Returns which resource no node has free, from the scheduler's message."""
     match = _NODES.fullmatch(message)
     short = list(dict.fromkeys(_SHORT.findall(message)))
     if match is None or not short:
@@ -281,7 +281,7 @@ def _short_of(pod: Object, message: str) -> str:
 
 
 def _field(job: Object, name: str) -> str:
-    """The field of the spec that a user can raise."""
+    """Returns the field of the spec that a user can raise."""
     stage = job["metadata"].get("labels", {}).get("eyas.dev/stage", "STAGE")
     return f"resources.{RESOURCES.get(stage, stage)}.{name}"
 

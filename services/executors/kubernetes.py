@@ -1,7 +1,7 @@
-"""The few calls of the official Kubernetes client that the executor of Jobs needs, with the API's refusals in our words.
+"""Calls of the official Kubernetes client for the executor of Jobs; API errors become the platform's errors.
 
-Rights that it needs in its namespace: jobs create, get, list, watch, delete; pods list, watch; pods/log get; events list; and
-deployments get of the owner whose uid isn't given.
+Needed rights in the namespace: jobs create, get, list, watch, delete; pods list, watch; pods/log get; events list; and
+deployments get, if the owner's uid isn't given.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Object = dict[str, Any]
 _PAGE = 500
 _QUICK = (3.0, 10.0)
 _NO_LOG = b"unable to retrieve container logs for "
-"""What the kubelet gives for the log of a container that it has removed already."""
+"""Start of the text that the kubelet returns as the log of a removed container."""
 _WATCH_SECONDS = 55
 
 
 class Cluster:
-    """The calls of the API, in our errors. Objects are the API's own JSON: newer fields are neither lost nor invented."""
+    """Kubernetes API with the platform's errors. Objects are the API's JSON, so that no field of a newer API is lost."""
 
     def __init__(self, api: client.ApiClient, settings: JobSettings) -> None:
         self._jobs, self._core, self._apps = client.BatchV1Api(api), client.CoreV1Api(api), client.AppsV1Api(api)
@@ -43,7 +43,7 @@ class Cluster:
         self._lock = threading.Lock()
 
     def with_owner(self, settings: JobSettings) -> JobSettings:
-        """The settings with the uid of their owner, without which nothing can be its dependent."""
+        """Returns the settings with the uid of their owner, which owner references need."""
         owner = settings.owner
         if owner is None or owner.uid is not None:
             return settings
@@ -51,7 +51,7 @@ class Cluster:
         return settings.model_copy(update={"owner": owner.model_copy(update={"uid": deployment["metadata"]["uid"]})})
 
     def create(self, body: Object) -> Object:
-        """Conflict if the name is taken."""
+        """Creates a Job; raises Conflict if the name is taken."""
         return self._json(self._jobs.create_namespaced_job, self._namespace, body)
 
     def get(self, name: str) -> Object | None:
@@ -61,7 +61,7 @@ class Cluster:
             return None
 
     def delete(self, name: str, uid: str) -> None:
-        """Exactly that Job, and its pods after it; one that is gone or was replaced is left alone."""
+        """Deletes exactly this Job, and then its pods; ignores a Job that is gone or was replaced."""
         options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         with contextlib.suppress(NotFound, Conflict):
             self._json(self._jobs.delete_namespaced_job, name, self._namespace, body=options)
@@ -70,19 +70,19 @@ class Cluster:
         return self._all(self._core.list_namespaced_pod, label_selector=f"job-name={job}")[0]
 
     def warnings(self, names: Sequence[str]) -> list[Object]:
-        """Of these objects, the newest first."""
+        """Returns the warnings about these objects, newest first."""
         events: list[Object] = []
         for name in names:
             events += self._all(self._core.list_namespaced_event, field_selector=f"type=Warning,involvedObject.name={name}")[0]
         return sorted(events, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), reverse=True)
 
     def log(self, pod: str, *, follow: bool = False, seconds: float = 30.0) -> Iterator[bytes]:
-        """What the pod has printed; nothing if it has not begun, or is gone."""
+        """Yields the pod's log; nothing if its container has not started or the pod is gone."""
         try:
             response = self._call(
                 self._core.read_namespaced_pod_log, pod, self._namespace, follow=follow, _request_timeout=(3.0, max(seconds, 1.0))
             )
-        except (NotFound, Invalid):  # 400: its container has not begun
+        except (NotFound, Invalid):  # 400: the container has not started
             return
         for number, chunk in enumerate(self._stream(response)):
             if number == 0 and chunk.startswith(_NO_LOG):
@@ -111,7 +111,7 @@ class Cluster:
                     yield json.loads(line)
 
     def close(self) -> None:
-        """Ends what is being read: whoever reads meets an error at once."""
+        """Closes the open connections, so that their readers get an error at once."""
         with self._lock:
             for response in self._open:
                 sock = getattr(response.connection, "sock", None)
@@ -162,7 +162,7 @@ class Cluster:
 
 
 def connect(settings: JobSettings, kubeconfig: str | None = None) -> Cluster:
-    """From within the cluster, or by a kubeconfig file."""
+    """Connects from within the cluster, or with a kubeconfig file."""
     configuration = client.Configuration()
     try:
         if kubeconfig is None:
@@ -172,12 +172,12 @@ def connect(settings: JobSettings, kubeconfig: str | None = None) -> Cluster:
     except (config.ConfigException, OSError) as error:
         where = "the pod's service account" if kubeconfig is None else kubeconfig
         raise Invalid(f"the Kubernetes API can't be reached through {where}: {_short(error)}") from None
-    configuration.retries = False  # whoever calls decides about trying again
+    configuration.retries = False  # the caller decides about retries
     return Cluster(client.ApiClient(configuration), settings)
 
 
 def _ours(error: ApiException) -> EyasError | Expired:
-    """The API's refusals in our words."""
+    """Turns an API error into the platform's error."""
     message = _message(error)
     if error.status == 404:
         return NotFound(message)

@@ -1,8 +1,8 @@
-"""Stages as processes of this machine: the embedded default.
+"""Executor on this machine: stages are local processes; the default of the embedded platform.
 
-Each attempt has a folder: spec.json, log.txt (all that it printed) and, once it has ended, exit.json. The folder is the
-memory: a folder without an end and without a child of ours is an attempt whose platform was killed, and it with it: lost.
-A name is used once, so starting it again changes nothing.
+Each attempt has a folder: spec.json, log.txt (all output) and, after its end, exit.json. The folder holds the state: an
+attempt without exit.json and without a child process was killed with its platform, and is lost. Each attempt runs once:
+a second start changes nothing.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _TAIL = 8192
 
 
 def handed_on() -> dict[str, str]:
-    """What every child gets of this process's surroundings."""
+    """Returns the environment variables that every child gets from this process."""
     return {name: os.environ[name] for name in _HANDED_ON if name in os.environ} | _QUIET
 
 
 def local_faults(engines: Mapping[str, Path], recommender: RecommenderSpec) -> dict[str, str]:
-    """The fields of a spec that no stage on this machine can satisfy, each with the reason and what to do. A missing GPU is no fault: the
-    stage runs on the CPU then."""
+    """Returns the fields of a spec that this machine can't satisfy, each with the reason and what to do. A missing GPU is no fault: the
+    stage then runs on the CPU."""
     faults, engine, framework = gpu_faults(recommender, None), recommender.resources.etl.engine, recommender.model.framework
     if engine != DEFAULT_ENGINE and (fault := _engine_fault(engine, engines)):
         faults["resources.etl.engine"] = fault
@@ -69,7 +69,7 @@ def local_faults(engines: Mapping[str, Path], recommender: RecommenderSpec) -> d
 
 
 def _engine_fault(engine: str, engines: Mapping[str, Path]) -> str:
-    """Why an engine has no environment here; empty if it has one."""
+    """Returns why an engine has no environment; empty if the engine has an environment."""
     python = engines.get(engine)
     if python is not None and os.access(python, os.X_OK):
         return ""
@@ -78,10 +78,10 @@ def _engine_fault(engine: str, engines: Mapping[str, Path]) -> str:
 
 
 class LocalExecutor:
-    """Implements the Executor port. `modules` says which module runs a stage; `env` adds to what every child gets, `only` to what one stage
-    gets; `engines` are the interpreters of those that don't live in this one's environment.
+    """Implements the Executor port. `modules`: the Python module of each stage; `env`: more variables for all stages; `only`: more
+    variables by stage; `engines`: the interpreters of engines with their own environment.
 
-    A child gets an allow-listed environment: the platform's secrets stay with the platform.
+    A child gets an allow-listed environment, without the platform's secrets.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class LocalExecutor:
         self._nursery = ProcessSpawner()
         self._children: dict[str, Child] = {}
         self._unwritten: dict[str, dict[str, Any]] = {}
-        """Ends of attempts whose folder took no file."""
+        """Ends of attempts whose exit.json could not be written."""
         self._lock = threading.Lock()
         self._closed = False
 
@@ -121,7 +121,7 @@ class LocalExecutor:
             try:
                 folder.mkdir(parents=True)
                 _write(folder / "spec.json", spec.model_dump_json(by_alias=True, indent=1))
-            except OSError as error:  # without its folder it is tried again
+            except OSError as error:  # without its folder the attempt can be started again
                 shutil.rmtree(folder, ignore_errors=True)
                 raise Unavailable(f"{spec.attempt} was not started: its folder {folder} can't be written: {error.strerror}") from None
             command = [python, "-P", "-m", module, "--spec", str((folder / "spec.json").absolute())]
@@ -131,7 +131,7 @@ class LocalExecutor:
         child.reap(lambda code: self._ended(spec.attempt, code))
 
     def _python(self, spec: StageSpec) -> str:
-        """An engine may have an environment of its own."""
+        """Returns the interpreter of a stage: an engine may have its own environment."""
         engine = stage_engine(spec.recommender, spec.stage, spec.mode)
         if spec.stage != "etl" or engine == DEFAULT_ENGINE:
             return sys.executable
@@ -141,7 +141,7 @@ class LocalExecutor:
 
     def observe(self, attempt: str) -> Job | None:
         folder = self._folder(attempt)
-        with self._lock:  # an attempt is always with a child, with an end, or with neither: never between
+        with self._lock:  # `start` makes folder and child under this lock
             if attempt in self._children:
                 return Job("running")
             if not folder.exists():
@@ -174,7 +174,7 @@ class LocalExecutor:
         return piece.decode(errors="replace"), start + len(piece)
 
     def close(self) -> None:
-        """Stops whatever runs: lost, by no fault of its own."""
+        """Stops all running attempts, which then are lost."""
         with self._lock:
             self._closed = True
             running = list(self._children.values())
@@ -203,7 +203,7 @@ class LocalExecutor:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Writes the file completely or not at all."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
         try:
             stream.write(text)

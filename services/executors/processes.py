@@ -1,4 +1,4 @@
-"""Child processes of the local executor: each in a group of its own, each dead when its parent is."""
+"""Child processes of the local executor: each has its own process group, and ends when its parent ends."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ SHIM = Path(__file__).parents[1] / "shim.py"
 
 
 class ProcessSpawner:
-    """Starts children from one thread that lives as long as it does.
+    """Starts children from one thread that lives as long as the spawner.
 
-    The kernel ends a child of the shim when the thread that forked it ends: a child that was forked from a request's
-    thread would die with the request.
+    The kernel kills a child of the shim when the thread that forked it ends: a child of a request's thread would die with the request.
     """
 
     def __init__(self) -> None:
@@ -29,13 +28,13 @@ class ProcessSpawner:
         return self._thread.submit(self._spawn, command, cwd, env, log).result()
 
     def close(self) -> None:
-        """Ends the thread, and so, by the kernel's hand, whatever child is left."""
+        """Ends the thread; the kernel then kills the remaining children."""
         self._thread.shutdown(wait=True)
 
     @staticmethod
     def _spawn(command: Sequence[str], cwd: Path, env: Mapping[str, str], log: Path) -> Child:
         with log.open("ab") as stream:
-            process = subprocess.Popen(  # noqa: S603  the command is ours: an interpreter and an allow-listed module
+            process = subprocess.Popen(  # noqa: S603  the command is an interpreter and an allow-listed module
                 [sys.executable, "-I", str(SHIM), str(os.getpid()), *command],
                 cwd=cwd,
                 env=dict(env),
@@ -48,7 +47,7 @@ class ProcessSpawner:
 
 
 class Child:
-    """A process and its group; whoever is left of the group when the process has ended is ended too."""
+    """A process and its group; when the process has ended, the rest of the group is killed."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -60,18 +59,18 @@ class Child:
         return self._process.pid
 
     def reap(self, report: Callable[[int], None]) -> None:
-        """Waits for the end and reports its code, on a thread of its own."""
+        """Waits for the end on a separate thread, and reports the exit code."""
         threading.Thread(target=self._reap, args=(report,), name=f"reap-{self.pid}", daemon=True).start()
 
     def stop(self, grace: float) -> None:
-        """TERM to the group, then KILL to what is left after `grace` seconds; returns when its end has been reported."""
+        """Sends SIGTERM to the group, and SIGKILL after `grace` seconds; returns when the end has been reported."""
         self._signal(signal.SIGTERM)
         if not self.ended.wait(grace):
             self._signal(signal.SIGKILL)
             self.ended.wait()
 
     def _reap(self, report: Callable[[int], None]) -> None:
-        # The group goes before its leader is reaped: until then nobody else can get the number.
+        # Kill the group before its leader is reaped: until then no other process can get its number.
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         self._signal(signal.SIGKILL)
         with self._reaping:

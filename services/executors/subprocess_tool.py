@@ -1,6 +1,6 @@
-"""A module of the stages' side that a person waits for: started as stages are, in their surroundings, and dead when its starter is.
+"""Runs a module of the stages in the foreground: with the environment of stages, and ended when its starter ends.
 
-One request goes in, one answer comes out; what it says of its progress goes to the terminal.
+One request goes to stdin, one result comes from stdout; messages on progress go to the terminal.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from shared.datafiles.databases import VARIABLE
 
 
 def run_tool(module: str, request: str) -> tuple[int, str]:
-    """Its exit code and what it answered."""
+    """Returns the exit code and the output."""
     more = {
         name: value
         for name, value in os.environ.items()
         if name.startswith(("AWS_", "EYAS_ARTIFACTS_AWS_")) or name in ("EYAS_DEBUG", VARIABLE)
     }
-    process = subprocess.Popen(  # noqa: S603  the command is ours: an interpreter and a module that the caller names in code
+    process = subprocess.Popen(  # noqa: S603  the command is an interpreter and a module that is named in code
         [sys.executable, "-I", str(SHIM), str(os.getpid()), sys.executable, "-P", "-m", module],
         env=handed_on() | more,
         stdin=subprocess.PIPE,
@@ -30,7 +30,7 @@ def run_tool(module: str, request: str) -> tuple[int, str]:
     )
     try:
         answer, _ = process.communicate(request)
-    except KeyboardInterrupt:  # it was told by the terminal, too
+    except KeyboardInterrupt:  # the child gets the signal from the terminal too
         process.wait()
         raise
     return process.returncode, answer

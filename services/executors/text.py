@@ -1,4 +1,4 @@
-"""What stages print: pieces of it, and the last words."""
+"""Output of stages: pieces of logs, and the reason of an exit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from shared.domain.run import Fault
 
 
 def whole_characters(piece: bytes) -> bytes:
-    """Leaves a character of UTF-8 that isn't complete yet for the next read."""
+    """Cuts off an incomplete UTF-8 character at the end, for the next read."""
     for back in range(1, min(4, len(piece)) + 1):
         lead = piece[-back]
         if lead & 0b1100_0000 == 0b1000_0000:
@@ -18,7 +18,7 @@ def whole_characters(piece: bytes) -> bytes:
 
 
 def exit_reason(code: int, text: str) -> str:
-    """In the last words of what it printed."""
+    """Returns the exit code and the last printed line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"exit code {code}: {lines[-1]}" if lines else f"exit code {code}, and it printed nothing"
 

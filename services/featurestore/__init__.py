@@ -1,1 +1,1 @@
-"""Values by key: in SQL, or in Redis; and their history."""
+"""Feature store in SQL or Redis, and the history of its values."""

@@ -1,4 +1,4 @@
-"""What was ever written to views, in the database: training reads it, and a store that lost its rows is filled from it."""
+"""History of all feature values, in the database: training reads it, and a store that lost its rows is filled from it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The feature store in Redis, for gateways of which each answer asks for a user's values: one hash a view, one field a key.
+"""Feature store in Redis, for gateways that read a user's values for each answer: one hash per view, one field per key.
 
-A script keeps what counts more, so that writers may come in any order; a read of several views and many keys is one round trip. Redis
-may lose all of it: the marks are lost with the rows, and the control plane loads anew. One server, or one address that leads to the
-present one: keys of a recommender would lie apart in a Redis Cluster.
+A script keeps the row that counts more, so that the order of writers doesn't matter; a read of several views and many keys is one round
+trip. If Redis loses its data, the marks are lost with the rows, and the control plane loads the rows again. Needs one server, or one
+address of the current primary: in a Redis Cluster the keys of a recommender would be on different servers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PATIENCE = 2.0
-"""Seconds that a call takes at most."""
+"""Timeout of a call in seconds."""
 _AT_ONCE = 1_000
 _MARKS = "eyas:features"
-# Of each row: key, time, digest, body. What stands begins with its time and its digest.
+# Arguments of each row: key, time, digest, body. A stored value begins with its time and its digest.
 _WRITE = """
 redis.call('HSETNX', KEYS[2], ARGV[1], 0)
 local stand = 0
@@ -48,7 +48,7 @@ return stand
 
 
 class RedisFeatureStore:
-    """Implements FeatureStore. Safe to share between threads."""
+    """Implements FeatureStore; threads can share it."""
 
     def __init__(self, url: str, patience: float = PATIENCE) -> None:
         try:
@@ -58,7 +58,7 @@ class RedisFeatureStore:
         except ImportError:
             raise Unsupported("features in Redis need its client: install it with pip install 'eyas[cluster]'") from None
         self._errors = redis.RedisError
-        again = Retry(NoBackoff(), 1)  # a connection that the server closed meanwhile
+        again = Retry(NoBackoff(), 1)  # for a connection that the server has closed
         limits: dict[str, Any] = {"socket_timeout": patience, "socket_connect_timeout": patience, "retry": again}
         self._redis = redis.Redis.from_url(url, client_name="eyas", **limits)
         self._write = self._redis.register_script(_WRITE)
@@ -112,7 +112,7 @@ class RedisFeatureStore:
         self._do(lambda: self._redis.hdel(_MARKS, _field(recommender, view)))
 
     def _do(self, work: Callable[[], T]) -> T:
-        """No message repeats the URL, which may hold a password."""
+        """Turns Redis errors into Unavailable without the URL, which may hold a password."""
         try:
             return work()
         except self._errors as error:
@@ -124,7 +124,7 @@ def _place(recommender: str, view: str) -> str:
 
 
 def _field(recommender: str, view: str) -> str:
-    """Whatever a recommender is called, nobody gets at another's rows."""
+    """Quotes the name, so that no recommender can reach another recommender's rows."""
     return f"{quote(recommender, safe='')}:{check_place(view)}"
 
 

@@ -1,4 +1,4 @@
-"""The feature store in the database: one row a key, replaced in one statement by what counts more."""
+"""Feature store in the database: one row per key; a row that counts more replaces it in one statement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _READ = select(feature_values).where(
 
 
 class SqlFeatureStore:
-    """Implements FeatureStore. Small writes: a transaction never holds more than some hundred rows."""
+    """Implements FeatureStore with small writes: a transaction holds at most some hundred rows."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -73,7 +73,7 @@ class SqlFeatureStore:
             return {(row.recommender, row.view): row.count_ for row in connection.execute(_MARKS)}
 
     def forget(self, recommender: str, view: str) -> None:
-        """The mark goes last: what was broken off is begun again."""
+        """Deletes the mark last, so that an interrupted deletion is repeated."""
         conditions = (_value.recommender == recommender, _value.view == view)
         while True:
             with self._engine.begin() as connection:
@@ -94,12 +94,12 @@ _MARKS = select(feature_views.c.recommender, feature_views.c.view, feature_views
 
 
 def insert(connection: Connection, table: Table) -> Any:
-    """Of either dialect: both know ON CONFLICT."""
+    """Returns the insert of the dialect, with ON CONFLICT."""
     return (postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert)(table)
 
 
 def put(connection: Connection, table: Table, recommender: str, view: str, rows: Sequence[StoredRow]) -> int:
-    """A row stays where it counts more than the new one. Returns how many were written."""
+    """Writes the rows, unless the stored row counts more. Returns how many rows were written."""
     values = [
         {"recommender": recommender, "view": view, "entity": row.key, "at": instant(row.at), "digest": row.digest, "body": row.text}
         for row in rows
@@ -112,7 +112,7 @@ def put(connection: Connection, table: Table, recommender: str, view: str, rows:
 
 
 def by_key(rows: Sequence[StoredRow]) -> list[StoredRow]:
-    """Of each key the row that counts, in one order: two writers wait for each other in no circle."""
+    """Returns the row that counts of each key, sorted by key, so that writers don't deadlock."""
     return sorted(newest(rows).values(), key=lambda row: row.key)
 
 
@@ -123,7 +123,7 @@ def batched(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def sound(row: Row[Any]) -> StoredRow | None:
-    """None for one that can't be read, which is said: it is as if it weren't there, and hides no other."""
+    """Returns None for an unreadable row, and logs it; the other rows are still read."""
     try:
         return read_row(row.entity, moment(row.at), row.body)
     except (ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""The tables of values by key. Times are whole microseconds since 1970; a body is JSON, and its digest says which of two rows counts.
+"""Tables of feature values. Times are whole microseconds since 1970; a body is JSON; at equal times the row with the higher digest counts.
 
-Migrations make the tables, in services/store; a test compares the two.
+Migrations in services/store create the tables; a test compares both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ feature_values = Table(
     Column("body", Text, nullable=False),
 )
 
-# Every view that holds anything, and how far something was loaded into it.
+# Every view with rows, and its mark: how far its source was loaded.
 feature_views = Table(
     "feature_views",
     metadata,
@@ -30,7 +30,7 @@ feature_views = Table(
     Column("count", BigInteger, nullable=False),
 )
 
-# Every row that was ever written, as far back as it is kept.
+# Every written row, within the retention.
 feature_history = Table(
     "feature_history",
     metadata,

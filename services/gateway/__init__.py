@@ -1,4 +1,4 @@
-"""The only online door: chooses the version, scores, orders, and logs what was shown before anybody sees it."""
+"""The gateway: chooses the version, retrieves, filters, scores, orders, and logs each impression before its answer goes out."""
 
 from services.gateway.event_intake import Feedback, Recorded
 from services.gateway.gateway import Answer, Explained, Gateway, Question, Stores

@@ -1,9 +1,9 @@
-"""A recommender's catalogue as columns, so that a filter looks at thousands of items in a few steps.
+"""A recommender's catalogue as columns: a filter tests thousands of items in a few array operations.
 
-Each item has a slot, in the order in which items came; the slot after the last one is that of every item that the catalogue
-doesn't know. A column holds one attribute as one kind: numbers with NaN where none is known, codes of texts and truth values with -1,
-lists as pairs of value and slot in the order of their values. A state is immutable, and the next one shares with it every column
-that hasn't changed; codes of texts never change, so all states share one list of words.
+Each item has a slot, in the order of arrival; the slot after the last one belongs to all items that the catalogue does not know. A column
+holds one attribute of one kind: numbers (NaN: unknown), codes of texts or truth values (-1: unknown), or lists as pairs of value and slot,
+sorted by value. A state is immutable and shares unchanged columns with the next state. Codes of texts never change, so all states
+share one list of words.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ Column = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 NOBODYS = 2**31 - 1
-"""The code of a text that no item has."""
+"""Code of a text that no item has."""
 _CROWDED = 100_000
-"""From so many words on those that no item has any more are forgotten, each time that their number has doubled."""
+"""Number of words from which unused words are removed, each time the number has doubled."""
 _KEPT = 16
 _SCALARS: Mapping[Kind, tuple[Any, float]] = {
     "number": (np.float64, np.nan),
     "text": (np.int32, -1),
     "boolean": (np.int8, -1),
 }
-"""How a kind is kept, and what stands where nothing is known."""
+"""Dtype of a kind, and its value for unknown."""
 DTYPES: Mapping[Kind, Any] = {kind: dtype for kind, (dtype, _) in _SCALARS.items()}
 _LISTS: Mapping[Kind, Any] = {"numbers": np.float64, "texts": np.int32}
 
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """The order of texts: each has an odd place, so that there is room between."""
+    """The order of texts. Places of texts are odd, so an unknown text gets an even place between two of them."""
 
     places: Ints
     """By code."""
@@ -55,7 +55,7 @@ class Order:
 
 
 class Words:
-    """Texts by code. Only ever appended to, by one thread; any other may read."""
+    """Texts by code. One thread appends; any thread may read."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._texts = list(texts)
@@ -80,7 +80,7 @@ class Words:
         return self._codes.get(text, NOBODYS)
 
     def order(self, count: int) -> Order:
-        """Of the first `count` codes at least."""
+        """The order of at least the first `count` codes."""
         current_order = self._order
         if current_order is None or len(current_order.texts) < count:
             texts = self._texts[:]
@@ -91,14 +91,14 @@ class Words:
         return current_order
 
     def keep_order(self) -> None:
-        """Where somebody has asked for it, it is made anew before requests need it."""
+        """Rebuilds the order before requests need it, if it was ever used."""
         if self._order is not None:
             self.order(len(self._texts))
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """An attribute that is a list: each value of each item, in the order of the values."""
+    """A list attribute: each value of each item, sorted by value."""
 
     has_value: Mask
     values: Column
@@ -106,7 +106,7 @@ class Pairs:
     _having: dict[float, Mask] = field(default_factory=dict)
 
     def having(self, value: float) -> Mask:
-        """By slot. Of what is asked for again and again, such as a region, the answer is kept for as long as the state."""
+        """Returns which slots have the value. Repeated values, such as a region, are cached with the state."""
         mask = self._having.get(value)
         if mask is None:
             if len(self._having) >= _KEPT:
@@ -123,7 +123,7 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """The slot of each item, for the rows of units."""
+    """Slots by item key, and for the rows of units."""
 
     keys: Keys
     """Sorted."""
@@ -131,7 +131,7 @@ class Slots:
     _aligned: WeakKeyDictionary[Unit, Rows] = field(default_factory=WeakKeyDictionary)
 
     def align(self, unit: Unit) -> Rows:
-        """The slot of each row; -1, which is the slot after the last one, where the catalogue doesn't know the item."""
+        """Returns the slot of each row; -1 (the slot after the last one) for items that the catalogue does not know."""
         aligned = self._aligned.get(unit)
         if aligned is None:
             self._aligned[unit] = aligned = self._find(unit.items)
@@ -151,7 +151,7 @@ class Attributes:
     slots: Slots
     words: Words
     texts: int
-    """How many of the words this state may use."""
+    """Number of words that this state may use."""
     available: Mask
     scalars: Mapping[tuple[str, Kind], Column]
     lists: Mapping[tuple[str, Kind], Pairs]
@@ -168,13 +168,13 @@ class Attributes:
 
 
 def nothing() -> Attributes:
-    """What is known of no item: each is available, and has no attributes."""
+    """Returns the empty catalogue: each item is available and has no attributes."""
     none = np.empty(0, np.int64)
     return Attributes(Slots(none, none.astype(np.intp)), Words(), 0, np.ones(1, bool), {}, {})
 
 
 class Ledger:
-    """Makes each state out of the one before it. For one thread."""
+    """Builds each state from the one before. For one thread."""
 
     def __init__(self, crowded: int = _CROWDED) -> None:
         self._slots: dict[int, int] = {}
@@ -182,7 +182,7 @@ class Ledger:
         self.state = nothing()
 
     def take(self, changes: Sequence[CatalogueItem]) -> Attributes:
-        """The state after these changes, oldest first; what is named twice is as it was named last."""
+        """Returns the state after these changes, oldest first; the last change of an item wins."""
         latest = {change.item: change for change in changes}
         if not latest:
             return self.state
@@ -223,11 +223,11 @@ class Ledger:
 
 
 def _tidied(state: Attributes) -> Attributes:
-    """With the words alone that some item has."""
+    """Returns the state without unused words."""
     scalars = {key: column for key, column in state.scalars.items() if key[1] == "text"}
     lists = {key: pairs for key, pairs in state.lists.items() if key[1] == "texts"}
     used = np.unique(np.concatenate([*scalars.values(), *(pairs.values for pairs in lists.values()), np.array([-1])]))[1:]
-    codes = np.full(len(state.words) + 1, -1, np.int32)  # the last one is that of -1
+    codes = np.full(len(state.words) + 1, -1, np.int32)  # the last code maps -1 to -1
     codes[used] = np.arange(len(used))
     words = Words(state.words[code] for code in used.tolist())
     return replace(
@@ -238,12 +238,12 @@ def _tidied(state: Attributes) -> Attributes:
         lists={
             **state.lists,
             **{key: Pairs(pairs.has_value, codes[pairs.values], pairs.slots) for key, pairs in lists.items()},
-        },  # in the same order
+        },  # the order of the pairs stays valid
     )
 
 
 class _NewValues:
-    """What changes say, by attribute and kind."""
+    """Values of the changes, by attribute and kind."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
@@ -271,7 +271,7 @@ class _NewValues:
 
 
 def _scalar(former: Column | None, kind: Kind, count: int, changed: Rows, new_values: tuple[list[int], list[Any]] | None) -> Column | None:
-    """None where no item has it any more."""
+    """Returns None if no item has the attribute any more."""
     dtype, unknown = _SCALARS[kind]
     column = np.full(count, unknown, dtype) if former is None else _grown(former, count, unknown)
     column[changed] = unknown
@@ -301,13 +301,13 @@ def _pairs(
 
 
 def has_value(column: Column) -> Mask:
-    """Where a column of single values has one."""
+    """Returns where a scalar column has a value."""
     mask: Mask = ~np.isnan(column) if column.dtype == np.float64 else column >= 0
     return mask
 
 
 def _grown(column: Column, count: int, unknown: float) -> Column:
-    """A copy; new slots are as yet unknown, as the one after the last is."""
+    """Returns a longer copy; new slots are unknown."""
     grown = np.full(count, unknown, column.dtype)
     grown[: len(column)] = column
     return grown

@@ -1,8 +1,8 @@
 """One bounded queue per key: requests that wait while others are processed are processed together.
 
-A request that finds its queue idle is taken up at once, alone. Each queue has its own limit on batches in flight and its own load
-shedding, so a slow key delays no other. How many requests may wait follows from how fast the queue's requests are processed: one that
-would wait too long is refused at once. A queue without requests holds no thread.
+A request in an idle queue is processed at once, alone. Each queue limits its batches in flight and sheds its own load, so a slow key delays
+no other key. The number of requests that may wait follows from the queue's pace: a request that would wait too long is rejected at once.
+A queue without requests holds no thread.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ A = TypeVar("A")
 IN_FLIGHT = 2
 """Batches of one key that are processed at the same time."""
 BATCH = 32
-"""Requests of one batch, at most."""
+"""Maximum requests of one batch."""
 WAIT = 0.5
-"""Seconds that a request may wait before it is taken up; one that would wait longer is refused."""
+"""Maximum seconds that a request may wait; a request that would wait longer is rejected."""
 _ALWAYS = 64
-"""Requests that may wait in any case: the pace of a queue is an estimate."""
+"""Requests that may always wait, because the pace is an estimate."""
 _MEMORY = 0.1
-"""The weight of the newest batch in that estimate."""
+"""Weight of the newest batch in the estimated pace."""
 
 
 @dataclass(eq=False)
@@ -41,11 +41,11 @@ class _Queue(Generic[A]):
     waiting: deque[tuple[A, Future[Any]]] = field(default_factory=deque)
     in_flight: int = 0
     pace: float = 0.0
-    """Recent seconds that one request takes of a batch in flight; 0: not known."""
+    """Recent seconds per request of a batch; 0: unknown."""
 
 
 class Batcher(Generic[K, A]):
-    """`work` processes a batch of one key and gives the result of each request, in order, or the exception to raise."""
+    """`work` processes a batch of one key; it returns each request's result or exception, in order."""
 
     def __init__(
         self, work: Callable[[Sequence[A]], Sequence[Any]], in_flight: int = IN_FLIGHT, batch: int = BATCH, wait: float = WAIT
@@ -60,7 +60,7 @@ class Batcher(Generic[K, A]):
         self._threads = ThreadCache("answers")
 
     def submit(self, key: K, request: A) -> Future[Any]:
-        """Overloaded if too many requests of this key wait. The future can't be cancelled: a request that was accepted is processed."""
+        """Queues a request. Raises Overloaded if too many requests of this key wait. An accepted request cannot be cancelled."""
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         with self._lock:
@@ -79,16 +79,16 @@ class Batcher(Generic[K, A]):
         return future
 
     def most(self, key: K) -> int:
-        """How many requests of this key may wait now."""
+        """Returns how many requests of this key may wait now."""
         return self._most(self._queues.get(key) or _Queue())
 
     def keep(self, keys: Collection[K]) -> None:
-        """Forgets the idle queues of all other keys."""
+        """Removes idle queues of all other keys."""
         with self._lock:
             self._queues = {key: queue for key, queue in self._queues.items() if key in keys or queue.in_flight}
 
     def close(self, patience: float = 5.0) -> None:
-        """Accepts no more requests, and waits until those that were accepted are processed."""
+        """Accepts no more requests and waits for the accepted ones."""
         with self._lock:
             self._closing = True
             self._lock.wait_for(lambda: not any(queue.in_flight for queue in self._queues.values()), patience)
@@ -119,6 +119,6 @@ class Batcher(Generic[K, A]):
                 if self._closing:
                     self._lock.notify_all()
                 return []
-            # An equal part for each batch in flight: one that takes all leaves the model server idle meanwhile.
+            # Equal parts for all batches in flight: a batch that takes all requests leaves the model server idle meanwhile.
             count = min(self._batch, -(-len(queue.waiting) // self._in_flight))
             return [queue.waiting.popleft() for _ in range(count)]

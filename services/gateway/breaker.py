@@ -1,7 +1,7 @@
-"""Who fails again and again isn't asked for a while: nobody waits for a version that doesn't answer.
+"""Circuit breaker per key: no request waits for a version that repeatedly fails.
 
-After a few failures in a row a key is left alone, at first for a moment, then for longer; when its time is over one call is let through
-and decides for all. Success forgets everything.
+After several failures in a row a key is not called for a pause; the pause doubles up to a limit. After the pause one trial call decides.
+A success resets the key.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class _Broken:
     failures: int
     until: float = 0.0
     pause: float = 0.0
-    """0: it is still asked."""
+    """0: still called."""
     tried: bool = False
-    """One call is finding out."""
+    """A trial call is under way."""
 
 
 class Breaker:
-    """Safe to share between threads. Whoever was let through says what became of it, whatever happened."""
+    """Thread-safe. Each caller that `lets` admitted must report `failed` or `answered`, also after an exception."""
 
     def __init__(
         self, failures: int = FAILURES, pause: float = PAUSE, longest: float = LONGEST, now: Callable[[], float] = time.monotonic
@@ -38,7 +38,7 @@ class Breaker:
         self._lock = threading.Lock()
 
     def lets(self, key: Hashable) -> bool:
-        """Whether to ask."""
+        """Whether the caller may call."""
         if key not in self._broken:
             return True
         with self._lock:
@@ -55,7 +55,7 @@ class Breaker:
             state = self._broken.get(key, _Broken(0))
             if state.failures + 1 < self._failures:
                 self._broken[key] = _Broken(state.failures + 1)
-            elif not state.pause or state.tried:  # others were under way when it broke: they count for nothing
+            elif not state.pause or state.tried:  # calls from before the pause do not count
                 pause = min(self._longest, 2 * state.pause or self._pause)
                 self._broken[key] = _Broken(state.failures + 1, self._now() + pause, pause)
 

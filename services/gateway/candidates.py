@@ -1,4 +1,4 @@
-"""What a version could show a user: what its vectors find, or the whole catalogue, without what may not be shown."""
+"""Candidates of a request: retrieved items or the whole catalogue, after the filter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from services.gateway.stage_timer import StageTimer
 from shared.serving.nearest import Rows
 
 _WIDER = 10
-"""So many times the candidates are looked at where a filter leaves too few of them."""
+"""Factor by which retrieval widens when the filter leaves too few candidates."""
 
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,7 +24,7 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Wish:
-    """What is asked of a version, whichever it is."""
+    """A ranking request, independent of the version."""
 
     recommender: str
     user: int
@@ -33,15 +33,15 @@ class Wish:
     filter_input: FilterInput
     rules: Rules
     luck: float = 1.0
-    """In [0, 1): what is explored."""
+    """Random number in [0, 1) that draws the exploration."""
     items: tuple[int, ...] = ()
-    """What the user looked at just now, the newest last."""
+    """Items that the user just viewed, newest last."""
     explain: bool = False
     at: datetime = _LONG_AGO
-    """When it was asked."""
+    """Time of the request."""
 
     def allowed_rows(self, unit: Unit, rows: Rows) -> Rows:
-        """Those whose items may be shown, in their order."""
+        """Returns the rows whose items may be shown, in their order."""
         return rows[self.filter.keep(unit, rows, self.filter_input)]
 
 
@@ -49,17 +49,17 @@ class Wish:
 class Candidates:
     wish: Wish
     rows: Rows
-    """What may be shown."""
+    """Rows after the filter."""
     retrieved: bool
-    """The likeliest first, and not the whole catalogue."""
+    """Whether the rows are retrieved, most likely first, and not the whole catalogue."""
     looked: int
-    """So many were there before the filter."""
+    """Number of rows before the filter."""
     before: Rows | None = None
-    """Those; None where they aren't a filter's to choose among."""
+    """Rows before the filter; None if no filter applies."""
 
 
 def candidates(wishes: Sequence[Wish], unit: Unit, laps: StageTimer) -> list[Candidates]:
-    """Of users whom the version knows, or whose items it reads."""
+    """Returns candidates for users that the version can score."""
     if not wishes:
         return []
     retrieve = wishes[0].filter.serve.retrieve
@@ -77,7 +77,7 @@ def candidates(wishes: Sequence[Wish], unit: Unit, laps: StageTimer) -> list[Can
 
 
 def alike(wish: Wish, unit: Unit) -> Candidates | None:
-    """What is like the items that the request brings along; None where it brings none that the version has vectors of."""
+    """Returns items similar to those in the request; None if the version has vectors of none of them."""
     rows = unit.rows(wish.items)
     if unit.vectors is None or not len(rows):
         return None
@@ -87,19 +87,19 @@ def alike(wish: Wish, unit: Unit) -> Candidates | None:
 
 
 def _by_session(wish: Wish, unit: Unit) -> Candidates | None:
-    """Of whom the vectors don't know, what is like the items that the version is to read; None where too few are left of these."""
+    """Returns items similar to the session for a user without a vector; None if too few are left."""
     similar_candidates = alike(wish, unit) if unit.reads(wish.items) else None
     return similar_candidates if similar_candidates is not None and len(similar_candidates.rows) >= wish.k else None
 
 
 def popular(wish: Wish, unit: Unit) -> Candidates:
-    """The most popular ones that may be shown, a few more than are asked for."""
+    """Returns the most popular items that may be shown, more than requested."""
     rows = _with_fresh(wish, unit, _popular(wish, unit, _WIDER * wish.k))
     return Candidates(wish, rows, True, len(unit.popular_rows), unit.popular_rows)
 
 
 def _with_fresh(wish: Wish, unit: Unit, rows: Rows) -> Rows:
-    """New items spread evenly among them, as many as the spec says: what is new can't be popular yet."""
+    """Mixes in new items evenly, in the spec's share: new items cannot be popular yet."""
     share = wish.filter.serve.fresh
     if not share or not len(unit.fresh_rows):
         return rows
@@ -113,13 +113,13 @@ def _with_fresh(wish: Wish, unit: Unit, rows: Rows) -> Rows:
 
 
 def _popular(wish: Wish, unit: Unit, count: int) -> Rows:
-    """Among the first `count`, or among all where that leaves too few."""
+    """Filters the `count` most popular items, or all if too few are left."""
     first = wish.allowed_rows(unit, unit.popular_rows[:count])
     return first if len(first) >= wish.k else wish.allowed_rows(unit, unit.popular_rows)[:count]
 
 
 def _retrieved(wish: Wish, unit: Unit, rows: Rows | None, count: int) -> Candidates:
-    if rows is None:  # a user whom the model knows and the vectors don't
+    if rows is None:  # the model knows the user, the vectors do not
         return Candidates(wish, _popular(wish, unit, count), True, len(unit.popular_rows), unit.popular_rows)
     allowed_rows = wish.allowed_rows(unit, rows)
     for wider in (_WIDER * count, len(unit.items)):

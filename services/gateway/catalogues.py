@@ -1,7 +1,7 @@
-"""Keeps the gateway's copies of the catalogues in step with the store.
+"""Keeps the gateway's copies of the catalogues equal to the store.
 
-Each is read change by change, and what requests see is swapped only when all is read that there is: a request sees a change whole
-or not at all. While the store is away the last copies stand, and a metric says how old they are.
+A copy reads change by change and is published only when no change is left: a request sees a change completely or not at all.
+While the store is away, the last copies stay; a metric shows their age.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 EVERY = timedelta(milliseconds=200)
 PAGE = 2_000
 PATIENCE = 0.5
-"""Seconds that one pass reads at most: the same thread reads the routes."""
+"""Maximum seconds that one pass reads: the same thread reads the routes."""
 _NOTHING = nothing()
 
 
@@ -32,7 +32,7 @@ class _Copy:
         self.ledger = Ledger()
         self.cleared = cleared
         self.revision = cleared
-        """What was read up to."""
+        """Last revision read."""
 
 
 class Catalogues:
@@ -49,8 +49,8 @@ class Catalogues:
         self._looked_at: datetime | None = None
         self._outages = Outages(log)
         self.read_at: datetime | None = None
-        """When all of them were last known to be the newest; None: never yet."""
-        metrics.CATALOGUE_AGE.set_function(self._age)  # asked when it is scraped: a store that hangs hides nothing
+        """Last time when all copies were current; None: never."""
+        metrics.CATALOGUE_AGE.set_function(self._age)  # evaluated at each scrape, even if the store hangs
 
     def of(self, recommender: str) -> Attributes:
         return self._shown.get(recommender, _NOTHING)
@@ -59,7 +59,7 @@ class Catalogues:
         return math.inf if self.read_at is None else max(0.0, (self._clock.now() - self.read_at).total_seconds())
 
     def refresh(self) -> None:
-        """By one thread. Never raises: a fault is logged once, and the last copies stand."""
+        """Makes one pass, on one thread. Never raises: a fault is logged once, and the last copies stay."""
         now = self._clock.now()
         if self._looked_at is not None and now - self._looked_at < EVERY:
             return
@@ -68,17 +68,17 @@ class Catalogues:
             if self._read(time.monotonic() + self._patience):
                 self.read_at = now
             else:
-                self._looked_at = None  # there is more to read
+                self._looked_at = None  # more to read
             self._outages.succeed("", "catalogues: recovered")
         except Exception as error:
             self._outages.fail("", "catalogues: they can't be read, the last copies are used: %s", error, error=error)
 
     def due(self) -> float | None:
-        """In how many seconds a pass has something to do although nothing has changed; None if never."""
+        """Seconds until a pass has work although nothing has changed; None if never."""
         return 0.0 if self._outages.open or self._looked_at is None else None
 
     def _read(self, until: float) -> bool:
-        """Whether nothing is left to read."""
+        """Returns whether nothing is left to read."""
         heads = self._store.heads()
         complete = [self._follow(name, head, until) for name, head in heads.items()]
         return all(complete)
@@ -102,7 +102,7 @@ class Catalogues:
 
     def _show(self, name: str, state: Attributes) -> None:
         for unit in self._units(name):
-            state.slots.align(unit)  # before a request has to
+            state.slots.align(unit)  # so that no request waits for it
         self._shown[name] = state
         metrics.CATALOGUE_ITEMS.labels(name).set(len(state))
         metrics.CATALOGUE_BYTES.labels(name).set(state.size)

@@ -1,7 +1,7 @@
-"""What users did, taken in: each event checked, judged by the spec's words for its kind, handed to the event log.
+"""Event intake: checks each event, applies the spec's rules for its kind, and passes it to the event log.
 
-Nothing is stored unless every event of the request is good, or the sender wants the good ones taken. A fault of the log between two
-recommenders of one request leaves the first one's events stored: delivery is at least once, and an event with an id counts once.
+Nothing is stored if one event of a request is bad, unless the sender asks to store the good events. If the log fails between two
+recommenders of a request, the first one's events stay stored: delivery is at least once, and an event with an id counts once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shared.ports import Clock, EventLog, IngestResult, RecommenderStore
 from shared.telemetry import metrics
 
 TOLERANCE = timedelta(minutes=1)
-"""How far ahead of ours a client's clock may be."""
+"""How far a client's clock may be ahead."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Recorded:
 
 @dataclass
 class _Sorted:
-    """The good events of a request, by what becomes of them."""
+    """The good events of a request, by destination."""
 
     shown: list[Impression] = field(default_factory=list)
     done: dict[str, tuple[RecommenderSpec, list[Interaction], list[bool]]] = field(default_factory=dict)
     own_impressions: int = 0
-    """Impressions that the gateway wrote itself."""
+    """Impressions that the gateway has already written."""
 
     def does(self, interaction: Interaction, spec: RecommenderSpec, positive: bool) -> None:
         _, batch, judged = self.done.setdefault(interaction.recommender, (spec, [], []))
@@ -61,7 +61,7 @@ class Feedback:
         self._clock = clock
 
     def record(self, events: Sequence[Event], sees: Callable[[str], bool] = lambda _: True, partial: bool = False) -> Recorded:
-        """All of them or, where one is bad, none; `partial`: the good ones, and what was wrong with the others."""
+        """Records all events, or none if one is bad. `partial`: records the good events and reports the bad ones."""
         now = self._clock.now()
         specs: dict[str, RecommenderSpec] = {}
         good, refused = _Sorted(), []
@@ -126,7 +126,7 @@ def _judged(interaction: Interaction, spec: RecommenderSpec) -> tuple[str, bool]
 
 
 def _viewed(page_view: PageView, spec: RecommenderSpec, at: datetime) -> Interaction:
-    """Under the page's key, which no item has."""
+    """Returns the view as an interaction with the page's key, which no item has."""
     if spec.schema_.page is None:
         raise Invalid("page: nothing would be learned of it: name the column of pages in the spec (schema.page)")
     return Interaction(
@@ -141,7 +141,7 @@ def _impression(shown: Shown, at: datetime) -> Impression:
         user=shown.user,
         version=shown.version or 0,
         variant="stable",
-        generation=0,  # of no route: it never judges a rollout
+        generation=0,  # no route: it never counts for a rollout
         step=-1,
         items=shown.items,
         fallback=FRONT_END,
@@ -150,7 +150,7 @@ def _impression(shown: Shown, at: datetime) -> Impression:
 
 
 def _named(recommender: str, request_id: str) -> str:
-    """What a front end calls an answer of its own is its recommender's alone, and is never taken for one of the gateway's."""
+    """Prefixes a front end's request id with its recommender, so that it is unique and never equals a gateway's id."""
     return request_id if re.fullmatch(REQUEST_ID, request_id) or len(request_id) > LONGEST else f"{recommender}/{request_id}"
 
 

@@ -1,7 +1,7 @@
-"""Exploration: with what chance each item stood in its place, exactly, so that what another version would have earned can be estimated.
+"""Exploration with exact propensities, so that offline estimates of other versions are possible.
 
-In a share of the answers (`rate`) one of the places that rules leave free is drawn, each with the same chance, and given to one of the
-candidates that fit there, each with the same chance. All other places are as they would be. One number in [0, 1) draws all of it.
+In a share `rate` of the answers one free place is drawn uniformly, and filled with a uniformly drawn candidate that fits. All other places
+stay. One number in [0, 1) draws everything.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy as np
 @dataclass(frozen=True)
 class Chances:
     shown: tuple[float, ...]
-    """Of each place, that it shows what it shows."""
+    """Propensity of the shown item of each place."""
     fitting: tuple[int, ...]
-    """How many candidates could stand there instead."""
+    """Number of other candidates that fit each place."""
     free: tuple[int, ...]
-    """The places that may be given away."""
+    """Places that may be explored."""
     rate: float
 
     @staticmethod
     @lru_cache(1024)
     def equal(places: int, others: int, rate: float) -> Chances:
-        """Where every other candidate fits everywhere."""
+        """For candidates that all fit everywhere."""
         return Chances._made([others] * places, range(places), rate)
 
     @classmethod
@@ -44,13 +44,13 @@ class Chances:
         return cls(tuple(shown_chances), tuple(fitting), tuple(free), rate)
 
     def after(self, place: int) -> Chances:
-        """Now that this place was given away."""
+        """Returns the propensities after this place was explored."""
         chance = self.rate / len(self.free) / self.fitting[place]
         return replace(self, shown=(*self.shown[:place], chance, *self.shown[place + 1 :]))
 
 
 def drawn(chances: Chances, luck: float, rate: float) -> tuple[int, int] | None:
-    """The place that is given away, and to which of those that fit there; None: nothing is explored this time."""
+    """Returns the explored place and the index among the candidates that fit there; None: no exploration."""
     if luck >= rate or not chances.free:
         return None
     where = luck / rate * len(chances.free)

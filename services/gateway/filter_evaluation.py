@@ -1,7 +1,6 @@
-"""The filter language over columns: where a tree is true and where it is false; everywhere else it is unknown.
+"""Evaluates filter expressions over columns: where a tree is true, false or (neither) unknown.
 
-Its meaning is that of shared.domain.expressions, to which a test holds it equal. What needs the user alone is found once, by that
-very definition.
+The meaning equals shared.domain.expressions, which a test checks. Parts without item attributes are evaluated once, by that definition.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class TruthMasks:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """A state of the catalogue at some slots, and one user."""
+    """One state of the catalogue at some slots, and one user's context."""
 
     attributes: Attributes
     slots: Rows
@@ -97,7 +96,7 @@ class Columns:
         return TruthMasks(true, false)
 
     def _side(self, operand: Operand, kind: Kind) -> Column | None:
-        """As values or codes of that kind; what isn't one has none."""
+        """Returns an operand as values or codes of this kind; None if the operand has another kind."""
         if _of_item(operand):
             return self._column(operand, kind)
         value = self._constant(operand)
@@ -107,7 +106,7 @@ class Columns:
 
     def _places(self, operand: Operand, codes: Column, order: Order) -> Column:
         if _of_item(operand):
-            places: Column = order.places[codes]  # of an unknown one any place: it isn't looked at
+            places: Column = order.places[codes]  # unknown codes get any place: `both` masks them
             return places
         value = self._constant(operand)
         assert isinstance(value, str)
@@ -124,7 +123,7 @@ class Columns:
         return TruthMasks(true, false & ~true)
 
     def _among(self, test: Member, kind: Kind, many: Kind) -> tuple[Mask, Mask] | None:
-        """Where the element is in the list, and where both are known."""
+        """Returns where the element is in the list, and where both are known."""
         element = self._side(test.element, kind)
         if element is None:
             return None

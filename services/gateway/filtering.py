@@ -1,7 +1,7 @@
-"""What may be shown: the entries of `serve.filter`, compiled once for each generation of a spec.
+"""Compiles `serve.filter` once per generation of a spec, and tests which items may be shown.
 
-A filter says of rows of a unit which may stay. It looks at one state of the catalogue and at what the request brought along, so that
-scored and popular items, and a shadow's, pass the very same test.
+A filter tests rows of a unit against one state of the catalogue and the request's context. Scored, popular and shadow items pass
+the same test.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from shared.serving.nearest import Rows
 
 @dataclass(frozen=True, eq=False)
 class FilterInput:
-    """Of one request."""
+    """Input of the filter for one request."""
 
     attributes: Attributes
-    """The state of the catalogue that it is answered by."""
+    """State of the catalogue."""
     context: Mapping[str, Value]
-    """What the client says of the user."""
+    """The client's attributes of the user."""
     dropped: frozenset[int]
-    """Items that it has seen, or that the request excludes."""
+    """Items that the user has seen or the request excludes."""
 
 
 class Filter:
@@ -43,16 +43,16 @@ class Filter:
         self.drops_seen = serve.not_seen is not None
 
     def check(self, context: Mapping[str, Value]) -> None:
-        """Refuses what the spec declares otherwise."""
+        """Raises Invalid if the context contradicts the spec."""
         if self.serve.context:
             check_attributes(context, self.serve.context, "serve.context")
 
     def since(self, now: datetime) -> datetime | None:
-        """From when on what a user has liked is dropped; None: ever."""
+        """Returns the time from which liked items are dropped; None: no limit."""
         return None if self._window is None else now - self._window
 
     def keep(self, unit: Unit, rows: Rows, filter_input: FilterInput) -> Mask:
-        """True where the item of a row may be shown."""
+        """Returns True where a row's item may be shown."""
         allowed = np.ones(len(rows), bool)
         if filter_input.dropped:
             dropped = np.zeros(len(unit.items), bool)
@@ -68,7 +68,7 @@ class Filter:
         return allowed
 
     def dropped(self, unit: Unit, rows: Rows, filter_input: FilterInput) -> Mapping[str, int]:
-        """Of what may not be shown: how many for which entry, the first that says so. For who asks: `keep` is what counts."""
+        """Counts dropped rows by the first filter entry that drops them, for explanations; `keep` decides what is shown."""
         left, drop_counts = np.ones(len(rows), bool), dict[str, int]()
         slots = filter_input.attributes.slots.align(unit)[rows]
         excluded = np.zeros(len(unit.items), bool)

@@ -1,9 +1,9 @@
-"""Recommendations, from the requests to the logged answers.
+"""The gateway: answers recommend requests and logs the impressions.
 
-Choose each user's version by their hash -> wait in the queue of that version -> retrieve -> filter -> score -> order -> log the
-impressions -> answer. Requests that wait for the same version are answered together: one call for scores, one write of what was shown. A
-user whom the version doesn't know, or a server that doesn't answer, gets popular items, and the answer says so; nothing falls back in
-silence. While the route has a shadow, the candidate is asked as well, after the answer.
+Per request: choose the user's version by their hash -> queue of that version -> retrieve -> filter -> score -> order -> log the impression
+-> answer. Requests that wait for the same version are answered together: one call for scores, one write of impressions. Without scores an
+answer has items similar to the session, retrieved candidates or popular items, and names the fallback. While the route has a shadow, the
+candidate version answers the same requests afterwards, unseen.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Question:
     exclude: frozenset[int] = frozenset()
     context: Mapping[str, Value] = field(default_factory=dict)
     items: tuple[int, ...] = ()
-    """What the user looked at just now, the newest last: for a version that reads it, and for a user whom the version doesn't know."""
+    """Items that the user just viewed, newest last: for a version that reads a session, and for a user unknown to the version."""
     explain: bool = False
     trial: bool = False
-    """Nobody is shown the answer: it is logged and counted nowhere, and nothing is explored."""
+    """True: nobody sees the answer, so it is not logged, not counted and not explored."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class Explained:
-    """How an answer came about."""
+    """How the gateway made an answer."""
 
     explanation: Explanation
     together: int
-    """So many requests were answered at once; the times are of all of them."""
+    """Number of requests that were answered together; `seconds` covers all of them."""
     seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True, eq=False)
 class Stores:
-    """What a gateway reads its routes and versions from, and what it writes to."""
+    """The stores that a gateway reads and writes."""
 
     routes: RouteStore
     registry: Registry
@@ -105,7 +105,7 @@ class Stores:
     catalogue: Catalogue
     indexes: Indexes
     features: FeatureStore | None = None
-    """None: versions' own values alone."""
+    """None: only the versions' own values are used."""
 
 
 class Gateway:
@@ -119,32 +119,31 @@ class Gateway:
         self._values = UserFeatures(stores.features)
         self._feeding = ModelInputs(self._values)
         self._scoring = Scoring(server, self._feeding)
-        self._shadow = Shadow(
-            server, self._feeding, stores.mirrors, f"{id}-{secrets.token_hex(4)}"
-        )  # anew for each life: its counts begin anew
+        # A new id at each start: the counts start at zero.
+        self._shadow = Shadow(server, self._feeding, stores.mirrors, f"{id}-{secrets.token_hex(4)}")
         self._catalogues = Catalogues(stores.catalogue, self._loader.units, self._clock)
         self._recommenders = stores.recommenders
         self._routes = stores.routes
         self._batcher = Batcher[tuple[str, int] | None, _Routed | Question | _ScoresQuestion](self._work)
 
     def refresh(self) -> None:
-        """To be called by one thread of the owner's, about every 100 ms or when something may have changed; `beat` as often."""
+        """Reads routes and catalogues. One thread of the owner calls it about every 100 ms, or after a change; `beat` equally often."""
         self._loader.refresh()
         self._catalogues.refresh()
         self._batcher.keep({(name, number) for name, number in self.versions})
         self._shadow.report(self._clock.now())
 
     def beat(self) -> None:
-        """Between two passes: it lives, and what its shadow saw."""
+        """Reports the heartbeat and the shadow's totals between two passes."""
         self._loader.beat()
         self._shadow.report(self._clock.now())
 
     def due(self) -> float | None:
-        """In how many seconds a pass has something to do although nothing has changed; None if never."""
+        """Seconds until a pass has work although nothing has changed; None if never."""
         return min((due for due in (self._loader.due(), self._catalogues.due()) if due is not None), default=None)
 
     def close(self) -> None:
-        """When traffic has ended: what is still to be written is written, if it can be."""
+        """Writes what is still waiting, if possible. To be called after the last request."""
         self._batcher.close()
         self._shadow.close()
         self._values.close()
@@ -152,29 +151,29 @@ class Gateway:
 
     @property
     def ready(self) -> bool:
-        """Whether the routes and the catalogues were ever read: before that, no traffic."""
+        """Whether the routes and the catalogues have been read once; before that the gateway takes no traffic."""
         return self._loader.snapshot.read_at is not None and self._catalogues.read_at is not None
 
     @property
     def versions(self) -> Sequence[tuple[str, int]]:
-        """Every version that it may ask for by its routes."""
+        """All versions that the routes name."""
         return [(name, number) for name, served in self._loader.snapshot.served.items() for number in served.units]
 
     def record(self, events: Sequence[Event], sees: Callable[[str], bool] = lambda _: True, partial: bool = False) -> Recorded:
-        """A recommender that the sender doesn't see isn't there for it. `partial`: bad events don't keep out the good ones."""
+        """Records events. Recommenders that the sender may not see count as unknown. `partial`: accepts the good events of a bad batch."""
         return self._feedback.record(events, sees, partial)
 
     def recommend(
         self, name: str, user: int, k: int = 10, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT
     ) -> Answer:
-        """One by itself, on the caller's thread."""
+        """Answers one request on the caller's thread."""
         (answer,) = self._answered([Question(name, user, k, frozenset(exclude), context)])
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     def submit(self, question: Question) -> Future[Answer]:
-        """Answered with others of the same version. Overloaded if too many of them wait."""
+        """Queues a request, to be answered together with others of the same version. Raises Overloaded if too many wait."""
         routed = self._route(question)
         if routed is None:
             return self._batcher.submit(None, question)
@@ -186,19 +185,19 @@ class Gateway:
             raise
 
     def submit_scores(self, name: str, user: int, items: Sequence[int]) -> Future[Scores]:
-        """Scores by the version that the user is given, in the queue of that version's requests."""
+        """Queues a request for scores of the user's version, behind that version's other requests."""
         question = _ScoresQuestion(name, user, items)
         served = self._loader.snapshot.served.get(name)
         return self._batcher.submit(None if served is None else (name, choose(served.route, user)[0]), question)
 
     def score(self, name: str, user: int, items: Sequence[int]) -> Scores:
-        """By the version that the user is given, on the caller's thread."""
+        """Scores the items with the user's version, on the caller's thread."""
         served = self._served(name, self._loader.snapshot)
         version, variant = choose(served.route, user)
         return scores_of(self._server, self._feeding, self._wish(name, served, user, 1), served.units[version], variant, items)
 
     def similar(self, name: str, item: int, k: int, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT) -> Similar:
-        """By the stable version, of what may be shown by its spec."""
+        """Returns similar items by the stable version; the spec's filter applies."""
         served = self._served(name, self._loader.snapshot)
         served.filter.check(context)
         return similar_to(self._wish(name, served, 0, k, exclude, context), served.units[served.route.stable], item)
@@ -206,7 +205,7 @@ class Gateway:
     def _wish(
         self, name: str, served: Served, user: int, k: int, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT
     ) -> Wish:
-        """Of what isn't an answer: nothing is dropped as seen, and no rule holds."""
+        """Builds the wish of a request that is not an answer: seen items stay, and no rules apply."""
         return Wish(
             name, user, k, served.filter, FilterInput(self._catalogues.of(name), context, frozenset(exclude)), Rules(), at=self._clock.now()
         )
@@ -219,8 +218,8 @@ class Gateway:
             raise Unavailable("this gateway has not read the catalogues yet: try again in a moment")
         if served is not None:
             return served
-        self._recommenders.get(name)  # NotFound, if there is none of that name
-        if name in self._routes.all():  # a new one, or one that can't be loaded
+        self._recommenders.get(name)  # raises NotFound for an unknown name
+        if name in self._routes.all():  # new, or not loadable
             self._loader.refresh()
             served = self._loader.snapshot.served.get(name)
             if served is not None:
@@ -233,8 +232,7 @@ class Gateway:
         raise Conflict(f"recommender '{name}' serves nothing yet: its first version answers once a run has passed its gates")
 
     def _route(self, question: Question) -> _Routed | None:
-        """The version for a question, without any input or output; None where that isn't known, or nothing serves. Invalid if the spec
-        forbids the question."""
+        """Chooses the version of a question without I/O. Returns None for an unknown route; raises Invalid if the spec forbids it."""
         served = self._loader.snapshot.served.get(question.recommender) if self.ready else None
         if served is None:
             return None
@@ -242,7 +240,7 @@ class Gateway:
         return _Routed(question, served, *choose(served.route, question.user))
 
     def _work(self, batch: Sequence[_Routed | Question | _ScoresQuestion]) -> list[Answer | Scores | Exception]:
-        """What waited in one queue, in order."""
+        """Processes a batch of one queue; the results are in the order of the batch."""
         answers: dict[int, Answer | Scores | Exception] = {}
         routed: dict[int, _Routed] = {}
         for place, request in enumerate(batch):
@@ -259,10 +257,10 @@ class Gateway:
         return [answers[place] for place in range(len(batch))]
 
     def _answered(self, questions: Sequence[Question]) -> list[Answer | Exception]:
-        """In the order of the questions, on the caller's thread."""
+        """Answers the questions on the caller's thread, in their order."""
         answers: dict[int, Answer | Exception] = {}
         routed: dict[int, _Routed] = {}
-        snapshot = self._loader.snapshot  # read once: all of them see the same
+        snapshot = self._loader.snapshot  # read once: all questions see the same routes
         for place, question in enumerate(questions):
             try:
                 served = self._served(question.recommender, snapshot)
@@ -277,7 +275,7 @@ class Gateway:
         return [answers[place] for place in range(len(questions))]
 
     def _of_versions(self, routed: Sequence[_Routed]) -> list[Answer | Exception]:
-        """In order; those that share a version and its route are answered together."""
+        """Answers in the order of the requests; those with the same version and route are answered together."""
         together: dict[tuple[int, int], list[_Routed]] = {}
         for request in routed:
             together.setdefault((id(request.served), request.version), []).append(request)
@@ -304,7 +302,7 @@ class Gateway:
         return answers
 
     def _refused(self, routed: Sequence[_Routed], why: str) -> None:
-        """Logs requests that the version of a canary failed: the user counts for the variant, with an answer that earned nothing."""
+        """Logs empty answers for requests that a version of a canary did not answer, so that its analysis counts these users."""
         now = self._clock.now()
         impressions = [
             _impression(new_id("q", now, secrets.randbits(30)), request, Shown(()), now, why)
@@ -352,7 +350,7 @@ class Gateway:
         return wishes
 
     def _build_answers(self, routed: Sequence[_Routed], ranked: Ranked, now: datetime) -> tuple[list[Answer], list[Impression]]:
-        """An answer each, and an impression of each that is no trial."""
+        """Builds one answer per request, and an impression unless the request is a trial."""
         answers: list[Answer] = []
         impressions: list[Impression] = []
         bucket, timed = bucket_of(ranked.seconds), False
@@ -364,7 +362,7 @@ class Gateway:
                 continue
             logged = SERVER_AWAY if fallback is not None and self._scoring.server_away else fallback
             own = logged in ANSWERED_BY_VERSION
-            # Answers of one batch take one time: as several observations of it they would prove too much.
+            # The answers of a batch share one duration: counted several times, it would exaggerate the evidence.
             impressions.append(
                 _impression(id_, request, shown, now, logged, bucket if shown.model_called and not (own and timed) else None)
             )
@@ -380,7 +378,7 @@ class Gateway:
 
 
 class _Unloaded(Unavailable):
-    """Of a recommender that has a route: its requests count as not answered."""
+    """The versions of a route cannot be loaded; the request counts as an error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -392,7 +390,7 @@ class _ScoresQuestion:
 
 @dataclass(frozen=True, eq=False)
 class _Routed:
-    """A question whose version is chosen."""
+    """A question with its chosen version."""
 
     question: Question
     served: Served

@@ -1,8 +1,8 @@
-"""The way into the event log and out of it, for an answer that can't wait.
+"""Writes impressions to the event log and reads seen items, without delaying answers.
 
-An impression is durable before its answer goes out, as long as the log takes it in a moment. When it doesn't, answers go out and
-their impressions wait here, a bounded number of them, until it does; nobody waits for a log that is known to be away. One thread
-writes, all that came meanwhile in one transaction: a request id that is there already is left as it is, so nothing counts twice.
+An impression is durable before its answer goes out, unless the log is slow or away. Then answers go out and a bounded number of impressions
+wait here; no answer waits for a log that is known to be away. One thread writes all waiting impressions in one transaction. The log
+ignores a request id that it already has, so a retry counts nothing twice.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from shared.telemetry.outages import QUIET, Outages
 log = logging.getLogger(__name__)
 
 PATIENCE = 2.0
-"""Seconds that an answer waits for the log."""
+"""Maximum seconds that an answer waits for the log."""
 PAUSE = 0.5
-"""Between two tries of a log that is away."""
+"""Seconds between two attempts while the log is away."""
 CAPACITY = 500_000
-"""Items shown in the answers that wait at most, each answer counted as ten more; beyond that the oldest are lost."""
+"""Maximum weight of the waiting impressions: shown items, plus ten per impression. Beyond it the oldest are lost."""
 _AT_ONCE = 500
 _READERS = 8
 
@@ -63,11 +63,11 @@ class ImpressionWriter:
 
     @property
     def behind(self) -> bool:
-        """Whether answers may have gone out that the log doesn't know."""
+        """Whether answers may have gone out whose impressions are not in the log."""
         return self._away and bool(self._line)
 
     def write(self, *impressions: Impression) -> None:
-        """Durable when it returns, unless the log is away."""
+        """Returns when the impressions are durable, or the log is away."""
         entries = self.add(*impressions)
         until = time.monotonic() + self._patience
         for entry in entries:
@@ -75,7 +75,7 @@ class ImpressionWriter:
                 self._gone(f"a write took more than {self._patience:g} s")
 
     def add(self, *impressions: Impression) -> Sequence[_Entry]:
-        """To be written soon: nobody waits for it."""
+        """Queues impressions without waiting."""
         entries = [_Entry(impression) for impression in impressions]
         with self._more:
             for entry in entries:
@@ -92,14 +92,14 @@ class ImpressionWriter:
     def seen_items(
         self, recommender: str, users: Collection[int], since: datetime | None = None, patience: float = PATIENCE
     ) -> Mapping[int, Mapping[int, datetime]]:
-        """By user, what they have liked, and when last; nothing, and counted, while the log is away or takes longer than the patience."""
+        """Returns the items that each user liked, with the time of the last like; empty and counted while the log is away or slow."""
         if not self._away:
             future: Future[Mapping[int, Mapping[int, datetime]]] = self._readers.submit(self._events.seen_items, recommender, users, since)
             try:
                 return future.result(min(patience, self._patience))
             except TooLate:
                 future.cancel()
-                if patience >= self._patience:  # who can't wait so long says nothing of the log
+                if patience >= self._patience:  # a shorter deadline does not prove an outage
                     self._gone(f"a look took more than {self._patience:g} s")
             except Unavailable as error:
                 self._gone(str(error))
@@ -107,7 +107,7 @@ class ImpressionWriter:
         return {}
 
     def close(self, patience: float = 5.0) -> None:
-        """Writes what it can; what it can't is lost, and said."""
+        """Writes the waiting impressions if possible; logs and counts the lost ones."""
         self._closing.set()
         with self._more:
             self._more.notify()
@@ -135,7 +135,7 @@ class ImpressionWriter:
                 self._settle(batch)
 
     def _next(self) -> Sequence[_Entry]:
-        """The first ones in line; none when it is time to end. They stay in line until they are durable."""
+        """Returns the first waiting impressions, empty on closing. They stay in the queue until they are durable."""
         with self._more:
             while not self._line and not self._closing.is_set():
                 self._more.wait()
@@ -147,7 +147,7 @@ class ImpressionWriter:
         except Unavailable:
             raise
         except Exception:
-            if len(batch) > 1:  # one that can't be stored holds up no other
+            if len(batch) > 1:  # a bad impression does not block the others
                 for entry in batch:
                     self._store([entry])
                 return
@@ -169,7 +169,7 @@ class ImpressionWriter:
         metrics.WAITING.set(left if self._away else 0)
 
     def _release(self) -> None:
-        """Whoever waits for an impression waits no longer: the answers go out."""
+        """Lets all waiting answers go out."""
         with self._more:
             waiting = list(self._line)
         metrics.WAITING.set(len(waiting))

@@ -1,4 +1,4 @@
-"""How long answers of this process have taken since it began, stage by stage: read off the histograms that `/metrics` gives as well."""
+"""Latency of this process's answers since its start, per stage, from the same histograms as `/metrics`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from prometheus_client.metrics import MetricWrapperBase
 from shared.telemetry import metrics
 
 STAGES = ("seen", "retrieve", "filter", "features", "score", "order", "log")
-"""In the order in which an answer goes through them; not each of them has to."""
+"""In the order of an answer; an answer may skip stages."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds below which half, and 99 of 100, stayed: as far apart as the histogram's buckets are, at most its last bound."""
+    """Percentiles in seconds, with the resolution of the histogram's buckets and at most its last bound."""
 
     count: int
     p50: float
@@ -24,18 +24,18 @@ class Times:
 
 
 def answers(sees: Callable[[str], bool]) -> Times | None:
-    """Of whole answers of the recommenders that are seen; None without any."""
+    """Returns the times of whole answers of the visible recommenders; None without answers."""
     return _read(metrics.REQUEST_SECONDS, sees, lambda labels: "whole").get("whole")
 
 
 def stages(sees: Callable[[str], bool]) -> Mapping[str, Times]:
-    """Requests that came together count once."""
+    """Returns the times per stage; requests that were answered together count once."""
     times = _read(metrics.ANSWER_STAGE_SECONDS, sees, lambda labels: labels["stage"])
     return {name: times[name] for name in STAGES if name in times}
 
 
 def quantile(share: float, buckets: Iterable[tuple[float, float]]) -> float:
-    """By cumulative counts up to each bound, evenly spread within a bucket, as Prometheus has it."""
+    """Interpolates linearly within a bucket of cumulative counts, like Prometheus."""
     ordered = sorted(buckets)
     rank, below, bound = share * ordered[-1][1], 0.0, 0.0
     for upper, count in ordered:

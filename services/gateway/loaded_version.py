@@ -1,7 +1,6 @@
-"""A served unit as the gateway holds it: the catalogue as ready-made columns, popular items, known users.
+"""A served unit in the gateway's memory: catalogue columns, popular items and known users.
 
-Loaded once a version. The item columns are the very same array objects at each call: the model server may recognise them
-and needn't send or copy them again.
+Each version is loaded once. Every call uses the same array objects as item columns, so the model server's client can cache them.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ log = logging.getLogger(__name__)
 
 Array = np.ndarray[Any, Any]
 OWN_BYTES = 64 << 20
-"""Of a version's own values by key, that a gateway holds at most to stand in for the store."""
+"""Maximum bytes of a version's own feature values in memory; they replace a feature store that does not answer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,43 +39,43 @@ class Unit:
     version: int
     user_input: str
     columns: Mapping[str, Array]
-    """One array for each item input, aligned by row."""
+    """One array per item input, aligned by row."""
     items: Keys
-    """The item key of each row."""
+    """Item key of each row."""
     popular: Keys
     fresh: Keys
-    """Those that are new, the newest first."""
+    """New items, newest first."""
     users: Keys
     vectors: Vectors | None
-    """None: this version retrieves nothing."""
+    """None: the version does not retrieve."""
     _by_key: Rows
-    """Rows in the order of their keys."""
+    """Rows sorted by item key."""
     _sorted: Keys
     others: tuple[Input, ...] = ()
-    """What it is asked with beside the two keys and the items' columns."""
+    """Request inputs other than the user key."""
     moment: str | None = None
-    """The one of them that takes the moment of the request."""
+    """Name of the input that takes the time of the request."""
     session: str | None = None
-    """The one that takes the items that a request brings."""
+    """Name of the input that takes the items of the request."""
     views: tuple[OnlineView, ...] = ()
-    """What of it comes out of the feature store."""
+    """Views of the feature store that the version reads."""
     own: Mapping[str, Values] = field(default_factory=dict)
-    """By view, what the version was published with, where that is small enough to be held here."""
+    """Values by view that the version was published with, if they fit into OWN_BYTES."""
 
     def knows(self, user: int) -> bool:
         place = int(np.searchsorted(self.users, user))
         return place < len(self.users) and int(self.users[place]) == user
 
     def reads(self, items: Sequence[int]) -> bool:
-        """Whether it scores whoever brings these items."""
+        """Whether the version reads sessions and knows any of these items."""
         return self.session is not None and len(self.rows(items)) > 0
 
     def scores(self, user: int, items: Sequence[int]) -> bool:
-        """Whether it scores a user who brings these items: one whom it knows, or whose items it reads."""
+        """Whether the version can score the user: known, or with a session that the version reads."""
         return self.knows(user) or self.reads(items)
 
     def own_row(self, view: OnlineView, user: int) -> StoredRow | None:
-        """What the version was published with of a user; None where that isn't held here, or nothing was known."""
+        """Returns the user's values that the version was published with; None if unknown or not in memory."""
         values = self.own.get(view.name)
         if values is None:
             return None
@@ -90,7 +89,7 @@ class Unit:
 
     @cached_property
     def popular_rows(self) -> Rows:
-        """In the order of their popularity."""
+        """Most popular first."""
         return self.rows(self.popular.tolist())
 
     @cached_property
@@ -98,38 +97,38 @@ class Unit:
         return self.rows(self.fresh.tolist())
 
     def rows(self, keys: Iterable[int]) -> Rows:
-        """The rows of these items, in their order; what isn't in the catalogue has none."""
+        """Returns the rows of these items, in their order, without unknown items."""
         wanted = np.fromiter(keys, dtype=np.int64)
         places, there = find(self._sorted, wanted)
         rows: Rows = self._by_key[places[there]]
         return rows
 
     def retrieve(self, user: int, n: int) -> Rows | None:
-        """The rows whose vectors meet the user's best, best first; None without vectors, or for a user who has none."""
+        """Returns the rows with the best dot products, best first; None without vectors for the version or the user."""
         return None if self.vectors is None else self.vectors.retrieve(user, n)
 
     def retrieve_many(self, users: Sequence[int], n: int) -> list[Rows | None]:
-        """As `retrieve`, for several users at once."""
+        """Like `retrieve`, for several users at once."""
         return [None] * len(users) if self.vectors is None else self.vectors.retrieve_many(users, n)
 
     def similar(self, item: int, n: int) -> Rows | None:
-        """The rows of the items that are most like this one, itself left out; None without vectors, or for an item that isn't there."""
+        """Returns the rows of the most similar items; None without vectors, or for an unknown item."""
         row = self.rows([item])
         return None if self.vectors is None or not len(row) else self.vectors.similar(int(row[0]), n)
 
     def feed_of(self, request_columns: Mapping[str, Array], rows: Sequence[Rows]) -> Mapping[str, Array]:
-        """Some rows for each of several requests, one after the other; of what they are asked with, one value a request."""
+        """Returns the inputs for some rows of each request, concatenated; `request_columns` has one value per request."""
         together, lengths = np.concatenate(rows), [len(request_rows) for request_rows in rows]
         repeated = {name: np.repeat(values, lengths, axis=0) for name, values in request_columns.items()}
         return {**repeated, **{name: column[together] for name, column in self.columns.items()}}
 
     def feed(self, request_columns: Mapping[str, Array]) -> Mapping[str, Array]:
-        """The whole catalogue for one request."""
+        """Returns the inputs for one request over the whole catalogue."""
         return {**{name: np.repeat(values, len(self.items), axis=0) for name, values in request_columns.items()}, **self.columns}
 
 
 def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> Unit:
-    """Reads what the gateway needs of a version, and refuses what it couldn't serve."""
+    """Loads a version for the gateway; raises Unavailable if its files cannot be served."""
     label = f"version {version.number} of {version.recommender}"
     signature = read(Signature, json.loads(_file(version, artifacts, label, "signature.json")), f"signature.json of {label}")
     _check_inputs(signature, label)
@@ -143,7 +142,7 @@ def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> U
     if uneven or not len(items):
         raise Unavailable(f"{label}: catalogue.npz is empty or its column '{(uneven or [signature.item])[0]}' has another length")
     for column in columns.values():
-        column.flags.writeable = False  # the same in every call, which those who pack it may rely on
+        column.flags.writeable = False  # constant, so that packed columns can be cached
     order = np.argsort(items, kind="stable")
     views = _views(version, artifacts, label, signature)
     return Unit(
@@ -166,7 +165,7 @@ def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> U
 
 
 def _views(version: Version, artifacts: ArtifactStore, label: str, signature: Signature) -> tuple[OnlineView, ...]:
-    """Each input out of the store is a column of its view, of the same type."""
+    """Checks that each input from the feature store is a column of its view with the same type."""
     inputs = [model_input for model_input in signature.inputs if model_input.origin == "store"]
     if not inputs:
         return ()
@@ -183,7 +182,7 @@ def _views(version: Version, artifacts: ArtifactStore, label: str, signature: Si
 
 
 def _own(version: Version, artifacts: ArtifactStore, label: str, views: Sequence[OnlineView]) -> Mapping[str, Values]:
-    """All rows of a view, or none."""
+    """Reads all rows of a view, or none."""
     own_values: dict[str, Values] = {}
     room = OWN_BYTES
     for view in views:
@@ -212,7 +211,7 @@ def _vectors(version: Version, artifacts: ArtifactStore, label: str, items: Keys
 
 
 def _index(version: Version, artifacts: ArtifactStore, label: str, items: Keys, vectors: Array, indexes: Indexes) -> CandidateIndex:
-    """The vectors say all that an index says: one that can't be used costs time, and no answer."""
+    """Opens the version's index. Falls back to exact search over the vectors if the index is unusable: slower, equal results."""
     if INDEX in version.files:
         try:
             return indexes.open(items, vectors, artifacts.read(version.files[INDEX]))
@@ -223,7 +222,7 @@ def _index(version: Version, artifacts: ArtifactStore, label: str, items: Keys, 
 
 
 def _check_inputs(signature: Signature, label: str) -> None:
-    """Keys are whole numbers."""
+    """Checks that keys are int64, one per row."""
     for model_input in signature.inputs:
         if model_input.name in (signature.user, signature.item) and (model_input.dtype != "int64" or model_input.width is not None):
             raise Unavailable(f"{label}: the key '{model_input.name}' must be one int64 a row")

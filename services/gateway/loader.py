@@ -1,9 +1,9 @@
-"""Keeps the snapshot in step with the routes, and tells the control plane which generations are served.
+"""Keeps the snapshot equal to the routes, and reports the served generations to the control plane.
 
-A pass costs the same however many there are, as long as nothing has changed: the stores hand out the very same values then.
+A pass without changes has constant cost: the stores then return the same objects.
 
-The order is the promise: a version is loaded, then the snapshot is swapped, then the generation is reported. So weight never
-rises on a gateway that couldn't answer with the candidate yet. Without the store the last snapshot stands.
+Order: load a version, swap the snapshot, report the generation. So a rollout's weight never rises before this gateway can answer with
+the candidate. While the store is away, the last snapshot stays.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ class Loader:
         self._indexes = indexes
         self._reported: tuple[datetime, Mapping[str, int]] | None = None
         self._followed: tuple[Mapping[str, Route], Mapping[str, int]] | None = None
-        """Routes and generations of specs that the snapshot follows."""
+        """Routes and spec generations that the snapshot follows."""
         self._generations: Mapping[str, int] = {}
         self._faults: dict[str, str] = {}
         self._lock = threading.Lock()
         self.snapshot = Snapshot()
 
     def units(self, name: str) -> Sequence[Unit]:
-        """Every version of it that is served now."""
+        """Returns the recommender's served versions."""
         served = self.snapshot.served.get(name)
         return list(served.units.values()) if served else []
 
     def fault(self, name: str) -> str | None:
-        """Why a recommender's route can't be served, if it can't."""
+        """Returns why the recommender's route cannot be served; None if it can."""
         return self._faults.get(name)
 
     def refresh(self) -> None:
-        """One pass; cheap when nothing has changed. Never raises: a fault is logged once, and the last snapshot serves on."""
+        """Makes one pass. Never raises: a fault is logged once, and the last snapshot stays."""
         with self._lock:
             try:
                 self._pass(self._clock.now())
@@ -73,7 +73,7 @@ class Loader:
                 self._fault(_STORE, "going on with the last routes", error)
 
     def beat(self) -> None:
-        """The heartbeat between passes; the next pass finds out what is wrong with a store that doesn't take it."""
+        """Reports the heartbeat between passes; does nothing while the store has a fault."""
         now = self._clock.now()
         with self._lock:
             if self._reported is None or now - self._reported[0] < HEARTBEAT or _STORE in self._faults:
@@ -84,13 +84,13 @@ class Loader:
                 self._fault(_STORE, "going on with the last routes", error)
 
     def due(self) -> float | None:
-        """In how many seconds a pass has something to do although nothing has changed; None if never."""
+        """Seconds until a pass has work although nothing has changed; None if never."""
         if _STORE in self._faults:
             return 0.0
         return HEARTBEAT.total_seconds() if self._faults else None
 
     def _pass(self, now: datetime) -> None:
-        """What couldn't be loaded is tried again with the heartbeat, not at every pass."""
+        """Follows routes and specs; retries versions that failed to load at each heartbeat, not at each pass."""
         routes, specs = self._routes.all(), self._recommenders.heads()
         due = self._reported is None or now - self._reported[0] >= HEARTBEAT
         followed = self._followed
@@ -109,7 +109,7 @@ class Loader:
         self._reported = (now, self._generations)
 
     def _following(self, routes: Mapping[str, Route], specs: Mapping[str, int], now: datetime) -> Snapshot:
-        """The next snapshot; a recommender whose new route can't be served yet keeps its former one."""
+        """Returns the next snapshot; a recommender whose new route cannot be served keeps its former route."""
         served: dict[str, Served] = {}
         for name, route in routes.items():
             former = self.snapshot.served.get(name)

@@ -1,4 +1,4 @@
-"""What a version is asked with beside the items: the user's key and values, the moment, the request's context. One row a request."""
+"""Builds the request inputs of a version: user key, feature values, time and context, one row per request."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _TYPES: Mapping[DataType, Any] = {"int64": np.int64, "float32": np.float32, "str
 
 
 class ModelInputs:
-    """Safe to share between threads."""
+    """Thread-safe."""
 
     def __init__(self, values: UserFeatures) -> None:
         self._values = values
 
     def of(self, wishes: Sequence[Wish], unit: Unit) -> Mapping[str, Array]:
-        """A column for each such input, in the order of the wishes, which are of one recommender."""
+        """Returns a column per request input, in the order of the wishes, which share a recommender."""
         columns: dict[str, Array] = {unit.user_input: np.array([wish.user for wish in wishes], np.int64)}
         stored: Sequence[Mapping[str, Stored]] = ()
         if unit.views and wishes:
@@ -47,7 +47,7 @@ class ModelInputs:
 
 
 def column(model_input: Input, values: Sequence[Value | Stored | None]) -> Array:
-    """Blank where a value isn't known, or is of another kind than the input takes."""
+    """Converts values to the input's type; blank for unknown values and values of another kind."""
     convert, blank = _CONVERTERS[model_input.dtype], BLANK[model_input.dtype]
     if model_input.width is None:
         return np.array([_first(convert(value), blank) for value in values], _TYPES[model_input.dtype])

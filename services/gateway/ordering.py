@@ -1,8 +1,7 @@
-"""The order of an answer: the best by their scores, or what the rules make of them, and now and then another one by chance.
+"""The order of an answer: best scores first, or as the rules say; exploration may replace one item.
 
-Scores of one model can't be added to a boost that was meant for another's: what rules weigh is how many standard deviations of the
-candidates' scores an item is better than their mean. So a rule means the same for every family, and for candidates without scores,
-whose order stands for them. Scores that go out are the model's own.
+Models score on different scales, so rules use standardised scores: standard deviations from the mean of the candidates. A rule therefore
+means the same for every family. Candidates without scores get values by their order. The answer carries the model's own scores.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from shared.serving.nearest import Rows, Scores, best
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 _WEIGHED = 5_000
-"""Candidates that rules choose among, at least: the best ones."""
+"""Minimum number of the best candidates among which rules choose."""
 _BEHIND = 1e6
 EXPLORED = "explored: another candidate would stand here"
 
@@ -34,15 +33,15 @@ class Arranged:
     """Best first."""
     scores: Sequence[float | None]
     chances: tuple[float, ...] | None
-    """That each item stood in its place; None where nothing is explored."""
+    """Propensity of each item in its place; None without exploration."""
     explored: int | None = None
-    """The place, from 0, that was given away."""
+    """Place of the explored item, from 0."""
     why: Sequence[Sequence[str]] = ()
-    """Of each item, which rules concern it; only where the request asks for it."""
+    """Descriptions of the rules that concern each item; only if the request asks for an explanation."""
 
 
 def arrange(pick: Candidates, scores: Scores | None, unit: Unit, explores: bool = True) -> Arranged:
-    """`scores` of the candidates, row by row; None: the likeliest come first. What no model has scored isn't explored."""
+    """Orders the candidates. `scores` are row by row; None: the candidates stay in order, without exploration."""
     wish = pick.wish
     explore = wish.rules.explore if explores and scores is not None else None
     if not wish.rules.plain:
@@ -66,7 +65,7 @@ def arrange(pick: Candidates, scores: Scores | None, unit: Unit, explores: bool 
 
 
 class _Answer:
-    """One answer by rules. Places of candidates are those in the list that is weighed, which is in the order of their worth."""
+    """One answer with rules. A place is an index into `_rows`; `_line` lists places by descending worth."""
 
     def __init__(self, pick: Candidates, scores: Scores | None, unit: Unit) -> None:
         self._wish, self._unit, self._rules = pick.wish, unit, pick.wish.rules
@@ -109,7 +108,7 @@ class _Answer:
         return Arranged(self._rows[np.asarray(shown, np.intp)], shown_scores, chances.shown if chances else None, explored, why)
 
     def _absent(self, rows: Rows) -> Rows:
-        """Items that are pinned by name and that no candidate is: they have a place all the same, if they may be shown."""
+        """Returns items that a rule pins by key and that are no candidates: they are shown too, if the filter allows them."""
         keys = [pin.item for pin in self._rules.pins if isinstance(pin.item, int) and pin.place < self._wish.k]
         if not keys:
             return rows[:0]
@@ -117,7 +116,7 @@ class _Answer:
         return absent[~np.isin(absent, rows)]
 
     def _pinned(self) -> Mapping[int, int]:
-        """By place in the answer, the candidate."""
+        """Returns the pinned candidate for each place of the answer."""
         pinned: dict[int, int] = {}
         for pin in self._rules.pins:
             if pin.place >= self._wish.k:
@@ -133,7 +132,7 @@ class _Answer:
         return pinned
 
     def _weighed(self) -> Rows:
-        """The best candidates in their order, and of each kind that must be there its best."""
+        """Returns the best candidates in order, including the best ones of each kind for which a quota demands a minimum."""
         count = max(_WEIGHED, 20 * self._wish.k) + self._rules.explore.among
         worth = np.where(self._behind, self._worth - _BEHIND, self._worth)[: self._own]
         keys = self._unit.items[self._rows[: self._own]]
@@ -145,7 +144,7 @@ class _Answer:
         return self._others(line, list(self._pins.values()))
 
     def _straight(self) -> tuple[list[int], list[bool]]:
-        """As `_greedy`, where what stands above says nothing of what may stand below."""
+        """Like `_greedy`, for rules under which the items of an answer do not depend on each other."""
         rest = iter(self._line[: self._wish.k].tolist())
         shown, free = list[int](), list[bool]()
         for at in range(self._wish.k):
@@ -156,7 +155,7 @@ class _Answer:
         return shown, free
 
     def _greedy(self) -> tuple[list[int], list[bool]]:
-        """The candidates that are shown, and of which places the rules leave the choice."""
+        """Returns the shown candidates, and which places are not pinned."""
         line, shown, free = self._line, list[int](), list[bool]()
         open_ = np.ones(len(line), bool)
         counts = [sum(bool(where[place]) for place in self._pins.values()) for _, where in self._shares]
@@ -209,7 +208,7 @@ class _Answer:
         return others
 
     def _fits(self, shown: Sequence[int], pool: Rows, free: Sequence[bool]) -> Mask:
-        """Which of the pool could stand in which place, by the rules, with all others as they are."""
+        """Returns which candidate of the pool could replace which shown item under the rules, the others unchanged."""
         fits = np.tile(np.asarray(free, bool), (len(pool), 1))
         places = np.asarray(shown, np.intp)
         for share, where in self._shares:
@@ -224,7 +223,7 @@ class _Answer:
         return fits
 
     def _codes(self, attribute: str) -> Any:
-        """One whole number for each value of an attribute; -1 where none is known."""
+        """Returns an integer per value of an attribute; -1 for unknown."""
         codes = np.full(len(self._rows), -1, np.int64)
         for (name, _), column in self._wish.filter_input.attributes.scalars.items():
             if name == attribute:
@@ -244,7 +243,7 @@ class _Answer:
 
 
 class _Values:
-    """How often each value of an attribute is shown already."""
+    """Counts how often each value of an attribute is shown."""
 
     def __init__(self, at_most: int, codes: Any, line: Rows, pins: Any) -> None:
         self._at_most, self._codes = at_most, codes[line]
@@ -264,7 +263,7 @@ class _Values:
 
 
 class _Likeness:
-    """Maximal marginal relevance: how like each candidate is to what is shown already, by the version's vectors."""
+    """Maximal marginal relevance: the similarity of each candidate to the items already shown, by the version's vectors."""
 
     def __init__(self, unit: Unit, rows: Rows, diversity: float) -> None:
         self._vectors, self._diversity = unit.vectors if diversity else None, diversity
@@ -284,7 +283,7 @@ class _Likeness:
 
 
 def _numbers(scores: Scores | None, count: int) -> Floats:
-    """As they are, or what their order says."""
+    """Returns the scores, or numbers that express the candidates' order."""
     return np.arange(count, 0, -1, dtype=np.float64) if scores is None else scores.astype(np.float64)
 
 

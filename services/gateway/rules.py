@@ -1,4 +1,4 @@
-"""The spec's `serve.order`, compiled once for each generation: which rules hold at a time, and what they say of candidates."""
+"""Compiles the spec's `serve.order` once per generation: the rules that hold at a time."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Distinct:
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """Those that hold now."""
+    """The rules that hold at one time."""
 
     shifts: Sequence[Shift] = ()
     pins: Sequence[Pinned] = ()
-    """One a place at most: of several, the first that is said."""
+    """At most one per place; the first one wins."""
     shares: Sequence[Share] = ()
     distinct: Sequence[Distinct] = ()
     diversity: float = 0.0
@@ -56,7 +56,7 @@ class Rules:
 
     @property
     def plain(self) -> bool:
-        """Whether the scores alone decide."""
+        """Whether only the scores decide."""
         return not (self.shifts or self.pins or self.shares or self.distinct or self.diversity)
 
 
@@ -67,7 +67,7 @@ class Ordering:
         self._made: tuple[int, Rules] | None = None
 
     def at(self, now: datetime) -> Rules:
-        """Made anew when a campaign begins or ends."""
+        """Returns the rules; rebuilds them when a campaign starts or ends."""
         era = sum(at <= now for at in self._times)
         made = self._made
         if made is None or made[0] != era:
@@ -91,7 +91,7 @@ class Ordering:
 
 
 def _active_rules(order: Order, now: datetime) -> Iterable[tuple[Rule, str]]:
-    """With the words by which `explain` calls them. A campaign's come first: it was made for this time."""
+    """Returns the active rules with their descriptions for `explain`. Campaigns come first, so that they win."""
     for campaign in order.campaigns:
         if campaign.start <= now < campaign.until:
             yield from ((rule, _words(rule, campaign)) for rule in campaign.rules)

@@ -1,4 +1,4 @@
-"""What a version says when it isn't asked for an answer: its scores of given items, and which items are alike. Nothing of it is logged."""
+"""Scores of given items, and similar items, by one version. Nothing is logged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Scores:
     version: int
     variant: Variant
     items: Sequence[tuple[int, float | None]]
-    """As they were asked for; None for an item that the version doesn't have."""
+    """In the order of the request; None for an item that the version does not have."""
     fallback: str | None = None
 
 
@@ -31,11 +31,11 @@ class Scores:
 class Similar:
     version: int
     items: Sequence[tuple[int, float]]
-    """By their likeness (cosine), the most like first."""
+    """By cosine, most similar first."""
 
 
 def scores_of(server: Scorer, feeding: ModelInputs, wish: Wish, unit: Unit, variant: Variant, items: Sequence[int]) -> Scores:
-    """Unavailable where the version gives none."""
+    """Returns the scores; raises Unavailable if the version gives none."""
     if not unit.knows(wish.user):
         return Scores(unit.version, variant, [(item, None) for item in items], UNKNOWN_USER)
     rows = unit.rows(dict.fromkeys(items))
@@ -49,7 +49,7 @@ def scores_of(server: Scorer, feeding: ModelInputs, wish: Wish, unit: Unit, vari
 
 
 def similar_to(wish: Wish, unit: Unit, item: int) -> Similar:
-    """Of what may be shown."""
+    """Returns similar items that may be shown."""
     rows = unit.rows([item])
     if not len(rows):
         raise NotFound(f"version {unit.version} of '{wish.recommender}' has no item {item}")

@@ -1,5 +1,8 @@
-"""What a version would show a user: its own order of the candidates, or theirs without it, or what is like the items in the request, or
-popular items, and why. No fault of scoring costs the answer."""
+"""Scoring: the items that a version shows a user. A fault of scoring never costs the answer.
+
+Known users get the version's own order, or the candidates' order if it gives no scores. Unknown users get items similar to those in the
+request, or popular items.
+"""
 
 from __future__ import annotations
 
@@ -28,46 +31,47 @@ log = logging.getLogger(__name__)
 
 Items = tuple[tuple[int, float | None], ...]
 TOGETHER = 16_384
-"""Rows of one call to the model server, at most, where several requests share it."""
+"""Maximum rows of one call to the model server that several requests share."""
 _SMALL = 300
-"""Items of a whole catalogue, up to which one call for several users takes less than a call for each (measured): a catalogue that comes
-as it came before is known to both sides, and one that is repeated is not."""
+"""Catalogue size up to which one call for several users is faster than one call each (measured). Both sides cache an unchanged catalogue,
+but not a repeated one.
+"""
 
 
 AWAY = 5.0
-"""Seconds for which the model server is taken to be away after a request found it away: longer than a circuit breaker's longest pause."""
+"""Seconds for which the model server counts as away after a failed request; longer than the circuit breaker's longest pause."""
 
 _NO_SCORES: Scores = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Of one answer, for who asks how it came about."""
+    """How an answer came about."""
 
     looked: int
     eligible: int
-    """Of those, how many the filter left."""
+    """Candidates left after the filter."""
     scored: bool
     explored: int | None
     why: Sequence[Sequence[str]]
     dropped: Mapping[str, int] = field(default_factory=dict)
-    """How many the filter dropped, by what says so."""
+    """Number of dropped candidates by the filter entry that dropped them."""
 
 
 @dataclass(frozen=True)
 class Shown:
     items: Items
-    """Best first; what no model has scored has no score."""
+    """Best first; an item that no model scored has no score."""
     fallback: str | None = None
     model_called: bool = False
     """Whether the version was asked for scores."""
     chances: tuple[float, ...] | None = None
-    """That each item stood in its place; None where nothing is explored."""
+    """Propensity of each item in its place; None without exploration."""
     explanation: Explanation | None = None
 
     @property
     def score(self) -> float | None:
-        """The mean of the items shown."""
+        """Mean score of the shown items."""
         scores = [score for _, score in self.items if score is not None]
         return sum(scores) / len(scores) if scores else None
 
@@ -78,11 +82,11 @@ class Ranked:
 
     shown: Sequence[Shown]
     seconds: float
-    """That all of it took: retrieval, filter, features, scoring and order."""
+    """Duration of all stages together: retrieval, filter, features, scoring and order."""
 
 
 class Scoring:
-    """`explores`: whether the requests' draws change what is shown. `level`: of the log line about a version that gives no scores."""
+    """`explores`: whether exploration may change what is shown. `level`: of the log line about a version that gives no scores."""
 
     def __init__(self, server: Scorer, feeding: ModelInputs, explores: bool = True, level: int = logging.WARNING) -> None:
         self._server = server
@@ -95,11 +99,11 @@ class Scoring:
 
     @property
     def server_away(self) -> bool:
-        """Whether the model server didn't answer for any version when it was last asked, a moment ago."""
+        """Whether the latest call, at most AWAY seconds ago, found the model server away."""
         return time.monotonic() < self._away_until
 
     def show(self, wishes: Sequence[Wish], unit: Unit, laps: StageTimer) -> Ranked:
-        """Of one version."""
+        """Ranks the candidates of each request for one version."""
         began = time.perf_counter()
         scorable = [unit.scores(wish.user, wish.items) for wish in wishes]
         own_shown = iter(self._own([wish for wish, is_known in zip(wishes, scorable, strict=True) if is_known], unit, laps))
@@ -108,7 +112,7 @@ class Scoring:
         return Ranked(shown, time.perf_counter() - began)
 
     def _own(self, wishes: Sequence[Wish], unit: Unit, laps: StageTimer) -> Iterator[Shown]:
-        """Of users whom the version knows, or whose items it reads."""
+        """Scores users that the version knows, or whose session it reads."""
         picks = candidates(wishes, unit, laps)
         to_score = [pick for pick in picks if len(pick.rows)]
         if not to_score:
@@ -137,7 +141,7 @@ class Scoring:
         return shown(pick, result.scores, unit, result.model_called, explores=self._explores)
 
     def _failed(self, wish: Wish, unit: Unit, error: Exception) -> None:
-        """Said once, counted each time."""
+        """Logs the first failure; counts each one."""
         key = (wish.recommender, unit.version)
         reason = str(error) if isinstance(error, EyasError) else f"{type(error).__name__}: {error}"
         message = "%s version %d: %s; answers go out without its scores"
@@ -150,7 +154,7 @@ class Scoring:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """What the version made of candidates; an exception where it gives no scores that could be ordered."""
+    """Scores of the candidates, or the exception if the version gives no usable scores."""
 
     scores: Scores | Exception
     """Row by row."""
@@ -159,7 +163,7 @@ class Scored:
 
 
 def scored(server: Scorer, feeding: ModelInputs, picks: Sequence[Candidates], unit: Unit, laps: StageTimer | None = None) -> list[Scored]:
-    """In the order of the picks; as few calls as their rows allow."""
+    """Scores the candidates with few calls; the results are in the order of the picks."""
     results: list[Scored] = []
     asking = [pick for pick in picks if len(pick.rows)]
     try:
@@ -184,7 +188,7 @@ def shown(
     fallback: str | None = None,
     explores: bool = True,
 ) -> Shown:
-    """In its order; without scores the likeliest come first."""
+    """Orders the candidates; without scores the most likely come first."""
     arranged = arrange(pick, scores, unit, explores)
     items = tuple(zip(unit.items[arranged.rows].tolist(), arranged.scores, strict=True))
     return Shown(items, fallback, model_called, arranged.chances, _explain(pick, scores, unit, arranged) if pick.wish.explain else None)
@@ -196,7 +200,7 @@ def _explain(pick: Candidates, scores: Scores | None, unit: Unit, arranged: Arra
 
 
 def _stranger(wish: Wish, unit: Unit) -> Shown:
-    """For a user whom the version doesn't know."""
+    """Returns similar or popular items for a user unknown to the version."""
     similar_candidates = alike(wish, unit)
     if similar_candidates is not None and len(similar_candidates.rows):
         return shown(similar_candidates, None, unit, fallback=BY_ITEMS)
@@ -204,14 +208,14 @@ def _stranger(wish: Wish, unit: Unit) -> Shown:
 
 
 def _unscored(pick: Candidates, unit: Unit, model_called: bool) -> Shown:
-    """The likeliest ones, or else popular ones."""
+    """Returns the retrieved candidates in their order, or popular items."""
     if not len(pick.rows):
         return shown(pick, None, unit)
     return shown(pick if pick.retrieved else popular(pick.wish, unit), None, unit, model_called, NO_SCORES)
 
 
 def _calls(picks: Sequence[Candidates], unit: Unit) -> Iterator[Sequence[Candidates]]:
-    """Those that share a call."""
+    """Groups picks that share a call."""
     some: list[Candidates] = []
     rows = 0
     for pick in picks:
@@ -226,8 +230,7 @@ def _calls(picks: Sequence[Candidates], unit: Unit) -> Iterator[Sequence[Candida
 
 
 def _scored(server: Scorer, picks: Sequence[Candidates], unit: Unit, request_columns: Mapping[str, Array]) -> list[Scored]:
-    """By one call. The whole catalogue goes as it is, and what may not be shown is left out afterwards: its columns are the same in
-    every call, which the server's side knows how to use."""
+    """Scores the picks with one call. A whole catalogue is sent unfiltered and filtered afterwards: its columns can then be cached."""
     full_catalogue = len(picks) == 1 and not picks[0].retrieved
     rows = [unit.every if full_catalogue else pick.rows for pick in picks]
     ends = np.cumsum([len(request_rows) for request_rows in rows])

@@ -1,10 +1,9 @@
-"""A candidate that is asked beside the stable version and that nobody sees.
+"""Shadow traffic: the candidate version answers the stable version's requests, unseen by users.
 
-What the stable version has answered together is mirrored together, through a short queue to a few threads of its own: when those are
-busy, requests are dropped and counted, so a candidate that is slow, or hangs, delays no answer. After each comparison a thread rests for
-three times as long as it took: the candidate's work leaves the processor to the answers, and neither of the two is timed while it waits for
-the other. The candidate does the same work for the same requests, by the same function, so that the two times can be compared. Its items
-are compared and thrown away; totals go to the store with the heartbeat, under the name of this life of the gateway.
+Each batch that the stable version answered goes through a short queue to a few threads. When the threads are busy, requests are dropped and
+counted, so a slow or hanging candidate delays no answer. After a comparison a thread rests three times as long as it took, so that the
+candidate's work neither slows answers nor distorts their times. Both versions do the same work with the same function, so their times are
+comparable. The candidate's items are compared and discarded; totals go to the store every half second, under this process's own id.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ log = logging.getLogger(__name__)
 WORKERS = 2
 WAITING = 32
 REST = 3.0
-"""Times the length of a comparison."""
+"""Rest after a comparison, as a multiple of its duration."""
 LONGEST_REST = 1.0
 EVERY = timedelta(milliseconds=500)
 
 Key = tuple[str, int]
-"""A recommender, and the generation of its route."""
+"""Recommender and generation of its route."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +46,9 @@ class Mirrored:
     wishes: Sequence[Wish]
     generation: int
     unit: Unit
-    """The candidate's."""
+    """The candidate version."""
     stable: Ranked
-    """What went out."""
+    """The answers that went out."""
 
     @property
     def key(self) -> Key:
@@ -57,7 +56,7 @@ class Mirrored:
 
     @property
     def comparable(self) -> Sequence[int]:
-        """The places of requests that the stable version answered itself, of users whom the candidate knows."""
+        """Positions of requests that the stable version scored and the candidate can score."""
         pairs = enumerate(zip(self.wishes, self.stable.shown, strict=True))
         return [n for n, (wish, shown) in pairs if shown.fallback is None and self.unit.scores(wish.user, wish.items)]
 
@@ -79,7 +78,7 @@ class Shadow:
         self._lock = threading.Lock()
 
     def mirror(self, mirrored: Mirrored) -> None:
-        """Returns at once, and never raises."""
+        """Queues the requests; returns at once and never raises."""
         if not mirrored.comparable:
             return
         self._start()
@@ -89,13 +88,13 @@ class Shadow:
             self._add(mirrored, Mirror(dropped=len(mirrored.comparable)))
 
     def report(self, now: datetime) -> None:
-        """Tells what is new, as often as a heartbeat. Never raises: what couldn't be told is told next time."""
+        """Writes changed totals, at most every half second. Never raises: failed writes are repeated at the next call."""
         if self._told_at is None or now - self._told_at >= EVERY:
             self._tell()
             self._told_at = now
 
     def close(self) -> None:
-        """Tells the last of it; what is still asked is given up."""
+        """Writes the last totals; drops waiting comparisons."""
         self._tell()
 
     def _tell(self) -> None:
@@ -110,7 +109,7 @@ class Shadow:
             self._outages.fail("", "gateway %s: shadow totals can't be written and are kept: %s", self._id, error)
 
     def _start(self) -> None:
-        """Threads only where there is a shadow; they end with the process."""
+        """Starts the daemon threads at the first shadow request."""
         if self._started:
             return
         with self._lock:
@@ -131,7 +130,7 @@ class Shadow:
             time.sleep(min(LONGEST_REST, REST * (time.monotonic() - began)))
 
     def _compared(self, mirrored: Mirrored) -> Mirror:
-        """Requests that are answered together take one time, so they are one observation of it."""
+        """Compares one batch. A batch has one duration, so it counts as one observation of latency."""
         places = mirrored.comparable
         ranked = self._scoring.show(mirrored.wishes, mirrored.unit, StageTimer())
         if self._scoring.server_away:
@@ -150,6 +149,6 @@ class Shadow:
 
 
 def _overlap(stable: Shown, candidate: Shown) -> float:
-    """The share of what was shown that the candidate would have shown too; all of nothing."""
+    """Returns the share of the shown items that the candidate shows too; 1 for an empty answer."""
     items = {item for item, _ in stable.items}
     return len(items & {item for item, _ in candidate.items}) / len(items) if items else 1.0

@@ -1,4 +1,4 @@
-"""What a gateway serves from: one immutable value, swapped as a whole, so that no request sees half of a change."""
+"""The immutable state that a gateway serves from, swapped as a whole: no request sees half of a change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared.domain.slices import Slices
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """One recommender: its route, every version that the route names, and what its spec says of answers."""
+    """A recommender's route, the versions that it names, and the compiled serving part of the spec."""
 
     route: Route
     units: Mapping[int, Unit]
@@ -23,14 +23,14 @@ class Served:
     ordering: Ordering
     slices: Slices
     spec: int = 0
-    """The generation of the spec that says so."""
+    """Generation of the spec."""
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     served: Mapping[str, Served] = field(default_factory=dict)
     read_at: datetime | None = None
-    """None: the routes have never been read."""
+    """None: routes were never read."""
 
     def generations(self) -> dict[str, int]:
         return {name: served.route.generation for name, served in self.served.items()}

@@ -1,4 +1,4 @@
-"""Where keys are in a sorted list of keys."""
+"""Finds keys in a sorted array of keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def find(keys: Keys, wanted: Keys) -> tuple[Rows, Mask]:
-    """The place of each wanted one, and whether it is there; where it isn't, the place is a valid one that means nothing."""
+    """Returns the index of each wanted key and whether it exists; without a match the index is valid but meaningless."""
     if not len(keys):
         return np.zeros(len(wanted), np.intp), np.zeros(len(wanted), bool)
     places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)

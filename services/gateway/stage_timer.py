@@ -1,4 +1,4 @@
-"""How long each stage of some requests takes that are answered together."""
+"""Durations of the stages of a batch of requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class StageTimer:
         self._at = time.perf_counter()
 
     def lap(self, stage: str) -> float:
-        """What passed since the last lap was that stage."""
+        """Adds the time since the last lap to the stage."""
         now = time.perf_counter()
         took = now - self._at
         self.seconds[stage] = self.seconds.get(stage, 0.0) + took

@@ -1,6 +1,6 @@
-"""Threads that are started when work comes, used again, and ended after a while without work.
+"""Threads that start with work, are reused, and end after a time without work.
 
-Unlike an executor it has no limit and keeps no thread for ever: whoever hands work over bounds how much of it there is.
+Unlike an executor, the cache has no limit and keeps no idle thread forever: callers must bound their work.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class ThreadCache:
         self._idle_seconds = idle
         self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._idle = 0
-        """Waiting threads that no task is meant for yet."""
+        """Waiting threads without an assigned task."""
         self._lock = threading.Lock()
 
     def run(self, task: Callable[[], None]) -> None:
-        """On an idle thread, or else on a new one. `task` must not raise."""
+        """Runs the task on an idle or a new thread. `task` must not raise."""
         with self._lock:
             starts = self._idle == 0
             if not starts:
@@ -46,4 +46,4 @@ class ThreadCache:
                 if self._idle:
                     self._idle -= 1
                     return None
-        return self._tasks.get()  # a task is meant for this thread, and on its way
+        return self._tasks.get()  # a task for this thread is on its way

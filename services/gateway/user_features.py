@@ -1,8 +1,8 @@
-"""What is known of users at the moment: out of the feature store in one round trip, or, without it, by the version itself.
+"""Current feature values of users: from the feature store in one round trip, or from the version's own files.
 
-Of each view there may be three rows of a user: what somebody wrote since, what the version was published with, out of the store, and the
-same out of the version's own files, where they are small enough to be held. The newest row counts, and one that doesn't name a column
-leaves it to the next. A row that is older than the view's time to live counts nowhere. A store that is away or slow costs no answer.
+A view may have three rows of a user: values written later, the version's published values in the store, and the same values from the
+version's files if they fit into memory. The newest row counts first; columns that it lacks come from older rows. Rows older than the view's
+time to live are ignored. A slow or absent store never costs the answer.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from shared.telemetry.outages import QUIET, Outages
 log = logging.getLogger(__name__)
 
 FRESH = 1.0
-"""Seconds that an answer of the store is good for: a user's next request asks for nothing."""
+"""Seconds for which a reading of the store is reused for a user."""
 _KEPT = 20_000
 _READERS = 8
 
 
 @dataclass(frozen=True)
 class _StoreRows:
-    """What the store said of a user, by view: rows that may still grow too old. `until`: how long it is good for."""
+    """A user's rows of the store, by view; they may still expire. `until`: end of reuse."""
 
     rows: Mapping[str, Sequence[StoredRow]]
     expired: frozenset[str]
@@ -44,7 +44,7 @@ class _StoreRows:
 
 
 class UserFeatures:
-    """Safe to share between threads."""
+    """Thread-safe."""
 
     def __init__(self, store: FeatureStore | None, fresh: float = FRESH, now: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class UserFeatures:
         self._outages = Outages(log, QUIET, now)
 
     def of(self, recommender: str, unit: Unit, users: Sequence[int], now: datetime, patience: float) -> Sequence[Mapping[str, Stored]]:
-        """For each user, by column; what nobody knows isn't there. Never raises for what the store does."""
+        """Returns known values by column for each user. Never raises for a fault of the store."""
         rows_by_user = self._read_rows(recommender, unit, users, now, patience)
         return [self._merged(recommender, unit, user, rows_by_user.get(user), now) for user in users]
 
@@ -86,7 +86,7 @@ class UserFeatures:
         return rows_by_user
 
     def _ask(self, recommender: str, unit: Unit, users: Sequence[int], now: datetime, patience: float) -> FeatureRows | None:
-        """None where there is no answer in time."""
+        """Returns None if the store does not answer in time."""
         if self._store is None or not self._breaker.lets(recommender):
             return None
         views: dict[str, timedelta | None] = {}
@@ -132,7 +132,7 @@ class UserFeatures:
 
 
 def _places(view: OnlineView, unit: Unit) -> list[str]:
-    """Where its rows are held: what others write doesn't fit codes that the version made."""
+    """Returns where the view's rows are stored. A fitted view has codes of one version, so rows of other writers do not fit."""
     own = own_place(view.name, unit.version)
     return [own] if view.fitted else [view.name, own]
 

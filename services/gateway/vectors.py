@@ -1,6 +1,6 @@
-"""A version's vectors as the gateway holds them: who meets what, and which items are alike.
+"""A version's vectors in the gateway: retrieval by user, and similar items.
 
-They are read once a version and live once in this process; all that an index holds beside them is small. A request takes no copy.
+Vectors are read once per version and shared; an index adds little memory. Requests copy no vectors.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from shared.serving.nearest import Keys, Rows, best
 Array = np.ndarray[Any, Any]
 
 _FADES = 0.8
-"""What an item counts beside the next newer one."""
+"""Weight of an item relative to the next newer item."""
 
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """Of the items, row by row as in the catalogue, and of the known users, by key."""
+    """Vectors of items, by row of the catalogue, and of known users, by key."""
 
     keys: Keys
     items: Array
@@ -39,7 +39,7 @@ class Vectors:
         return self.retrieve_many([user], n)[0]
 
     def retrieve_many(self, users: Sequence[int], n: int) -> list[Rows | None]:
-        """One question to the index for all of them; None for a user without a vector."""
+        """Searches the index once for all users; None for a user without a vector."""
         neighbours: list[Rows | None] = [None] * len(users)
         places, there = find(self.users, np.asarray(users, dtype=np.int64))
         present = np.flatnonzero(there)
@@ -50,13 +50,13 @@ class Vectors:
         return neighbours
 
     def directions(self, rows: Rows) -> Array:
-        """Vectors of length one, whose products are cosines; of no length where an item has no direction."""
+        """Returns unit vectors, whose dot products are cosines; zero for zero vectors."""
         norms = self._norms[rows]
         directions: Array = self.items[rows] / np.where(norms > 0, norms, np.inf)[:, None]
         return directions
 
     def alike(self, rows: Rows, n: int) -> Rows:
-        """The items that are most like these, taken together, these left out; the last of them counts most."""
+        """Returns the items most similar to all of `rows` together, without `rows`; later rows weigh more."""
         weights = _FADES ** np.arange(len(rows))[::-1]
         (nearest,), _ = self.index.nearest(
             (weights @ self.directions(rows))[None, :].astype(np.float32), min(n + len(rows), len(self.keys))
@@ -65,7 +65,7 @@ class Vectors:
         return others
 
     def similar(self, row: int, n: int) -> Rows:
-        """By cosine, without the item itself; what has no direction is like nothing."""
+        """Returns the most similar items by cosine, without the item itself and without zero vectors."""
         if not self._norms[row]:
             return np.empty(0, dtype=np.intp)
         cosines = (self.items @ self.items[row]) / np.where(self._norms > 0, self._norms, np.inf)
@@ -79,7 +79,7 @@ def build_vectors(keys: Keys, items: Array, users: Keys, queries: Array, index: 
 
 
 def read_vectors(content: bytes, place: str, key: str) -> tuple[Keys, Array]:
-    """The array `key` (int64, one a row) and `vectors` (float32, finite), of one length. Never a pickle."""
+    """Reads the arrays `key` (int64) and `vectors` (float32, finite), of equal length. Never unpickles."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             keys, vectors = stored[key], np.ascontiguousarray(stored["vectors"])

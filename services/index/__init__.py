@@ -1,1 +1,1 @@
-"""Adapters of the port CandidateIndex: which items' vectors meet a query best."""
+"""Adapters of the port CandidateIndex: search for the items with the highest dot product with a query."""

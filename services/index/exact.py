@@ -1,4 +1,4 @@
-"""Exact: every query against every item, a batch of queries as one product of matrices."""
+"""Exact index: scores every item for every query, one matrix product per batch of queries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from shared.serving.nearest import Keys, best
 
 CELLS = 1 << 24
-"""Scores that are held at once: 64 MiB."""
+"""Maximum number of scores in memory: 64 MiB."""
 Array = np.ndarray[Any, Any]
 
 

@@ -1,4 +1,4 @@
-"""Which index a version's candidates come from: the one that export built, where there is one and faiss is installed; else exact."""
+"""Selects the index of a version: the index that export built, if it exists and faiss is installed; else the exact index."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Nearly exact, for large catalogues: faiss scans vectors of half a byte a dimension, and what it finds is weighed anew exactly.
+"""Approximate index for large catalogues: faiss scans vectors of half a byte per dimension, and its results are scored again exactly.
 
-faiss holds no copy of the vectors: several times as many rows as are wanted are fetched, and the version's own vectors decide among them.
+faiss holds no copy of the vectors: it returns several times the wanted number of rows, and the version's vectors rank these rows.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from shared.serving.nearest import Keys, best
 
 Array = np.ndarray[Any, Any]
 SMALL = 10_000
-"""Items: with fewer, or where a scan had to keep every second one, it is no shorter way."""
+"""With fewer items, or if a scan returns more than half of the items, the scan saves no time."""
 
 
 class QuantisedIndex:
-    """Implements CandidateIndex. `scan` is faiss's; `least` rows are fetched however few are wanted, `weighed` for each one of more."""
+    """Implements CandidateIndex. `scan` is a faiss index; a scan returns `weighed` rows per wanted row, and at least `least` rows."""
 
     def __init__(self, keys: Keys, vectors: Array, scan: Any, weighed: int, least: int) -> None:
         self._keys, self._vectors, self._scan, self._weighed, self._least = keys, vectors, scan, weighed, least
@@ -31,7 +31,7 @@ class QuantisedIndex:
         _, candidates = self._scan.search(np.ascontiguousarray(queries, dtype=np.float32), wide)
         rows = np.empty((len(queries), k), dtype=np.intp)
         scores = np.empty((len(queries), k), dtype=np.float32)
-        for at, (query, fetched) in enumerate(zip(queries, np.sort(candidates, axis=1), strict=True)):  # in memory's order
+        for at, (query, fetched) in enumerate(zip(queries, np.sort(candidates, axis=1), strict=True)):  # in the order of memory
             exact = self._vectors[fetched] @ query
             order = best(exact, self._keys[fetched], k)
             rows[at], scores[at] = fetched[order], exact[order]
@@ -39,7 +39,7 @@ class QuantisedIndex:
 
 
 def read_scan(content: memoryview) -> Any:
-    """One thread a search: requests are many, and faiss's threads would wait for each other."""
+    """Loads the faiss index, with one thread per search: with many requests faiss's threads would wait for each other."""
     import faiss
 
     faiss.omp_set_num_threads(1)

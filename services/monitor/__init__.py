@@ -1,1 +1,1 @@
-"""What recommendations earn and how the world moves: hit rates, drift, and the signals that triggers read."""
+"""Monitoring: what recommendations earn, drift, and the signals that triggers read."""

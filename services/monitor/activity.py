@@ -1,4 +1,4 @@
-"""Which recommenders are used, asked for all of them at once: who looks at each of many asks first whether there is anything to see."""
+"""Activity of all recommenders in one query, so that callers can skip recommenders without news."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from shared.ports import DriftSamples, Newest, RouteStore
 
 FRESH = 1.0
-"""Seconds that an answer stands."""
+"""Seconds that a result stays valid."""
 
 
 class Sighted:

@@ -1,4 +1,4 @@
-"""The catalogues that versions were exported with. A version never changes: what was read of it stands."""
+"""Catalogues that versions were exported with. A version never changes, so results can be cached."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shared.serving.signature import Signature
 def catalogue_of(
     registry: Registry, artifacts: ArtifactStore, recommender: str, version: int
 ) -> Iterator[tuple[Signature, Mapping[str, np.ndarray[Any, Any]]]]:
-    """What it takes, and its items by column; a column is read when it is asked for."""
+    """Yields the version's signature, and its items by column; a column is read on access."""
     files = registry.get(recommender, version).files
     signature = read(Signature, json.loads(artifacts.read(files["signature.json"])), "signature.json")
     with np.load(io.BytesIO(artifacts.read(files["catalogue.npz"])), allow_pickle=False) as catalogue:
@@ -27,7 +27,7 @@ def catalogue_of(
 
 
 class CatalogueSizes:
-    """How many items each version's catalogue has."""
+    """Number of items in each version's catalogue, cached."""
 
     def __init__(self, registry: Registry, artifacts: ArtifactStore) -> None:
         self._registry = registry

@@ -1,7 +1,7 @@
-"""Looks at what users like and are shown: the version's first days against now.
+"""Drift looks: compares what users like and are shown now with the version's first days.
 
-A look is taken when a quarter of a window is new, and stands until the next one: whoever asks in between gets the same. Training
-logs would be the wrong reference: what is recommended changes what is liked, on the first day already.
+A look is taken when a quarter of a window is new, and stands until the next look. Training logs would be the wrong reference:
+recommendations change what users like, on the first day already.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from shared.domain.drift.seasons import Season, seasons_back, waits_for
 from shared.ports import DriftSamples, Like
 
 SCORES = "scores"
-"""The column of what answers promise."""
+"""Column with the scores of answers."""
 
 _JUST_AFTER = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
 class Served:
-    """Which version is looked at."""
+    """Version that is measured."""
 
     recommender: str
     version: int
@@ -33,17 +33,17 @@ class Served:
 
 @dataclass(frozen=True)
 class _Reference:
-    """What is as it was: a version's first window."""
+    """Fixed reference: a version's first window."""
 
     served: Served
     count: int
     likes: tuple[Like, ...]
     until: datetime
-    """Its newest like."""
+    """Time of its newest like."""
 
 
 class DriftLooks:
-    """Keeps one reference and one look for each recommender; both can be had again from the events."""
+    """Caches a reference and a look per recommender; both can be computed again from the events."""
 
     def __init__(self, sightings: DriftSamples, features: ItemFeatures) -> None:
         self._sightings = sightings
@@ -53,7 +53,7 @@ class DriftLooks:
         self._seasonal: dict[str, tuple[tuple[Served, int, Season], Look]] = {}
 
     def newest(self, served: Served, rule: DriftTrigger) -> Look | None:
-        """None while there are too few likes for two windows apart."""
+        """Returns None while there are too few likes for two separate windows."""
         if rule.season != "none":
             return self._newest_of_season(served, rule.min_events, rule.season)
         reference = self._reference(served, rule.min_events)
@@ -70,7 +70,7 @@ class DriftLooks:
         return look
 
     def _newest_of_season(self, served: Served, count: int, season: Season) -> Look | None:
-        """The newest window against the same hours of the version's first day, or week."""
+        """Compares the newest window with the same hours of the version's first day, or week."""
         question = served, count, season
         cached = self._seasonal.get(served.recommender)
         last = cached[1] if cached is not None and cached[0] == question else None
@@ -91,7 +91,7 @@ class DriftLooks:
         return look
 
     def liked(self, served: Served, most: int) -> int:
-        """Likes since the version serves, counted up to so many."""
+        """Counts likes since the version serves, up to `most`."""
         return len(self._sightings.likes(served.recommender, served.since, most, newest=False))
 
     def _reference(self, served: Served, count: int) -> _Reference | None:
@@ -112,7 +112,7 @@ class DriftLooks:
         return Look(served.version, now[0].at, detected([*columns, self._scores(served, count, "none")]))
 
     def _scores(self, served: Served, count: int, season: Season) -> Column:
-        """What answers promised: at first, and now."""
+        """Returns the scores of answers, at first and now."""
         now = self._sightings.scores(served.recommender, served.version, served.since, count, newest=True)
         since = served.since
         if season != "none" and now:

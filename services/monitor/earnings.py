@@ -1,5 +1,5 @@
-"""What each version's answers earned: hits, conversions, revenue, engagement, clicks by place; all together, by variant, by slice, and
-over time."""
+"""Earnings of each version's answers: hits, conversions, revenue, engagement, clicks by place; in total, by variant, by slice and over
+time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared.ports import ArtifactStore, Clock, KpiSource, RecommenderStore, Regi
 
 MOST_POINTS = 500
 MOST_STEPS = 2_000
-"""Of one series, counted apart before they are added up to windows."""
+"""Steps of a series, counted separately before they are added up to windows."""
 _BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -31,7 +31,7 @@ class Earning:
 
 @dataclass(frozen=True)
 class Spread:
-    """Of the newest answers; None where it isn't known: a version's files can't be read, or it has shown nothing."""
+    """Coverage and novelty of the newest answers; None if unknown: the version's files can't be read, or it has shown nothing."""
 
     looked: int = 0
     coverage: float | None = None
@@ -60,7 +60,7 @@ class Earnings:
         self._sizes = CatalogueSizes(registry, artifacts)
 
     def of(self, recommender: str, window: timedelta, spread: bool = True) -> Mapping[int, VersionEarning]:
-        """By version that answered in the newest closed stretch of time. `spread`: how far it reached is looked at, too."""
+        """Returns earnings by version, in the newest window whose attribution has closed. `spread`: also coverage and novelty."""
         spec = self._recommenders.get(recommender).spec
         attribution = spec.rollout.analysis.attribution
         until = self._clock.now() - attribution
@@ -72,8 +72,8 @@ class Earnings:
         return earnings
 
     def series(self, recommender: str, window: timedelta, step: timedelta, points: int) -> Mapping[int, Sequence[Point]]:
-        """By version: what it earned in windows that end a step apart, the last one at the newest whole step whose attribution has closed.
-        Windows without an answer are left out."""
+        """Returns earnings by version in windows that end a step apart, the last at the newest whole step whose attribution has closed.
+        Leaves out windows without answers."""
         width = check_series(window, step, points)
         spec = self._recommenders.get(recommender).spec
         attribution, conversions = spec.rollout.analysis.attribution, spec.feedback.conversions()
@@ -95,14 +95,14 @@ class Earnings:
         showings = self._kpis.showings(recommender, version, since, until, LOOKED)
         try:
             size = self._sizes.of(recommender, version)
-        except (EyasError, KeyError):  # it was collected, or is damaged: whoever serves it says so
+        except (EyasError, KeyError):  # collected or damaged: serving the version reports it
             return Spread(showings.answers)
         likes = self._kpis.liked(recommender, until, LIKES)
         return Spread(showings.answers, coverage(showings, size), novelty(showings, likes, size))
 
 
 def check_series(window: timedelta, step: timedelta, points: int) -> int:
-    """How many steps a window has."""
+    """Returns the number of steps in a window."""
     width, rest = divmod(window, step)
     if rest or not width:
         raise Invalid("step: a window is a whole number of steps, such as window=1h with step=5m")
@@ -121,7 +121,8 @@ def _version(parts: Mapping[Part, Earned], spec: RecommenderSpec, spread: Spread
 
 
 def _slices(part: Part) -> Sequence[str]:
-    """What a front end showed, or popular items while the model server was away, doesn't say whether the version knows the user."""
+    """Returns the slices of a part. Answers of a front end, or while the model server was away, don't show whether the version knows the
+    user."""
     fallback = part.fallback or ""
     own = [] if fallback in (FRONT_END, SERVER_AWAY) else [NEW if fallback.startswith(UNKNOWN_USER) else KNOWN]
     return [*own, *part.slices]

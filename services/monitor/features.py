@@ -1,4 +1,4 @@
-"""The feature values of each item, as the serving version's catalogue has them: what drift is measured over."""
+"""Feature values of items in the serving version's catalogue, over which drift is measured."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ Content = tuple[tuple[str, ...], float | None]
 
 
 class Catalogue:
-    """One version's items: by column, by item, what is there. The item key's own column holds nothing but which items there are."""
+    """Items of one version: values by column and item. The column of the item key only shows which items exist."""
 
     def __init__(self, item: str, columns: Mapping[str, Mapping[int, Content]]) -> None:
         self.item = item
         self._columns = columns
 
     def columns(self, first: Sequence[Like], now: Sequence[Like]) -> list[Column]:
-        """Of likes at two times. What the version doesn't know counts in the key's column alone: it has no features yet."""
+        """Returns the columns of likes at two times. Items unknown to the version count in the key's column alone: they have no features
+        yet."""
         columns = []
         for name, contents in self._columns.items():
             key = name == self.item
@@ -30,7 +31,7 @@ class Catalogue:
 
 
 class ItemFeatures:
-    """Reads a version's catalogue once; keeps the newest of each recommender."""
+    """Reads a version's catalogue once; keeps the newest per recommender."""
 
     def __init__(self, registry: Registry, artifacts: ArtifactStore) -> None:
         self._registry = registry
@@ -65,7 +66,7 @@ def _values(likes: Sequence[Like], contents: Mapping[int, Content], key: bool) -
 
 
 def _texts(value: object) -> Content:
-    """One value or a padded list of them, as text without the padding."""
+    """Converts a value, or a padded list, to texts without the padding."""
     values = value if isinstance(value, list) else [value]
     return tuple(str(element) for element in values if element != ""), None
 

@@ -1,4 +1,4 @@
-"""What versions earn as gauges. Their labels are bounded: versions that answered lately, the variants, and the slices of the spec."""
+"""Gauges of what versions earn. Labels are bounded: versions that answered lately, the variants, and the slices of the spec."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from shared.telemetry.outages import Outages
 log = logging.getLogger(__name__)
 
 SHOWN = timedelta(minutes=5)
-"""How much of the newest time the gauges cover where the spec has no trigger on the hit rate that says so."""
+"""Window of the gauges if the spec has no KPI trigger, whose window counts otherwise."""
 PLACES = 20
-"""Of which the gauges say how often they are clicked."""
+"""Places with a gauge of their click rate."""
 SPREAD_EVERY = timedelta(seconds=30)
-"""What was shown is read row by row, so it isn't looked at each time."""
+"""Interval of coverage and novelty, which read impressions row by row."""
 _NOTHING = Newest(None, None)
 
 Values = Mapping[Gauge, dict[tuple[str, ...], float]]
@@ -49,7 +49,7 @@ class EarningsGauges:
     def __init__(
         self, recommenders: RecommenderStore, routes: RouteStore, earnings: Earnings, clock: Clock, activity: Activity | None = None
     ) -> None:
-        """`activity` tells who can have earned nothing. None: everybody is looked at."""
+        """`activity` shows which recommenders can have earned nothing. None: all are measured."""
         self._recommenders = recommenders
         self._routes = routes
         self._earnings = earnings
@@ -58,16 +58,16 @@ class EarningsGauges:
         self._spreads: dict[str, tuple[datetime, Mapping[int, Spread]]] = {}
         self._activity = activity
         self._spans: dict[str, tuple[int, timedelta]] = {}
-        """By generation of the spec, how far back what is measured reaches."""
+        """Generation of the spec, and how far back its measurements reach."""
         self._outages = Outages(log)
         self._moving = True
 
     def due(self) -> float | None:
-        """What was earned lately changes as time goes by. None: nobody was used lately."""
+        """Returns 0 after recent use: recent earnings change with time. None: no recommender was used lately."""
         return 0.0 if self._moving else None
 
     def export(self) -> None:
-        """A recommender that can't be measured is said once, and doesn't stop the others."""
+        """Logs a recommender that can't be measured once, and goes on with the others."""
         values: Values = {gauge: {} for gauge in _ALL}
         specs = self._recommenders.heads()
         newest = self._activity.newest() if self._activity is not None else {}
@@ -85,13 +85,13 @@ class EarningsGauges:
         for gauge, series in values.items():
             for labels, value in series.items():
                 gauge.labels(*labels).set(value)
-            # A version that no longer answers earns nothing, least of all what it earned last.
+            # A version that no longer answers must not keep its last values.
             for labels in self._shown.get(gauge, set()) - series.keys():
                 gauge.remove(*labels)
             self._shown[gauge] = set(series)
 
     def _rests(self, name: str, route: Route, generation: int, newest: Newest, now: datetime) -> bool:
-        """Whether no version that its route has named lately has answered so lately that the gauges speak of it."""
+        """Returns whether no version of the route has answered within the time that the gauges cover."""
         span = self._spans.get(name)
         if span is None or span[0] != generation or route.candidate is not None or route.since is None:
             return False

@@ -1,6 +1,6 @@
-"""Looks at what a recommender earns: has its hit rate, or its conversion, fallen, or is it below a limit?
+"""KPI looks: whether a recommender's hit rate, or its conversion, has fallen or is below a limit.
 
-A look is taken whenever a block of answers has closed, and stands until the next one.
+A look is taken whenever a block of answers has closed, and stands until the next look.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Era:
-    """When a version was the stable one."""
+    """Time in which a version was the stable one."""
 
     version: int
     since: datetime
@@ -39,7 +39,7 @@ class _Part:
     every: timedelta
     end: datetime
     weeks: int
-    """How many are kept."""
+    """Weeks that are kept."""
     series: Series = field(default_factory=Series)
 
     def add(self, samples: Sequence[Sample]) -> None:
@@ -51,14 +51,14 @@ class _Part:
 
 @dataclass
 class _SeasonalState:
-    """What is known of a recommender's answers, by whichever version served them."""
+    """Counted answers of a recommender, of whichever version."""
 
     served: Served
     question: tuple[timedelta, timedelta]
-    """The length of a block, and of attribution."""
+    """Lengths of a block and of attribution."""
     eras: tuple[Era, ...]
     since: datetime
-    """When the oldest of them began."""
+    """Start of the oldest era."""
     blocks: _Part
     days: _Part
     look: Look | None = None
@@ -66,19 +66,19 @@ class _SeasonalState:
 
 
 def _part(since: datetime, closed: datetime, every: timedelta, weeks: int) -> _Part:
-    """Without a block yet, from the first whole one on, or from so many weeks ago."""
+    """Returns a part without blocks, from the first whole block on, or from `weeks` ago."""
     first = _begin(since - ONE_MICROSECOND, every) + every
     return _Part(every, max(first, _begin(closed, every) - weeks * WEEK), weeks)
 
 
 def _begin(at: datetime, every: timedelta) -> datetime:
-    """The begin of the block that the moment lies in."""
+    """Returns the start of the block that holds the time."""
     return _BEGAN + (at - _BEGAN) // every * every
 
 
 @dataclass(frozen=True)
 class _Earned:
-    """The sums of blocks that have closed; what comes later than attribution allows changes none."""
+    """Sums of closed blocks; events after the attribution window change none."""
 
     question: tuple[Served, timedelta, timedelta]
     closed: int
@@ -86,7 +86,7 @@ class _Earned:
 
 
 class HitLooks:
-    """Keeps the sums of closed blocks; they can be had again from the events."""
+    """Caches the sums of closed blocks; they can be computed again from the events."""
 
     def __init__(self, sightings: DriftSamples, eras: Callable[[str], Sequence[Era]]) -> None:
         self._sightings = sightings
@@ -95,7 +95,7 @@ class HitLooks:
         self._histories: dict[str, _SeasonalState] = {}
 
     def newest(self, served: Served, rule: KpiTrigger, attribution: timedelta, now: datetime) -> Look | None:
-        """Of the answers whose attribution window has closed, to the end of the newest whole block. None while there are too few blocks."""
+        """Looks at answers whose attribution window has closed, up to the newest whole block. None while there are too few blocks."""
         if rule.season != "none":
             return self._seasonal(served, rule, attribution, now)
         question = (served, rule.window / LOOKS, attribution)
@@ -125,7 +125,7 @@ class HitLooks:
     def _begun(
         self, before: _SeasonalState | None, served: Served, question: tuple[timedelta, timedelta], closed: datetime
     ) -> _SeasonalState:
-        """What was counted of earlier versions, if these still count; else without a block yet."""
+        """Returns the counts of earlier versions if they still count, else no blocks."""
         eras = tuple(self._eras(served.recommender))
         since = min((era.since for era in eras), default=served.since)
         if before is not None and (before.question, before.since) == (question, since):
@@ -161,7 +161,7 @@ class HitLooks:
 
 
 def _look(earned: _Earned, rule: KpiTrigger) -> Look | None:
-    """Of the version alone: everything since a block against everything before it."""
+    """Compares everything since a block with everything before it, for the version alone."""
     served, every, _ = earned.question
     first = max(earned.closed - MOST, 0)
     before = Sample()
@@ -189,7 +189,7 @@ def _seasonal_look(state: _SeasonalState, rule: KpiTrigger) -> Look:
 
 
 def _below(blocks: Series, number: int, rule: KpiTrigger) -> list[Reading]:
-    """The newest blocks held against limits; nothing while there are fewer."""
+    """Compares the newest blocks with limits; returns nothing while there are fewer."""
     if len(blocks) < number:
         return []
     sample, limits = blocks.of(len(blocks) - number, len(blocks)), rule.rates().items()

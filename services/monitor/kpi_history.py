@@ -1,4 +1,4 @@
-"""The life of a recommender's models: what each version earned over time, with how sure that is."""
+"""KPI history of a recommender: what each version earned over time, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from shared.ports import Clock, DriftSamples, Newest, Recommender, RecommenderSt
 
 MOST_STRETCHES = 200
 MOST_VERSIONS = 12
-"""Of one picture: the ones that answered last."""
+"""Versions of one chart: those that answered last."""
 _BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _MOST_CACHED = 256
 _CACHED_SECONDS = 60.0
-"""Seconds that a stretch which is over is not counted again: events that come late change it."""
+"""Seconds until a finished stretch is counted again: late events change it."""
 _SHARE = 100
-"""Nor for so many times what the count took: an open page takes a hundredth of a core at most."""
+"""Multiple of a count's duration until the next count: an open page takes a hundredth of a core at most."""
 _TELLING = 30
-"""Users of a stretch, from which on it says something: a few users' luck is no hit rate."""
+"""Users from which on a stretch is representative: the hit rate of fewer users is chance."""
 _LOOK_BACK = 1000
 _BEFORE = 10
 _Z = 1.959963984540054
@@ -33,7 +33,7 @@ _Z = 1.959963984540054
 
 @dataclass(frozen=True)
 class Stretch:
-    """Users are what is counted: each is worth the share of their answers that were hits."""
+    """Stretch of time. Counts users: each is worth the share of their answers that were hits."""
 
     since: datetime
     until: datetime
@@ -50,12 +50,12 @@ class LifeQuery:
     since: datetime | None = None
     until: datetime | None = None
     window: timedelta | None = None
-    """Where `since` isn't said: so long before the end, and no longer than it has been there."""
+    """Without `since`: length of the time before the end, at most back to the recommender's creation."""
 
 
 @dataclass(frozen=True)
 class Lately:
-    """Of the version that serves."""
+    """Recent earnings of the serving version."""
 
     newest: datetime | None
     stretches: Sequence[Stretch]
@@ -67,15 +67,15 @@ class Life:
     until: datetime
     every: timedelta
     newest: datetime | None
-    """The newest answer of the version that serves."""
+    """Newest answer of the serving version."""
     versions: Mapping[int, Sequence[Stretch]]
     left_out: int
-    """Versions that answered earlier in this time and found no room."""
+    """Versions that answered earlier in this time, above the limit."""
 
 
 def bounds(mean: float, users: int) -> tuple[float, float]:
-    """Wilson's 95 % interval with users as what is drawn. A user's share of hits varies at most as much as a coin of the same mean, so for
-    users of several answers it is rather too wide than too narrow."""
+    """Returns Wilson's 95 % interval over users. A user's share of hits varies at most as much as a coin of the same mean, so for users of
+    several answers it is rather too wide than too narrow."""
     if not users:
         return 0.0, 1.0
     room = _Z * _Z / users
@@ -85,7 +85,7 @@ def bounds(mean: float, users: int) -> tuple[float, float]:
 
 
 def telling(line: Sequence[Stretch]) -> Stretch | None:
-    """The newest stretch in which users enough answered; without one, the stretch with most of them."""
+    """Returns the newest stretch with enough users; without one, the stretch with most users."""
     enough = [stretch for stretch in line if stretch.sample.users >= _TELLING]
     return enough[-1] if enough else max(line, key=lambda stretch: stretch.sample.users, default=None)
 
@@ -99,8 +99,8 @@ class KpiHistories:
         self._counted: OrderedDict[tuple[str, int, timedelta, datetime, timedelta], _Counted] = OrderedDict()
 
     def of(self, name: str, query: LifeQuery) -> Life:
-        """In about so many stretches of equal and round length. Answers whose attribution hasn't closed are left out. It ends, unless
-        said otherwise, when the newest answer was counted: of one that nobody asks any more, the time of its life is told."""
+        """Returns about so many stretches of equal and round length. Leaves out answers whose attribution hasn't closed. Ends by default
+        when the newest answer was counted, so that an unused recommender shows the time of its use."""
         recommender = self._recommenders.get(name)
         now, attribution = self._clock.now(), recommender.spec.rollout.analysis.attribution
         serving = self._routes.get(name)
@@ -120,8 +120,8 @@ class KpiHistories:
         return Life(start, ends, every, newest, drawn, len(numbers) - len(chosen))
 
     def _newest_of_any(self, name: str, serving: Route | None, newest: datetime | None) -> datetime | None:
-        """Of the version that serves, or, where nobody has asked it since it does, of those that were asked before: what a version earned
-        until it was taken back is told though nobody has come since."""
+        """Returns the newest answer of the serving version or, if that has had no request since it serves, of versions of earlier routes:
+        their earnings are shown after a rollback too."""
         if serving is None or (newest is not None and serving.since is not None and newest >= serving.since):
             return newest
         past = (entry.route for entry in self._routes.history(name, _BEFORE))
@@ -132,7 +132,7 @@ class KpiHistories:
         )
 
     def lately(self, recommenders: Sequence[Recommender], points: int, window: timedelta) -> Mapping[str, Lately]:
-        """Of each that serves, what its version earned in the last `window` that it was asked in, or in all of its life if that is
+        """Returns, for each serving recommender, its version's earnings in the last `window` of requests, or since its creation if that is
         shorter."""
         now, routes = self._clock.now(), self._routes.all()
         serving = {recommender.name: routes[recommender.name].stable for recommender in recommenders if recommender.name in routes}
@@ -154,7 +154,7 @@ class KpiHistories:
         return Lately(activity.answer, self._stretches(recommender.name, version, start, min(ends, now - attribution), every, attribution))
 
     def _numbers(self, name: str, since: datetime, until: datetime) -> dict[int, datetime]:
-        """The versions that were on the route in this time, and until when."""
+        """Returns the versions that were on the route in this time, and until when."""
         numbers: dict[int, datetime] = {}
         for entry in self._routes.history(name, _LOOK_BACK):
             began = entry.route.since
@@ -169,7 +169,7 @@ class KpiHistories:
     def _stretches(
         self, name: str, number: int, start: datetime, until: datetime, every: timedelta, attribution: timedelta
     ) -> Sequence[Stretch]:
-        """What is over is counted once a minute at most, and what is still under way whenever there is more of it."""
+        """Counts finished stretches once a minute at most, and the current stretch whenever there is more of it."""
         if until <= start:
             return ()
         key = (name, number, every, start, attribution)
@@ -196,7 +196,7 @@ class KpiHistories:
 
 @dataclass(frozen=True)
 class _Counted:
-    """What was counted of a version, up to a moment; `expires` at so much of the machine's clock."""
+    """Counts of a version up to a time; `expires` is a time of the monotonic clock."""
 
     until: datetime
     samples: Mapping[int, Sample]
@@ -204,17 +204,17 @@ class _Counted:
 
 
 def _last(newest: datetime | None, attribution: timedelta, now: datetime) -> datetime:
-    """When the newest answer was counted."""
+    """Returns when the newest answer was counted."""
     return now if newest is None else min(now, newest + attribution + timedelta(seconds=1))
 
 
 def _stepped(begins: datetime, ends: datetime, points: int) -> tuple[datetime, timedelta]:
-    """Where the first of about so many stretches begins, and how long each is."""
+    """Returns the start of the first of about so many stretches, and their length."""
     every = _round((ends - begins) / points)
     return _BEGAN + (begins - _BEGAN) // every * every, every
 
 
 def _round(wanted: timedelta) -> timedelta:
-    """The next step of a clock or a calendar that is no shorter."""
+    """Returns the next longer step of a clock or a calendar."""
     days = math.ceil(wanted / timedelta(days=1))
     return next((timedelta(seconds=seconds) for seconds in _STEPS if timedelta(seconds=seconds) >= wanted), timedelta(days=days))

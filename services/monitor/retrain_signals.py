@@ -1,4 +1,4 @@
-"""What is known of a serving version: does it earn what it earned at first, and do users still like the same things?"""
+"""Signals for retraining: whether a serving version earns what it earned at first, and whether users still like the same items."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 
 _COUNTED = 20_000
 _GENERATIONS = 2_000
-"""Of a route, the newest ones: a rollout takes several."""
+"""Newest generations of a route that are read: a rollout takes several."""
 _COUNT_STANDS = timedelta(seconds=10)
 
 
 class Monitor:
-    """Implements SignalSource; `export` keeps the gauges."""
+    """Implements SignalSource; `export` sets the gauges."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class Monitor:
         clock: Clock,
         activity: Activity | None = None,
     ) -> None:
-        """`activity` tells of whom nothing new is known, so that nothing can have moved. None: everybody is looked at."""
+        """`activity` shows which recommenders have no news, so that nothing can have moved. None: all are checked."""
         self.activity = activity
         self._looked: dict[str, tuple[object, set[tuple[str, str, str]]]] = {}
-        """What was known of each when its drift was looked at, and what was shown of it."""
+        """Each recommender's state when its drift was exported, and the exported labels."""
         self._recommenders = recommenders
         self._routes = routes
         self._registry = registry
@@ -76,7 +76,7 @@ class Monitor:
         return Signals(self._look(served, spec), kpi, snapshot, events)
 
     def drift(self, recommender: str) -> Look | None:
-        """The newest look; None while there are too few likes for two separate samples."""
+        """Returns the newest look; None while there are too few likes for two separate samples."""
         served = self._served(recommender)
         return None if served is None else self._look(served, self._recommenders.get(recommender).spec)
 
@@ -84,7 +84,7 @@ class Monitor:
         return self._drift.newest(served, spec.retrain.drift or DriftTrigger())
 
     def liked(self, recommender: str) -> tuple[int, int] | None:
-        """How many likes have come since the version serves, and how many two windows take; None where that isn't worth counting."""
+        """Returns the likes since the version serves, and how many two windows need; None if these are too many to count."""
         served = self._served(recommender)
         rule = self._recommenders.get(recommender).spec.retrain.drift or DriftTrigger()
         wanted = 2 * rule.min_events
@@ -98,12 +98,12 @@ class Monitor:
         return None if route is None or since is None else Served(recommender, route.stable, since)
 
     def _eras(self, recommender: str) -> Sequence[Era]:
-        """When each version was the stable one, the newest first. What was before a retraining that a fallen hit rate asked for isn't
-        compared with any more: what that couldn't win back, another one can't either."""
+        """Returns when each version was the stable one, the newest first. Ends at a retraining that a fallen hit rate caused: what that run
+        couldn't win back, another run can't either."""
         eras: list[Era] = []
         for entry in self._routes.history(recommender, _GENERATIONS):
             version, since = entry.route.stable, entry.route.since
-            assert since is not None  # of every generation that was stored
+            assert since is not None  # set in every stored generation
             if eras and eras[-1].version == version and entry.until == eras[-1].since:
                 eras[-1] = Era(version, since, eras[-1].until)
                 continue
@@ -119,7 +119,7 @@ class Monitor:
             return False
 
     def export(self) -> None:
-        """A recommender that can't be measured is said once, and doesn't stop the others."""
+        """Logs a recommender that can't be measured once, and goes on with the others."""
         drifts: set[tuple[str, str, str]] = set()
         routes, specs = self._routes.all(), self._recommenders.heads()
         newest: Mapping[str, Newest] = self.activity.newest() if self.activity is not None else {}
@@ -139,13 +139,13 @@ class Monitor:
                 self._outages.succeed(name, "drift of '%s': recovered", name)
             except Exception as error:
                 self._outages.fail(name, "drift of '%s': %s", name, error, error=error)
-        for gone in self._drifts - drifts:  # a new version begins anew, and may have other features
+        for gone in self._drifts - drifts:  # a new version has no drift yet, and may have other features
             metrics.DRIFT.remove(*gone)
             metrics.DRIFT_CHANCE.remove(*gone)
         self._drifts = drifts
 
     def due(self) -> float | None:
-        """What failed is tried again. None: drift doesn't change by itself."""
+        """Returns 0 to retry what failed. None: drift doesn't change with time alone."""
         return 0.0 if self._outages.open or self.activity is None else None
 
     def _export_drift(self, name: str) -> set[tuple[str, str, str]]:
@@ -159,7 +159,7 @@ class Monitor:
         return shown
 
     def _arrived(self, recommender: str, spec: RecommenderSpec, version: int) -> tuple[datetime, int | None]:
-        """When the version's data was cut, and how many events have come since. Counting takes a while, so that a count stands for one."""
+        """Returns when the version's data was cut, and how many events have come since. Caches the count, which takes a while."""
         snapshot = self._registry.get(recommender, version).lineage.snapshot
         wanted = max((_wanted(on) for on in spec.retrain.on), default=0)
         if not wanted:
@@ -173,5 +173,5 @@ class Monitor:
 
 
 def _wanted(on: Trigger) -> int:
-    """How far this trigger needs new events counted."""
+    """Returns how many new events must be counted for this trigger."""
     return on.new_events.count if isinstance(on, OnNewEvents) else int(isinstance(on, OnNewData))

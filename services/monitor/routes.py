@@ -1,7 +1,7 @@
-"""Who is served what, and what rollouts under way have shown, as gauges.
+"""Gauges of routes, and of the reports of active rollouts.
 
-They are read from rows and routes, so each control plane tells the same, also the one that has just begun or has lost its turn. Labels are
-bounded: the route of now, the two variants, and the checks of the spec.
+They are read from rows and routes, so every control plane exports the same, even if it has just started or lost its lease. Labels are
+bounded: the current route, the two variants, and the checks of the spec.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GAUGES = (
 )
 _VERDICTS = {Verdict.PASS: 1, Verdict.INCONCLUSIVE: 0, Verdict.FAIL: -1, Verdict.ERROR: -2}
 _MOST = 100_000
-"""Rollouts that are under way at once."""
+"""Maximum of active rollouts."""
 Value = tuple[Gauge, tuple[str, ...], float]
 
 
@@ -49,12 +49,12 @@ class RouteGauges:
         for gauge, labels, value in (*self._of_routes(), *self._of_rollouts()):
             gauge.labels(*labels).set(value)
             shown.add((gauge, labels))
-        for gauge, labels in self._shown - shown:  # a rollout that has ended shows nothing
+        for gauge, labels in self._shown - shown:  # an ended rollout has no gauges
             gauge.remove(*labels)
         self._shown = shown
 
     def due(self) -> float | None:
-        """Rollouts under way wait longer and longer. None: nothing changes by itself."""
+        """Returns 0 while rollouts are active: their waiting time grows. None: nothing changes with time alone."""
         return 0.0 if self._rollout_specs else None
 
     def _of_routes(self) -> Iterator[Value]:
@@ -68,9 +68,9 @@ class RouteGauges:
     def _of_rollouts(self) -> Iterator[Value]:
         rollout_specs: dict[str, Rollout] = {}
         for row in self._rollouts.list(active=True, limit=_MOST):
-            if row.status.state == "pending":  # another one of the same recommender is first
+            if row.status.state == "pending":  # waits for another rollout of the recommender
                 continue
-            with suppress(EyasError):  # who reconciles it says so
+            with suppress(EyasError):  # the reconciler logs it
                 rollout_specs[row.id] = rollout = self._rollout_specs.get(row.id) or spec_of(row).rollout
                 if row.status.since is not None:
                     shadow = rollout.shadow.for_ if rollout.shadow is not None and row.status.state == "shadow" else timedelta()

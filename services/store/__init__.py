@@ -1,1 +1,1 @@
-"""State in SQL: recommenders, reconciled rows, versions and routes, by SQLAlchemy Core; on SQLite or PostgreSQL."""
+"""The control plane's state in SQL: SQLAlchemy Core on SQLite or PostgreSQL."""

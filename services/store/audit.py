@@ -1,4 +1,4 @@
-"""The audit log in SQL: one row a write that was asked for."""
+"""Audit log in SQL: one row per requested write."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Catalogues in SQL: a row an item, and a row a recommender that counts its changes.
+"""Catalogues in SQL: one row per item, and one row per recommender with the newest revision.
 
-Writers of one recommender take turns, so revisions become visible in their order and a reader misses none. The newest revision
-stands in a row of its own: a gateway looks at that, many times a second, and reads items only when there are new ones.
+Writers of one recommender take a lock, so revisions become visible in order and a reader misses none. A gateway reads the newest
+revision many times a second, and reads items only when the revision has increased.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 500
 _DAMAGED = -1
-"""In the place of the revision of what can't be read: whatever is written is another."""
+"""Revision of an unreadable item: any write counts as a change."""
 
 _item = catalogue_items.c
 _OF = select(catalogue_items).where(_item.recommender == bindparam("name"))
 _NAMED = _OF.where(_item.item.in_(bindparam("items", expanding=True)))
 _NAMED_AS_ARRAY = _OF.where(_item.item == any_(bindparam("items", type_=ARRAY(BigInteger))))
-"""For PostgreSQL, which compares each row with one value of a list after the other where it knows too little of the table."""
+"""For PostgreSQL, which compares each row with all values of an IN list, one by one, if it has too few statistics of the table."""
 
 
 class SqlCatalogue:
@@ -130,7 +130,7 @@ class SqlCatalogue:
         return len(changed)
 
     def _entry(self, row: Row[Any]) -> CatalogueItem:
-        """Of a damaged row no attribute is known, which is said once."""
+        """Returns a damaged row without attributes, and logs each revision once."""
         damage = _damage(row)
         if damage and (row.recommender, row.item, row.revision) not in self._damaged:
             self._damaged.add((row.recommender, row.item, row.revision))
@@ -139,7 +139,7 @@ class SqlCatalogue:
 
 
 def forget(connection: Connection, recommender: str) -> None:
-    """With the recommender: its name may be taken again, and its revisions go on."""
+    """Deletes all items with the recommender. A new recommender of this name continues the revisions."""
     connection.execute(delete(catalogue_items).where(_item.recommender == recommender))
     revision = catalogues.c.revision + 1
     connection.execute(update(catalogues).where(catalogues.c.recommender == recommender).values(revision=revision, cleared=revision))

@@ -1,7 +1,7 @@
-"""Whether a database may have changed since a moment, without a query.
+"""Detects without a query whether a database may have changed.
 
-Who alone writes to a SQLite file counts the transactions. Where other processes may write as well, everything may have changed at any
-time. A transaction with the execution option `quiet` changes nothing that anybody waits for: it is a heartbeat.
+If only this process writes to a SQLite file, transactions are counted. If other processes may write too, the database counts as changed
+at any time. Transactions with the execution option `quiet` (heartbeats) are not counted.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Changes:
             event.listen(engine, "checkin", self._end)
 
     def mark(self) -> object:
-        """Equal to an earlier one only if nothing was committed in between."""
+        """Returns a value that equals an earlier mark only if nothing was committed in between."""
         return self._committed if self._counts else object()
 
     def listen(self, notice: Callable[[], None]) -> None:
-        """To be called after each commit, on the thread that has committed. Commits of other processes call nobody."""
+        """Adds a function to call after each commit of this process, on the committing thread."""
         self._listeners.append(notice)
 
     def _begin(self, connection: Connection) -> None:
@@ -40,7 +40,7 @@ class Changes:
             connection.connection.record_info[_WRITES] = True  # type: ignore[index]
 
     def _end(self, _connection: Any, record: Any) -> None:
-        """After the commit: who sees the new mark reads what was committed. A transaction that was rolled back counts as well."""
+        """Counts after the commit, so that a reader of the new mark sees the committed rows. A rollback counts too."""
         if record.record_info.pop(_WRITES, False):
             self._committed = next(self._numbers)
             for notice in self._listeners:

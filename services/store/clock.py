@@ -1,7 +1,7 @@
-"""The time by which everything is decided and stored: one clock for all processes that share a database.
+"""Clock of the platform: one time for all processes that share a database.
 
-On PostgreSQL it is the database's, asked for again and again and carried on between two answers. So a machine whose clock is wrong neither
-postpones what others are to do nor collects, expires or refuses what it shouldn't. A SQLite database is on one machine, whose clock it is.
+On PostgreSQL: the database's clock, read regularly and extrapolated in between. So a machine with a wrong clock neither delays the work of
+others nor collects, expires or refuses anything wrongly. On SQLite: the machine's clock, because the database is on one machine.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from sqlalchemy import Engine, func, select
 log = logging.getLogger(__name__)
 
 EVERY = 10.0
-"""Seconds between two looks at the database's clock."""
+"""Seconds between two reads of the database's clock."""
 _SAME = timedelta(milliseconds=100)
-"""Clocks that differ by less are not corrected: the answer itself takes a while."""
+"""Smaller differences are not corrected: reading the clock itself takes time."""
 _WRONG = timedelta(seconds=5)
 
 
@@ -35,11 +35,11 @@ class DatabaseClock:
         return datetime.now(UTC) if anchor is None else anchor[0] + timedelta(seconds=_elapsed() - anchor[1])
 
     def synchronise(self) -> None:
-        """Asks the database what time it is."""
+        """Reads the clock of a PostgreSQL database; does nothing on SQLite."""
         if self._reads is None:
             return
         with self._reads.connect() as connection:
-            connection.execute(select(1))  # connecting takes its time
+            connection.execute(select(1))  # connects before the measurement
             began = _elapsed()
             database: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
             ended = _elapsed()
@@ -48,7 +48,7 @@ class DatabaseClock:
         self._compare(datetime.now(UTC) - self.now())
 
     def _compare(self, ahead: timedelta) -> None:
-        """Each change once."""
+        """Logs once when the machine's clock becomes wrong, and once when it is right again."""
         wrong = abs(ahead) > _WRONG
         if wrong and not self._wrong:
             how = "ahead of" if ahead > timedelta(0) else "behind"
@@ -60,5 +60,5 @@ class DatabaseClock:
 
 
 def _elapsed() -> float:
-    """Seconds on a clock that nobody sets, and that goes on while the machine sleeps."""
+    """Returns seconds of a clock that can't be set and continues while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

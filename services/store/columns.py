@@ -1,4 +1,4 @@
-"""Column types that mean the same on every database: exact UTC times and JSON as text."""
+"""Column types with the same meaning on every database: exact UTC times, and JSON as text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 SEQUENCE = BigInteger().with_variant(Integer, "sqlite")
-"""A number that the database gives: SQLite counts by itself only in a column of type INTEGER."""
+"""A number that the database generates: SQLite generates numbers only for a column of type INTEGER."""
 
 
 class Instant(TypeDecorator[datetime]):
-    """A time as whole microseconds since 1970: sorts, compares and round-trips exactly, and is always aware."""
+    """A time as whole microseconds since 1970: sorts, compares and round-trips exactly, and always has a time zone."""
 
     impl = BigInteger
     cache_ok = True
@@ -33,14 +33,14 @@ class Instant(TypeDecorator[datetime]):
 
 
 class Damage:
-    """In the place of a stored text that is no JSON: the rows beside it are still read."""
+    """Replaces a stored text that is not JSON, so that the other rows can still be read."""
 
     def __init__(self, text: str, message: str) -> None:
         self.said = f"{text[:40]!r} is no JSON: {message}"
 
 
 def sound(row: Row[Any]) -> Row[Any]:
-    """The row, if all of its texts could be read; else a ValueError that names the column."""
+    """Returns the row if all its JSON could be parsed; else raises a ValueError that names the column."""
     for name, value in row._mapping.items():
         if isinstance(value, Damage):
             raise ValueError(f"{name}: {value.said}")
@@ -48,7 +48,7 @@ def sound(row: Row[Any]) -> Row[Any]:
 
 
 class Json(TypeDecorator[Any]):
-    """Plain JSON as text; None is NULL. What can't be parsed comes back as Damage, for `sound` to find."""
+    """JSON as text; None is NULL. A text that can't be parsed is returned as Damage, which `sound` detects."""
 
     impl = Text
     cache_ok = True

@@ -1,16 +1,16 @@
-"""The files of a SQLite database: whether they are in their place, and whether there is room for writes.
+"""Files of a SQLite database: checks that they are at their paths, and that the disk has room for writes.
 
-A process goes on reading and writing files that were moved or deleted, because it has them open. So their paths are compared with the
-device and the inode that were opened: before each transaction, and after each commit before its caller learns of it. That promises:
+A process continues to read and write its open files after they are moved or deleted. So device and inode of each path are compared with
+those of the opened files: before each transaction, and after each commit before the commit returns. This guarantees:
 
-- Nothing begins while a file is missing or another one stands in its place.
-- A commit that its caller learns of was in the files that had the database's names at a moment after the commit. Files that are renamed
-  later carry it along, so it is there when they are back.
-- A commit that is refused because the files were moved meanwhile may be stored all the same, as one whose connection was lost: whoever
-  tries again reads first, or brings an id.
+- No transaction begins while a file is missing or replaced.
+- A commit that returns was in the files at the database's paths at a moment after the commit. If the files are moved later, the commit
+  moves with them.
+- A commit that fails because files were moved may be stored nevertheless, like a commit whose connection was lost: before a retry, read
+  first, or use an id.
 
-Nobody can promise more: a deleted file takes what it holds along, a copy misses what is committed between copying and deleting (so does a
-move to another file system, which is both), and a file that is overwritten in place has the same inode.
+More is not possible: deleting a file deletes its content, a copy misses commits between copying and deleting (as does a move to another
+file system), and a file that is overwritten in place keeps its inode.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from shared.domain.errors import Unavailable
 log = logging.getLogger(__name__)
 
 AWAY = "the database doesn't answer"
-"""What clients read; where it is and why it is away stands in the log."""
+"""Text for clients; the log has the path and the reason."""
 FULL = "the disk of the database is full"
 _SUFFIXES = ("", "-wal", "-shm")
 _CALM = 2.0
-"""Seconds without a fault after which a write that succeeds says that there is room again: on a full disk some writes still succeed."""
+"""Seconds without a failed write before a successful write ends the fault: on a full disk some writes still succeed."""
 _MISSING = (
     "database: not ready: moved away or deleted: %s. Move the same files back, and it goes on by itself. Or stop the platform, restore a"
     " backup (or move what is left away to begin empty), and start it. If only -wal or -shm is gone, stop and start it: what they hold is"
@@ -48,7 +48,7 @@ Identity = tuple[int, int]
 
 
 class DatabaseFiles:
-    """Of one engine. Its own connection holds the log open, so that SQLite never makes a new one while the engine is used."""
+    """Files of one engine. A separate connection keeps the WAL open, so that SQLite never creates a new WAL while the engine is used."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -60,13 +60,13 @@ class DatabaseFiles:
         self._full_at: float | None = None
 
     def open(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
-        """At the first connection; makes the database where there is none."""
+        """Opens the files once, at the first connection; creates a missing database."""
         with self._lock:
             if self._opened is None:
                 anchor = sqlite3.connect(self.path, check_same_thread=False)
                 try:
                     prepare(anchor)
-                    anchor.execute("PRAGMA user_version").fetchall()  # the first read makes -wal and -shm
+                    anchor.execute("PRAGMA user_version").fetchall()  # the first read creates -wal and -shm
                     self._opened = [_identity(path) for path in self._paths]
                 except BaseException:
                     anchor.close()
@@ -81,16 +81,16 @@ class DatabaseFiles:
 
     @property
     def uri(self) -> str:
-        """Opens the file that is there, and makes none."""
+        """URI that opens the existing file and never creates a file."""
         return f"{self.path.as_uri()}?mode=rw"
 
     @property
     def full(self) -> bool:
-        """Whether the last writes found no room."""
+        """Whether writes failed recently because the disk was full."""
         return self._full_at is not None
 
     def check(self) -> None:
-        """Raises Unavailable unless the files that were opened are in their place."""
+        """Raises Unavailable unless the opened files are at their paths."""
         if self._opened is None:
             return
         missing, replaced = self._compare(self._opened)
@@ -100,7 +100,7 @@ class DatabaseFiles:
             raise Unavailable(f"database {self.path}: its files are not in their place", answer=AWAY)
 
     def _compare(self, opened: list[Identity]) -> tuple[list[str], list[str]]:
-        """The paths where no file is, and those where another file is."""
+        """Returns the paths without a file, and the paths with another file."""
         missing, replaced = [], []
         for path, identity in zip(self._paths, opened, strict=True):
             try:
@@ -111,9 +111,9 @@ class DatabaseFiles:
         return missing, replaced
 
     def _report(self, opened: list[Identity]) -> None:
-        """Logs each change once, with the first file that was missing: files are moved one by one.
+        """Logs each change once, with the first missing file, because files are moved one by one.
 
-        Compares again under the lock: what the caller saw may be over, and reported as over by another thread.
+        Compares again under the lock: the caller's result may be outdated, and another thread may have reported the recovery.
         """
         with self._lock:
             missing, replaced = self._compare(opened)
@@ -134,7 +134,7 @@ class DatabaseFiles:
         return Unavailable(f"database {self.path}: {reason}", answer=FULL)
 
     def check_room(self) -> None:
-        """Raises Unavailable until a write has succeeded `_CALM` seconds or more after the last write that failed."""
+        """Raises Unavailable until a write succeeds more than `_CALM` seconds after the last failed write."""
         if self.full:
             raise Unavailable(f"database {self.path}: writes failed a moment ago", answer=FULL)
 
@@ -148,7 +148,7 @@ class DatabaseFiles:
 
 
 def guarded_connection(files: DatabaseFiles) -> type[sqlite3.Connection]:
-    """Connections whose commit returns only while the files are in their place."""
+    """Returns a connection class whose commit returns only while the files are at their paths."""
 
     class Guarded(sqlite3.Connection):
         _changes = 0
@@ -168,11 +168,11 @@ def guarded_connection(files: DatabaseFiles) -> type[sqlite3.Connection]:
 
 
 def _identity(path: str) -> Identity:
-    state = os.stat(path)  # noqa: PTH116  at each transaction: Path.stat takes longer
+    state = os.stat(path)  # noqa: PTH116  runs at each transaction, and Path.stat is slower
     return state.st_dev, state.st_ino
 
 
 def files_of(engine: Any) -> DatabaseFiles | None:
-    """None where the database is no file."""
+    """Returns the files of the engine's database; None if the database is not a file."""
     files: DatabaseFiles | None = engine.get_execution_options().get("database_files")
     return files

@@ -1,4 +1,4 @@
-"""What statements take, and which the database couldn't do: exported for whoever watches a platform from outside."""
+"""Metrics of the database: seconds per statement, and number of faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OPERATIONS = {name: metrics.DATABASE_SECONDS.labels(name) for name in ("begin",
 
 
 def measure(engine: Engine) -> None:
-    """Every engine that is opened, before anything else listens to its errors: what explains one raises."""
+    """Adds the listeners to an engine. Must come before other listeners of `handle_error`, because those raise."""
     event.listen(engine, "before_cursor_execute", _begin)
     event.listen(engine, "after_cursor_execute", _end)
     event.listen(engine, "handle_error", _fault)
@@ -32,6 +32,6 @@ def _end(connection: Connection, _cursor: Any, statement: str, *_: Any) -> None:
 
 
 def _fault(context: ExceptionContext) -> None:
-    """A statement that contradicts what is stored is how writers learn that others were first: no fault of the database."""
+    """Counts faults of the database; an integrity error is no fault: it tells a writer that another writer was first."""
     if isinstance(context.sqlalchemy_exception, OperationalError | InterfaceError) and not context.is_pre_ping:
         metrics.DATABASE_FAULTS.inc()

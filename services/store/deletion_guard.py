@@ -1,4 +1,4 @@
-"""A recommender that was deleted takes nothing new."""
+"""Guard against new rows of a deleted recommender."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shared.domain.errors import no_such
 
 
 def refuse_deleted(connection: Connection, recommender: str) -> None:
-    """Whoever deletes it waits until this transaction has ended, and then sees what it has made."""
+    """Raises NotFound if the recommender is deleted. A deletion waits for this transaction and then sees its rows."""
     table = recommenders.c
     row = select(table.deleted_at).where(table.name == recommender).with_for_update(read=True, key_share=True)
     if connection.execute(row).scalar() is not None:

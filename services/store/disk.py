@@ -1,4 +1,4 @@
-"""Whether the database takes writes."""
+"""Readiness check: whether the database accepts writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Disk:
         self._engine = engine
 
     def check(self) -> None:
-        """Unavailable while writes find no room. Writes something only then, so that the end of it is noticed."""
+        """Raises Unavailable while the disk is full. Writes only during this fault, to detect its end."""
         files = files_of(self._engine)
         if files is not None and files.full:
             with self._engine.begin() as connection:

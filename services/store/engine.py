@@ -1,4 +1,4 @@
-"""The one place that opens a database: which one, the URL says. What each promises is said beside it."""
+"""Opens the database of a URL. `sqlite` and `postgres` document the guarantees of each database."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _EXPECTED = "use sqlite:///path/to/file.db or postgresql://user:password@host:54
 
 
 def sqlite_url(path: Path) -> str:
-    """The URL of a database file, whatever characters its path has."""
+    """Returns the URL of a database file; the path may have any characters."""
     return URL.create("sqlite", database=str(path)).render_as_string()
 
 
 def missing_file(url: str) -> Path | None:
-    """The file of a SQLite database that isn't there or holds nothing; None for any other database."""
+    """Returns the path of a SQLite database that is missing or empty; None for any other database."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        return None  # `open_engine` says what is wrong with it
+        return None  # `open_engine` reports the fault
     if not parsed.drivername.startswith("sqlite"):
         return None
     path = sqlite.database_file(parsed).absolute()
@@ -31,10 +31,10 @@ def missing_file(url: str) -> Path | None:
 
 
 def open_engine(url: str, password: str | None = None) -> Engine:
-    """An engine to be shared by any number of threads; `dispose()` closes its connections.
+    """Opens an engine that threads can share; `dispose()` closes its connections.
 
-    A transaction that only reads says so with the execution option `read_only`: it sees one state of the database and
-    waits for nobody. No message repeats the URL, for it may hold a password; one that is given apart goes into it here.
+    A transaction with the execution option `read_only` sees one state of the database and waits for no other transaction.
+    No message repeats the URL, which may hold a password; `password` replaces the password of the URL.
     """
     try:
         parsed = make_url(url)

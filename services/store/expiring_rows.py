@@ -1,4 +1,4 @@
-"""Rows that serve for a while and are then forgotten: the index of reusable stages, and answers to requests that may come again."""
+"""Expiring rows in SQL: outputs for stage reuse, and responses for idempotency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from services.store.tables import answers, stage_outputs
 
 
 class SqlExpiringRows:
-    """Implements Leftovers."""
+    """Implements ExpiringRows."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""Answers to requests that carry an Idempotency-Key: a request that is sent again is answered, and not done again."""
+"""Idempotency of API requests: a repeated request gets the stored response and is not executed again."""
 
 from __future__ import annotations
 

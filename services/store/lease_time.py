@@ -1,7 +1,7 @@
-"""The time that leases are compared with.
+"""Time to compare leases with.
 
-On PostgreSQL it is the database's: what the clocks of control planes say doesn't matter. A SQLite database is on one machine, whose clock
-all its processes share. Either clock may be set back: so a lease that lasts longer than any that can be granted is over.
+On PostgreSQL: the database's time, so that the clocks of control planes don't matter. On SQLite: the machine's clock, which all processes
+share. Either clock may be set back, so a lease that lasts longer than the longest term counts as expired.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OPTION = "lease_clock"
 
 
 def use_clock(engine: Engine, clock: Clock) -> None:
-    """Compares leases with this clock instead: for tests."""
+    """Compares the engine's leases with `clock` instead: for tests."""
     engine.update_execution_options(**{_OPTION: clock})
 
 
@@ -29,7 +29,7 @@ def lease_time(engine: Engine) -> ColumnElement[datetime]:
 
 
 def later(now: ColumnElement[datetime], span: timedelta) -> ColumnElement[datetime]:
-    """Instants are numbers, and so are added as such."""
+    """Adds the span as a number, because instants are stored as numbers."""
     return type_coerce(now.op("+", return_type=BigInteger())(literal(span // timedelta(microseconds=1), BigInteger)), Instant)
 
 

@@ -1,4 +1,4 @@
-"""Leases: who may do what only one at a time does, and until when."""
+"""Leases in SQL: rights of one holder for a limited time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from services.store.tables import leases
 from shared.ports import LONGEST_TERM
 
 _FORGOTTEN = timedelta(days=1)
-"""A lease that ran out this long ago is nobody's: replicas that died leave theirs, and never come back under their names."""
+"""Leases that expired this long ago are deleted: a replica that died never returns under its name."""
 
 _lease = leases.c
 
 
 class SqlLeases:
-    """Implements Leases. One statement decides: of two who ask at once the second sees what the first took."""
+    """Implements Leases. One statement decides: of two concurrent holders the second sees the lease of the first."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

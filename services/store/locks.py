@@ -1,10 +1,9 @@
-"""Writers take turns.
+"""Locks for writers.
 
-SQLite lets whoever asks at the right moment write, and makes the others sleep and try again: under load one thread in
-ten waits for seconds while the rest never wait. Within this process a lock hands the turn on at once; between
-processes SQLite's own waiting remains.
+SQLite makes waiting writers sleep and retry: under load one thread in ten waits for seconds while the others never wait.
+Within this process a lock passes the right to write on at once; between processes SQLite's own retries remain.
 
-PostgreSQL's writers run side by side: those that read, decide and write about one thing take turns by its name.
+PostgreSQL's writers run concurrently: writers that read, decide and write about one subject take an advisory lock on its name.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ _TURN = "eyas.turn"
 
 
 def take_turn(connection: Connection, *name: str) -> None:
-    """Waits until nobody else writes about this; held to the transaction's end. Its first statement, and the only turn that it takes.
+    """Takes the lock on `name` until the transaction ends. Must be the transaction's first statement, and its only lock.
 
-    On SQLite whoever writes has waited for all others already.
+    Does nothing on SQLite, where a writer has already waited for all other writers.
     """
     if connection.dialect.name == "postgresql":
         digest = hashlib.sha256("/".join(name).encode()).digest()
@@ -31,7 +30,7 @@ def take_turn(connection: Connection, *name: str) -> None:
 
 
 class Turns:
-    """The right to write, kept from a transaction's start until its connection is back in the pool."""
+    """The right to write to SQLite, held from a transaction's start until its connection is back in the pool."""
 
     def __init__(self, engine: Engine, patience: float) -> None:
         self._lock = threading.Lock()

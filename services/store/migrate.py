@@ -1,7 +1,7 @@
-"""Brings a database up to this code's tables, or says why it can't.
+"""Migrates a database to this code's tables, or raises the reason why that is not possible.
 
-All steps run in one transaction: a database is at one revision or at another, never between two; and who comes second
-waits, then finds nothing to do.
+All steps run in one transaction, so a database is never between two revisions. A second, concurrent migration waits and
+then finds nothing to do.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _PATIENCE = "10min"
 _ENCODING = (
     select(column("encoding")).select_from(table("pg_database")).where(column("datname") == func.current_database()).scalar_subquery()
 )
-_one_at_a_time = threading.Lock()  # Alembic keeps its context in a global
+_one_at_a_time = threading.Lock()  # Alembic keeps its context in a global variable
 
 
 def upgrade(engine: Engine) -> None:
-    """Idempotent. A database that newer code has migrated is refused and left as it is."""
+    """Migrates the database; idempotent. Refuses a database that newer code has migrated, without changes."""
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     with _one_at_a_time, engine.begin() as connection:
@@ -38,7 +38,7 @@ def upgrade(engine: Engine) -> None:
 
 
 def _wait_for_others(connection: Connection) -> None:
-    """On PostgreSQL, where writers don't queue; a step over many rows may take its time, and so may waiting for it."""
+    """Waits for other migrations on PostgreSQL, with long timeouts: a step over many rows may take long. Checks the encoding."""
     if connection.dialect.name == "postgresql":
         for setting, value in (("statement_timeout", "0"), ("lock_timeout", _PATIENCE)):
             connection.execute(select(func.set_config(setting, value, True)))

@@ -1,11 +1,11 @@
-"""PostgreSQL, and the promises that every SQL adapter rests on there.
+"""PostgreSQL, and the guarantees that every SQL adapter relies on.
 
-Writers run at READ COMMITTED: each statement sees the newest state, and what must be decided upon one state takes a turn
-(`turns.take_turn`), locks its row, or is a compare-and-swap. A transaction that only reads says so with the execution option
-`read_only` and sees one state throughout (REPEATABLE READ, READ ONLY): it waits for nobody and can't fail for others' writes.
+Writers run at READ COMMITTED: each statement sees the newest state. A decision that needs one state takes a lock
+(`locks.take_turn`), locks its row, or is a compare-and-swap. A transaction with the execution option `read_only` sees one
+state throughout (REPEATABLE READ, READ ONLY), waits for no writer and can't fail because of other writes.
 
-A connection is tried before it is used, so a server that came back is found at once. A fault that passes is Unavailable: a
-connection lost in the very moment of a commit too, and then nobody knows whether it happened. Whoever tries again reads first.
+A connection is tested before use, so a server that has recovered is used at once. Temporary faults raise Unavailable. If the
+connection is lost during a commit, the commit may have happened or not: read before a retry.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from services.store.db_metrics import measure
 from shared.domain.errors import EyasError, Invalid, Unavailable, Unsupported
 
 _PATIENCE = 10.0
-"""Seconds that a writer waits for the writers before it, and that a thread waits for a connection."""
+"""Seconds that a writer waits for earlier writers, and that a thread waits for a connection."""
 _CONNECTIONS = 32
-"""At most, of one process: a server has 100 by default, for all replicas."""
+"""Maximum per process: a server allows 100 by default, for all replicas together."""
 _CONNECT = {
     "connect_timeout": 5,
     "application_name": "eyas",
-    "keepalives_idle": 10,  # a server whose machine is gone answers nothing at all
+    "keepalives_idle": 10,  # detects a server whose machine is gone
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
@@ -34,11 +34,11 @@ _CONNECT = {
 _SETTINGS = {
     "statement_timeout": "60s",
     "lock_timeout": f"{_PATIENCE:g}s",
-    "idle_in_transaction_session_timeout": "5min",  # of an export, that writes a file meanwhile
+    "idle_in_transaction_session_timeout": "5min",  # an export writes a file during its transaction
 }
 _SET = "SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _SETTINGS.items())
 
-# By SQLSTATE, whole or its class: what an operator is told.
+# Messages for operators, by SQLSTATE or by a prefix of the SQLSTATE.
 _FAULTS = {
     "08": "the connection was lost",
     "40001": "others wrote at the same time",
@@ -52,7 +52,7 @@ _FAULTS = {
     "25006": "the server takes no writes: it is a standby, or was set to read only",
     "25P03": "a transaction was left idle",
 }
-# By what the server or its library says while nobody is connected yet: it gives no SQLSTATE then.
+# Messages for operators, by the text of connection errors, which have no SQLSTATE.
 _REFUSALS = {
     "password authentication failed": "the password or the user is wrong: correct the database URL",
     "no password supplied": "the server wants a password: put it into the database URL",
@@ -90,13 +90,13 @@ def open_engine(url: URL) -> Engine:
         pool_timeout=_PATIENCE,
         pool_pre_ping=True,
         connect_args=_CONNECT,
-        hide_parameters=True,  # what users did doesn't belong into logs
+        hide_parameters=True,  # user data must not appear in logs
     )
 
     def begin(connection: Connection) -> None:
         driver: Any = connection.connection.driver_connection
         reads = bool(connection.get_execution_options().get("read_only", False))
-        driver.read_only = reads  # said to the server with the BEGIN of the first statement
+        driver.read_only = reads  # sent with the BEGIN of the first statement
         driver.isolation_level = IsolationLevel.REPEATABLE_READ if reads else IsolationLevel.READ_COMMITTED
 
     measure(engine)
@@ -119,7 +119,7 @@ def _place(url: URL) -> str:
 
 
 def _explain(context: ExceptionContext) -> None:
-    """What an operator can mend is said in one line; everything else stays the bug that it is."""
+    """Turns faults that an operator can fix into one-line errors; other exceptions pass unchanged."""
     import psycopg
 
     error = context.original_exception

@@ -1,4 +1,4 @@
-"""Recommenders: a name, its latest spec, and every spec that it ever had."""
+"""Recommenders in SQL: a name, the current spec, and all earlier specs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SqlRecommenders:
         return _recommender(row)
 
     def list(self) -> Sequence[Recommender]:
-        """By name, without those whose stored spec this version of the platform can't read: one of them stops no other."""
+        """Returns the recommenders by name, without those whose stored spec this version of the platform can't read."""
         with self._reads.connect() as connection:
             living = select(recommenders).where(recommenders.c.deleted_at.is_(None))
             rows = connection.execute(living.order_by(recommenders.c.name)).all()
@@ -97,7 +97,7 @@ class SqlRecommenders:
         return _writing(row)
 
     def delete(self, name: str, now: datetime) -> None:
-        """One transaction. Who starts a run or changes the route holds the row shared, so one of the two sees the other."""
+        """Deletes in one transaction. A run's start or a route's change locks the row shared, so one of the two sees the other."""
         with self._engine.begin() as connection:
             row = connection.execute(select(recommenders.c.deleted_at).where(recommenders.c.name == name).with_for_update()).one_or_none()
             if row is None:
@@ -114,7 +114,7 @@ class SqlRecommenders:
             raise_mark(connection)
 
     def _readable(self, row: Row[Any]) -> Recommender | None:
-        """None where the stored spec can't be read, which is said once of each generation."""
+        """Returns None for an unreadable spec, and logs each generation once."""
         try:
             return _recommender(row)
         except (Invalid, Unreadable) as error:
@@ -130,7 +130,7 @@ def _heads(connection: Connection) -> Mapping[str, int]:
 
 
 def _write(connection: Connection, recommender: Recommender, actor: str, is_new: bool) -> None:
-    """The row and the entry of the history."""
+    """Writes the row and the history entry."""
     entry = {"generation": recommender.generation, "spec": recommender.spec.document()}
     values = entry | {"created_at": recommender.created_at, "updated_at": recommender.updated_at, "deleted_at": None}
     if is_new:
@@ -141,7 +141,7 @@ def _write(connection: Connection, recommender: Recommender, actor: str, is_new:
 
 
 def _generation_of(connection: Connection, run: RunRecord, row: Row[Any], spec: RecommenderSpec) -> Recommender:
-    """The generation that the run was stored with; others may have changed the recommender since."""
+    """Returns the recommender at the run's generation; the recommender may have changed since."""
     generation = run.spec.generation
     at = connection.execute(select(_past.c.at).where(_past.c.name == row.name, _past.c.generation == generation)).scalar_one()
     return Recommender(row.name, generation, spec, min(row.created_at, at), at)
@@ -166,5 +166,5 @@ def _recommender(row: Row[Any]) -> Recommender:
 
 
 def _writing(row: Row[Any]) -> Writing:
-    """A damaged text is shown as an empty document: the line that says who wrote it stands."""
+    """Returns a damaged spec as an empty document, so that the entry with its author stays visible."""
     return Writing(row.generation, row.at, row.actor, row.spec if isinstance(row.spec, dict) else {})

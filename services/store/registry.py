@@ -1,7 +1,7 @@
-"""Registered versions: numbered one after the other within a recommender, one a run, never changed.
+"""Registry in SQL: versions are numbered within a recommender, one per run, and never change.
 
-A row is believed only while its files match its digest. Tags and the mark of a version whose files were given up stand in tables
-of their own; whoever writes one of them, or a route, takes the recommender's turn, so none of them misses another.
+A row is valid only while its files match its digest. Tags and collected versions have their own tables; a writer that tags,
+collects or routes a version takes the recommender's lock, so that each sees the others' writes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SqlRegistry:
             return _of_run(connection, run)
 
     def list(self, recommender: str) -> Sequence[Version]:
-        """By number."""
+        """Returns the undamaged versions by number."""
         query = select(versions).where(versions.c.recommender == recommender).order_by(versions.c.number)
         with self._reads.connect() as connection:
             rows = connection.execute(query).all()
@@ -117,7 +117,7 @@ class SqlRegistry:
         return collected
 
     def _sound(self, row: Row[Any]) -> Version | None:
-        """None where the row was tampered with, which is said once."""
+        """Returns None for a damaged row, and logs each version once."""
         try:
             return _version(row)
         except Damaged as error:
@@ -134,7 +134,7 @@ def _demand(connection: Connection, recommender: str, number: int) -> None:
 
 
 def refuse_collected(connection: Connection, recommender: str, number: int) -> None:
-    """Who calls it has taken the recommender's turn, so that nothing is collected until the transaction ends."""
+    """Raises Conflict for a collected version. The caller holds the recommender's lock: no version is collected meanwhile."""
     marked = collected_versions.c
     at = connection.execute(select(marked.at).where(marked.recommender == recommender, marked.number == number)).scalar()
     if at is not None:

@@ -1,7 +1,7 @@
-"""Rows that are reconciled (runs, rollouts, retrainers): a ResourceStore of one kind.
+"""ResourceStore in SQL: reconciled rows (runs, rollouts, retrainers) of one kind.
 
-Whoever writes names the revision that it read; the row moves on only from there. So a request that arrives in the middle of a
-pass makes that pass's commit a Conflict and is never lost, and two controllers can't both end one step.
+A write names the revision that the writer has read, and fails if the row has another revision. So a request that arrives during
+a pass makes the commit of the pass a Conflict and is never lost, and two controllers can't both end a step.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ P = TypeVar("P")
 
 _REQUEST, _INTENT = Request | None, dict[str, Any] | None
 _LONGEST_REST = timedelta(days=1)
-"""A row that is due later was written by a clock that was wrong, and is due now."""
+"""A row that is due later was written with a wrong clock, and is due now."""
 
 
 class SqlResources(Generic[S, P]):
-    """Implements ResourceStore for rows called `kind` whose status is a `status_type` and whose spec is a `spec_type`."""
+    """Implements ResourceStore for rows of `kind` with a `status_type` and a `spec_type`."""
 
     def __init__(self, engine: Engine, kind: str, status_type: type[S], spec_type: type[P], max_pending: int | None = None) -> None:
-        """`max_pending`: of each recommender, how many rows may wait in the state `pending`."""
+        """`max_pending`: maximum number of rows of a recommender in the state `pending`."""
         self._engine = engine
         self._max_pending = max_pending
         self._reads = engine.execution_options(read_only=True)
@@ -78,7 +78,7 @@ class SqlResources(Generic[S, P]):
                     return existing
                 refuse_deleted(connection, record.recommender)
                 return self.insert(connection, record, actor)
-        except IntegrityError:  # where writers don't queue, another one was faster
+        except IntegrityError:  # on PostgreSQL another writer may be faster
             return self.get(record.id)
 
     def get(self, id: str) -> Record[S, P]:
@@ -115,7 +115,7 @@ class SqlResources(Generic[S, P]):
             return self._hand(wanted, share - totals.mine, holder)
         return 0
 
-    def list(  # noqa: PLR0913  each narrows it
+    def list(  # noqa: PLR0913  each is a filter
         self,
         recommender: str | None = None,
         *,
@@ -128,7 +128,7 @@ class SqlResources(Generic[S, P]):
         limit: int = 100,
         before: str | None = None,
     ) -> Sequence[Record[S, P]]:
-        """Each state is asked for by itself, so that every part comes from an index in its order, however many rows there are."""
+        """Queries each state separately, so that each part comes sorted from an index, for any number of rows."""
         conditions = [resources.c.kind == self._kind]
         if recommender is not None:
             conditions.append(resources.c.recommender == recommender)
@@ -150,7 +150,7 @@ class SqlResources(Generic[S, P]):
             records += [record for record in map(self._readable, rows) if record is not None]
             if len(rows) < limit:
                 break
-            before = rows[-1].id  # a row that can't be read makes no page the last one
+            before = rows[-1].id  # an unreadable row must not end the list
         return records[:limit]
 
     def oldest_active(self, recommender: str) -> str | None:
@@ -194,7 +194,7 @@ class SqlResources(Generic[S, P]):
         return replace(record, priority=priority, revision=record.revision + 1)
 
     def ask(self, id: str, request: Request, now: datetime, expected: Container[int] | None = None) -> Record[S, P]:
-        """A row that has ended takes no request: nobody would ever read it."""
+        """Stores a request; raises Conflict for a finished row, where no controller would read the request."""
         with self._engine.begin() as connection:
             row = connection.execute(select(resources).where(*self._named(id)).with_for_update()).one_or_none()
             if row is None:
@@ -231,14 +231,14 @@ class SqlResources(Generic[S, P]):
         return and_(resources.c.kind == self._kind, resources.c.finished.is_(False))
 
     def _hand(self, rows: Select[tuple[str]], count: int, holder: str | None) -> int:
-        """Rows that somebody is writing just now are left for the next time."""
-        chosen = rows.limit(count).with_for_update(skip_locked=True).cte("chosen")  # chosen once, whatever the plan
+        """Assigns up to `count` rows to the holder; skips rows that another transaction is writing."""
+        chosen = rows.limit(count).with_for_update(skip_locked=True).cte("chosen")  # chosen once, for any query plan
         with self._engine.begin() as connection:
             conditions = (resources.c.kind == self._kind, resources.c.id.in_(select(chosen.c.id)))
             return len(connection.execute(update(resources).where(*conditions).values(holder=holder).returning(resources.c.id)).all())
 
     def _place(self, id: str) -> ColumnElement[Any]:
-        """Of a row among those that are listed."""
+        """Returns the sort position of a row in lists."""
         with self._reads.connect() as connection:
             created_at = connection.execute(select(resources.c.created_at).where(*self._named(id))).scalar()
         if created_at is None:
@@ -253,7 +253,7 @@ class SqlResources(Generic[S, P]):
         return None if row is None else self._record(row)
 
     def insert(self, connection: Connection, record: Record[S, P], actor: str) -> Record[S, P]:
-        """Within a turn of the recommender, where the number of pending rows is bounded: so nobody else adds one meanwhile."""
+        """Inserts a row. With `max_pending` the caller holds the recommender's lock, so that no other writer adds a row."""
         self._refuse_full(connection, record.recommender)
         values = vars(record) | {"spec": encode(self._spec_type, record.spec), "status": encode(self._status_type, record.status)}
         values |= {
@@ -294,7 +294,7 @@ class SqlResources(Generic[S, P]):
         connection.execute(insert(history).values(kind=self._kind, id=id, **values))
 
     def _readable(self, row: Row[Any]) -> Record[S, P] | None:
-        """None where the row can't be read, which is said once of each revision."""
+        """Returns None for an unreadable row, and logs each revision once."""
         try:
             return self._record(row)
         except Unreadable as error:
@@ -335,7 +335,7 @@ def _chosen(conditions: Sequence[ColumnElement[bool]], states: Collection[str] |
 
 
 def demand_unchanged(connection: Connection, kind: str, record: Record[Any, Any]) -> None:
-    """Stale unless the row is as it was read; it stays so until the transaction ends."""
+    """Raises Stale if the row has changed since it was read; locks the row until the transaction ends."""
     query = select(resources.c.revision).where(resources.c.kind == kind, resources.c.id == record.id)
     if connection.execute(query.with_for_update(read=True)).scalar() != record.revision:
         raise _stale(kind, record.id)
@@ -350,6 +350,6 @@ def _newest(conditions: Sequence[ColumnElement[bool]], limit: int) -> Select[Any
 
 
 def _free(now: ColumnElement[datetime]) -> ColumnElement[bool]:
-    """Held by nobody, or by a replica that is gone."""
+    """Returns the condition of rows without a holder whose replica is alive."""
     living = select(leases.c.name).where(leases.c.name == literal(REPLICAS) + resources.c.holder, is_live(leases.c.until, now))
     return or_(resources.c.holder.is_(None), ~living.exists())

@@ -1,4 +1,4 @@
-"""Routes: which version answers whom now, what answered before, and what the gateways say that they serve."""
+"""Routes in SQL: current routes, their history, and the gateways' reports of what they serve."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from shared.domain.route import Route
 from shared.ports import GatewayReport, RolloutRecord, RouteEntry
 
 _FORGOTTEN = timedelta(days=1)
-"""A gateway that was silent this long is gone for good: its successor has another name."""
+"""The row of a gateway that is silent for this long is deleted: a restarted gateway has another name."""
 
 _WRITTEN_EVERY = timedelta(seconds=10)
-"""So often a heartbeat that no other process reads is written."""
+"""Interval of written heartbeats if no other process reads them."""
 
 _past = route_history.c
 
@@ -32,13 +32,13 @@ class SqlRoutes:
     """Implements RouteStore."""
 
     def __init__(self, engine: Engine, *, alone: bool = False) -> None:
-        """`alone`: no other process reads the heartbeats, so that few of them are written."""
+        """`alone`: no other process reads the heartbeats, so only a few are written."""
         self._engine = engine
         self._reads = engine.execution_options(read_only=True)
         self._beats = engine.execution_options(quiet=True)
         self._alone = alone
         self._heard: dict[str, tuple[datetime, datetime]] = {}
-        """Of gateways of this process: the heartbeat that was written last, and the last one."""
+        """By gateway of this process: the last written heartbeat, and the last heartbeat."""
         self._all = Cached(_all)
 
     def get(self, recommender: str) -> Route | None:
@@ -51,7 +51,7 @@ class SqlRoutes:
 
     def put(self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: RolloutRecord | None = None) -> Route:
         with self._engine.begin() as connection:
-            take_turn(connection, "versions", recommender)  # the registry's too: what is routed isn't collected meanwhile
+            take_turn(connection, "versions", recommender)  # also the registry's lock: no routed version is collected
             if during is not None:
                 demand_unchanged(connection, "rollout", during)
             before = _present(connection, recommender)
@@ -92,8 +92,8 @@ class SqlRoutes:
             return [RouteEntry(_route(row), row.until, row.actor, row.reason) for row in connection.execute(query)]
 
     def left(self, recommender: str) -> Mapping[int, datetime]:
-        """A version left with the generation after the last one that named it, or with its recommender; what is named now has
-        neither."""
+        """Returns when each version left: with the generation after the last generation that named it, or with the recommender's
+        deletion. Versions of the current route are left out."""
         condition = _past.recommender == recommender
         named = union_all(
             select(_past.stable.label("version"), _past.generation).where(condition),
@@ -121,8 +121,8 @@ class SqlRoutes:
             return connection.execute(query).scalar()
 
     def previous(self, recommender: str) -> int | None:
-        """What was stable before the present version first became it: what it was rolled back from lies after that, and what a
-        deletion ended lies too far back."""
+        """Returns what was stable before the present version first was. This leaves out versions that were rolled back,
+        versions from before a deletion of the recommender, and collected versions."""
         of_recommender = _past.recommender == recommender
         begun = select(func.coalesce(func.max(_past.generation), 0)).where(of_recommender, _past.ended.is_not(None)).scalar_subquery()
         in_lifetime = of_recommender & (_past.generation > begun)
@@ -162,7 +162,7 @@ class SqlRoutes:
             with self._engine.begin() as connection:
                 connection.execute(delete(gateways).where(gateways.c.heard_at < now - _FORGOTTEN))
                 connection.execute(insert(gateways).values(gateway=gateway, **values))
-        except IntegrityError:  # its own first report, sent twice
+        except IntegrityError:  # the gateway has sent its first report twice
             with self._engine.begin() as connection:
                 connection.execute(statement)
 

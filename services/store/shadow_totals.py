@@ -1,4 +1,4 @@
-"""What gateways saw of shadows: a row for each life of a gateway, and their sum."""
+"""Shadow totals in SQL: one row per gateway process, and their sum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEY = (mirrors.c.recommender, mirrors.c.generation, mirrors.c.gateway)
 
 
 class SqlShadowTotals:
-    """Implements Mirrors."""
+    """Implements ShadowTotals."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -56,7 +56,7 @@ def _text(buckets: Buckets) -> dict[str, int]:
 
 
 def _mirror(row: Row[Any]) -> Mirror:
-    """A damaged row counts for nothing, and hinders no other."""
+    """Returns empty totals for a damaged row, so that the other rows count."""
     try:
         sound(row)
         latencies = [{int(bucket): int(count) for bucket, count in histogram.items()} for histogram in (row.stable, row.candidate)]

@@ -1,12 +1,12 @@
-"""SQLite, and the promises that every SQL adapter rests on there.
+"""SQLite, and the guarantees that every SQL adapter relies on.
 
-SQLite's defaults would fail here: without WAL a reader blocks the writer, and a transaction that reads first and writes
-later can't wait for another writer (SQLite answers "locked" at once rather than deadlock). So transactions begin
-IMMEDIATE: they queue for `_PATIENCE`, then see the newest state and keep it. A transaction that only reads says so with
-the execution option `read_only` and begins deferred: it waits for nobody.
+SQLite's defaults are not sufficient: without WAL a reader blocks the writer, and a transaction that reads first and writes
+later can't wait for another writer (SQLite returns "locked" at once to avoid a deadlock). So transactions begin
+IMMEDIATE: they wait up to `_PATIENCE` seconds, then see the newest state and keep it. A transaction with the execution
+option `read_only` begins deferred and waits for no writer.
 
-A commit survives the death of the process. `synchronous=NORMAL` may lose the newest commits, and never the
-database's consistency, when the whole machine loses power. Files that are moved away or deleted are noticed (`database_files`).
+A commit survives the death of the process. With `synchronous=NORMAL` a power failure may lose the newest commits, but
+never the database's consistency. `database_files` detects files that are moved or deleted.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from services.store.locks import Turns
 from shared.domain.errors import Invalid, Unavailable, Unsupported
 
 _PATIENCE = 10.0
-"""Seconds that a writer waits for the writers before it."""
+"""Seconds that a writer waits for earlier writers."""
 _THREADS = 64
-"""Connections at most: more than the API's and the gateway's threads and the loops together."""
+"""Maximum number of connections: more than the threads of the API, the gateway and the control loops together."""
 _PASSING = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 _NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, sqlite3.SQLITE_IOERR_SHMSIZE})
 
@@ -44,7 +44,7 @@ def open_engine(url: URL) -> Engine:
         pool_size=8,
         max_overflow=_THREADS - 8,
         connect_args={"check_same_thread": False, "timeout": _PATIENCE, "uri": True, "factory": guarded_connection(files)},
-        hide_parameters=True,  # what users did doesn't belong into logs
+        hide_parameters=True,  # user data must not appear in logs
     )
     engine.update_execution_options(database_files=files)
     measure(engine)
@@ -70,7 +70,7 @@ def _open(files: DatabaseFiles, arguments: list[Any]) -> None:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    connection.isolation_level = None  # transactions begin where _begin says, not where the driver guesses
+    connection.isolation_level = None  # `_begin` begins transactions, not the driver
     for setting in (f"busy_timeout={int(_PATIENCE * 1000)}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {setting}").close()
 
@@ -84,7 +84,7 @@ def _begin(connection: Connection, turns: Turns, files: DatabaseFiles) -> None:
 
 
 def _explain(context: ExceptionContext) -> None:
-    """What an operator can mend is said in one line; everything else stays the bug that it is."""
+    """Turns faults that an operator can fix into one-line errors; other exceptions pass unchanged."""
     error = context.original_exception
     code = getattr(error, "sqlite_errorcode", None)
     if code is None or context.engine is None:

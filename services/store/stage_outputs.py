@@ -1,4 +1,4 @@
-"""What published stages were made of: StageOutputs in SQL."""
+"""StageOutputs in SQL: the inputs of published stages, for stage reuse."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _of(recommender: str, stage: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def _output(row: Row[Any]) -> StageOutput | None:
-    """None where the row is damaged: the stage is run."""
+    """Returns None for a damaged row: the stage runs again."""
     if not isinstance(row.parts, dict):
         return None
     return StageOutput(row.recommender, row.stage, row.digest, row.parts, row.attempt, row.at)

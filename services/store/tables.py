@@ -1,4 +1,4 @@
-"""The tables of the control plane's state. Migrations make them; a test compares the two."""
+"""Tables of the control plane's state. Migrations create the tables; a test compares both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ recommenders = Table(
     Column("spec", Json, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
-    Column("deleted_at", Instant),  # its generations go on where its name is taken again
+    Column("deleted_at", Instant),  # the row stays: a new recommender of this name continues the generations
 )
 
 recommender_history = Table(
@@ -29,7 +29,7 @@ recommender_history = Table(
     Column("actor", Text, nullable=False),
 )
 
-# One table for every kind of row that is reconciled: the loop treats them alike.
+# One table for all kinds of reconciled rows: the control loop handles all kinds alike.
 resources = Table(
     "resources",
     metadata,
@@ -38,7 +38,7 @@ resources = Table(
     Column("recommender", Text, nullable=False),
     Column("spec", Json, nullable=False),
     Column("status", Json, nullable=False),
-    Column("state", Text, nullable=False),  # of the status, so that lists can be narrowed to it
+    Column("state", Text, nullable=False),  # copied from the status, so that lists can filter by state
     Column("intent", Json),
     Column("asked", Json),
     Column("revision", Integer, nullable=False),
@@ -46,8 +46,8 @@ resources = Table(
     Column("created_at", Instant, nullable=False),
     Column("due_at", Instant, nullable=False),
     Column("priority", Integer, nullable=False, server_default="0"),
-    Column("holder", Text),  # the control plane that reconciles it, for as long as its lease lasts
-    Column("dead_letter", Boolean, nullable=False, server_default=false()),  # of the status of a run that gave up
+    Column("holder", Text),  # the control plane that reconciles the row, while its lease is live
+    Column("dead_letter", Boolean, nullable=False, server_default=false()),  # copied from the status of a run
     Index("resources_due", "kind", "finished", "due_at", "id"),
     Index("resources_newest", "kind", "created_at", "id"),
     Index("resources_newest_of", "kind", "recommender", "created_at", "id"),
@@ -82,7 +82,7 @@ history = Table(
     sqlite_autoincrement=True,
 )
 
-# Who may do what only one at a time does, and until when; `replica/...` is a control plane's sign of life.
+# Holder and expiry of each lease; a lease `replica/...` is the heartbeat of a control plane.
 leases = Table(
     "leases",
     metadata,
@@ -91,14 +91,14 @@ leases = Table(
     Column("until", Instant, nullable=False),
 )
 
-# What published stages were made of: the newest attempt of each digest, so that an equal stage isn't run again.
+# For stage reuse: the newest published attempt of each input digest.
 stage_outputs = Table(
     "stage_outputs",
     metadata,
     Column("recommender", Text, primary_key=True),
     Column("stage", Text, primary_key=True),
     Column("digest", Text, primary_key=True),
-    Column("parts", Json, nullable=False),  # name -> digest: what the digest is made of
+    Column("parts", Json, nullable=False),  # name -> digest of each input
     Column("attempt", Text, nullable=False),
     Column("at", Instant, nullable=False),
     Index("stage_outputs_newest", "recommender", "stage", "at"),
@@ -119,7 +119,7 @@ versions = Table(
     Index("versions_run", "run", unique=True),
 )
 
-# Words that people give to versions, each to one at a time; the aliases (serving, previous, candidate) follow from the routes.
+# A tag names one version of a recommender at a time; aliases (serving, previous, candidate) follow from the routes.
 version_tags = Table(
     "version_tags",
     metadata,
@@ -130,7 +130,7 @@ version_tags = Table(
     Column("actor", Text, nullable=False),
 )
 
-# Versions whose files were given up. A version's own row never changes, so this stands beside it.
+# Versions whose files were collected; a separate table, because rows of `versions` never change.
 collected_versions = Table(
     "collected_versions",
     metadata,
@@ -153,7 +153,7 @@ routes = Table(
     Column("since", Instant, nullable=False),
 )
 
-# Each generation of each route, the present one too: who answered when, and who decided it.
+# Every generation of every route, including the current generation.
 route_history = Table(
     "route_history",
     metadata,
@@ -166,7 +166,7 @@ route_history = Table(
     Column("step", Integer, nullable=False),
     Column("shadow", Boolean, nullable=False, server_default=false()),
     Column("since", Instant, nullable=False),
-    Column("ended", Instant),  # when nothing followed it: its recommender was deleted
+    Column("ended", Instant),  # set when the recommender was deleted: no generation follows
     Column("actor", Text, nullable=False),
     Column("reason", Text, nullable=False),
 )
@@ -179,7 +179,7 @@ gateways = Table(
     Column("heard_at", Instant, nullable=False),
 )
 
-# What gateways saw while a route was shadowed: each its totals so far, by the name of one life of it.
+# Totals of each shadow so far: one row per gateway process.
 mirrors = Table(
     "mirrors",
     metadata,
@@ -194,7 +194,7 @@ mirrors = Table(
     Column("dropped", Integer, nullable=False),
 )
 
-# What is known of items. One that was deleted stays as a sign of that, so that whoever reads by revision hears of it.
+# Catalogue items. A deleted item keeps its row, so that readers by revision see the deletion.
 catalogue_items = Table(
     "catalogue_items",
     metadata,
@@ -208,7 +208,7 @@ catalogue_items = Table(
     Index("catalogue_items_changed", "recommender", "revision"),
 )
 
-# The newest revision of each catalogue, and the one at which all of it was forgotten.
+# Newest revision of each catalogue, and the revision at which the whole catalogue was last deleted.
 catalogues = Table(
     "catalogues",
     metadata,
@@ -217,7 +217,7 @@ catalogues = Table(
     Column("cleared", BigInteger, nullable=False),
 )
 
-# What rises with every change of what is read whole, many times a second.
+# Change counters of rows that are read as a whole, many times a second.
 marks = Table(
     "marks",
     metadata,
@@ -225,7 +225,7 @@ marks = Table(
     Column("value", BigInteger, nullable=False),
 )
 
-# Tokens of the API: only their digests are kept.
+# API tokens: only the digests are stored.
 tokens = Table(
     "tokens",
     metadata,
@@ -233,7 +233,7 @@ tokens = Table(
     Column("name", Text, nullable=False),
     Column("digest", Text, nullable=False),
     Column("role", Text, nullable=False),
-    Column("recommenders", Json),  # null: all of them
+    Column("recommenders", Json),  # null: all recommenders
     Column("created_at", Instant, nullable=False),
     Column("created_by", Text, nullable=False),
     Column("expires_at", Instant),
@@ -250,25 +250,25 @@ audit = Table(
     Column("actor", Text, nullable=False),
     Column("token", Text, nullable=False),
     Column("action", Text, nullable=False),  # method and route, such as 'POST /v1/runs/{id}:cancel'
-    Column("target", Text, nullable=False),  # the path that was asked for
+    Column("target", Text, nullable=False),  # path of the request
     Column("recommender", Text),
-    Column("status", Integer),  # null until it is answered
+    Column("status", Integer),  # null until the response
     Column("detail", Text, nullable=False),
     Index("audit_of", "recommender", "seq"),
     sqlite_autoincrement=True,
 )
 
-# Answers to requests that carry an Idempotency-Key, so that a request that is sent again is answered and not done again.
+# Responses to requests with an Idempotency-Key: a repeated request gets the stored response and is not executed again.
 answers = Table(
     "answers",
     metadata,
     Column("token", Text, primary_key=True),
     Column("key", Text, primary_key=True),
     Column("request", Text, nullable=False),  # digest of method, path and body
-    Column("status", Integer),  # null while the first one is under way
+    Column("status", Integer),  # null while the first request is running
     Column("headers", Json),
     Column("body", Text),
-    Column("at", Instant, nullable=False),  # when it came first
-    Column("taken_at", Instant, nullable=False),  # when somebody last began to do it
+    Column("at", Instant, nullable=False),  # when the first request arrived
+    Column("taken_at", Instant, nullable=False),  # when a process last began to execute the request
     Index("answers_age", "at"),
 )

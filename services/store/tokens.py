@@ -1,4 +1,4 @@
-"""Tokens of the API in SQL: their digests, never their text."""
+"""API tokens in SQL: digests, never the tokens' text."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SqlTokens:
         return self.get(id)
 
     def _readable(self, row: Row[Any]) -> Token | None:
-        """None where the row is damaged, which is said once."""
+        """Returns None for a damaged row, and logs each token once."""
         try:
             return _token(row)
         except Unreadable as error:

@@ -1,1 +1,1 @@
-"""The model server: NVIDIA Triton, embedded in this machine or beside it."""
+"""The model server: NVIDIA Triton, embedded or remote."""

@@ -1,8 +1,8 @@
-"""Where a fleet of Tritons that somebody else runs is: addresses that were told, or those that a name stands for now.
+"""Addresses of Tritons that other processes run: a fixed list, or a DNS name's current addresses.
 
-eyas-triton:8001                      one, on the folder EYAS_TRITON_HOME
-10.0.0.7:8001,10.0.0.8:8001           several, each on a folder of its own below it: 10.0.0.7_8001
-dns:eyas-triton-replicas:8001         every address of a name, asked again and again: pods come and go
+eyas-triton:8001                      one server, on the folder EYAS_TRITON_HOME
+10.0.0.7:8001,10.0.0.8:8001           several, each on its own folder below it: 10.0.0.7_8001
+dns:eyas-triton-replicas:8001         all addresses of a name, resolved every two seconds
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RESOLVE_EVERY = 2.0
 
 class Addresses(Protocol):
     def current(self) -> Sequence[str]:
-        """HOST:PORT of each replica, without waiting long."""
+        """Returns HOST:PORT of each replica; waits briefly at most."""
 
 
 class Fixed:
@@ -39,7 +39,7 @@ class Fixed:
 
 
 class Named:
-    """A headless service's name. It is resolved on a thread, for a name server may be slow; what it said last holds while it is silent."""
+    """The addresses of a headless service. A thread resolves the name, since DNS may be slow; the last result stays while DNS fails."""
 
     def __init__(self, name: str, port: int, every: float = RESOLVE_EVERY, resolve: Callable[[str], Sequence[str]] | None = None) -> None:
         self._name, self._port, self._every = name, port, every
@@ -71,12 +71,12 @@ class Named:
 
 
 def resolved(name: str) -> Sequence[str]:
-    """The name's IPv4 addresses. A name that stands for nobody is an OSError: who was there last is not forgotten for that."""
+    """Returns the name's IPv4 addresses. Raises OSError if there are none, so that the last addresses stay in use."""
     return sorted({str(entry[4][0]) for entry in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)})
 
 
 def addresses(text: str) -> Addresses:
-    """Invalid for what is no address."""
+    """Parses the setting; raises Invalid for a malformed or repeated address."""
     if text.startswith(_DNS):
         name, port = _parted(text.removeprefix(_DNS))
         return Named(name, port)
@@ -89,7 +89,7 @@ def addresses(text: str) -> Addresses:
 
 
 def folder_of(address: str) -> str:
-    """What the home of a replica is called, where there are several."""
+    """Returns the name of a replica's home folder."""
     return address.replace(":", "_")
 
 

@@ -1,7 +1,7 @@
-"""Mutual TLS between a Triton and the processes of the platform.
+"""Mutual TLS between a Triton and the platform's processes.
 
 A folder holds `ca.crt`, `tls.crt` and `tls.key`, as cert-manager and Kubernetes write them. Both sides accept only certificates of this
-CA. A server's certificate names `eyas-triton`, whatever its address is, so replicas share one.
+CA. A server's certificate names `eyas-triton` instead of an address, so replicas share one certificate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Certificates:
     folder: Path
 
     def check(self) -> None:
-        """Invalid when a file is missing or unreadable, or when other users can read the key."""
+        """Raises Invalid when a file is missing or unreadable, or when other users can read the key."""
         read_secret_file(self.folder / _KEY)
         for name in (_CA, _CERTIFICATE):
             try:
@@ -32,7 +32,7 @@ class Certificates:
                 raise Invalid(f"certificates of Triton: {self.folder / name} can't be read: {error.strerror}") from None
 
     def version(self) -> tuple[int, ...]:
-        """Changes whenever a file is replaced; equal numbers mean equal files."""
+        """Returns numbers that change whenever a file is replaced; equal numbers mean equal files."""
         stats = [(self.folder / name).stat() for name in (_CA, _CERTIFICATE, _KEY)]
         return tuple(number for stat in stats for number in (stat.st_ino, stat.st_mtime_ns))
 
@@ -41,7 +41,7 @@ class Certificates:
         return grpc.ssl_channel_credentials(ca, key, certificate)
 
     def server_options(self) -> list[str]:
-        """Command line options of tritonserver. It reads the files once, when it starts."""
+        """Returns command line options of tritonserver, which reads the files once, at its start."""
         return [
             "--grpc-use-ssl=1",
             "--grpc-use-ssl-mutual=1",

@@ -1,4 +1,4 @@
-"""Triton over gRPC, in the few words that Eyas needs. Whatever goes wrong is an Unavailable with Triton's own reason."""
+"""Client of Triton's gRPC API. Every fault is an Unavailable with Triton's own reason."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _LOST = frozenset(f"StatusCode.{name}" for name in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "NOT_FOUND"))
 KEY = "eyas-key"
-"""Of the header that opens a server's repository."""
+"""Name of the header that permits repository changes."""
 LOAD_TIMEOUT = 300.0
 ASK_TIMEOUT = 5.0
-# A server that comes back is found within a second; gRPC's own patience grows to two minutes. Messages have no limit of size.
+# Reconnects within a second; gRPC's default backoff grows to two minutes. Message sizes are unlimited.
 _CHANNEL = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -33,13 +33,13 @@ _CHANNEL = [
 
 
 class Lost(Unavailable):
-    """This server can't answer: it is away, silent, without the version, or the version's process died. Another one may."""
+    """This server cannot answer: away, silent, without the version, or the version's process died. Another replica may answer."""
 
 
 class Client:
-    """Safe to share between threads: each call is one request on one channel, which gRPC multiplexes.
+    """Thread-safe: each call is one request on a shared channel, which gRPC multiplexes.
 
-    `key` opens the repository of a server that was started with one. With `certificates` the channel is mutual TLS.
+    `key` permits repository changes on a server that requires one. With `certificates` the channel uses mutual TLS.
     """
 
     def __init__(self, address: str, key: str = "", certificates: Certificates | None = None) -> None:
@@ -58,7 +58,8 @@ class Client:
 
     def renew(self) -> None:
         """Opens a channel with new certificates when their files were replaced. Calls under way end on the former channel, which is closed
-        at the next renewal."""
+        at the next renewal.
+        """
         if self._certificates is None:
             return
         try:
@@ -66,7 +67,7 @@ class Client:
             if version == self._version:
                 return
             client = self._open()
-            if version != self._certificates.version():  # the files are being replaced right now: the next call reads them again
+            if version != self._certificates.version():  # files are being replaced: the next call reads them again
                 client.close()
                 return
         except (OSError, ValueError) as error:
@@ -82,8 +83,7 @@ class Client:
     def outputs(
         self, model: str, version: int, inputs: Sequence[InferInput], wanted: Sequence[str], timeout: float
     ) -> dict[str, np.ndarray[Any, Any]]:
-        """These outputs and no others: what isn't asked for isn't sent. The request itself says how long it is waited for: the server
-        may then end what nobody waits for."""
+        """Returns these outputs; Triton sends no others. The request carries its timeout, so that the server can end abandoned runs."""
 
         def ask() -> dict[str, np.ndarray[Any, Any]]:
             requested = [InferRequestedOutput(name) for name in wanted]
@@ -103,7 +103,7 @@ class Client:
         _call(lambda: self._client.unload_model(model, headers=self._headers, client_timeout=LOAD_TIMEOUT))
 
     def ready(self, timeout: float = ASK_TIMEOUT) -> bool:
-        """Whether the server answers at all; of its models this says nothing."""
+        """Whether the server answers; says nothing about its models."""
         try:
             return bool(_call(lambda: self._client.is_server_ready(client_timeout=timeout)))
         except Unavailable:
@@ -117,7 +117,7 @@ class Client:
         return tuple({"name": model.name, "version": model.version, "state": model.state} for model in index.models)
 
     def successes(self, timeout: float = ASK_TIMEOUT) -> dict[tuple[str, str], int]:
-        """Successful requests of each loaded version, by model and version."""
+        """Returns the count of successful requests by model and version."""
         statistics = _call(lambda: self._client.get_inference_statistics(client_timeout=timeout))
         return {(stats.name, stats.version): stats.inference_stats.success.count for stats in statistics.model_stats}
 
@@ -134,5 +134,5 @@ def _call(ask: Callable[[], T]) -> T:
         message = str(error.message() or "")
         lost = error.status() in _LOST or "Stub process" in message
         raise (Lost if lost else Unavailable)(f"Triton: {plain(message)}") from None
-    except ValueError as error:  # gRPC's word for a channel that was closed meanwhile
+    except ValueError as error:  # gRPC's error for a closed channel
         raise Lost(f"Triton: {error}") from None

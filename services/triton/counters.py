@@ -1,8 +1,8 @@
-"""Triton's success counters, summed over what Triton forgets.
+"""Sums Triton's success counters across restarts and unloads.
 
-A version's counter vanishes when the version leaves the list, and all of them start at zero with the server. So the model server
-reads them before and after each change; what vanished or fell is kept as a base. What was counted between the last reading and
-a crash is lost: the sum never says more than Triton has said.
+A version's counter vanishes when the version is unloaded, and all counters restart at zero with the server. So the model server reads
+them before and after each change, and a base keeps what vanished or fell. Requests between the last reading and a crash are not
+counted: the sum never exceeds Triton's own counts.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from shared.domain.errors import Unavailable
 log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
-"""Model and version, in Triton's words."""
+"""Triton's model name and version."""
 
 
 class Counters:
-    """Pure: readings in, sums out."""
+    """Sums of readings, without I/O."""
 
     def __init__(self) -> None:
         self._base: dict[Key, int] = {}
@@ -33,7 +33,7 @@ class Counters:
         self._last = dict(reading)
 
     def restarted(self) -> None:
-        """The server is a new one: whatever it says from now on comes on top."""
+        """Starts from zero: the readings of the new server are added to the sums."""
         self.saw({})
 
     def totals(self) -> dict[Key, int]:
@@ -41,15 +41,15 @@ class Counters:
 
 
 class Tally:
-    """Counters that are read from a server, by recommender and version. Safe to share between threads."""
+    """Counters of one server, by recommender and version. Thread-safe."""
 
     def __init__(self) -> None:
         self._counters = Counters()
         self._lock = threading.Lock()
 
     def read(self, successes: Callable[[], Mapping[Key, int]]) -> None:
-        """A server that doesn't answer leaves what is known."""
-        with self._lock:  # a reading is taken and counted in one: an older one can't come after a newer one
+        """Reads the counters; keeps the last ones if the server does not answer."""
+        with self._lock:  # read and add under the lock, so that readings stay in order
             try:
                 self._counters.saw(successes())
             except Unavailable as error:
@@ -60,7 +60,7 @@ class Tally:
             self._counters.restarted()
 
     def totals(self, recommender_of: Callable[[str], str | None]) -> dict[tuple[str, int], int]:
-        """Over all models of a recommender; what isn't ours doesn't count."""
+        """Sums over all models of a recommender; ignores foreign models."""
         with self._lock:
             counts = self._counters.totals()
         totals: dict[tuple[str, int], int] = {}

@@ -1,10 +1,10 @@
-"""A real tritonserver as a process of this machine: started, watched, started again, and ended without a trace.
+"""A tritonserver as a process of this machine: started, watched, restarted, and ended without residue.
 
-Whoever reaches a Triton can run code as its user: it loads any Python model that a request brings. So it listens on a Unix socket in a
-folder that only its user may enter, and on nothing else; over a network (services.triton.serve) it demands certificates.
+Whoever can connect to a Triton can run code as its user: it loads any Python model from a request. So it listens only on a Unix socket in a
+folder that other users cannot enter; over a network (services.triton.serve) it requires certificates.
 
-It dies with its owner (the shim), and belongs to a process group of its own, so its Python stubs can be ended with it. Several may live
-side by side: each has its own folder, socket and mark.
+The server dies with its owner (services/shim.py) and has its own process group, so that its Python stubs end with it. Several servers can
+run on one machine: each has its own folder, socket and mark.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from services.triton.orphan_cleanup import new_mark, sweep, sweep_deserted
 from services.triton.wheel import find_wheel
 from shared.domain.errors import Unavailable
 
-# Run by its path, as a program: the adapters don't import each other.
+# Run by its path, as a program: adapters do not import each other.
 SHIM = Path(__file__).parents[1] / "shim.py"
 _POLL = 0.02
 _TIDY = 60.0
 _SOCKET = "socket/grpc"
-"""Below the home. Triton adds `:1`, the port that it insists on."""
+"""Relative to the home. Triton appends `:1`, the required port."""
 _LONGEST_SOCKET = 107
-"""Bytes in the path of a Unix socket, by the kernel."""
+"""Maximum bytes of a Unix socket's path, a limit of the kernel."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """How a Triton is reached from other machines."""
+    """Listening addresses of a Triton for other machines."""
 
     host: str
     grpc: int
     metrics: int
-    """Port of Prometheus' metrics, without TLS and open to whoever reaches it: numbers alone."""
+    """Port of the Prometheus metrics: no TLS, open to everybody who can connect; it shows numbers only."""
     key: str = ""
-    """Opens the model repository to changes; without it a client may ask for inferences and look."""
+    """Permits changes of the model repository; other clients may only infer and read."""
     certificates: Certificates | None = None
 
     @property
     def near(self) -> str:
-        """Where this machine reaches it."""
-        return "127.0.0.1" if self.host == "0.0.0.0" else self.host  # noqa: S104  it is compared, not bound
+        """The address for clients of this machine."""
+        return "127.0.0.1" if self.host == "0.0.0.0" else self.host  # noqa: S104  compared, not bound
 
     def options(self) -> list[str]:
         return [
@@ -69,7 +69,7 @@ class Network:
 
 
 class EmbeddedTriton:
-    """Owns one tritonserver. `home` holds its repository (`models/`), its backends, its socket and its log."""
+    """Owns one tritonserver. `home` holds its repository (`models/`), backends, socket and log."""
 
     def __init__(self, home: Path, *, start_timeout: float = 60.0, network: Network | None = None) -> None:
         self.key = network.key if network else ""
@@ -78,21 +78,21 @@ class EmbeddedTriton:
         self.repository = self.home / "models"
         self.log = self.home / "triton.log"
         self.generation = 0
-        """Rises with each start: what was loaded belongs to one generation."""
+        """Rises with each start: a start has nothing loaded."""
         self._timeout = start_timeout
         self._process: subprocess.Popen[bytes] | None = None
         self._mark = new_mark()
         self._network = network
         self._folder: int | None = None
-        """Descriptor of the socket's folder, where the path is too long for a socket."""
+        """Descriptor of the socket's folder, if the path is too long for a socket."""
         self._lock = threading.RLock()
         self._tidied = time.monotonic()
-        # The kernel ends the server when the thread that forked it ends: one thread, as old as this object.
+        # The kernel kills the server when the thread that forked it ends: this thread lives as long as the object.
         self._nursery = ThreadPoolExecutor(max_workers=1, thread_name_prefix="triton")
 
     @property
     def address(self) -> str:
-        """Of gRPC, for clients of this user."""
+        """The gRPC address for clients of this user."""
         if self._network:
             return f"{self._network.near}:{self._network.grpc}"
         path = self._socket()
@@ -103,7 +103,7 @@ class EmbeddedTriton:
         return f"unix:/proc/{os.getpid()}/fd/{self._folder}/{path.name}"
 
     def _socket(self) -> Path:
-        """The socket's path; its folder is closed to other users whatever the umask and the home's own mode are."""
+        """Returns the socket's path. Its folder is closed to other users, whatever the umask and the home's mode are."""
         path = self.home / f"{_SOCKET}:1"
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.chmod(0o700)
@@ -118,7 +118,7 @@ class EmbeddedTriton:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Starts it and waits until it answers; Unavailable with the reason when it can't. Started already: nothing."""
+        """Starts the server and waits until it answers; does nothing if it runs. Raises Unavailable with the reason."""
         with self._lock:
             if self.alive:
                 return
@@ -126,7 +126,7 @@ class EmbeddedTriton:
             sweep()
             self._clear()
             self.repository.mkdir(parents=True, exist_ok=True)
-            self._socket().unlink(missing_ok=True)  # of a server that was killed
+            self._socket().unlink(missing_ok=True)  # left by a killed server
             wheel.lay_out(self.home / "backends")
             written = self.log.stat().st_size if self.log.exists() else 0
             self._process = self._nursery.submit(self._spawn, wheel.server, wheel.environment()).result()
@@ -138,7 +138,7 @@ class EmbeddedTriton:
             raise Unavailable(f"the embedded Triton doesn't start: {_reason(output)} (the whole story is in {self.log})")
 
     def ensure_running(self) -> bool:
-        """Starts it again if it died. True: it did, and what was loaded is gone."""
+        """Restarts a dead server. Returns True if it did: then nothing is loaded."""
         with self._lock:
             if self._process is None or self.alive:
                 self._tidy()
@@ -147,7 +147,7 @@ class EmbeddedTriton:
             return True
 
     def kill(self) -> bool:
-        """Kills the server and its stubs, unless it is just being started or stopped."""
+        """Kills the server and its stubs, except during a start or stop. Returns whether it did."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -159,19 +159,19 @@ class EmbeddedTriton:
             self._lock.release()
 
     def vouch(self) -> None:
-        """Nobody else waits for its versions."""
+        """Does nothing: no other process waits for this server's versions."""
 
     def end(self, grace: float = 10.0) -> None:
-        """TERM, then KILL for the whole group after `grace` seconds; no process and no shared memory is left."""
+        """Sends TERM, then KILL to the group after `grace` seconds; leaves no process and no shared memory."""
         with self._lock:
             if self.alive and self._process is not None and grace > 0:
-                self._process.terminate()  # the server alone: it ends its stubs itself
+                self._process.terminate()  # the server ends its stubs itself
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(grace)
             self._clear()
 
     def stop(self, grace: float = 10.0) -> None:
-        """Ends it for good; after `end`, `ensure_running` would start it again."""
+        """Ends the server for good; after `end`, `ensure_running` starts it again."""
         with self._lock:
             self.end(grace)
             self._process = None
@@ -181,7 +181,7 @@ class EmbeddedTriton:
             self._nursery.shutdown(wait=True)
 
     def memory(self) -> int:
-        """Resident bytes of the server and its stubs."""
+        """Returns the resident bytes of the server and its stubs."""
         total = 0
         for process in self._processes():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -189,7 +189,7 @@ class EmbeddedTriton:
         return total
 
     def mapped(self, name: str) -> int | None:
-        """Of those bytes, what is there of files of that name that lie in memory page by page; None where nobody has one so."""
+        """Returns the resident bytes of memory-mapped files of that name; None if no process maps one."""
         sizes: list[int] = []
         for process in self._processes():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -212,7 +212,7 @@ class EmbeddedTriton:
                     f"--backend-directory={self.home / 'backends'}",
                     f"--backend-config=python,shm-region-prefix-name={self._mark}",
                     "--model-control-mode=explicit",
-                    "--disable-auto-complete-config",  # our configurations are complete: a load takes 0.35 s, not 1.4 s
+                    "--disable-auto-complete-config",  # configurations are complete; a load takes 0.35 s, not 1.4 s
                     "--strict-readiness=false",
                     "--exit-timeout-secs=5",
                     "--allow-http=false",
@@ -232,7 +232,7 @@ class EmbeddedTriton:
             )
 
     def _answers(self) -> bool:
-        """Waits until it is ready; False if it ended, or took too long."""
+        """Waits until the server is ready; returns False if it ended or took too long."""
         deadline = time.monotonic() + self._timeout
         while self.alive and time.monotonic() < deadline:
             if self._listens():
@@ -258,7 +258,7 @@ class EmbeddedTriton:
             sweep_deserted(self._mark)
 
     def _clear(self) -> None:
-        """Ends the group, stubs included, and what carries our mark."""
+        """Kills the process group, stubs included, and removes everything with this server's mark."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -274,14 +274,14 @@ class EmbeddedTriton:
 
 
 def disposable(home: Path) -> EmbeddedTriton:
-    """A server for one examination: its folder begins empty."""
+    """Returns a server with an empty folder, for one verification."""
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     return EmbeddedTriton(home)
 
 
 def _reason(output: str) -> str:
-    """The line that tells most: an error of the loader's, of the shim's or of Triton's, or else the last one."""
+    """Returns the last line that reports an error, or else the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [
         line for line in lines if any(word in line.lower() for word in ("error", "shim:", "failed", "cannot open")) and "NVML" not in line

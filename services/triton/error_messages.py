@@ -1,4 +1,4 @@
-"""Triton's reasons, and ONNX Runtime's inside them, as one line that a person can read: no paths of the server, no tracebacks."""
+"""Turns errors of Triton and ONNX Runtime into one readable line, without the server's paths and tracebacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NOISE = (
     re.compile(r"^load failed for model '[^']*': "),
     re.compile(r"version \d+ is at UNAVAILABLE state: "),
     re.compile(r"(?:Internal|Fail|InvalidProtobuf|InvalidArgument|InvalidGraph|NotImplemented|RuntimeException|NoSuchFile): "),
-    re.compile(r"/onnxruntime_src/\S+ [^()]*\([^)]*\) "),  # where in its source, and in which function
+    re.compile(r"/onnxruntime_src/\S+ [^()]*\([^)]*\) "),  # source file and function
     re.compile(r"Load model from \S+ failed: ?"),
     re.compile(r"Non-zero status code returned while "),
     re.compile(r" Name:''"),

@@ -1,11 +1,11 @@
-"""The ModelServer port on several Tritons: what is wanted is placed on each of them, and each has a repository and a state of its own.
+"""The ModelServer port on several Tritons: each replica gets all wanted versions, in its own repository.
 
-A replica is *ready* while it answers and has all that it should. One that isn't takes no request that a ready one can answer. A
-version answers when every replica that is waited for answered a real inference of it; one that stopped being ready is waited for
-during `patience` (it restarts within seconds, and no weight moves meanwhile), and then no more until it is ready again.
+A replica is *ready* while it answers and has all wanted versions. A replica that is not ready gets no request that a ready one can answer.
+A version answers when every replica that counts has answered a real inference of it. A replica that is no longer ready counts for
+`patience` seconds (a restart takes seconds, and weights do not move meanwhile), then no more until it is ready again.
 
-`score` takes no lock. What changes a replica happens on its own thread; `place` and `ensure_running` wait for a moment, and what isn't
-over then goes on: the next call tells what came of it.
+`score` takes no lock. Each replica changes on its own thread; `place` and `ensure_running` wait briefly, and unfinished work goes on: the
+next call returns its outcome.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from shared.ports import ArtifactStore, ServedUnit, ServerInfo
 log = logging.getLogger(__name__)
 
 PATIENCE = 15.0
-"""Seconds. Shorter than a rollout's patience with a version that doesn't answer: losing one replica for good must not end a rollout."""
+"""Seconds. Shorter than a rollout's patience with a silent version: the loss of one replica must not end a rollout."""
 PLACING = 120.0
-"""Seconds that a replica is waited for that others have overtaken."""
+"""Seconds after the start of a placement during which a slow replica keeps it pending, although another one has finished."""
 _TRIAL_WAIT = 1.0
-"""Seconds that placing waits for trials: most are over by then."""
+"""Seconds that placing waits for trials; most end within them."""
 _WAIT = 1.5
 
 
 class TritonFleet:
-    """Implements the ModelServer port. Its owner starts the hosts, calls `ensure_running` in a loop, and `close` at the end."""
+    """Implements ModelServer. The owner starts the hosts, calls `ensure_running` in a loop, and `close` at the end."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class TritonFleet:
         patience: float = PATIENCE,
         hangs: float = HANGS,
     ) -> None:
-        """`hangs`: seconds until a server that lives and doesn't answer is ended and started again, where it is this process's own."""
+        """`hangs`: seconds of silence until a server is killed and restarted, if this process owns it."""
         self._hosts = hosts
         self._store = store
         self._times = {"timeout": timeout, "probe_every": probe_every, "heal_every": heal_every, "trial_wait": _TRIAL_WAIT}
@@ -68,7 +68,7 @@ class TritonFleet:
         self._lock = threading.Lock()
         self._wanted: dict[str, tuple[ServedUnit, ...]] = {}
         self._since: dict[str, float] = {}
-        """Since when what is wanted of a recommender is being placed."""
+        """Since when the wanted versions of a recommender are being placed."""
         self._tallies: dict[str, Tally] = {}
         self._members: Mapping[str, Member] = {}
         self._closed = False
@@ -79,7 +79,7 @@ class TritonFleet:
             self._since[recommender] = time.monotonic()
         self._wanted[recommender] = wanted
         members = self._follow()
-        # A replica that was never looked at is asked. One that is away, or is being given back its versions, gets these with the rest.
+        # Replicas without a check yet are asked too. A replica that is away or restoring its versions gets these later, with the others.
         targets = [member for member in members if member.at_hand] or [member for member in members if member.up is not False]
         for member in members:
             if member not in targets:
@@ -115,7 +115,7 @@ class TritonFleet:
             if member.up is not False:
                 member.server.successes()
         totals: Counter[Key] = Counter()
-        for tally in tuple(self._tallies.values()):  # those of replicas that are gone too
+        for tally in tuple(self._tallies.values()):  # including removed replicas
             totals.update(tally.totals(recommender_of))
         return dict(totals)
 
@@ -132,20 +132,20 @@ class TritonFleet:
                 trouble = str(error)
                 continue
             version = version or info.version
-            for model in info.models:  # one that isn't ready everywhere isn't ready
+            for model in info.models:  # ready only if ready on every replica
                 key = model["name"], model["version"]
                 if key not in models or model["state"] != "READY":
                     models[key] = model
         if not version:
             raise Unavailable(trouble)
-        # Of several control planes, those that don't place know nothing of the replicas' states.
+        # A control plane that does not place versions does not know the replicas' states.
         return ServerInfo(version, tuple(models.values()), tuple(member.status() for member in members if member.up is not None))
 
     def ensure_running(self) -> bool:
-        """Looks after every replica: starts again what died, gives back what is owed, heals, lets new ones in.
+        """Maintains every replica: restarts dead servers, restores and reloads versions, adds new replicas.
 
-        True: a replica was started again, since the last call at the earliest. Raises Unavailable when no replica is well. A look that
-        takes long goes on by itself, and a later call tells its outcome.
+        Returns True if a replica was restarted since the last call; raises Unavailable if none answers. A long look goes on, and a later
+        call returns its outcome.
         """
         members = self._follow()
         restarts = [member.began_anew() for member in members]
@@ -157,13 +157,13 @@ class TritonFleet:
         return any(restarts)
 
     def vouch(self) -> None:
-        """Whoever places has said all that it wants: each ready replica is told that it has its versions."""
+        """Tells each ready replica that it has all wanted versions; only the placing control plane calls this."""
         for member in self._members.values():
             if member.ready:
                 member.submit(member.server.vouch)
 
     def close(self) -> None:
-        """Closes the connections: before the servers are stopped, or they wait for them."""
+        """Closes the connections. To be called before the servers stop, or they wait for their clients."""
         with self._lock:
             self._closed = True
             members, self._members = self._members, {}
@@ -171,7 +171,7 @@ class TritonFleet:
             member.close()
 
     def _follow(self) -> list[Member]:
-        """Replicas come and go; a new one is given what is wanted like one that was restarted."""
+        """Adds and removes replicas; a new replica gets all wanted versions, like a restarted one."""
         with self._lock:
             hosts = self._hosts.current()
             if self._closed or hosts.keys() == self._members.keys():
@@ -180,7 +180,7 @@ class TritonFleet:
             for name, host in hosts.items():
                 if name not in updated:
                     log.info("Triton %s: found", name)
-                    tally = self._tallies.setdefault(name, Tally())  # of the same server perhaps, that was out of sight
+                    tally = self._tallies.setdefault(name, Tally())  # perhaps the same server as before
                     server = TritonServer(host, ModelRepository(host.repository.parent, self._store), tally=tally, **self._times)
                     for recommender, units in self._wanted.items():
                         server.want(recommender, units)
@@ -215,7 +215,7 @@ def _trouble(outcomes: Mapping[Member, dict[int, str] | Exception], members: Seq
 
 
 def _merged(faults: Mapping[str, Mapping[int, str]]) -> dict[int, str]:
-    """A version that can't be loaded somewhere is at fault; where it is one replica's word alone, that is said."""
+    """Merges the faults per version; names the replicas if only some report a fault."""
     merged: dict[int, str] = {}
     for number in sorted({number for member_faults in faults.values() for number in member_faults}):
         reported = {name: member_faults[number] for name, member_faults in faults.items() if number in member_faults}

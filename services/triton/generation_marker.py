@@ -1,7 +1,7 @@
-"""The signs that a server of its own and whoever places models on it leave for each other beside the repository.
+"""Markers beside the repository, by which a remote server and the placing process inform each other.
 
-`boot` tells which life of the server reads the models now: from a new one, whoever places learns that the server has begun anew,
-with nothing loaded. `placed` names the life that was given all that it should have: until then the server isn't ready.
+`boot` holds the id of the server's current start: a new id tells the placing process that nothing is loaded. `placed` holds the id of the
+start that has got all its versions: until then the server is not ready.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ _BOOT, _PLACED = "boot", "placed"
 
 
 def announce(home: Path) -> None:
-    """A new life."""
+    """Writes a new start's id."""
     _write(home, _BOOT, secrets.token_hex(16))
 
 
 def announced(home: Path) -> str | None:
-    """The present life's sign; None where no server has ever answered."""
+    """Returns the current start's id; None if no server has ever answered."""
     return _read(home, _BOOT)
 
 
 def vouch(home: Path, life: str) -> None:
-    """This life has its versions."""
+    """Confirms that this start has its versions."""
     _write(home, _PLACED, life)
 
 
 def vouched(home: Path) -> bool:
-    """Whether the present life was given its versions."""
+    """Whether the current start has its versions."""
     life = announced(home)
     return life is not None and _read(home, _PLACED) == life
 

@@ -1,4 +1,4 @@
-"""What `verify` measures on a served unit, on the real server: how fast it answers, and what the files hold that it is asked with."""
+"""Measures a served unit's latency for `verify` on the real server, and reads the request arrays from files."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _PATIENCE = 30.0
 class Latency:
     p50: float
     p99: float
-    """Milliseconds of one call, as its caller sees them."""
+    """Milliseconds of one call, measured by its caller."""
     throughput: float
-    """Rows a second, one caller."""
+    """Rows per second of one caller."""
     calls: int
 
 
 def latency(server: ModelServer, recommender: str, number: int, feed: Columns, rows: int) -> Latency:
-    """One caller, one call after the other: 200 calls, or as many as fit into half a minute, but 20 at least."""
+    """Makes sequential calls: 200, or as many as fit into 30 seconds, but at least 20."""
     times: list[float] = []
     began = time.perf_counter()
     while len(times) < _WARM_UP + CALLS:
@@ -49,7 +49,7 @@ def latency(server: ModelServer, recommender: str, number: int, feed: Columns, r
 
 
 def one_request(signature: Signature, catalogue: Columns, users: Columns, batch: int) -> dict[str, Array]:
-    """As the gateway asks: one user against `batch` items of the catalogue, which is repeated where it is shorter."""
+    """Builds a gateway's request: one user with `batch` items of the catalogue, repeated if it is shorter."""
     item_rows = np.arange(batch) % len(catalogue[signature.item])
     user_rows = np.zeros(batch, dtype=np.int64)
     feed = {model_input.name: catalogue[model_input.name][item_rows] for model_input in signature.side("item")}
@@ -57,7 +57,7 @@ def one_request(signature: Signature, catalogue: Columns, users: Columns, batch:
 
 
 def read_arrays(path: Path, names: list[str]) -> dict[str, Array]:
-    """The named arrays, of one length. Never a pickle."""
+    """Reads the named arrays, which must have equal lengths. Never unpickles."""
     try:
         with np.load(path, allow_pickle=False) as content:
             if missing := [name for name in names if name not in content.files]:

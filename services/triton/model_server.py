@@ -1,13 +1,12 @@
-"""The ModelServer port on one Triton. Several are a fleet of these (services.triton.fleet).
+"""The ModelServer port on one Triton; services.triton.fleet combines several.
 
-Placing never disturbs what serves. A new version is first tried alone, under a model name that no request ever uses: loaded, asked
-for a real inference, unloaded. This is done on another thread, so a load that takes long, or hangs, delays no other recommender. Trying
-it in the same Triton (and not, say, in a process that opens the ONNX file) means that exactly what will serve was proven: this server,
-this backend, this configuration, these inputs; and the Python backend gives each version a process of its own, which ends itself when a
-load takes more than four minutes, so the worst file takes down nobody else. Only what passed is listed. Then the list changes and Triton
-loads: measured, no request fails during that.
+Placement never disturbs served versions. A new version is first tried under a model name that no request uses: load, one real inference,
+unload. A trial runs on its own thread, so a slow or hanging load delays no other recommender. A trial on the same Triton proves exactly
+what will serve: server, backend, configuration and inputs. The Python backend gives each version its own process, which ends itself after a
+load of four minutes, so a bad file harms no other version. Only versions that pass are listed; measured, no request fails while Triton
+loads the new list.
 
-`score` takes no lock: it reads one mapping that is replaced, never changed. Everything but trials that changes Triton holds the lock.
+`score` takes no lock: it reads a mapping that is replaced, never changed. All changes to Triton hold the lock, except trials.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from shared.ports import ServedUnit, ServerInfo
 log = logging.getLogger(__name__)
 
 TRIALS = 8
-"""At once: fewer loads that hang than this delay no other."""
+"""Maximum parallel trials: fewer hanging loads delay no other version."""
 
 
 class TritonServer:
-    """Implements the ModelServer port. Its owner starts the host, calls `ensure_running` in a loop, and `close` at the end."""
+    """Implements ModelServer. The owner starts the host, calls `ensure_running` in a loop, and `close` at the end."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class TritonServer:
         tally: Tally | None = None,
         trial_wait: float = LOAD_TIMEOUT,
     ) -> None:
-        """`trial_wait`: seconds that a call waits for the trials that it has begun, before it is Pending."""
+        """`trial_wait`: seconds that a call waits for the trials that it started, before it raises Pending."""
         if repository.root != host.repository:
             raise ValueError(f"Triton reads {host.repository}, and models would be written to {repository.root}")
         self._host = host
@@ -59,16 +58,16 @@ class TritonServer:
         self._lock = threading.RLock()
         self._wanted: dict[str, tuple[ServedUnit, ...]] = {}
         self._owed: set[str] = set()
-        """Recommenders whose versions are to be placed, or are being placed."""
+        """Recommenders whose versions still have to be placed."""
         self._returning: set[str] = set()
-        """Those of `_owed` that a restart took from the server, or that were wanted while it was away."""
+        """Part of `_owed`: lost by a restart, or wanted while the server was away."""
         self._serving: Mapping[Key, Placed] = {}
         self._proven: set[tuple[str, str]] = set()
         self._trial_wait = trial_wait
         self._pending: set[str] = set()
-        """Recommenders whose `place` is to be called again."""
+        """Recommenders whose `place` must be called again."""
         self._trying: set[str] = set()
-        """Recommenders that have what was proven, and lack what is being tried."""
+        """Recommenders whose proven versions are placed, with trials under way."""
         self._trials: dict[tuple[str, str], Future[str | None]] = {}
         self._pool = ThreadPoolExecutor(TRIALS, thread_name_prefix="trial")
         self._suspects = Suspects(probe_every, heal_every, time.monotonic())
@@ -112,47 +111,47 @@ class TritonServer:
 
     @property
     def placed(self) -> frozenset[Key]:
-        """What it serves, as far as is known."""
+        """Versions that the server serves, as far as known."""
         return frozenset(self._serving)
 
     @property
     def owing(self) -> bool:
-        """Whether something that it should have wasn't given to it yet; new versions that are being tried don't count."""
+        """Whether versions still have to be placed, apart from versions in trial."""
         return bool(self._owed - self._trying)
 
     @property
     def returning(self) -> bool:
-        """Whether the server is still given back what it should have since it was started, or since it was away."""
+        """Whether versions are still being restored after a restart or an absence."""
         return bool(self._returning)
 
     def lacks(self, recommender: str) -> bool:
-        """Whether a restart took all versions of a recommender, and none is back yet."""
+        """Whether a restart removed all versions of the recommender, and none is back."""
         return recommender in self._owed and not any(name == recommender for name, _ in self._serving)
 
     def doubted(self, key: Key) -> bool:
-        """A request was lost there, and no real inference has answered since."""
+        """Whether a request for the version was lost, and no real inference has succeeded since."""
         return key in self._doubts
 
     @property
     def settled(self) -> bool:
-        """Whether `ensure_running` would find nothing to do."""
+        """Whether `ensure_running` has nothing to do."""
         same = self._host.alive and self._host.generation == self._generation
         return same and not self._owed - self._pending and not self._suspects.waiting(time.monotonic())
 
     @property
     def generation(self) -> int:
-        """Of the server that is asked."""
+        """Generation of the server that the client is connected to."""
         return self._generation
 
     def kill(self, generation: int) -> bool:
-        """Ends a server of that generation, where that can be done here: the next `ensure_running` starts it again."""
+        """Kills the server of that generation, if this process owns it; the next `ensure_running` starts it again."""
         return self._generation == self._host.generation == generation and self._host.kill()
 
     def reachable(self, patience: float | None = None) -> bool:
         return self._host.generation > 0 and self._client.ready(self._timeout if patience is None else patience)
 
     def want(self, recommender: str, units: Sequence[ServedUnit]) -> None:
-        """To be placed by the next `ensure_running`: for a server that can't be asked now."""
+        """Leaves the versions to the next `ensure_running`, for a server that is away."""
         with self._lock:
             self._wanted[recommender] = tuple(units)
             self._owed.add(recommender)
@@ -160,12 +159,12 @@ class TritonServer:
             self._pending.discard(recommender)
 
     def retry(self, recommenders: Iterable[str]) -> None:
-        """The next `ensure_running` places these once more, unless their versions are being tried."""
+        """Lets the next `ensure_running` place these recommenders again, unless trials are under way."""
         with self._lock:
             self._owed |= self._wanted.keys() & set(recommenders)
 
     def vouch(self) -> None:
-        """Tells the host that its server has all that it should: the caller knows that nothing else is wanted."""
+        """Tells the host that the server has all versions: the caller wants no others."""
         with self._lock:
             if not self._owed and self._host.generation == self._generation:
                 self._host.vouch()
@@ -179,9 +178,9 @@ class TritonServer:
         return ServerInfo(self._client.version(), tuple(models))
 
     def ensure_running(self) -> bool:
-        """Starts a server that died and gives it back its versions; heals versions whose process died. True: it was started.
+        """Starts a dead server, restores its versions, and reloads versions whose process died. Returns True if it started the server.
 
-        Unavailable when that can't be done now: what is owed stays owed until the next call.
+        Raises Unavailable if versions cannot be restored now; the next call tries again.
         """
         restarted = self._host.ensure_running()
         with self._lock:
@@ -194,7 +193,7 @@ class TritonServer:
                         log.warning("%s version %d didn't come back: %s", recommender, number, why)
                 except Pending as error:
                     log.debug("%s", error)
-                except (Unavailable, OSError) as error:  # one that can't be helped now doesn't keep the others down
+                except (Unavailable, OSError) as error:  # the other recommenders are still placed
                     trouble = trouble or error
             self._heal()
             if trouble is not None:
@@ -202,7 +201,7 @@ class TritonServer:
         return restarted
 
     def close(self) -> None:
-        """Closes the connections: before the server is stopped, or it waits for them. What is under way on them ends at once."""
+        """Closes the connections and ends calls under way. To be called before the server stops, or the server waits for its clients."""
         self._client.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
@@ -252,14 +251,14 @@ class TritonServer:
         return faults
 
     def _list_proven(self, recommender: str, wanted: Mapping[int, Placed]) -> None:
-        """What waits for no trial serves meanwhile, and what serves goes on."""
+        """Serves versions that need no trial, and keeps served ones."""
         serving = {placed.number: placed for placed in self._of(recommender)}
         proven = {number: placed for number, placed in wanted.items() if placed.proof in self._proven}
         if serving != serving | proven:
             self._list(recommender, serving | proven, [placed for placed in wanted.values() if placed.proof not in self._proven])
 
     def _try(self, recommender: str, units: Iterable[Placed]) -> dict[int, str]:
-        """The versions that can't be served, and why; Pending while some are being tried. What has been proven is not tried again."""
+        """Returns the faults of versions that fail their trial; raises Pending while trials run. Proven versions are not tried again."""
         new = {placed.number: placed for placed in units if placed.proof not in self._proven}
         begun = {placed.proof: placed for placed in new.values() if placed.proof not in self._trials}
         self._trials |= {proof: self._pool.submit(self._trial, placed, self._client) for proof, placed in begun.items()}
@@ -286,7 +285,7 @@ class TritonServer:
         return faults
 
     def _trial(self, placed: Placed, client: Client) -> str | None:
-        """Why the version can't be loaded or doesn't answer. Unavailable when the server went away meanwhile."""
+        """Returns why the version cannot be served, or None. Raises Unavailable if the server went away."""
         self._repository.add_trial(placed)
         try:
             client.load(placed.trial)
@@ -300,7 +299,7 @@ class TritonServer:
         return None
 
     def _list(self, recommender: str, good: Mapping[int, Placed], trying: Sequence[Placed] = ()) -> dict[int, str]:
-        """Makes `good` what Triton serves of a recommender; returns what wouldn't load after all. What is being tried stays on disk."""
+        """Makes Triton serve exactly `good`; returns versions that failed to load. Versions in trial stay on disk."""
         faults: dict[int, str] = {}
         on_disk = self._repository.models(recommender)
         by_model: dict[str, list[Placed]] = {}
@@ -330,7 +329,7 @@ class TritonServer:
         return faults
 
     def _one_by_one(self, model: str, before: Sequence[Placed], wanted: Sequence[Placed]) -> dict[int, str]:
-        """A proven version didn't load and took the list with it: finds out which one, and leaves it out."""
+        """Finds the proven version that failed to load with the list, and leaves it out."""
         faults: dict[int, str] = {}
         standing = [placed for placed in wanted if placed in before]
         for placed in wanted:
@@ -350,9 +349,9 @@ class TritonServer:
         return faults
 
     def _relist(self, model: str, listed: Sequence[Placed]) -> None:
-        """Tells Triton which versions of a model serve. Counters vanish with their versions: they are read around the change."""
+        """Sets the served versions of a model. Counters vanish with their versions, so they are read before and after."""
         leaving = {key: placed for key, placed in self._serving.items() if placed.model == model and placed not in listed}
-        if leaving:  # no new request for them from here on
+        if leaving:  # stops new requests for the leaving versions
             self._serving = {key: placed for key, placed in self._serving.items() if key not in leaving}
         self._tally.read(self._client.successes)
         self._repository.configure(model, listed[0].signature, [placed.number for placed in listed])
@@ -364,10 +363,10 @@ class TritonServer:
         self._serving = others | {(recommender, number): unit for number, unit in placed.items()}
 
     def _heal(self) -> None:
-        """A version whose process died says ready and answers nothing. It leaves the list and comes back; its neighbours stay."""
+        """Reloads versions whose process died: Triton calls them ready, but they do not answer. Neighbours keep serving."""
         now = time.monotonic()
         due = sorted(self._suspects.due(self._serving, now))
-        if due and not self._client.ready(self._timeout):  # it isn't its versions that are to be blamed
+        if due and not self._client.ready(self._timeout):  # the server is at fault, not the versions
             for key in due:
                 self._suspects.add(key)
             return
@@ -375,7 +374,7 @@ class TritonServer:
             placed = self._serving[key]
             if self._answers(placed) or not self._client.ready() or not self._suspects.may_heal(key, now):
                 continue
-            self._owed.add(placed.recommender)  # until it is back
+            self._owed.add(placed.recommender)  # until the version is back
             log.warning("%s version %d doesn't answer: it is loaded again", *key)
             neighbours = [other for other in self._serving.values() if other.model == placed.model and other is not placed]
             if neighbours:
@@ -402,7 +401,7 @@ class TritonServer:
         return True
 
     def _drop(self, model: str, client: Client) -> None:
-        """Unloads a model that nobody may ask any more, and removes it from disk."""
+        """Unloads a model that gets no requests, and removes it from disk."""
         try:
             client.unload(model)
         except Unavailable as error:

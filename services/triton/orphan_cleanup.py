@@ -1,9 +1,8 @@
-"""What a tritonserver that was killed leaves behind: processes of its Python backend, and shared memory under /dev/shm.
+"""Cleans up after a killed tritonserver: processes of its Python backend, and shared memory in /dev/shm.
 
-Every server's shared memory carries a mark that names the process that owns the server. Stubs carry it too: Triton gives them
-the region's name as an argument. What carries the mark of a process that no longer lives is residue, and whoever starts
-next ends and unlinks it. (Measured on 2.51: stubs notice a dead server and end within 3 s, and unlink their region; a stub that
-was itself killed leaves 1 MiB or more until somebody unlinks it.)
+A server's shared memory carries a mark that names the server's owner process; stubs carry it in their arguments. Whatever carries the mark
+of a dead process is residue, and the next start removes it. (Measured on 2.51: stubs of a dead server end within 3 s and unlink their
+region; a killed stub leaves 1 MiB or more.)
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-SHM = Path("/dev/shm")  # noqa: S108  the kernel's own, not a temporary folder of ours
+SHM = Path("/dev/shm")  # noqa: S108  the kernel's folder
 PROC = Path("/proc")
 _MARK = re.compile(r"eyas_(\d+)_(\d+)_(\d+)_\d+_")
 _count = itertools.count()
 
 
 def new_mark() -> str:
-    """Unique to a server of this process: namespace, pid and its start (pids come again), and a count."""
+    """Returns a unique mark: namespace, pid, start time (pids are reused) and a count."""
     pid = os.getpid()
     return f"eyas_{_namespace()}_{pid}_{_started(pid)}_{next(_count)}_"
 
 
 def sweep(mark: str | None = None) -> None:
-    """Removes what carries this mark, or what carries the mark of any process of this machine that no longer lives."""
+    """Removes whatever carries this mark; without one, whatever carries the mark of a dead process of this machine."""
     ours = _dead_owner if mark is None else mark.__eq__
     for pid in marked_processes(ours):
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -41,8 +40,9 @@ def sweep(mark: str | None = None) -> None:
 
 
 def sweep_deserted(mark: str, age: float = 60.0) -> None:
-    """Unlinks the shared memory of stubs that died under a server that lives: Triton forgets it. A stub names its region as an argument,
-    and Triton makes the region just before it starts the stub: what is young is left alone."""
+    """Unlinks the shared memory of dead stubs under a live server, which Triton does not. A stub names its region in its arguments; Triton
+    creates the region just before it starts the stub, so young regions are kept.
+    """
     oldest = time.time() - age
     deserted = [region for region in marked_regions(mark.__eq__) if _changed(region) < oldest]
     if deserted:
@@ -53,9 +53,9 @@ def sweep_deserted(mark: str, age: float = 60.0) -> None:
 
 
 def sweep_all() -> None:
-    """Removes whatever carries a mark, whoever's: for a container of its own, where nobody else's can be.
+    """Unlinks all marked shared memory. Only for a container with its own /dev/shm.
 
-    What a former container of the same pod left in /dev/shm names processes of another namespace: nobody can ask for them.
+    Marks of the pod's former container name processes of another namespace, which cannot be checked.
     """
     for region in marked_regions(lambda _: True):
         with contextlib.suppress(OSError):
@@ -72,7 +72,7 @@ def marked_processes(ours: Callable[[str], bool]) -> Iterator[int]:
 
 
 def _command(pid: int) -> str:
-    """Empty once it has ended."""
+    """Returns an empty text for a process that has ended."""
     with contextlib.suppress(OSError):
         return (PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace")
     return ""
@@ -93,7 +93,7 @@ def marked_regions(ours: Callable[[str], bool]) -> Iterator[Path]:
 
 def _dead_owner(mark: str) -> bool:
     match = _MARK.fullmatch(mark)
-    if not match or int(match[1]) != _namespace():  # another container's: its pids mean nothing here
+    if not match or int(match[1]) != _namespace():  # another container's pids mean nothing here
         return False
     return _started(int(match[2])) != int(match[3])
 

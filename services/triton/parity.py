@@ -1,7 +1,7 @@
-"""Whether a served unit answers as training did: each feature, then the score, over the same rows on the real server.
+"""Parity of a served unit with training on the real server: each feature, then the score, for the same rows.
 
-A feature is held against training's value by value: a code that differs names another vector, however near the scores may come out.
-How far the scores may be apart is the gate's business.
+Features must be equal value by value: another code selects another vector, however close the scores are. A gate limits the difference of
+scores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared.serving.signature import Feature, Signature
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str, Array]
 Answer = Callable[[Columns], Mapping[str, Array]]
-"""From raw columns to the outputs of the unit."""
+"""From raw columns to the unit's outputs."""
 _BATCH = 256
 _NEAR = 1e-5
 _NAMED = 5
@@ -26,7 +26,7 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Skew:
-    """A feature that the unit doesn't compute as training did, with the first row of those that differ."""
+    """A feature that the unit computes differently from training, with its first differing row."""
 
     column: str
     rows: int
@@ -44,14 +44,14 @@ class Skew:
 @dataclass(frozen=True)
 class Parity:
     difference: float
-    """The largest one between two scores, and the row that it is in."""
+    """Largest difference between two scores; `row` is its row."""
     row: int
     rows: int
     skewed: tuple[Skew, ...]
 
 
 def compare(answer: Answer, signature: Signature, rows: Columns) -> Parity:
-    """`rows` holds the inputs, and training's score and features under the outputs' names. BadData where either side isn't a number."""
+    """Compares all rows. `rows` holds inputs, and training's score and features by output name. Raises BadData for non-finite values."""
     expected = rows[signature.output]
     raw = {model_input.name: rows[model_input.name] for model_input in signature.inputs}
     for name in _floats(signature):
@@ -87,14 +87,14 @@ def compare(answer: Answer, signature: Signature, rows: Columns) -> Parity:
 
 
 def _raw(feature: Feature, raw: Columns, row: int) -> str:
-    """What it was made of."""
+    """Formats the feature's inputs."""
     if len(feature.of or (feature.column,)) == 1:
         return format_value(raw[(feature.of or (feature.column,))[0]][row])
     return ", ".join(f"{name} {format_value(raw[name][row])}" for name in feature.of)
 
 
 def refuse_skewed(parity: Parity) -> None:
-    """BadData that names each feature which isn't computed as in training."""
+    """Raises BadData that names each feature computed differently from training."""
     if parity.skewed:
         more = f"; and {len(parity.skewed) - _NAMED} more" if len(parity.skewed) > _NAMED else ""
         listed = "; ".join(str(skew) for skew in parity.skewed[:_NAMED])
@@ -116,7 +116,7 @@ def _finite(values: Array, name: str, start: int, who: str) -> None:
 
 
 def _differs(feature: Feature, served: Array, trained: Array) -> Array:
-    """By row."""
+    """Returns which rows differ."""
     if served.shape != trained.shape:
         raise BadData(f"parity: feature '{feature.column}' has the shape {served.shape} served, {trained.shape} in training")
     same = (
@@ -132,7 +132,7 @@ def format_value(value: Any) -> str:
 
 
 def _batches(rows: int) -> Iterator[tuple[int, int]]:
-    """A single row first: what depends on its neighbours in a batch shows there."""
+    """Starts with a single row, which shows a dependence on neighbours in the batch."""
     yield 0, 1
     for start in range(0, rows, _BATCH):
         yield start, min(start + _BATCH, rows)

@@ -1,4 +1,4 @@
-"""Whether a version really answers, whom to ask, and when. Triton's own readiness lies when a process of its backend has died."""
+"""Probes whether versions really answer. Triton still reports a version as ready when its backend process has died."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROWS = 2
 
 
 def probe(client: Client, placed: Placed, model: str, timeout: float) -> None:
-    """One real inference; Unavailable when there is no answer, or not one score a row, a number each."""
+    """Makes one real inference; raises Unavailable unless it returns one finite float32 score per row."""
     probe_version(client, model, placed.number, placed.signature, timeout)
 
 
@@ -35,7 +35,7 @@ def probe_version(client: Client, model: str, number: int, signature: Signature,
 
 
 class Suspects:
-    """Versions that failed a request are probed at once, all of them now and then; none is healed again and again."""
+    """Schedules probes: at once after a failed request, and of all versions at intervals. Limits how often a version is healed."""
 
     def __init__(self, probe_every: float, heal_every: float, now: float) -> None:
         self._probe_every, self._heal_every = probe_every, heal_every
@@ -44,7 +44,7 @@ class Suspects:
         self._suspects: set[Key] = set()
 
     def add(self, key: Key) -> None:
-        """From any thread, without a lock."""
+        """Thread-safe without a lock."""
         self._suspects.add(key)
 
     def clear(self) -> None:
@@ -60,11 +60,11 @@ class Suspects:
         return due_keys
 
     def waiting(self, now: float) -> bool:
-        """Whether anything is to be probed."""
+        """Whether a probe is due."""
         return bool(self._suspects) or now - self._probed >= self._probe_every
 
     def may_heal(self, key: Key, now: float) -> bool:
-        """A version that can't be healed isn't tried more often than every so often; until then it stays under suspicion."""
+        """Limits healing to once per `heal_every`; until then the version stays suspect."""
         if now - self._healed.get(key, now - self._heal_every) < self._heal_every:
             self.add(key)
             return False

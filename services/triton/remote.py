@@ -1,4 +1,4 @@
-"""A Triton that somebody else runs, and that reads models from a folder that both see."""
+"""A Triton that another process runs, on a model repository that both share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.domain.errors import Unavailable
 
 
 class RemoteTriton:
-    """Implements Host. `home` is the folder that the server was started on (services.triton.serve)."""
+    """Implements Host. `home` is the server's folder (services.triton.serve)."""
 
     def __init__(self, address: str, home: Path, key: str = "", certificates: Certificates | None = None) -> None:
         self.address = address
@@ -26,7 +26,7 @@ class RemoteTriton:
 
     @property
     def generation(self) -> int:
-        """Looks whether a new life was announced: a small file, read at every placement."""
+        """Rises when the server has announced a new start; reads a small file."""
         with self._lock:
             life = generation_marker.announced(self._home)
             if life is not None and life != self._life:
@@ -39,11 +39,11 @@ class RemoteTriton:
         return False
 
     def kill(self) -> bool:
-        """Its owner does that."""
+        """Returns False: only the server's owner can kill it."""
         return False
 
     def ensure_running(self) -> bool:
-        """Starting it again is its owner's work: it can only be waited for."""
+        """Returns whether the server has restarted; only its owner can start it."""
         before = self._generation
         if self.generation == 0:
             raise Unavailable(

@@ -1,7 +1,7 @@
-"""One replica of a fleet as its owner sees it: looked after on threads of its own, so one that hangs holds up no other.
+"""One replica of a fleet, with its own threads: a hanging replica delays no other.
 
-What changes it is done in order on one thread. Another thread asks whether it answers, whatever the first one waits for: a server that
-lives and is silent for `hangs` seconds is ended, and started again by its host.
+One thread makes all changes in order. Another thread checks whether the server answers; after `hangs` seconds of silence the
+server is killed, and its host starts it again.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Member:
         self.name = name
         self.server = server
         self.up: bool | None = None
-        """Whether it answered when it was last looked at; None before the first look."""
+        """Whether the server answered the last check; None before the first one."""
         self.lacking: frozenset[Key] = frozenset()
-        """What others have and it hasn't."""
+        """Versions that other replicas have and this one lacks."""
         self.ready = False
         self.unready_since = time.monotonic()
         self._trouble: str | None = None
         self._looking: Future[bool] | None = None
         self._reported: Future[bool] | None = None
         self._changed = False
-        """Whether the server has been told since the last look that it lacks something."""
+        """Whether versions were left to the next look."""
         self._asked = 0.0
         self._asking: Future[None] | None = None
         self._life = 0
@@ -50,13 +50,13 @@ class Member:
         self._waiting: dict[str, tuple[tuple[ServedUnit, ...], Future[None]]] = {}
         self._placing: dict[str, tuple[tuple[ServedUnit, ...], Future[dict[int, str]]]] = {}
         self._lacking_since = time.monotonic()
-        """Since when it lacks something, or was last told to place it once more."""
+        """Since when versions are lacking, or when their placement was last retried."""
         self._hand = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"triton-{name}")
         self._watcher = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"health-{name}")
 
     @property
     def at_hand(self) -> bool:
-        """Whether it would take a change now: it answers, and is not still being given back its versions."""
+        """Whether the replica can take a change: it answers, and its versions are restored."""
         return self.up is None or (self.up and not self.server.returning)
 
     def standing(self, key: Key) -> Standing | None:
@@ -73,11 +73,11 @@ class Member:
         return self.up is False or self.server.lacks(recommender) or not self.server.reachable(AWAY_PATIENCE)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """In order: what was submitted before is done before."""
+        """Runs work after all work submitted before."""
         return self._hand.submit(work)
 
     def place(self, recommender: str, units: Sequence[ServedUnit]) -> tuple[Future[dict[int, str]], bool]:
-        """Its outcome, and whether this call has begun it: the same versions that are still being placed are not placed once more."""
+        """Returns the outcome, and whether this call started the placement: equal versions that are being placed are not placed again."""
         wanted = tuple(units)
         begun = self._placing.get(recommender)
         if begun is not None and begun[0] == wanted and not begun[1].done():
@@ -87,7 +87,7 @@ class Member:
         return future, True
 
     def want(self, recommender: str, units: Sequence[ServedUnit]) -> None:
-        """Leaves these versions to a later look. The same versions are queued only once."""
+        """Leaves the versions to a later look; queues equal versions once."""
         wanted = tuple(units)
         waiting = self._waiting.get(recommender)
         if waiting is None or waiting[0] != wanted or waiting[1].done():
@@ -95,7 +95,7 @@ class Member:
             self._waiting[recommender] = wanted, self.submit(lambda: self.server.want(recommender, wanted))
 
     def look(self) -> Future[bool] | None:
-        """Whether it began anew; None where nothing is to be looked after, or an earlier look isn't over yet."""
+        """Starts a look, whose result is whether it restarted the server. Returns None if nothing is to do or a look is under way."""
         self._ask()
         if self._looking is not None and not self._looking.done():
             return None
@@ -106,7 +106,7 @@ class Member:
         return self._looking
 
     def began_anew(self) -> bool:
-        """Whether the last look has started the server again; each look says so once, when it is over."""
+        """Whether the last look restarted the server; True once per look."""
         look = self._looking
         if look is None or look is self._reported or not look.done():
             return False
@@ -114,7 +114,7 @@ class Member:
         return look.result()
 
     def judge(self, available: frozenset[Key], retry_every: float) -> None:
-        """Ready: it answers, was given all that it should have, and has all that any other has of it."""
+        """Sets `ready`: the server answers, has all wanted versions, and lacks none that another replica has."""
         self.lacking = available - self.server.placed
         ready = bool(self.up) and not self.server.owing and not self.lacking
         now = time.monotonic()
@@ -131,11 +131,11 @@ class Member:
         self.ready = ready
 
     def counts(self, patience: float) -> bool:
-        """Whether it is waited for."""
+        """Whether the fleet waits for the replica's answers."""
         return self.ready or time.monotonic() - self.unready_since < patience
 
     def fault(self) -> str | None:
-        """Why it isn't ready."""
+        """Returns why the replica is not ready; None if it is."""
         if self.up is False or self._trouble is not None:
             return self._trouble or "Triton doesn't answer"
         if self.server.owing:
@@ -156,14 +156,14 @@ class Member:
         self._trouble = None
         try:
             anew = self.server.ensure_running()
-        except (EyasError, OSError) as error:  # of one recommender perhaps: the others may be well
+        except (EyasError, OSError) as error:  # perhaps of one recommender only
             self._trouble = str(error)
         if anew or not self.up or self._trouble is not None:
             self.up = self.server.reachable()
         return anew
 
     def _ask(self) -> None:
-        """Asks whether it answers, now and then."""
+        """Checks every LOOK_EVERY seconds whether the server answers."""
         now = time.monotonic()
         if now - self._asked >= LOOK_EVERY and (self._asking is None or self._asking.done()):
             self._asked = now

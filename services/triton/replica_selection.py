@@ -1,7 +1,7 @@
-"""Whom of several replicas to ask for scores: one that has the version and is well, and another one when that one is lost.
+"""Chooses the replica that scores: the best one that has the version, and a second one if the first is lost.
 
-Scoring changes nothing, so asking twice is safe; it is done once, and inside the time that one call has. A fault of the model's own
-(Unavailable that isn't Lost) is its answer: another replica would compute the same.
+Scoring changes nothing, so a retry is safe; there is one retry, within the call's own time. A fault of the model (Unavailable but not Lost)
+is final: another replica would compute the same.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from shared.domain.errors import ServerAway
 
 _LEAST = 0.05
 AWAY_PATIENCE = 0.25
-"""Seconds that a replica has to show that it is there, after a request to it was lost."""
+"""Seconds that a replica has to answer after a request to it was lost."""
 
 
 class Standing(IntEnum):
-    """What is known of a version on a replica that has it, best first."""
+    """State of a version on a replica, best first."""
 
     GOOD = 0
     DOUBTED = 1
-    """A request was lost there; until a real inference says otherwise, others are asked first."""
+    """A request was lost; other replicas come first until a real inference succeeds."""
     UNSEEN = 2
-    """It wasn't there when the replica was last looked at; it may have come since."""
+    """Missing at the last look; it may have been loaded since."""
     AWAY = 3
-    """The replica doesn't answer, or is being given back its versions."""
+    """The replica does not answer, or is restoring its versions."""
 
 
 class Replica(Protocol):
     def standing(self, key: Key) -> Standing | None:
-        """None: the version isn't there."""
+        """Returns None if the replica does not have the version."""
 
     def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
-        """Lost when another replica may answer."""
+        """Raises Lost if another replica may answer."""
 
     def away(self, recommender: str) -> bool:
-        """Whether no version of the recommender would be answered there: it is unreachable, or is being given back its versions."""
+        """Whether the replica can answer no version of the recommender: unreachable, or restoring its versions."""
 
 
 class Choice:
-    """Safe to share between threads."""
+    """Thread-safe."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
@@ -73,7 +73,7 @@ class Choice:
             return first.ask(key, feed, timeout)
         standing, second = others[0]
         try:
-            # One that says nothing must leave time for the other, if that is worth asking.
+            # A silent replica must leave time for the second one, if that one is good.
             return first.ask(key, feed, timeout / 2 if standing is Standing.GOOD else timeout)
         except Lost:
             left = until - time.monotonic()
@@ -82,7 +82,7 @@ class Choice:
             return second.ask(key, feed, left)
 
     def _able(self, replicas: Sequence[Replica], key: Key) -> list[tuple[Standing, Replica]]:
-        """Those that have the version, the best first; equals take turns."""
+        """Returns the replicas that have the version, best first; equal ones take turns."""
         turn = next(self._turn) % max(len(replicas), 1)
         turned = [*replicas[turn:], *replicas[:turn]]
         candidates = [(standing, replica) for replica in turned if (standing := replica.standing(key)) is not None]

@@ -1,13 +1,12 @@
-"""The model repository on disk: what Triton reads, written so that it never meets half of anything.
+"""The model repository on disk, written so that Triton never reads a partial state.
 
     models/eyas-{recommender}_{shape}/config.pbtxt
     models/eyas-{recommender}_{shape}/{version}/model.onnx, weights.bin (of a large unit), signature.json
 
-Versions with the same signature stand side by side in one Triton model; `shape` is a digest of it. Triton has one configuration
-a model, so a version that takes another column can't stand beside its elders: it gets a model of its own, and both serve while
-the canary runs. The files are those that the signature names; a graph that looks for weights anywhere else is refused. A version
-folder is fetched beside its place and moved in when it is whole; after that nothing in it changes (a changed time stamp makes Triton
-load it anew). Folders that config.pbtxt doesn't list don't exist for Triton.
+Versions with equal signatures share one Triton model; `shape` is the signature's digest. A Triton model has one configuration, so a version
+with other inputs gets a model of its own, and both serve during the canary. The files are those that the signature names; a graph with
+weights in any other file is rejected. A version folder is fetched elsewhere and moved in when complete; afterwards it never changes (a new
+time stamp makes Triton reload it). Triton ignores folders that config.pbtxt does not list.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _TRIAL = "eyas_trial-"
 
 @dataclass(frozen=True)
 class Placed:
-    """A unit that lies in the repository."""
+    """A unit in the repository."""
 
     recommender: str
     number: int
@@ -48,17 +47,17 @@ class Placed:
 
     @property
     def proof(self) -> tuple[str, str]:
-        """What a trial proves: this content with this configuration, whoever's version it is."""
+        """What a trial proves: this content with this configuration, for any recommender."""
         return self.digest, self.model.rpartition("_")[2]
 
     @property
     def trial(self) -> str:
-        """The model that tries it before it is listed. No recommender's name has an underscore: none can be called so."""
+        """Model name of the trial. Recommender names have no underscore, so none can equal the prefix."""
         return f"{_TRIAL}{self.recommender}-{self.number}"
 
 
 class ModelRepository:
-    """`home` is the folder of the server that reads it: what Triton sees is its `models`."""
+    """`home` is the server's folder: Triton reads `home/models`."""
 
     def __init__(self, home: Path, store: ArtifactStore) -> None:
         self.root = home.absolute() / "models"
@@ -67,13 +66,13 @@ class ModelRepository:
         self.root.mkdir(parents=True, exist_ok=True)
 
     def tidy(self) -> None:
-        """Removes what a life has left that ended in the middle of something. For whoever places: another's work may be under way."""
+        """Removes what an interrupted process left. Only the placing process may call this: others may be at work."""
         shutil.rmtree(self._incoming, ignore_errors=True)
         for trial in self.root.glob(f"{_TRIAL}*"):
             shutil.rmtree(trial, ignore_errors=True)
 
     def add(self, unit: ServedUnit) -> Placed:
-        """Fetches a version; one that is there with the right content, which is read again, is left as it is."""
+        """Fetches a version, unless the files on disk have the right digests."""
         if not NAME.fullmatch(unit.recommender) or unit.number < 1:
             raise Invalid(f"'{unit.recommender}' version {unit.number} can't be served: not a recommender's name and a number from 1")
         where = f"{SIGNATURE} of {unit.recommender} version {unit.number}"
@@ -89,14 +88,14 @@ class ModelRepository:
         return placed
 
     def configure(self, model: str, signature: Signature, versions: Iterable[int]) -> None:
-        """Says which versions serve; Triton follows at the next load."""
+        """Sets the served versions; Triton follows at the next load."""
         path = self.root / model / "config.pbtxt"
         part = path.with_name(f".config.{secrets.token_hex(4)}")
         part.write_text(model_config(model, signature, versions).text())
         part.replace(path)
 
     def add_trial(self, placed: Placed) -> None:
-        """The same content under the trial's name: linked, not copied."""
+        """Adds the version under the trial's name, with hard links instead of copies."""
         folder = self._folder(placed.trial, placed.number)
         self.remove_model(placed.trial)
         folder.mkdir(parents=True)
@@ -111,7 +110,7 @@ class ModelRepository:
         shutil.rmtree(self.root / model, ignore_errors=True)
 
     def models(self, recommender: str) -> dict[str, frozenset[int]]:
-        """The recommender's models on disk with their version folders, those of earlier lives included."""
+        """Returns the recommender's models on disk with their version folders, including former processes'."""
         model_folders = [path for path in self.root.iterdir() if path.is_dir() and recommender_of(path.name) == recommender]
         return {
             path.name: frozenset(int(version_folder.name) for version_folder in path.iterdir() if version_folder.name.isdigit())
@@ -145,7 +144,7 @@ def _file(unit: ServedUnit, name: str) -> File:
 
 
 def model_name(recommender: str, signature: Signature) -> str:
-    """Whatever config.pbtxt says beside the versions is in the name, so that versions of one model agree on it."""
+    """Returns a name with a digest of the configuration, so that versions of one model agree on it."""
     tensors = [[tensor.name, tensor.dtype, tensor.width] for tensor in signature.tensors]
     parts: list[Any] = [tensors, signature.output]
     extras = signature.model_dump(mode="json", include={"file", "backend", "features", "instances", "warm_up"}, exclude_defaults=True)
@@ -156,7 +155,7 @@ def model_name(recommender: str, signature: Signature) -> str:
 
 
 def recommender_of(model: str) -> str | None:
-    """The recommender that a model serves; None for trials and whatever isn't ours."""
+    """Returns the recommender that a model serves; None for trials and foreign models."""
     name, _, shape = model.removeprefix(PREFIX).rpartition("_")
     return name if model.startswith(PREFIX) and shape and NAME.fullmatch(name) else None
 

@@ -1,7 +1,7 @@
-"""When a Triton is started again with new certificates: it reads them only at its start.
+"""Restarts a Triton after its certificates were replaced: it reads them only at its start.
 
-Certificates are replaced long before the former ones end, so there is no hurry. The pause leaves time for a rolling update that the same
-change began. Of several servers on one volume, the lock lets one at a time restart and get its versions back.
+Certificates are replaced long before the former ones expire, so a restart is not urgent. The pause leaves time for a rolling update by the
+same change. The lock lets one of several servers on a volume at a time restart and restore its versions.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 _LOCK = "restart.lock"
 RESTART_LIMIT = 300.0
-"""Seconds after which the next server may restart although this one doesn't have its versions."""
+"""Seconds after which the next server may restart although this one lacks versions."""
 
 
 class Rotation:
-    """`due` says once for each new set of files that it is time to restart; the lock is held until `release`."""
+    """`due` returns True once per new set of files; the lock is held until `release`."""
 
     def __init__(self, certificates: Certificates, home: Path, pause: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._certificates = certificates
@@ -52,7 +52,7 @@ class Rotation:
         return True
 
     def release(self, ready: bool) -> None:
-        """Lets the next server restart, once this one has its versions."""
+        """Lets the next server restart, once this one has its versions or RESTART_LIMIT has passed."""
         if self._lock and (ready or self._clock() - self._restarted > RESTART_LIMIT):
             self._lock.close()
             self._lock = None

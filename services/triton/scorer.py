@@ -1,9 +1,8 @@
-"""Asks Tritons that somebody else places versions on. A gateway of its own owns no placement: it knows a version's model by
-the same rule that placed it (name and inputs), so it needs the registry's word and the signature, and nothing of the placing process.
+"""Scores on Tritons that another process places versions on. It derives a version's model name by the placing process's rule, so
+the registry and the signature suffice.
 
-Which replica has which version is what each says of itself: of what it keeps statistics, read about twice a second, is exact by version
-and nothing after a restart. It lies when a version's process died: a request finds that out, goes to another replica, and the
-version is asked there again only when a real inference has answered.
+Each replica's statistics, read about twice a second, list its versions, and none after a restart. They are wrong when a version's process
+died: then a request fails, goes to another replica, and the version counts as doubted until a real inference succeeds.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ log = logging.getLogger(__name__)
 
 ModelLookup = Callable[[Key], tuple[str, Signature]]
 _KEPT = 1000
-"""Versions that are remembered beside those that are routed."""
+"""Cached versions beyond the routed ones."""
 _LOOKING = 2.0
 
 
 class TritonScorer:
-    """Implements Scorer. `files_of` gives the files of a registered version. Versions never change: what was read is kept.
+    """Implements Scorer. `files_of` returns the files of a registered version. Versions are immutable, so signatures are cached.
 
-    `refresh` belongs into a loop, about twice a second.
+    The owner calls `refresh` about twice a second.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class TritonScorer:
         return self._choice.score(tuple(self._replicas.values()), key, feed, patience)
 
     def refresh(self, routed: Iterable[Key] = ()) -> None:
-        """Looks which replicas there are and what each has. `routed`: versions that may be asked for soon, even if the registry is away."""
+        """Reads the replicas and their versions. `routed`: versions to cache, so that they score even while the registry is away."""
         routed = set(routed)
         if len(self._known) > len(routed) + _KEPT:
             self._known = {key: entry for key, entry in self._known.items() if key in routed}
@@ -91,7 +90,7 @@ class TritonScorer:
             replica.close()
 
     def know(self, key: Key) -> tuple[str, Signature]:
-        """The Triton model of a version, and what it takes."""
+        """Returns the Triton model of a version and its signature."""
         entry = self._known.get(key)
         return self._learn(key) if entry is None else entry
 
@@ -108,7 +107,7 @@ class TritonScorer:
 
 
 class RemoteReplica:
-    """A replica as somebody sees it who only asks."""
+    """A replica for clients that do not place versions."""
 
     def __init__(self, address: str, know: ModelLookup, certificates: Certificates | None = None) -> None:
         self.name = address
@@ -137,7 +136,7 @@ class RemoteReplica:
             raise
 
     def away(self, recommender: str) -> bool:
-        """A server without any version has just been started."""
+        """A server without any version has just started, so it counts as away."""
         return not self._up or not self._has or not self._client.ready(AWAY_PATIENCE)
 
     def look(self) -> Future[None]:

@@ -1,13 +1,13 @@
-"""A Triton of its own, in the foreground: for a container, or beside a platform that is told its address.
+"""Runs a Triton in the foreground: for a container, or for a platform that connects by address.
 
     python -m services.triton.serve --home FOLDER --tls FOLDER --host 0.0.0.0 --grpc 8001 --metrics 8002 --health 8003
 
-`--tls` names the folder with its certificates (services.triton.certificates). When these files are replaced, Triton is started again some
-minutes later; of several servers on one volume, one at a time.
+`--tls` names the folder of the certificates (services.triton.certificates). When they are replaced, Triton restarts some minutes later; of
+several servers on one volume, one at a time.
 
-It is started again if it dies, and each start is announced beside the repository (services.triton.generation_marker). `/` of the health
-port answers 200 while the server answers, `/ready` when it also was given all the versions that it should have; 503 otherwise. SIGTERM and
-SIGINT end all of it; nothing is left in shared memory. EYAS_TRITON_KEY, if it is set, has to be said by whoever loads or unloads models.
+A dead server is restarted, and each start is announced beside the repository (services.triton.generation_marker). The health port answers
+`/` with 200 while the server answers, and `/ready` with 200 when it also has all its versions; 503 otherwise. SIGTERM and SIGINT end the
+server and leave nothing in shared memory. If EYAS_TRITON_KEY is set, clients must send it to load or unload models.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="nobody else uses this /dev/shm: what a former life left there is removed")
     options = parser.parse_args()
     logs.configure()
-    os.umask(0o077)  # as the platform's own: the repository and the shared memory are nobody else's
+    os.umask(0o077)  # no other user may read the repository and the shared memory
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ending.set())
@@ -83,7 +83,7 @@ def _serve(options: argparse.Namespace, ending: threading.Event, undo: ExitStack
     undo.callback(health.shutdown)
     threading.Thread(target=health.serve_forever, name="health", daemon=True).start()
     triton.start()
-    undo.callback(client.close)  # before the server, or it waits for its clients
+    undo.callback(client.close)  # before the server stops, or it waits for its clients
     announce(options.home)
     log.info(
         "ready: gRPC on %s:%d, metrics on %d, health on %d, home %s",
@@ -120,13 +120,13 @@ def _health_of(client: Client, home: Path) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:
-            """A probe every few seconds is no news."""
+            """Does nothing: health probes would fill the log."""
 
     return Health
 
 
 def _reap(server: int | None) -> None:
-    """As process 1 of a container it is given every orphan: stubs of a server that died."""
+    """Reaps orphaned stubs, which a container's process 1 inherits."""
     if os.getpid() != 1:
         return
     while True:
@@ -134,7 +134,7 @@ def _reap(server: int | None) -> None:
             exited = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if exited is None or exited.si_pid == server:  # the server's end is its owner's to see
+        if exited is None or exited.si_pid == server:  # EmbeddedTriton reaps the server itself
             return
         os.waitpid(exited.si_pid, 0)
 

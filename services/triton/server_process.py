@@ -1,4 +1,4 @@
-"""What the model server needs of whoever runs Triton: an EmbeddedTriton here, a pod's elsewhere."""
+"""The process of a Triton as its model server sees it: an EmbeddedTriton, or a RemoteTriton in another pod."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from services.triton.certificates import Certificates
 
 
 class Host(Protocol):
-    """`generation` rises whenever the server begins anew, with nothing loaded."""
+    """`generation` rises with each start of the server, when nothing is loaded."""
 
     @property
     def address(self) -> str: ...
 
     @property
     def key(self) -> str:
-        """What opens its repository to changes; empty where nothing is asked for."""
+        """Permits repository changes; empty if the server requires none."""
 
     @property
     def certificates(self) -> Certificates | None:
-        """Those of a client; None where the connection needs none."""
+        """Client certificates; None if the connection needs none."""
 
     @property
     def repository(self) -> Path:
-        """The folder that it reads models from."""
+        """The folder of models."""
 
     @property
     def generation(self) -> int: ...
 
     @property
     def alive(self) -> bool:
-        """Whether its process is known to run: never of one that somebody else has started."""
+        """Whether the process is known to run; always False if another process owns it."""
 
     def ensure_running(self) -> bool: ...
 
     def kill(self) -> bool:
-        """Kills a server that lives and doesn't answer, for `ensure_running` to start it again. False where that can't be done."""
+        """Kills a silent server, for `ensure_running` to restart. Returns False if that is impossible."""
 
     def vouch(self) -> None:
-        """Whoever places says: in its present life the server has all that it should."""
+        """Confirms that since its last start the server has got all wanted versions."""
 
 
 class Hosts(Protocol):
-    """The replicas of a fleet, by name. They may come and go."""
+    """The replicas of a fleet by name, which may change."""
 
     def current(self) -> Mapping[str, Host]: ...

@@ -1,4 +1,4 @@
-"""Where the replicas of a fleet come from: servers of this process's own, or addresses that come and go."""
+"""The replicas of a fleet: embedded servers, or servers at changing addresses."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from services.triton.server_process import Host
 log = logging.getLogger(__name__)
 
 ABANDONED = 600.0
-"""Seconds until the folder of a replica that went away is removed."""
+"""Seconds until the folder of a removed replica is deleted."""
 _FOLDER = re.compile(r"[a-z0-9][a-z0-9.-]*_[0-9]{1,5}")
 _SWEEP = 60.0
 
 
 class EmbeddedTritons:
-    """Processes of this machine: the first one on `home`, each other one on a folder of its own below it."""
+    """Processes of this machine: the first one on `home`, the others on folders below it."""
 
     def __init__(self, home: Path, count: int = 1) -> None:
         self.servers = {
@@ -44,12 +44,12 @@ class EmbeddedTritons:
 
 
 class RemoteTritons:
-    """Servers that somebody else runs (services.triton.serve). A single one reads `home` itself, several a folder each below it."""
+    """Servers that other processes run (services.triton.serve). A single server reads `home` itself, several read subfolders of it."""
 
     def __init__(
         self, addresses: Addresses, home: Path, *, alone: bool = False, key: str = "", certificates: Certificates | None = None
     ) -> None:
-        """`key` opens their repositories."""
+        """`key` permits changes of their repositories."""
         self._key = key
         self._certificates = certificates
         self._addresses = addresses
@@ -71,7 +71,7 @@ class RemoteTritons:
         return RemoteTriton(address, self._home if self._alone else self._home / folder_of(address), self._key, self._certificates)
 
     def _sweep(self) -> None:
-        """A pod that comes anew has another address: what its former one left is removed when nobody has been there for long."""
+        """Removes folders of addresses that have been absent for ABANDONED seconds: a new pod has a new address."""
         now = time.monotonic()
         if not self._hosts or now - self._swept < _SWEEP:
             return

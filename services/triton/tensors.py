@@ -1,4 +1,4 @@
-"""Tensors as Triton takes them over the wire: what shared.serving.tensors makes of columns, packed."""
+"""Packs the tensors of shared.serving.tensors into Triton's wire format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CACHED = 4 << 20
 
 
 class _Packed(dict[str, bytes]):
-    """Texts as Triton's BYTES, each packed once: a catalogue's words come again with every call."""
+    """Texts in Triton's BYTES format, packed once: a catalogue's words recur in every call."""
 
     def __missing__(self, text: str) -> bytes:
         if len(self) >= _MEMORY:
@@ -39,14 +39,14 @@ def tensors(signature: Signature, feed: Feed) -> list[InferInput]:
 
 
 def dummy(signature: Signature, rows: int = 1) -> dict[str, np.ndarray[Any, Any]]:
-    """Rows of nothing: zeros and empty texts, which any unit must be able to score."""
+    """Returns rows of zeros and empty texts, which every unit must be able to score."""
     shapes = {model_input.name: (rows,) if model_input.width is None else (rows, model_input.width) for model_input in signature.inputs}
     types: dict[str, Any] = {"int64": np.int64, "float32": np.float32, "string": np.str_}
     return {model_input.name: np.zeros(shapes[model_input.name], types[model_input.dtype]) for model_input in signature.inputs}
 
 
 def _pack(array: np.ndarray[Any, Any]) -> bytes:
-    """A catalogue's column, which nobody may write to, is the same in every call: it is known by its content (never by its identity)."""
+    """Caches packed read-only columns, which recur in every call, by content (never by identity)."""
     if array.dtype.kind == "U" and not array.flags.writeable and array.nbytes <= _CACHED:
         return _pack_again(array.tobytes(), array.dtype.str)
     return _join(array)
@@ -64,7 +64,7 @@ def _join(array: np.ndarray[Any, Any]) -> bytes:
 def _packed_tensor(declared: Tensor, array: np.ndarray[Any, Any]) -> InferInput:
     tensor = InferInput(declared.name, list(array.shape), _NAMES[declared.dtype])
     if declared.dtype == "string":
-        tensor._raw_content = _pack(array)  # the same format as the client's own packing, which takes milliseconds on a catalogue
+        tensor._raw_content = _pack(array)  # the client's own packing takes milliseconds on a catalogue
     else:
         tensor.set_data_from_numpy(np.ascontiguousarray(array, np.int64 if declared.dtype == "int64" else np.float32))
     return tensor

@@ -1,9 +1,9 @@
-"""The verify stage: proves a served unit on a disposable Triton, never on the one that serves.
+"""The verify stage: proves a served unit on a disposable Triton, never on the serving one.
 
     python -m services.triton.verify --spec spec.json
 
-Like every stage it reads spec.json and publishes one manifest. Exit 0: published. Exit 2: the unit can't be used; the manifest says
-why, and trying again can't help. Exit 1: anything else; nothing was published.
+Reads spec.json and publishes one manifest, like every stage. Exit 0: published. Exit 2: the unit is unusable; the manifest holds the
+reason, and a retry does not help. Exit 1: any other fault; nothing was published.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> None:
     path: Path = parser.parse_args().spec.absolute()
     logging.basicConfig(stream=sys.stdout, format="verify: %(message)s", level=logging.WARNING)
     log.setLevel(logging.INFO)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the server is stopped on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the server is stopped
     try:
         code = attempt(path)
     except Invalid as error:
@@ -126,7 +126,7 @@ def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dic
         finally:
             server.close()
     finally:
-        triton.stop(grace=0)  # nothing is under way: no reason to be polite
+        triton.stop(grace=0)  # no request is under way
         shutil.rmtree(triton.home, ignore_errors=True)
     facts = {
         "triton": info.version,
@@ -140,7 +140,7 @@ def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dic
 
 
 def _memory(triton: EmbeddedTriton, signature: Signature, files: Mapping[str, File]) -> int:
-    """With all of a file of weights that is read page by page: whom these rows didn't ask about, others will."""
+    """Returns the memory use, counting a memory-mapped weight file in full: other users' requests will load the rest."""
     resident = triton.memory()
     there = triton.mapped(signature.weights) if signature.weights else None
     return resident if signature.weights is None or there is None else resident - there + files[signature.weights].size
@@ -163,7 +163,7 @@ def _parity(triton: EmbeddedTriton, recommender: str, signature: Signature, rows
 def _speed(
     server: TritonServer, spec: RecommenderSpec, signature: Signature, catalogue: Mapping[str, Any], rows: Mapping[str, Any]
 ) -> tuple[dict[str, float], dict[str, int]]:
-    """For each size of call that a gate is about."""
+    """Measures each batch size that a gate names."""
     metrics: dict[str, float] = {}
     calls: dict[str, int] = {}
     for batch in batches(spec):

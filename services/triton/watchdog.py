@@ -1,4 +1,4 @@
-"""Ends a server that lives and does not answer."""
+"""Watchdog: kills a server that runs but does not answer."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import time
 from collections.abc import Callable
 
 HANGS = 10.0
-"""Seconds of silence until a server is ended."""
+"""Seconds of silence until a server is killed."""
 UNANSWERED = 3
-"""Questions in a row that nobody answered, at least: one that was asked while this process slept says nothing."""
+"""Minimum unanswered checks in a row: a check that spans a pause of this process proves nothing."""
 
 
 class Watchdog:
     def __init__(
         self, answers: Callable[[], bool], end: Callable[[], bool], hangs: float = HANGS, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`answers` asks the server, and takes no longer than its own timeout; `end` kills it, and tells whether it did."""
+        """`answers` checks the server, within its own timeout; `end` kills the server, and returns whether it did."""
         self._answers = answers
         self._end = end
         self._hangs = hangs
         self._clock = clock
         self._unanswered: list[float] = []
-        """When each question was asked since the last answer."""
+        """Times of the checks since the last answer."""
         self.ended = False
-        """Whether the last question ended the server."""
+        """Whether the last check killed the server."""
 
     def ask(self) -> bool:
-        """Whether it answered."""
+        """Checks the server; returns whether it answered."""
         asked_at, self.ended = self._clock(), False
         if self._answers():
             self._unanswered.clear()

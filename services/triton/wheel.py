@@ -1,4 +1,4 @@
-"""The tritonserver that comes with the `nvidia-pytriton` wheel: where its parts are, what is missing, and its backends laid out."""
+"""The tritonserver of the `nvidia-pytriton` wheel: finds its parts, reports missing ones, and lays out its backends."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class Wheel:
     stub: Path
 
     def lay_out(self, folder: Path) -> None:
-        """Writes the backend directory anew: the Python backend, and ours under the name of the native one."""
+        """Writes the backend directory: the Python backend, and backend/model.py under the name of the native ONNX Runtime backend."""
         shutil.rmtree(folder, ignore_errors=True)
         python, onnxruntime = folder / "python", folder / "onnxruntime"
         python.mkdir(parents=True)
         onnxruntime.mkdir()
-        # Copies: Triton refuses a library that a link takes out of its backend directory.
+        # Copies: Triton rejects links to libraries outside its backend directory.
         for name in ("libtriton_python.so", "triton_python_backend_utils.py"):
             shutil.copy2(self.backend / name, python / name)
         (python / self.stub.name).symlink_to(self.stub)
         shutil.copy2(_OURS, onnxruntime / "model.py")
 
     def environment(self) -> dict[str, str]:
-        """What the server and its stubs need. A stub embeds Python and finds its packages by the `python3` that comes first on PATH."""
+        """Environment of the server and its stubs. A stub embeds Python and finds packages by the first `python3` on PATH."""
         variables = {name: os.environ[name] for name in ("HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
         variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         library = _own_libpython()
@@ -47,7 +47,7 @@ class Wheel:
 
 
 def find_wheel() -> Wheel:
-    """Unavailable, with what is missing and how to get it."""
+    """Returns the wheel's paths; raises Unavailable, with the way to install it, if a part is missing."""
     module_spec = importlib.util.find_spec("pytriton")
     if module_spec is None or not module_spec.submodule_search_locations:
         raise Unavailable("the embedded Triton needs the wheel 'nvidia-pytriton', which is not installed: install eyas[triton]")
@@ -71,6 +71,6 @@ def find_wheel() -> Wheel:
 
 
 def _own_libpython() -> Path | None:
-    """The library of this very Python, where it was built with one."""
+    """Returns this interpreter's shared library, if it has one."""
     places = [sysconfig.get_config_var("LIBDIR"), Path(sys.base_prefix) / "lib"]
     return next((path for place in places if place and (path := Path(place) / _LIBPYTHON).exists()), None)

@@ -1,4 +1,4 @@
-"""The one place that reads settings, builds adapters and hands them over: the same parts, as one process or in roles."""
+"""Wiring: the only code that reads settings, builds adapters and connects them, for one process or for separate roles."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,14 +7,14 @@ __all__ = ["migrate", "serve"]
 
 
 def serve(options: Mapping[str, Any]) -> int:
-    """Runs a platform, or a role of one, until it is told to end."""
+    """Runs a platform, or one role, until it is stopped."""
     from services.wiring.process import serve as begin
 
     return begin(options)
 
 
 def migrate() -> None:
-    """Brings the database that the environment names up to date."""
+    """Migrates the database that the environment names."""
     from services.wiring.migration import migrate as begin
 
     begin()

@@ -1,7 +1,7 @@
-"""A server that says goodbye before it goes: asked to end, it still answers for a while, as not ready, and closes connections politely.
+"""A server that drains before it ends: for a while it answers as not ready and closes connections after their answers.
 
-A cluster tells a pod to end and its load balancers to leave it out at the same moment, and they hear it later. Who still comes is answered;
-who comes on a connection that was kept is answered with `Connection: close`, and goes elsewhere with the next request.
+A cluster ends a pod and updates its load balancers at the same moment, but load balancers react later. Late requests are still answered;
+a kept connection gets `Connection: close`, so its client's next request goes elsewhere.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _CLOSE = (b"connection", b"close")
 
 
 class DrainingServer(BoundedServer):
-    """SIGTERM begins the goodbye; a second one, or SIGINT, ends it at once."""
+    """SIGTERM starts draining; a second SIGTERM, or SIGINT, ends the server at once."""
 
     def __init__(self, app: ASGIApp, limit: int, metrics: socket.socket, patience: timedelta | None) -> None:
-        # Longer than load balancers keep a connection that nobody uses: who closes first must not be who is just being asked.
+        # Longer than load balancers keep idle connections: they must close first, or a new request may meet a closing connection.
         super().__init__(app, limit, metrics, timeout_graceful_shutdown=10, timeout_keep_alive=75)
         self._patience = patience.total_seconds() if patience else 0.0
         self._ends: float | None = None

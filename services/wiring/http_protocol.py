@@ -1,7 +1,7 @@
-"""HTTP/1.1 with limits: uvicorn's httptools protocol bounds neither heads nor the time that a client takes.
+"""HTTP/1.1 with limits, which uvicorn's httptools protocol lacks for heads and for slow clients.
 
-A connection without a token costs at most _HEAD_BYTES and _HEAD_SECONDS. A good request costs a few attribute assignments more:
-a connection has no timer, `ConnectionTable.sweep` looks at the deadlines of all once a second.
+A connection without a token costs at most _HEAD_BYTES and _HEAD_SECONDS. A good request costs only a few attribute assignments more:
+connections have no timers, `ConnectionTable.sweep` checks all deadlines once a second.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from shared.telemetry import metrics
 log = logging.getLogger(__name__)
 
 _HEAD_BYTES = 64 << 10
-"""Of request line and headers. Tokens have at most 4 KB; proxies add a few KB."""
+"""Limit of request line and headers. Tokens have at most 4 KB; proxies add a few KB."""
 _ADDRESS_BYTES = 8 << 10
 _HEADERS = 100
-"""Each costs the parser and every look at the headers; 100 is the limit of Apache and of Python's own server."""
+"""Each header costs parsing and lookups; 100 is also the limit of Apache and Python's own server."""
 _HEAD_SECONDS = 10.0
 _BODY_SECONDS = 30.0
-"""More than _HEAD_SECONDS, from the first byte of the request to the last one: a legal body (1 MB) at 35 KB/s."""
+"""Added to _HEAD_SECONDS for the whole request: a legal body (1 MB) at 35 KB/s."""
 _DISCARDED = 1 << 20
-"""Bytes of a body that are read after its request was answered (401), so that a client that sends a legal body sees the answer."""
+"""Bytes of a body that are read after the request was answered (401), so that the client of a legal body sees the answer."""
 _WRITE_SECONDS, _WRITTEN = 30.0, 64 << 10
-"""A client takes at least so many bytes in so many seconds of an answer that waits for it."""
+"""A client must take at least that many bytes of a waiting answer in that many seconds."""
 _CLOSE_SECONDS = 5.0
-"""For the last bytes of an answer after which the connection closes."""
+"""Limit for the last bytes of an answer that closes the connection."""
 _PIECE = 4 << 10
-"""Bytes of a head that are parsed at once: between two pieces the limits of heads are checked."""
+"""Bytes of a head that are parsed at once; the limits of heads are checked between two pieces."""
 _CROWDED = 0.9
-"""Share of the limit from which on the log warns."""
+"""Share of the connection limit above which the log warns."""
 _CALM = 10.0
 """Seconds without trouble after which a warning ends."""
 _EVICTED_AT_ONCE = 32
@@ -66,14 +66,14 @@ _FULL = "full", _answer("unavailable", 503, "all connections of this process are
 
 
 class _Alarm:
-    """A state that begins with the first sign of trouble and ends after a calm time, so that the log has two lines of it."""
+    """An alarm that starts with the first trouble and ends after a calm time, so that the log has two lines of it."""
 
     def __init__(self) -> None:
         self._raised = False
         self._seen = -math.inf
 
     def changed(self, now: float, trouble: bool) -> bool | None:
-        """Whether it has begun (True) or ended (False) now."""
+        """Whether the alarm has now started (True), ended (False), or not changed (None)."""
         if trouble:
             self._seen = now
         raised = now - self._seen < _CALM
@@ -84,18 +84,17 @@ class _Alarm:
 
 
 class ConnectionTable(ServerState):
-    """The open connections of one server, their limit, and which of them may be closed in favour of a new one.
+    """The open connections of one server, their limit, and which may be closed for a new one.
 
-    A connection is a stranger until a request of it has passed the token check. A new connection that finds no room takes that of the
-    stranger that has waited longest without a complete request; if there is none, it is answered 503. So clients with a token keep
-    their connections whatever strangers open, and new clients get in past idle or half requests: a complete request needs its place
-    for milliseconds only.
+    A connection is a stranger until a request of it has passed the token check. A new connection beyond the limit replaces the stranger
+    that has waited longest without a complete request; without a stranger it gets a 503. So clients with a token keep their connections,
+    and new clients get in past idle or incomplete requests: a complete request needs its place for milliseconds only.
     """
 
     def __init__(self, port: str, limit: int) -> None:
         super().__init__()
         self._limit = limit
-        self._strangers: dict[BoundedProtocol, None] = {}  # in the order in which they began to wait
+        self._strangers: dict[BoundedProtocol, None] = {}  # longest waiting first
         self._closed = {reason: metrics.HTTP_CLOSED.labels(port, reason) for reason in metrics.HTTP_CLOSED_REASONS}
         metrics.HTTP_CONNECTIONS.labels(port).set_function(lambda: len(self.connections))
         metrics.HTTP_CONNECTIONS_LIMIT.labels(port).set(limit)
@@ -105,7 +104,7 @@ class ConnectionTable(ServerState):
         self._crowded, self._exhausted = _Alarm(), _Alarm()
 
     def admit(self, connection: BoundedProtocol) -> bool:
-        """A place for a connection that has been added, at the cost of a stranger where there is none free."""
+        """Admits a new connection, if necessary in place of a stranger. Returns False if the table is full."""
         if len(self.connections) > self._limit and not self._evict():
             self.forget(connection)
             self.count("full")
@@ -115,11 +114,11 @@ class ConnectionTable(ServerState):
         return True
 
     def wait(self, connection: BoundedProtocol) -> None:
-        """The connection waits for a request and has shown no token."""
+        """The connection waits for a request without having shown a token."""
         self._strangers[connection] = None
 
     def work(self, connection: BoundedProtocol) -> None:
-        """The connection's request is complete: it is not closed before it was answered."""
+        """The connection's request is complete: the connection is kept until its answer."""
         self._strangers.pop(connection, None)
 
     def forget(self, connection: BoundedProtocol) -> None:
@@ -127,7 +126,7 @@ class ConnectionTable(ServerState):
         self._strangers.pop(connection, None)
 
     def abort(self) -> None:
-        """Closes all connections, whatever they wait for."""
+        """Closes all connections at once."""
         for connection in list(self.connections):
             cast(BoundedProtocol, connection).transport.abort()
 
@@ -147,9 +146,9 @@ class ConnectionTable(ServerState):
         return False
 
     def sweep(self, now: float, has_descriptors: bool = True) -> None:
-        """Closes whatever is past its deadline, and says when connections or file descriptors run out, and when that is over."""
+        """Closes connections past their deadline; logs when connections or file descriptors run out, and when that ends."""
         late, self._swept = self._swept is not None and now - self._swept > 3.0, now
-        if not late:  # after a pause of the loop, what clients have sent in time is still to be read
+        if not late:  # after a pause of the loop, timely data may still be unread
             for connection in list(self.connections):
                 cast(BoundedProtocol, connection).check(now)
         if not has_descriptors:
@@ -197,7 +196,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head = 0
         """Bytes of the head (request line and headers) read so far; -1 while the body is read."""
         self._deadline = math.inf
-        """Of the request that is being read; none between requests, where uvicorn's own timer closes an idle connection."""
+        """Deadline of the request being read; infinite between requests, where uvicorn's timer closes idle connections."""
         self._fault: tuple[str, bytes] | None = None
         self._discarded = 0
         self._trusted = False
@@ -247,11 +246,11 @@ class BoundedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # no other protocol is spoken here: the request is answered as if it had not asked for one
+            pass  # no other protocol is supported: the request is answered as plain HTTP
         except httptools.HttpParserError:
             self._refuse(self._fault or _BAD)
             return
-        if self._head > 0:  # no callback has reset it: the head is incomplete
+        if self._head > 0:  # not reset by a callback: the head is incomplete
             fault = self._fault_of_head()
             if fault is not None or self._head >= _HEAD_BYTES:
                 self._refuse(fault or _HEAD)
@@ -264,10 +263,10 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._fault = self._fault_of_head()
         if self._fault is not None:
-            raise ValueError(self._fault[0])  # ends the parser
+            raise ValueError(self._fault[0])  # stops the parser
         super().on_headers_complete()
         self._head = -1
-        if self._deadline == math.inf:  # the request came in one piece with the one before
+        if self._deadline == math.inf:  # pipelined: received with the request before
             self._deadline = self.loop.time() + _HEAD_SECONDS
         self._deadline += _BODY_SECONDS
 
@@ -293,7 +292,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._write_deadline = math.inf
 
     def check(self, now: float) -> None:
-        """Closes the connection if the client is past a deadline."""
+        """Closes the connection if the client has missed a deadline."""
         if self.transport.is_closing():
             if self._close_deadline == math.inf:
                 self._close_deadline = now + _CLOSE_SECONDS
@@ -306,7 +305,7 @@ class BoundedProtocol(HttpToolsProtocol):
             else:
                 self._unsent, self._write_deadline = unsent, now + _WRITE_SECONDS
         elif now >= self._deadline:
-            if self.flow.read_paused:  # the server does not read: nothing of it is the client's fault
+            if self.flow.read_paused:  # the server has paused reading: not the client's fault
                 self._deadline = now + _HEAD_SECONDS
             else:
                 self._refuse(_SLOW_BODY if self._head < 0 else _SLOW_HEAD)
@@ -316,7 +315,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _refuse(self, fault: tuple[str, bytes]) -> None:
-        """Answers where nothing else is being answered, and closes."""
+        """Sends the error if no other answer is under way, and closes the connection."""
         reason, answer = fault
         if self.transport.is_closing():
             return
@@ -324,8 +323,8 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle = self.cycle
         busy = cycle is not None and not cycle.response_complete
         if busy:
-            can_answer = self._head < 0 and not cycle.response_started and not self.pipeline  # it is this request that is being read
-            cycle.disconnected = True  # the handler learns that nobody waits for its answer
+            can_answer = self._head < 0 and not cycle.response_started and not self.pipeline  # this request is still being read
+            cycle.disconnected = True  # tells the handler that the client has left
             cycle.message_event.set()
         else:
             can_answer = self._head > 0

@@ -1,4 +1,4 @@
-"""The HTTP servers of a process: the API and `/metrics`, both within the limits of `http_protocol`."""
+"""HTTP servers of a process: the API and `/metrics`, both within the limits of `http_protocol`."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from services.wiring.http_protocol import BoundedProtocol, ConnectionTable
 log = logging.getLogger(__name__)
 
 _FILES = 65_536
-"""Open files that are wanted. A hard limit may be a billion, which is too many for programs that close each possible descriptor."""
+"""Wanted limit of open files. A hard limit may be a billion: too many for programs that close every possible descriptor."""
 _OTHER_FILES = 256
-"""At least so many are left to databases, Triton, stages and files, and a quarter of all where that is more."""
+"""Minimum of files left to databases, Triton and stages; a quarter of all if that is more."""
 _FEWEST = 16
 _SCRAPERS = 64
-"""Connections of /metrics: a few Prometheus servers scrape it."""
+"""Connections of /metrics, for a few Prometheus servers."""
 _WRITERS = 2
 """Threads that write the text of /metrics."""
 
 
 class BoundedServer(uvicorn.Server):
-    """The API with at most `limit` connections, and `/metrics` at a listener of its own.
+    """The API with at most `limit` connections, and `/metrics` on a listener of its own.
 
-    One event loop serves both. With a loop for each, whoever attacks the second one delays the first one: both need the interpreter's lock.
+    One event loop serves both. A second loop would not protect the API: both loops need the interpreter's lock.
     """
 
     def __init__(self, app: ASGIApp, limit: int, metrics: socket.socket | None = None, **config: Any) -> None:
@@ -90,7 +90,7 @@ def _config(app: ASGIApp, **config: Any) -> uvicorn.Config:
 
 
 def connection_limit(wanted: int) -> int:
-    """As many as are wanted, or as the limit of open files has room for; raises that limit as far as it may."""
+    """Raises the limit of open files as far as possible; returns the wanted number of connections or as many as fit."""
     files = _raise_open_files()
     most = max(_FEWEST, min(wanted, files - max(files // 4, _OTHER_FILES)))
     if most < wanted:
@@ -108,7 +108,7 @@ def _raise_open_files() -> int:
 
 
 def _has_descriptors() -> bool:
-    """The event loop accepts and closes connections without a word when there is no descriptor left, so it is tried."""
+    """Whether a file descriptor is free. Tries to open one, since the event loop does not report a lack when it accepts connections."""
     try:
         os.close(os.open("/", os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Brings the database up to date and ends: for whoever wants that done before a platform starts, as the chart's hook does."""
+"""Migrates the database and ends: run before a platform starts, for example by the chart's hook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared.artifacts import FsspecArtifacts
 
 def migrate() -> None:
     settings = Settings.read({})
-    os.umask(0o077)  # the database is its owner's alone, as one that the platform creates
+    os.umask(0o077)  # only the owner may read the database, as with the platform's own
     home = Home(settings.home)
     artifacts = FsspecArtifacts(settings.artifacts_url or str(home.artifacts))
     engine = open_engine(database_url(settings, home, artifacts), settings.password())

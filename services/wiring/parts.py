@@ -1,4 +1,4 @@
-"""The choices that settings make: where stages run, and which Triton serves."""
+"""Builds the adapters that settings choose: the executor and the model server."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def _engines(settings: Settings) -> dict[str, Path]:
 
 
 def _of_engines() -> dict[str, str]:
-    """Where NVTabular computes; of no interest to anything else."""
+    """Returns NVTabular's variables, for the stages that compute features."""
     return {name: os.environ[name] for name in ("EYAS_DASK", "EYAS_NVTABULAR_DEVICE") if name in os.environ}
 
 
 def _of_sources(settings: Settings) -> dict[str, str]:
-    """What it takes to read the operator's object stores and databases goes to the stage that reads them, and to no other."""
+    """Returns credentials of the operator's object stores and databases, for the stage that reads them only."""
     names = [DATABASES] if settings.databases else []
     if any(is_object(root) for root in settings.data_roots):
         names += [name for name in os.environ if name.startswith("AWS_")]
@@ -74,7 +74,7 @@ def _of_sources(settings: Settings) -> dict[str, str]:
 
 
 def images(settings: Settings) -> str:
-    """What stages run in, if not in this process's own surroundings."""
+    """Returns the images of stages; empty if stages run on this process's interpreter."""
     if settings.executor != "kubernetes" or settings.jobs_file is None:
         return ""
     from services.executors.jobsettings import read_settings
@@ -83,7 +83,7 @@ def images(settings: Settings) -> str:
 
 
 def stage_faults(settings: Settings) -> Callable[[RecommenderSpec], Mapping[str, str]]:
-    """Finds the fields of a spec that no stage can satisfy where stages run."""
+    """Returns a check for fields of a spec that no stage can satisfy in this executor."""
     if settings.executor != "kubernetes" or settings.jobs_file is None:
         return partial(local_faults, _engines(settings))
     from services.executors.jobsettings import read_settings
@@ -92,7 +92,7 @@ def stage_faults(settings: Settings) -> Callable[[RecommenderSpec], Mapping[str,
 
 
 def model_server(settings: Settings, home: Home, state: State, undo: ExitStack) -> TritonFleet:
-    """For whoever places versions: the owner of the repositories."""
+    """Builds the model server of the placing process, which owns the repositories."""
     folder = settings.triton_home or home.triton
     hosts: Hosts
     if settings.triton == "embedded":
@@ -124,7 +124,7 @@ def collector(settings: Settings, state: State) -> GarbageCollector:
 
 
 def scorer(settings: Settings, state: State, undo: ExitStack) -> TritonScorer:
-    """For whoever only asks."""
+    """Builds the scorer of a process that does not place versions."""
 
     def files_of(recommender: str, number: int) -> Files:
         return state.registry.get(recommender, number).files

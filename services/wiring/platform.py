@@ -1,4 +1,4 @@
-"""The parts of one process, by its role: the loops that it runs and the doors that it opens."""
+"""Builds the parts of one process by its role: control loops, API parts and gateway."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from shared.datafiles import DataFiles
 from shared.ports import Executor, Scorer
 
 _REST = 15.0
-"""Seconds after which a step is done although nothing is known to have changed."""
+"""Seconds after which a step runs although no change is known."""
 
 
 @dataclass(frozen=True)
 class _Watch:
-    """Who tells how the recommenders fare."""
+    """KPIs and monitoring of the recommenders."""
 
     earnings: Earnings
     lives: KpiHistories
@@ -62,7 +62,7 @@ class _Watch:
 
 
 class Platform:
-    """Everything of one process but its listening sockets."""
+    """All parts of one process except its listening sockets."""
 
     def __init__(self, settings: Settings, home: Home, token: str, data_roots: tuple[str, ...], undo: ExitStack) -> None:
         state = State(settings, home, undo)
@@ -90,7 +90,7 @@ class Platform:
             loop.start()
 
     def leaves(self, leaving: Callable[[], bool]) -> None:
-        """Not ready from when that is true: whoever sends requests here is to send them elsewhere."""
+        """Reports the process as not ready while `leaving` is true, so that load balancers send requests elsewhere."""
         self._waiting.append(lambda: ["it has been asked to end"] if leaving() else [])
 
     def _control(
@@ -121,22 +121,22 @@ class Platform:
         rolling = _reconciling(Reconciler(rollouts, clock), mark)
         placing = OnChange(_then(placement.tick, server.vouch), mark, _REST, placement.due)
         steps: list[Callable[[], object]] = [
-            # Who places versions also leads the rollouts: it alone knows what was placed.
+            # The placing control plane also runs the rollouts: only it knows what is placed.
             *_by_one(replica, "serving", server.ensure_running, rolling, placing),
         ]
         control = Loop("control", steps, 0.2)
-        # A stage that ends slowly holds up no rollout and no placement.
+        # A separate loop, so that slow stages delay no rollout and no placement.
         working = Loop("runs", [_reconciling(Reconciler(runs, clock, replica), mark)], 0.2)
-        # Nor do retrainers, which are as many as there are recommenders.
+        # A separate loop, since every recommender may have a retrainer.
         retraining = [OnChange(retrainers.ensure, mark, _REST), _reconciling(Reconciler(retrainers, clock, replica), mark)]
         watching = Loop("retrainers", retraining, 1.0)
         self._loops += [control, working, watching, Loop("monitor", watch.exports, 2.0), Loop("counters", [placement.export], 2.0)]
-        # A store of its own may lose its values without a change of the database.
+        # Redis may lose its values without a change of the database.
         filling = OnChange(values.step, mark, _REST if settings.features.get_secret_value() == "sql" else 0.0, values.due)
         self._loops.append(Loop("features", _by_one(replica, "features", filling), 1.0))
         if state.joiner is not None:
             self._loops.append(Loop("events", [state.joiner.step], 0.05))
-        if settings.role == "all":  # its users are answered by the versions that it has to place first
+        if settings.role == "all":  # this process must place the versions before it can answer
             self._waiting.append(lambda: [] if placement.settled else ["the model server is being given its versions"])
         collector = self._keep_house(settings, state, executor, replica)
         self._waiting.append(state.missing)
@@ -204,12 +204,12 @@ class Platform:
         undo.callback(gateway.close)
         self._loops.append(Loop("gateway", [OnChange(gateway.refresh, state.changes.mark, _REST, gateway.due)], 0.1))
         self._loops.append(Loop("heartbeat", [gateway.beat], HEARTBEAT.total_seconds()))
-        # One that lost the database goes on with its last routes; one that never had any takes no traffic.
+        # Without the database a gateway keeps its last routes; before its first routes it takes no traffic.
         self._waiting.append(lambda: [] if gateway.ready else ["the gateway has not read its routes yet"])
         return gateway
 
     def _replica(self, settings: Settings, state: State, undo: ExitStack) -> Replica | None:
-        """One of several control planes; none where the home is this process's own."""
+        """Registers one of several control planes; None if this process owns the home."""
         if settings.owns_home:
             return None
         replica = Replica(settings.name, state.leases, state.clock)
@@ -242,12 +242,12 @@ def _reconciling(rows: Reconciler[Any, Any, Any], mark: Callable[[], object]) ->
 
 
 def _by_one(replica: Replica | None, name: str, *steps: Callable[[], object]) -> tuple[Callable[[], object], ...]:
-    """Steps that one control plane at a time does."""
+    """Returns steps that only one control plane at a time runs."""
     return tuple(replica.single(name, step) for step in steps) if replica else steps
 
 
 def _then(first: Callable[[], object], second: Callable[[], object]) -> Callable[[], None]:
-    """One step of two: where the first one fails, the second isn't done."""
+    """Returns one step of two; the second runs only if the first succeeds."""
 
     def both() -> None:
         first()

@@ -1,7 +1,7 @@
 """One process of the platform, from its settings to its end.
 
-It owns the order of things. Up: home locked, state migrated, Triton answers, loops run, then traffic. Down: traffic ends
-first, then the loops, the stages, Triton; nothing outlives the process.
+Start: lock the home, migrate the state, wait for Triton, start the loops, then take traffic. End: stop traffic first, then loops, stages
+and Triton; nothing outlives the process.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ log = logging.getLogger(__name__)
 
 
 def serve(options: Mapping[str, Any]) -> int:
-    """Runs until SIGINT or SIGTERM. What isn't given (None) comes from the environment (`EYAS_...`)."""
+    """Runs until SIGINT or SIGTERM. Options that are None come from the environment (`EYAS_...`)."""
     settings = Settings.read({name: value for name, value in options.items() if value is not None})
     logs.configure()
     for line in strange(os.environ):
         log.warning("%s", line)
-    threadpool_limits(1, "blas")  # requests are many: threads for one of them spin while the others wait (3 times the CPU, measured)
-    os.umask(0o077)  # what users liked is nobody else's business on a shared machine
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: what has been started is stopped
+    threadpool_limits(1, "blas")  # threads per request spin while other requests wait (3 times the CPU, measured)
+    os.umask(0o077)  # users' data is private on a shared machine
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: everything started is stopped
     try:
         with ExitStack() as undo:
             _serve(settings, undo)
@@ -64,7 +64,7 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     app = create_app(platform.door, platform.parts, platform.gateway)
     site = Site(app, HERE if platform.gateway else settings.gateway_url) if platform.parts else app
     server = DrainingServer(site, connections, metrics, settings.drain)
-    app.state.closing = lambda: server.leaving  # who listens to a stream is no reason to stay
+    app.state.closing = lambda: server.leaving  # open streams end when the server drains
     platform.leaves(lambda: server.leaving)
     platform.start()
     url, scraped = (f"http://{reachable(settings.host)}:{server_socket.getsockname()[1]}" for server_socket in (listener, metrics))
@@ -75,11 +75,11 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     log.info("ready%s in %.1f s: %s (metrics on %s, home %s)", role, time.monotonic() - began, url, metrics_url, home.folder)
     if platform.parts:
         log.info("the console: %s/ (sign in with the token in %s)", url, settings.token_file or home.folder / "token")
-    # uvicorn handles signals only while it runs, and raises what it caught once more when it has shut down.
+    # uvicorn handles signals only while it runs, and raises caught ones again after its shutdown.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     gc.collect()
-    gc.freeze()  # modules, routes and models of bodies live as long as the process: no collection looks at them again
+    gc.freeze()  # permanent objects (modules, routes, models) are excluded from later collections
     server.run(sockets=[listener])
     log.info("stopping")
 

@@ -1,4 +1,4 @@
-"""What every role reads and writes: the database's stores, the events, the artifacts."""
+"""The state that every role uses: database stores, event log, features and artifacts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 def database_url(settings: Settings, home: Home, artifacts: FsspecArtifacts) -> str:
-    """Refused where a SQLite database is missing while artifacts of it are left: the collector would erase them under an empty one."""
+    """Raises Invalid if a SQLite database is missing but artifacts exist: with an empty one the collector would erase them."""
     url = settings.database_url.get_secret_value() if settings.database_url else sqlite_url(home.database)
     lost = missing_file(url)
     if lost is not None and not artifacts.is_empty():
@@ -60,7 +60,7 @@ def database_url(settings: Settings, home: Home, artifacts: FsspecArtifacts) -> 
 
 
 class State:
-    """Whoever opens it first brings the database up to date; the others wait for that and find nothing to do."""
+    """Opens the state and migrates the database; further processes wait for the migration and find nothing to do."""
 
     def __init__(self, settings: Settings, home: Home, undo: ExitStack) -> None:
         self._outages = Outages(log)
@@ -106,7 +106,7 @@ class State:
         self._disk = Disk(engine)
 
     def missing(self) -> Sequence[str]:
-        """What of it doesn't answer now: said to anybody, so where it is stands in the log alone."""
+        """Returns what does not answer now. Everybody sees the answer, so details go to the log only."""
         try:
             self.routes.all()
             self._disk.check()

@@ -1,4 +1,4 @@
-"""What the command line has others do on this machine, without a platform."""
+"""Data tools of the command line, without a platform."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shared.contracts.strict import Strict
 
 
 def work_on_data(tool: str, request: Strict) -> Answer:
-    """One request of `eyas data`, done by the stages' side."""
+    """Runs one request of `eyas data` in a process of the pipelines."""
     code, output = run_tool(MODULE, json.dumps([tool, request.model_dump(mode="json", by_alias=True)]))
     try:
         return Answer.model_validate_json(output)

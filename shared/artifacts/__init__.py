@@ -1,4 +1,4 @@
-"""Content-addressed files on fsspec: written once, checked at every read, published by a manifest, collected when unneeded."""
+"""Content-addressed files on fsspec: written once, verified at every read, published by a manifest, garbage collected."""
 
 from shared.artifacts.gc_storage import FsspecTrash
 from shared.artifacts.live import FsspecLive

@@ -1,10 +1,10 @@
-"""The artifact store as the collector sees it.
+"""The artifact store for the garbage collector.
 
 blobs/ab/abcd...            files by their content
-manifests/r1-etl-1.json     what attempts published
-pins/r1-etl-1.*.json        what somebody is about to need
-trash/{time}/blobs/..., trash/{time}/manifests/...    what nobody seemed to need then
-live/r1-train-1/...         what an attempt leaves while it works
+manifests/r1-etl-1.json     manifests of attempts
+pins/r1-etl-1.*.json        blobs that an attempt is about to need
+trash/{time}/blobs/..., trash/{time}/manifests/...    files that were not needed at that time
+live/r1-train-1/...         progress and checkpoints of a working attempt
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified")
 
 
 class FsspecTrash:
-    """Implements Attic, for the same URL as the store's."""
+    """Implements the Trash port, for the same URL as the store."""
 
     def __init__(self, url: str) -> None:
         self._fs, self._root = opened(url)
@@ -61,7 +61,7 @@ class FsspecTrash:
     def named(self, attempt: str) -> frozenset[str]:
         if attempt not in self._known:
             digests = self._read(attempt)
-            if digests is None:  # erased meanwhile: it names nothing any more
+            if digests is None:  # erased meanwhile, so it names no blobs
                 return frozenset()
             self._known[attempt] = digests
         return self._known[attempt]
@@ -85,7 +85,7 @@ class FsspecTrash:
         with suppress(FileNotFoundError):
             self._fs.rm_file(discarded.place)
         if isinstance(self._fs, LocalFileSystem):
-            for folder in list(Path(discarded.place).parents)[:2]:  # the shelf's and the time's
+            for folder in list(Path(discarded.place).parents)[:2]:  # the folders of the shelf and of the time
                 with suppress(OSError):
                     folder.rmdir()
 
@@ -107,7 +107,7 @@ class FsspecTrash:
 
     def _pin(self, path: str, info: dict[str, Any]) -> Pin:
         name, written = path.rsplit("/", 1)[1], self._written(path, info)
-        if not name.endswith(_SUFFIX):  # half of one, of a writer that died
+        if not name.endswith(_SUFFIX):  # partial file of a writer that died
             return Pin(name, "", frozenset(), written)
         try:
             document = json.loads(self._fs.cat_file(path))
@@ -120,7 +120,7 @@ class FsspecTrash:
             self._place("manifests", attempt),
             *(discarded.place for discarded in self.trash() if (discarded.shelf, discarded.name) == ("manifests", attempt)),
         ]
-        for path in (*paths, paths[0]):  # in the trash or, restored meanwhile, back in its place
+        for path in (*paths, paths[0]):  # in the trash or, if restored meanwhile, in its place
             with suppress(FileNotFoundError):
                 try:
                     manifest = read(Manifest, json.loads(self._fs.cat_file(path)), f"manifest of {attempt}")
@@ -150,7 +150,7 @@ class FsspecTrash:
 
 
 def _suffix(name: str) -> str:
-    """What isn't whole keeps the name that its writer gave it."""
+    """A partial file keeps its name."""
     return "" if name.endswith(".part") else _SUFFIX
 
 

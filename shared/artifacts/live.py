@@ -1,11 +1,11 @@
-"""What an attempt leaves in the artifact store while it works: how far it is, and from where a next try of it can go on.
+"""Files of a working attempt in the artifact store: its progress, and a checkpoint from which a later attempt can continue.
 
     live/r1-train-2/progress.json
-    live/r1-train-2/checkpoint.json, and the files that it names, each called after its content
+    live/r1-train-2/checkpoint.json, and the files that it names, each named by its content
 
-An attempt writes below its own name alone, so one that was given up and works on does no harm. `checkpoint.json` is written last, whole,
-and says what its files hold: a reader meets all of a checkpoint or none, and what was damaged isn't taken. All of it goes when a try has
-published, and of runs that ended otherwise with the next collection.
+An attempt writes only below its own name, so an abandoned attempt that still runs does no harm. `checkpoint.json` is written last,
+atomically, with the digests of its files: a reader sees a complete checkpoint or none, and rejects damaged files. All files are deleted
+when an attempt has published; those of other runs by the next garbage collection.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROGRESS, CHECKPOINT = "progress.json", "checkpoint.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint, by what its attempt says of it; its files aren't looked at before they are fetched."""
+    """Checkpoint as its attempt described it; its files are not verified before `fetch`."""
 
     attempt: str
     about: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Checkpoint:
 
 
 class FsspecLive:
-    """Of one attempt; `url` as the store's."""
+    """Files of one attempt; `url` as the store's."""
 
     def __init__(self, url: str, attempt: str) -> None:
         if not _ATTEMPT.fullmatch(attempt):
@@ -47,14 +47,14 @@ class FsspecLive:
         self._root = f"{root}/live"
 
     def tell(self, document: Mapping[str, Any]) -> None:
-        """How far it is: in place of what it told before."""
+        """Replaces the attempt's progress."""
         write_whole(self._fs, json.dumps(document).encode(), f"{self._root}/{self.attempt}/{PROGRESS}")
 
     def progress(self) -> dict[str, Any] | None:
         return self._document(self.attempt, PROGRESS)
 
     def keep(self, about: Mapping[str, Any], files: Mapping[str, Path]) -> None:
-        """A checkpoint, in place of the one before, and of those of earlier tries. What both have in common isn't written again."""
+        """Writes a checkpoint and removes the earlier ones, also of earlier attempts. Equal files are not written again."""
         before = self._read(self.attempt)
         there = {_name(name, file) for name, file in before.files.items()} if before is not None else set()
         new_files = {name: described(path) for name, path in files.items()}
@@ -70,14 +70,14 @@ class FsspecLive:
             self._drop(self._tries()[1:])
 
     def checkpoints(self) -> Iterator[Checkpoint]:
-        """The checkpoints of this attempt and of the tries before it, the latest try's first."""
+        """Yields the checkpoints of this attempt and of earlier ones, the latest attempt first."""
         for attempt in self._tries():
             checkpoint = self._read(attempt)
             if checkpoint is not None:
                 yield checkpoint
 
     def fetch(self, checkpoint: Checkpoint, name: str, to: Path) -> Path:
-        """Damaged where it isn't what was kept, NotFound where it is gone."""
+        """Raises Damaged if the content does not match, NotFound if the file is gone."""
         file = checkpoint.files[name]
         try:
             with self._fs.open(f"{self._root}/{checkpoint.attempt}/{_name(name, file)}", "rb") as source:
@@ -88,7 +88,7 @@ class FsspecLive:
         return to
 
     def clear(self) -> None:
-        """Of this attempt and of the tries before it."""
+        """Deletes the files of this attempt and of earlier ones."""
         self._drop(self._tries())
 
     def _drop(self, attempts: Sequence[str]) -> None:
@@ -102,17 +102,17 @@ class FsspecLive:
         return [f"{stem}-{at}" for at in range(int(number), 0, -1)] if number.isdecimal() else [self.attempt]
 
     def _read(self, attempt: str) -> Checkpoint | None:
-        """None where none is there, or none that this release can read."""
+        """Returns None if there is no checkpoint that this release can read."""
         document = self._document(attempt, CHECKPOINT)
         if document is None or document.get("version") != 1:
             return None
         try:
             return Checkpoint(attempt, document["about"], {name: File.model_validate(file) for name, file in document["files"].items()})
-        except (KeyError, AttributeError, ValueError):  # pydantic's own is a ValueError
+        except (KeyError, AttributeError, ValueError):  # pydantic's ValidationError is a ValueError
             return None
 
     def _document(self, attempt: str, name: str) -> dict[str, Any] | None:
-        """None where there is none, or where a machine that fell has left it without its content."""
+        """Returns None if the document is missing, or lost its content in a crash."""
         try:
             document = json.loads(self._fs.cat_file(f"{self._root}/{attempt}/{name}"))
         except (FileNotFoundError, ValueError):

@@ -1,8 +1,8 @@
-"""Where an artifact store lies: a folder, an S3 bucket, or whatever else fsspec knows.
+"""Storage of an artifact store: a folder, an S3 bucket, or another file system of fsspec.
 
-An S3 bucket is asked by the client that reads specs' data: s3fs, which fsspec would take, can't be installed beside the client of
-Kubernetes (docs/adr/0040-artifacts-in-s3.md). Who asks, and where, stands in the environment (AWS_...); where there are
-variables called EYAS_ARTIFACTS_AWS_..., those alone are looked at.
+S3 uses the client that also reads specs' data: s3fs, fsspec's choice, cannot be installed together with the Kubernetes client
+(docs/adr/0040-artifacts-in-s3.md). Credentials and endpoint come from the environment (AWS_...); if variables named EYAS_ARTIFACTS_AWS_...
+exist, only those are used.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from shared.domain.errors import Invalid, Unavailable
 
 SCHEME = "s3://"
 OWN = "EYAS_ARTIFACTS_"
-"""Begins the names of what is AWS' environment for the artifact store alone."""
+"""Prefix of AWS variables for the artifact store only."""
 PART = 64 << 20
-"""What is larger is sent in parts, of which a store takes ten thousand."""
+"""Larger files are uploaded in parts; a store accepts ten thousand parts."""
 MOST_PARTS = 9_000
 COPIED = 4 << 30
-"""What is larger can't be copied at once."""
+"""Larger objects cannot be copied in one request."""
 _GOOD = frozenset({200, 204, 206})
 _READ_AHEAD = 4 << 20
 Part = tuple[Mapping[str, str], Callable[[], bytes]]
 
 
 def opened(url: str) -> tuple[Any, str]:
-    """A file system, and the root in it."""
+    """Returns a file system, and the root in it."""
     if url.startswith(SCHEME):
         root = url.removeprefix(SCHEME).strip("/")
         if not root:
@@ -49,7 +49,7 @@ def opened(url: str) -> tuple[Any, str]:
 
 
 def variables(url: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Those that say who asks the store at this URL, and where; whoever uses it in another process hands them on."""
+    """Returns the variables with the credentials and endpoint of this URL, to pass on to other processes."""
     if not url.startswith(SCHEME):
         return {}
     for prefix in (f"{OWN}AWS_", "AWS_"):
@@ -59,7 +59,7 @@ def variables(url: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class S3Files:
-    """As much of fsspec's file systems as artifacts ask for; paths are BUCKET/KEY. What is written is there whole or not at all."""
+    """The subset of fsspec's file system interface that artifacts need, for S3; paths are BUCKET/KEY. Writes are atomic."""
 
     def __init__(self, client: S3, part: int = PART, copied: int = COPIED) -> None:
         self._client = client
@@ -83,7 +83,7 @@ class S3Files:
         return int(self.info(path)["size"])
 
     def find(self, path: str, detail: bool = False) -> dict[str, dict[str, Any]] | list[str]:
-        """Everything below it. Times are whole seconds, as those of `info` are."""
+        """Returns everything below a path. Times are whole seconds, as in `info`."""
         bucket, key = _parts(path)
         entries = {}
         for listed in self._client.list(bucket, f"{key.rstrip('/')}/", most=None):
@@ -102,7 +102,7 @@ class S3Files:
         return io.BufferedReader(_Reading(self._client, path, self.info(path)), _READ_AHEAD)
 
     def pipe_file(self, path: str, content: bytes, mode: Literal["overwrite", "create"] = "overwrite") -> None:
-        """`create`: FileExistsError where something is there already, as far as the store heeds `If-None-Match`."""
+        """With `create`, raises FileExistsError if the object exists, on stores that support `If-None-Match`."""
         if mode == "overwrite":
             self._done("PUT", path, body=content)
             return
@@ -111,7 +111,7 @@ class S3Files:
         with closing(connection):
             if answer.status in (409, 412):
                 answer.read()
-                if again and self.cat_file(path) == content:  # ours, whose answer got lost
+                if again and self.cat_file(path) == content:  # our own write, whose response was lost
                     return
                 raise FileExistsError(path)
             _checked(answer, path)
@@ -150,10 +150,10 @@ class S3Files:
             self.rm_file(object_path)
 
     def invalidate_cache(self) -> None:
-        """Nothing is remembered."""
+        """There is no cache."""
 
     def _in_parts(self, path: str, parts: Iterator[Part]) -> None:
-        """All of them, or nothing: what is begun and not ended is no object."""
+        """Uploads all parts or nothing: an incomplete upload is no object."""
         upload = self._xml("POST", path, {"uploads": ""}).findtext("{*}UploadId") or ""
         try:
             tags = []
@@ -166,14 +166,14 @@ class S3Files:
             completion = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
             self._xml("POST", path, {"uploadId": upload}, body=completion)
         except BaseException:
-            with suppress(Exception):  # why it failed is what is told, and not that it can't be taken back
+            with suppress(Exception):  # report the failure, not a failed abort
                 self._done("DELETE", path, {"uploadId": upload})
             raise
 
     def _xml(
         self, method: str, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> xml.Element:
-        """A store that begins to answer before it is done says in the answer's text that it failed."""
+        """Checks for an error in the body, which a store sends if it fails after the status line."""
         with self._answer(method, path, query, headers, body) as answer:
             try:
                 root = xml.fromstring(answer.read())  # noqa: S314
@@ -191,7 +191,7 @@ class S3Files:
     def _answer(
         self, method: str, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Iterator[http.client.HTTPResponse]:
-        """A good one."""
+        """Yields a successful response."""
         bucket, key = _parts(path)
         connection, answer, _ = self._client.ask(method, bucket, key, query, headers, body)
         with closing(connection):
@@ -200,7 +200,7 @@ class S3Files:
 
 
 class _Reading(io.RawIOBase):
-    """One object, from anywhere, as it was when it was opened."""
+    """Seekable reader of one object; fails if the object changed since it was opened."""
 
     def __init__(self, client: S3, path: str, about: Mapping[str, Any]) -> None:
         self._client, self._path, self._tag, self._size, self._at = client, path, about["tag"], int(about["size"]), 0

@@ -1,10 +1,10 @@
-"""The artifact store: files by their sha256, manifests by their attempt, on any fsspec file system.
+"""Artifact store: files by their sha256, manifests by their attempt, on any fsspec file system.
 
-A file is complete or absent (written beside its place, then moved), so a reader never meets half of one. A manifest
-is written last: what no manifest names was never published. Names are checked, so no value of a user's becomes a path.
+A file is complete or absent (written under a temporary name, then moved), so a reader never sees a partial file. A manifest is written
+last: files without a manifest were never published. Names are checked, so no user value becomes a path.
 
-Garbage is collected at any time (docs/adr/0011-garbage-collection-with-pins-and-trash.md). So whoever is going to need files *pins* them
-first, and then looks whether they are there: the collector moves first and then looks for pins, so one of the two notices the other.
+Garbage collection can run at any time (docs/adr/0011-garbage-collection-with-pins-and-trash.md). So a process *pins* the files that it
+needs and then checks that they exist; the collector moves files first and then checks for pins, so one of the two notices the other.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _PLACE = re.compile(r"[a-z0-9][a-z0-9._=-]*(/[a-z0-9][a-z0-9._=-]*)*")
 
 
 class FsspecArtifacts:
-    """Implements the ArtifactStore port; `url` is a folder or any URL that fsspec knows."""
+    """Implements the ArtifactStore port; `url` is a folder or a URL that fsspec supports."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._fs, self._root = opened(url)
         self._hashed: dict[str, tuple[int, int, int]] = {}
-        """Local files whose content was compared with their digest, as they were then."""
+        """Verified local files, with their state at that time."""
 
     def is_empty(self) -> bool:
-        """Whether no attempt has ever published or stored anything here that is left."""
+        """Returns whether the store has no manifests and no blobs."""
         self._fs.invalidate_cache()
         return not any(self._fs.find(f"{self._root}/{folder}") for folder in ("manifests", "blobs"))
 
     def put(self, path: Path) -> File:
-        """Stores a local file; equal content is stored once, and what was damaged since is written anew. Its age begins again."""
+        """Stores a local file; equal content is stored once, and a damaged copy is replaced. Its age starts again."""
         file = described(path)
         target = self._blob(file)
         if not self._renewed(target, file):
@@ -58,7 +58,7 @@ class FsspecArtifacts:
         return file
 
     def pin(self, attempt: str, files: Iterable[File]) -> None:
-        """Keeps the inputs of an attempt until its run has ended; NotFound where one isn't there."""
+        """Protects the inputs of an attempt until its run has ended; raises NotFound if a file is missing."""
         wanted = list(files)
         self._write_pin(self._pin(attempt, "inputs"), attempt, wanted)
         for file in wanted:
@@ -70,18 +70,18 @@ class FsspecArtifacts:
         return Damaged(f"{label} is damaged: its content doesn't match its address; the next run rebuilds it")
 
     def _renewed(self, target: str, file: File) -> bool:
-        """Whether the content is there already, now as if it were new. Elsewhere than on a disk, checking costs as much as writing."""
+        """Renews the age of equal content; False if absent. Only on local disks: elsewhere a check costs as much as a write."""
         if not isinstance(self._fs, LocalFileSystem):
             return False
         try:
             there = described(Path(target))
             os.utime(target)
-        except FileNotFoundError:  # never there, or collected just now
+        except FileNotFoundError:  # never stored, or just collected
             return False
         return there == file
 
     def fetch(self, file: File, to: Path) -> Path:
-        """Copies a file to a local path, refusing content that doesn't match its address."""
+        """Copies a file to a local path; rejects content that does not match its digest."""
         to.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self._fs.open(self._blob(file), "rb") as source:
@@ -118,7 +118,7 @@ class FsspecArtifacts:
         return True
 
     def set_aside(self, file: File) -> bool:
-        """Moves a damaged file to `damaged/`, so that nothing is built on it again. False where its content is right after all."""
+        """Moves a damaged file to `damaged/`, so that it is not used again. Returns False if its content is correct."""
         source, target = self._blob(file), f"{self._root}/damaged/{file.sha256}"
         with self._fs.open(source, "rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256:
@@ -129,7 +129,7 @@ class FsspecArtifacts:
         return True
 
     def show(self, file: File, place: str) -> None:
-        """A second name of a file, for people: a link that can't be written to, or a copy where there are no links."""
+        """Gives a file a second name for people: a read-only link, or a copy if links are not supported."""
         if not _PLACE.fullmatch(place) or ".." in place:
             raise Invalid(f"{place!r} is no place for a file: lower-case letters, digits and -_.=/ only")
         source, target = self._blob(file), f"{self._root}/{place}"
@@ -145,12 +145,12 @@ class FsspecArtifacts:
             raise NotFound(f"artifact {file.sha256[:12]} is not in {self.url}") from None
 
     def publish(self, manifest: Manifest) -> None:
-        """Publishes an attempt: once. A second manifest of the same attempt is refused."""
+        """Publishes an attempt once. A second manifest of the same attempt is rejected."""
         for _ in self.publishing(manifest):
             pass
 
     def publishing(self, manifest: Manifest) -> Iterator[str]:
-        """`publish`, step by step: pin, look, publish, unpin. In no other order is it safe from the collector."""
+        """`publish`, step by step: pin, check, publish, unpin. No other order is safe from garbage collection."""
         target = self._manifest(manifest.attempt)
         if self._fs.exists(target):
             raise Conflict(f"attempt {manifest.attempt} is published already")
@@ -178,11 +178,11 @@ class FsspecArtifacts:
         return read(Manifest, json.loads(content), f"manifest of {attempt}")
 
     def keep_log(self, attempt: str, path: Path) -> None:
-        """Keeps what an attempt printed; a log that is kept already is replaced."""
+        """Stores the log of an attempt; replaces an earlier one."""
         put_whole(self._fs, path, self._log(attempt))
 
     def kept_log(self, attempt: str, offset: int, most: int) -> bytes | None:
-        """At most `most` bytes of an attempt's log, from a byte offset on; None if none is kept."""
+        """Returns at most `most` bytes of an attempt's log from a byte offset on; None without a log."""
         try:
             with self._fs.open(self._log(attempt), "rb") as stream:
                 stream.seek(offset)
@@ -192,7 +192,7 @@ class FsspecArtifacts:
             return None
 
     def progress(self, attempt: str) -> Progress | None:
-        """How far an attempt is that works; None where it hasn't told, or has ended."""
+        """Returns the progress of a working attempt; None if it has not reported, or has ended."""
         document = FsspecLive(self.url, attempt).progress()
         return None if document is None else read(Progress, document, f"{PROGRESS} of {attempt}")
 
@@ -219,7 +219,7 @@ class FsspecArtifacts:
         write_whole(self._fs, json.dumps(document).encode(), pin)
 
     def _create(self, target: str, content: bytes, attempt: str) -> None:
-        """Writes what isn't there yet: of two who try, one succeeds."""
+        """Writes a new file; of two concurrent writers, one succeeds."""
         try:
             if isinstance(self._fs, LocalFileSystem):
                 part = beside(self._fs, target)

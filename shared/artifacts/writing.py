@@ -1,4 +1,4 @@
-"""Files that are complete or absent, on any file system: written beside their place, then moved there, where there is a half."""
+"""Atomic writes on any file system: written under a temporary name and then moved, except where a store's own writes are atomic."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _CHUNK = 1 << 20
 
 
 def described(path: Path) -> File:
-    """A local file's digest and size."""
+    """Returns a local file's digest and size."""
     with path.open("rb") as stream:
         return File(sha256=hashlib.file_digest(stream, "sha256").hexdigest(), size=stream.tell())
 
 
 def put_whole(fs: Any, path: Path, target: str) -> None:
-    if isinstance(fs, S3Files):  # which has no half of a file
+    if isinstance(fs, S3Files):  # S3 writes are atomic
         fs.put_file(str(path), target)
         return
     with _atomic(fs, target) as part:
@@ -41,7 +41,7 @@ def write_whole(fs: Any, content: bytes, target: str) -> None:
 
 @contextmanager
 def _atomic(fs: Any, target: str) -> Iterator[str]:
-    """A file that becomes the target when it is written; what could not be written whole leaves nothing beside it."""
+    """Yields a temporary file that becomes the target; a failed write leaves no file behind."""
     part = beside(fs, target)
     try:
         yield part
@@ -53,7 +53,7 @@ def _atomic(fs: Any, target: str) -> Iterator[str]:
 
 
 def write_here(path: Path, text: str) -> None:
-    """On this machine's disk, for people: what could not be written whole leaves nothing beside it."""
+    """Writes text atomically to the local disk; a failed write leaves no file behind."""
     part = path.with_name(f".{path.name}.part")
     try:
         part.write_text(text, encoding="utf-8")
@@ -63,14 +63,14 @@ def write_here(path: Path, text: str) -> None:
 
 
 def beside(fs: Any, target: str) -> str:
-    """Where a file is written that is going to be `target`; its folder is made."""
+    """Returns the temporary name for `target`; creates the folder."""
     if isinstance(fs, LocalFileSystem):
         Path(target).parent.mkdir(parents=True, exist_ok=True)
     return f"{target}.{secrets.token_hex(4)}.part"
 
 
 def copied(source: IO[bytes], to: Path, sha256: str) -> bool:
-    """Copies to a local path, where the content has this digest; else there is no file, and the answer is False."""
+    """Copies to a local path if the content has this digest; else leaves no file and returns False."""
     digest = hashlib.sha256()
     part = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
     try:

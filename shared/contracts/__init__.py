@@ -1,1 +1,1 @@
-"""What crosses a process, as versioned pydantic models."""
+"""Data that crosses process boundaries, as versioned pydantic models."""

@@ -1,6 +1,6 @@
-"""Days of events as files: the columns, and how files are called. What the control plane dumps, etl writes as Parquet, and both read.
+"""Archive of events by day: the columns and the file names. The control plane writes the rows, etl writes Parquet, and both read it.
 
-What follows from events (which answer a click belongs to, which answers were hits) isn't among them: it may still change.
+Values derived from events (the impression of a click, the hits) are not archived, because they may still change.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ COLUMNS: Mapping[EventTable, Mapping[str, Kind]] = {
     },
 }
 KEYS: Mapping[EventTable, str] = {"interactions": "seq", "impressions": "request_id"}
-"""What tells two rows apart."""
+"""Primary key of each table."""
 
 _PART = re.compile(r"(interactions|impressions)/date=(\d{4}-\d\d-\d\d)/part-(\d{5,})\.parquet")
 
 
 @dataclass(frozen=True)
 class PartName:
-    """A file of one day, by the compaction that wrote it."""
+    """File of one day, with the number of the compaction that wrote it."""
 
     table: EventTable
     day: date

@@ -1,5 +1,4 @@
-"""The model card: what a person asks of a version. Export begins it, registration completes it; then it is one of the version's files,
-so it travels with the version and is held against its digest like the rest."""
+"""Model card of a version. Export begins it and registration completes it; it is stored with the version's files and verified by digest."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ CARD = "model_card.json"
 
 
 class Exported(Strict):
-    """What export knows."""
+    """Part of the model card that export writes."""
 
     version: Literal[1] = Field(description="Of this format.")
     recommender: str

@@ -1,4 +1,4 @@
-"""Domain values to JSON and back: how specs, statuses, requests and effects are stored. Exact for what the domain uses."""
+"""Codec between domain values and JSON, for stored specs, statuses, requests and effects. Exact for the types of the domain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def encode(kind: Any, value: Any) -> Any:
-    """Plain JSON of a value of that type."""
+    """Returns the value as plain JSON."""
     return _adapter(kind).dump_python(value, mode="json", by_alias=True)
 
 

@@ -1,4 +1,4 @@
-"""How a spec names a column of the data."""
+"""Type of a column name in a spec."""
 
 from __future__ import annotations
 

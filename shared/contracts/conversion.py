@@ -1,4 +1,4 @@
-"""What `eyas features convert` asks, and what it is answered: preprocessing of Keras and TensorFlow as entries of a spec's `features`."""
+"""Request and response of `eyas features convert`: Keras and TensorFlow preprocessing as entries of a spec's `features`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `eyas data` asks of the process that reads data: one request as JSON on its stdin, one answer as JSON on its stdout."""
+"""Protocol of `eyas data` with its worker process: one request as JSON on stdin, one response as JSON on stdout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MODULE = "pipelines.data"
 
 
 class ValidateRequest(Strict):
-    """`source`: a spec, or a file of data whose columns are found by their names where they aren't given."""
+    """`source`: a spec, or a data file; columns that are not given are found by name."""
 
     source: str
     roots: tuple[str, ...] = Field(description="Below these relative paths are looked for, and what lies elsewhere isn't read.")
@@ -86,7 +86,7 @@ class Described(Strict):
 
 
 class Answer(Strict):
-    """Either what came of it, or the fault in one line: 2 says that the user can mend it, 1 that something else is wrong."""
+    """Either the result, or the error in one line with an exit code: 2 means that the user can fix it, 1 any other error."""
 
     found: dict[str, Any] = Field(default_factory=dict)
     fault: str | None = None

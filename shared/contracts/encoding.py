@@ -1,4 +1,4 @@
-"""Vectors of images or texts, by whatever encoder is given: in the same words by a spec's `encode` and by `eyas features encode`."""
+"""Settings of vectors from images or texts, the same in a spec's `encode` and in `eyas features encode`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from shared.contracts.columns import Column
 from shared.contracts.strict import Strict
 
 ENCODED = "encoded.parquet"
-"""What etl publishes of vectors that it has worked out: each by the mark of what it was made of."""
+"""File of the vectors that etl computed, each with the digest of its input."""
 EARLIER = "encoded"
-"""The origin, among a stage's inputs, of what an earlier one has published so."""
+"""Origin, among a stage's inputs, of the vectors that an earlier stage published."""
 ENCODERS = (".onnx", ".keras")
 _SIZE = re.compile(r"([1-9]\d{0,3})x([1-9]\d{0,3})")
 _MAGIC = frozenset("*?[")
@@ -51,7 +51,7 @@ Pixels = Literal["unit", "signed", "bytes", "imagenet"]
 
 
 class Ways(Strict):
-    """How images and texts are put before an encoder."""
+    """Preprocessing of images and texts for an encoder."""
 
     size: Size | None = Field(None, description="What images are brought to, such as 224x224, where the encoder takes any size.")
     pixels: Pixels = Field(
@@ -63,7 +63,7 @@ class Ways(Strict):
 
 
 class Encode(Ways):
-    """Vectors are worked out in etl; what an earlier run has worked out of the same is taken from there."""
+    """Vectors that etl computes; vectors that an earlier run computed from the same input are reused."""
 
     column: Column = Field(description="A column of text of the items or users: the texts, or images' files below `images`.")
     encoder: Annotated[str, AfterValidator(_encoder)] = Field(

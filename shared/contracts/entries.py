@@ -1,4 +1,4 @@
-"""Text of a pattern, and entries of a list that name their kind: what several parts of the spec are written with."""
+"""Validators of text with a pattern, and of list entries that name their kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.contracts.strict import Strict, unknown_name
 
 
 def written(pattern: str, wanted: str) -> Any:
-    """Text of that pattern; who wrote something else is told what is wanted in words."""
+    """Validates text by a pattern; the error says in words what is expected."""
 
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value):

@@ -1,4 +1,4 @@
-"""What a value that doesn't fit is told: in plain words, what is expected and what was found."""
+"""Messages of validation errors, in plain words: what is expected and what was found."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _WORDS = {
 
 
 def fault_message(fault: Mapping[str, Any], secret: bool = False) -> str:
-    """One fault of pydantic's, without its place. What was found is repeated where it is short, and never a secret."""
+    """Returns the message of a pydantic error, without its location. Repeats a short input, but never a secret."""
     if fault["type"] == "extra_forbidden":
         return "unknown field"
     words = _WORDS.get(fault["type"])
@@ -57,12 +57,12 @@ def fault_message(fault: Mapping[str, Any], secret: bool = False) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A bound as people write it: 1, not 1.0."""
+    """Formats a bound without a trailing zero: 1, not 1.0."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _described(value: Any) -> str:
-    """Lists and objects are too long to be repeated; their kind says enough."""
+    """Describes an input; lists and objects are too long, so only their kind is named."""
     if isinstance(value, str):
         return repr(value[:_SHOWN])
     if value is None:

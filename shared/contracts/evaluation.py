@@ -1,4 +1,4 @@
-"""How much of the holdout a run's evaluate stage looks at."""
+"""The spec's `evaluate`: the part of the holdout that the evaluate stage uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_PAIRS = 10**15
 
 
 def _number(value: Any) -> Any:
-    """`1e9`, which YAML reads as text, is a number."""
+    """Converts text such as `1e9`, which YAML does not read as a number."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -39,9 +39,9 @@ class Evaluate(Strict):
 
     @property
     def user_limit(self) -> int | None:
-        """Users; None for all."""
+        """Maximum number of users; None for all."""
         return None if self.users == "all" else self.users
 
     def pairwise_users(self, catalogue: int) -> int:
-        """How many users are scored pair by pair, of a catalogue of so many items."""
+        """Returns the number of users that are scored pair by pair, for a catalogue of this size."""
         return max(1, self.pairs // max(1, catalogue))

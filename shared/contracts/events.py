@@ -1,4 +1,4 @@
-"""What the online path records: an impression (an answer that was given) and an interaction (what a user did, or which page was seen)."""
+"""Records of the online path: an impression (an answer) and an interaction (what a user did, or which page the user saw)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ SERVER_AWAY = "model server away"
 OVERLOADED = "overloaded"
 FAILED = "failed"
 FRONT_END = "front end"
-"""Why an answer is not the version's own:
+"""Reasons why an answer is not the version's own:
 
-- `UNKNOWN_USER`, `BY_ITEMS`: the version does not know the user and is not asked; the answer has popular items, or items similar to those
+- `UNKNOWN_USER`, `BY_ITEMS`: the version does not know the user and does not score; the answer has popular items, or items similar to those
   in the request.
-- `NO_SCORES`: the version was asked and gave no valid scores in time.
+- `NO_SCORES`: the version gave no valid scores in time.
 - `NOTHING_LEFT`: the filters leave no item, so the answer is empty.
-- `SERVER_AWAY`: no model server answers, for any version.
-- `OVERLOADED`, `FAILED`: the request was assigned to the version and refused, because its queue was full or an exception occurred. The
+- `SERVER_AWAY`: no model server responds, for any version.
+- `OVERLOADED`, `FAILED`: the request was assigned to the version and rejected, because its queue was full or an exception occurred. The
   user got no answer; the impression has no items.
-- `FRONT_END`: a front end showed it by itself, not through the gateway."""
+- `FRONT_END`: a front end showed the items without the gateway.
+"""
 
 ANSWERED_BY_VERSION = (None, NOTHING_LEFT)
 NOT_PERSONAL = (UNKNOWN_USER, BY_ITEMS, NO_SCORES)
@@ -42,7 +43,7 @@ SLICE = r"[a-z][a-z0-9_]{0,39}"
 
 
 class Impression(Strict):
-    """One answered recommendation: what was shown to whom by which version, in order."""
+    """One answer to a recommend request: the items in order, the user and the version."""
 
     request_id: str = Field(max_length=128)
     recommender: str
@@ -65,13 +66,13 @@ class Impression(Strict):
 
 
 LONGEST = 64
-"""Of a front end's own name of an answer."""
+"""Maximum length of a front end's own request id."""
 KIND = r"[a-z][a-z0-9_]{0,39}"
 MOST_REVENUE = 1e8
 
 
 class Interaction(Strict):
-    """What a user did."""
+    """Action of a user."""
 
     id: str | None = Field(
         None, min_length=1, max_length=128, description="The client's own: of all events of a recommender with one id, the first counts."
@@ -94,8 +95,8 @@ PAGE = "page"
 
 
 class PageView(Strict):
-    """What a user saw that is no item, such as the start page or the cart. Kept as an interaction with the page's key in place of an
-    item's, which is never a positive."""
+    """Page that a user saw, such as the start page or the cart. Stored as an interaction with the page's key in place of an item's, and
+    never a positive."""
 
     kind: Literal["page"] = Field(description="That a page was seen.")
     page: Annotated[
@@ -113,7 +114,7 @@ class PageView(Strict):
 
 
 class Shown(Strict):
-    """What a front end showed a user by itself, such as a list that it kept. The gateway's own answers are known already."""
+    """Items that a front end showed without the gateway, such as a cached list. The gateway records its own answers."""
 
     kind: Literal["impression"] = Field(description="That it was shown, not done.")
     request_id: str = Field(min_length=1, max_length=LONGEST, description="The front end's own: of all with one, the first counts.")
@@ -130,7 +131,7 @@ Event = Interaction | PageView | Shown
 
 
 def event_model(value: Any) -> type[Interaction] | type[PageView] | type[Shown]:
-    """What an event from outside is to be read as."""
+    """Returns the model that reads an external event."""
     if isinstance(value, Mapping) and value.get("kind") == PAGE and "item" not in value:
         return PageView
     return Shown if isinstance(value, Mapping) and value.get("kind") == "impression" else Interaction

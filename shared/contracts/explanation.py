@@ -1,4 +1,4 @@
-"""What `eyas features explain` asks, and what it is answered: a spec's features before any training."""
+"""Request and response of `eyas features explain`: the features of a spec before any training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DataCounts(Strict):
 
 
 class Node(Strict):
-    """A column, or what an operator makes of others."""
+    """Source column, or result of an operator."""
 
     id: str
     name: str
@@ -53,7 +53,7 @@ class OperatorExplained(Strict):
 
 
 class FeatureExplained(Strict):
-    """None: only fitting tells."""
+    """A value of None is known only after fitting."""
 
     name: str
     side: Side
@@ -70,7 +70,7 @@ class FeatureExplained(Strict):
 
 
 class TableExplained(Strict):
-    """An embedding table. None: only fitting tells."""
+    """Embedding table. A value of None is known only after fitting."""
 
     feature: str
     codes: int | None
@@ -82,7 +82,7 @@ class TableExplained(Strict):
 
 
 class Totals(Strict):
-    """None where a part isn't known."""
+    """A value is None if a part is unknown."""
 
     bytes: int | None
     bytes_per_row: float | None
@@ -93,7 +93,7 @@ class Totals(Strict):
 
 
 class InputExplained(Strict):
-    """What a version is asked with."""
+    """Input of a served version."""
 
     name: str
     dtype: Literal["int64", "float32", "string"]
@@ -107,7 +107,7 @@ class InputExplained(Strict):
 
 
 class LeftOut(Strict):
-    """What the spec says and the family doesn't read."""
+    """Feature of the spec that the family does not read."""
 
     operator: str
     feature: str = Field(description="What it would have made, or changed.")

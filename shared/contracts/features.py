@@ -1,7 +1,7 @@
-"""What a spec's `features` say: one entry an operator. Each compiles to polars, to NVTabular and to ONNX (pipelines/features).
+"""The spec's `features`: one entry for each operator. Each compiles to polars, to NVTabular and to ONNX (pipelines/features).
 
-An operator makes features of columns: of the interactions, of the items table, of the users table, or of features made before it.
-Names are what the data calls them; what is made of one column keeps its name, or adds to it (`movieId_count`).
+An operator makes features from columns: of the interactions, of the items table, of the users table, or from earlier features. Names are
+those of the data; a feature of one column keeps its name, or adds a suffix (`movieId_count`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Columns = Annotated[tuple[Column, ...], BeforeValidator(_several), Field(min_len
 
 
 class _Words(Strict):
-    """What vocabularies have in common."""
+    """Common settings of vocabularies."""
 
     min_count: int = Field(1, ge=1, description="Values seen less often are out of vocabulary.")
     max_size: int | None = Field(
@@ -87,7 +87,7 @@ class Normalise(Strict):
 
 
 class Log(Strict):
-    """Numbers to the logarithm of one more than them; those below zero count as zero."""
+    """Numbers x to log(1 + x); numbers below zero count as zero."""
 
     log: Columns = Field(description="Columns of numbers.")
 
@@ -117,8 +117,8 @@ class Fill(Strict):
 
 
 class Bucketise(Strict):
-    """Numbers to codes by bounds: 0 is null, 1 is below the first bound, and one more from each bound on. Of a column as the data has it,
-    whatever else is made of it. Makes `COLUMN_bucket`."""
+    """Numbers to codes by bounds: 0 is null, 1 is below the first bound, and each bound begins the next code. Reads the original column,
+    whatever other operators do to it. Makes `COLUMN_bucket`."""
 
     bucketise: Columns = Field(description="Columns of numbers.")
     at: tuple[float, ...] | None = Field(None, min_length=1, max_length=1000, description="The bounds, rising.")
@@ -141,13 +141,13 @@ class TargetOf(Strict):
 
 
 class TargetEncode(Strict):
-    """What rows of a value had for a target on average; in training without the row's own fold. Makes `COLUMN_te`."""
+    """Mean target of the rows with the same value; in training without the row's own fold. Makes `COLUMN_te`."""
 
     target_encode: TargetOf = Field(description="What is encoded by which target.")
 
 
 class CountEncode(Strict):
-    """How many interactions have the row's value. Makes `COLUMN_count`."""
+    """Number of interactions with the row's value. Makes `COLUMN_count`."""
 
     count_encode: Columns = Field(description="Columns of ids or words.")
     scale: Literal["none", "log", "share"] = Field("log", description="`log`: of one more than the count. `share`: of all rows.")
@@ -160,7 +160,7 @@ class LagOf(Strict):
 
 
 class Lag(Strict):
-    """What has changed since the last interaction of the same user or item; null for the first one. Makes `COLUMN_lag`."""
+    """Change since the last interaction of the same user or item; null for the first one. Makes `COLUMN_lag`."""
 
     lag: LagOf = Field(description="Of which column, by whom.")
 
@@ -171,7 +171,7 @@ class CyclicOf(Strict):
 
 
 class Cyclic(Strict):
-    """The place in a day, a week or a year as sine and cosine, so that midnight is next to midnight. Makes `COLUMN_day_sin` and so on."""
+    """Position in a day, a week or a year as sine and cosine, so that midnight is next to midnight. Makes `COLUMN_day_sin` and so on."""
 
     cyclic: CyclicOf = Field(description="Of which column, by which periods.")
 
@@ -185,13 +185,13 @@ class CalendarOf(Strict):
 
 
 class Calendar(Strict):
-    """Parts of a time as codes, by their own name: `hour`, `weekday`."""
+    """Parts of a time as codes, named `hour` and `weekday`."""
 
     calendar: CalendarOf = Field(description="Of which column, which parts.")
 
 
 class Cross(Strict):
-    """Two or more features of codes as one: their combination's hash. One of them may have several values a row. Makes `A_x_B`."""
+    """Two or more features of codes as one: the hash of their combination. One of them may have several values a row. Makes `A_x_B`."""
 
     cross: tuple[Column, ...] = Field(
         min_length=2,
@@ -237,7 +237,7 @@ class ExtractOf(Strict):
 
 
 class Extract(Strict):
-    """What a pattern finds in text, lower-cased, as a column of lists for `multi_hot`; done where the table is prepared."""
+    """Matches of a pattern in text, lower-cased, as a column of lists for `multi_hot`; computed when the table is prepared."""
 
     extract: ExtractOf = Field(description="Of which column, what.")
 
@@ -271,7 +271,7 @@ class VectorOf(Strict):
 
 
 class Vector(Strict):
-    """A vector of an image or of a text, from elsewhere or made in the run, to length 1; zeros for keys that have none."""
+    """Vector of an image or of a text, from a file or computed in the run, scaled to length 1; zeros for keys without a vector."""
 
     vector: VectorOf = Field(description="Whose vectors, and where they are.")
 
@@ -347,7 +347,7 @@ Operator = Annotated[Any_, BeforeValidator(entry("operator", _KINDS, frozenset()
 
 
 def with_calendar(operators: tuple[Any_, ...], time: str) -> tuple[Any_, ...]:
-    """The operators, and before each cross a `calendar` of `time` for the hour or the weekday that it names and that no operator makes."""
+    """Adds, before each cross, a `calendar` of `time` for the hour or the weekday that the cross names and no operator makes."""
     columns = {name for operator in operators if isinstance(operator, Categorify | MultiHot) for name in mentioned(operator)}
     features = columns.union(*(operator.calendar.parts for operator in operators if isinstance(operator, Calendar)))
     completed: list[Any_] = []

@@ -1,4 +1,4 @@
-"""The spec's `feedback`: which kinds of events there are, and what each says about a recommendation."""
+"""The spec's `feedback`: the kinds of events, and which of them are positives."""
 
 from __future__ import annotations
 
@@ -68,6 +68,6 @@ class Feedback(Strict):
         return {name: kind.weight for name, kind in self.all_kinds().items()}
 
     def positive(self, name: str, value: float | None, label: Rule) -> bool:
-        """Of an event of a known kind."""
+        """Returns whether an event of a known kind is a positive."""
         kind = self.all_kinds()[name]
         return kind.positive == "always" or (kind.positive == "by_label" and value is not None and label.holds(value))

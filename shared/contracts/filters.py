@@ -1,4 +1,4 @@
-"""The spec's `serve.filter`: what drops items from answers, and what the expressions in it may name."""
+"""The spec's `serve.filter`: filters of items, and the names that their expressions may use."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Window = Annotated[
 
 
 class NotSeen(Strict):
-    """Items that the user has liked here are dropped."""
+    """Drops items that the user has liked in this recommender."""
 
     not_seen: Window = Field(description="How long ago at most, such as 30d; `ever`: however long ago.")
 
 
 class Available(Strict):
-    """Items that the catalogue calls unavailable, or that were deleted from it, are dropped."""
+    """Drops items that are unavailable in the catalogue, or deleted from it."""
 
     available: Literal[True] = Field(description="To keep unavailable items, leave the entry out.")
 

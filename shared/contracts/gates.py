@@ -1,4 +1,4 @@
-"""The spec's `gates`: what a version must prove before it is registered."""
+"""The spec's `gates`: conditions that a version must meet before it is registered."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ Inconclusive = Literal["accept", "reject"]
 
 
 Rival = Literal["popularity", "baseline", "serving"]
-"""Whose metrics are measured beside the candidate's: `baseline` is what the spec names as `model.baseline`."""
+"""Models whose metrics are measured beside the candidate's: `baseline` is the spec's `model.baseline`."""
 
 
 class Uncertain(Strict):
-    """What gates on estimated values have in common: how sure they must be, and what follows where they can't be."""
+    """Common settings of gates on estimated values: the confidence, and the result of an inconclusive value."""
 
     confidence: Confidence | None = Field(
         None,
@@ -61,7 +61,7 @@ class Uncertain(Strict):
 
     @property
     def sure(self) -> float | None:
-        """None where the value itself decides."""
+        """Required confidence; None if the value alone decides."""
         confidence = self.confidence if self.confidence is not None else CONFIDENCE if self.compares else 0.5
         return confidence if confidence > 0.5 else None
 
@@ -109,7 +109,7 @@ class MetricGate(Uncertain):
 
 
 class OffPolicyGate(Uncertain):
-    """What the candidate's answers would earn, told from the log of answers that were explored, before anybody sees one."""
+    """Expected hit rate of the candidate's answers, estimated from the log of explored answers before any user sees the candidate."""
 
     off_policy: Literal["ips", "snips", "dr"] = Field(
         description="How the online hit rate is estimated from logged answers and their chances: `ips`, every like weighed by how much "
@@ -132,12 +132,12 @@ class OffPolicyGate(Uncertain):
 
 
 def foretold(estimator: str) -> str:
-    """What is published of it."""
+    """Returns the name of the published estimate."""
     return f"hit_rate.{estimator}"
 
 
 class ForgottenGate(Uncertain):
-    """A warm run must still know what its parent knew; of a full one, which begins anew, it isn't asked."""
+    """A warm run must keep what its parent knew. Does not apply to full runs."""
 
     forgotten: Annotated[Fraction, Field(gt=0, lt=1)] = Field(
         description="By how much a warm run's hr@10/99 may be below its parent's, relative to that, on likes that both have held out."
@@ -145,7 +145,7 @@ class ForgottenGate(Uncertain):
 
 
 class ParityGate(Strict):
-    """The served unit must answer as the model did in training: the largest difference on real rows."""
+    """The served unit must give the same scores as the model in training; limits the largest difference on real rows."""
 
     parity: float = Field(gt=0, le=0.1, description="Largest difference between the real server's scores and training's, on real rows.")
 

@@ -1,4 +1,4 @@
-"""GPU requests: which stages can compute on a GPU, and in which images. The rule for `apply`, for Jobs and for the documents."""
+"""GPU requests: which stages can use a GPU, and in which images. The same rule is used by `apply`, for Jobs and in the documentation."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from shared.contracts.stage import StageName
 from shared.domain.run import RESOURCES
 
 LIBRARIES = {"nvtabular": "cuDF", "torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX"}
-"""For each engine that can compute on a GPU, the library that does it."""
+"""GPU library of each engine."""
 GPUS = "EYAS_GPUS"
-"""The environment variable with the number of GPUs that a Job was given. A stage that finds no library for them fails."""
+"""Environment variable with a Job's number of GPUs. A stage without a library for them fails."""
 RESOURCE_STAGES: tuple[StageName, ...] = ("etl", "train", "evaluate", "export", "verify")
-"""Stages with an entry of their own in the spec's `resources`."""
+"""Stages with their own entry in the spec's `resources`."""
 _CPU_ONLY = {
     "evaluate": "scores are computed on the CPU, also those of a model that was trained on a GPU",
     "export": "the unit is written on the CPU",
@@ -22,14 +22,14 @@ _CPU_ONLY = {
 
 
 def stage_engine(recommender: RecommenderSpec, stage: StageName, mode: str = "full") -> str:
-    """The engine that computes a stage. Each engine has an image on a cluster."""
+    """Returns the engine that computes a stage. On a cluster each engine has an image."""
     if stage == "etl":
         return "polars" if mode == "compact" else recommender.resources.etl.engine
     return "triton" if stage == "verify" else recommender.model.framework
 
 
 def gpu_fault(recommender: RecommenderSpec, stage: StageName, engines: Collection[str] | None, mode: str = "full") -> str:
-    """Why a stage cannot use a GPU, and what to do; empty if it can. `engines`: those whose images have a library for GPUs; None: any."""
+    """Returns why a stage cannot use a GPU; empty if it can. `engines`: those whose images have a GPU library; None: any."""
     model, engine = recommender.model, stage_engine(recommender, stage, mode)
     if stage in _CPU_ONLY:
         return f"{_CPU_ONLY[stage]}: leave it out"
@@ -46,7 +46,7 @@ def gpu_fault(recommender: RecommenderSpec, stage: StageName, engines: Collectio
 
 
 def gpu_faults(recommender: RecommenderSpec, engines: Collection[str] | None) -> dict[str, str]:
-    """The requests of a spec that nothing could use, by field."""
+    """Returns the GPU requests of a spec that no image can use, by field."""
     asking = [stage for stage in RESOURCE_STAGES if recommender.resources.of(stage).gpu]
     faults = {f"resources.{stage}.gpu": gpu_fault(recommender, stage, engines) for stage in asking}
     return {field: fault for field, fault in faults.items() if fault}

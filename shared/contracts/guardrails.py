@@ -1,4 +1,4 @@
-"""How people write what a candidate must not break: `errors: "< 1%"`, `latency_p99: "< 2x"`; each says what it wanted."""
+"""Text form of guardrails, such as `errors: "< 1%"` or `latency_p99: "< 2x"`; errors name the expected form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OFF = "off"
 
 @dataclass(frozen=True)
 class _Form:
-    """Units that a metric is written in, each with its factor and the bounds between which it makes sense."""
+    """Units of a metric, each with its factor and its valid bounds."""
 
     sign: str
     units: dict[str, tuple[float, float, float]]
@@ -42,7 +42,7 @@ _FORMS = {
 
 
 def parse_guardrail(metric: str, value: str) -> Guardrail:
-    """One that makes sense for its metric."""
+    """Parses a guardrail and checks its bound for the metric."""
     form = _FORMS[metric]
     match = _WRITTEN.fullmatch(value.strip())
     if match and match[1] == form.sign and match[3] in form.units:

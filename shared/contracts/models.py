@@ -1,4 +1,4 @@
-"""The spec's `model`: what is trained, and how."""
+"""The spec's `model`: the family, its parameters and its training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared.contracts.training import FULL, SAMPLED, Checkpoints, EarlyStop, Loo
 
 
 def _without_default(schema: dict[str, Any]) -> None:
-    """Generators of clients stumble over a default that is an object of its own, or one of several."""
+    """Removes a default that is an object or a union; client generators fail on it."""
     del schema["default"]
 
 
@@ -33,7 +33,7 @@ BatchSize = Annotated[
     BeforeValidator(_rows),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}, {"type": "null"}]}),
 ]
-"""None: by rule."""
+"""None: chosen by a rule."""
 LossScale = Annotated[float, Field(ge=1, le=2**24)]
 
 
@@ -180,18 +180,18 @@ class Training(Strict):
 
     @property
     def compared_by(self) -> LookMetric:
-        """What tells the best epoch."""
+        """Metric that selects the best epoch."""
         return self.early_stop.metric if self.early_stop is not None else "auc"
 
     @property
     def ranked(self) -> frozenset[LookMetric]:
-        """For which metrics a look ranks held-out likes."""
+        """Metrics for which a look ranks held-out likes."""
         wanted = {self.compared_by, self.compared_by if self.target is None else self.target.metric}
         return (FULL | SAMPLED) & wanted
 
 
 def _params(value: Any, info: ValidationInfo) -> Any:
-    """Read by the family that the spec names."""
+    """Parsed by the family that the spec names."""
     kind = params_of(str(info.data.get("family")))
     return value if kind is None or isinstance(value, kind) else kind.model_validate(value)
 
@@ -300,7 +300,7 @@ class Model(Strict):
 
 
 def _with_usual(value: dict[str, Any], family: Any) -> dict[str, Any]:
-    """With what the family has of `train` as its own defaults, where nothing else is said."""
+    """Adds the family's own defaults of `train`; settings of the spec override them."""
     kind, params, train = Model.FAMILIES.get(str(family)), value.get("params", {}), value.get("train", {})
     if kind is None or not isinstance(params, Mapping) or not isinstance(train, Mapping):
         return value
@@ -309,5 +309,5 @@ def _with_usual(value: dict[str, Any], family: Any) -> dict[str, Any]:
 
 
 def model_named(name: str, params: Mapping[str, Any] | None = None, train: Mapping[str, Any] | None = None) -> Model:
-    """By the name of a family or of a preset, with settings of one's own."""
+    """Returns the model of a family or preset, with custom settings."""
     return Model.model_validate({"preset" if name in PRESETS else "family": name, "params": dict(params or {}), "train": dict(train or {})})

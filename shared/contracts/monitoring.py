@@ -1,4 +1,4 @@
-"""The spec's `monitor`: what is looked at apart."""
+"""The spec's `monitor`: slices with figures of their own."""
 
 from __future__ import annotations
 

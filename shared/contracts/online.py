@@ -1,8 +1,8 @@
-"""What a version says of the values by key that it is served with: `online.json` beside it, and what a view is.
+"""Online feature values of a version: `online.json` with its files, and the definition of a view.
 
-A view is a few typed columns by the key of an entity, each row with its event time. A version publishes the rows that its training knew
-(`online.VIEW.0000.npz` and so on, shared.serving.values_file); the control plane puts them into the feature store before the version
-takes traffic. Whoever knows newer values writes them to the view by the API.
+A view is a set of typed columns by the key of an entity; each row has an event time. A version publishes the rows of its training
+(`online.VIEW.0000.npz` and so on, shared.serving.values_file). The control plane writes them to the feature store before the version takes
+traffic. Clients write newer values to the view by the API.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from shared.domain.feature_values import MOST_BYTES, VIEW, DataType, Stored, Sto
 
 ONLINE = "online.json"
 USERS = "users"
-"""The view of what is known of users beside their key."""
+"""View of user features."""
 AWAY = "away"
-"""Of a read that the store didn't answer in time, as the metric says it."""
+"""Metric label of a read that the store did not answer in time."""
 MOST_COLUMNS, MOST_WIDTH = 256, 4096
 
 ViewName = Annotated[str, Field(pattern=rf"^{VIEW}$")]
@@ -50,7 +50,7 @@ class View(Strict):
         return self
 
     def row(self, key: int, at: Any, values: Mapping[str, Any]) -> StoredRow:
-        """Values as they are held; Invalid for what is of no column, or of another type."""
+        """Returns the row to store; raises Invalid for an unknown column or a wrong type."""
         columns = {column.name: column for column in self.columns}
         row_values: dict[str, Stored] = {}
         for name, value in values.items():
@@ -90,5 +90,5 @@ def part_name(view: str, number: int) -> str:
 
 
 def history_name(view: str) -> str:
-    """The file by which etl is given all that was written to a view: JSON lines of key, at (microseconds since 1970) and values."""
+    """Returns the name of etl's input with all values of a view: JSON lines of key, at (microseconds since 1970) and values."""
     return f"{view}.jsonl"

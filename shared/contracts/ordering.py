@@ -1,4 +1,4 @@
-"""The spec's `serve.order`: what moves items in an answer, beside what the model thinks of them."""
+"""The spec's `serve.order`: rules that change the order of an answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shared.domain.expressions import Expression
 
 _YAML_FILE = r".{1,1000}\.(yaml|yml|json)"
 MOST = 64
-"""Rules of one list, and campaigns."""
+"""Maximum number of rules in a list, and of campaigns."""
 
 
 def _expression(value: Any) -> Any:
@@ -33,28 +33,28 @@ Place = Annotated[int, Field(strict=True, ge=1, le=1000)]
 
 
 class Boost(Strict):
-    """Such items stand higher."""
+    """Moves matching items up."""
 
     boost: Condition = Field(description="Which items, as an expression: those for which it is true.")
     by: float = Field(0.5, gt=0, le=10, description="As if their score were so many standard deviations of the candidates' scores better.")
 
 
 class Bury(Strict):
-    """Such items stand lower."""
+    """Moves matching items down."""
 
     bury: Condition = Field(description="Which items, as an expression: those for which it is true.")
     by: float | None = Field(None, gt=0, le=10, description="So many standard deviations; absent: behind all others.")
 
 
 class Pin(Strict):
-    """An item has its place, whatever its score."""
+    """Puts an item in a place, independent of its score."""
 
     pin: Key | Condition = Field(description="An item's key, or an expression: the best candidate for which it is true.")
     at: Place = Field(1, description="The place in the answer, from 1; an answer that is shorter doesn't show it.")
 
 
 class Quota(Strict):
-    """Among the items of an answer are so many of a kind."""
+    """Limits the number of matching items in an answer."""
 
     quota: Condition = Field(description="Which items, as an expression: those for which it is true.")
     at_most: int | None = Field(None, ge=0, le=1000, description="No more than these, even if the answer is shorter for it.")
@@ -70,7 +70,7 @@ class Quota(Strict):
 
 
 class Each(Strict):
-    """Of items that share a value of an attribute, an answer has no more than these."""
+    """Limits the number of items with the same value of an attribute."""
 
     each: str = Field(pattern=f"^{NAME_PATTERN}$", description="An attribute with one value an item, such as `artist`.")
     at_most: int = Field(ge=1, le=1000, description="Items of one value; items of which none is known aren't counted.")
@@ -83,7 +83,7 @@ Rules = Annotated[tuple[Rule, ...], Field(max_length=MOST)]
 
 
 class Campaign(Strict):
-    """Rules that hold for a time."""
+    """Rules that apply in a time range."""
 
     name: str = Field(min_length=1, max_length=80, description="By which `explain` calls it.")
     start: AwareDatetime = Field(alias="from", description="With its zone, such as 2026-12-01T00:00:00+01:00.")
@@ -98,7 +98,7 @@ class Campaign(Strict):
 
 
 class Explore(Strict):
-    """Now and then one place of an answer shows another good candidate, by chance: what nobody is shown, nobody can like."""
+    """Shows another good candidate in one place of some answers, by chance; items that are never shown get no feedback."""
 
     rate: Fraction = Field(
         0.05,
@@ -110,7 +110,7 @@ class Explore(Strict):
 
 
 class CampaignsFile(Strict):
-    """The file that campaigns were read from when the spec was applied."""
+    """File from which the campaigns were read when the spec was applied."""
 
     uri: Annotated[str, written(_YAML_FILE, "the URI of a file of campaigns, whose name ends in .yaml, .yml or .json")] = Field(
         description="A path or s3://BUCKET/KEY, under one of the operator's data roots: YAML, a list of campaigns.",
@@ -163,7 +163,7 @@ class Order(Strict):
 
     @property
     def unread(self) -> str | None:
-        """The URI of a file of campaigns that is yet to be read."""
+        """URI of a file of campaigns that was not read yet."""
         return self.campaigns_from.uri if self.campaigns_from is not None and self.campaigns_from.sha256 is None else None
 
     @model_validator(mode="after")
@@ -181,7 +181,7 @@ class Order(Strict):
 
 
 def condition(rule: Rule) -> Expression | None:
-    """What says of which items a rule is; None where it names them otherwise."""
+    """Returns the expression that selects a rule's items; None if the rule selects them otherwise."""
     match rule:
         case Boost():
             text: str | int = rule.boost

@@ -1,4 +1,4 @@
-"""From the spec, as users write it, to the plans that the decisions take."""
+"""Conversion of a spec to the plans that the domain's decisions use."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ READS: Mapping[str, tuple[str, ...]] = {
     ),
     "verify": (),
 }
-"""What of the spec each stage reads, beside its input files; evaluate and refit also whether seen items are dropped, and evaluate the
-metrics of gates."""
+"""Fields of the spec that each stage reads, in addition to its input files. Evaluate and refit also read whether seen items are dropped,
+and evaluate reads the metrics of gates."""
 
 READS_WARM: Mapping[str, tuple[str, ...]] = {"train": ("retrain.warm",), "refit": ("retrain.warm",)}
-"""And in a warm run."""
+"""Additional fields in a warm run."""
 
 TAKES: Mapping[str, tuple[str, ...]] = {
     "etl": (),
@@ -74,13 +74,13 @@ TAKES: Mapping[str, tuple[str, ...]] = {
     "export": ("etl", "train", "refit"),
     "verify": ("export",),
 }
-"""Of which earlier stages each one reads files."""
+"""Earlier stages whose files each stage reads."""
 
 
 def stage_parts(spec: RecommenderSpec, stage: str, mode: str = "full") -> dict[str, str]:
-    """What a stage is made of as far as the spec says it, leaf by leaf."""
+    """Returns a stage's inputs from the spec, leaf by leaf."""
     document = spec.document()
-    document["model"].pop("tune", None)  # a run doesn't search
+    document["model"].pop("tune", None)  # a run does not search
     parts: dict[str, str] = {}
     for path in (*READS[stage], *(READS_WARM.get(stage, ()) if mode == "warm" else ())):
         parts |= leaves(_at(document, path), path)
@@ -92,7 +92,7 @@ def stage_parts(spec: RecommenderSpec, stage: str, mode: str = "full") -> dict[s
 
 
 def _at(document: Mapping[str, Any], path: str) -> Any:
-    """None where a family has no such parameter."""
+    """Returns the value at the path; None if a family has no such parameter."""
     value: Any = document
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -104,12 +104,12 @@ def gated_metrics(spec: RecommenderSpec) -> list[str]:
 
 
 def estimators(spec: RecommenderSpec) -> list[str]:
-    """By which an online hit rate is foretold; none where no gate asks for it."""
+    """Returns the estimators of the online hit rate that gates ask for."""
     return sorted({gate.off_policy for gate in spec.gates if isinstance(gate, OffPolicyGate)})
 
 
 def run_plan(spec: RecommenderSpec, mode: str = "warm") -> RunPlan:
-    """A full run has no parent, so nothing is asked of what it has forgotten."""
+    """Returns the plan of a run; a full run has no parent, so gates on forgetting do not apply."""
     timeouts = {stage: spec.resources.of(stage).timeout for stage in STAGES}
     gates = (gate for gate in spec.gates if mode == "warm" or not isinstance(gate, ForgottenGate))
     rules = tuple(gate_rule(gate) for gate in gates)
@@ -174,13 +174,13 @@ def _schedule(retrain: Retrain) -> Schedule | None:
 
 
 def batches(spec: RecommenderSpec) -> tuple[int | None, ...]:
-    """The rows of the calls that gates are about; None, the whole catalogue, where none names any."""
+    """Returns the batch sizes of the serving gates; None is the whole catalogue, also the default."""
     named = {gate.batch for gate in spec.gates if isinstance(gate, LatencyGate | MedianGate | ThroughputGate)}
     return tuple(sorted(named, key=lambda batch: batch or 0)) or (None,)
 
 
 def at_batch(metric: str, batch: int | None) -> str:
-    """What is measured of calls of so many rows: `latency_p99@500`, and `latency_p99` of the whole catalogue."""
+    """Returns the name of a measurement with this batch size: `latency_p99@500`, or `latency_p99` for the whole catalogue."""
     return metric if batch is None else f"{metric}@{batch}"
 
 

@@ -1,7 +1,7 @@
-"""Settings of models that were tuned on data that others know too, by name: in a spec (`model: {preset: NAME}`; what is said beside it has
-the last word) and on the command line.
+"""Model presets that were tuned on public data sets. A spec uses them by `model: {preset: NAME}` and can override settings; commands use
+the name.
 
-A name that was released stays, and so does what it says: whoever wants other settings says another name.
+A released preset never changes; other settings get another name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shared.contracts.strict import unknown_name
 class Preset:
     family: str
     about: str
-    """What it was tuned on."""
+    """Data on which the preset was tuned."""
     params: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
 
@@ -45,7 +45,7 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def with_settings(model: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A spec's `model` with settings by name, as a command has them."""
+    """Returns a spec's `model` with the settings of a command, by name."""
     merged = dict(model)
     for name, value in settings.items():
         part, _, field = place_of(name).partition(".")
@@ -54,17 +54,17 @@ def with_settings(model: Mapping[str, Any], settings: Mapping[str, Any]) -> dict
 
 
 def place_of(setting: str) -> str:
-    """Where a spec's `model` has it: parameters are named without saying so."""
+    """Returns the path of a setting in a spec's `model`; the prefix `params.` is optional."""
     return setting if setting == FRAMEWORK or setting.startswith(("params.", "train.")) else f"params.{setting}"
 
 
 def named(name: str) -> dict[str, Any]:
-    """A spec's `model` of a family, or of a preset."""
+    """Returns a spec's `model` of a family, or of a preset."""
     return {"preset" if name in PRESETS else "family": name}
 
 
 def with_preset(model: Mapping[str, Any]) -> dict[str, Any]:
-    """A spec's `model` with what its preset says, where it says nothing itself."""
+    """Returns a spec's `model` with the values of its preset for settings that it does not have."""
     name = model["preset"]
     preset = PRESETS.get(name)
     if preset is None:

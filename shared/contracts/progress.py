@@ -1,4 +1,4 @@
-"""How far a stage is, as it tells while it works; `GET /v1/runs/{id}` shows it."""
+"""Progress of a stage while it works; `GET /v1/runs/{id}` shows it."""
 
 from __future__ import annotations
 

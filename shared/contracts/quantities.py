@@ -1,6 +1,6 @@
-"""How people write quantities in a spec: `30m`, `7d`, `2%`, `>= 4`; each parses to a plain value and says what it wanted.
+"""Text forms of quantities in a spec: `30m`, `7d`, `2%`, `>= 4`. Errors name the expected form.
 
-What is written is read back as the same value, exactly; what can't be is refused.
+The text form is exact: parsing it gives the same value. Values without an exact form are rejected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 _UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
-"""In milliseconds, the finest that a duration is kept in."""
+"""In milliseconds, the resolution of a duration."""
 LONGEST = timedelta(days=3660)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _SIZES = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
@@ -59,14 +59,14 @@ def _milliseconds(value: timedelta) -> Decimal:
 
 
 def write_duration(value: timedelta) -> str:
-    """In the largest unit that keeps it exactly."""
+    """Formats a duration in the largest exact unit."""
     milliseconds = _bounded(_milliseconds(value), value)
     unit, size = next((unit, size) for unit, size in _UNITS.items() if unit != "w" and milliseconds % size == 0)
     return f"{milliseconds // size}{unit}"
 
 
 def parse_memory(value: Any) -> int:
-    """`512Mi` or `32Gi`, in bytes."""
+    """Parses `512Mi` or `32Gi` to bytes."""
     match = _MEMORY.fullmatch(value.strip()) if isinstance(value, str) else None
     size = Decimal(match[1]) * _SIZES[match[2]] if match else Decimal(value) if type(value) is int else Decimal(0)
     if not match and size == 0:
@@ -77,13 +77,13 @@ def parse_memory(value: Any) -> int:
 
 
 def write_memory(value: int) -> str:
-    """In the largest unit that keeps it exactly."""
+    """Formats bytes in the largest exact unit."""
     unit = next(unit for unit in reversed(_SIZES) if value % _SIZES[unit] == 0)
     return f"{value // _SIZES[unit]}{unit}"
 
 
 def parse_cpu(value: Any) -> int:
-    """`2`, `0.5` or `500m`, in thousandths of a core."""
+    """Parses `2`, `0.5` or `500m` to thousandths of a core."""
     match = _CPU.fullmatch(str(value).strip()) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
     if not match:
         raise ValueError(f"expected a number of cores such as 2, 0.5 or 500m, got {value!r}")
@@ -98,7 +98,7 @@ def write_cpu(value: int) -> str:
 
 
 def parse_fraction(value: Any) -> float:
-    """`2%` and 0.02 are the same fraction."""
+    """Parses a fraction; `2%` and 0.02 are equal."""
     if isinstance(value, str) and (match := _PERCENT.fullmatch(value.strip())):
         fraction = float(match[1]) / 100
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -112,7 +112,7 @@ def parse_fraction(value: Any) -> float:
 
 @dataclass(frozen=True)
 class Rule:
-    """A comparison with a constant, such as `>= 4`."""
+    """Comparison with a constant, such as `>= 4`."""
 
     compare: str
     bound: float
@@ -125,7 +125,7 @@ class Rule:
         return _COMPARE[self.compare](value, self.bound)
 
     def __str__(self) -> str:
-        """As it is read back: `>= 1000000`, never the rounded `>= 1e+06`."""
+        """Exact text form: `>= 1000000`, never the rounded `>= 1e+06`."""
         return f"{self.compare} {repr(float(self.bound)).removesuffix('.0')}"
 
 

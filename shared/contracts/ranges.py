@@ -1,4 +1,4 @@
-"""What a search may choose of one setting: numbers from one to another, or some values."""
+"""Search range of a setting: numbers between two bounds, or a list of values."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Range(Strict):
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        """Who takes all of these takes the whole of it."""
+        """Values that span the range: both bounds, or all choices."""
         return self.of if self.of is not None else (self.low, self.high)
 
     def holds(self, value: Any) -> bool:

@@ -1,29 +1,28 @@
-"""What is said to the ranks of a training in several processes, and what their ends say (ADR 33).
+"""Environment and exit codes of the ranks of a distributed training (ADR 33).
 
-A train or refit stage whose spec says `model.train.processes: N` is N processes that do the same: ranks 0 to N-1. Their surroundings tell
-them:
+A train or refit stage with `model.train.processes: N` in its spec has N equal processes: ranks 0 to N-1. Their environment has:
 
-    EYAS_RANK      which one it is, from 0
-    EYAS_RANKS     how many there are, the spec's `processes`
-    EYAS_MEET      host:port of rank 0, which listens there on all addresses; the others ask until it answers, 300 seconds at most
-    EYAS_PATIENCE  seconds that a rank waits for another one in the midst of training (120 if absent)
+    EYAS_RANK      number of the rank, from 0
+    EYAS_RANKS     number of ranks, the spec's `processes`
+    EYAS_MEET      host:port of rank 0, which listens there on all addresses; the others try to connect for up to 300 seconds
+    EYAS_PATIENCE  seconds that a rank waits for another rank during training (120 if absent)
 
-Each reads the same stage spec in a scratch folder of its own, fetches the inputs itself, and makes the same batches. At EYAS_MEET they
-exchange small words (a TCP store); the numbers go from each rank to each other one, on ports that the system chooses: so the ranks of one
-stage have to reach each other on all ports. Nobody else has to reach them.
+Each rank reads the same stage spec in its own scratch folder, fetches the inputs, and makes the same batches. The ranks coordinate at
+EYAS_MEET (a TCP store). They exchange numbers directly, on ports that the system chooses, so the ranks of a stage must reach each other on
+all ports. No other process needs to reach them.
 
-Rank 0 alone publishes: the manifest, checkpoints, how far it is. Its exit code is the stage's: 0 published, 2 refused (its manifest says
-why). The others end with 0 when they have done their part, which is before rank 0 publishes. A rank that another one leaves alone, or
-that waits in vain, ends with LEFT (3) and one line on stderr; any other code is its own fault. No rank goes on with fewer: the attempt is
-lost as a whole, and the next one goes on from rank 0's checkpoint.
+Only rank 0 publishes: the manifest, checkpoints and progress. Its exit code is the stage's: 0 published, 2 rejected (the manifest has the
+reason). The other ranks end with 0 after their part, before rank 0 publishes. A rank that loses another rank, or waits too long, ends with
+LEFT (3) and one line on stderr; any other code is its own fault. No training continues with fewer ranks: the whole attempt is lost, and the
+next attempt continues from rank 0's checkpoint.
 
-A stage that is started without EYAS_RANK starts its ranks itself, as processes of this machine (`pipelines.stages.launcher`).
+A stage without EYAS_RANK starts its ranks as local processes (`pipelines.stages.launcher`).
 """
 
 from __future__ import annotations
 
 TRAINING = ("train", "refit")
-"""Stages of `model.train.processes` processes."""
+"""Stages that run as `model.train.processes` processes."""
 RANK, RANKS, MEET, WAIT = "EYAS_RANK", "EYAS_RANKS", "EYAS_MEET", "EYAS_PATIENCE"
 LEFT = 3
-"""The exit code of a rank that lost the others."""
+"""Exit code of a rank that lost the other ranks."""

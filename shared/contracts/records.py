@@ -1,4 +1,4 @@
-"""What a run and a rollout are to do, and where a version comes from, as their rows store it."""
+"""Stored records of runs, rollouts and retrainers, and the lineage of versions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from shared.domain.warm_or_full import Mode
 
 _T = TypeVar("_T")
 _Optional = Annotated[_T | None, Field(exclude_if=lambda value: value is None)]
-"""Not stored while it is None."""
+"""Not stored if None."""
 
 
 @dataclass(frozen=True)
 class RunSpec:
     """`document`: the recommender's spec of that generation. `serving`: the version that serves. Only a retry has the last four fields:
-    `adopt` is what the retried run has published before `from_stage`, `accepts` is who accepts inconclusive gates, empty for nobody."""
+    `adopt` has the stages that the retried run published before `from_stage`; `accepts` is who accepts inconclusive gates, empty for
+    nobody."""
 
     document: Mapping[str, Any]
     generation: int
@@ -49,7 +50,7 @@ class RolloutSpec:
 
 @dataclass(frozen=True)
 class RetrainerSpec:
-    """Empty: a retrainer follows the recommender's spec as it is now."""
+    """Empty: a retrainer always follows the recommender's current spec."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class AttemptLineage:
 
 @dataclass(frozen=True)
 class Lineage:
-    """Where a version comes from. `stages`: the facts that each stage published."""
+    """Origin of a version. `stages`: the facts that each stage published."""
 
     snapshot: Annotated[datetime, PlainSerializer(datetime.isoformat)]
     data: DataLineage

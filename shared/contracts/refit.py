@@ -1,4 +1,4 @@
-"""`refit.json`: on which rows a refitted model was fitted. Where it is among a version's files, these are of the refit."""
+"""`refit.json`: the rows of a refit. If a version has this file, its model is the refitted one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spec's `retrain`: what starts a new version, when, and how often."""
+"""The spec's `retrain`: triggers, schedule and limits of retraining."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TriggerMode = Annotated[Wish | None, Field(description="How to retrain when this
 
 
 class DriftTrigger(Strict):
-    """Thresholds are for what is left when what chance explains is taken off; null turns a detector off."""
+    """Thresholds apply to the size without the part that chance explains; null turns a detector off."""
 
     psi: float | None = Field(
         0.2,
@@ -51,7 +51,7 @@ class DriftTrigger(Strict):
     mode: Wish = Field("warm", description="How to retrain when this trigger fires.")
 
     def thresholds(self) -> dict[str, float]:
-        """Of the detectors that may start a retraining, by their names."""
+        """Returns the thresholds of the detectors that may start a retraining, by name."""
         return {name: value for name in DETECTORS if (value := getattr(self, name)) is not None}
 
     @model_validator(mode="after")
@@ -62,7 +62,7 @@ class DriftTrigger(Strict):
 
 
 class RateRule(Strict):
-    """What is too little of a rate."""
+    """Conditions on a rate: a fall, or a limit."""
 
     fall: Annotated[Fraction, Field(lt=0, gt=-1)] | None = Field(
         None, description="Relative fall below what was earned before, such as -10%."
@@ -111,11 +111,11 @@ class KpiTrigger(Strict):
         return self if self.hit_rate or self.conversion else self.model_copy(update={"hit_rate": RateRule(fall=-0.1)})
 
     def rates(self) -> dict[Goal, RateRule]:
-        """Those that it looks at."""
+        """Returns the rates with a rule."""
         return {name: rate for name, rate in (("hit_rate", self.hit_rate), ("conversion", self.conversion)) if rate is not None}  # type: ignore[misc]
 
     def thresholds(self) -> dict[str, float]:
-        """For each detector, the size from which its reading counts."""
+        """Returns the size from which each detector's reading counts."""
         falls: dict[str, float] = {name: -rate.fall for name, rate in self.rates().items() if rate.fall is not None}
         return {**falls, **{limit_detector(name): 0.0 for name, rate in self.rates().items() if rate.min is not None}}
 
@@ -193,7 +193,7 @@ NewRows = Literal["mean", "unknown", "random"]
 
 
 class Warm(Strict):
-    """What a warm run begins with, and learns from."""
+    """Initial values and training rows of a warm run."""
 
     new_rows: NewRows = Field(
         "mean",
@@ -210,7 +210,7 @@ class Warm(Strict):
 
 
 class Auto(Strict):
-    """When `auto` retrains in full; warm otherwise. null: it isn't looked at."""
+    """Conditions for a full run in the mode `auto`; otherwise the run is warm. null: not checked."""
 
     grown: Fraction | None = Field(
         0.2, gt=0, description="A vocabulary of users or items has grown by more than this since the last full run."
@@ -302,9 +302,9 @@ class Retrain(Strict):
         return self
 
     def _wishes(self) -> set[str | None]:
-        """What any of its runs asks for."""
+        """Returns the modes of all its runs."""
         return {self.mode, self.schedule_mode, *(getattr(on, name).mode for on in self.on for name in type(on).model_fields)}
 
     def _changed_fields(self) -> set[str]:
-        """The fields that differ from what they are when absent."""
+        """Returns the fields that differ from their defaults."""
         return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}

@@ -1,4 +1,4 @@
-"""The spec's `rollout`: how a version reaches the users, and how each step is judged."""
+"""The spec's `rollout`: the steps of a version to the users, and their analysis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spec's `serve`: how a recommender answers."""
+"""The spec's `serve`: settings of the answers of a recommender."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Retrieve(Strict):
 
 
 class Batch(Strict):
-    """A table of recommendations, made once with each version."""
+    """Table of recommendations that is computed once for each version."""
 
     k: int = Field(50, ge=1, le=1000, description="Items for each user that the version knows; what the user has liked is left out.")
 
 
 class Deadlines(Strict):
-    """What isn't there in time is done without, and the answer or a metric says so."""
+    """Time limits of an answer. What is not ready in time is left out, and the answer or a metric says so."""
 
     seen: Duration = Field(timedelta(seconds=2), description="For what the user has seen; without it, answers may show it again.")
     score: Duration = Field(timedelta(seconds=1), description="For the model's scores; without them, the likeliest candidates are shown.")
@@ -58,7 +58,7 @@ class Deadlines(Strict):
 
 
 class Store(Strict):
-    """Values of users that a version is asked with."""
+    """User feature values that are inputs of a version."""
 
     ttl: Duration | None = Field(
         None, description="How old one may be, when it is served and when it is trained on: an older one is as if absent. Absent: any age."
@@ -122,7 +122,7 @@ class Serve(Strict):
     @model_validator(mode="before")
     @classmethod
     def _seen_was_a_field(cls, value: Any) -> Any:
-        """Specs from before filters had lists, stored ones too: `seen: drop` or `keep`."""
+        """Accepts the former `seen: drop` or `keep`, also in stored specs."""
         if isinstance(value, Mapping) and value.get("seen") in ("drop", "keep") and "filter" not in value:
             value = dict(value)
             return {"filter": _SEEN[value.pop("seen")], **value}
@@ -167,5 +167,5 @@ class Serve(Strict):
 
 
 def window(entry: NotSeen) -> timedelta | None:
-    """None: however long ago."""
+    """Time range of the filter; None: unlimited."""
     return None if entry.not_seen == EVER else entry.not_seen

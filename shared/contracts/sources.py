@@ -1,4 +1,4 @@
-"""Where rows are read from: files under the operator's roots, or a query of one of the operator's databases."""
+"""Sources of rows: files under the operator's roots, or a query of one of the operator's databases."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ class Place(Strict):
 
     @property
     def label(self) -> str:
-        """As messages name it."""
+        """Name of the source in messages."""
         return self.uri if self.uri is not None else f"query of {self.database}"
 
 
 class EncoderFile(Place):
-    """What rows are encoded by."""
+    """Model that encodes rows."""
 
     contents: ClassVar[Contents] = "encoder"
 
 
 class ImagesFolder(Place):
-    """Where images lie that rows name."""
+    """Folder of the images that rows name."""
 
     contents: ClassVar[Contents] = "images"

@@ -1,7 +1,7 @@
-"""The recommender spec: what a user writes (YAML or JSON), versioned, and the only way to say what is wanted.
+"""The recommender spec: the versioned YAML or JSON document that a user writes.
 
-Everything but `name`, `data` and `schema` has a default that works. A field is here because code honours it;
-the rest of the design's names are refused as not yet supported.
+All fields except `name`, `data` and `schema` have working defaults. A field exists only if code uses it; planned fields are rejected as not
+yet supported.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from shared.domain.run import RESOURCES
 API_VERSION: Literal["eyas/v1"] = "eyas/v1"
 
 MAX_SPEC = 64 * 1024
-"""The most bytes of a spec's text: YAML is slow to read, and no spec that a person writes is longer."""
+"""Maximum bytes of a spec's text: YAML parsing is slow, and specs that people write are shorter."""
 
 
 class Fewest(Strict):
@@ -67,7 +67,7 @@ class Interactions(Place):
 
 
 class Table(Place):
-    """One row per key."""
+    """Table with one row per key."""
 
     key: Column = Field(description="The column that joins the table with the interactions.")
     validate_: ValidateTable = Field(
@@ -85,7 +85,7 @@ class Data(Strict):
     validate_: Validate = Field(Validate(), alias="validate", description="What interactions must keep to before anything is learned.")
 
     def places(self) -> dict[str, Place]:
-        """Where all of it is, by field."""
+        """Returns all data sources, by field."""
         named: dict[str, Place | None] = {"interactions": self.interactions, "items": self.items, "users": self.users}
         return {name: place for name, place in named.items() if place is not None}
 
@@ -214,7 +214,7 @@ class Resources(Strict):
 
 
 class _AsWritten(GenerateJsonSchema):
-    """Defaults as a spec writes them, not as ISO 8601 does."""
+    """Writes defaults as a spec does, not in ISO 8601."""
 
     def encode_default(self, dft: Any) -> Any:
         return write_duration(dft) if isinstance(dft, timedelta) else super().encode_default(dft)
@@ -285,7 +285,7 @@ class RecommenderSpec(Strict):
 
     @model_validator(mode="after")
     def _slices_fit(self) -> RecommenderSpec:
-        """What requests say of users has one kind, in filters and in slices."""
+        """A context name must have the same kind in filters and in slices."""
         try:
             check_kinds((*self.serve.expressions(), *self.monitor.expressions()), self.serve.attributes, self.serve.context)
         except Invalid as error:
@@ -340,7 +340,7 @@ class RecommenderSpec(Strict):
 
     @model_validator(mode="after")
     def _goes_on_from_something(self) -> RecommenderSpec:
-        """What a warm run is told has an effect on the family."""
+        """Settings of warm runs must have an effect on the family."""
         params, warm, usual = self.model.params, self.retrain.warm, Warm()
         if not params.keeps_rows and warm.new_rows != usual.new_rows:
             raise ValueError(f"retrain.warm: 'new_rows' has no effect: '{self.model.family}' keeps no vectors by code: leave it out")
@@ -351,7 +351,7 @@ class RecommenderSpec(Strict):
         return self
 
     def places(self) -> dict[str, Place]:
-        """Where all of the data is, by field."""
+        """Returns all data sources, by field."""
         places = {f"data.{name}" + (".uri" if place.uri is not None else ""): place for name, place in self.data.places().items()}
         for vector in (entry.vector for entry in self.operators() if isinstance(entry, Vector)):
             named = f"features: vector '{vector.output}'"
@@ -370,11 +370,11 @@ class RecommenderSpec(Strict):
         return self.schema_.label.positive
 
     def document(self) -> dict[str, Any]:
-        """The spec as plain JSON: what is stored, compared and handed to stages."""
+        """Returns the spec as plain JSON, for storage, comparison and stages."""
         return self.model_dump(mode="json", by_alias=True)
 
     def with_campaigns(self, content: bytes) -> RecommenderSpec:
-        """With the campaigns of the file that `serve.order.campaigns` names, and the file's digest."""
+        """Returns the spec with the campaigns of the file that `serve.order.campaigns` names, and the file's digest."""
         uri = self.serve.order.unread
         assert uri is not None
         try:
@@ -398,7 +398,7 @@ class RecommenderSpec(Strict):
 
 
 def parse_spec(text: str, source: str = "spec") -> RecommenderSpec:
-    """Reads YAML or JSON. What is given back is read back from its own document as the same spec."""
+    """Parses YAML or JSON. The returned spec is equal after a round trip through its own document."""
     size = len(text.encode(errors="surrogatepass"))
     if size > MAX_SPEC:
         raise Invalid(f"{source}: the text has {size} bytes; a spec has at most {MAX_SPEC}")
@@ -410,7 +410,7 @@ def parse_spec(text: str, source: str = "spec") -> RecommenderSpec:
     try:
         spec = read(RecommenderSpec, value, source)
         same = read(RecommenderSpec, spec.document(), source) == spec
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # of values that no validator of ours expects
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # from values that no validator expects
         raise Invalid(one_line(f"{source}: can't be read: {error}")) from None
     if not same:
         raise Invalid(f"{source}: can't be kept exactly: write its numbers and durations with fewer digits")

@@ -1,4 +1,4 @@
-"""What a stage is told (spec.json) and what it answers (manifest.json): the only words between services and pipelines."""
+"""Interface of a stage: its input (spec.json) and its output (manifest.json), the only contract between services and pipelines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ StageName = Literal["etl", "train", "evaluate", "refit", "export", "verify"]
 
 
 FULL = 4
-"""The exit code of a stage whose disk takes no write."""
+"""Exit code of a stage whose disk rejects writes."""
 
 
 class File(Strict):
-    """A published file: its content's address and size."""
+    """Published file: digest and size of its content."""
 
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size: int = Field(ge=0)
@@ -30,13 +30,13 @@ Files = dict[str, File]
 
 
 def digest_of(files: Files) -> str:
-    """The address of a set of files: other names or other content have another one."""
+    """Returns the digest of a set of files; other names or other content give another digest."""
     content = "\n".join(f"{name} {file.sha256}" for name, file in sorted(files.items()))
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 class LoggedAnswers(Strict):
-    """Whose answers a candidate's are foretold from, and of what time."""
+    """Logged answers, of a version and a time range, for off-policy estimates."""
 
     version: int = Field(ge=1, description="The version that serves.")
     since: datetime
@@ -71,7 +71,7 @@ class StageSpec(Strict):
 
 
 class Failure(Strict):
-    """Why a stage refused: `data` and `spec` faults are the user's to mend and are never tried again."""
+    """Why a stage rejected its input: the user must fix `data` and `spec` faults, and they are never retried."""
 
     kind: Literal["data", "spec", "crash"]
     message: str
@@ -94,12 +94,12 @@ class Manifest(Strict):
     failure: Failure | None = None
 
     def silence(self) -> Silence:
-        """Why some numbers aren't there."""
+        """Returns the reasons for missing numbers."""
         return Silence(*(_texts(self.facts.get(name)) for name in (MISSING, BROKEN)))
 
 
 MISSING, BROKEN = "not_measured", "couldnt_be_measured"
-"""Facts that say why a number isn't there: as things are, and because something went wrong. By the number's name, or by whose it is."""
+"""Facts with the reasons for missing numbers: not measured, or measurement failed. Keys are the number's name, or its owner."""
 
 
 def _texts(value: Any) -> dict[str, str]:

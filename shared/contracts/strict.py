@@ -1,7 +1,7 @@
-"""The base of every contract: frozen, and unknown fields are refused with the nearest known name.
+"""Base of all contracts: frozen, and unknown fields are rejected with the closest known name.
 
-A model may list `planned` names: fields of the design that no code honours yet. They are refused as not yet
-supported, so that nobody believes that a setting has an effect which it hasn't.
+A model may list `planned` names: fields that no code uses yet. They are rejected as not yet supported, so that no user relies on a setting
+without effect.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Strict(BaseModel):
 
 @functools.cache
 def _fields(model: type[Strict]) -> frozenset[str]:
-    """As they are written; looked up once, since every event is read by one."""
+    """Returns the field names as written; cached, because every event needs them."""
     return frozenset(field.alias or name for name, field in model.model_fields.items())
 
 
 def unknown_name(noun: str, name: str, known_names: Iterable[str], planned: Iterable[str] = ()) -> PydanticCustomError:
-    """The error for a name that isn't known, with the nearest one that is."""
+    """Returns the error of an unknown name, with the closest known name."""
     if name in planned:
         return PydanticCustomError("planned", "{what} '{name}' is not yet supported", {"what": noun, "name": name})
     names = sorted(known_names)
@@ -54,7 +54,7 @@ def unknown_name(noun: str, name: str, known_names: Iterable[str], planned: Iter
 
 
 def read(model: type[M], value: Any, source: str) -> M:
-    """Validates a value that came from outside; the first faults are named in one line, each with its place."""
+    """Validates an external value; the error lists the first faults in one line, each with its location."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -68,5 +68,5 @@ def read(model: type[M], value: Any, source: str) -> M:
 
 
 def one_line(message: str) -> str:
-    """What a client has sent may hold line breaks; a message has none."""
+    """Removes line breaks, which client input may contain."""
     return " ".join(message.splitlines())

@@ -1,4 +1,4 @@
-"""Which strings can be kept: not every database takes a NUL, and half a character is no text anywhere."""
+"""Check for strings that cannot be stored: some databases reject NUL, and a lone surrogate is not valid text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Place = tuple[str | int, ...]
 
 
 def unkeepable(value: Any) -> list[tuple[Place, str]]:
-    """Where in a parsed document stands a string that can't be kept, and what it holds; in the document's order."""
+    """Returns the locations and faults of strings that cannot be stored, in the document's order."""
     problems: list[tuple[Place, str]] = []
     waiting: list[tuple[Place, Any]] = [((), value)]
     while waiting:

@@ -1,4 +1,4 @@
-"""What of the spec's `model.train` says when training has come far enough, and what is kept meanwhile."""
+"""Parts of the spec's `model.train`: early stopping, target and checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.contracts.quantities import Duration
 from shared.contracts.strict import Strict
 
 LookMetric = Literal["loss", "auc", "hr@10/99", "ndcg@10/99", "hr@10", "ndcg@10"]
-"""Of rows that aren't trained on: less is better of `loss` alone."""
+"""Metrics on held-out rows; only for `loss` is less better."""
 SAMPLED: frozenset[LookMetric] = frozenset({"hr@10/99", "ndcg@10/99"})
 FULL: frozenset[LookMetric] = frozenset({"hr@10", "ndcg@10"})
 _METRIC = (
@@ -21,7 +21,7 @@ _METRIC = (
 
 
 class EarlyStop(Strict):
-    """Training ends when it no longer helps."""
+    """Ends training when it no longer improves."""
 
     metric: LookMetric = Field("auc", description=f"By which epochs are compared; the best one is published. {_METRIC}")
     patience: int = Field(3, ge=1, le=1000, description="Looks without a better value before training ends.")
@@ -29,7 +29,7 @@ class EarlyStop(Strict):
 
 
 class Target(Strict):
-    """What the report says the way to."""
+    """Value whose time to reach the report shows."""
 
     metric: LookMetric = Field("auc", description=_METRIC)
     value: float = Field(description="The report says in which epoch it was reached first, and after how many seconds.")
@@ -39,7 +39,7 @@ class Target(Strict):
 
 
 class Checkpoints(Strict):
-    """From what a stage that was killed goes on."""
+    """Checkpoints from which a killed stage continues."""
 
     every: Duration = Field(timedelta(minutes=5), description="How much training may be lost at most.")
     steps: int | None = Field(None, ge=1, description="Also after so many steps.")

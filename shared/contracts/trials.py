@@ -1,5 +1,4 @@
-"""What models are tried on without a platform: `eyas evaluate` asks the process that reads data, as `eyas data` does. And what a report is
-called, of a trial and of a run."""
+"""Protocol of `eyas evaluate` with its worker process, which evaluates models without a platform; and the file names of reports."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ class EvaluateRequest(Strict):
 
 
 class Spread(Strict):
-    """A figure of several seeds."""
+    """A figure over several seeds."""
 
     mean: float
     std: float = Field(description="Of a sample; 0 where there is one seed.")
@@ -71,7 +70,7 @@ class Evaluated(Strict):
 
 
 class RunReport(Strict):
-    """The report of a run's evaluation."""
+    """Report of a run's evaluation."""
 
     attempt: str = Field(description="Of the evaluate stage.")
     report: dict[str, Any] = Field(description="Figures by model, with intervals, slices and curves.")

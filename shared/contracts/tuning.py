@@ -1,4 +1,4 @@
-"""What `eyas train` and `eyas tune` ask of the process that works on data, and what they are answered."""
+"""Protocol of `eyas train` and `eyas tune` with their worker process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TriedRow(Strict):
 
 
 class Gain(Strict):
-    """On pairs that the search never saw."""
+    """Result on pairs that the search did not use."""
 
     metric: str
     before: float = Field(description="With settings as they were.")

@@ -1,4 +1,4 @@
-"""The spec's `data.validate`: what a batch of interactions must keep to before anything is learned from it; and what a table must."""
+"""The spec's `data.validate`: checks of a batch of interactions before training, and checks of a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared.contracts.strict import Strict
 
 
 class Limits(Strict):
-    """From `warn` on a figure is warned of, from `stop` on nothing is learned from the batch."""
+    """A figure above `warn` causes a warning; a figure above `stop` stops the run."""
 
     warn: Fraction | None = Field(None, ge=0, description="More than this is warned of; null: never.")
     stop: Fraction | None = Field(None, ge=0, description="More than this stops the run; null: never.")
@@ -27,7 +27,7 @@ class Limits(Strict):
 
 
 def _filled(warn: float | None, stop: float | None) -> BeforeValidator:
-    """What is left out of limits has its default; who lowers `stop` alone lowers `warn` with it."""
+    """Sets the defaults of missing limits; a `stop` below the default of `warn` lowers `warn` too."""
 
     def fill(value: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -56,7 +56,7 @@ Bounds = Annotated[
 
 
 class Validate(Strict):
-    """Good rows are used, bad rows are quarantined with their reasons, and thresholds decide whether the run goes on."""
+    """Good rows are used, bad rows are quarantined with reasons, and thresholds decide whether the run continues."""
 
     nulls: Mapping[Column, Fraction] = Field(
         {}, description="By column: a larger share of nulls stops the run. A row without user, item, time or label is bad in any case."
@@ -105,12 +105,12 @@ class Validate(Strict):
     )
 
     def columns(self) -> tuple[str, ...]:
-        """Those that it names: the source must have them."""
+        """Columns that the checks name; the source must have them."""
         return tuple(dict.fromkeys((*self.nulls, *self.range, *self.unique)))
 
 
 class ValidateTable(Strict):
-    """Of a table with a row for each key: of rows with the same key the first good one is used, the others are bad."""
+    """Checks of a table with one row per key: of rows with the same key the first good one is used, the others are bad."""
 
     nulls: Mapping[Column, Fraction] = Field(
         {}, description="By column: a larger share of nulls stops the run. A row without a key is bad in any case."
@@ -142,5 +142,5 @@ class ValidateTable(Strict):
     )
 
     def columns(self) -> tuple[str, ...]:
-        """Those that it names: the table must have them."""
+        """Columns that the checks name; the table must have them."""
         return tuple(dict.fromkeys((*self.nulls, *self.range)))

@@ -1,4 +1,4 @@
-"""What the checks of a batch found: `validation.json`, which etl publishes whether it goes on or stops."""
+"""Report of the data checks: `validation.json`, which etl publishes whether it continues or stops."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ QUARANTINE = "quarantine/interactions.parquet"
 TABLE_QUARANTINE: Mapping[TableName, str] = {"items": "quarantine/items.parquet", "users": "quarantine/users.parquet"}
 EVENTS_QUARANTINE = "quarantine/events.parquet"
 ACCEPTED = "accepted"
-"""The origin, among a stage's inputs, of the profile of the last registered version."""
+"""Origin, among a stage's inputs, of the profile of the last registered version."""
 
 
 class Check(Strict):
-    """One thing that was looked at. `figure` is what `warn` and `stop` are held against: more than one of them crosses it."""
+    """Result of one check. `figure` is compared with `warn` and `stop`; a larger figure crosses them."""
 
     name: str = Field(description="What was looked at, such as bad_rows or drift.")
     column: str | None = Field(None, description="The column that was looked at, where it is one.")
@@ -33,7 +33,7 @@ class Check(Strict):
 
 
 class FaultyFile(Strict):
-    """A file of several that can't be read: nothing of it is used, and it stays where it is."""
+    """Unreadable file of several; none of its rows are used, and the file stays in place."""
 
     name: str = Field(description="The file's name.")
     size: int = Field(description="In bytes.")
@@ -42,7 +42,7 @@ class FaultyFile(Strict):
 
 
 class Rows(Strict):
-    """`read` is always `kept` and `quarantined` together. Rows of faulty files can't be counted."""
+    """`read` is always `kept` plus `quarantined`. Rows of faulty files cannot be counted."""
 
     read: int = Field(description="Rows that were read.")
     kept: int = Field(description="Rows that are good.")
@@ -55,7 +55,7 @@ class Rows(Strict):
 
 
 class Bar(Strict):
-    """A part of a column's values: how often it was there in the last accepted batch, and now."""
+    """Part of a column's values: its count in the last accepted batch, and now."""
 
     name: str = Field(description="The value, or the range of values.")
     now: int = Field(description="How often it is there now.")
@@ -68,7 +68,7 @@ class Distribution(Strict):
 
 
 class Section(Strict):
-    """Of what is used beside the interactions: a table, or the platform's own events."""
+    """Checks of a table, or of the platform's own events."""
 
     name: TableName | Literal["events"] = Field(description="What it is of.")
     source: str = Field(description="Where it is from.")
@@ -81,7 +81,7 @@ class Section(Strict):
 
     @property
     def quarantine(self) -> str:
-        """Where its bad rows are, by the name of the published file."""
+        """Name of the published file with its bad rows."""
         return EVENTS_QUARANTINE if self.name == "events" else TABLE_QUARANTINE[self.name]
 
     def crossed(self, verdict: Verdict) -> tuple[Check, ...]:

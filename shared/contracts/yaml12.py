@@ -1,6 +1,6 @@
-"""YAML as people expect it: `on`, `yes` and `no` are words, and a key given twice is a fault.
+"""YAML 1.2 loader: `on`, `yes` and `no` are strings, and a repeated key is an error.
 
-Read by libyaml's scanner, event by event, so that a document that is too large is refused while it is read.
+It reads libyaml's events one by one, so that a document that is too large is rejected while it is read.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from shared.domain.errors import Invalid
 T = TypeVar("T")
 
 MAX_NODES = 10_000
-"""Values, lists and mappings of a document that comes from a client, keys included."""
+"""Maximum number of values, lists and mappings of a client's document, keys included."""
 MAX_DEPTH = 100
 _SHORT, _PIECE, _PAUSE = 1000, 50, 0.002
-"""A client's document is read in pieces of so many steps (a node is composed or constructed), half a millisecond each, with a pause of so
-many seconds between two: a thread that computes without a pause delays every other thread by 5 ms whenever it wants to run. The first
-_SHORT steps have no pause: no usual spec has more."""
+"""Pacing of a client's document: a pause of _PAUSE seconds after every _PIECE steps (composed or constructed nodes), about half a
+millisecond of work. A thread that computes without pauses delays every other thread by 5 ms. The first _SHORT steps have no pause: usual
+specs are shorter."""
 
 
 class TooLarge(Exception):
-    """The document has more of something than is read."""
+    """The document exceeds a limit."""
 
 
 class _Loader(Composer, CParser, SafeConstructor, Resolver):
-    """The composer of PyYAML on libyaml's parser: it asks for one event at a time."""
+    """PyYAML's composer on libyaml's parser; it requests one event at a time."""
 
     def __init__(self, text: str, max_nodes: int | None) -> None:
         CParser.__init__(self, text)
@@ -46,7 +46,7 @@ class _Loader(Composer, CParser, SafeConstructor, Resolver):
         self._nodes = self._depth = self._steps = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Without aliases: a few lines of them can stand for more than any memory holds."""
+        """Composes a node and rejects aliases: a few lines of them can expand beyond any memory."""
         if self.check_event(yaml.AliasEvent):
             alias: Any = self.peek_event()
             raise ComposerError(None, None, "an alias: write the value out", alias.start_mark)
@@ -87,12 +87,12 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|Tr
 
 
 def load(text: str, source: str, max_nodes: int | None = None) -> Any:
-    """The document as Python values. `max_nodes` bounds it where the text comes from a client."""
+    """Returns the document as Python values. `max_nodes` limits documents from clients."""
     return _read(text, source, max_nodes, _Loader.get_single_data)
 
 
 def compose(text: str, source: str, max_nodes: int) -> yaml.Node | None:
-    """The document as nodes, which know their lines."""
+    """Returns the document as nodes with line numbers."""
     return _read(text, source, max_nodes, _Loader.get_single_node)
 
 

@@ -1,6 +1,6 @@
-"""Which files a spec's uri means, under the operator's data roots and nowhere else; and what tells that they have changed.
+"""Data files of a spec's uri, only under the operator's data roots, and fingerprints of their changes.
 
-What stages read and what reuse compares are the same files by the same rules, on disk (`local`) and in object stores (`objects`).
+Stages and stage reuse resolve a uri by the same rules, on disk (`local`) and in object stores (`objects`).
 """
 
 from shared.datafiles.kinds import Kind, kind_of

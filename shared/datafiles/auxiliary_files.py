@@ -1,4 +1,4 @@
-"""What rows are worked out with and is no rows itself: an encoder, a folder of images. Under the operator's data roots as data is."""
+"""Files that process rows but contain none: an encoder, a folder of images. The data roots apply as for data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def images_folder(uri: str, roots: Sequence[str]) -> Path:
 
 
 def images_in(folder: Path) -> Iterator[Path]:
-    """All files in it and below, in no order; links out of it and to folders aren't followed."""
+    """Yields all files in the folder and below, unordered; does not follow links out of the folder or to folders."""
     real = folder.resolve()
     for above, _, names in os.walk(folder):
         for name in names:
@@ -45,7 +45,7 @@ def images_in(folder: Path) -> Iterator[Path]:
 
 
 def images_objects(uri: str, roots: Sequence[str], store: S3) -> dict[str, DataObject]:
-    """By what rows call them: their keys below the folder's."""
+    """Returns the images by their name in rows: the key below the folder."""
     bucket, key = allowed_key(uri, roots)
     folder = f"{key.rstrip('/')}/" if key else ""
     listed = (entry for entry in store.list(bucket, folder) if not entry.key.endswith("/"))

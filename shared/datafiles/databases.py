@@ -1,6 +1,6 @@
-"""The operator's databases, by name: EYAS_DATABASES names a file of a secret, one `name: URL` a line. Specs say names, never URLs.
+"""The operator's databases by name: EYAS_DATABASES is the path of a secret file, one `name: URL` a line. Specs use names, never URLs.
 
-No message repeats a URL, for it may hold a password.
+No message contains a URL, because it may include a password.
 """
 
 from __future__ import annotations

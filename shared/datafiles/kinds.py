@@ -1,4 +1,4 @@
-"""What a data file is, by how its name ends."""
+"""Kinds of data files, by file extension."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _KINDS: dict[str, Kind] = {
 }
 ENDINGS = ", ".join(_KINDS)
 LAYOUT = ".layout.json"
-"""What follows the name of a TFRecord file in that of the file which says how its columns lie."""
+"""Suffix of the file that describes the columns of a TFRecord file."""
 MAGIC = frozenset("*?[")
-"""What makes a pattern of a path."""
+"""Characters that make a path a pattern."""
 
 
 def kind_of(name: str) -> Kind | None:
-    """None for what is no data file."""
+    """Returns None for other files."""
     last = name.rsplit("/", 1)[-1].lower()
     return next((kind for ending, kind in _KINDS.items() if last.endswith(ending) and last != ending), None)
 
 
 def of_a_folder(name: str) -> bool:
-    """Whether what lies in a folder belongs to its data. What begins with '.' or '_', or lies in such a folder, doesn't, as Spark and Hive
-    have it; named by itself it would."""
+    """Returns whether a file in a folder is part of its data. As in Spark and Hive, names and folders that begin with '.' or '_' are
+    skipped, unless the spec names the file itself."""
     return kind_of(name) is not None and not any(part.startswith((".", "_")) for part in name.split("/"))

@@ -1,7 +1,7 @@
-"""Files of this machine under the operator's data roots.
+"""Local files under the operator's data roots.
 
-A path is judged after its symlinks are resolved, and before anything is said about whether it exists, so a spec can
-neither read nor probe what the operator did not allow.
+A path is checked after its symlinks are resolved, and before any message says whether it exists. So a spec can neither read nor probe paths
+outside the roots.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shared.domain.errors import BadData, Invalid, Unsupported
 
 
 def data_files(uri: str, roots: Sequence[str]) -> list[Path]:
-    """The files that a uri of a spec means, in the order of their names; refuses what is not allowed, not there, or of no known kind."""
+    """Returns the files of a uri, sorted by name; rejects files that are not allowed, missing, or of an unknown kind."""
     pattern, allowed = allowed_pattern(uri, roots)
     if not MAGIC & set(pattern):
         path = Path(pattern)
@@ -32,7 +32,7 @@ def data_files(uri: str, roots: Sequence[str]) -> list[Path]:
 
 
 def _of_folder(folder: Path, uri: str, allowed: Sequence[str]) -> list[Path]:
-    """All data files in it and below; what is no data file stands beside them undisturbed."""
+    """Returns all data files in the folder and below; ignores other files."""
     paths = sorted(path for path in folder.rglob("*") if of_a_folder(path.relative_to(folder).as_posix()) and path.is_file())
     for path in paths:
         _check_allowed(str(path), uri, allowed)
@@ -54,7 +54,7 @@ def allowed_pattern(uri: str, roots: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _placed(path: str, allowed: Sequence[str]) -> str:
-    """A relative path lies under the first data root that has it."""
+    """Resolves a relative path under the first data root that contains it."""
     if Path(path).is_absolute() or not allowed:
         return path
     places = [str(Path(root) / path) for root in allowed]
@@ -79,7 +79,7 @@ def _local(uri: str) -> str:
 
 
 def _fixed_part(pattern: str) -> str:
-    """The folder above the first part of a glob that has a wildcard."""
+    """Returns the folder above the first part of a pattern with a wildcard."""
     parts = Path(pattern).parts
     fixed = next(i for i, part in enumerate(parts) if MAGIC & set(part))
     return str(Path(*parts[:fixed])) if fixed else "."

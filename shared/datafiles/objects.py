@@ -1,6 +1,6 @@
-"""Objects of an S3 store under the operator's data roots: `s3://BUCKET/PREFIX` is a root as a folder is one.
+"""Objects of an S3 store under the operator's data roots: `s3://BUCKET/PREFIX` is a root, like a folder.
 
-An object has no symlinks and no '..'; a folder is a prefix that ends at a '/'.
+A key has no symlinks and no '..'; a folder is a prefix that ends with '/'.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DataObject:
         return f"{SCHEME}{self.bucket}/{self.key}"
 
     def layout(self, store: S3) -> list[Listed]:
-        """What says how the columns of a TFRecord lie, where there is such a thing."""
+        """Returns the file that describes the columns of a TFRecord, if it exists."""
         if kind_of(self.key) != "tfrecord":
             return []
         return [entry for entry in store.list(self.bucket, self.key + LAYOUT) if entry.key == self.key + LAYOUT]
@@ -41,7 +41,7 @@ def is_object(uri: str) -> bool:
 
 
 def allowed_key(uri: str, roots: Sequence[str]) -> tuple[str, str]:
-    """The bucket and the key (or pattern of keys) that a uri means; refuses what lies under no root."""
+    """Returns the bucket and the key (or key pattern) of a uri; rejects uris outside the roots."""
     bucket, key = _parts(uri)
     if any(part in (".", "..") for part in key.split("/")):
         raise Invalid(f"{uri}: a key can't have '.' or '..'")
@@ -57,7 +57,7 @@ def allowed_key(uri: str, roots: Sequence[str]) -> tuple[str, str]:
 
 
 def data_objects(uri: str, roots: Sequence[str], store: S3) -> list[DataObject]:
-    """The objects that a uri means, in the order of their keys; refuses what is not allowed, not there, or of no known kind."""
+    """Returns the objects of a uri, sorted by key; rejects objects that are not allowed, missing, or of an unknown kind."""
     bucket, key = allowed_key(uri, roots)
     if MAGIC & set(key):
         pattern = _pattern(key)
@@ -95,12 +95,12 @@ def _parts(uri: str) -> tuple[str, str]:
 
 
 def _fixed(key: str) -> str:
-    """What stands before the first wildcard."""
+    """Returns the part before the first wildcard."""
     return key[: next((place for place, character in enumerate(key) if character in MAGIC), len(key))]
 
 
 def _pattern(key: str) -> re.Pattern[str]:
-    """`*` and `?` stay within a folder; `**` doesn't; `[...]` is one of these characters."""
+    """Compiles a pattern: `*` and `?` match within a folder, `**` across folders; `[...]` matches one of the characters."""
     regex = ""
     for token in re.findall(r"\*\*/|\*\*|\*|\?|\[[^]]+\]|.", key, re.DOTALL):
         match token:

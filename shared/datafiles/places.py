@@ -1,4 +1,4 @@
-"""The places of a spec as the control side sees them: allowed or not, there or not, changed or not. No rows are read."""
+"""Data sources of a spec in the control plane: allowed, existing, changed. Reads no rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared.domain.stage_reuse import part
 
 _NAMED = 50
 _PATIENCE = 5.0
-"""Seconds for an object store's word: what is asked here holds up others."""
+"""Seconds to wait for an object store, because its callers block."""
 
 
 def _hasty() -> S3:
@@ -26,15 +26,15 @@ def _hasty() -> S3:
 
 
 class DataFiles:
-    """Implements the DataSource port: fingerprints of files under the operator's roots, without reading them; and small files."""
+    """Implements the DataSource port: fingerprints of files under the operator's roots, without reading them; also reads small files."""
 
     def __init__(self, roots: Sequence[str], store: Callable[[], S3] = _hasty) -> None:
         self._roots = tuple(roots)
         self._store = store
 
     def fingerprint(self, uri: str, contents: Contents = "rows") -> Mapping[str, str]:
-        """By file: its size and when it was last written, and an object's tag; the whole in one where there are very many. Nothing where
-        it can't be read: the stage will say why."""
+        """Returns, by file, its size and modification time, and an object's tag; one combined entry for many files. Empty if the files
+        cannot be read: the stage reports the reason."""
         try:
             marks = self._marks(uri, contents)
         except (EyasError, OSError):
@@ -42,7 +42,7 @@ class DataFiles:
         return marks if len(marks) <= _NAMED else {f"{uri} ({len(marks)} files)": part(marks)}
 
     def check(self, place: Place) -> None:
-        """Refuses what no stage would read wherever the files are: another scheme, or a place outside the roots."""
+        """Rejects a place that no stage could read: an unknown scheme, or a path outside the roots."""
         if place.uri is None:
             return
         if is_object(place.uri):
@@ -51,7 +51,7 @@ class DataFiles:
             allowed_pattern(place.uri, self._roots)
 
     def read(self, uri: str, most: int) -> bytes:
-        """The content of one file under the roots. A file of more than `most` bytes is refused."""
+        """Returns the content of one file under the roots; rejects a file of more than `most` bytes."""
         if not is_object(uri):
             path = single_file(uri, self._roots, "file")
             try:
@@ -70,7 +70,7 @@ class DataFiles:
         return bytes(buffer)
 
     def fault(self, place: Place) -> str | None:
-        """Why there would be nothing to read just now, as this process sees it."""
+        """Returns why the place cannot be read now by this process; else None."""
         try:
             if place.uri is not None:
                 self._marks(place.uri, place.contents)
@@ -121,6 +121,6 @@ def _state(path: Path) -> str:
 
 
 def _moment(nanoseconds: int) -> str:
-    """To the last digit, since it tells one state of a file from another."""
+    """All digits, because they distinguish states of a file."""
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"

@@ -1,9 +1,8 @@
-"""What is asked of an S3 store: to list keys, and to give an object as it was listed. Who also writes builds on `ask`.
+"""Minimal S3 client: lists keys and reads objects in their listed state. Clients that write use `ask`.
 
-Signed by hand, so that the control side needs no SDK. Who asks, and where, stands in the
-environment as every S3 client has it: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
-AWS_REGION (or AWS_DEFAULT_REGION), AWS_ENDPOINT_URL_S3 (or AWS_ENDPOINT_URL), AWS_CA_BUNDLE. Without a key it asks as nobody, which public
-buckets answer.
+It signs requests itself, so the control plane needs no SDK. Configuration is in the usual environment variables: AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION (or AWS_DEFAULT_REGION), AWS_ENDPOINT_URL_S3 (or AWS_ENDPOINT_URL), AWS_CA_BUNDLE.
+Without a key, requests are anonymous, for public buckets.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class S3:
         )
 
     def list(self, bucket: str, prefix: str, most: int | None = _LONGEST) -> Iterator[Listed]:
-        """By key."""
+        """Yields objects sorted by key."""
         token, count = "", 0
         while True:
             page = self._page(bucket, {"list-type": "2", "prefix": prefix} | ({"continuation-token": token} if token else {}))
@@ -85,7 +84,7 @@ class S3:
                 return
 
     def fetch(self, bucket: str, key: str, tag: str, size: int, path: Path) -> None:
-        """The object as it was listed: refused if it has been written anew since. A connection that breaks is taken up where it was."""
+        """Downloads an object in its listed state; rejects a changed object. Resumes after a broken connection."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
         for _ in range(self.tries):
@@ -104,7 +103,7 @@ class S3:
             raise Unavailable(f"s3://{bucket}/{key}: the object store broke off {self.tries} times")
 
     def read(self, bucket: str, key: str, tag: str, first: int, into: memoryview) -> None:
-        """As many bytes as `into` has, from `first` on, of the object as it was listed."""
+        """Fills `into` from byte `first` on, from the object in its listed state."""
         have = 0
         for _ in range(self.tries):
             wanted = f"bytes={first + have}-{first + len(into) - 1}"
@@ -133,7 +132,7 @@ class S3:
     def _ask(
         self, bucket: str, key: str, query: Mapping[str, str], headers: Mapping[str, str]
     ) -> tuple[_Connection, http.client.HTTPResponse]:
-        """A good answer that is still to be read, or why there is none in one line."""
+        """Returns a successful response with an unread body; raises a one-line error otherwise."""
         connection, answer, _ = self.ask("GET", bucket, key, query, headers)
         if answer.status in (200, 206):
             return connection, answer
@@ -149,7 +148,7 @@ class S3:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> tuple[_Connection, http.client.HTTPResponse, bool]:
-        """The answer, good or not, still to be read; asked again where a server or the way to it was at fault, and whether it was."""
+        """Returns the response with an unread body, and whether the request was retried; retries after server and connection faults."""
         query, headers = query or {}, headers or {}
         named, failed = f"s3://{bucket}/{key or query.get('prefix', '')}", ""
         digest = hashlib.sha256(body).hexdigest()
@@ -172,7 +171,7 @@ class S3:
         raise Unavailable(f"{named}: the object store {self.endpoint or 'of AWS'} doesn't answer: {' '.join(failed.split())[:200]}")
 
     def _connect(self, bucket: str, key: str) -> tuple[_Connection, str, str]:
-        """With the host and the path to ask for."""
+        """Returns the connection, the host and the path."""
         path = "/" + quote(key, safe="/-_.~")
         if self.endpoint:
             parts = urlsplit(self.endpoint)
@@ -190,7 +189,7 @@ class S3:
         return http.client.HTTPSConnection(netloc, timeout=self.timeout, context=ssl.create_default_context(cafile=self.ca))
 
     def _signed(self, method: str, host: str, path: str, query: Mapping[str, str], digest: str, more: Mapping[str, str]) -> dict[str, str]:
-        """AWS Signature Version 4, of the body by its digest and of the headers that are Amazon's own."""
+        """AWS Signature Version 4, with the body's digest and the x-amz- headers."""
         if self.keys is None:
             return {"Host": host}
         now = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
@@ -213,7 +212,7 @@ class S3:
 
 
 def _is_part(answer: http.client.HTTPResponse, first: int) -> bool:
-    """Not the whole object. Some servers say it in the header alone."""
+    """Returns whether the response is partial; some servers show this only in the header."""
     return answer.status == 206 or (answer.getheader("Content-Range") or "").startswith(f"bytes {first}-")
 
 

@@ -1,8 +1,8 @@
-"""Who may do what: roles, the scope of a token, and the form of a token's text.
+"""Roles, the scope of a token, and the format of a token's text.
 
-A token is `eyas_<id>_<secret>`: a form that secret scanners can look for. The id is no secret; the secret has 256 bits from the
-operating system, so a plain SHA-256 of the text is all that needs to be kept: nobody guesses such a secret, however fast
-the hash. (Slow hashes protect what people choose.)
+A token is `eyas_<id>_<secret>`, a format that secret scanners can search for. The id is public. The secret has 256 random bits from the
+operating system, so a plain SHA-256 of the text is enough to store: a fast hash does not make such a secret guessable. (Slow hashes protect
+passwords that people choose.)
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ INCLUDES: dict[Role, frozenset[Role]] = {
     Role.OPERATOR: frozenset({Role.CLIENT, Role.VIEWER, Role.OPERATOR}),
     Role.ADMIN: frozenset(Role),
 }
-"""Viewer < operator < admin; beside them the client: an application, which asks for recommendations and reports what users did.
+"""Roles that each role includes. Viewer < operator < admin; client, the role of an application, is separate.
 
-A viewer is no client, for whoever can send events can decide a canary; a client is no viewer, for a shop's front end has no
-business with specs, logs and metrics."""
+A viewer is not a client, because events can decide a canary. A client needs no access to specs, logs and metrics.
+"""
 
 DUTIES: dict[Role, str] = {
     Role.CLIENT: "an application: asks for recommendations, sends events",
@@ -43,7 +43,7 @@ DUTIES: dict[Role, str] = {
 
 @dataclass(frozen=True)
 class Principal:
-    """Whoever holds a token. `recommenders` is its scope: None is all of them."""
+    """Holder of a token. `recommenders` is the token's scope; None means all recommenders."""
 
     name: str
     token_id: str
@@ -56,14 +56,14 @@ class Principal:
 
 
 def may(principal: Principal, needed: Role | None, recommender: str | None = None) -> bool:
-    """`needed` None: any token will do. `recommender` None: the action concerns none in particular."""
+    """Checks the role and the scope. `needed` None: any token is enough. `recommender` None: no scope is checked."""
     if needed is not None and needed not in INCLUDES[principal.role]:
         return False
     return recommender is None or principal.sees(recommender)
 
 
 def may_grant(principal: Principal, role: Role, recommenders: Collection[str] | None, expires_at: datetime | None) -> bool:
-    """Nobody makes a token that is mightier than the own one: in role, in scope, or by living longer."""
+    """Returns whether the principal may create such a token: role, scope and expiry must not exceed the principal's."""
     if not INCLUDES[role] <= INCLUDES[principal.role]:
         return False
     if principal.recommenders is not None and (recommenders is None or not principal.recommenders.issuperset(recommenders)):
@@ -81,19 +81,19 @@ def token_text(id: str, secret: bytes) -> str:
 
 
 def token_id(text: str) -> str | None:
-    """None where the text can't be a token's."""
+    """Returns None if the text is not a valid token."""
     match = _FORM.fullmatch(text)
     return match.group(1) if match else None
 
 
 def digest(text: str) -> str:
-    """Of the whole text, so that a secret is good for its own id alone."""
+    """Hashes the whole text, so a secret is valid only together with its own id."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True)
 class Token:
-    """What is kept of a token."""
+    """Stored data of a token; the secret is not stored."""
 
     id: str
     name: str
@@ -107,7 +107,7 @@ class Token:
     revoked_by: str | None = None
 
     def refusal(self, now: datetime) -> str | None:
-        """Why it is no longer good; at the instant of its expiry it isn't."""
+        """Returns why the token is not valid, or None. A token is invalid from the instant of its expiry."""
         if self.revoked_at is not None:
             return "was revoked"
         if self.expires_at is not None and now >= self.expires_at:
@@ -120,7 +120,7 @@ class Token:
 
 
 OWNER = Principal("owner", "bootstrap", Role.ADMIN)
-"""The holder of the token that the platform starts with. It stands in a file, in no table: deleting the file revokes it."""
+"""Holder of the platform's first token. That token is stored in a file, not in a table; deleting the file revokes it."""
 
 RESERVED = frozenset({OWNER.name, "eyas", "anonymous", "bootstrap"})
-"""Names that no token may take, for in a history they mean somebody else."""
+"""Names that no token may have, because an audit history uses them for other actors."""

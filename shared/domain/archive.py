@@ -1,7 +1,7 @@
-"""Events as files of days: which days are closed, which of them are to be written, and what a reader takes from where.
+"""Archive of events in files, one per day: which days are closed, which are due to be written, and which parts a reader takes from files.
 
-A day is a day in UTC. What is stored of it may grow when stragglers come, and never shrinks: so as many rows as were written are the
-same rows, and a day of which there are more by now has rows that no file has yet.
+Days are in UTC. The stored rows of a day can increase when late events arrive, and never decrease. So if the written count equals the
+stored count, the files have all rows; if more rows are stored, some rows are in no file yet.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 GRACE = timedelta(hours=1)
-"""For what comes late: journals that wait for a database, streams, senders that try again."""
+"""Extra time for late events: journals that wait for a database, streams, and senders that retry."""
 DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Of the time that is read; `day`: as its files have it."""
+    """Part of a time range that a reader reads. With a `day`, the rows come from the files of that day."""
 
     since: datetime | None
     until: datetime
@@ -29,17 +29,17 @@ def start_of(day: date) -> datetime:
 
 
 def closed_before(now: datetime, attribution: timedelta) -> datetime:
-    """The midnight before which all days are closed: nothing on them can still be reacted to, and a grace has passed."""
+    """Returns the midnight before which all days are closed: their attribution windows and the grace period have passed."""
     return start_of((now.astimezone(UTC) - attribution - GRACE).date())
 
 
 def due(stored: Mapping[date, int], written: Mapping[date, int]) -> list[date]:
-    """Days with rows that aren't written, the oldest first."""
+    """Returns the days with rows that are not written yet, oldest first."""
     return sorted(day for day, rows in stored.items() if rows > written.get(day, 0))
 
 
 def stretches(since: datetime | None, until: datetime, stored: Mapping[date, int], written: Mapping[date, int]) -> Iterator[Stretch]:
-    """[since, until) in order, each moment once: whole days of which everything is written, and what lies between them."""
+    """Splits [since, until) in order and without overlap: days that are completely written, and the ranges between them."""
     at = since
     for day in sorted(written):
         start = start_of(day)

@@ -1,7 +1,7 @@
-"""What is known of an item or of a user: named values of a few plain kinds, each bounded.
+"""Attributes of an item or a user: named values of a few plain kinds, each with limits.
 
-A number, a text, true or false, or a list of numbers or of texts. Numbers are those that a float holds exactly enough to be
-compared: whole ones up to 2**53. What is given as null isn't known.
+A value is a number, a text, a boolean, or a list of numbers or of texts. Whole numbers are limited to 2**53, so that a float represents
+them exactly and comparisons are exact. A value of null means that the attribute is unknown.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ MOST_NAMES = 50
 MOST_TEXT = 500
 MOST_VALUES = 100
 MOST_CHARACTERS = 16_384
-"""Of all the names and texts of one item together."""
+"""Limit for all names and texts of one item together."""
 AVAILABLE = "available"
 NAME_PATTERN = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 WORDS = frozenset({"and", "or", "not", "in", "contains", "has", "true", "false", "user"})
-"""Of the filter language: no attribute is called so."""
+"""Keywords of the filter language; an attribute cannot have such a name."""
 
 _NAME = re.compile(NAME_PATTERN)
 _BAD = re.compile("[\0\ud800-\udfff]")
 
 
 def kinds_of(value: Value) -> frozenset[Kind]:
-    """An empty list is one of texts and one of numbers."""
+    """Returns the kinds that fit the value: two for an empty list, which can be a list of texts or of numbers."""
     if isinstance(value, bool):
         return frozenset({"boolean"})
     if isinstance(value, str):
@@ -62,7 +62,7 @@ def check_name(name: Any) -> str:
 
 
 def check_attributes(values: Any, declared: Mapping[str, Kind], place: str = "serve.attributes") -> dict[str, Value | None]:
-    """Values by name as they are kept; None is one to forget. Where the spec declares some, at that place, nothing else is taken."""
+    """Returns the values to store by name; None deletes the attribute. If attributes are declared, other names are rejected."""
     if not isinstance(values, Mapping):
         raise Invalid("expected an object of values by name")
     if len(values) > MOST_NAMES:
@@ -86,7 +86,7 @@ def check_attributes(values: Any, declared: Mapping[str, Kind], place: str = "se
 
 
 def check_value(value: Any, name: str) -> Value:
-    """As it is kept: lists as tuples of one kind."""
+    """Returns the value to store; lists become tuples with elements of one kind."""
     if isinstance(value, list | tuple):
         if len(value) > MOST_VALUES:
             raise Invalid(f"{name}: {len(value)} values; a list has at most {MOST_VALUES}")

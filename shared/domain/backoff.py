@@ -1,7 +1,7 @@
-"""A retraining that doesn't help doesn't loop: the pause grows with each one in a row, and then people are told instead.
+"""Backoff of retraining: the pause grows with each retraining in a row that does not help, so that a trigger cannot loop.
 
-Whether a retraining has helped shows late. So each one that a measurement asked for counts as one that hasn't, until it has been
-calm for as long again as its pause lasted.
+The effect of a retraining is known only later. So each retraining that a measurement triggered counts as not helpful until a quiet period
+as long as its pause has passed.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from datetime import timedelta
 
 MEASURED = frozenset({"drift", "kpi", "alert"})
-"""Triggers that say that something is wrong; a promoted version should end what they measured."""
+"""Triggers that report a problem; a promoted version should end that problem."""
 BY_ITSELF = frozenset({"manual", "schedule"})
-"""Not to be held back: a person decides, or the calendar does."""
+"""Triggers without backoff: a person or the calendar decides."""
 FOLLOW_UP = "follow_up"
-"""A retraining after one that a measurement asked for: it says nothing about whether that one has helped."""
+"""A retraining that follows a measured one; it gives no information about whether the measured one helped."""
 
 _SHORTEST = timedelta(minutes=1)
 _LONGEST = timedelta(days=7)
 
 
 def counted(fruitless: int, trigger: str, promoted: bool) -> int:
-    """How many in a row haven't helped, as far as is known when one ends."""
+    """Returns how many retrainings in a row have not helped, when one of them ends."""
     if trigger == FOLLOW_UP and promoted:
         return fruitless
     if trigger in BY_ITSELF:
@@ -31,7 +31,7 @@ def counted(fruitless: int, trigger: str, promoted: bool) -> int:
 
 
 def pause(cooldown: timedelta, fruitless: int) -> timedelta:
-    """The cooldown after the first one, and twice as long after each more, up to a week."""
+    """Returns the cooldown after the first retraining, doubled for each further one, up to a week."""
     if fruitless <= 1:
         return cooldown
     longest = max(cooldown, _LONGEST)

@@ -1,4 +1,4 @@
-"""A slice of the evaluated cases by an expression, such as `user_history<=5 and item_history>=10`."""
+"""Slice of the evaluated cases, defined by an expression such as `user_history<=5 and item_history>=10`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COUNTS: Mapping[str, str] = {
     "user_history": "how many likes of the user are known",
     "item_history": "how many likes of the item are in the rows to train on",
 }
-"""What an expression may compare with a whole number."""
+"""Counts that an expression may compare with a whole number."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class CountTest:
 
 
 def parse_count_tests(text: str) -> tuple[CountTest, ...]:
-    """All of them must hold."""
+    """Returns the tests of an expression; a case is in the slice only if all of them hold."""
     tree = parse_expression(text).tree
     return tuple(_count_test(part, text) for part in (tree.parts if isinstance(tree, All) else (tree,)))
 

@@ -1,4 +1,4 @@
-"""What is written of an item, read from what somebody sends, and what becomes of the item."""
+"""Reads catalogue writes from client documents and applies them to stored items."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIELDS = frozenset({"item", "attributes", "available"})
 
 @dataclass(frozen=True)
 class ItemWrite:
-    """What is said of an item: None is what isn't said (of `available`), or what is to be forgotten (of an attribute)."""
+    """Write of one item. `available` None leaves the availability unchanged; an attribute with the value None is deleted."""
 
     item: int
     attributes: Mapping[str, Value | None]
@@ -47,8 +47,8 @@ class Before(Protocol):
 
 
 def written(before: Before | None, write: ItemWrite, overwrite: bool) -> tuple[dict[str, Value], bool]:
-    """The attributes and the availability after a write. With `overwrite` it says everything; else only what changes; who writes an
-    item that was deleted begins with nothing."""
+    """Returns the attributes and the availability after a write. With `overwrite` the write replaces everything, else it changes only what
+    it names. A write to a deleted item starts from an empty item."""
     named = {name: value for name, value in write.attributes.items() if value is not None}
     if overwrite or before is None or before.deleted:
         return named, write.available is not False
@@ -59,7 +59,7 @@ def written(before: Before | None, write: ItemWrite, overwrite: bool) -> tuple[d
 
 
 def alike(item: Before, other: Before) -> bool:
-    """As they are stored: 1, 1.0 and true are not the same."""
+    """Returns whether both items are stored in the same form: 1, 1.0 and true are different."""
     return (item.available, item.deleted) == (other.available, other.deleted) and _plain(item) == _plain(other)
 
 

@@ -1,4 +1,4 @@
-"""Two runs side by side: in what they differ, leaf by leaf, and what that made of their numbers."""
+"""Comparison of two runs: differences of their specs, leaf by leaf, and of their metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Difference:
-    """One leaf; None on the side that hasn't got it."""
+    """Different leaf of two documents; None on the side where the leaf is missing."""
 
     path: str
     left: Any
@@ -18,7 +18,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A metric on both sides; `change` only where both have it."""
+    """Metric on both sides; `change` is None unless both sides have the metric."""
 
     metric: str
     left: float | None
@@ -27,7 +27,7 @@ class Numbers:
 
 
 def differences(left: Any, right: Any, path: str = "") -> tuple[Difference, ...]:
-    """Where two documents differ, in the order of their paths. A list of other length, or of plain values, is a leaf."""
+    """Returns the differences of two documents, sorted by path. Lists of different lengths or of plain values are leaves."""
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         names = sorted({*left, *right}, key=str)
         return tuple(

@@ -1,4 +1,4 @@
-"""How far a version's answers reach into the catalogue, and how little known what they show is."""
+"""Coverage and novelty of the answers of a version: how much of the catalogue they show, and how unpopular the shown items are."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 LOOKED = 5_000
-"""Of a version's newest answers in a stretch of time, so many are looked at for what they showed."""
+"""Number of a version's newest answers in a time range that are read for their items."""
 LIKES = 20_000
-"""So many of the newest positives say what is liked how much."""
+"""Number of the newest positives from which item popularity is counted."""
 
 
 @dataclass(frozen=True)
 class Showings:
     answers: int = 0
-    """That were looked at."""
+    """Answers that were read."""
     items: Mapping[int, int] = field(default_factory=dict)
-    """How many of them showed each item."""
+    """Number of answers that showed each item."""
 
 
 def coverage(showings: Showings, catalogue: int) -> float:
-    """The share of so many items that was shown at least once."""
+    """Returns the share of the catalogue's items that was shown at least once."""
     return min(1.0, len(showings.items) / catalogue) if catalogue else 0.0
 
 
 def novelty(showings: Showings, likes: Mapping[int, int], catalogue: int) -> float | None:
-    """The mean over all that was shown of how surprising a like of it is, in bits: -log2 of the item's share of the likes, where each
-    item of the catalogue has one like more than it has. None where nothing was shown."""
+    """Returns the mean surprise of the shown items in bits, or None if nothing was shown. The surprise of an item is -log2 of its share of
+    the likes, with one like added to each item of the catalogue."""
     shown = sum(showings.items.values())
     if not shown:
         return None

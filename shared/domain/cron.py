@@ -1,13 +1,12 @@
-"""When a schedule is due: five cron fields, read on the wall clock of a time zone.
+"""Cron schedules: five fields, evaluated on the wall clock of a time zone.
 
-`minute hour day-of-month month day-of-week`, each `*`, a value, a range, a list, or a step (`*/15`, `8-18/2`); months and
-weekdays also by name (`JAN`, `MON`; 0 and 7 are Sunday); or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Where both
-days are restricted, either matches; a day field that begins with `*` restricts nothing by itself, so that both must match
-(as in Vixie's cron).
+The fields are `minute hour day-of-month month day-of-week`. Each is `*`, a value, a range, a list, or a step (`*/15`, `8-18/2`). Months and
+weekdays also have names (`JAN`, `MON`; 0 and 7 are Sunday). Shorthands: `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. If both day
+fields are restricted, either may match; if a day field begins with `*`, both must match (as in Vixie's cron).
 
-When clocks change, every local time that matches is due once: one that is skipped, at the first instant after the gap
-(together with whatever else is due there); one that comes twice, the first time. So `30 2 * * *` is due on every day of the
-year, and `*/15 * * * *` rests while an hour is repeated.
+When clocks change, every matching local time is due once. A skipped time is due at the first instant after the gap, together with other
+times that are due then; a repeated time is due the first time. So `30 2 * * *` is due every day, and `*/15 * * * *` pauses during a
+repeated hour.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ _FIELDS = (
 
 @dataclass(frozen=True)
 class Cron:
-    """A schedule that has at least one due time; made by `parse`."""
+    """Schedule with at least one due time; created by `parse`."""
 
     text: str
     minutes: tuple[int, ...]
@@ -69,11 +68,11 @@ class Cron:
     months: tuple[int, ...]
     weekdays: frozenset[int]
     either: bool
-    """Whether one of the two day fields is enough."""
+    """Whether a match of one of the two day fields is enough."""
 
     @classmethod
     def parse(cls, text: str) -> Cron:
-        """ValueError says which field is wrong, and what was expected of it."""
+        """Parses a schedule. The ValueError names the wrong field and the expected values."""
         fields = _split(text)
         minutes, hours, days, months, weekdays = (_values(field, field_text) for field, field_text in zip(_FIELDS, fields, strict=True))
         schedule = cls(
@@ -91,7 +90,7 @@ class Cron:
         return schedule
 
     def next_after(self, instant: datetime, zone: ZoneInfo) -> datetime:
-        """The first due time later than the instant, in UTC."""
+        """Returns the first due time later than the instant, in UTC."""
         local = instant.astimezone(zone).replace(tzinfo=None)
         start = local.replace(second=0, microsecond=0)
         for wall in self._walls(start if start == local else start + _MINUTE):
@@ -101,7 +100,7 @@ class Cron:
         raise OverflowError(f"'{self.text}' is not due before the year {_LAST_YEAR}")
 
     def last_until(self, after: datetime, until: datetime, zone: ZoneInfo) -> datetime | None:
-        """The last due time later than `after` and not later than `until`, in UTC; found without counting those between."""
+        """Returns the last due time in (after, until], in UTC. Bisects the range, so the number of due times between does not matter."""
         due = self.next_after(after, zone)
         if due > until:
             return None
@@ -117,7 +116,7 @@ class Cron:
         return due
 
     def _walls(self, start: datetime) -> Iterator[datetime]:
-        """The local times that match, from `start` on, whether clocks show them or not."""
+        """Yields the matching local times from `start` on, including times that the clock skips."""
         for day in self._dates(start.date()):
             for hour in self.hours:
                 for minute in self.minutes:
@@ -132,7 +131,7 @@ class Cron:
                     continue
                 weekday, length = calendar.monthrange(year, month)
                 for day in range(start.day if (year, month) == (start.year, start.month) else 1, length + 1):
-                    if self._matches(day, (weekday + day) % 7):  # calendar counts from Monday, cron from Sunday
+                    if self._matches(day, (weekday + day) % 7):  # calendar weekdays start on Monday, cron weekdays on Sunday
                         yield date(year, month, day)
 
     def _matches(self, day: int, weekday: int) -> bool:
@@ -141,7 +140,7 @@ class Cron:
 
 
 def zone(name: str) -> ZoneInfo:
-    """A time zone by its name in the IANA database; ValueError for any other text."""
+    """Returns the time zone with this IANA name; raises ValueError for other texts."""
     if name not in _zones():
         raise ValueError(f"expected a time zone such as UTC or Europe/Berlin, got {name[:60]!r}")
     return ZoneInfo(name)
@@ -153,11 +152,11 @@ def _zones() -> frozenset[str]:
 
 
 def _instant(wall: datetime, zone: ZoneInfo) -> datetime:
-    """When clocks show this time first; of a time that they skip, the end of the gap."""
+    """Returns the first instant with this local time; for a skipped time, the end of the gap."""
     first = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if first.astimezone(zone).replace(tzinfo=None) == wall:
         return first
-    before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)  # of a skipped time, fold 1 counts by the offset after the gap
+    before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)  # for a skipped time, fold 1 uses the offset after the gap
     after, offset = first, before.astimezone(zone).utcoffset()
     while after - before > timedelta(seconds=1):
         middle = before + timedelta(seconds=(after - before) // timedelta(seconds=2))

@@ -1,4 +1,4 @@
-"""What the answers of a version earned: whole numbers alone, so that two counts of the same events are equal, not nearly equal."""
+"""Outcomes of a version's answers, in whole numbers only, so that two counts of the same events are exactly equal."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import TypeVar
 K = TypeVar("K", bound=Hashable)
 
 MILLIONTHS = 1_000_000
-"""Of a unit of money: what revenue is kept in, since sums of floats depend on their order."""
+"""Millionths of a unit of money: revenue is an integer, because sums of floats depend on their order."""
 
 
 @dataclass(frozen=True)
 class Earned:
-    """Of the answers that a version gave in some stretch of time, by the positives that reacted to them in time."""
+    """Outcomes of the answers that a version gave in a time range, by the positives within the attribution window."""
 
     answers: int = 0
     hits: int = 0
     """Answers with at least one positive."""
     conversions: int = 0
-    """Answers with at least one event of a kind that is a conversion."""
+    """Answers with at least one conversion."""
     revenue: int = 0
     """In millionths."""
     kinds: Mapping[str, int] = field(default_factory=dict)
     """Positives by their kind."""
     shown: Mapping[int, int] = field(default_factory=dict)
-    """Answers by how many items they had; those from before this was noted are left out."""
+    """Answers by their number of items; older answers without this number are not included."""
     clicked: Mapping[int, int] = field(default_factory=dict)
-    """By place in the answer, from 0: answers with at least one positive of the item there."""
+    """Answers with at least one positive of the item in the place, by place from 0."""
 
     @property
     def hit_rate(self) -> float:
@@ -43,7 +43,7 @@ class Earned:
         return self.revenue / MILLIONTHS / self.answers if self.answers else 0.0
 
     def __add__(self, other: Earned) -> Earned:
-        """Of the answers of both, which are apart."""
+        """Adds two disjoint sets of answers."""
         return Earned(
             answers=self.answers + other.answers,
             hits=self.hits + other.hits,
@@ -55,18 +55,18 @@ class Earned:
         )
 
     def engagement(self, weights: Mapping[str, float]) -> float:
-        """The weights of all positives, per answer; a kind without a weight weighs 1."""
+        """Returns the weighted positives per answer; a kind without a weight has weight 1."""
         return sum(count * weights.get(kind, 1.0) for kind, count in self.kinds.items()) / self.answers if self.answers else 0.0
 
     def click_rates(self) -> Mapping[int, float]:
-        """By place: the share of the answers that had an item there and saw it clicked."""
+        """Returns, by place, the share of the answers with an item there that have a positive of that item."""
         had = {place: sum(count for size, count in self.shown.items() if size > place) for place in range(max(self.shown, default=0))}
         return {place: self.clicked.get(place, 0) / count for place, count in had.items() if count}
 
 
 @dataclass(frozen=True)
 class Part:
-    """What the answers that are counted together have in common; each answer is of one part."""
+    """Group of answers that are counted together; each answer is in exactly one group."""
 
     variant: str
     fallback: str | None = None
@@ -74,7 +74,7 @@ class Part:
 
 
 def gathered(parts: Mapping[Part, Earned], named: Callable[[Part], Iterable[K]]) -> dict[K, Earned]:
-    """The parts added up under each name that is given to them, of which one may have several."""
+    """Sums the parts by name; a part may have several names."""
     sums: dict[K, Earned] = {}
     for part, earned in parts.items():
         for name in named(part):
@@ -87,8 +87,7 @@ def total(parts: Iterable[Earned]) -> Earned:
 
 
 def sliding(steps: Mapping[int, Earned], width: int, count: int) -> list[Earned]:
-    """By step from 0 on: that step and the `width - 1` before it, added up; `count` of them, the first `width - 1` being there to look
-    back to."""
+    """Returns `count` sliding sums of `width` steps. Step 0 is the first step of the first sum."""
     return [total(steps[at] for at in range(end - width + 1, end + 1) if at in steps) for end in range(width - 1, width - 1 + count)]
 
 

@@ -1,6 +1,6 @@
-"""Every error that a user can meet: one clear line that says what, where and what to do.
+"""Errors that users can meet. Each message is one line: what is wrong, where, and what to do.
 
-`kind` is stable: it names the problem type of the API and the first word of the CLI's line.
+`kind` is stable: the problem type of the API and the first word of the CLI's error line.
 """
 
 from __future__ import annotations
@@ -11,60 +11,60 @@ _OF_A_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, er
 
 
 class EyasError(Exception):
-    """The root: anything of ours that a user may read."""
+    """Base class of all errors that a user may read."""
 
     kind = "error"
     status = 500
     retry_after: int | None = None
-    """Seconds, where trying again can help."""
+    """Seconds after which a retry can succeed."""
     faults: tuple[tuple[str, str], ...] = ()
-    """Of a document: each field that is wrong, and what is wrong of it."""
+    """Faults of a document: each wrong field and its message."""
 
     def __init__(self, message: str = "", *, answer: str | None = None) -> None:
-        """`answer` is what a client of the API reads instead, where the message names places that are the operator's business."""
+        """`answer` replaces the message for clients of the API, if the message names internal locations."""
         super().__init__(message)
         self.answer = answer or message
 
 
 def is_disk_fault(error: BaseException) -> bool:
-    """Whether a disk took no write, because it is full or broken: one line says all of it, and a traceback nothing more."""
+    """Returns whether a disk rejected a write because it is full or broken; such an error needs no traceback."""
     return isinstance(error, OSError) and error.errno in _OF_A_DISK
 
 
 def is_explained(error: BaseException) -> bool:
-    """Whether the error's own line says what is wrong, so that the log needs no traceback."""
+    """Returns whether the error's message is enough, so that the log needs no traceback."""
     return isinstance(error, EyasError) or is_disk_fault(error)
 
 
 class Invalid(EyasError):
-    """What was given can't be accepted: the message names the field, column or file."""
+    """Invalid input; the message names the field, column or file."""
 
     kind = "invalid"
     status = 422
 
 
 class Malformed(EyasError):
-    """It can't be understood at all: a cursor, a header."""
+    """Input that cannot be parsed, such as a cursor or a header."""
 
     kind = "malformed"
     status = 400
 
 
 class Changed(EyasError):
-    """It isn't as the caller has seen it: If-Match or If-None-Match says that this matters."""
+    """The resource changed since the caller read it (If-Match or If-None-Match failed)."""
 
     kind = "changed"
     status = 412
 
 
 class Unsupported(Invalid):
-    """Known, planned, and not there yet: refused, never accepted and ignored."""
+    """Planned feature that does not exist yet: it is rejected, not silently ignored."""
 
     kind = "not-yet-supported"
 
 
 class Forbidden(EyasError):
-    """The token is good, and its role or its scope isn't enough."""
+    """Valid token whose role or scope is not sufficient."""
 
     kind = "forbidden"
     status = 403
@@ -76,41 +76,41 @@ class NotFound(EyasError):
 
 
 def no_such(kind: str, id: str) -> NotFound:
-    """Said in the same words of what isn't there and of what the asking token doesn't see."""
+    """Uses the same message for a resource that does not exist and for one outside the token's scope."""
     return NotFound(f"no {kind} is called '{id}'")
 
 
 class Conflict(EyasError):
-    """Somebody else changed it first, or its state doesn't allow what was asked."""
+    """Another writer was first, or the resource's state does not allow the request."""
 
     kind = "conflict"
     status = 409
 
 
 class QueueFull(Conflict):
-    """As many runs of the recommender wait as may."""
+    """The recommender has the maximum number of waiting runs."""
 
     kind = "queue-full"
 
 
 class Stale(Conflict):
-    """A row has moved on since it was read: whoever reads it again can go on."""
+    """A row changed since it was read; read it again and retry."""
 
 
 class IllegalTransition(EyasError):
-    """A fault of ours: a decision left its transition table."""
+    """Internal error: a decision made a transition that its table does not have."""
 
     kind = "illegal-transition"
 
 
 class Unreadable(EyasError):
-    """Something stored that this version of the platform can't read: a newer one wrote it, or it is damaged."""
+    """Stored data that this version of the platform cannot read: a newer version wrote it, or it is damaged."""
 
     kind = "unreadable"
 
 
 class Unavailable(EyasError):
-    """A part that is needed doesn't answer: trying again later can help."""
+    """A required component does not respond; a later retry can succeed."""
 
     kind = "unavailable"
     status = 503
@@ -118,25 +118,25 @@ class Unavailable(EyasError):
 
 
 class Pending(Unavailable):
-    """It goes on meanwhile: the same call tells later what came of it."""
+    """The operation continues; the same call returns the result later."""
 
 
 class ServerAway(Unavailable):
-    """No model server answers, whichever version is asked for."""
+    """No model server responds, for any version."""
 
 
 class Damaged(Unavailable):
-    """What is stored doesn't match its digest: it is used by nobody until it is put right."""
+    """Stored data does not match its digest, so nothing uses it until it is repaired."""
 
 
 class BadData(Invalid):
-    """A data set that a stage refuses: the message names the file and the column."""
+    """Data set that a stage rejects; the message names the file and the column."""
 
     kind = "bad-data"
 
 
 class Crowded(EyasError):
-    """As many as can be are served already."""
+    """A limit on streams or on the request rate is reached."""
 
     kind = "crowded"
     status = 429
@@ -144,6 +144,6 @@ class Crowded(EyasError):
 
 
 class Overloaded(Crowded):
-    """More is asked than can be answered in time just now."""
+    """More requests than can be answered in time."""
 
     retry_after = 1

@@ -1,15 +1,15 @@
-"""How strongly sums speak against a claim about means: exact, at every look at once, for independent values between 0 and 1.
+"""Evidence of sums against a claim about means: exact and valid at every look, for independent values between 0 and 1.
 
-Each function gives the logarithm of an e-value: a number that, while the claim is true, reaches 1 / alpha with probability at most
-alpha, however often one looks (Ville). So evidence of -log(alpha) refutes the claim, and looking costs nothing.
+Each function returns the logarithm of an e-value: while the claim is true, it reaches 1 / alpha with probability at most alpha, for any
+number of looks (Ville). So evidence of -log(alpha) refutes the claim, and looks cost nothing.
 
-All of it rests on one inequality. For x in [0, 1], a tilt t and b(t) = exp(-|t|) - 1 + |t|,
+All functions use one inequality. For x in [0, 1], a tilt t and b(t) = exp(-|t|) - 1 + |t|,
 
     exp(t x + b(t) x (1 - x)) <= 1 + x (exp(t) - 1),
 
-whose mean is 1 + m (exp(t) - 1) for values with mean m. For coins it is an equality, the likelihood ratio itself; values between 0 and 1
-vary less than coins, and b pays for that. A product over users is then a fair bet against the mean m, and so is an average of such bets
-that was chosen before the first user.
+whose mean is 1 + m (exp(t) - 1) for values with mean m. For binary values it is an equality, the likelihood ratio. Other values in [0, 1]
+vary less, and b adds evidence for that. A product over users is then a fair bet against the mean m, and so is an average of such bets whose
+weights are fixed before the first user.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from functools import lru_cache
 from typing import NamedTuple
 
 Effects = tuple[tuple[float, float], ...]
-"""Ratios of the candidate's mean to the claimed one, all above or all below 1, each with its share of the bets."""
+"""Ratios of the candidate's mean to the claimed mean, all above or all below 1, each with its share of the bets."""
 
 NOTHING = -math.inf
 _FREE = 0.1
-"""The share of the bets that don't trust the weight."""
+"""Share of the bets that do not use the weight."""
 _CENTRES = (0.03, 0.2, 0.45, 0.75)
 _TRUSTED = 0.7
-"""The share of the bets on the base rate that was told, beside the usual centres."""
+"""Share of the bets on the given base rate; the other bets use the usual centres."""
 _CONCENTRATIONS = (2.0, 30.0, 500.0, 10_000.0)
 _FACTORS = (1.25, 1.6, 2.2, 3.5, 6.0, 12.0, 30.0)
-"""By how much the odds are raised or lowered in bets on one mean."""
+"""Factors by which bets on one mean raise or lower the odds."""
 _EDGE = 1e-9
 
 
 class Sums(NamedTuple):
-    """What is known of one variant's values: how many, their sum, and the sum of x (1 - x), which is 0 for coins."""
+    """Sums over one variant's values: count, sum, and the sum of x (1 - x), which is 0 for binary values."""
 
     users: float
     total: float
@@ -43,7 +43,7 @@ class Sums(NamedTuple):
 
 
 class _Tilt(NamedTuple):
-    """One bet: on both variants at once, such that the common mean, which nobody knows, drops out of it."""
+    """One bet on both variants together, chosen so that the unknown common mean cancels."""
 
     prior: float
     candidate: float
@@ -63,11 +63,11 @@ def against_ratio(
     base: float | None = None,
     enough: float = NOTHING,
 ) -> float:
-    """Against "the candidate's mean is at least `ratio` times the stable's", for effects below 1; "at most", for effects above 1.
+    """Evidence against "the candidate's mean is at least `ratio` times the stable's" for effects below 1, "at most" for effects above 1.
 
-    `weight`, the candidate's share of the users, and `base`, the stable's mean, are guesses made before: they sharpen the bets,
-    and a wrong one costs users, never certainty. Without a weight the evidence is weaker. Where no bet at all could bring
-    `enough`, that is found soon, and what is returned is merely below it.
+    `weight`, the candidate's share of the users, and `base`, the stable's mean, are prior guesses that sharpen the bets; a wrong guess
+    costs users, not validity. Without a weight the evidence is weaker. If no bet can reach `enough`, the function stops early and returns a
+    value below `enough`.
     """
     if not stable.users or not candidate.users:
         return NOTHING
@@ -90,7 +90,7 @@ def against_ratio(
 
 
 def against_most(count: float, total: float, share: float) -> float:
-    """Against "the mean is at most `share`", from one variant alone."""
+    """Evidence against "the mean is at most `share`", from one variant."""
     if not count or total <= share * count:
         return NOTHING
     share = min(max(share, _EDGE), 1 - _EDGE)
@@ -98,7 +98,7 @@ def against_most(count: float, total: float, share: float) -> float:
 
 
 def against_share(count: float, total: float, share: float) -> float:
-    """Against "the mean is `share`", to both sides."""
+    """Two-sided evidence against "the mean is `share`"."""
     if not count:
         return NOTHING
     share = min(max(share, _EDGE), 1 - _EDGE)
@@ -107,7 +107,7 @@ def against_share(count: float, total: float, share: float) -> float:
 
 
 def pays(tilt: float) -> float:
-    """b(t): what a value between 0 and 1 adds to the evidence for varying less than a coin."""
+    """b(t): the evidence that a value between 0 and 1 adds because it varies less than a binary value."""
     return math.exp(-abs(tilt)) - 1 + abs(tilt)
 
 
@@ -116,7 +116,7 @@ def _tilted(count: float, total: float, share: float, tilt: float) -> float:
 
 
 def _least(tilt: _Tilt, stable: Sums, candidate: Sums, most: float) -> float:
-    """The bet's evidence at the stable mean that explains the sums best: convex in that mean, so its least is where the slope is 0."""
+    """Returns the bet's evidence at the stable mean that explains the sums best: the minimum, because the evidence is convex."""
     a, b = tilt.candidate_grows, tilt.stable_grows
     slope = candidate.users * a + stable.users * b
     curve = -a * b * (candidate.users + stable.users)
@@ -140,7 +140,7 @@ def _tilts(ratio: float, effects: Effects, weight: float, base: float | None) ->
 
 
 def _tilt(ratio: float, effect: float, weight: float, centre: float, prior: float) -> _Tilt:
-    """The best bet on `effect` that doesn't move when the stable mean moves away from `centre` a little."""
+    """Returns the best bet on `effect` whose value does not change if the stable mean moves slightly away from `centre`."""
     mean = min(max(centre, 1e-4), 0.95, 0.95 / ratio)
     claimed = ratio * mean
     candidate_weight, stable_weight = weight / (1 - claimed), (1 - weight) / (1 - mean)
@@ -160,14 +160,14 @@ def _tilt(ratio: float, effect: float, weight: float, centre: float, prior: floa
 
 
 def _free(stable: Sums, candidate: Sums, base: float | None) -> float:
-    """Both means learned apart: a mixture of Beta distributions around the base."""
+    """Learns both means separately: a mixture of Beta distributions around the base."""
     centre = 0.5 if base is None else min(max(base, 1e-3), 1 - 1e-3)
     bets = [_learned(*stable[:2], centre, c) + _learned(*candidate[:2], centre, c) for c in _CONCENTRATIONS]
     return _sum_of_logs(bets) - math.log(len(bets))
 
 
 def _best(stable: Sums, candidate: Sums, ratio: float) -> float:
-    """The greatest log-likelihood with the candidate's mean at `ratio` times the stable's (Farrington and Manning)."""
+    """Returns the greatest log-likelihood with the candidate's mean at `ratio` times the stable's (Farrington and Manning)."""
     n0, n1, s0, s1 = stable.users, candidate.users, stable.total, candidate.total
     a, b, c = ratio * (n0 + n1), ratio * (n1 + s0) + n0 + s1, s0 + s1
     mean = 2 * c / (b + math.sqrt(max(b * b - 4 * a * c, 0.0)))
@@ -176,7 +176,7 @@ def _best(stable: Sums, candidate: Sums, ratio: float) -> float:
 
 
 def _likelihood(count: float, total: float, mean: float | None = None) -> float:
-    """Its logarithm; the greatest there is, where no mean is given."""
+    """Returns the log-likelihood; without a mean, the maximum."""
     if mean is None:
         mean = total / count
     hit = total * math.log(mean) if total > 0 and mean > 0 else 0.0
@@ -185,7 +185,7 @@ def _likelihood(count: float, total: float, mean: float | None = None) -> float:
 
 
 def _learned(count: float, total: float, centre: float, concentration: float) -> float:
-    """The log-likelihood averaged over a Beta distribution."""
+    """Returns the log-likelihood averaged over a Beta distribution."""
     hits, misses = concentration * centre, concentration * (1 - centre)
     return _log_beta(hits + total, misses + count - total) - _log_beta(hits, misses)
 

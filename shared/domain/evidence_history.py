@@ -1,4 +1,4 @@
-"""What each look at a step has shown: kept beside the verdicts, so that it can be seen how the evidence grew; a bounded number of them."""
+"""Bounded history of the looks of a rollout, which shows how the evidence grew."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import TypeVar
 from shared.domain.step_analysis import StepReport
 
 MOST = 60
-"""Of one rollout. Where there are more, those go that are closest to their neighbours: what is left shows the whole way."""
+"""Maximum for one rollout. Beyond it, the looks closest in time to their neighbours are removed first."""
 
 
 @dataclass(frozen=True)
 class Looked:
-    """One look: the users that it saw of either variant, and between which bounds the lift lay."""
+    """One look: the users of both variants and the bounds of the lift."""
 
     at: datetime
     step: int
     against: int
-    """The stable version then."""
+    """Stable version at the time of the look."""
     stable: int
     candidate: int
     verdict: str
@@ -37,7 +37,7 @@ L = TypeVar("L", bound=Looked)
 
 
 def looked(before: Sequence[Looked], report: StepReport, against: int, now: datetime) -> tuple[Looked, ...]:
-    """After one look more; one that saw nobody is none, one that saw nothing new is the last one, later."""
+    """Appends a look; skips empty ones and merges unchanged ones."""
     goal = report.judgement
     verdict = (report.verdict or goal.verdict).value
     fresh = Looked(now, report.step, against, report.stable.users, report.candidate.users, verdict, goal.lift, goal.lower, goal.upper)
@@ -49,7 +49,7 @@ def looked(before: Sequence[Looked], report: StepReport, against: int, now: date
 
 
 def thinned(looks: tuple[L, ...], most: int = MOST) -> tuple[L, ...]:
-    """The first and the last of each step stay as long as there is another one to give up."""
+    """Removes looks until `most` are left; keeps the first and the last look of each step as long as possible."""
     while len(looks) > most:
         inner = [at for at in range(1, len(looks) - 1) if looks[at - 1].step == looks[at].step == looks[at + 1].step]
         gone = min(inner, key=lambda at: (looks[at + 1].at - looks[at - 1].at, at)) if inner else 0

@@ -1,7 +1,7 @@
-"""Which kinds the names of filter expressions can have, and whether that fits together.
+"""Type check of filter expressions: the kinds that each name can have.
 
-What is declared is known from the start; of the rest each use tells something (`price < 20` makes price a number), and all
-expressions of one filter are looked at together, so two that can't both mean something are found when the spec is applied.
+Declared names have a known kind. For other names each use narrows the kinds (`price < 20` makes price a number). All expressions of a
+filter are checked together, so contradictions are found when the spec is applied.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ORDERED: Kinds = frozenset({"number", "text"})
 
 
 def check_kinds(expressions: Sequence[Expression], attributes: Mapping[str, Kind], context: Mapping[str, Kind]) -> None:
-    """Refuses what can never be true. Where attributes (or names of the context) are declared at all, only those may be used."""
+    """Raises Invalid for expressions that can never be true. If attributes (or context names) are declared, no others are allowed."""
     checker = _KindChecker(attributes, context)
     for expression in expressions:
         for name in sorted(expression.names(), key=lambda name: name.column):

@@ -1,4 +1,4 @@
-"""Reads the filter language: a hand-written parser whose every fault says the column and what would be right.
+"""Parser of the filter language; each error names the column and the correct form.
 
 either   := both ("or" both)*
 both     := negation ("and" negation)*
@@ -41,7 +41,7 @@ class _Token:
 
 
 def parse_expression(text: str) -> Expression:
-    """Its form alone; whether the kinds fit, expression_kinds says."""
+    """Parses the syntax only; expression_kinds checks the kinds."""
     if len(text) > LONGEST:
         raise Invalid(f"an expression of {len(text)} characters; one has at most {LONGEST}: make several of it, for all of them must hold")
     return _Parser(text, _tokens(text)).parse()

@@ -1,16 +1,15 @@
-"""The filter language: what an item's attributes and the request's context must say for the item to be shown.
+"""The filter language: conditions on an item's attributes and the request's context that decide whether the item is shown.
 
     age_rating <= user.age
     region == user.region or 'world' in regions
     price < 20 and not adult
     not has(genres) or not genres contains 'Horror'
 
-A name is an attribute of the item, `user.NAME` is one of the request's context. What isn't known stays unknown: a comparison
-with a missing value, or with one of another kind, is neither true nor false, `not` leaves it so, and an item is kept only where
-the whole is true. `has(name)` is the one question that a missing value answers (with false). `and` is false where one side is,
-`or` is true where one side is, whatever the other one is.
+A name is an attribute of the item; `user.NAME` is a value of the request's context. A comparison with a missing value, or with a value of
+another kind, is unknown: neither true nor false. `not` of unknown is unknown, `and` is false if one side is false, and `or` is true if one
+side is true. An item is shown only if the whole expression is true. `has(name)` is false for a missing value, never unknown.
 
-This module has the tree and its meaning on plain values; the parser is in expression_text, the kinds in expression_kinds.
+This module has the syntax tree and its evaluation on plain values; the parser is in expression_text, the type check in expression_kinds.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 SCALARS: tuple[Kind, ...] = ("number", "text", "boolean")
 LISTS: Mapping[Kind, Kind] = {"number": "numbers", "text": "texts"}
-"""The kind of list that holds values of a kind."""
+"""Kind of list that holds values of a kind."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Member:
-    """`element in container`, however it was written."""
+    """`element in container`, also when written with `contains`."""
 
     element: Operand
     container: Operand
@@ -89,7 +88,7 @@ class Has:
 
 @dataclass(frozen=True)
 class Holds:
-    """A value that is true or false by itself."""
+    """Operand that is true or false by itself."""
 
     operand: Operand
     column: int = field(default=0, compare=False)
@@ -140,7 +139,7 @@ def operands(tree: Tree) -> Iterator[Operand]:
 
 
 def truth(tree: Tree, item: Mapping[str, Value], user: Mapping[str, Value]) -> Truth:
-    """The meaning of the language, on one item; what evaluates whole columns is held equal to it."""
+    """Evaluates the tree for one item. This is the reference: the evaluation of whole columns must agree with it."""
     match tree:
         case Compare():
             left, right = _value(tree.left, item, user), _value(tree.right, item, user)

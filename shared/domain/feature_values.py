@@ -1,8 +1,8 @@
-"""Values by key and time: what a feature store holds, and which of several values of a key counts.
+"""Feature values by key and time, and the rule which value of a key is valid.
 
-The value of a key at a moment is the newest one whose event time isn't after it, unless that is older than its time to live. So training,
-which asks for moments long ago, and serving, which asks for now, say the same of the same moment. Of two values of one event time the
-one with the greater digest counts, so that no order of writing changes what stands.
+The value of a key at a moment is the newest one whose event time is not later, unless it is older than its time to live. So training, which
+reads past moments, and serving, which reads now, get the same value for the same moment. If two values have the same event time, the
+greater digest wins, so that the order of writes does not matter.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from shared.domain.errors import Invalid
 
 Scalar = int | float | str
 Stored = Scalar | tuple[Scalar | None, ...]
-"""A list may have holes."""
+"""Lists may contain None."""
 DataType = Literal["int64", "float32", "string"]
 
 MOST_TEXT = 500
 MOST_BYTES = 65_536
-"""Of the values of one row, as they are written."""
+"""Limit for the serialised values of one row."""
 VIEW = r"[a-z][a-z0-9_]{0,59}"
 EARLY = timedelta(seconds=5)
-"""So far clocks may be apart: what is written may be so much ahead."""
+"""Allowed clock difference: an event time may be this far in the future."""
 _PLACE = re.compile(rf"{VIEW}(@[0-9]{{1,10}})?")
 _BAD = re.compile("[\0\ud800-\udfff]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,7 +39,7 @@ _SAID: Mapping[DataType, str] = {"int64": "a whole number of 64 bits", "float32"
 
 @dataclass(frozen=True)
 class StoredRow:
-    """What was so of a key at a time; a value that isn't known isn't there."""
+    """Values of a key at a time; unknown values are left out."""
 
     key: int
     at: datetime
@@ -47,7 +47,7 @@ class StoredRow:
 
     @cached_property
     def text(self) -> str:
-        """The values, always the same text for the same values."""
+        """The values as JSON, always the same text for the same values."""
         return json.dumps(dict(self.values), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
     @cached_property
@@ -56,12 +56,12 @@ class StoredRow:
 
     @property
     def rank(self) -> tuple[datetime, str]:
-        """Of two rows of a key the one of the greater rank counts."""
+        """Order of the rows of a key; the row with the greatest rank is valid."""
         return self.at, self.digest
 
 
 def newest(rows: Iterable[StoredRow]) -> Mapping[int, StoredRow]:
-    """By key, the one that counts."""
+    """Returns the valid row of each key."""
     by_key: dict[int, StoredRow] = {}
     for row in rows:
         if row.key not in by_key or by_key[row.key].rank < row.rank:
@@ -70,7 +70,7 @@ def newest(rows: Iterable[StoredRow]) -> Mapping[int, StoredRow]:
 
 
 def read_row(key: int, at: datetime, text: str) -> StoredRow:
-    """A row as it was written; ValueError where the text is none of ours."""
+    """Parses a stored row; raises ValueError if the text is not a JSON object."""
     values = json.loads(text)
     if not isinstance(values, dict):
         raise ValueError("no object")
@@ -78,7 +78,7 @@ def read_row(key: int, at: datetime, text: str) -> StoredRow:
 
 
 def is_over(at: datetime, ttl: timedelta | None, now: datetime) -> bool:
-    """Whether a value of that time is older now than it may be."""
+    """Returns whether a value of that time has passed its time to live."""
     return ttl is not None and now - at > ttl
 
 
@@ -94,25 +94,25 @@ def moment(microseconds: int) -> datetime:
 
 
 def own_place(view: str, version: int) -> str:
-    """Where the values that a version was published with are held: no other version's are mixed with them."""
+    """Returns the place of the values that a version was published with; they are separate from those of other versions."""
     return f"{view}@{version}"
 
 
 def version_of(place: str) -> int | None:
-    """The version whose own values are held there; None where it is a view that anybody may write to."""
+    """Returns the version that owns the place; None for a view that any client may write to."""
     _, at, number = place.partition("@")
     return int(number) if at else None
 
 
 def check_place(place: str) -> str:
-    """A view's name, or a version's own part of it: nothing else ever becomes part of a key."""
+    """Accepts a view's name or a version's own part of a view; no other text becomes part of a key."""
     if not _PLACE.fullmatch(place):
         raise Invalid(f"{place[:80]!r} is no view's name: lower-case letters, digits and underscores, at most 60, beginning with a letter")
     return place
 
 
 def take(value: Any, dtype: DataType, width: int | None, name: str) -> Stored | None:
-    """A value as a column of that type holds it; None for none. A width is a list of at most so many."""
+    """Converts a value to the column's type; None stays None. With a `width` the value is a list of at most `width` elements."""
     if value is None:
         return None
     if width is None:
@@ -134,7 +134,7 @@ def _int64(value: Any) -> int | None:
 
 
 def _float32(value: Any) -> float | None:
-    """Rounded as a model is given it, so that a value reads the same wherever it lies."""
+    """Rounds to float32, as in the model's input, so that a value is the same in every store."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -1,7 +1,7 @@
-"""Quality gates: what a version must prove before it may be deployed, each with a reason that a person can read.
+"""Quality gates: conditions that a version must meet before deployment, each with a reason for users.
 
-A verdict is one of four. A value that was not measured, or whose uncertainty contains the threshold, is inconclusive; a measurement that
-failed is an error. Only a pass lets a version through, or an inconclusive value that the spec or a person accepts.
+A gate has one of four verdicts. A value that was not measured, or whose interval contains the threshold, is inconclusive; a failed
+measurement is an error. Only a pass lets a version through, or an inconclusive value that the spec or a person accepts.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Verdict(StrEnum):
 
 
 CONFIDENCE = 0.9
-"""Of gates that compare with another model, unless the spec says otherwise."""
+"""Default confidence of gates that compare with another model."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """One comparison of a metric with a bound, or with another model's value of it on the same holdout.
+    """Comparison of a metric with a bound, or with another model's value on the same holdout.
 
-    With a `confidence` it passes only if the confidence bound clears the threshold; a value whose interval contains the threshold is
-    inconclusive, and so is a value that rests on fewer than `min_users`. `inconclusive` says what follows from that.
+    With a `confidence` the gate passes only if the confidence bound clears the threshold. A value is inconclusive if its interval contains
+    the threshold or it has fewer than `min_users`; `inconclusive` says whether such a value is accepted.
     """
 
     metric: str
@@ -48,16 +48,16 @@ class Gate:
 
     @property
     def value_name(self) -> str:
-        """The name of the published value that the gate judges."""
+        """Name of the published value that the gate judges."""
         return {"verify": self.metric, "refit": f"refit.{self.metric}"}.get(self.stage, f"candidate.{self.metric}")
 
     @property
     def other_name(self) -> str:
-        """The name of the published value that the gate compares with."""
+        """Name of the published value that the gate compares with."""
         return f"{'refit.' if self.stage == 'refit' else ''}{self.against}.{self.metric}"
 
     def compared_names(self, metrics: Mapping[str, float]) -> tuple[str, str]:
-        """The names of both values: on the cases that both models were judged on, where these are fewer than a model's own."""
+        """Returns the names of both values; uses the values on the cases that both models share, where those are published."""
         value, other = shared_with(self.value_name, self.against), shared_with(self.other_name, "candidate")
         return value if value in metrics else self.value_name, other if other in metrics else self.other_name
 
@@ -73,7 +73,7 @@ class Gate:
 
 
 REFIT = Gate("hr@10", "not_worse_than", against="candidate", stage="refit", confidence=0.99, min_users=30)
-"""The gate of every refit: it fails if the refitted model is worse with this confidence, although it has learned the rows that it ranks."""
+"""Gate of every refit: fails if the refitted model is worse with this confidence, although it has learned the rows that it ranks."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +82,17 @@ class GateResult:
     verdict: Verdict
     reason: str
     accepted: str = ""
-    """Who accepts it although it is inconclusive: a person, or `SPEC`."""
+    """Who accepts the inconclusive result: a person, or `SPEC`."""
 
 
 @dataclass(frozen=True)
 class Silence:
-    """Why there is no number, by the name that it would have, or by whose it would be: `candidate.hr@10{cold_users}`, `serving`."""
+    """Reasons for missing numbers, by the number's name or its owner: `candidate.hr@10{cold_users}`, `serving`."""
 
     missing: Mapping[str, str] = field(default_factory=dict)
-    """What couldn't be measured as things are."""
+    """Values that could not be measured."""
     broken: Mapping[str, str] = field(default_factory=dict)
-    """What went wrong."""
+    """Values whose measurement failed."""
 
     def about(self, name: str) -> tuple[Verdict, str | None]:
         whose = name.partition(".")[0]
@@ -109,7 +109,7 @@ SPEC = "the spec"
 
 @dataclass(frozen=True)
 class _Number:
-    """A published value: its name, its name in words, and how many users, calls or rows it rests on, if that is known."""
+    """Published value: name, label for users, and the number of users, calls or rows behind it, if known."""
 
     name: str
     label: str
@@ -129,10 +129,10 @@ class _Unknown(Exception):
 
 
 def judge(gate: Gate, metrics: Mapping[str, float], serving: bool, silence: Silence = Silence()) -> GateResult:
-    """With nothing `serving` there is nothing to be worse than; else what isn't known never passes."""
+    """Judges a gate. Comparisons with the serving version pass if nothing is `serving`; an unknown value never passes."""
     try:
         verdict, reason = _judged(gate, _Book(metrics, silence), serving)
-    except _Unknown as unknown:  # not measured: the spec can't accept what nobody has seen
+    except _Unknown as unknown:  # not measured, so the spec cannot accept it
         return GateResult(str(gate), unknown.verdict, str(unknown))
     if verdict is Verdict.INCONCLUSIVE and gate.inconclusive == "accept":
         return GateResult(str(gate), verdict, f"{reason}; accepted, as the spec says", SPEC)
@@ -202,7 +202,7 @@ def _judge_refit(gate: Gate, number: _Number, other: _Number, book: _Book) -> tu
 
 
 def _spread(gate: Gate, number: _Number, other: _Number, factor: float, book: _Book) -> float:
-    """The standard error of the value minus `factor` times the other value. Both come from the same cases, so their errors correlate."""
+    """Standard error of the value minus `factor` times the other value. Both come from the same cases, so their errors correlate."""
     own, others = (book.error(certainty(side.name), f"how sure {side.label} is") for side in (number, other))
     between = book.error(certainty(gate.value_name, gate.against), f"how sure the difference to {gate.against}'s {gate.metric} is")
     together = (own * own + others * others - between * between) / 2
@@ -224,13 +224,13 @@ def _in_brackets(text: str) -> str:
 
 
 def _around(value: float, error: float, confidence: float) -> tuple[float, float]:
-    """Lower and upper bound; each alone holds with the confidence."""
+    """Returns the lower and the upper bound; each one-sided bound has the confidence."""
     reach = NormalDist().inv_cdf(confidence) * error
     return value - reach, value + reach
 
 
 def _change(edge: float, factor: float, other: float) -> str:
-    """The end of a difference to `factor` times the other's value, as a change of that value."""
+    """Converts the end of a difference to `factor` times the other value to a relative change of that value."""
     return f"{edge / other + factor - 1:+.1%}" if other else f"{edge:+.4g}"
 
 
@@ -261,7 +261,7 @@ class _Book:
         return _Number(name, label, value)
 
     def standard_error(self, name: str, label: str) -> str:
-        """For the reason; empty where it was not measured."""
+        """Text for the reason; empty if the error was not measured."""
         value = self.metrics.get(name, math.nan)
         return f"{label} {value:.2g}" if math.isfinite(value) else ""
 

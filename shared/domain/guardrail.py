@@ -1,9 +1,8 @@
-"""What a candidate must not break, whatever it earns: errors, latency, fallback and empty answers, coverage, the scale of its scores,
-conversion.
+"""Guardrails: limits of a candidate's errors, latency, fallback and empty answers, coverage, score shift and conversion.
 
-A guardrail fails on evidence only: exact and valid at every look where shares are counted (errors, latency, conversion), so five times
-the latency is found after a handful of answers and one slow answer is no reason. It passes where nothing speaks against the candidate.
-In between, and wherever the stable version has nothing to compare with, it is inconclusive.
+A guardrail fails only on evidence. For counted shares (errors, latency) the evidence is exact and valid at every look: a latency five times
+as high is detected after a few answers, and one slow answer is no failure. A guardrail passes if nothing speaks against the candidate.
+Otherwise, and if the stable version has nothing to compare with, the guardrail is inconclusive.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from shared.domain.traffic import Buckets, Mirror, Traffic, UserShares
 
 METRICS = ("errors", "latency_p50", "latency_p99", "fallback", "empty", "coverage", "score_shift", "conversion")
 ALPHA = 0.001
-"""The chance that one guardrail fails, at any look of a step, though the candidate keeps it."""
+"""Probability that one guardrail fails at any look of a step although the candidate keeps it."""
 MIRRORED = frozenset({"errors", "latency_p50", "latency_p99"})
-"""What a shadow can be judged by."""
+"""Guardrails that apply to a shadow."""
 _NEEDED = -math.log(ALPHA)
 _SHARES = ("fallback", "empty")
 _FEW = 3
 _QUANTILES = {"latency_p50": 0.5, "latency_p99": 0.99}
 LEAST_DIFFERENCE = 0.01
-"""Of the shares of fallback and empty answers: a multiple of a tiny share is tiny, so a smaller difference breaks no guardrail."""
+"""Smallest difference of the shares of fallback and empty answers that breaks a guardrail: a multiple of a tiny share is still tiny."""
 _WORSE = tuple((factor, 1.0) for factor in (1.25, 1.6, 2.5, 5.0, 15.0, 50.0))
 
 
 @dataclass(frozen=True)
 class Guardrail:
-    """`bound` is a share of answers or a multiple of the stable version's share (errors, fallback, empty), seconds or a multiple of the
-    stable version's (latency), a multiple that isn't undercut (coverage), standard deviations (score_shift), or a relative change that
-    isn't undercut (conversion)."""
+    """Limit of one metric. `bound` is a share of answers or a multiple of the stable version's share (errors, fallback, empty), seconds or
+    a multiple of the stable version's latency (latency), the least multiple (coverage), standard deviations (score_shift), or the least
+    relative change (conversion)."""
 
     metric: str
     bound: float
@@ -61,7 +60,7 @@ class Guardrail:
 def judge_guardrail(
     rail: Guardrail, stable: Traffic, candidate: Traffic, samples: tuple[Sample, Sample] | None, min_answers: int
 ) -> Judgement:
-    """`samples`: the stable version's and the candidate's users, which conversion is counted on."""
+    """`samples`: users of the stable version and of the candidate, for conversion."""
     if rail.metric == "conversion":
         return _conversion(rail, samples, min_answers)
     if rail.metric == "errors":
@@ -79,7 +78,7 @@ def judge_guardrail(
 
 
 def judge_mirror(rails: Sequence[Guardrail], mirror: Mirror, min_answers: int) -> Judgement:
-    """The worst of what a shadow's guardrails say, and what was seen. What needs users to be judged isn't asked of a shadow."""
+    """Returns the worst verdict of a shadow's guardrails and a summary. Guardrails that need users are skipped."""
     stable = Traffic(answers=mirror.compared, latency=mirror.stable)
     candidate = Traffic(answers=mirror.compared, errors=mirror.errors, latency=mirror.candidate)
     applicable = [rail for rail in rails if rail.metric in MIRRORED]
@@ -98,7 +97,7 @@ def judge_mirror(rails: Sequence[Guardrail], mirror: Mirror, min_answers: int) -
 
 
 def _enough(judgement: Judgement, stable: int, candidate: int, min_answers: int, unit: str = "answers") -> Judgement:
-    """Harm that is proven needs no minimum; a pass does."""
+    """Requires a minimum of answers for a pass; a failure needs no minimum."""
     if judgement.verdict is Verdict.PASS and min(stable, candidate) < min_answers:
         few = f"{min(stable, candidate):,} of {min_answers:,} {unit} in the smaller variant"
         return replace(judgement, verdict=Verdict.INCONCLUSIVE, reason=f"{few}; so far {judgement.reason}")
@@ -119,7 +118,7 @@ def _errors(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgement:
 
 
 def _share(rail: Guardrail, stable: UserShares, candidate: UserShares) -> Judgement:
-    """Answers of one user are alike, so users are compared, each by the share of the answers."""
+    """Compares the shares per user, because the answers of one user are not independent."""
     if not stable.users or not candidate.users:
         return _nothing("answers", stable.users)
     theirs, ours = stable.mean, candidate.mean
@@ -133,7 +132,7 @@ def _share(rail: Guardrail, stable: UserShares, candidate: UserShares) -> Judgem
     )
     if rail.relative:
         allowed = max(rail.bound * theirs, theirs + LEAST_DIFFERENCE)
-        passes = (ours - allowed) * candidate.users <= _FEW  # a few users by chance are no reason not to pass
+        passes = (ours - allowed) * candidate.users <= _FEW  # a few users by chance do not prevent a pass
         multiple = against_ratio(stable_sums, candidate_sums, rail.bound, _WORSE)
         difference = against_most(
             candidate_sums.users, candidate_sums.total, _at_most(stable_sums.users, stable_sums.total, 0.0) + LEAST_DIFFERENCE
@@ -145,10 +144,10 @@ def _share(rail: Guardrail, stable: UserShares, candidate: UserShares) -> Judgem
 
 
 def _latency(rail: Guardrail, stable: Buckets, candidate: Buckets) -> Judgement:
-    """The share of the candidate's answers that are slower than the limit is at most what the quantile leaves.
+    """Tests whether at most 1 - q of the candidate's answers are slower than the limit.
 
-    Where the limit is a multiple of the stable version's quantile, of which few answers say little, a failure needs a share that is larger
-    than what that version's own share beyond its quantile can be. A few slow answers are no reason not to pass.
+    If the limit is a multiple of the stable version's quantile, which few answers estimate badly, a failure also needs a share above the
+    confidence bound of that version's own share beyond its quantile. A few slow answers do not prevent a pass.
     """
     q = _QUANTILES[rail.metric]
     stable_quantile, candidate_quantile = traffic.quantile(stable, q), traffic.quantile(candidate, q)
@@ -169,7 +168,7 @@ def _latency(rail: Guardrail, stable: Buckets, candidate: Buckets) -> Judgement:
 
 
 def _coverage(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgement:
-    """More answers show more items, but never more than in proportion: that bounds what equally many answers would have shown."""
+    """The number of shown items grows at most in proportion to the answers; this bounds the number for equally many answers."""
     if not stable.looked or not candidate.looked or not stable.shown:
         return _nothing("items shown", stable.shown)
     scale = candidate.looked / stable.looked
@@ -186,7 +185,7 @@ def _coverage(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgement
 
 
 def _score_shift(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgement:
-    """Scores have no bounds, so this one is asymptotic: a normal mixture around the difference of the means."""
+    """Scores have no bounds, so this test is asymptotic: a normal mixture around the difference of the means."""
     if not stable.scored or not candidate.scored:
         return _nothing("scores", stable.scored)
     (stable_mean, stable_variance), (candidate_mean, candidate_variance) = _moments(stable), _moments(candidate)
@@ -239,7 +238,7 @@ def _nothing(unit: str, stable: int) -> Judgement:
 
 
 def _at_most(count: float, total: float, least: float) -> float:
-    """A share that the true one surely doesn't exceed: the least one that the evidence refutes from above."""
+    """Returns an upper confidence bound of the share: the smallest share that the evidence refutes from above."""
     low, high = max(least, total / count), 1.0
     for _ in range(30):
         middle = (low + high) / 2

@@ -1,22 +1,22 @@
-"""Ids that sort by time and are legal names of files, Jobs and URLs."""
+"""Ids that sort by time and are valid as names of files, Jobs and URLs."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 REQUEST_ID = "q[0-9a-z]{16}"
-"""What the gateway calls an answer."""
+"""Pattern of the gateway's request ids."""
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 def new_id(prefix: str, now: datetime, entropy: int) -> str:
-    """`prefix`, ten characters of milliseconds, six of `entropy`."""
+    """Returns `prefix`, ten characters of milliseconds, six of `entropy`."""
     return prefix + _base32(int(now.timestamp() * 1000), 10) + _base32(entropy, 6)
 
 
 def attempt_name(run: str, stage: str, attempt: int) -> str:
-    """The deterministic name of an attempt: whoever starts it twice finds it there."""
+    """Returns the deterministic name of an attempt, so that a second start finds the first."""
     return f"{run}-{stage}-{attempt}"
 
 

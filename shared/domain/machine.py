@@ -1,7 +1,6 @@
-"""What every long-lived thing shares: a transition table, and the decision that a pass of its reconciler makes.
+"""State machines of runs, rollouts and retrainers: a transition table, and the decision that a pass of the control loop makes.
 
-The tables are the only place that says which transitions exist; the loop refuses any other, and the diagrams in
-docs/state-machines.md are drawn from them.
+Only the tables define transitions; the control loop rejects any other. The diagrams in docs/state-machines.md are drawn from the tables.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Machine:
         return frozenset(filter(self.terminal, self.states))
 
     def check(self, source: str, target: str) -> None:
-        """Staying is always legal; moving needs an edge."""
+        """Raises IllegalTransition without an edge; staying in a state is always allowed."""
         if source != target and not any(edge.source == source and edge.target == target for edge in self.edges):
             raise IllegalTransition(f"{self.name}: no transition from {source} to {target}")
 
@@ -61,10 +60,10 @@ E = TypeVar("E")
 
 @dataclass(frozen=True)
 class Decision(Generic[S, E]):
-    """What follows from a state and an observation.
+    """Result of a state and an observation.
 
-    `next` holds once every effect has happened; effects are idempotent, so doing one again is harmless.
-    `requeue_after` is None when only an outside change can matter.
+    The control loop stores `next` after all effects are done; effects are idempotent. `requeue_after` is None if only an external change
+    can matter.
     """
 
     next: S
@@ -72,25 +71,25 @@ class Decision(Generic[S, E]):
     requeue_after: timedelta | None = None
     consumes_request: bool = False
     note: str = ""
-    """For the history, of a pass that moves nothing."""
+    """History note of a pass that does not change the state."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked of a run, a rollout or a retrainer: `cancel`, `pause`, `promote`, ..., and by whom."""
+    """Request to a run, a rollout or a retrainer: the verb (`cancel`, `pause`, `promote`, ...) and the actor."""
 
     verb: str
     actor: str
     reason: str = ""
     key: str = ""
-    """Tells deliveries of one and the same thing from others; empty where a person asks."""
+    """Idempotency key of repeated deliveries; empty for requests by people."""
 
     def summary(self) -> str:
         return f"{self.verb} by {self.actor}" + (f": {self.reason}" if self.reason else "")
 
 
 def diagram(machine: Machine) -> str:
-    """The table as a Mermaid state diagram."""
+    """Returns the table as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {machine.initial}"]
     lines += [f"    {edge.source} --> {edge.target}: {edge.why}" for edge in machine.edges]
     lines += [f"    {state} --> [*]" for state in machine.states if machine.terminal(state)]
@@ -98,5 +97,5 @@ def diagram(machine: Machine) -> str:
 
 
 def requests(table: Mapping[str, frozenset[str]], state: str) -> frozenset[str]:
-    """The verbs that a state answers to."""
+    """Returns the verbs that a state accepts."""
     return table.get(state, frozenset())

@@ -1,10 +1,10 @@
-"""What a metric is called, everywhere: in gates, in what stages publish and in reports.
+"""Names of metrics, the same in gates, in published values and in reports.
 
     name[@k][/n][{slice}]
 
-`hr@10` is over the full catalogue, `hr@10/99` against 99 sampled negatives, `hr@10{cold_users}` of those cases alone. A contender's
-value is `candidate.hr@10`; how sure it is, `candidate.hr@10.se` (its standard error), and `candidate.hr@10.se_to.serving`, that of the
-difference between both on the same cases.
+`hr@10` uses the full catalogue, `hr@10/99` uses 99 sampled negatives, `hr@10{cold_users}` uses only the cases of that slice. A candidate's
+value is `candidate.hr@10`, its standard error `candidate.hr@10.se`. `candidate.hr@10.se_to.serving` is the standard error of the difference
+to the serving version's value on the same cases.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from shared.domain.errors import Invalid
 
 RANKING = ("hr", "ndcg")
-"""Of the first k of a ranking, full or against sampled negatives."""
+"""Metrics of the first k of a ranking, full or against sampled negatives."""
 RETRIEVAL = ("recall",)
-"""Of the k candidates that are retrieved."""
+"""Metrics of the k candidates that retrieval returns."""
 PLAIN = ("auc",)
-"""Of all labelled rows."""
+"""Metrics of all labelled rows."""
 SLICES: Mapping[str, str] = {
     "cold_users": "of the fifth of the users of whom least is known",
     "heavy_users": "of the fifth of whom most is known",
@@ -28,15 +28,15 @@ SLICES: Mapping[str, str] = {
     "head_items": "of the fifth that most liked",
     "tail_items": "of all others",
 }
-"""By name, which cases they are made of. Reports have others too, such as `genre=Drama`."""
+"""Cases of each slice by name. Reports have other slices too, such as `genre=Drama`."""
 
 COUNTED = ("users", "calls", "rows")
-"""What a value may rest on."""
+"""Units of the counts behind a value."""
 OLD, FORGOTTEN = "old", "forgotten"
-"""Of a warm run: `candidate.old.hr@10/99` is of likes that its line has held out before, `candidate.forgotten` by how much it is below the
-parent's, relative to that."""
+"""Parts of a warm run's metrics: `candidate.old.hr@10/99` uses likes that earlier runs of its lineage held out; `candidate.forgotten` is
+the relative loss to the parent's value."""
 PATTERN = rf"(?:{'|'.join(RANKING)})@[1-9]\d{{0,2}}(?:/[1-9]\d{{0,3}})?|(?:{'|'.join(RETRIEVAL)})@[1-9]\d{{0,4}}|{'|'.join(PLAIN)}"
-"""Without a slice."""
+"""Pattern of a name without a slice."""
 _NAME = re.compile(r"(?P<kind>[a-z][a-z_]*)(?:@(?P<at>\d+))?(?:/(?P<negatives>\d+))?(?:\{(?P<part>[^{}]+)\})?")
 
 
@@ -54,7 +54,7 @@ class Metric:
 
     @property
     def unsliced(self) -> Metric:
-        """The same of all cases."""
+        """The same metric over all cases."""
         return replace(self, slice=None)
 
 
@@ -68,20 +68,20 @@ def parse_metric(name: str) -> Metric:
 
 
 def certainty(name: str, against: str | None = None) -> str:
-    """The name of a value's standard error, or of the standard error of its difference to another contender's value."""
+    """Returns the name of a value's standard error, or of the standard error of its difference to another model's value."""
     return f"{name}.se" if against is None else f"{name}.se_to.{against}"
 
 
 def count_of(name: str, counted: str = "users") -> str:
-    """The name of the number of users, calls or rows that a value rests on."""
+    """Returns the name of the number of users, calls or rows behind a value."""
     return f"{name}.{counted}"
 
 
 def shared_with(name: str, against: str) -> str:
-    """The name of a value on the cases that another contender was judged on too, where these are fewer than its own."""
+    """Returns the name of a value on the cases shared with another model, where these are fewer than the value's own cases."""
     return f"{name}.on.{against}"
 
 
 def is_detail(name: str) -> bool:
-    """Whether a published number describes another one: its standard error, its count, its value on shared cases."""
+    """Returns whether a published number describes another number: a standard error, a count, or a value on shared cases."""
     return name.endswith((".se", *(f".{counted}" for counted in COUNTED))) or ".se_to." in name or ".on." in name

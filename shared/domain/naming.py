@@ -1,6 +1,6 @@
-"""How versions are called: by number, by an alias that follows from the route, or by a tag that people give.
+"""Names of versions: numbers, aliases that follow from the route, and tags that people set.
 
-Numbers, aliases and tags can't be mistaken for each other, so one word always means one version.
+Numbers, aliases and tags have disjoint forms, so a name always means one version.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from shared.domain.errors import Invalid, NotFound
 from shared.domain.route import Route
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
-"""Of a recommender."""
+"""Pattern of a recommender's name."""
 ALIASES = ("serving", "previous", "candidate")
 _RESERVED = frozenset({*ALIASES, "latest", "none", "all"})
 _TAG = re.compile(r"[a-z][a-z0-9._-]{0,62}")
@@ -21,7 +21,7 @@ _LIKE_A_NUMBER = re.compile(r"v[\d.]*|version[\d._-]*")
 
 
 def aliases(route: Route | None, previous: int | None) -> dict[str, int]:
-    """What the route says of versions: never stored, so it can't differ from what serves."""
+    """Returns the aliases. They are computed from the route and never stored, so they match what serves."""
     named = {"serving": route.stable if route else None, "previous": previous, "candidate": route.candidate if route else None}
     return {alias: number for alias, number in named.items() if number is not None}
 
@@ -38,7 +38,7 @@ def check_tag(tag: str) -> str:
 
 
 def number_of(recommender: str, word: str, named: Mapping[str, int], tags: Mapping[str, int]) -> int:
-    """The number that a word means now."""
+    """Returns the version number for a number, an alias or a tag."""
     if _NUMBER.fullmatch(word):
         return int(word)
     if word in ALIASES:

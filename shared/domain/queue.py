@@ -1,6 +1,6 @@
-"""The queue of runs: one at a time of each recommender, so many at once in all, by priority and then by age.
+"""Queue of runs: one active run per recommender and a limit for all, ordered by priority and then by age.
 
-`admit` is pure: from light rows of every unfinished run it says who may work now, and to everybody else what they wait for.
+`admit` is pure: from the rows of all unfinished runs it returns which runs may work now, and what the others wait for.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 LOWEST, HIGHEST = -100, 100
-"""Of priorities; 0 is what nobody asked for."""
+"""Range of priorities; the default is 0."""
 _ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
 
 @dataclass(frozen=True)
 class Queued:
-    """An unfinished run. `active`: it has begun, or is about to."""
+    """Unfinished run. `active`: the run has begun, or is about to begin."""
 
     id: str
     recommender: str
@@ -27,8 +27,8 @@ class Queued:
 
 @dataclass(frozen=True)
 class Turn:
-    """`waits` is None for whoever may work. It changes only with what is waited for, so that a long queue isn't written anew at each step;
-    `summary` has the place as well. Who waits for another run of its recommender has no place yet."""
+    """Admission of a run; `waits` is None if the run may work. `waits` changes only if the cause changes, so that a long queue is not
+    rewritten at each step; `summary` adds the position. A run that waits for another run of its recommender has no position."""
 
     waits: str | None = None
     position: int | None = None
@@ -39,7 +39,7 @@ class Turn:
 
 
 def admit(rows: Iterable[Queued], limit: int) -> Mapping[str, Turn]:
-    """By id. Active runs keep their place whatever the limit is now; the same rows give the same answer in any order."""
+    """Returns the admission by run id. Active runs stay active if the limit falls; the order of the rows does not matter."""
     queued = list(rows)
     ahead = {row.recommender: row.id for row in sorted(queued, key=_age, reverse=True) if row.active}
     turns = {row.id: Turn() for row in queued if row.active}
@@ -60,7 +60,7 @@ def admit(rows: Iterable[Queued], limit: int) -> Mapping[str, Turn]:
 
 
 def ordinal(number: int) -> str:
-    """In words as far as people say them."""
+    """Returns the ordinal as text, in words up to ten."""
     if number < len(_ORDINALS):
         return _ORDINALS[number]
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

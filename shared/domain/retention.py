@@ -1,7 +1,7 @@
-"""What may go: versions, attempts, blobs and pins that nothing needs and that are old enough.
+"""Garbage collection rules: which versions, attempts, blobs and pins are old enough and not needed.
 
-Pure. Whoever calls it reads references after ages, and looks once more after it has moved something to the trash
-(docs/adr/0011-garbage-collection-with-pins-and-trash.md says why that is safe).
+Pure. The caller reads references after ages, and checks again after it has moved something to the trash
+(docs/adr/0011-garbage-collection-with-pins-and-trash.md explains why this is safe).
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True)
 class Retention:
-    """The operator's wishes."""
+    """Retention settings of the operator."""
 
     versions: int = 10
-    """The newest ones of each recommender that stay in any case."""
+    """Newest versions of each recommender that are always kept."""
     served: timedelta = timedelta(days=30)
-    """How long a version stays after it left the route."""
+    """Time to keep a version after it left the route."""
     runs: timedelta = timedelta(days=30)
-    """How long what an ended run published stays, for people to look at and for later runs to reuse."""
+    """Time to keep the output of an ended run, for inspection and for reuse by later runs."""
     grace: timedelta = timedelta(days=1)
-    """Nothing younger goes, and nothing leaves the trash sooner. Longer than anybody takes from looking something up to naming it."""
+    """Minimum age for removal, and minimum time in the trash. Longer than any process takes from a lookup to its reference."""
     answers: timedelta = timedelta(days=1)
-    """How long a request may be sent again under its idempotency key."""
+    """Time during which a request may be repeated with its idempotency key."""
 
 
 @dataclass
 class Sweep:
-    """What a sweep did, or would do."""
+    """Result of a garbage collection, or of a dry run."""
 
     versions: list[tuple[str, int]] = field(default_factory=list)
     attempts: list[str] = field(default_factory=list)
     blobs: int = 0
     bytes: int = 0
-    """Of the blobs that went to the trash."""
+    """Bytes of the blobs that were moved to the trash."""
     restored: int = 0
     erased: int = 0
     erased_bytes: int = 0
-    """What was freed: what had lain in the trash for the grace."""
+    """Bytes freed from the trash after the grace period."""
     rows: int = 0
-    """Of the index of reusable stages, and of kept answers."""
+    """Removed rows of reusable stages and of stored responses."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class VersionFacts:
     number: int
     created_at: datetime
     holders: tuple[str, ...] = ()
-    """What names it now: an alias, a tag, a rollout, a run."""
+    """Current references: an alias, a tag, a rollout, a run."""
     left_at: datetime | None = None
-    """When it left the route; None: it is there, or never was."""
+    """Time when the version left the route; None if it is on the route, or never was."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def versions_to_go(versions: Sequence[VersionFacts], wish: Retention, now: datet
 def attempts_to_go(
     attempts: Sequence[AttemptFacts], needed: frozenset[str], ended: Callable[[str], bool], wish: Retention, now: datetime
 ) -> tuple[str, ...]:
-    """`ended` tells of a run that it is known and over: what another platform published in the same store isn't ours to judge."""
+    """`ended` returns whether a run is known and ended; outputs of other platforms in the same store are kept."""
     old = max(wish.runs, wish.grace)
     return tuple(
         attempt.attempt for attempt in attempts if now - attempt.written_at > old and attempt.attempt not in needed and ended(attempt.run)

@@ -1,8 +1,8 @@
-"""A retrainer: watches one recommender and starts a run when its schedule, a trigger, an alert or a person says so.
+"""Retrainer: watches one recommender and starts a run when its schedule, a trigger, an alert or a person asks for a retraining.
 
-One retraining at a time: from the run's start to the end of its rollout, then a cooldown, which grows while retrainings don't help,
-until it alerts instead. What fired, or what held it back, is always in the reason and in the history; a person waits for what is
-under way, and for nothing else.
+Only one retraining is active at a time, from the run's start to the end of its rollout. Then a cooldown follows, which grows while
+retrainings do not help, until the retrainer alerts instead. The reason and the history say what fired or what held it back. A person's
+request waits only for the active retraining, run or rollout.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MACHINE = Machine(
 )
 ANSWERS = {state: frozenset({"retrain"}) for state in ("watching", "cooling", "alerting", "retired")}
 HITS_LOOKS = 2
-"""Looks that a fallen hit rate must stand for: its evidence has gathered over many already."""
+"""Looks for which a fallen hit rate must persist; its evidence already includes many looks."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def decide(name: str, status: RetrainerStatus, observation: RetrainerObservation
         return Decision(over, requeue_after=WATCH)
     if (
         observation.request is not None and observation.request.verb == "alert" and observation.request.key in status.alerts
-    ):  # delivered again
+    ):  # repeated delivery
         return Decision(
             status, requeue_after=WATCH, consumes_request=True, note=f"{observation.request.summary()}: it has had its retraining"
         )
@@ -100,7 +100,7 @@ def decide(name: str, status: RetrainerStatus, observation: RetrainerObservation
 
 
 def retire(status: RetrainerStatus, observation: RetrainerObservation) -> RetrainerDecision:
-    """Its recommender was deleted. The count of its runs goes on with whoever has the name next, so that no run's id comes twice."""
+    """Retires a deleted recommender. The run counter stays, so that run ids stay unique if the name is used again."""
     following = status
     if status.state != "retired":
         following = RetrainerStatus("retired", "its recommender was deleted", fired=status.fired, alerts=status.alerts)
@@ -108,7 +108,7 @@ def retire(status: RetrainerStatus, observation: RetrainerObservation) -> Retrai
 
 
 def blocked(trigger: str, status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> str | None:
-    """What holds a trigger back. A person waits for what is under way alone."""
+    """Returns what holds a trigger back, or None. A person's request waits only for what is active."""
     if status.state == "retraining":
         return f"run {status.run} of the last retraining, or its rollout, is under way"
     if observation.busy:
@@ -129,7 +129,7 @@ def blocked(trigger: str, status: RetrainerStatus, observation: RetrainerObserva
 
 
 def chosen(wish: Wish, observation: RetrainerObservation, plan: RetrainPlan) -> tuple[Mode, str]:
-    """What a run would be, and what `auto` has chosen it by."""
+    """Returns the mode of a run, and the reason if `auto` has chosen it."""
     if wish != "auto":
         return wish, ""
     choice = choose(observation.past or Past(), plan.auto)
@@ -137,12 +137,12 @@ def chosen(wish: Wish, observation: RetrainerObservation, plan: RetrainPlan) -> 
 
 
 def run_id(name: str, number: int) -> str:
-    """The id of the run that a firing starts: deterministic, so that it is started once."""
+    """Returns the run id of a firing; deterministic, so that the run starts once."""
     return f"{name}-retrain-{number}"
 
 
 def _adopted(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerStatus:
-    """A schedule that is new, or has changed, is due only after the change."""
+    """A new or changed schedule has due times only after the change."""
     key = plan.schedule.key if plan.schedule else ""
     if status.schedule == key:
         return status
@@ -151,8 +151,7 @@ def _adopted(status: RetrainerStatus, observation: RetrainerObservation, plan: R
 
 
 def _looked(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan) -> RetrainerStatus:
-    """After the newest looks, as far as the plan asks for them. What was remembered of another version than the one that serves is nothing
-    that a retraining could end."""
+    """Updates the alarm state with the newest looks that the plan asks for. State of a version that no longer serves is discarded."""
     drift = _of(observation.version, status.drift) if plan.drift else NOTHING_YET
     kpi = _of(observation.version, status.kpi) if plan.kpi else NOTHING_YET
     if plan.drift and observation.drift is not None:
@@ -167,7 +166,7 @@ def _of(version: int, memory: Memory) -> Memory:
 
 
 def _due(all_findings: Sequence[Finding], status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan) -> list[Finding]:
-    """What wants a run now, who asked for it first. While one is under way it is the answer to what was measured before it."""
+    """Returns the findings that want a run now, by priority. An active retraining answers what was measured before it."""
     wanted = []
     if observation.request is not None:
         trigger, mode = ("alert", plan.alert_mode or plan.mode) if observation.request.verb == "alert" else ("manual", plan.mode)
@@ -195,8 +194,8 @@ def _ended(status: RetrainerStatus, observation: RetrainerObservation, plan: Ret
 
 
 def _anew(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan) -> RetrainerStatus:
-    """After a change of the spec since the last retraining began: that may help, so what didn't help before isn't counted any more, the
-    pause is the cooldown alone, and an alert ends."""
+    """Resets the backoff if the spec has changed since the last retraining began, because the change may help: the pause is the cooldown
+    again, and an alert ends."""
     last = status.firings[-1].at if status.firings else None
     if status.state == "retraining" or not status.fruitless or last is None or observation.applied is None or observation.applied <= last:
         return status
@@ -211,7 +210,7 @@ def _anew(status: RetrainerStatus, observation: RetrainerObservation, plan: Retr
 
 
 def _over(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerStatus | None:
-    """After retrainings that have helped after all; None if they haven't."""
+    """Resets the backoff after a quiet period; returns None while the period lasts or a trigger fires."""
     if status.state not in ("watching", "alerting") or not status.fruitless:
         return None
     fires = any(finding.fires for finding in findings(status, observation, plan, now) if finding.trigger in MEASURED)
@@ -228,12 +227,12 @@ def _fruitless(status: RetrainerStatus) -> str:
 
 
 def _alert(status: RetrainerStatus, finding: Finding, plan: RetrainPlan, now: datetime) -> RetrainerDecision:
-    """Another run would do what the last ones did."""
+    """Alerts instead of a run that would repeat the last ones."""
     reason = f"{_fruitless(status)}, so none is started: look at it, then retrain by hand; {finding.summary}"
     calm_after = now + pause(plan.cooldown, status.fruitless)
     following = replace(status, state="alerting", reason=reason, alerted=now, calm_after=calm_after)
     others = tuple(entry for entry in _lasting(status) if entry.trigger != finding.trigger)
-    by = _fruitless(status)  # it is said here: the next look finds nothing new in it
+    by = _fruitless(status)  # noted now, because the next look finds nothing new
     following = replace(following, held=(*others, HeldTrigger(finding.trigger, finding.summary, by, now)))
     return Decision(following, requeue_after=WATCH, consumes_request=finding.trigger == "alert")
 
@@ -270,9 +269,9 @@ def _fire(
 def _hold_back(
     status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, due: Sequence[Finding], now: datetime
 ) -> RetrainerDecision:
-    """Nothing could start: writes which triggers were held back, and by what, where that is new."""
+    """Records which triggers were held back and why, if this changed."""
     before = {entry.trigger: entry for entry in status.held}
-    after = {  # also of what fires no more: it may again
+    after = {  # keeps triggers that no longer fire, because they may fire again
         trigger: earlier
         for trigger, earlier in before.items()
         if earlier.dropped or earlier.by == blocked(trigger, status, observation, plan, now)
@@ -297,7 +296,7 @@ def _hold_back(
 
 
 def _drop(finding: Finding, by: str, plan: RetrainPlan, now: datetime) -> HeldTrigger | None:
-    """A due time that starts no run any more: it is too late, or the schedule skips what is held back. None: it waits."""
+    """Returns the entry of a due time that will not start a run: too late, or skipped by `misfire`. None: the due time waits."""
     late = _late(finding, plan, now)
     if finding.due is None or not (late or (plan.schedule is not None and plan.schedule.misfire == "skip")):
         return None
@@ -307,12 +306,12 @@ def _drop(finding: Finding, by: str, plan: RetrainPlan, now: datetime) -> HeldTr
 
 
 def _lasting(status: RetrainerStatus) -> tuple[HeldTrigger, ...]:
-    """What was let go is still to be seen; what was held back is looked at anew."""
+    """Keeps dropped due times visible; held triggers are evaluated again."""
     return tuple(entry for entry in status.held if entry.dropped)
 
 
 def _newest_firings(firings: Sequence[Firing]) -> tuple[Firing, ...]:
-    """Never more than a row should hold; those that count toward the maximum first."""
+    """Returns at most KEPT_FIRINGS firings; those that count toward the daily maximum are kept first."""
     if len(firings) <= KEPT_FIRINGS:
         return tuple(firings)
     counted = [firing for firing in firings if firing.trigger != "manual"][-KEPT_FIRINGS:]

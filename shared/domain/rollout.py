@@ -1,7 +1,7 @@
-"""A rollout: a registered version on its way to the users, step by step, and back when it doesn't earn its place.
+"""Rollout: brings a registered version to the users step by step, and rolls it back if it does harm.
 
-`decide` is pure. Weights move only by a new route; a step begins when every ready gateway has reported that route, and ends
-by a verdict: pass goes on, fail goes back, inconclusive waits and pauses at the deadline, error pauses.
+`decide` is pure. Weights change only by a new route. A step begins when every ready gateway has reported that route, and ends by a verdict:
+pass continues, fail rolls back, inconclusive waits and pauses at the deadline, error pauses.
 """
 
 from __future__ import annotations
@@ -65,21 +65,21 @@ class RolloutStatus:
     since: datetime | None = None
     step: int = -1
     step_since: datetime | None = None
-    """Since when every gateway serves the route of this step, or of the shadow."""
+    """Time since which every gateway serves the route of this step, or of the shadow."""
     resumes: str | None = None
     sick_since: datetime | None = None
     reports: tuple[StepReport, ...] = ()
     looked_at: datetime | None = None
-    """When this step's data was last looked at."""
+    """Time of this step's last look."""
     failures: int = 0
     inconclusive: int = 0
-    """Looks in a row, up to the last one, at which a guardrail failed; at which nothing could be said."""
+    """Consecutive latest looks at which a guardrail failed, and at which the verdict was inconclusive."""
     shadow: ShadowReport | None = None
     base: float | None = None
     base_of: int = -1
-    """What the stable version earned before this step began, and which step that is."""
+    """The stable version's rate before the step, and the step's number."""
     looks: tuple[Looked, ...] = ()
-    """What was seen on the way, the oldest first; a bounded number."""
+    """Bounded history of looks, oldest first."""
 
 
 @dataclass(frozen=True)
@@ -88,20 +88,20 @@ class RolloutObservation:
     blocked_by: str | None = None
     stable: int | None = None
     serves: bool = False
-    """This version answers everyone already."""
+    """Whether this version already serves all users."""
     answering: frozenset[int] = frozenset()
     load_error: str | None = None
     proven: bool = True
-    """The version was held against its training on a real server, or another one serves that it is compared with."""
+    """Whether the version passed parity on a real server, or another version serves as its comparison."""
     ours: bool = True
-    """The route is the one that this rollout has set."""
+    """Whether the current route is the one that this rollout set."""
     routed: bool = False
-    """Every gateway serves it."""
+    """Whether every gateway serves the route."""
     missing: str = ""
-    """Which gateways don't."""
+    """Gateways that do not serve the route yet."""
     base: float | None = None
     look: Look | None = None
-    """None: this pass didn't look at the data."""
+    """None: this pass did not read the data."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ RolloutDecision = Decision[RolloutStatus, SetRoute]
 
 @dataclass(frozen=True)
 class _Case:
-    """One pass: everything that the decision rests on."""
+    """Inputs of the decision of one pass."""
 
     rollout: str
     version: int
@@ -140,14 +140,14 @@ class _Case:
         return self.to("paused", reason, resumes=self.status.state)
 
     def late(self) -> bool:
-        """Machinery has had the time that it may take."""
+        """Whether loading or routing takes longer than the plan allows."""
         return self.status.since is not None and self.now - self.status.since > self.plan.progress
 
     def unproven(self) -> str:
         return unproven(self.version)
 
     def route(self, number: int, actor: str, reason: str) -> SetRoute:
-        """Of a step; of the shadow where there is no step yet."""
+        """Returns the route of a step; of the shadow for a negative number."""
         assert self.observation.stable is not None
         if number < 0:
             return SetRoute(Route(self.observation.stable, self.version, 0.0, self.rollout, -1, shadow=True), actor, reason)
@@ -160,7 +160,7 @@ class _Case:
         return self.to("canary", reason, route, step=number, step_since=None, sick_since=None, resumes=None)
 
     def back(self, state: str, reason: str, actor: str = "eyas") -> RolloutDecision:
-        """Every user returns to the stable version."""
+        """Returns all users to the stable version."""
         untouched = self.status.step < 0 and "shadow" not in (self.status.state, self.status.resumes)
         if self.observation.stable is None or untouched:
             return self.to(state, reason)
@@ -190,7 +190,7 @@ def decide(
 
 
 def due(status: RolloutStatus, plan: RolloutPlan, now: datetime) -> bool:
-    """Whether a pass is to look at the data: every so often, and when the time of the step is over."""
+    """Returns whether this pass reads the data: at each interval, and at the step's deadline."""
     if status.step_since is None or status.state not in ("shadow", "canary"):
         return False
     last = status.looked_at or status.step_since
@@ -199,7 +199,7 @@ def due(status: RolloutStatus, plan: RolloutPlan, now: datetime) -> bool:
 
 
 def deadline(status: RolloutStatus, plan: RolloutPlan) -> datetime | None:
-    """When what is under way ends without a verdict, or, of a shadow, with one."""
+    """Returns when the current step ends without a verdict, or when a shadow gets its verdict."""
     if status.step_since is None or status.state not in ("shadow", "canary") or status.step >= len(plan.steps):
         return None
     return status.step_since + _longest(status, plan)
@@ -212,7 +212,7 @@ def _longest(status: RolloutStatus, plan: RolloutPlan) -> timedelta:
 
 
 def refusal(verb: str, version: int, status: RolloutStatus, plan: RolloutPlan) -> str | None:
-    """Why a verb that the state answers to can't be followed all the same, and what to do instead."""
+    """Returns why an accepted verb cannot be applied now, and what to do instead; else None."""
     if verb != "skip":
         return None
     at = status.resumes if status.state == "paused" else status.state
@@ -224,7 +224,7 @@ def refusal(verb: str, version: int, status: RolloutStatus, plan: RolloutPlan) -
 
 
 def unproven(version: int) -> str:
-    """Why it can't be the first one to serve, and what to do instead."""
+    """Explains why the version cannot be the first to serve, and what to do instead."""
     return f"version {version} was never held against its training on a real server: start a run anew"
 
 
@@ -251,7 +251,7 @@ def _handle_request(case: _Case, request: Request) -> RolloutDecision:
 
 
 def _resumed(case: _Case, reason: str, actor: str) -> RolloutDecision:
-    """Where it was; a route that somebody changed meanwhile is set again."""
+    """Returns to the paused state; sets the route again if it was changed."""
     state = case.status.resumes or "canary"
     fresh: dict[str, object] = {"resumes": None, "step_since": None, "sick_since": None}
     if state == "loading" or case.observation.stable is None:
@@ -288,7 +288,7 @@ def _loading(case: _Case) -> RolloutDecision:
 
 
 def _tried(case: _Case) -> RolloutDecision:
-    """In the shadow or at a step: first what must stand, then what users did."""
+    """Handles the shadow and the steps: checks route and servers first, then the users' feedback."""
     status, observation = case.status, case.observation
     if observation.stable is None:
         return case.pause(f"version {case.version} answers everyone already: promote or abort ends this rollout")
@@ -313,7 +313,7 @@ def _tried(case: _Case) -> RolloutDecision:
 
 
 def _sick(case: _Case) -> RolloutDecision:
-    """A server that restarts may come back; one that doesn't decides the rollout."""
+    """Waits for a server that may restart; after SICK_LIMIT pauses or rolls back."""
     if case.status.sick_since is None:
         return case.wait(sick_since=case.now)
     if case.now - case.status.sick_since <= SICK_LIMIT:
@@ -324,7 +324,7 @@ def _sick(case: _Case) -> RolloutDecision:
 
 
 def _mirrored(case: _Case, look: Look) -> RolloutDecision:
-    """A shadow is judged until its time is over, and passes only then: nobody waits for it."""
+    """Judges a shadow. A shadow can fail early, but passes only when its time is over."""
     status, plan = case.status, case.plan
     assert plan.shadow is not None and status.step_since is not None
     if look.mirror is None:

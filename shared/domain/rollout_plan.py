@@ -1,4 +1,4 @@
-"""What a rollout goes through, as the spec has it: a shadow, steps of weight, how often and by what each is judged."""
+"""Plan of a rollout from the spec: a shadow, steps of weight, and how often and by what each is judged."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from shared.domain.sequential_test import Goal
 class Step:
     weight: float
     max: timedelta
-    """Without a verdict after this long the rollout pauses."""
+    """Time after which a step without a verdict pauses the rollout."""
     min: timedelta = timedelta(0)
-    """It isn't left before, however good it looks."""
+    """Minimum time of the step, whatever the verdict."""
     min_users: int = 0
     min_answers: int = 0
-    """In each variant, before it can pass."""
+    """Minimum in each variant for a pass."""
 
 
 @dataclass(frozen=True)
 class Shadow:
-    """The candidate answers beside the stable version, for nobody to see."""
+    """The candidate computes answers to real requests, and the answers are thrown away."""
 
     length: timedelta
     min_answers: int = 0
-    """Compared requests, before it can pass."""
+    """Compared requests needed for a pass."""
 
 
 @dataclass(frozen=True)
 class RolloutPlan:
-    """What the spec says of rollouts; `back`: who asked to go back to this version, which needs no proof."""
+    """Rollout settings of the spec. `back`: the request to return to this version, which needs no proof."""
 
     steps: tuple[Step, ...]
     max_harm: float
     shadow: Shadow | None = None
     goal: Goal = "hit_rate"
     every: timedelta = timedelta(0)
-    """Between two looks at what users did."""
+    """Interval between two looks."""
     failures: int = 1
-    """Looks in a row at which a guardrail fails, before the rollout goes back."""
+    """Consecutive looks with a failed guardrail after which the rollout goes back."""
     inconclusive: int | None = None
-    """Looks in a row without a verdict, before it pauses; None: until the step's time is over."""
+    """Consecutive looks without a verdict after which the rollout pauses; None: only at the step's deadline."""
     progress: timedelta = timedelta(minutes=5)
-    """For servers that load and gateways that take up a route."""
+    """Time limit for servers to load and for gateways to take up a route."""
     guardrails: tuple[Guardrail, ...] = ()
     back: Request | None = None
 
@@ -56,7 +56,7 @@ def percent(share: float) -> str:
 
 
 def spoken(span: timedelta) -> str:
-    """`90 s`, `5 min`, `2 h`, `7 d`: in the largest unit that keeps it."""
+    """Formats a time span in the largest exact unit: `90 s`, `5 min`, `2 h`, `7 d`."""
     seconds = span.total_seconds()
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size and not seconds % size:

@@ -1,4 +1,4 @@
-"""Which version answers whom: sticky, and growing without moving anybody back."""
+"""Assignment of users to versions: sticky, and a growing weight moves no user back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Variant = Literal["stable", "candidate"]
 
 @dataclass(frozen=True)
 class Route:
-    """The routing of one recommender. `generation` rises with each change; gateways report the one that they serve."""
+    """Route of one recommender. `generation` rises with each change; gateways report the generation that they serve."""
 
     stable: int
     candidate: int | None = None
@@ -20,7 +20,7 @@ class Route:
     salt: str = ""
     step: int = -1
     shadow: bool = False
-    """The candidate is asked beside the stable version and its answers are thrown away; the weight is zero."""
+    """The candidate also gets the requests, and its answers are thrown away; the weight is zero."""
     generation: int = 0
     since: datetime | None = None
 
@@ -34,13 +34,13 @@ class Route:
 
 
 def choose(route: Route, user: int) -> tuple[int, Variant]:
-    """The version for a user: a hash of user and rollout, so a growing weight only ever adds users to the candidate."""
+    """Returns the version for a user by a hash of user and rollout, so a growing weight only adds users to the candidate."""
     if route.candidate is None or position(route.salt, user) >= route.weight:
         return route.stable, "stable"
     return route.candidate, "candidate"
 
 
 def position(salt: str, user: int) -> float:
-    """Where a user stands in [0, 1) under a rollout's salt."""
+    """Returns a user's position in [0, 1) for a rollout's salt."""
     digest = hashlib.blake2b(f"{salt}:{user}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64

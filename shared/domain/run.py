@@ -1,11 +1,10 @@
-"""A run: from a spec to a registered version, one stage after the other.
+"""Run: leads from a spec to a registered version, one stage after the other.
 
-`refit` runs between evaluate and export where the spec asks for it: the gates judge a candidate of the older part of the data, and what is
-exported has learned from all of it.
+`refit` runs between evaluate and export if the spec asks for it: the gates judge a candidate trained on the older data, and the exported
+model is trained on all data.
 
-`decide` is pure. A stage whose parts are unchanged isn't run: an earlier attempt of it stands for it. One that refuses its data ends
-the run; one that met trouble is tried again as a new attempt, as `POLICIES` say for that kind of trouble; one that met a gate it can't
-pass ends the run as rejected, with the reasons.
+`decide` is pure. A stage with unchanged inputs is reused from an earlier attempt. Rejected data ends the run. A fault starts a new attempt
+according to its entry in `POLICIES`. A gate that does not pass ends the run as rejected, with the reasons.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ from shared.domain.stage_reuse import Basis
 
 STAGES = ("etl", "train", "evaluate", "refit", "export", "verify")
 RESOURCES: Mapping[str, str] = {"refit": "train"}
-"""Whose entry of the spec's `resources` a stage uses, where it has none of its own."""
+"""Stage whose entry of the spec's `resources` applies if a stage has no entry of its own."""
 _REFIT = "refit"
 MAX_FAULTS = 3
-"""Attempts of a stage that end by their own fault, of whatever kind, before the run gives up."""
+"""Attempts of a stage with own faults of any kind before the run gives up."""
 MAX_LOST = 20
-"""Attempts that are lost with their platform: restarts are no fault of theirs, but a stage that kills its machine must end too."""
+"""Attempts lost with their platform before the run gives up: restarts are no fault, but a stage that kills its machine must end."""
 LONGEST_WAIT = timedelta(hours=24)
-"""For a place to work: a queue in front of scarce machines is no fault."""
+"""Maximum wait for a machine; a queue for scarce machines is no fault."""
 IMAGE_WAIT = timedelta(minutes=10)
 _POLL = timedelta(milliseconds=250)
 _LONGEST_POLL = timedelta(seconds=2)
 _QUEUED = timedelta(seconds=5)
-"""For what a run in the queue says that it waits for; whose turn has come is looked at without delay."""
+"""Poll interval of queued runs, for the reason shown; an admitted run starts without delay."""
 _LONGEST_BACKOFF = timedelta(minutes=1)
 
 Fault = Literal["crash", "disk", "memory", "evicted", "image", "unschedulable", "quota", "deadline"]
-"""What kind of trouble a job is in: each is met in its own way."""
+"""Kinds of faults of a job; each has its own policy."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How an attempt that ended so is met. `attempts` may end so before the run gives up; the next one waits `backoff`, and each one
-    after it `growth` times as long. `own`: it counts among the stage's own faults. `advice`: what a person can do in the end."""
+    """Reaction to a kind of fault. `attempts`: attempts with this fault before the run gives up. The pause is `backoff`, multiplied by
+    `growth` for each further attempt. `own`: the fault counts against the stage. `advice`: what a person can do."""
 
     attempts: int = MAX_FAULTS
     backoff: timedelta = timedelta(seconds=1)
@@ -54,7 +53,7 @@ class Policy:
     advice: str = ""
 
     def pause(self, ended: int) -> timedelta:
-        """Before the next attempt, when so many have ended like this."""
+        """Returns the pause before the next attempt after `ended` attempts with this fault."""
         factor: int = self.growth ** (ended - 1)
         return min(self.backoff * factor, _LONGEST_BACKOFF)
 
@@ -62,18 +61,18 @@ class Policy:
 POLICIES: Mapping[str, Policy] = {
     "crash": Policy(),
     "deadline": Policy(advice="raise resources.{stage}.timeout if it is only slow"),
-    # The same data needs the same memory: one more try in case the machine was short of it, no more.
+    # The same data needs the same memory, so retry only once, in case the machine was short of memory.
     "memory": Policy(attempts=2, advice="raise resources.{stage}.memory"),
     "disk": Policy(attempts=MAX_LOST, growth=2, own=False, advice="free some space on its disk, then retry the run"),
     "evicted": Policy(attempts=MAX_LOST, growth=2, own=False, advice="its machines keep being taken away"),
     "lost": Policy(attempts=MAX_LOST, backoff=timedelta(0), own=False, advice="does it need more memory than there is?"),
-    # A new attempt asks for the same image and the same place: what mends it is a person or time, and both are waited for within one.
+    # A new attempt needs the same image and machine. Only a person or time can help, so the attempt itself waits.
     "image": Policy(attempts=1, advice="check the image's name and whether this cluster may pull it, then retry the run"),
     "unschedulable": Policy(attempts=1, advice="ask for less under resources.{stage}, or add machines, then retry the run"),
     "quota": Policy(attempts=1, advice="ask for less under resources.{stage}, or raise the quota, then retry the run"),
     "waiting": Policy(attempts=1, advice="see what holds the executor up, then retry the run"),
 }
-"""By the kind of fault; "lost" is an attempt that nobody knows any more, "waiting" one that never began for no reason given."""
+"""By the kind of fault; "lost": the executor no longer knows the attempt; "waiting": the attempt never began, without a known reason."""
 
 _FORWARD = ("pending", *STAGES, "registered")
 MACHINE = Machine(
@@ -95,7 +94,7 @@ ANSWERS = {state: frozenset({"cancel"}) for state in ("pending", *STAGES)}
 
 @dataclass(frozen=True)
 class StageDone:
-    """A stage whose output is published: exactly one attempt of it, which may be another run's that stands for it."""
+    """Stage whose output is published by exactly one attempt, possibly of another run (stage reuse)."""
 
     stage: str
     attempt: str
@@ -109,7 +108,7 @@ class StageDone:
 
     @property
     def began(self) -> datetime:
-        """When the attempt began, in whatever run that was."""
+        """Time when the attempt began, possibly in another run."""
         return (self.basis.since if self.basis else None) or self.started_at
 
 
@@ -118,55 +117,55 @@ class RunStatus:
     state: str = "pending"
     reason: str = ""
     attempt: int = 0
-    """Of the stage under way; 0 while another run's attempt stands for it."""
+    """Attempt of the current stage; 0 if another run's attempt is reused."""
     ended: tuple[str, ...] = ()
-    """How the earlier attempts of this stage ended, by kinds of `POLICIES`."""
+    """Faults of the earlier attempts of this stage, by kinds of `POLICIES`."""
     attempt_since: datetime | None = None
     retry_at: datetime | None = None
-    """When the attempt starts: it pauses after the one before it."""
+    """Time when the next attempt starts, after its pause."""
     waiting: str = ""
-    """What kind of trouble keeps the attempt from beginning its work."""
+    """Kind of fault that keeps the attempt from beginning."""
     waiting_since: datetime | None = None
     basis: Basis | None = None
-    """Of the stage under way."""
+    """Basis of the current stage."""
     stages: tuple[StageDone, ...] = ()
     gates: tuple[GateResult, ...] = ()
     dead_letter: bool = False
-    """It gave up after as many attempts, or as long a wait, as there are: nothing that its data or its spec says is known to be wrong."""
+    """The run gave up after the maximum of attempts or waiting; neither data nor spec is known to be wrong."""
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What the spec says of runs."""
+    """Run settings of the spec."""
 
     gates: tuple[Gate, ...]
     timeouts: Mapping[str, timedelta]
     stages: tuple[str, ...] = STAGES
-    """Those of this run, in order."""
+    """Stages of this run, in order."""
     longest_wait: timedelta = LONGEST_WAIT
     accepts: str = ""
-    """Who has decided that inconclusive gates don't refuse this run."""
+    """Who accepts inconclusive gates for this run."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """What the attempt's manifest says, if there is one. `metrics` are all of the run's so far."""
+    """Content of the attempt's manifest. `metrics`: all metrics of the run so far."""
 
     metrics: Mapping[str, float]
     failure: str | None = None
     serving: bool = False
-    """Whether there was a version to compare with."""
+    """Whether a serving version existed for the comparison."""
     steady: bool = True
-    """The data that it read stood still meanwhile."""
+    """Whether the data stayed unchanged while the attempt read it."""
     silence: Silence = field(default_factory=Silence)
-    """Why some metrics aren't there."""
+    """Reasons for missing metrics."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """An attempt as its executor sees it. `waiting`: it is accepted and has not begun; the reason says what it waits for.
+    """State of an attempt in its executor. `waiting`: accepted but not begun; the reason says what the attempt waits for.
 
-    `fault` says more of a job that waits or failed; `since` is when its work began, where the executor knows.
+    `fault` classifies a job that waits or failed; `since` is when its work began, if the executor knows it.
     """
 
     phase: Literal["waiting", "running", "succeeded", "failed", "lost"]
@@ -183,7 +182,7 @@ class RunObservation:
     job: Job | None = None
     published: Published | None = None
     ahead: Basis | None = None
-    """Of the stage that would start now."""
+    """Basis of the stage that would start now."""
     gone: str | None = None
     """Why no further stage can ever start."""
 
@@ -203,7 +202,7 @@ class StopStage:
 
 @dataclass(frozen=True)
 class RegisterVersion:
-    """Registers what the run exported, and starts its rollout."""
+    """Registers the exported model as a version, and starts its rollout."""
 
     kind: Literal["register_version"] = "register_version"
 
@@ -218,7 +217,7 @@ def decide(run: str, status: RunStatus, observation: RunObservation, plan: RunPl
     if observation.request is not None:
         return _handle_request(run, status, observation.request)
     if observation.gone:
-        if status.state == "pending":  # fails as the stage that it can't start
+        if status.state == "pending":  # fails in the stage that it cannot start
             return Decision(replace(status, state="etl", reason=observation.gone, attempt=1))
         return Decision(replace(status, state="failed", reason=observation.gone, retry_at=None))
     if status.state == "pending":
@@ -226,7 +225,7 @@ def decide(run: str, status: RunStatus, observation: RunObservation, plan: RunPl
             return Decision(replace(status, reason=observation.waits), requeue_after=_QUEUED)
         return _enter(run, status, "etl", observation, now)
     if status.retry_at is not None:
-        if timedelta(0) < status.retry_at - now <= _LONGEST_BACKOFF:  # no pause is longer, unless a clock was wrong
+        if timedelta(0) < status.retry_at - now <= _LONGEST_BACKOFF:  # a longer pause means that a clock was wrong
             return Decision(status, requeue_after=min(_POLL, status.retry_at - now))
         return _start(run, status, status.attempt, status.reason, observation, now)
     if observation.published is not None:
@@ -235,31 +234,31 @@ def decide(run: str, status: RunStatus, observation: RunObservation, plan: RunPl
 
 
 def current(run: str, status: RunStatus) -> str:
-    """The attempt that is, or stands for, the stage under way."""
+    """Returns the attempt that runs the current stage or is reused for it."""
     if status.basis is not None and status.basis.attempt:
         return status.basis.attempt
     return attempt_name(run, status.state, status.attempt)
 
 
 def run_stages(refit: bool) -> tuple[str, ...]:
-    """The stages of a run, in order."""
+    """Returns the stages of a run, in order."""
     return STAGES if refit else tuple(stage for stage in STAGES if stage != _REFIT)
 
 
 def next_stage(stages: Sequence[str], stage: str) -> str | None:
-    """The one that follows; None after the last."""
+    """Returns the following stage; None after the last."""
     return next(iter(stages[stages.index(stage) + 1 :]), None)
 
 
 def works(run: str, status: RunStatus) -> frozenset[str]:
-    """The attempt that is under way, if one is."""
+    """Returns the active attempt, or an empty set."""
     own = status.state in STAGES and status.attempt > 0 and status.retry_at is None
     return frozenset({attempt_name(run, status.state, status.attempt)}) if own else frozenset()
 
 
 def give_up(run: str, status: RunStatus, following: RunStatus | None, why: str) -> RunDecision:
-    """A run that can't go on, for a reason that time doesn't mend, ends: it would hold up others for ever. What it was about to start
-    may have been started."""
+    """Ends a run that cannot continue, for a reason that time does not fix, because it would block other runs. Stops the attempt that may
+    have been started."""
     at = following if following is not None and following.state in STAGES else status
     stops = tuple(StopStage(attempt) for attempt in sorted(works(run, at)))
     reason = f"{at.state}: {why}"
@@ -299,14 +298,14 @@ def _published(run: str, status: RunStatus, observation: RunObservation, plan: R
 
 
 def _accepted(result: GateResult, plan: RunPlan) -> GateResult:
-    """A person may answer for what couldn't be told, never for what failed or broke."""
+    """Marks an inconclusive result as accepted; a person cannot accept a failure or an error."""
     if result.verdict is not Verdict.INCONCLUSIVE or result.accepted or not plan.accepts:
         return result
     return replace(result, reason=f"{result.reason}; accepted by {plan.accepts}", accepted=plan.accepts)
 
 
 def _unpublished(run: str, status: RunStatus, observation: RunObservation, plan: RunPlan, now: datetime) -> RunDecision:
-    """No manifest: the attempt waits, works, or ended without one."""
+    """Handles an attempt without a manifest: the attempt waits, works, or ended."""
     job, stage = observation.job, status.state
     if status.basis is not None and status.basis.attempt:
         gone = f"what {status.basis.attempt} published is gone or damaged"
@@ -329,7 +328,7 @@ def _unpublished(run: str, status: RunStatus, observation: RunObservation, plan:
 
 
 def _waiting(run: str, status: RunStatus, job: Job, plan: RunPlan, now: datetime) -> RunDecision:
-    """Accepted and not begun: its time hasn't started, and nothing is wrong until it has waited for too long."""
+    """Handles an attempt that has not begun: its timeout has not started, but the wait has a limit."""
     kind = job.fault if job.fault in POLICIES else "waiting"
     assert kind is not None
     since = status.waiting_since if status.waiting == kind and status.waiting_since else now
@@ -344,7 +343,7 @@ def _waiting(run: str, status: RunStatus, job: Job, plan: RunPlan, now: datetime
 def _again(
     run: str, status: RunStatus, kind: str, why: str, observation: RunObservation, now: datetime, *effects: RunEffect
 ) -> RunDecision:
-    """The attempt has ended like this: another one, or the end of the run."""
+    """Starts another attempt after a fault, or ends the run."""
     policy = POLICIES[kind]
     reason = f"{status.state}, attempt {status.attempt}: {why}"
     status = replace(status, ended=(*status.ended, kind), waiting="", waiting_since=None)
@@ -370,7 +369,7 @@ def _give_up(status: RunStatus, cause: str, kind: str, effects: tuple[RunEffect,
 
 
 def _enter(run: str, status: RunStatus, stage: str, observation: RunObservation, now: datetime) -> RunDecision:
-    """The next stage: an attempt that stands for it is taken as it is, else its first one starts."""
+    """Enters the next stage: reuses an attempt, or starts the first one."""
     status = replace(status, state=stage, ended=(), waiting="", waiting_since=None, basis=None)
     if observation.ahead is None or not observation.ahead.attempt:
         return _start(run, status, 1, "", observation, now)
@@ -380,14 +379,14 @@ def _enter(run: str, status: RunStatus, stage: str, observation: RunObservation,
 
 
 def _start(run: str, status: RunStatus, attempt: int, why: str, observation: RunObservation, now: datetime) -> RunDecision:
-    """Whatever stood for the stage before, this attempt is made anew."""
+    """Starts the attempt; the stage is no longer reused."""
     basis = replace(observation.ahead, attempt="", since=None) if observation.ahead is not None else status.basis
     following = replace(status, attempt=attempt, attempt_since=now, retry_at=None, reason=why, basis=basis)
     return Decision(following, (StartStage(status.state, attempt_name(run, status.state, attempt)),), requeue_after=_POLL)
 
 
 def _poll(since: datetime | None, now: datetime) -> timedelta:
-    """When to look again: what takes long is looked at less often, and is late by no more than a fortieth of what it took."""
+    """Returns the poll interval: longer for long attempts, with a delay of at most a fortieth of the elapsed time."""
     return _POLL if since is None else min(max((now - since) / 40, _POLL), _LONGEST_POLL)
 
 

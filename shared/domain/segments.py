@@ -1,4 +1,4 @@
-"""Addresses out of names and ids: what comes from outside stays one segment."""
+"""URL paths from names and ids; external text always stays one segment."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from urllib.parse import quote
 
 
 def way(*parts: object) -> str:
-    """From the root on: `way("runs", id)`."""
+    """Returns a path from the root: `way("runs", id)`."""
     return "".join(f"/{segment(str(part))}" for part in parts)
 
 
 def segment(text: str) -> str:
-    """Dots alone are quoted, too: clients and servers take them for the folder itself, or the one above."""
+    """Quotes a segment, also one of dots only, which clients and servers would resolve as a folder."""
     quoted = quote(text, safe="")
     return quoted.replace(".", "%2E") if set(text) == {"."} else quoted

@@ -1,9 +1,8 @@
-"""The canary's test: is the candidate's hit rate worse, or surely not worse by more than `max_harm`?
+"""Sequential test of a canary: is the candidate's hit rate worse, or is harm of `max_harm` or more excluded?
 
-Each user is one observation in [0, 1]: the hit rate of the user's answers, taken once, when the user's window has closed. Both questions
-are answered by exact evidence (`shared.domain.evidence`), valid at every look at once: looking often costs nothing. A candidate that is
-as good as the stable version is rolled back with a chance of 1% at most, over all steps; one that harms by `max_harm` or more is
-promoted with a chance of 1% at most.
+Each user is one observation in [0, 1]: the hit rate of the user's answers, taken once, after the user's attribution window. Both questions
+use exact evidence (`shared.domain.evidence`), valid at every look. A candidate as good as the stable version is rolled back with a
+probability of 1% at most, over all steps; a candidate that harms by `max_harm` or more is promoted with a probability of 1% at most.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ Goal = Literal["hit_rate", "conversion"]
 ALPHA = 0.01
 SPLIT_ALPHA = 0.001
 FEWER: Effects = tuple((1 - harm, 1.0) for harm in (0.02, 0.04, 0.07, 0.13, 0.24, 0.45, 0.8))
-"""Losses that a rollback bets on."""
+"""Losses that the rollback test bets on."""
 _TIMES = ((0.55, 0.15), (1.0, 0.5), (2.0, 0.2), (4.0, 0.1), (8.0, 0.05))
-"""Multiples of what an equal candidate is better by than one that harms by `max_harm`, with their shares."""
+"""Multiples of the advantage of an equal candidate over one that harms by `max_harm`, with their shares of the bets."""
 _FAR = ((1.2, 0.04), (1.8, 0.03))
 _MOST = 20.0
-"""No lift above it is looked for."""
+"""Largest lift that is searched."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Users of one variant: how many, the sum and the sum of squares of their values; answers and hits for people."""
+    """Values of one variant's users: count, sum and sum of squares; answers and hits for display."""
 
     users: int = 0
     total: float = 0.0
@@ -47,7 +46,7 @@ class Sample:
         return self.total / self.users if self.users else 0.0
 
     def plus(self, other: Sample) -> Sample:
-        """Of both, where nobody is in both."""
+        """Adds two samples without common users."""
         return Sample(
             self.users + other.users,
             self.total + other.total,
@@ -64,7 +63,7 @@ class Sample:
 
 
 def of_goal(sample: Sample, goal: Goal) -> Sample:
-    """What each user's value is: the share of the answers with a hit; for conversion, whether there is one."""
+    """Selects each user's value: the share of answers with a hit; for conversion, 1 if there is a hit."""
     return sample if goal == "hit_rate" else replace(sample, total=float(sample.converted), squares=float(sample.converted))
 
 
@@ -79,7 +78,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Words:
-    """How the sentences call the goal, and what it is to have less of it, or none."""
+    """Phrases of the goal for reasons: its name, a lower value, no value."""
 
     goal: str
     less: str
@@ -93,13 +92,13 @@ WORDS: Mapping[Goal, Words] = {"hit_rate": HITS, "conversion": CONVERSION}
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a step is judged by. `base`, the stable version's hit rate as it was known before the step began, and `weight`, the share of
-    users that the step gives to the candidate, sharpen the test; it holds without them, and when they are wrong."""
+    """Parameters of a step's test. `base`, the stable version's hit rate before the step, and `weight`, the candidate's share of users,
+    sharpen the test; the test is valid without them and if they are wrong."""
 
     max_harm: float
     min_users: int = 1
     steps: int = 1
-    """Among which the chance of a false rollback is divided."""
+    """Number of steps that share the probability of a false rollback."""
     final: bool = True
     base: float | None = None
     weight: float | None = None
@@ -108,13 +107,13 @@ class Terms:
 
 @lru_cache(maxsize=256)
 def more(max_harm: float) -> Effects:
-    """What a promotion bets on: how much better than one that harms by `max_harm` the candidate is; an equal one first of all."""
+    """Effects that a promotion bets on, relative to a candidate that harms by `max_harm`; an equal candidate has the largest share."""
     equal = max_harm / (1 - max_harm)
     return (*((1 + equal * times, share) for times, share in _TIMES), *_FAR)
 
 
 def judge_step(stable: Sample, candidate: Sample, terms: Terms) -> Judgement:
-    """An intermediate step passes without evidence of harm; the last one needs proof that harm is below `max_harm`."""
+    """An intermediate step passes without evidence of harm; the last step needs evidence that harm is below `max_harm`."""
     words = terms.words
     if not all(math.isfinite(value) for sample in (stable, candidate) for value in (sample.total, sample.squares)):
         return Judgement(Verdict.ERROR, f"what users earned is no number: {stable.total:g} of the stable version, {candidate.total:g} here")
@@ -139,7 +138,7 @@ def judge_step(stable: Sample, candidate: Sample, terms: Terms) -> Judgement:
 
 
 def verdict(stable: Sample, candidate: Sample, terms: Terms) -> Verdict:
-    """What `judge_step` finds, without the numbers for people: what is simulated a million times."""
+    """Returns the verdict of `judge_step` without the numbers in its reason, for simulations."""
     if min(stable.users, candidate.users) < terms.min_users or stable.total <= 0:
         return Verdict.INCONCLUSIVE
     stable_sums, candidate_sums = stable.sums, candidate.sums
@@ -151,19 +150,20 @@ def verdict(stable: Sample, candidate: Sample, terms: Terms) -> Verdict:
 
 
 def surely_below(stable: Sums, candidate: Sums, lift: float, terms: Terms) -> bool:
-    """The candidate's true lift is below this one."""
+    """Whether the evidence shows that the candidate's true lift is below this lift."""
     needed = -math.log(ALPHA / terms.steps)
     return against_ratio(stable, candidate, 1 + lift, FEWER, terms.weight, terms.base, needed) >= needed
 
 
 def surely_above(stable: Sums, candidate: Sums, lift: float, terms: Terms) -> bool:
-    """The candidate's true lift is above this one; sharpest where `lift` is -max_harm."""
+    """Whether the evidence shows that the candidate's true lift is above this lift; sharpest at -max_harm."""
     needed = -math.log(ALPHA)
     return against_ratio(stable, candidate, 1 + lift, more(terms.max_harm), terms.weight, terms.base, needed) >= needed
 
 
 def bounds(stable: Sample, candidate: Sample, terms: Terms) -> tuple[float, float]:
-    """The lifts that the same two tests don't refute: below 0 on the right is a rollback, above -max_harm on the left a promotion."""
+    """Returns the confidence interval of the lift. It agrees with the tests: an upper bound below 0 is a rollback, a lower bound above
+    -max_harm a promotion."""
     stable_sums, candidate_sums = stable.sums, candidate.sums
     estimate = candidate.mean / stable.mean - 1 if stable.total > 0 else _MOST
 
@@ -179,7 +179,7 @@ def bounds(stable: Sample, candidate: Sample, terms: Terms) -> tuple[float, floa
 
 
 def judge_split(stable: Traffic, candidate: Traffic, weight: float) -> Judgement:
-    """Whether the users were split as asked. If they weren't, something is wrong with the comparison, whatever it says."""
+    """Tests whether the users were split by the weight. If not, the comparison is not valid."""
     users = stable.users + candidate.users
     if not users:
         return Judgement(Verdict.PASS, "nobody was answered yet")
@@ -191,7 +191,7 @@ def judge_split(stable: Traffic, candidate: Traffic, weight: float) -> Judgement
 
 
 def _edge(refuted: Callable[[float], bool], far: float, near: float, threshold: float) -> float:
-    """Where refutation ends between a far lift and the estimate; on the side of `threshold` that the verdict is on."""
+    """Bisects the edge of the refuted lifts between a far lift and the estimate; stays on the verdict's side of `threshold`."""
     if not refuted(far):
         return far
     low, high = far, near

@@ -1,6 +1,6 @@
-"""Slices of the traffic: which of them an answer belongs to is decided when it is given, by what the request says of its user.
+"""Slices of the traffic, decided when an answer is given, from the request's context.
 
-So a count of a slice is exact, whatever a later spec calls by that name, and there are never more slices than a spec may declare.
+So the counts of a slice stay exact when a later spec changes the slice, and there are at most as many slices as a spec may declare.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from shared.domain.expressions import Tree, truth
 
 MOST = 16
 NEW, KNOWN = "new_users", "known_users"
-"""Of every recommender: users whom the version doesn't know, and all others."""
+"""Slices of every recommender: users that the version does not know, and all others."""
 
 
 @dataclass(frozen=True)
 class Slices:
-    """Conditions by name; they look at the request's context alone."""
+    """Conditions by name; they read only the request's context."""
 
     conditions: Mapping[str, Tree] = field(default_factory=dict)
 
     def of(self, context: Mapping[str, Value]) -> tuple[str, ...]:
-        """In the order of their names. What isn't known is in no slice."""
+        """Returns the names of the matching slices, sorted. An unknown condition does not match."""
         return tuple(sorted(name for name, tree in self.conditions.items() if truth(tree, {}, context)))

@@ -1,4 +1,4 @@
-"""How far a batch of data is from what it should be, as figures; and what thresholds make of a figure. Standard library only."""
+"""Data checks: figures for the soundness of a batch of data, and verdicts from thresholds. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Literal
 Verdict = Literal["pass", "warn", "stop"]
 _ORDER: tuple[Verdict, ...] = ("pass", "warn", "stop")
 SMALL_TIE = 0.02
-"""What explains less than this of something else is told by chance as well: nothing can be lost of it."""
+"""Minimum of an explained share; a smaller one can be chance, so its loss is not reported."""
 
 
 def verdict(figure: float, warn: float | None, stop: float | None) -> Verdict:
-    """What is more than a threshold has crossed it; without one nothing does."""
+    """Returns the verdict of a figure; a threshold is crossed only by a larger figure."""
     if stop is not None and figure > stop:
         return "stop"
     return "warn" if warn is not None and figure > warn else "pass"
@@ -24,8 +24,8 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def stability_index(before: Sequence[int], now: Sequence[int]) -> float:
-    """The population stability index of two histograms with the same bins, less what chance alone makes of samples as large as these.
-    An empty bin counts half a row."""
+    """Population stability index of two histograms with the same bins, minus the part expected by chance. An empty bin counts as half a
+    row."""
     n, m = sum(before), sum(now)
     if not n or not m:
         return 0.0
@@ -40,13 +40,13 @@ def stability_index(before: Sequence[int], now: Sequence[int]) -> float:
 
 
 def explained(groups: int, rows: int, within: float, total: float) -> float:
-    """The share of a number's variance that its group explains, corrected for chance: 0 for groups drawn at random, whatever their
-    number. `within` and `total` are sums of squares."""
+    """Returns the share of a number's variance that its group explains, corrected for chance: 0 for random groups. `within` and `total` are
+    sums of squares."""
     if groups >= rows or groups < 2 or total <= 0:
         return 0.0
     return max(0.0, 1 - (within / (rows - groups)) / (total / (rows - 1)))
 
 
 def lost(before: float, now: float) -> float | None:
-    """The part of a tie that isn't there any more; None where there was hardly one."""
+    """Returns the lost part of an explained share; None if the share was too small before."""
     return None if before < SMALL_TIE else max(0.0, 1 - now / before)

@@ -1,6 +1,6 @@
-"""Whether a text is one SELECT and nothing beside it, said early and plainly.
+"""Checks that a text is a single SELECT, for an early and clear error.
 
-What a database lets its reader do is the database's to guard: this is no defence.
+This is no protection: the permissions of the database user limit what a query can do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOKEN = re.compile(
 
 
 def not_one_select(query: str) -> str | None:
-    """Why a text is not a single SELECT; None where it is."""
+    """Returns why a text is not a single SELECT; None if it is."""
     first = None
     for token in _TOKEN.finditer(query):
         if token.lastgroup == "comment" or token.group().isspace():

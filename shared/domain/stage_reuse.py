@@ -1,7 +1,7 @@
-"""When a stage needn't run again: what it is made of, as named parts, and what has changed since the last time.
+"""Stage reuse: a stage's inputs as named parts, and what changed since its last attempt.
 
-The digest of a stage is that of its parts. Equal parts give equal output as far as a stage is a function of them; `verify` is not: it
-measures the machine that it runs on.
+The digest of a stage is computed from its parts. Equal parts give equal output if the stage is a function of them; `verify` is not, because
+it measures its machine.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from datetime import datetime
 from typing import Any, Literal
 
 NEVER: Mapping[str, str] = {"verify": "it measures this machine"}
-"""Stages that always run, and why."""
+"""Stages that are never reused, and why."""
 _SHORT = 64
 _NAMED = 3
 
 
 @dataclass(frozen=True)
 class Basis:
-    """What a stage rests on. `attempt`: the published one that stands for it, so that it doesn't run; `why`: in words, either way.
+    """Inputs of a stage. `attempt`: the published attempt that is reused; `why`: the reason for or against reuse.
 
-    Without a digest it can't stand for a later one. `since`: when the attempt that stands for it began.
+    A basis without a digest cannot be reused later. `since`: when the reused attempt began.
     """
 
     digest: str = ""
@@ -35,7 +35,7 @@ class Basis:
 
 @dataclass(frozen=True)
 class StageOutput:
-    """A published stage, to be found by what it was made of. `at`: when its attempt began."""
+    """Published stage, indexed by its inputs. `at`: when its attempt began."""
 
     recommender: str
     stage: str
@@ -47,21 +47,21 @@ class StageOutput:
 
 @dataclass(frozen=True)
 class Foreseen:
-    """What a stage of a run that isn't there yet would do. "open": it depends on what the stages before it publish."""
+    """Forecast of a stage of a planned run. "open": it depends on what earlier stages publish."""
 
     stage: str
     does: Literal["run", "reuse", "open"]
     attempt: str | None
     why: str
     seconds: float | None = None
-    """How long it took in the newest run of the same mode that ran it; None if there is none, and for a stage that is reused."""
+    """Duration in the newest run of the same mode that ran the stage; None if there is none, or if the stage is reused."""
     memory: str | None = None
-    """The memory that the spec asks for, such as 8Gi; None if it asks for none."""
+    """Memory that the spec asks for, such as 8Gi; None if it asks for none."""
 
 
 @dataclass(frozen=True)
 class RunForecast:
-    """`waits`: for what it would wait now; None if it could begin at once."""
+    """Forecast of a run. `waits`: what the run would wait for now; None if it could begin at once."""
 
     waits: str | None
     stages: tuple[Foreseen, ...]
@@ -74,27 +74,27 @@ def digest(stage: str, parts: Mapping[str, str]) -> str:
 
 
 def part(value: Any) -> str:
-    """A value as a part: itself where it is short, so that people can read it, else its digest."""
+    """Returns a value as a part: its JSON text if short, so that people can read it, else its digest."""
     text = json.dumps(value, sort_keys=True)
     return text if len(text) <= _SHORT else f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def leaves(value: Any, name: str) -> dict[str, str]:
-    """`{"train": {"epochs": 5}}` under 'model' as `{"model.train.epochs": "5"}`; lists are leaves."""
+    """Flattens a document: `{"train": {"epochs": 5}}` named 'model' becomes `{"model.train.epochs": "5"}`; lists are leaves."""
     if isinstance(value, Mapping) and value:
         return {path: text for key, inner in value.items() for path, text in leaves(inner, f"{name}.{key}" if name else str(key)).items()}
     return {name: part(value)}
 
 
 def changed(parts: Mapping[str, str], before: Mapping[str, str]) -> tuple[str, ...]:
-    """Each part that differs, in words, in the order of their names."""
+    """Describes each part that differs, sorted by name."""
     return tuple(
         _change(name, parts.get(name), before.get(name)) for name in sorted({*parts, *before}) if parts.get(name) != before.get(name)
     )
 
 
 def why_not(parts: Mapping[str, str], newest: StageOutput | None) -> str:
-    """Why the stage runs, though there are earlier outputs of it."""
+    """Returns why the stage runs although earlier outputs exist."""
     if newest is None:
         return "nothing to reuse yet"
     changes = changed(parts, newest.parts)

@@ -1,4 +1,4 @@
-"""One look at what users did under a step, and what it says: of the goal, of the split, of each guardrail, and of all together."""
+"""Analysis of a step at one look: verdicts of the goal, of the split, of each guardrail, and of all together."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SPLIT = "split"
 
 @dataclass(frozen=True)
 class Look:
-    """What was found when the data was looked at; None where it can't be said, for the reason in `fault`."""
+    """Data of one look; a field is None if it could not be read, with the reason in `fault`."""
 
     samples: tuple[Sample, Sample] | None = None
-    """Stable's and the candidate's users of this step."""
+    """Users of this step: stable, candidate."""
     traffic: tuple[Traffic, Traffic] | None = None
-    """Their answers, whatever they earned."""
+    """Their answers, with or without positives."""
     mirror: Mirror | None = None
-    """Of a shadow."""
+    """Result of a shadow."""
     fault: str = ""
 
     def uncounted(self, subject: str) -> str:
@@ -32,7 +32,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Check:
-    """What one comparison beside the goal says: the split, or a guardrail by its metric."""
+    """Result of a comparison other than the goal: the split, or a guardrail by its metric."""
 
     name: str
     judgement: Judgement
@@ -40,7 +40,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Answered:
-    """One variant's answers in short."""
+    """Summary of one variant's answers."""
 
     answers: int
     errors: int
@@ -55,7 +55,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step has shown so far: kept for each step, so that the end can be explained."""
+    """Result of a step so far; kept for each step to explain the rollout's end."""
 
     step: int
     weight: float
@@ -63,40 +63,40 @@ class StepReport:
     stable: Sample
     candidate: Sample
     judgement: Judgement
-    """Of the goal."""
+    """Judgement of the goal."""
     checks: tuple[Check, ...] = ()
     verdict: Verdict | None = None
-    """Of all of it together; None in what was kept before there were checks."""
+    """Verdict of all checks together; None in old reports without checks."""
     reason: str = ""
     answered: tuple[Answered, Answered] | None = None
-    """What the answers of stable and candidate were like; None in what was kept before that was."""
+    """Answers of stable and candidate; None in old reports."""
 
     @property
     def broken(self) -> bool:
-        """A guardrail fails."""
+        """Whether a guardrail fails."""
         return any(check.judgement.verdict is Verdict.FAIL for check in self.checks)
 
     @property
     def uncertain(self) -> bool:
-        """The comparison can't be trusted, so that nothing follows from it."""
+        """Whether the comparison has an error, so that no decision follows from it."""
         return any(judgement.verdict is Verdict.ERROR for judgement in (self.judgement, *(check.judgement for check in self.checks)))
 
     @property
     def harmed(self) -> bool:
-        """The goal fails, in a comparison that can be trusted."""
+        """Whether the goal fails in a valid comparison."""
         return self.judgement.verdict is Verdict.FAIL and not self.uncertain
 
 
 @dataclass(frozen=True)
 class ShadowReport:
-    """What a shadow has shown so far."""
+    """Result of a shadow so far."""
 
     since: datetime | None
     compared: int
     errors: int
     dropped: int
     overlap: float
-    """The mean share of the stable version's items that the candidate would have shown too."""
+    """Mean share of the stable version's items that the candidate would have shown too."""
     stable_p99: float | None
     candidate_p99: float | None
     judgement: Judgement
@@ -145,7 +145,7 @@ def _few(traffic: tuple[Traffic, Traffic], step: Step) -> str:
 
 
 def _together(goal: Judgement, checks: tuple[Check, ...], few: str) -> Judgement:
-    """Harm that is proven comes first; a comparison that can't be trusted says nothing about the goal; only a pass of all is one."""
+    """Combines the verdicts: proven harm first; an invalid comparison says nothing about the goal; a pass needs all checks."""
     guardrails = [check for check in checks if check.name != SPLIT]
     for verdict, reasons in (
         (Verdict.FAIL, [check.judgement.reason for check in guardrails if check.judgement.verdict is Verdict.FAIL]),

@@ -1,7 +1,7 @@
-"""What the answers of one variant looked like, whether or not anybody liked them: how many, how fast, how many not scored.
+"""Traffic of one variant, independent of feedback: counts, latencies, errors and fallbacks of its answers.
 
-Latencies are counted in buckets whose bounds grow by a tenth, so that counts of several gateways add up and a quantile is known to
-within a tenth, however many answers there are.
+Latencies are counted in buckets whose bounds grow by a tenth. So counts of several gateways can be added, and a quantile is exact to a
+tenth for any number of answers.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from dataclasses import dataclass, field
 _RATIO = 1.1
 _FIRST = 1e-5
 MOST_BUCKET = 200
-"""The last bucket takes whatever is slower (half an hour)."""
+"""The last bucket has all slower answers (half an hour)."""
 
 Buckets = Mapping[int, int]
 
 
 def bucket_of(seconds: float) -> int:
-    """The bucket of a latency: the first whose upper bound isn't below it."""
+    """Returns the bucket of a latency: the first with an upper bound that is not lower."""
     if seconds <= _FIRST:
         return 0
     return min(MOST_BUCKET, math.ceil(math.log(seconds / _FIRST) / math.log(_RATIO) - 1e-9))
 
 
 def upper(bucket: int) -> float:
-    """The upper bound of a bucket, in seconds."""
+    """Returns the upper bound of a bucket, in seconds."""
     return _FIRST * _RATIO**bucket
 
 
 def quantile(buckets: Buckets, q: float) -> float | None:
-    """The upper bound, in seconds, of the bucket that holds the q-quantile; None where nothing was counted."""
+    """Returns the upper bound, in seconds, of the bucket with the q-quantile; None if nothing was counted."""
     total = sum(buckets.values())
     if not total:
         return None
@@ -45,13 +45,13 @@ def quantile(buckets: Buckets, q: float) -> float | None:
 
 
 def slower(buckets: Buckets, seconds: float) -> int:
-    """How many were surely slower: those in buckets that begin at this latency or above it."""
+    """Returns how many were certainly slower: the counts of buckets that begin at this latency or above."""
     return sum(count for bucket, count in buckets.items() if bucket and upper(bucket - 1) >= seconds * (1 - 1e-9))
 
 
 @dataclass(frozen=True)
 class UserShares:
-    """The share of each user's answers that have a property, summed over users: a user is one observation."""
+    """Share of each user's answers with a property, summed over users: a user is one observation."""
 
     users: int = 0
     total: float = 0.0
@@ -64,44 +64,44 @@ class UserShares:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The requests that were assigned to one variant under one generation of a route, whatever their answers were.
+    """Requests that were assigned to one variant under one generation of a route.
 
-    Requests made while the model server as a whole was away count as users only.
+    Requests during an outage of the model server count only as users.
     """
 
     users: int = 0
-    """Everybody who was assigned: what the split is checked on."""
+    """All assigned users; the split is checked on them."""
     answers: int = 0
     errors: int = 0
-    """Of these, how many the version failed: no scores in time, invalid scores, a full queue, an exception."""
+    """Answers that the version failed: no scores in time, invalid scores, a full queue, an exception."""
     latency: Buckets = field(default_factory=dict)
-    """Of the version's own answers: the time of its work for those that were answered together, counted once."""
+    """Work time of the version's own answers; answers of one batch count once."""
     scored: int = 0
     score_total: float = 0.0
     score_squares: float = 0.0
-    """Over the scored answers: the mean score of the items shown, its sum and the sum of its squares."""
+    """Of the scored answers: the sum of the mean score of the shown items, and the sum of its squares."""
     looked: int = 0
     shown: int = 0
-    """Among the newest `looked` answers: how many different items were shown."""
+    """Number of different items in the newest `looked` answers."""
     fallback: UserShares = UserShares()
-    """Answers that are not the version's own order, for lack of knowledge of the user or of scores."""
+    """Answers that are not in the version's own order, because the user is unknown or scores are missing."""
     empty: UserShares = UserShares()
     """Answers without items, because the filters left none."""
 
 
 @dataclass(frozen=True)
 class Mirror:
-    """What a shadow showed: requests that the stable version answered and the candidate was asked as well, for nobody to see."""
+    """Result of a shadow: requests that both versions computed, with only the stable version's answers shown."""
 
     compared: int = 0
     errors: int = 0
-    """How often the candidate gave no scores, or scores that are no numbers."""
+    """Requests for which the candidate gave no scores, or scores that are no numbers."""
     stable: Buckets = field(default_factory=dict)
     candidate: Buckets = field(default_factory=dict)
     overlap: float = 0.0
-    """Sum over the compared requests of the share of the stable's items that the candidate would have shown too."""
+    """Sum over the compared requests of the share of the stable version's items that the candidate would have shown too."""
     dropped: int = 0
-    """Requests that weren't mirrored, since the shadow's queue was full."""
+    """Requests that were not mirrored, because the shadow's queue was full."""
 
     def plus(self, other: Mirror) -> Mirror:
         return Mirror(

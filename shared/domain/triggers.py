@@ -1,4 +1,4 @@
-"""What may start a retraining: what a spec asks for, what is known and seen, and what each trigger finds in it."""
+"""Triggers of a retraining: the plan of the spec, the observed data, and the finding of each trigger."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shared.domain.warm_or_full import USUAL, Past, Rule, Wish
 
 DAY = timedelta(days=1)
 PUNCTUAL = timedelta(minutes=1)
-"""How late a due time of a schedule that skips is still on time."""
+"""Maximum delay of a due time that still counts as on time, with `misfire: skip`."""
 
 
 @dataclass(frozen=True)
@@ -39,23 +39,23 @@ class Schedule:
 
     @property
     def allowed(self) -> timedelta | None:
-        """How old a due time may be that still starts a run."""
+        """Maximum age of a due time that still starts a run."""
         return PUNCTUAL if self.grace is None and self.misfire == "skip" else self.grace
 
 
 @dataclass(frozen=True)
 class RetrainPlan:
-    """What may start a retraining; a trigger's own mode goes before the mode of all."""
+    """Retraining settings of the spec; a trigger's own mode overrides `mode`."""
 
     mode: Wish
     cooldown: timedelta
     drift: Mapping[str, float] | None = None
-    """By detector, from which size on it counts."""
+    """Size from which each detector's reading counts."""
     looks: int = 3
-    """How many in a row must say so."""
+    """Consecutive looks that a reading needs."""
     drift_mode: Wish | None = None
     kpi: Mapping[str, float] | None = None
-    """For each detector of a rate, the size from which its reading counts."""
+    """Size from which each rate detector's reading counts."""
     kpi_mode: Wish = "full"
     new_events: int | None = None
     new_events_mode: Wish | None = None
@@ -67,9 +67,9 @@ class RetrainPlan:
     max_per_day: int | None = None
     give_up_after: int = 3
     follow_up: tuple[timedelta, ...] = ()
-    """How long after a promotion that a measurement asked for others are due."""
+    """Delays of the follow-up retrainings after a promotion that a measurement triggered."""
     auto: Rule = USUAL
-    """How `auto` chooses."""
+    """Rule of the mode `auto`."""
 
     @property
     def chooses(self) -> bool:
@@ -87,14 +87,14 @@ class Firing:
 
 @dataclass(frozen=True)
 class HeldTrigger:
-    """A trigger that would have fired, and what held it back."""
+    """Trigger that would have fired, and what held it back."""
 
     trigger: str
     said: str
     by: str
     since: datetime
     dropped: bool = False
-    """Whether it was let go: a due time that starts no run any more."""
+    """Whether the due time was dropped, so that it starts no run."""
     key: str = ""
 
 
@@ -106,55 +106,55 @@ class RetrainerStatus:
     until: datetime | None = None
     fired: int = 0
     schedule: str = ""
-    """The schedule that `settled` belongs to."""
+    """Schedule that `settled` belongs to."""
     settled: datetime | None = None
-    """Its due times up to here have had their run, or were let go."""
+    """Due times up to this time had their run or were dropped."""
     firings: tuple[Firing, ...] = ()
-    """Of the 24 hours before the newest one."""
+    """Firings of the 24 hours before the newest one."""
     held: tuple[HeldTrigger, ...] = ()
     alerts: tuple[str, ...] = ()
-    """The newest alerts that have started a retraining."""
+    """Newest alerts that started a retraining."""
     drift: Memory = NOTHING_YET
     kpi: Memory = NOTHING_YET
     fruitless: int = 0
-    """Retrainings in a row that, as far as is known, have not helped."""
+    """Consecutive retrainings that, as far as known, have not helped."""
     calm_after: datetime | None = None
-    """If nothing fires then, they have."""
+    """If no trigger fires at this time, the retrainings have helped."""
     alerted: datetime | None = None
     follow: tuple[datetime, ...] = ()
-    """When the retrainings are due that follow the last one that a measurement asked for."""
+    """Due times of the follow-ups of the last measured retraining."""
 
 
 @dataclass(frozen=True)
 class RetrainerObservation:
     request: Request | None = None
     busy: str | None = None
-    """What a retraining would have to wait for: a run or a rollout under way."""
+    """Run or rollout that a retraining has to wait for."""
     serving: bool = False
     version: int = 0
-    """The one that serves; 0: it wasn't asked."""
+    """Serving version; 0: not read."""
     ended: str | None = None
-    """How the retraining under way ended, if it has."""
+    """Result of the active retraining, if it has ended."""
     promoted: bool = False
     """Whether its version serves."""
     drift: Look | None = None
-    """The newest looks; None while there is too little to look at."""
+    """Newest looks; None if there is too little data."""
     kpi: Look | None = None
     snapshot: datetime | None = None
-    """When the serving version's data was cut."""
+    """Time up to which the serving version's data was read."""
     events: int | None = None
-    """How many events have come since; no more than the triggers ask for are counted."""
+    """Events since then, counted up to the number that the triggers need."""
     applied: datetime | None = None
-    """When the spec last changed."""
+    """Time of the spec's last change."""
     gone: bool = False
-    """Whether its recommender was deleted."""
+    """Whether the recommender was deleted."""
     past: Past | None = None
-    """What `auto` chooses by; None where nothing asks for it."""
+    """Input of the mode `auto`; None if no trigger uses it."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a trigger saw, and whether it fires."""
+    """Value that a trigger observed, and whether it fires."""
 
     trigger: str
     fires: bool
@@ -166,7 +166,7 @@ class Finding:
 
 
 def findings(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> tuple[Finding, ...]:
-    """What each trigger of the plan says, the first to be answered first."""
+    """Returns the finding of each trigger of the plan, by priority."""
     return tuple(
         finding
         for finding in (
@@ -182,7 +182,7 @@ def findings(status: RetrainerStatus, observation: RetrainerObservation, plan: R
 
 
 def recent(firings: Sequence[Firing], now: datetime) -> tuple[Firing, ...]:
-    """Those of the last 24 hours."""
+    """Returns the firings of the last 24 hours."""
     return tuple(firing for firing in firings if firing.at > now - DAY)
 
 
@@ -223,7 +223,7 @@ def _drift(status: RetrainerStatus, observation: RetrainerObservation, plan: Ret
 def _scheduled(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> Finding | None:
     if plan.schedule is None:
         return None
-    mode: Wish = plan.schedule.mode if observation.serving or status.state == "retraining" else "full"  # there is nothing to be warm from
+    mode: Wish = plan.schedule.mode if observation.serving or status.state == "retraining" else "full"  # a warm run needs a serving version
     settled = status.settled is not None and status.schedule == plan.schedule.key
     due = plan.schedule.last(status.settled, now) if settled and status.settled is not None else None
     if due is None:
@@ -268,7 +268,7 @@ def _following(status: RetrainerStatus, plan: RetrainPlan, now: datetime) -> Fin
 
 
 def spoken(span: timedelta) -> str:
-    """In whole seconds, as `1 day, 2:00:00`."""
+    """Formats whole seconds as `1 day, 2:00:00`."""
     return str(timedelta(seconds=span // timedelta(seconds=1)))
 
 

@@ -1,7 +1,7 @@
-"""Whether a retraining goes on from the serving version or begins anew: a rule that says its reason.
+"""Choice of the mode `auto`: a warm run from the serving version or a full run, with its reason.
 
-Warm is cheap and learns from what is new alone. It is right as long as the version that it goes on from is: what a warm run can't change, a
-vocabulary that has outgrown what was trained in full, small losses that add up, and a taste that has moved ask for a full one.
+A warm run is cheap and learns only from new data. A full run is needed if a change is outside a warm run's reach, the vocabulary has
+outgrown the last full run, small losses add up, or the feedback has drifted.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Literal
 
 Mode = Literal["full", "warm"]
 Wish = Literal["full", "warm", "auto"]
-"""What a spec or a person asks for; `auto` is decided when the run is begun."""
+"""Requested mode; `auto` is decided when the run begins."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """From where on it is full; None: it isn't looked at."""
+    """Limits that make a run full: `warm_runs` at the limit, the others above it; None: not checked."""
 
     grown: float | None = 0.2
     warm_runs: int | None = 10
@@ -30,27 +30,27 @@ USUAL = Rule()
 
 @dataclass(frozen=True)
 class Link:
-    """One version of the line: how it was made, and what was measured of it."""
+    """One version of the lineage: its mode and its measurements."""
 
     mode: Mode
     codes: Mapping[str, int] = field(default_factory=dict)
-    """Of users and items, by column."""
+    """Numbers of users and items, by column."""
     forgotten: float | None = None
-    """Of a warm one: relative to its parent."""
+    """Relative loss of a warm version to its parent."""
 
 
 @dataclass(frozen=True)
 class Past:
-    """What is known before a retraining. `line`: the serving version first, then its parent, and so on up to the last full one; empty where
-    nothing serves."""
+    """Data known before a retraining. `line`: the serving version, its parent, and so on to the last full run; empty if no version
+    serves."""
 
     line: Sequence[Link] = ()
     changed: str | None = None
-    """What of the spec has changed since, that a warm run can't change."""
+    """Changed setting of the spec that a warm run cannot change."""
     refused: str | None = None
-    """A warm run from the serving version that was rejected."""
+    """Rejected warm run from the serving version."""
     drift: tuple[str, float] | None = None
-    """The item feature that has moved farthest beyond chance, and its psi."""
+    """Item feature with the largest drift beyond chance, and its PSI."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Choice:
 
 
 def choose(past: Past, rule: Rule) -> Choice:
-    """Full for the first of the reasons that holds, else warm."""
+    """Returns full with the first reason that holds, else warm."""
     if not past.line:
         return Choice("full", "there is no version to go on from")
     if past.changed is not None:
@@ -79,14 +79,14 @@ def choose(past: Past, rule: Rule) -> Choice:
 
 
 def grown(line: Sequence[Link]) -> tuple[str, float]:
-    """The vocabulary that has grown most since the line's full run, and by what share; the first by name of equal ones."""
+    """Returns the vocabulary that has grown most since the full run, and the share; of equal shares the first by name."""
     now, then = line[0].codes, line[-1].codes
     shares = {name: now[name] / then[name] - 1 for name in sorted(now) if then.get(name)}
     return max(shares.items(), key=lambda pair: pair[1], default=("", 0.0))
 
 
 def forgotten(line: Sequence[Link]) -> float:
-    """How far the newest of the line stands below the best of it, by what each warm run has lost of what it began with."""
+    """Returns the loss of the newest version against the best of the lineage, from the losses of the warm runs."""
     retained = best = 1.0
     for link in reversed(line):
         retained *= 1 - (link.forgotten or 0.0) if link.mode == "warm" else 1.0

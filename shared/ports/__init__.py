@@ -1,7 +1,7 @@
-"""The ports: what the decisions need of the world, each as small as its callers allow.
+"""Ports: the interfaces that the decisions need, each as small as its callers allow.
 
-Adapters implement them (services/store, executors, triton, eventlog; shared/artifacts); shared/testing holds one conformance
-suite a port and a fake that passes it. A port is here when something calls it.
+Adapters implement them (services/store, executors, triton, eventlog; shared/artifacts). shared/testing has a conformance suite for each
+port and a fake that passes it. Every port has a caller.
 """
 
 from shared.ports.access import Answer, Answers, Audited, AuditLog, TokenStore

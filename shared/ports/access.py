@@ -1,4 +1,4 @@
-"""Who may, who did, and what was answered before."""
+"""Ports for tokens, the audit log, and stored responses of idempotent requests."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from shared.domain.access import Token
 
 class TokenStore(Protocol):
     def add(self, token: Token) -> None:
-        """Conflict if a token that isn't revoked has that name, or any has that id."""
+        """Raises Conflict if a token with the id exists, or a token with the name that is not revoked."""
 
     def get(self, id: str) -> Token: ...
 
     def list(self, *, limit: int = 100, before: str | None = None) -> Sequence[Token]:
-        """The newest first (by id); `before` is the id of the last one of the previous page."""
+        """Returns the newest tokens first (by id); `before` is the last id of the previous page."""
 
     def revoke(self, id: str, now: datetime, actor: str) -> Token:
-        """For good; one that is revoked already stays as it is."""
+        """Revokes the token permanently; a revoked token stays unchanged."""
 
 
 @dataclass(frozen=True)
 class Audited:
-    """One write that somebody asked for, refused ones too. `status` is None until it was answered: for ever, if the process died."""
+    """One requested write, also if rejected. `status` is None until the response; it stays None if the process died."""
 
     at: datetime
     actor: str
@@ -33,7 +33,7 @@ class Audited:
     action: str
     """Method and route, such as 'POST /v1/runs/{id}:cancel'."""
     target: str
-    """The path that was asked for, quoted."""
+    """The requested path, quoted."""
     recommender: str | None = None
     status: int | None = None
     detail: str = ""
@@ -41,13 +41,13 @@ class Audited:
 
 
 class AuditLog(Protocol):
-    """Appended before the write starts, so that nothing is done that isn't written here."""
+    """Audit log. An entry is appended before the write starts, so that every write has an entry."""
 
     def begin(self, entry: Audited) -> int:
-        """Durable when it returns; gives the entry's number."""
+        """Appends the entry durably; returns its number."""
 
     def end(self, seq: int, status: int, recommender: str | None, detail: str) -> None:
-        """What became of it."""
+        """Records the result of the write."""
 
     def list(
         self,
@@ -60,34 +60,35 @@ class AuditLog(Protocol):
         limit: int = 100,
         before: int | None = None,
     ) -> Sequence[Audited]:
-        """The newest first; `recommenders` None is all entries, else those that concern one of them; `until` is excluded."""
+        """Returns the newest entries first. `recommenders` None: all entries, else those of these recommenders; `until` is exclusive."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A request that carries an Idempotency-Key, and what became of it. `status` is None while it is under way."""
+    """Request with an Idempotency-Key, and its response. `status` is None while the request is in progress."""
 
     request: str
-    """A digest of all that it asks for."""
+    """Digest of the whole request."""
     at: datetime
-    """When it came first."""
+    """Time of the first request."""
     taken_at: datetime
-    """When somebody last began to do it."""
+    """Time when a process last began to handle the request."""
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     body: str = ""
 
 
 class Answers(Protocol):
-    """By token and key; only one at a time does a request."""
+    """Stored responses by token and key; only one process at a time handles a request."""
 
     def take(self, token: str, key: str, request: str, now: datetime, stale: timedelta, retention: timedelta) -> tuple[bool, Answer]:
-        """True: the caller is to do it, since it is new, or was begun `stale` ago and never answered.
+        """Returns True if the caller must handle the request: it is new, or it was taken `stale` ago without a response.
 
-        Forgets what is older than `retention`."""
+        Deletes responses older than `retention`.
+        """
 
     def keep(self, token: str, key: str, taken_at: datetime, status: int, headers: Mapping[str, str], body: str) -> None:
-        """By whoever took it then; one who was overtaken changes nothing. So with `release`."""
+        """Stores the response; ignored if another process took the request after `taken_at`, as in `release`."""
 
     def release(self, token: str, key: str, taken_at: datetime) -> None:
-        """No answer to keep: whoever asks next does it again."""
+        """Stores no response; the next request is handled again."""

@@ -1,4 +1,4 @@
-"""The time."""
+"""Port for the current time."""
 
 from __future__ import annotations
 

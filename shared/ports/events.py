@@ -1,4 +1,4 @@
-"""What was shown and what came of it."""
+"""Ports for impressions and interactions."""
 
 from __future__ import annotations
 
@@ -18,38 +18,37 @@ from shared.ports.serving import IngestResult
 
 
 class EventLog(Protocol):
-    """What was shown and what users did: appended, never changed."""
+    """Append-only log of impressions and interactions."""
 
     def impressions(self, impressions: Sequence[Impression]) -> None:
-        """Durable when it returns; a request id that is there already is left as it is. A positive that came before the impression
-        that it reacts to is attributed now."""
+        """Appends durably; an existing request id stays unchanged. Attributes earlier positives to the new impressions."""
 
     def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> IngestResult:
-        """Appends, once for each id in a recommender, and attributes each positive to the impression that it reacts to: by request
-        id and item, or else by user and item, the newest within `attribution`. What follows from a set of events is the same in
-        whatever order they come, and however often those with an id do. Durable when it returns."""
+        """Appends durably, once per id in a recommender, and attributes each positive to an impression: by request id and item, or else
+        the newest by user and item within `attribution`. The result does not depend on the order of events, nor on repeats of events
+        with ids."""
 
     def seen_items(
         self, recommender: str, users: Collection[int], since: datetime | None = None, limit: int = 1000
     ) -> Mapping[int, Mapping[int, datetime]]:
-        """By user, items with a positive of theirs at `since` or later, each with the time of the newest one; the newest `limit` of
-        each user's. Who has none isn't there."""
+        """Returns, by user, the items with a positive since `since`, each with its newest time; at most the newest `limit` for each user.
+        Users without positives are left out."""
 
     def count(self, recommender: str, since: datetime, until: datetime, limit: int) -> int:
-        """How many interactions there are in [since, until); counting ends at `limit`."""
+        """Counts the interactions in [since, until), up to `limit`."""
 
     def export(self, recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
-        """Writes events.csv (user,item,value,time,kind: epoch seconds; value and kind may be empty), the oldest first; returns rows."""
+        """Writes events.csv (user,item,value,time,kind: epoch seconds; value and kind may be empty), oldest first; returns rows."""
 
 
 class EventDays(Protocol):
-    """What the event log holds, by the day (UTC) on which it happened; what happened before 1970 is on none."""
+    """Events by day (UTC); events before 1970 are left out."""
 
     def counts(self, recommender: str, table: EventTable, until: datetime) -> Mapping[date, int]:
-        """How many there are of each day before `until`; a day without any isn't there."""
+        """Returns the number of rows of each day before `until`; days without rows are left out."""
 
     def dump(self, recommender: str, table: EventTable, day: date, to: Path) -> int:
-        """Writes all of a day, one JSON object a line with the columns of `shared.contracts.archive`, in any order; returns rows."""
+        """Writes all rows of a day as JSON lines with the columns of `shared.contracts.archive`, in any order; returns rows."""
 
 
 @dataclass(frozen=True)
@@ -63,30 +62,29 @@ class HitRate:
 
 
 class KpiSource(Protocol):
-    """What the answers earned. Only answers older than the attribution window count."""
+    """Outcomes of answers. Only answers older than the attribution window count."""
 
     def samples(self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime) -> Mapping[str, Sample]:
-        """By variant: users whose window under this generation of the route has closed, each with the hit rate of the answers
-        given within `window` of the user's first one. Every request of the variant counts, whatever its answer was, but for those
-        while the model server as a whole was away."""
+        """Returns, by variant, the users whose window under this route generation has closed, with the hit rate of the answers within
+        `window` of the user's first answer. All requests of the variant count, except those during an outage of the model server."""
 
     def traffic(self, recommender: str, generation: int, now: datetime) -> Mapping[str, Traffic]:
-        """By variant, what the answers under this generation of the route looked like up to now, whether or not their windows have
-        closed; a variant without requests is left out. Coverage is that of the newest answers that a version scored itself, of each
-        variant as many as of the other, for the more one looks at the more one sees."""
+        """Returns, by variant, the traffic under this route generation up to now, also in open windows; variants without requests are left
+        out. Coverage uses the newest answers that a version scored itself, equally many of each variant, because it grows with their
+        number."""
 
     def hit_rate(self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta) -> HitRate:
-        """Of the answers of a version that were given in [since, until); a request that was refused has none."""
+        """Hit rate of a version's answers in [since, until); rejected requests do not count."""
 
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
     ) -> Earned:
-        """Of the answers of a version that were given in [since, until); `conversions` are the kinds that are one."""
+        """Outcomes of a version's answers in [since, until); `conversions` are the kinds that count as conversions."""
 
     def parts(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
     ) -> Mapping[Part, Earned]:
-        """The same, by variant, fallback and slices; parts without an answer are left out."""
+        """The same by variant, fallback and slices; parts without answers are left out."""
 
     def steps(
         self,
@@ -98,13 +96,13 @@ class KpiSource(Protocol):
         attribution: timedelta,
         conversions: Collection[str],
     ) -> Mapping[int, Earned]:
-        """The same, by step of so much time from `since` on (0, 1, ...); steps without an answer are left out."""
+        """The same by step of length `every` from `since` on (0, 1, ...); steps without answers are left out."""
 
     def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> Showings:
-        """What the newest `limit` of those answers showed: of one moment, those of the greater request ids."""
+        """Items that the newest `limit` of those answers showed; at equal times the greater request ids are newer."""
 
     def liked(self, recommender: str, until: datetime, limit: int) -> Mapping[int, int]:
-        """By item, how many of the newest `limit` positives before `until` are of it."""
+        """Number of positives of each item among the newest `limit` positives before `until`."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ class Like:
 
 @dataclass(frozen=True)
 class Scored:
-    """The mean score of what an answer showed."""
+    """Mean score of the items of an answer."""
 
     user: int
     score: float
@@ -127,7 +125,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Newest:
-    """When the newest answer of a version was given, and when the newest thing happened that users of its recommender did."""
+    """Times of the newest answer of a version and of the newest event of its recommender."""
 
     answer: datetime | None
     event: datetime | None
@@ -138,19 +136,20 @@ class Newest:
 
 
 class DriftSamples(Protocol):
-    """What drift is measured on. The first ones come oldest first, the newest ones newest first."""
+    """Data for drift detection. The first samples are sorted oldest first, the newest samples newest first."""
 
     def likes(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[Like]:
-        """The first or the newest `count` positives from `since` on."""
+        """Returns the first or the newest `count` positives since `since`."""
 
     def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[Scored]:
-        """Of the first or the newest `count` answers of a version's own from `since` on; one without a score is left out."""
+        """Returns the scores of the first or the newest `count` answers of the version's own since `since`; answers without a score are
+        left out."""
 
     def blocks(
         self, recommender: str, version: int, since: datetime, until: datetime, every: timedelta, attribution: timedelta
     ) -> Mapping[int, Sample]:
-        """What a version's own answers in [since, until) earned, by stretch of so much time from `since` on (0, 1, ...); a user's answers
-        of one stretch are one observation. Stretches without an answer are left out."""
+        """Outcomes of a version's own answers in [since, until), by block of length `every` from `since` on (0, 1, ...). A user's answers
+        in one block are one observation; blocks without answers are left out."""
 
     def newest(self, versions: Mapping[str, int]) -> Mapping[str, Newest]:
-        """Of many recommenders at once, each with one of its versions; one of which nothing is known is left out."""
+        """Newest times for many recommenders, each with one version; those without data are left out."""

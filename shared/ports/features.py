@@ -1,4 +1,4 @@
-"""What is known of items and users while requests are answered."""
+"""Ports for the catalogue and for feature values that answers need."""
 
 from __future__ import annotations
 
@@ -15,101 +15,100 @@ from shared.domain.feature_values import StoredRow
 
 @dataclass(frozen=True)
 class CatalogueItem:
-    """What is known of an item. One that was deleted stays as a sign of that: it isn't available, and has no attributes."""
+    """Item of the catalogue. A deleted item stays as a tombstone: not available, and without attributes."""
 
     item: int
     attributes: Mapping[str, Value]
     available: bool = True
     deleted: bool = False
     revision: int = 0
-    """Rises with every change of any item of the recommender; no two items have the same."""
+    """Rises with every change of any item of the recommender; unique for each item."""
     updated_at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class CatalogueHead:
     revision: int
-    """Of the newest change."""
+    """Revision of the newest change."""
     cleared: int
-    """The revision at which all was forgotten: a copy that is older begins anew."""
+    """Revision at which the catalogue was cleared; an older copy must start again."""
 
 
 class Catalogue(Protocol):
-    """Items of recommenders with their attributes. One call is one change: a reader sees all of it or nothing."""
+    """Items of recommenders with their attributes. Each call is atomic for readers."""
 
     def put(self, recommender: str, writes: Sequence[ItemWrite], now: datetime, overwrite: bool) -> int:
-        """`overwrite`: an item is then what is said of it, and available unless told otherwise. Else only what is named changes, and an
-        item that isn't there is made. Of two writes of one item the last one counts, or builds upon the first. What changes
-        nothing writes nothing: returns how many items changed. NotFound where the recommender was deleted."""
+        """Writes items; returns how many changed. With `overwrite` a write replaces the item, which is available by default; else only
+        named attributes change, and missing items are created. Several writes of one item apply in order. Unchanged items are not written.
+        Raises NotFound if the recommender was deleted."""
 
     def delete(self, recommender: str, items: Sequence[int], now: datetime) -> int:
-        """Returns how many were there; what isn't there is fine. NotFound as above."""
+        """Deletes items; returns how many existed. Raises NotFound as above."""
 
     def get(self, recommender: str, item: int) -> CatalogueItem:
-        """NotFound where there is none, or none any more."""
+        """Raises NotFound if the item does not exist or was deleted."""
 
     def page(self, recommender: str, limit: int, after: int | None = None) -> Sequence[CatalogueItem]:
-        """In the order of their keys, without those that were deleted."""
+        """Returns items sorted by key, without deleted ones."""
 
     def heads(self) -> Mapping[str, CatalogueHead]:
-        """Of each recommender that ever had items."""
+        """Returns the head of each recommender that ever had items."""
 
     def changes(self, recommender: str, since: int, limit: int) -> Sequence[CatalogueItem]:
-        """Items as they are now that have changed after that revision, in the order of their revisions, deleted ones too."""
+        """Returns the current state of items that changed after the revision, sorted by revision, with deleted ones."""
 
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """What a feature store says of keys at a moment, by view and key. What it says nothing of isn't there."""
+    """Feature values of keys at a moment, by view and key. Keys without values are left out."""
 
     rows: Mapping[tuple[str, int], StoredRow]
     expired: Mapping[tuple[str, int], datetime]
-    """What is there and too old to be a value, with its event time."""
+    """Event times of values that are too old."""
 
 
 class FeatureStore(Protocol):
-    """The newest values of each key, to be read while somebody waits. A view here is a name alone; `NAME@7` holds what version 7 was
-    published with. What stands follows from the rows written, whatever their order and however often they are."""
+    """Newest values of each key, for reads during answers. A view is only a name; `NAME@7` has the values that version 7 was published
+    with. The state does not depend on the order or the repetition of writes."""
 
     def write(self, recommender: str, view: str, rows: Sequence[StoredRow]) -> int:
-        """A row stands unless there is one of its key with a greater rank; whole, never in part. Marks the view with 0 where it has no
-        mark. Returns how many stand now that didn't before."""
+        """Writes each row as a whole, unless a row of its key with a greater rank exists. A view without a mark gets the mark 0. Returns
+        how many rows are new."""
 
     def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Collection[int], now: datetime) -> FeatureRows:
-        """In one round trip. By view, how old a value may be; one whose time is still to come isn't there yet."""
+        """Reads in one round trip. `views` has the time to live of each view; values with a future event time are left out."""
 
     def mark(self, recommender: str, view: str, count: int) -> None:
-        """Notes how far something has been loaded, in the place of what was noted. Durable as the rows are: who loses these loses it."""
+        """Sets the load progress of a view. Equally durable as the rows, so that rows and mark are lost together."""
 
     def marks(self) -> Mapping[tuple[str, str], int]:
-        """Every view that holds or held anything, by recommender and view."""
+        """Returns the marks of all views that have or had rows, by recommender and view."""
 
     def forget(self, recommender: str, view: str) -> None:
-        """Its rows and its mark."""
+        """Deletes the rows and the mark of a view."""
 
 
 class FeatureHistory(Protocol):
-    """What was ever written to views, so that training sees what serving saw."""
+    """All values ever written to views, so that training sees the values that serving saw."""
 
     def append(self, recommender: str, view: str, rows: Sequence[StoredRow]) -> int:
-        """Durable when it returns; of two rows of a key and time the one of the greater rank stays. Returns how many are new."""
+        """Appends durably; of rows with equal key and time the greatest rank stays. Returns how many rows are new."""
 
     def as_of(
         self, recommender: str, view: str, lookups: Sequence[tuple[int, datetime]], ttl: timedelta | None
     ) -> Sequence[StoredRow | None]:
-        """For each key and time what counted then: the newest row at or before it, unless it was older than `ttl` by then."""
+        """Returns the value valid at each key and time: the newest row at or before the time, unless it was older than `ttl`."""
 
     def latest(self, recommender: str, view: str, limit: int, after: int | None = None) -> Sequence[StoredRow]:
-        """The newest row of each key, by ascending key; `after` is the last key of the previous page."""
+        """Returns the newest row of each key, by ascending key; `after` is the last key of the previous page."""
 
     def views(self) -> Collection[tuple[str, str]]:
-        """Every recommender and view that it holds anything of."""
+        """Returns every recommender and view with rows."""
 
     def export(self, recommender: str, view: str, until: datetime, to: Path) -> int:
         """Writes all rows before `until` as JSON lines (key, at in microseconds since 1970, values), by key and time; returns rows."""
 
     def trim(self, recommender: str, before: datetime) -> int:
-        """Drops what has been out of date since then: rows before it that have a successor at or before it. So what counted at any later
-        moment still does. Returns how many."""
+        """Deletes rows before `before` that have a successor at or before it, so lookups at later times do not change. Returns how many."""
 
     def forget(self, recommender: str) -> None: ...

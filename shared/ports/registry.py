@@ -1,4 +1,4 @@
-"""Recommenders, their versions, and which of them answer."""
+"""Ports for recommenders, their versions and their routes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared.ports.state import RolloutRecord, RunRecord
 
 @dataclass(frozen=True)
 class Recommender:
-    """A name and its latest spec; `generation` rises with each change of the spec. A new one was created when it was updated."""
+    """Name with its latest spec; `generation` rises with each change. `created_at` equals `updated_at` for a new recommender."""
 
     name: str
     generation: int
@@ -29,7 +29,7 @@ class Recommender:
 
 @dataclass(frozen=True)
 class Writing:
-    """One generation of a spec: who wrote it, when, and its document as it was then, which today's platform may not read any more."""
+    """One generation of a spec: author, time, and its document, which the current platform may no longer be able to read."""
 
     generation: int
     at: datetime
@@ -39,7 +39,7 @@ class Writing:
 
 @dataclass(frozen=True)
 class PutResult:
-    """What a put of a spec did. `run`: the run of this request, stored by this call or by an earlier call with the same run id."""
+    """Result of a put of a spec. `run`: the run of this request, stored by this call or by an earlier call with the same run id."""
 
     recommender: Recommender
     changed: bool
@@ -55,32 +55,31 @@ class RecommenderStore(Protocol):
     def put(
         self, spec: RecommenderSpec, now: datetime, actor: str, expected: Container[int] | None = None, make_run: MakeRun | None = None
     ) -> PutResult:
-        """Creates or changes; an equal spec changes nothing. Changed if it has none of the expected generations; one that isn't
-        there has 0. With `make_run`, the spec and its run are stored in one transaction. A call whose run id is stored already
-        changes nothing: it returns that run and the generation that the run was made for."""
+        """Creates or changes a recommender; an equal spec changes nothing. Raises Changed if its generation is not expected; a missing
+        recommender has generation 0. With `make_run`, the spec and its run are stored in one transaction. If the run id is stored already,
+        nothing changes: returns that run and its generation."""
 
     def get(self, name: str) -> Recommender: ...
 
     def list(self) -> Sequence[Recommender]: ...
 
     def heads(self) -> Mapping[str, int]:
-        """The generation of each, by name, those included whose spec can't be read; the same object while no route and no recommender
-        has changed. Not to be changed by who reads it."""
+        """Returns all generations by name, also of unreadable specs. Returns the same object until a route or recommender changes; callers
+        must not change it."""
 
     def writings(self, name: str, limit: int, before: int | None = None) -> Sequence[Writing]:
-        """Every generation that its spec ever had, the newest first, and of those below `before` if that is given."""
+        """Returns all generations of the spec, newest first; only those below `before`, if given."""
 
     def writing(self, name: str, generation: int) -> Writing: ...
 
     def delete(self, name: str, now: datetime) -> None:
-        """Takes it, and with it its route, from everybody's sight, in one step; one that is deleted stays so. Conflict while a run or a
-        rollout of it is unfinished, and no such thing begins afterwards. Its histories stay, and its name may be taken again: its
-        generations go on."""
+        """Deletes the recommender and its route atomically; idempotent. Raises Conflict while one of its runs or rollouts is unfinished;
+        none can start afterwards. The history stays. The name may be used again; its generations continue."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """A registered model: immutable. `parent` is the version that it was warm-started from."""
+    """Registered model: immutable. `parent` is the version that it was warm-started from."""
 
     recommender: str
     number: int
@@ -94,42 +93,42 @@ class Version:
 
 
 class Registry(Protocol):
-    """Versions are never changed. Each read holds a row's files against its digest: Damaged for one that was tampered with."""
+    """Registry of immutable versions. Each read verifies a row's files by its digest and raises Damaged on a mismatch."""
 
     def register(self, version: Version) -> Version:
-        """Gives the next number of its recommender (the given number is ignored); a run that has registered is adopted."""
+        """Assigns the next number (the given number is ignored); returns the existing version of a run that has registered."""
 
     def get(self, recommender: str, number: int) -> Version: ...
 
     def of_run(self, run: str) -> Version | None: ...
 
     def list(self, recommender: str) -> Sequence[Version]:
-        """By number; without those that were tampered with: one of them hides no other."""
+        """Returns the versions by number, without damaged ones."""
 
     def tag(self, recommender: str, number: int, tag: str, now: datetime, actor: str) -> int | None:
-        """Puts the tag on this version and takes it from where it was: returns that number. A collected version is a Conflict."""
+        """Moves the tag to this version; returns the number that had it. Raises Conflict for a collected version."""
 
     def untag(self, recommender: str, number: int, tag: str) -> None:
-        """NotFound where the version has no such tag."""
+        """Raises NotFound if the version does not have the tag."""
 
     def tags(self, recommender: str) -> Mapping[str, int]: ...
 
     def everything(self) -> Sequence[Version]:
-        """Of all recommenders; Damaged if any row was tampered with, for who collects must know every reference."""
+        """Returns all versions; raises Damaged for any damaged row, because garbage collection needs every reference."""
 
     def collect(self, recommender: str, number: int, now: datetime) -> bool:
-        """Marks the version's files as given up, for good; false, and no mark, where a tag or the present route names it."""
+        """Marks the version's files as collected, permanently; returns False without a mark if a tag or the current route names it."""
 
     def collected(self, recommender: str) -> Mapping[int, datetime]:
-        """The versions whose files were given up, and when."""
+        """Returns the versions whose files were collected, and when."""
 
     def all_collected(self) -> Mapping[str, Mapping[int, datetime]]:
-        """The same of every recommender that has such versions."""
+        """The same for every recommender with such versions."""
 
 
 @dataclass(frozen=True)
 class RouteEntry:
-    """One generation of a route: what answered from `route.since` to `until` (None: still), and who decided it."""
+    """One generation of a route: active from `route.since` to `until` (None: still active), with its actor and reason."""
 
     route: Route
     until: datetime | None
@@ -139,67 +138,67 @@ class RouteEntry:
 
 @dataclass(frozen=True)
 class GatewayReport:
-    """What a gateway said last."""
+    """Last report of a gateway."""
 
     name: str
     served: Mapping[str, int]
-    """The generation of each recommender that it serves."""
+    """Generation that the gateway serves, by recommender."""
     heard_at: datetime
 
 
 class StageOutputs(Protocol):
-    """What published stages were made of, so that an equal one isn't run again. A lost line only makes a stage run."""
+    """Index of published stages by their inputs, for stage reuse. A lost entry only makes a stage run again."""
 
     def find(self, recommender: str, stage: str, digest: str) -> StageOutput | None: ...
 
     def newest(self, recommender: str, stage: str) -> StageOutput | None: ...
 
     def put(self, output: StageOutput) -> None:
-        """The newest attempt stands for its digest."""
+        """Stores an output; the newest attempt of a digest replaces earlier ones."""
 
 
 class DataSource(Protocol):
     def fingerprint(self, uri: str, contents: Contents = "rows") -> Mapping[str, str]:
-        """What tells whether the files behind a uri have changed, by file; empty where they can't be seen from here."""
+        """Returns a fingerprint by file that changes with the files of a uri; empty if this process cannot see them."""
 
 
 class RouteStore(Protocol):
     def get(self, recommender: str) -> Route | None: ...
 
     def all(self) -> Mapping[str, Route]:
-        """By name; the same object while no route and no recommender has changed. Not to be changed by who reads it."""
+        """Returns the routes by name; the same object until a route or recommender changes. Callers must not change it."""
 
     def put(self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: RolloutRecord | None = None) -> Route:
-        """Makes it the route with the next generation; equal but for generation and since: nothing changes. Conflict for a
-        version whose files were given up; Stale if the rollout that says so has moved on since it was read."""
+        """Sets the route with the next generation; a route that differs only in generation and since changes nothing. Raises Conflict for a
+        collected version, and Stale if the rollout `during` has changed since it was read."""
 
     def history(self, recommender: str, limit: int = 100, before: int | None = None) -> Sequence[RouteEntry]:
-        """The newest generation first; `before` is the last generation of the previous page."""
+        """Returns the newest generation first; `before` is the last generation of the previous page."""
 
     def at(self, recommender: str, at: datetime) -> RouteEntry | None:
-        """What answered then; None before the first route."""
+        """Returns the route at that time; None before the first route."""
 
     def left(self, recommender: str) -> Mapping[int, datetime]:
-        """When each version that was ever routed and no longer is left the routes."""
+        """Returns when each version that is no longer routed left the route."""
 
     def serving_since(self, recommender: str, version: int) -> datetime | None:
-        """When the version last became the stable one."""
+        """Returns when the version last became the stable one."""
 
     def previous(self, recommender: str) -> int | None:
-        """The version to go back to: stable before the present one first became it, and still with its files; None where
-        there is none. What served before a deletion isn't gone back to."""
+        """Returns the version for a rollback: the last stable one before the current, with files; None if there is none. Versions from
+        before a deletion do not count."""
 
     def closed(self) -> Mapping[str, datetime]:
-        """The recommenders that were deleted, and when: they have no route."""
+        """Returns the deleted recommenders, which have no route, and when they were deleted."""
 
     def report(self, gateway: str, served: Mapping[str, int], now: datetime) -> None:
-        """A gateway says which generation of each recommender it serves: its heartbeat."""
+        """Records the generations that a gateway serves, as its heartbeat."""
 
     def heard(self, gateway: str, now: datetime) -> bool:
-        """The same heartbeat, of a gateway that serves what it said last; false where nothing is known of it: it has to report."""
+        """Records a heartbeat of a gateway whose report is unchanged; returns False if the gateway is unknown and must report."""
 
     def reports(self, recommender: str, since: datetime) -> Mapping[str, int]:
-        """The generation that each gateway heard from since then serves (0 where it serves none)."""
+        """Returns the generation that each gateway with a heartbeat since then serves (0 for none)."""
 
     def gateways(self, since: datetime) -> Sequence[GatewayReport]:
-        """Those that were heard from since then, by name."""
+        """Returns the gateways with a heartbeat since then, by name."""

@@ -1,4 +1,4 @@
-"""What is stored and nobody refers to any more."""
+"""Ports for garbage collection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Pin:
-    """Somebody is about to need these blobs, for that attempt."""
+    """Protects blobs that an attempt is about to need."""
 
     name: str
     attempt: str
@@ -40,7 +40,7 @@ class Discarded:
 
 
 class Trash(Protocol):
-    """What the collector sees of an artifact store, and the few things that it does there."""
+    """The artifact store for the garbage collector."""
 
     def pins(self) -> Sequence[Pin]: ...
 
@@ -49,10 +49,10 @@ class Trash(Protocol):
     def trash(self) -> Sequence[Discarded]: ...
 
     def named(self, attempt: str) -> frozenset[str]:
-        """The blobs that a manifest names, wherever it lies; Damaged where it can't be read."""
+        """Returns the blobs that a manifest names, also of one in the trash; raises Damaged if it cannot be read."""
 
     def discard(self, shelf: Shelf, file: Stored, now: datetime) -> bool:
-        """Moves it to the trash; false where it was written anew since it was seen, or is gone."""
+        """Moves a file to the trash; returns False if the file was written again since it was listed, or is gone."""
 
     def restore(self, discarded: Discarded) -> None: ...
 
@@ -61,16 +61,16 @@ class Trash(Protocol):
     def unpin(self, pin: Pin) -> None: ...
 
     def live(self) -> Sequence[str]:
-        """Attempts that left something for while they work: how far they are, and checkpoints."""
+        """Returns the attempts with progress or checkpoints."""
 
     def drop_live(self, attempt: str) -> None: ...
 
 
 class ExpiringRows(Protocol):
-    """Rows that serve for a while."""
+    """Rows with a limited lifetime."""
 
     def reusable(self) -> frozenset[str]:
-        """The attempts that a later run may reuse."""
+        """Returns the attempts that a later run may reuse."""
 
     def forget(self, outputs_before: datetime, answers_before: datetime) -> int:
-        """Deletes what is older: from the index of reusable stages, and of the answers to requests that may be sent again."""
+        """Deletes older rows of reusable stages and of stored responses."""

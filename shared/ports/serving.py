@@ -1,4 +1,4 @@
-"""Servers of models, and indexes of candidates."""
+"""Ports for model servers and for candidate indexes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServedUnit:
-    """A version as the model server needs it."""
+    """Version with the files that the model server needs."""
 
     recommender: str
     number: int
@@ -29,7 +29,7 @@ class ServerReplica:
     name: str
     state: Literal["ready", "loading", "down"]
     versions: tuple[tuple[str, int], ...]
-    """What it serves: recommender and version."""
+    """Served versions: recommender and version."""
     fault: str | None
 
 
@@ -37,7 +37,7 @@ class ServerReplica:
 class ServerInfo:
     version: str
     models: tuple[Mapping[str, str], ...]
-    """The repository index: name, version, state, and the recommender that the model is of; empty for what is of none."""
+    """Repository index: name, version, state, and the model's recommender; empty for other models."""
     replicas: tuple[ServerReplica, ...] = ()
 
 
@@ -45,62 +45,61 @@ class Scorer(Protocol):
     def score(
         self, recommender: str, number: int, feed: Mapping[str, np.ndarray[Any, Any]], patience: float | None = None
     ) -> np.ndarray[Any, Any]:
-        """One score a row; Unavailable when the version doesn't answer, or not within so many seconds (None: the server's own limit).
-        ServerAway when no version would be answered: no server is reachable, or all are being given back their versions."""
+        """Returns one score per row. Raises Unavailable if the version does not respond within `patience` seconds (None: the server's own
+        limit). Raises ServerAway if no version can respond: no server is reachable, or all are reloading their versions."""
 
 
 class ModelServer(Scorer, Protocol):
-    """Triton, whatever form it has. Versions stand side by side; the caller always names one."""
+    """Triton in any deployment. Several versions are loaded at once; the caller always names the version."""
 
     def place(self, recommender: str, units: Sequence[ServedUnit]) -> Mapping[int, str]:
-        """Makes exactly these versions answer, without disturbing those that stay; idempotent.
+        """Makes exactly these versions respond, without disturbing those that stay; idempotent.
 
-        Returns the versions that can't be loaded with the reason of each: they are left out, the others serve. Pending while versions
-        are still being loaded: the call is to be repeated.
+        Returns the versions that cannot be loaded with their reasons; the others serve. Raises Pending while versions are loading; repeat
+        the call then.
         """
 
     def answering(self, recommender: str) -> frozenset[int]:
-        """The versions that answered a real inference just now, on every replica that is waited for."""
+        """Returns the versions that just answered a real inference on every replica that must be ready."""
 
     def successes(self) -> Mapping[tuple[str, int], int]:
-        """Successful requests of (recommender, version) so far, over restarts and removals of versions."""
+        """Counts successful requests by (recommender, version), across restarts and removals of versions."""
 
     def info(self) -> ServerInfo: ...
 
 
 @dataclass(frozen=True)
 class IngestResult:
-    """What became of interactions that were sent."""
+    """Result of an ingestion of interactions."""
 
     new: int = 0
     duplicates: int | None = 0
-    """Of an id that was there already: left out. None, as below, where that is found out later: then `new` are all."""
+    """Events with an existing id; they are left out. None if this is found out later: then `new` counts all."""
     conflicts: int | None = 0
-    """Those duplicates that say something else than the first one did (their time aside)."""
+    """Duplicates with other content than the first event (except the time)."""
     hits: int | None = 0
     """Impressions that became hits."""
 
 
 class CandidateIndex(Protocol):
-    """The items of one version by their vectors: which of them meet a query best."""
+    """Search index of one version's items by their vectors."""
 
     def nearest(self, queries: np.ndarray[Any, Any], k: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """For each query (float32, one a row) the rows of the `k` items with the largest inner products, and these; best first, equal
-        ones by key. All items where there are fewer than `k`."""
+        """Returns, for each query (a row of float32), the rows of the `k` items with the largest inner products, and these products. Best
+        first, equal ones by key; all items if there are fewer than `k`."""
 
 
 class Indexes(Protocol):
     def open(self, keys: np.ndarray[Any, Any], vectors: np.ndarray[Any, Any], content: bytes | None) -> CandidateIndex:
-        """Of the items with these keys and vectors (float32), row by row. `content` is what export built for them, if it did; BadData
-        where that is damaged, or of other vectors."""
+        """Opens the index of the items with these keys and vectors (float32), row by row. `content` is the index that export built, if any;
+        raises BadData if it is damaged or does not match the vectors."""
 
 
 class ShadowTotals(Protocol):
-    """What gateways saw of shadows."""
+    """Totals of shadow results from gateways."""
 
     def add(self, recommender: str, generation: int, gateway: str, mirror: Mirror) -> None:
-        """A gateway's totals so far, in the place of those that it gave before: telling them again changes nothing. A gateway that
-        has started anew counts from nothing, so it has another name."""
+        """Replaces the gateway's totals; repeats change nothing. A restarted gateway counts from 0 and has another name."""
 
     def total(self, recommender: str, generation: int) -> Mirror:
-        """Of all gateways."""
+        """Returns the sum over all gateways."""

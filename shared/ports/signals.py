@@ -1,4 +1,4 @@
-"""What tells whether to retrain."""
+"""Ports for the signals that trigger retraining."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from shared.ports.events import Newest
 
 @dataclass(frozen=True)
 class Signals:
-    """What the world says about a serving version: None where there isn't enough to say anything."""
+    """Observations for a serving version; None where there is not enough data."""
 
     drift: Look | None = None
     kpi: Look | None = None
     snapshot: datetime | None = None
-    """When the version's data was cut."""
+    """Time up to which the version's data was read."""
     events: int | None = None
-    """How many events have come since; counted up to what the spec's triggers ask for."""
+    """Number of events since then, counted up to the number that the spec's triggers need."""
 
 
 class Activity(Protocol):
     def newest(self) -> Mapping[str, Newest]:
-        """Of the recommenders that serve, by their stable versions, a second old at most; the same object until it is asked for anew."""
+        """Returns the newest times by stable version, at most a second old; the same object until the next read."""
 
 
 class SignalSource(Protocol):
     @property
     def activity(self) -> Activity | None:
-        """Who is used at all; None where nobody knows, and everybody has to be asked about."""
+        """Activity of the recommenders; None if unknown, so that each recommender must be read."""
 
     def signals(self, recommender: str) -> Signals: ...

@@ -1,4 +1,4 @@
-"""Where stages run, and what they leave."""
+"""Ports for running stages and for their artifacts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.domain.run import Job
 
 
 class Executor(Protocol):
-    """Runs stages. A name is used once; starting it again adopts what is there."""
+    """Runs stages. A name is used once; starting an existing attempt adopts it."""
 
     def start(self, spec: StageSpec) -> None: ...
 
@@ -20,10 +20,10 @@ class Executor(Protocol):
         """None: never started here."""
 
     def stop(self, attempt: str) -> None:
-        """Ends it and everything that it started; stopping what isn't there is fine."""
+        """Stops the attempt and all its processes; does nothing if it does not exist."""
 
     def log(self, attempt: str, offset: int = 0) -> tuple[str, int]:
-        """Text from a byte offset on, and the offset to go on from."""
+        """Returns text from a byte offset on, and the next offset."""
 
 
 class ArtifactStore(Protocol):
@@ -32,27 +32,27 @@ class ArtifactStore(Protocol):
     def put(self, path: Path) -> File: ...
 
     def pin(self, attempt: str, files: Iterable[File]) -> None:
-        """Keeps an attempt's inputs from being collected until its run has ended; NotFound where one isn't there."""
+        """Protects an attempt's inputs from garbage collection until its run has ended; raises NotFound if a file is missing."""
 
     def fetch(self, file: File, to: Path) -> Path: ...
 
     def read(self, file: File) -> bytes: ...
 
     def show(self, file: File, place: str) -> None:
-        """Gives a file a name for people to find it by; nothing reads it there."""
+        """Gives a file a second name for people; no program reads it there."""
 
     def holds(self, file: File) -> bool:
-        """It is there in its full size and, where that is cheap to check, with its content; `fetch` always checks the content."""
+        """Returns whether the file exists with its size and, if cheap to check, its content; `fetch` always checks the content."""
 
     def publish(self, manifest: Manifest) -> None: ...
 
     def manifest(self, attempt: str) -> Manifest | None: ...
 
     def keep_log(self, attempt: str, path: Path) -> None:
-        """Keeps what an attempt printed, for when the place where it ran is gone."""
+        """Stores the log of an attempt, for the time after its place of execution is gone."""
 
     def kept_log(self, attempt: str, offset: int, most: int) -> bytes | None:
-        """At most `most` bytes of it, from a byte offset on; None if none is kept."""
+        """Returns at most `most` bytes of the log from a byte offset on; None without a log."""
 
     def progress(self, attempt: str) -> Progress | None:
-        """How far an attempt is that works; None where it hasn't told, or has ended."""
+        """Returns the progress of a working attempt; None if it has not reported, or has ended."""

@@ -1,4 +1,4 @@
-"""What is reconciled: rows with a revision, the queue of what is due, and who works on it."""
+"""Ports for the state of the control loops: rows with a revision, the queue of due rows, and claims."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ P = TypeVar("P")
 
 @dataclass(frozen=True)
 class Record(Generic[S, P]):
-    """A row of something that is reconciled. `asked` is the user's side, `status` and `intent` are the controller's.
+    """Row of a resource that a control loop handles. The user writes `asked`, the control loop writes `status` and `intent`.
 
-    `revision` rises with every write; whoever commits names the one that was read. `intent` is the decision under way
-    ({"next": status, "effects": [...]}): written before its effects start, cleared by the commit that ends it.
+    `revision` rises with every write; a commit names the revision that was read. `intent` is the decision in progress ({"next": status,
+    "effects": [...]}): written before its effects start, cleared by the commit that ends it.
     """
 
     id: str
@@ -46,12 +46,12 @@ class HistoryEntry:
     reason: str
     actor: str
     seq: int = field(default=0, compare=False)
-    """Rises from each entry of a row to the next; the store gives it."""
+    """Rises from entry to entry of a row; assigned by the store."""
 
 
 @dataclass(frozen=True)
 class Due:
-    """A row whose time has come, as little of it as tells whether to look at it."""
+    """A due row, with only the fields to decide whether to read it."""
 
     id: str
     revision: int
@@ -61,22 +61,23 @@ class ResourceStore(Protocol[S, P]):
     """Rows of one kind (runs, rollouts or retrainers), with compare-and-swap and a history."""
 
     def create(self, record: Record[S, P], actor: str) -> Record[S, P]:
-        """Inserts; a row with that id is adopted: returned as it stands."""
+        """Inserts a row; returns an existing row with that id unchanged."""
 
     def get(self, id: str) -> Record[S, P]:
-        """Unreadable, if its row is damaged, or from code that is newer than this."""
+        """Raises Unreadable if the row is damaged, or written by newer code."""
 
     def due(self, now: datetime, limit: int, holder: str | None = None) -> Sequence[Due]:
-        """Rows that aren't finished and whose time has come, the longest waiting first; with a holder: those that it holds.
+        """Returns unfinished rows that are due, the longest waiting first; with a holder: only rows that it has claimed.
 
-        A row that is due more than a day later was written by a clock that was wrong, and is due."""
+        A due time more than a day ahead comes from a wrong clock, so such a row is due.
+        """
 
     def claim(self, holder: str, replicas: int) -> int:
-        """Makes the holder's share of the unfinished rows its own: so many of those that no live replica holds that it has one
-        part in `replicas` of all; what it holds beyond that it lets go. Returns how many rows changed hands.
+        """Claims rows for the holder until it has 1 / `replicas` of all unfinished rows, from those that no live replica has claimed;
+        releases the surplus. Returns how many rows changed their claim.
 
-        A replica lives while it holds the lease `replica_lease(holder)`. A claim only saves double work and leaves `revision`
-        as it is: whoever commits is still checked by that. What is settled is not written again.
+        A replica is live while it holds the lease `replica_lease(holder)`. A claim only avoids duplicate work and does not change
+        `revision`, which still guards each commit. Unchanged claims are not written again.
         """
 
     def list(  # noqa: PLR0913  each narrows it
@@ -92,62 +93,62 @@ class ResourceStore(Protocol[S, P]):
         limit: int = 100,
         before: str | None = None,
     ) -> Sequence[Record[S, P]]:
-        """The newest first (by created_at, then id); `before` is the id of the last row of the previous page, `among` are names of
-        recommenders, `dead_letter` tells runs that gave up from others, `until` is excluded.
+        """Returns the newest rows first (by created_at, then id). `before` is the id of the last row of the previous page, `among` are
+        names of recommenders, `dead_letter` selects runs that gave up, `until` is exclusive.
 
-        A row that can't be read is left out, which is said in the log: it hides no other.
+        An unreadable row is left out and logged, so that it does not hide others.
         """
 
     def oldest_active(self, recommender: str) -> str | None:
-        """The id of the unfinished row that was created first: whose turn it is."""
+        """Returns the id of the oldest unfinished row, which is the next to work."""
 
     def queued(self) -> Sequence[Queued]:
-        """Every unfinished row, light: whoever has left `pending`, or has an intent to, is active."""
+        """Returns a summary of every unfinished row; rows that have left `pending`, or have an intent to leave it, are active."""
 
     def write_intent(self, record: Record[S, P], intent: Mapping[str, Any]) -> Record[S, P]:
-        """Stale if the row has moved on since `record` was read; so with the next two."""
+        """Raises Stale if the row has changed since `record` was read; so do the next two methods."""
 
     def commit(
         self, record: Record[S, P], status: S, *, due_at: datetime, entry: HistoryEntry | None, finished: bool, clear_request: bool
     ) -> Record[S, P]:
-        """Writes the status, clears the intent and, if told so, the request; appends to the history."""
+        """Writes the status, clears the intent and optionally the request, and appends to the history."""
 
     def prioritise(self, record: Record[S, P], priority: int, entry: HistoryEntry) -> Record[S, P]:
-        """Another place in the queue, for a row that is as it was read."""
+        """Changes the priority of an unchanged row."""
 
     def ask(self, id: str, request: Request, now: datetime, expected: Container[int] | None = None) -> Record[S, P]:
-        """Leaves a request for the reconciler and makes the row due; a request that is still open is a Conflict, a row that has
-        none of the expected revisions is Changed."""
+        """Writes a request for the control loop and makes the row due. Raises Conflict if a request is open, and Changed if the row's
+        revision is not expected."""
 
     def history(self, id: str, limit: int | None = None, after: int | None = None) -> Sequence[HistoryEntry]:
-        """The first entry first; `after` is the `seq` of the last one of the previous page."""
+        """Returns the first entry first; `after` is the last `seq` of the previous page."""
 
     def latest(self, id: str, limit: int, before: int | None = None) -> Sequence[HistoryEntry]:
-        """The last entry first; `before` is the `seq` of the last one of the previous page."""
+        """Returns the last entry first; `before` is the last `seq` of the previous page."""
 
 
 LONGEST_TERM = timedelta(minutes=1)
-"""Of a lease: one that lasts longer was granted by a clock that was wrong, and is over."""
+"""Maximum term of a lease: a longer one comes from a wrong clock and is void."""
 
 
 class Leases(Protocol):
-    """What only one at a time holds, until it lets go or its term is over. The store's clock says when that is, for all holders."""
+    """Leases: exclusive rights until release or expiry. The store's clock decides the expiry for all holders."""
 
     def hold(self, name: str, holder: str, term: timedelta) -> bool:
-        """Takes a lease that is free or over, or renews one's own, for at most `LONGEST_TERM`; false while another holds it."""
+        """Takes a free or expired lease, or renews the holder's own, for at most `LONGEST_TERM`; returns False if another holds it."""
 
     def release(self, name: str, holder: str) -> None:
-        """Lets go at once; what another holds stays as it is."""
+        """Releases the lease at once; the lease of another holder stays."""
 
     def live(self, prefix: str) -> Sequence[str]:
-        """The names of leases that begin so and are held now, sorted."""
+        """Returns the names of active leases with the prefix, sorted."""
 
 
 REPLICAS = "replica/"
 
 
 def replica_lease(holder: str) -> str:
-    """The lease that a control plane holds as long as it lives."""
+    """Returns the lease that a live control plane holds."""
     return REPLICAS + holder
 
 

@@ -1,1 +1,1 @@
-"""What a served unit is, and how it is told to Triton. Pure."""
+"""Served units and their Triton configuration. Pure."""

@@ -1,7 +1,7 @@
-"""What Triton is told of a model: config.pbtxt from types.
+"""Triton configuration of a model: typed values that are written as config.pbtxt.
 
-The same file serves on the native onnxruntime backend (cluster) and on the Python one of the embedded server. By default there is no
-dynamic batching: the gateway's one call for a catalogue is a batch already, and a model that batches takes its rows as [rows, 1].
+The same file works with the native onnxruntime backend (cluster) and the Python backend of the embedded server. By default there is no
+dynamic batching, because the gateway's single call for a catalogue is a batch already; a batching model takes rows as [rows, 1].
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TYPES: dict[DataType | FeatureType, Word] = {
 
 @dataclass(frozen=True)
 class Batching:
-    """Calls that wait at most `delay_us` for others, together at most `rows`: a larger call is refused."""
+    """Calls wait at most `delay_us` for others, with at most `rows` together; larger calls are rejected."""
 
     rows: int
     preferred: tuple[int, ...] = ()
@@ -35,7 +35,7 @@ class Batching:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """A call of so many rows of zeros and empty texts, `count` times, before a version is said to be ready."""
+    """Call with `rows` rows of zeros and empty texts, `count` times, before a version is ready."""
 
     rows: int
     count: int = 1
@@ -54,7 +54,7 @@ class WarmUp:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """`versions` are the ones that serve: always named, never `latest` or `all`."""
+    """`versions` are the served ones: always explicit, never `latest` or `all`."""
 
     name: str
     backend: str
@@ -62,7 +62,7 @@ class ModelConfig:
     outputs: tuple[Tensor, ...]
     versions: tuple[int, ...]
     file: str = ""
-    """Where it isn't the backend's own default: the embedded server's backend would take it for its program."""
+    """Set if it is not the backend's default, which the embedded server's backend would run as its program."""
     instances: int = 1
     batching: Batching | None = None
     warm_up: WarmUp | None = None
@@ -93,7 +93,7 @@ class ModelConfig:
 
 
 def model_config(name: str, signature: Signature, versions: Iterable[int]) -> ModelConfig:
-    """As the platform serves a unit."""
+    """Returns the platform's configuration of a unit."""
     return ModelConfig(
         name=name,
         backend=signature.backend,
@@ -112,6 +112,6 @@ def _message(tensor: Tensor, batched: bool) -> Message:
     base: Message = {"name": tensor.name, "data_type": _TYPES[tensor.dtype]}
     if not batched:
         return {**base, "dims": [-1] if tensor.width is None else [-1, tensor.width]}
-    if tensor.width is None:  # Triton knows no tensor without a dimension: [rows, 1] outside, [rows] inside
+    if tensor.width is None:  # Triton has no tensors without dimensions, so [rows, 1] outside and [rows] inside
         return {**base, "dims": [1], "reshape": {"shape": []}}
     return {**base, "dims": [tensor.width]}

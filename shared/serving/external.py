@@ -1,8 +1,8 @@
-"""Which files beside it a graph takes weights from, and that they are the one file that export writes.
+"""Check of an ONNX graph's external weight files: they must be the one file that export writes.
 
-ONNX lets a tensor lie in any file that a path leads to. Whoever reads a unit asks here first, before any runtime opens the graph: the
-location must be `weights.bin`, and what is wanted of it must lie within it. The graph isn't loaded for that: its protobuf is walked in
-place, and only where the word `location` is in it at all.
+ONNX allows a tensor in any file that a path leads to. So this check runs before a runtime opens the graph: the location must be
+`weights.bin`, and the referenced range must lie within it. The graph is not loaded: its protobuf is scanned in place, and only if it
+contains the word `location`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ PARTS: Mapping[Kind, Mapping[int, Kind]] = {
     "training": {1: "graph", 2: "graph"},
     "entry": {},
 }
-"""Fields of onnx.proto that lead to tensors, by number; a test holds them against the package's own description."""
+"""Fields of onnx.proto that lead to tensors, by number; a test compares them with the package's own description."""
 _KEY, _VALUE = 1, 2
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 _DIGITS = 19
 _DEEPEST = 100
-"""Messages in messages, as protobuf itself allows them."""
+"""Maximum nesting of messages, as in protobuf itself."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor says that its values are: the words of its external data."""
+    """External data entries of a tensor."""
 
     words: tuple[tuple[str, str], ...]
 
@@ -47,7 +47,7 @@ class Place:
 
 
 def places(path: Path) -> list[Place]:
-    """Of all tensors of a graph that say so; BadData where it can't be read."""
+    """Returns the entries of all tensors with external data; raises BadData if the graph cannot be read."""
     if path.stat().st_size == 0:
         return []
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -60,7 +60,7 @@ def places(path: Path) -> list[Place]:
 
 
 def refuse_others(path: Path, weights: int | None) -> None:
-    """BadData unless all that the graph takes from files lies in `weights.bin`, of so many bytes; None: the unit has none."""
+    """Raises BadData unless all external data is in `weights.bin` of `weights` bytes; None: the unit has no such file."""
     for place in places(path):
         for location in place.every("location"):
             if location != WEIGHTS:
@@ -75,7 +75,7 @@ def refuse_others(path: Path, weights: int | None) -> None:
 
 
 def _number(place: Place, key: str, name: str) -> int:
-    """The largest that is said; 0 where nothing is."""
+    """Returns the largest value of the key; 0 without one."""
     values = place.every(key)
     if odd := [value for value in values if not (value.isascii() and value.isdigit() and len(value) < _DIGITS)]:
         raise BadData(f"{name}: the {key} of what it takes from {WEIGHTS} is no number: {odd[0][:40]!r}")
@@ -100,12 +100,12 @@ def _word(content: mmap.mmap, at: int, end: int) -> tuple[str, str]:
     fields = {_KEY: "", _VALUE: ""}
     for number, begin, stop in _parts(content, at, end):
         if number in fields:
-            fields[number] = content[begin:stop].decode()  # the last one counts, as for any reader of protobuf
+            fields[number] = content[begin:stop].decode()  # the last value counts, as in any protobuf reader
     return fields[_KEY], fields[_VALUE]
 
 
 def _parts(content: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Fields that are messages, texts or bytes, and where they lie; numbers are passed over. ValueError or IndexError where none can be."""
+    """Yields messages, texts and bytes with their ranges; skips numbers. ValueError or IndexError for bad content."""
     while at < end:
         tag, at = _varint(content, at)
         kind = tag & 7

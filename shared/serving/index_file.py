@@ -1,7 +1,7 @@
-"""The file of a candidates' index: a header in JSON that says what it is of, and what its library wrote.
+"""File format of a candidate index: a JSON header that describes it, and the content that its library wrote.
 
-The content's digest stands in the header and is held against it before any library sees a byte: native code that parses a damaged file
-may do anything. Nothing in it is ever unpickled.
+The header has the content's digest, which is verified before any library reads the content, because native code may do anything with a
+damaged file. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pack(kind: Literal["faiss-pq4"], items: int, width: int, weighed: int, candi
 
 
 def unpack(stored: bytes, items: int, width: int, vectors: Buffer, name: str) -> tuple[Header, memoryview]:
-    """The header and what the library wrote, for exactly these vectors; else BadData, in one line."""
+    """Returns the header and the content, if built for exactly these vectors; else raises BadData, in one line."""
     if stored[: len(MAGIC)] != MAGIC:
         raise BadData(f"{name}: it is no index of candidates")
     begin = len(MAGIC) + _LENGTH

@@ -1,4 +1,4 @@
-"""The best of many scores, exactly, without ordering the rest: by score, and by key where scores are equal."""
+"""Exact selection of the best of many scores without sorting the rest: by score, and by key for equal scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPARE, _COLUMNS, _DEPTH = 4, 1024, 64
 
 
 def best(scores: Scores, keys: Keys, k: int) -> Rows:
-    """The rows of the `k` best, best first. Every row that ties with the last one is weighed before the cut."""
+    """Returns the rows of the `k` best, best first. Rows that tie with the last one are compared by key."""
     if k <= 0:
         return np.empty(0, dtype=np.intp)
     rows = np.flatnonzero(scores >= _bound(scores, k)) if k < len(scores) else np.arange(len(scores))
@@ -26,11 +26,11 @@ def best(scores: Scores, keys: Keys, k: int) -> Rows:
 
 
 def _bound(scores: Scores, k: int) -> Any:
-    """What the k best all reach: the scores fall into many columns, and k of these have a maximum that is at least this.
+    """Returns a lower bound of the k best scores: the scores are split into columns, and k of these have a maximum of at least the bound.
 
-    Taking maxima is one quick pass; only they are partitioned, not all scores.
+    One fast pass computes the maxima; only they are partitioned, not all scores.
     """
-    columns = max(_SPARE * k, min(_COLUMNS, len(scores) // _DEPTH))  # maxima of many columns are the quicker pass
+    columns = max(_SPARE * k, min(_COLUMNS, len(scores) // _DEPTH))  # the pass is faster for many columns
     if len(scores) < 2 * columns:
         return np.partition(scores, len(scores) - k)[len(scores) - k]
     depth = len(scores) // columns

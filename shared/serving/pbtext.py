@@ -1,4 +1,4 @@
-"""Protobuf's text format, as far as config.pbtxt needs it: nobody concatenates a configuration by hand."""
+"""Writer of protobuf's text format, with the features that config.pbtxt needs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Union
 
 Value = Union[str, int, bool, "Word", "Message", Sequence["Value"]]
 Message = Mapping[str, Value]
-"""Fields by name; None of them absent, lists are repeated fields."""
+"""Fields by name; None means absent, lists are repeated fields."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """A name of an enum: written without quotes."""
+    """Enum name, written without quotes."""
 
     name: str
 
 
 def write(message: Message) -> str:
-    """One field a line."""
+    """Returns the message with one field per line."""
     return "".join(f"{line}\n" for name, value in message.items() for line in _field(name, value))
 
 
@@ -40,5 +40,5 @@ def _written(value: Value) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Bytes of UTF-8; whatever isn't plain ASCII in octal, which every reader of the format understands."""
+    """Escapes UTF-8 bytes that are not plain ASCII in octal, which every reader of the format supports."""
     return "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}" for byte in text.encode())

@@ -1,29 +1,28 @@
-"""The signature of a served unit: what export writes, what Triton is told and what the gateway sends.
+"""Signature of a served unit: export writes it, Triton's configuration is made from it, and the gateway builds requests by it.
 
-A unit is features and model together: it takes raw columns (ids and text as they are in the data) and gives one score a row.
-`signature.json` says which file it is and what runs it, so that a family that isn't an ONNX graph can stand beside those that are.
-Beside that file an export publishes:
+A unit is features and model together: it takes raw columns (ids and text as in the data) and gives one score per row. `signature.json`
+names the model file and its backend, so that families without an ONNX graph are possible. An export also publishes:
 
 - `signature.json`: this model
-- `weights.bin`, of a large unit: the weights that the graph looks up there, for a graph itself holds 2 GB
+- `weights.bin`, of a large unit: the weights that the graph looks up there, because a graph itself holds at most 2 GB
 - `catalogue.npz`: one array for each item input, aligned by row; the array of the item key lists the catalogue
-- `popular.npy`: item keys (int64), the most popular first: the answer for unknown users
-- `fresh.npy`: item keys (int64), those that anybody met last for the first time first
+- `popular.npy`: item keys (int64), most popular first: the answer for unknown users
+- `fresh.npy`: item keys (int64), the item with the latest first interaction first
 - `users.npy`: the known user keys (int64), sorted
-- `parity.npz`: real rows: an array for each input, of whatever side, `score`, what the model gave for them in training's own runtime,
-  and an array for each feature (under its output's name), what training made of them
-- `embeddings.npz` and `queries.npz`, where candidates are retrieved, or the family has vectors: `items` (int64 keys, row by row as in the
-  catalogue) and `vectors` (float32); `users` (int64 keys, sorted) and `vectors`: who meets what best by inner product
+- `parity.npz`: real rows: an array for each input of any side, `score`, the model's score in training's own runtime,
+  and an array for each feature (under its output's name), computed in training
+- `embeddings.npz` and `queries.npz`, for retrieval, or if the family has vectors: `items` (int64 keys, in the rows of the
+  catalogue) and `vectors` (float32); `users` (int64 keys, sorted) and `vectors`; the inner product ranks items for a user
 - `candidates.index`, of a large catalogue: the nearest neighbours of `embeddings.npz` (shared.serving.index_file)
 - `recommendations.parquet`, where the spec has `serve.batch`: user, place, item, score
-- `online.json` and what it names: values by key for the feature store (shared.contracts.online), where an input comes from there
+- `online.json` and its files: values by key for the feature store (shared.contracts.online), if an input comes from there
 - `model_card.json`: for people
 
-What nobody knows of a row is blank: the smallest int64, NaN, an empty text; a list is blank behind its last value. The graph takes
-blanks as training took nulls.
+Unknown values are blank: the smallest int64, NaN, an empty text; a list is padded with blanks. The graph treats blanks as training treats
+nulls.
 
-So it is in files and in memory. How a list comes to the graph is its input's `lists`: as such a row, or as values and offsets
-(shared.serving.tensors makes either).
+Files and memory use this form. `lists` of an input decides how the graph takes a list: as such a row, or as values and offsets
+(shared.serving.tensors makes both).
 """
 
 from __future__ import annotations
@@ -47,18 +46,18 @@ FRESH = "fresh.npy"
 RECOMMENDATIONS = "recommendations.parquet"
 WEIGHTS = "weights.bin"
 VALUES, OFFSETS = "__values", "__offsets"
-"""End the names of the two tensors of a list."""
+"""Suffixes of the two tensors of a list."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """Of the served graph. `width`: None for one value of whatever `each` says."""
+    """Tensor of the served graph. `width` None: a single value for each row, value or end."""
 
     name: str
     dtype: DataType | FeatureType
     width: int | None = None
     each: Literal["row", "value", "end"] = "row"
-    """Of what there is one: rows, values in the lists of all rows, or ends of rows' lists (and where the first one begins)."""
+    """Length of the tensor: rows, values in the lists of all rows, or ends of rows' lists (with the begin of the first list)."""
 
     def count(self, rows: int, values: int = 0) -> int:
         return {"row": rows, "value": values, "end": rows + 1}[self.each]
@@ -108,7 +107,7 @@ class Input(Strict):
 
 
 class Feature(Strict):
-    """A feature of the unit's own: an output beside the score, to be held against training's."""
+    """Feature of the unit: an output in addition to the score, for the comparison with training."""
 
     column: str = Field(description="What it is called.")
     of: tuple[str, ...] = Field((), description="The inputs that it is made of; none are named where it is made of the one of its name.")
@@ -170,12 +169,12 @@ class Signature(Strict):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What a server needs of a unit: all of them in one folder."""
+        """Files of a unit that a server needs, in one folder."""
         return (self.file,) if self.weights is None else (self.file, self.weights)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What the graph takes. The first one has a value a row, as keys have: it tells how many rows there are."""
+        """Inputs of the graph. The first has one value per row, as keys have, so its length is the number of rows."""
         tensors = (tensor for model_input in self.inputs for tensor in model_input.tensors)
         return tuple(sorted(tensors, key=lambda tensor: tensor.each != "row"))
 
@@ -183,5 +182,5 @@ class Signature(Strict):
         return tuple(model_input for model_input in self.inputs if model_input.side == side)
 
     def request_inputs(self) -> tuple[Input, ...]:
-        """What a request is asked with beside the items: one value for all of its rows."""
+        """Inputs of a request other than the items: one value for all of its rows."""
         return tuple(model_input for model_input in self.inputs if model_input.side != "item")

@@ -1,8 +1,8 @@
-"""Columns as the graph of a served unit takes them: the one place that makes its tensors, for Triton and for ONNX Runtime alike.
+"""Conversion of columns to the input tensors of a served unit's graph, the only one for Triton and ONNX Runtime.
 
-Columns have a row a row: a list is a row of its input's width, blank behind its last value. Where the signature says `offsets`, the
-lists go without those blanks, one after the other, and beside them where each begins and ends. The two can't be taken for each other:
-they have other names, and offsets begin with 0, never fall and end with the number of values, for they are made of lengths here.
+Columns have one entry per row: a list is a row of its input's width, padded with blanks. For `offsets` in the signature, the lists are
+concatenated without padding, with their offsets. The two forms cannot be confused: their names differ, and offsets begin with 0, never fall
+and end with the number of values, because they are computed from lengths.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Columns = Mapping[str, Array]
 
 
 def tensors(signature: Signature, columns: Columns) -> dict[str, Array]:
-    """By name, in the order of the signature's tensors. Invalid where a column is missing or isn't as wide as its input."""
+    """Returns tensors by name, in the signature's order. Raises Invalid if a column is missing or has the wrong width."""
     by_name: dict[str, Array] = {}
     for model_input in signature.inputs:
         parts = (
@@ -31,12 +31,12 @@ def tensors(signature: Signature, columns: Columns) -> dict[str, Array]:
 
 
 def flat(lists: Array, dtype: DataType) -> tuple[Array, Array]:
-    """Values and offsets of rows of lists. A blank that has a value behind it stays: it is a null of the list."""
+    """Returns values and offsets of rows of lists. A blank before a value stays: it is a null of the list."""
     present = ~np.isnan(lists) if dtype == "float32" else lists != BLANK[dtype]
     places = np.arange(1, lists.shape[1] + 1, dtype=np.int32)
-    lengths = (present.T * places[:, None]).max(axis=0)  # so, and not row by row, it takes half the time
+    lengths = (present.T * places[:, None]).max(axis=0)  # takes half the time of a maximum per row
     values = lists[places <= lengths[:, None]]
-    values.flags.writeable = lists.flags.writeable  # who may rely on the lists may rely on the values
+    values.flags.writeable = lists.flags.writeable  # the values share the write protection of the lists
     offsets = np.zeros(len(lists) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return values, offsets

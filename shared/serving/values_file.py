@@ -1,7 +1,7 @@
-"""Files with values by key, as a version publishes them: parts of bounded size, so that whoever loads them needs bounded memory.
+"""Files of a version's feature values by key, in parts of bounded size, so that loading needs bounded memory.
 
-A part is an `.npz` (never a pickle) with `key` (int64, ascending over all parts), `at` (int64: event times as microseconds since 1970),
-and `column/NAME` for each column: int64, float32 or text, one value a row, or a row of them padded with blanks. Blanks aren't known.
+A part is an `.npz` (never a pickle) with `key` (int64, ascending over all parts), `at` (int64: event times as microseconds since 1970), and
+`column/NAME` for each column: int64, float32 or text, one value a row, or a row padded with blanks. Blanks are unknown values.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Values:
 
 
 def write_values(view: View, values: Values, place: Callable[[str], Path], part: int = PART) -> tuple[OnlineView, dict[str, Path]]:
-    """What `online.json` says of them, and the files by name; `place` says where a file of a name goes. Any order of keys will do."""
+    """Writes the parts; returns the view for `online.json` and the files by name. Keys need no order."""
     order = np.argsort(values.keys, kind="stable")
     if len(np.unique(values.keys)) < len(values.keys):
         raise ValueError(f"view '{view.name}': two rows have one key")
@@ -67,7 +67,7 @@ def write_values(view: View, values: Values, place: Callable[[str], Path], part:
 
 
 def read_values(content: bytes, view: View, label: str) -> Values:
-    """Unavailable for a file that isn't what the view says."""
+    """Raises Unavailable for a file that does not match the view."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             keys, at = stored[KEY], stored[AT]
@@ -85,7 +85,7 @@ def read_values(content: bytes, view: View, label: str) -> Values:
 
 
 def join_values(parts: Sequence[Values]) -> Values:
-    """Of parts in their order."""
+    """Joins parts in their order."""
     names = parts[0].columns
     return Values(
         np.concatenate([part.keys for part in parts]),

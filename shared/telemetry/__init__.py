@@ -1,1 +1,1 @@
-"""Logging, and every metric name in one file."""
+"""Logging, and all metric names in one file."""

@@ -1,4 +1,4 @@
-"""One line a record, to stderr: time, level, where, what. A traceback follows in lines that begin with spaces."""
+"""Log format: one line per record, to stderr: time, level, logger, message. Traceback lines are indented with spaces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} 
     0x2028: "\\u2028",
     0x2029: "\\u2029",
 }
-"""Of texts that come from outside: none begins a line that looks like a record, or speaks to a terminal."""
+"""Control characters in external text are escaped, so that no text forges a log record or controls a terminal."""
 _Raised = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 

@@ -1,4 +1,4 @@
-"""Every metric that Eyas exports: one place to read them, one place to add one."""
+"""All metrics that Eyas exports."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Hashable
 from shared.domain.errors import is_explained
 
 QUIET = 10.0
-"""Seconds without a failure after which what many requests use has recovered."""
+"""Seconds without a failure after which a shared dependency counts as recovered."""
 
 
 class Outages:
-    """By key. Safe to share between threads.
+    """Outages by key. Thread-safe.
 
-    The first success that comes `quiet` seconds after the last failure ends an outage: what fails now and then has one outage, not many.
+    The first success at least `quiet` seconds after the last failure ends an outage, so intermittent failures are one outage.
     """
 
     def __init__(self, log: logging.Logger, quiet: float = 0.0, now: Callable[[], float] = time.monotonic) -> None:
@@ -28,11 +28,11 @@ class Outages:
 
     @property
     def open(self) -> bool:
-        """Whether anything has failed and not recovered."""
+        """Whether any outage is open."""
         return bool(self._failed_at)
 
     def fail(self, key: Hashable, message: str, *args: object, error: Exception | None = None, level: int = logging.ERROR) -> None:
-        """`error`: logged with its traceback, unless its own line says what is wrong."""
+        """`error` is logged with its traceback, unless its message is enough."""
         with self._lock:
             begins = key not in self._failed_at
             self._failed_at[key] = self._now()

@@ -1,1 +1,1 @@
-"""Conformance suites, one a port, and the fakes that pass them."""
+"""Conformance suites of the ports, and fakes that pass the suites."""

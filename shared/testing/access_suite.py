@@ -1,4 +1,4 @@
-"""What every store of tokens and every audit log must do, and fakes that do it."""
+"""Conformance suites of TokenStore, AuditLog and Answers, and their fakes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def token(number: int = 1, **changes: object) -> Token:
 
 
 class FakeTokens:
-    """A TokenStore in memory."""
+    """Implements TokenStore in memory."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Token] = {}
@@ -52,7 +52,7 @@ class FakeTokens:
 
 
 class FakeAudit:
-    """An AuditLog in memory."""
+    """Implements AuditLog in memory."""
 
     def __init__(self) -> None:
         self.rows: list[Audited] = []
@@ -191,7 +191,7 @@ STALE, KEPT = timedelta(minutes=1), timedelta(hours=24)
 
 
 class FakeAnswers:
-    """Answers in memory."""
+    """Implements Answers in memory."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], Answer] = {}

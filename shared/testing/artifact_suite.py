@@ -1,4 +1,4 @@
-"""What every artifact store promises."""
+"""Conformance suite of artifact stores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def blob(file: File) -> str:
 
 
 class ArtifactSuite:
-    """Subclasses give `store`, and `place`: the file on a disk that something of the store's is in the end."""
+    """Subclasses provide `store`, and `place`, which returns the local path of an object of the store."""
 
     @pytest.fixture
     def source(self, tmp_path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Threads that ask one version of a tiny unit without end, and what became of each request."""
+"""Load threads that score one version of a tiny unit repeatedly, and record each call."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def scores(number: int) -> list[float]:
 @dataclass(frozen=True)
 class ScoreCall:
     at: float
-    """When it was sent, on the monotonic clock."""
+    """Start of the call on the monotonic clock."""
     seconds: float
     failure: str = ""
 
 
 class Askers(Threads):
-    """A context; a wrong score is a failure like no answer. With a pause between two requests it is the changes beside them that are
-    under load, not this machine."""
+    """Context manager; a wrong score is a failure, as is an error. A pause between requests puts load on the changes under test,
+    not on the machine."""
 
     def __init__(self, server: ModelServer, recommender: str, number: int, threads: int = 1, pause: float = 0.0) -> None:
         super().__init__(*[self._ask] * threads)
@@ -44,7 +44,7 @@ class Askers(Threads):
         return [call.failure for call in self.calls if call.failure]
 
     def latencies(self) -> list[float]:
-        """Seconds of what was answered, the shortest first."""
+        """Returns the seconds of the successful calls, sorted."""
         return sorted(call.seconds for call in self.calls if not call.failure)
 
     def _ask(self) -> None:

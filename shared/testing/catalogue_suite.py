@@ -1,4 +1,4 @@
-"""What every catalogue promises."""
+"""Conformance suite of Catalogue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plain(items: Sequence[CatalogueItem]) -> list[tuple[int, object]]:
 
 
 class CatalogueSuite:
-    """Subclasses give `catalogue`, and `forget` and `revive`: what deleting a recommender, and applying it again, does."""
+    """Subclasses provide `catalogue`, `forget` (deletes a recommender) and `revive` (applies a recommender again)."""
 
     def test_what_is_put_is_there_in_the_order_of_keys(self, catalogue: Catalogue) -> None:
         values: dict[str, Any] = {

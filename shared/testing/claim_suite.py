@@ -1,4 +1,4 @@
-"""How several replicas share rows: claims by lease, and the leases themselves."""
+"""Conformance suites of claims, by which replicas share rows, and of Leases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CENTURY = timedelta(days=36_500)
 
 
 class SetClock:
-    """Says what it is set to."""
+    """A clock that tests set."""
 
     def __init__(self, time: datetime = NOW) -> None:
         self.time = time
@@ -25,8 +25,8 @@ class SetClock:
 
 
 class ClaimSuite:
-    """Several control planes on one set of rows; a test module provides `store` and `leases` on one database, and
-    the `clock` that leases are compared with."""
+    """Several control planes on one set of rows. A test module provides `store` and `leases` on one database, and
+    the `clock` of the leases."""
 
     def live(self, leases: Leases, *holders: str) -> None:
         for holder in holders:
@@ -108,7 +108,7 @@ class ClaimSuite:
         holders = [f"r{n}" for n in range(THREADS)]
         self.live(leases, *holders)
         self.fill(store, 5 * THREADS)
-        for _ in range(THREADS):  # rows that another one was just writing are left for the next time
+        for _ in range(THREADS):  # a claim skips rows that another transaction is writing
             at_once(THREADS, lambda n: store.claim(holders[n], THREADS))
         shares = [self.claimed(store, holder) for holder in holders]
         assert [len(share) for share in shares] == [5] * THREADS
@@ -116,7 +116,7 @@ class ClaimSuite:
 
 
 class LeasesSuite:
-    """A test module provides `leases`, and the `clock` that they are compared with."""
+    """A test module provides `leases`, and the `clock` of the leases."""
 
     def test_a_lease_is_held_by_one(self, leases: Leases) -> None:
         assert leases.hold("x", "a", TERM)
@@ -165,7 +165,7 @@ class LeasesSuite:
         assert leases.hold("replica/old", "old", TERM)
 
     def test_a_lease_that_lasts_longer_than_any_that_is_granted_is_over(self, leases: Leases, clock: SetClock) -> None:
-        """A clock was wrong when it was granted, or is set back now."""
+        """The clock was wrong when the lease was granted, or has been set back."""
         clock.time = NOW + CENTURY
         assert leases.hold("x", "a", LONGEST_TERM)
         clock.time = NOW

@@ -1,4 +1,4 @@
-"""What every source of days must do; a test module provides `log` and `days` on one set of events."""
+"""Conformance suite of EventDays; a test module provides `log` and `days` on one set of events."""
 
 from __future__ import annotations
 

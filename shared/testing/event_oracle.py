@@ -1,6 +1,6 @@
-"""What a set of events comes to, counted in one pass over all of it: what every event log is held against.
+"""Oracle of KPIs: computes the expected KPIs of a set of events, to compare event logs with.
 
-Written from the words of the port alone and without regard to memory. The order of the events plays no part: a set is sorted first.
+Follows only the port's documentation, and needs memory for all events. The order of the events doesn't matter: answers are sorted first.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from shared.domain.earned import Earned, Part
 @dataclass(frozen=True)
 class Reaction:
     delay: timedelta
-    """From the answer to the positive; nothing where the positive's clock was behind."""
+    """Time from the answer to the positive; 0 if the positive has an earlier time."""
     place: int
     kind: str | None
     revenue: int
 
 
 class Oracle:
-    """Of a set of impressions and one of positives. Events with one id are one event, so are impressions."""
+    """KPIs of a set of impressions and a set of positives; each id counts once."""
 
     def __init__(self, impressions: Iterable[Impression], positives: Iterable[Interaction], attribution: timedelta) -> None:
         self.answers = {answer.request_id: answer for answer in impressions}
@@ -58,7 +58,7 @@ class Oracle:
     def window(
         self, recommender: str, version: int, ends: datetime, width: timedelta, attribution: timedelta, conversions: Collection[str]
     ) -> Earned:
-        """Of the answers in the stretch of time that ends there."""
+        """Returns the KPIs of the answers in the interval of `width` that ends at `ends`."""
         return self.earned(recommender, version, ends - width, ends, attribution, conversions)
 
     def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> Showings:

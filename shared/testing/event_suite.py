@@ -1,4 +1,4 @@
-"""What every event log, and every source of hit rates, must do; a test module provides `log` and `kpis` on one set of events."""
+"""Conformance suites of EventLog and KpiSource; a test module provides `log` and `kpis` on one set of events."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def did(item: int = 10, at: datetime = T0, **changes: Any) -> Interaction:
 
 
 def like(log: EventLog, *interactions: Interaction) -> int | None:
-    """How many answers became hits."""
+    """Stores positives; returns how many answers became hits."""
     return take(log, *interactions).hits
 
 
@@ -289,8 +289,8 @@ class KpiSourceSuite:
 
     @pytest.mark.requirement("U-07")
     def test_every_request_counts_whatever_its_answer_was(self, log: EventLog, kpis: KpiSource) -> None:
-        """Whom a version knows depends on the version, so answers that are left out because of it would leave other users than the other
-        version's."""
+        """The known users depend on the version: leaving out answers to unknown users would compare different users of the two
+        versions."""
         whys = (UNKNOWN_USER, BY_ITEMS, NO_SCORES, NOTHING_LEFT, OVERLOADED, FAILED, None)
         log.impressions([shown(f"a{n}", user=n, fallback=why) for n, why in enumerate(whys)])
         like(log, did(at=minute(1), user=0, request_id="a0"))
@@ -395,7 +395,7 @@ class KpiSourceSuite:
         assert kpis.earned("films", 1, T0, LATER, ATTRIBUTION, ()).revenue == 201 * 99_999_999_123_457
 
     def test_sums_agree_with_a_count_by_hand(self, log: EventLog, kpis: KpiSource) -> None:
-        """A hundred users with a fixed, uneven pattern of answers, fallbacks and hits, counted here in plain Python."""
+        """A hundred users with a fixed, uneven pattern of answers, fallbacks and hits, counted in plain Python."""
         impressions = [
             shown(f"r{n}", minute(n * 37 % 151), user=n * n % 101, variant="candidate" if n * n % 101 % 3 == 0 else "stable")
             for n in range(1500)

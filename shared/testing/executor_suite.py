@@ -1,4 +1,4 @@
-"""What every Executor promises, as sentences. A test module subclasses it and provides the fixture `bench`."""
+"""Conformance suite of Executor. A test module subclasses it and provides the fixture `bench`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ Behaviour = Literal["works", "talks", "succeeds", "fails"]
 
 
 class Bench(Protocol):
-    """An executor, and stages that do what a test needs."""
+    """An executor, and stages with a behaviour that the test chooses."""
 
     executor: Executor
 
     def again(self) -> Executor:
-        """Another executor of the same place: the platform, started anew. The bench closes it."""
+        """Returns another executor of the same folder or cluster, as after a restart of the platform. The bench closes it."""
 
     def behave(self, attempt: str, how: Behaviour) -> None:
-        """Says what an attempt will do: before it is started. `works` goes on until it is stopped, and so does
-        `talks`, which prints 'at work' first; `succeeds` prints 'hello wörld'
-        and exits 0; `fails` prints 'no such file' and exits 1."""
+        """Sets the behaviour of an attempt before its start: `works` runs until it is stopped; `talks` does the
+        same and prints 'at work' first; `succeeds` prints 'hello wörld' and exits 0; `fails` prints 'no such file' and exits 1."""
 
     def starts(self, attempt: str) -> int:
-        """How often the attempt's work really began."""
+        """Returns how often the attempt's process was started."""
 
 
 class ExecutorSuite:
@@ -161,7 +160,7 @@ def small_spec() -> RecommenderSpec:
 
 
 def runs(executor: Executor, attempt: str) -> None:
-    """An executor may have to wait before it runs something; it never ends meanwhile."""
+    """Waits until the attempt runs; fails if it ends before."""
 
     def begun() -> bool:
         job = executor.observe(attempt)

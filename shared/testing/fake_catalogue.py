@@ -1,4 +1,4 @@
-"""A catalogue in memory."""
+"""Fake catalogue in memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class FakeCatalogue:
         return [item for item in items if item.revision > since][:limit]
 
     def forget(self, recommender: str) -> None:
-        """As when the recommender is deleted."""
+        """Does what the recommender's deletion does to its catalogue."""
         self._deleted.add(recommender)
         if recommender in self._heads:
             revision = self._heads[recommender].revision + 1

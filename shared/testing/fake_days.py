@@ -1,4 +1,4 @@
-"""Days of events out of the fake event log; it passes the suite of its port."""
+"""Fake EventDays over the fake event log; passes the suite of the port."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FakeDays:
-    """EventDays, over FakeEvents."""
+    """Implements EventDays over FakeEvents."""
 
     def __init__(self, events: FakeEvents) -> None:
         self._events = events

@@ -1,4 +1,4 @@
-"""Events and shadows in memory: what a unit test puts in the place of a database. They pass the conformance suites of their ports."""
+"""Fakes of events and shadow totals in memory, for unit tests without a database. They pass the conformance suites of their ports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOOKED = 2_000
 
 
 class FakeEvents:
-    """EventLog, KpiSource and Sightings, in plain lists."""
+    """Implements EventLog, KpiSource and DriftSamples with plain lists."""
 
     def __init__(self) -> None:
         self.shown: dict[str, Impression] = {}
@@ -42,7 +42,7 @@ class FakeEvents:
 
     @property
     def hits(self) -> dict[str, datetime]:
-        """Found anew after each change, so that no order of events can matter."""
+        """Time of the hit by answer; computed again after each change, so that the order of events can't matter."""
         if self._hits is not None:
             return self._hits
         hits: dict[str, datetime] = {}
@@ -180,7 +180,7 @@ class FakeEvents:
             clicked=dict(Counter(place for _, place in places)),
         )
 
-    # Sightings
+    # DriftSamples
 
     def likes(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[Like]:
         rows = sorted((row for row in self._between(recommender, since, None) if row[2]), key=lambda row: row[1])
@@ -211,10 +211,10 @@ class FakeEvents:
             newest[name] = Newest(max(answers, default=None), max(events, default=None))
         return {name: latest for name, latest in newest.items() if latest.at is not None}
 
-    # Looking
+    # Lookups
 
     def _answer(self, event: Interaction, at: datetime, attribution: timedelta) -> Impression | None:
-        """The one that it names, if that can be; else the newest in which this user saw the item."""
+        """Returns the answer that the event names, if user and item match; else the newest answer that showed the item to this user."""
         candidates = [
             answer
             for answer in self.shown.values()
@@ -225,7 +225,7 @@ class FakeEvents:
         return named[0] if named else max(recent, key=lambda answer: (answer.at, answer.request_id), default=None)
 
     def _first(self, event: Interaction) -> Interaction | None:
-        """The event that came first under its id."""
+        """Returns the first event with this id."""
         matching = (
             row[0] for row in self.done if event.id is not None and (row[0].recommender, row[0].id) == (event.recommender, event.id)
         )
@@ -260,7 +260,7 @@ class FakeEvents:
 
 
 class FakeMirrors:
-    """Mirrors, in a dictionary."""
+    """Implements ShadowTotals with a dictionary."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, int, str], Mirror] = {}
@@ -311,7 +311,7 @@ def _shares(answers: Iterable[Impression], fallbacks: Collection[str]) -> UserSh
 
 
 def _traffic(answers: Sequence[Impression], looked: int) -> Traffic:
-    """Of one variant, the newest answer first."""
+    """Returns the traffic of one variant; `answers` are sorted, newest first."""
     own = _own(answers)
     scores = [answer.score for answer in own if answer.score is not None]
     counted = [answer for answer in answers if answer.fallback != SERVER_AWAY]

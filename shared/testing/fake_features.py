@@ -1,4 +1,4 @@
-"""A feature store and a history in memory."""
+"""Fake feature store and fake feature history in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fakes that pass the conformance suites of their ports: what a unit test puts in the place of processes and servers."""
+"""Fakes of processes and servers for unit tests; they pass the conformance suites of their ports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Feed = Mapping[str, np.ndarray[Any, Any]]
 
 
 class FakeExecutor:
-    """Starts nothing: every attempt runs until the test says how it ends."""
+    """Starts no process: each attempt runs until the test ends it."""
 
     def __init__(self) -> None:
         self.started: list[StageSpec] = []
@@ -50,7 +50,7 @@ class FakeExecutor:
         self._jobs[attempt] = job
 
     def forget(self, attempt: str) -> None:
-        """As a cluster whose Job was deleted: its name is free again."""
+        """Forgets the attempt, as a cluster does when its Job is deleted: the name is free again."""
         del self._jobs[attempt]
 
 
@@ -65,7 +65,7 @@ def user_plus_number_times_item(unit: ServedUnit, feed: Feed) -> np.ndarray[Any,
 
 
 class FakeModelServer:
-    """Scores with a function. Versions in `broken` can't be loaded; those in `silent` are loaded and don't answer."""
+    """Scores with a function. Versions in `broken` can't be loaded; versions in `silent` are loaded and don't answer."""
 
     def __init__(self, model: Callable[[ServedUnit, Feed], np.ndarray[Any, Any]] = user_plus_number_times_item) -> None:
         self.broken: dict[tuple[str, int], str] = {}
@@ -108,7 +108,7 @@ class FakeModelServer:
         )
 
     def restart(self) -> None:
-        """It comes back with what was placed."""
+        """Brings the server back with the placed versions."""
         self.down = False
 
     def _check_up(self) -> None:

@@ -1,4 +1,4 @@
-"""What every feature store promises, and what every history of one does."""
+"""Conformance suites of FeatureStore and FeatureHistory."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def row(key: int, at: datetime = NOW, **values: Any) -> StoredRow:
 
 
 def some_rows(chance: random.Random, count: int) -> list[StoredRow]:
-    """Few keys and few times, so that many meet."""
+    """Returns rows with few keys and few times, so that many collide."""
     return [row(chance.randrange(-3, 4), NOW - chance.randrange(5) * DAY, n=chance.randrange(3)) for _ in range(count)]
 
 
 class FeatureStoreSuite:
-    """Subclasses give `store`."""
+    """Subclasses provide `store`."""
 
     def test_what_is_written_is_read_exactly(self, store: FeatureStore) -> None:
         at = NOW - timedelta(microseconds=1)
@@ -159,7 +159,7 @@ class FeatureStoreSuite:
 
 
 class FeatureHistorySuite:
-    """Subclasses give `history`."""
+    """Subclasses provide `history`."""
 
     def test_what_counted_then_is_the_newest_that_was_not_later_nor_too_old(self, history: FeatureHistory) -> None:
         rows = [row(1, NOW - n * DAY, n=n) for n in (9, 5, 1)]

@@ -1,4 +1,4 @@
-"""What every CandidateIndex keeps, whatever finds it: on catalogues this small there is no excuse for missing one."""
+"""Conformance suite of CandidateIndex: on small catalogues, approximate indexes must be exact too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def some(count: int, width: int = 8, seed: int = 1) -> Array:
 class CandidateIndexSuite:
     @pytest.fixture
     def build(self) -> Build:
-        """An index of items with these keys and vectors."""
+        """Returns a function that builds an index of keys and vectors."""
         raise NotImplementedError
 
     @pytest.mark.requirement("G-01")

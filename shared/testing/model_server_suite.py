@@ -1,4 +1,4 @@
-"""What every ModelServer promises, as sentences. A test module subclasses it and provides the fixture `bench`."""
+"""Conformance suite of ModelServer. A test module subclasses it and provides the fixture `bench`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from shared.testing.waiting import wait_for
 
 
 class Bench(Protocol):
-    """A server and units for it: version n scores a row `user + n * item`."""
+    """A server and units for the server: version n scores a row as `user + n * item`."""
 
     server: ModelServer
     recommender: str
-    """A fresh name for each test."""
+    """A new name for each test."""
 
     def unit(self, number: int, *, tags: bool = False) -> ServedUnit:
-        """With `tags`, the unit takes one more input than its elders: 'tags', two texts a row."""
+        """Returns a unit; with `tags`, the unit takes one more input: 'tags', two texts per row."""
 
     def broken(self, number: int) -> ServedUnit:
-        """A version that can't be loaded."""
+        """Returns a unit that can't be loaded."""
 
     def restart(self) -> None:
-        """The server dies and comes back, as its owner's loop would bring it back."""
+        """Kills the server and starts it again, as its owner's loop does."""
 
 
 class ModelServerSuite:
@@ -101,7 +101,7 @@ class ModelServerSuite:
         before = bench.server.successes().get(key, 0)
         for _ in range(5):
             bench.server.score(bench.recommender, 1, FEED)
-        # Triton counts a request a moment after it has answered it.
+        # Triton counts a request shortly after its response.
         counted = wait_for(lambda: (now := bench.server.successes()[key]) >= before + 5 and now)
         bench.server.place(bench.recommender, [])
         assert bench.server.successes()[key] >= counted
@@ -124,7 +124,7 @@ class ModelServerSuite:
 
 
 def tiny_unit(store: ArtifactStore, recommender: str, number: int, *, tags: bool = False, model: bytes | None = None) -> ServedUnit:
-    """A real unit in a store: `user + number * item` as ONNX, or whatever `model` holds. Needs the package onnx."""
+    """Stores a real unit: `user + number * item` as ONNX (needs the package onnx), or the bytes of `model`."""
     inputs: list[dict[str, Any]] = [
         {"name": "user", "dtype": "int64", "side": "user"},
         {"name": "item", "dtype": "int64", "side": "item"},
@@ -140,7 +140,7 @@ def tiny_unit(store: ArtifactStore, recommender: str, number: int, *, tags: bool
 
 
 def tiny_model(factor: float, *, tags: bool = False) -> bytes:
-    """`score = user + factor * item`; with `tags`, the texts come in and weigh nothing."""
+    """Returns an ONNX model of `score = user + factor * item`; with `tags`, the texts are an input without effect."""
     from onnx import TensorProto, helper
 
     nodes = [

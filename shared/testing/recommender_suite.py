@@ -1,4 +1,4 @@
-"""What every RecommenderStore does, and what a deletion promises over all stores."""
+"""Conformance suites of RecommenderStore, and of deletion over all stores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run_of(id: str) -> MakeRun:
 
 
 class RecommenderStoreSuite:
-    """A module provides `store` and `runs` on one database."""
+    """A test module provides `store` and `runs` on one database."""
 
     def test_a_spec_is_read_back_as_it_was(self, store: RecommenderStore) -> None:
         made = store.put(spec(), NOW, "ada").recommender
@@ -153,7 +153,7 @@ class RecommenderStoreSuite:
 
 
 class DeletionSuite:
-    """A module provides `recommenders`, `rollouts` and `routes` on one database."""
+    """A test module provides `recommenders`, `rollouts` and `routes` on one database."""
 
     @pytest.mark.requirement("C-01")
     def test_what_is_deleted_is_seen_by_nobody_and_stays_deleted(self, recommenders: RecommenderStore, routes: RouteStore) -> None:

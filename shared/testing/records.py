@@ -1,4 +1,4 @@
-"""A spec of a run and a lineage of a version, for tests to change with `replace`."""
+"""Spec of a run and lineage of a version, which tests change with `replace`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every Registry and every store of stage outputs does."""
+"""Conformance suites of Registry and StageOutputs."""
 
 from __future__ import annotations
 

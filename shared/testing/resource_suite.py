@@ -1,7 +1,6 @@
-"""What every ResourceStore must do, said once: run against each adapter, and against each fake. Rows are made, committed once, asked for
-and listed.
+"""Conformance suite of ResourceStore, for each adapter and each fake.
 
-A test module makes the store and inherits:
+A test module provides the store and inherits:
 
     class TestSqlResources(ResourceStoreSuite):
         @pytest.fixture
@@ -38,25 +37,25 @@ Rows = RolloutStore
 
 
 def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
-    """Calls `act` with 0 to count - 1, each from a thread of its own."""
+    """Calls `act` with 0 to count - 1, each on a separate thread."""
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(act, range(count)))
 
 
 def rollout(id: str = "ro-1", recommender: str = "films", age: timedelta = SECOND) -> RolloutRecord:
-    """A row that was created, and became due, so long before NOW."""
+    """Returns a row that was created and became due `age` before NOW."""
     return Record(id, recommender, RolloutSpec(3, {"name": "films"}), RolloutStatus(), NOW - age, NOW - age)
 
 
 def full_status() -> RolloutStatus:
-    """Uses every kind of value that statuses have."""
+    """Returns a status with every kind of value that statuses have."""
     judged = Judgement(Verdict.INCONCLUSIVE, "über 5 % \u2192 später", 0.1 + 0.2, None, 1e-17)
     report = StepReport(0, 0.05, NOW - SECOND, Sample(3, 1.5, 1.25, 9, 4), Sample(), judged)
     return RolloutStatus("canary", "5% of the users", NOW, 1, NOW - timedelta(microseconds=1), None, None, (report, report))
 
 
 def moved(store: Rows, record: RolloutRecord, status: RolloutStatus, **changes: Any) -> RolloutRecord:
-    """Commits with an entry in the history, unless told otherwise."""
+    """Commits a status, by default with a history entry."""
     entry = HistoryEntry(NOW, record.status.state, status.state, status.reason, "eyas")
     values: dict[str, Any] = {"due_at": NOW, "entry": entry, "finished": False, "clear_request": False}
     return store.commit(record, status, **(values | changes))

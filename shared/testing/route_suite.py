@@ -1,4 +1,4 @@
-"""What every RouteStore does."""
+"""Conformance suite of RouteStore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every source of sightings must do; a test module provides `log` and `sightings` on one set of events."""
+"""Conformance suite of DriftSamples; a test module provides `log` and `sightings` on one set of events."""
 
 from __future__ import annotations
 

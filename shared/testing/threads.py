@@ -1,4 +1,4 @@
-"""Work that goes on while a context lasts."""
+"""Background threads of a context manager."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class Threads:
-    """Each work on a thread of its own, from the context's beginning to its end, which waits for all of it; works look at `over`."""
+    """Runs each function on a separate thread while the context lasts; the functions return when `over` is set, and the exit waits."""
 
     def __init__(self, *works: Callable[[], None]) -> None:
         self.over = threading.Event()

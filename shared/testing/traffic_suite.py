@@ -1,5 +1,5 @@
-"""What every source of traffic, and every store of what shadows showed, must do; a test module provides `log` and `kpis` on one set
-of events, or `mirrors`."""
+"""Conformance suites of traffic in KpiSource, and of ShadowTotals; a test module provides `log` and `kpis` on one set of events,
+or `mirrors`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def answered(id: str, user: int = 1, bucket: int | None = 50, score: float | Non
 
 
 def answer_number(n: int) -> Impression:
-    """Answers of both variants to 101 users: of five in a row three are the version's own, with scores."""
+    """Returns an answer of a variant to one of 101 users: of five successive answers three are the version's own, with scores."""
     user, fallback = n * n % 101, (None, None, None, NO_SCORES, UNKNOWN_USER)[n % 5]
     variant, version = ("stable", 1) if user % 3 else ("candidate", 2)
     bucket, score = None if fallback == UNKNOWN_USER else n % 17, None if fallback else n / 7
@@ -29,7 +29,7 @@ def answer_number(n: int) -> Impression:
 
 
 def traffic_of(users: int, answers: int, **more: Any) -> Traffic:
-    """Of users without fallback or empty answers, unless said otherwise."""
+    """Returns traffic, by default of users without fallback or empty answers."""
     return Traffic(users, answers, **({"fallback": UserShares(users), "empty": UserShares(users)} | more))
 
 
@@ -93,7 +93,7 @@ class TrafficSuite:
         assert self.traffic(kpis, 3) == {}
 
     def test_of_both_variants_the_newest_answers_are_looked_at_and_of_both_as_many(self, log: EventLog, kpis: KpiSource) -> None:
-        """Whoever looks at more answers sees more items: the share of a small candidate would seem too small."""
+        """More answers show more items, so different numbers of answers would understate the coverage of a small candidate."""
         log.impressions([answered(f"s{n}", at=minute(n), items=(n, n + 1)) for n in range(30)])
         log.impressions([answered(f"c{n}", at=minute(n), variant="candidate", version=2, items=(n % 2,)) for n in range(10)])
         traffic = self.traffic(kpis)

@@ -1,4 +1,4 @@
-"""Tests wait for conditions, never for time."""
+"""Waiting for conditions in tests, instead of sleeping."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATIENCE = 20.0
 
 
 def wait_for(condition: Callable[[], Any]) -> Any:
-    """What the condition gives once it gives anything; a failed test after PATIENCE seconds."""
+    """Returns the condition's first true value; fails the test after PATIENCE seconds."""
     deadline = time.monotonic() + PATIENCE
     pause = threading.Event()
     while time.monotonic() < deadline:

@@ -96,7 +96,7 @@ def test_a_control_plane_that_dies_at_another_point_of_every_transition_still_ge
 # The check notices each safeguard that is taken away
 
 
-class Blind(Rows[Any]):
+class Blind(Rows[Any, Any]):
     """Without compare-and-swap: whoever writes, wins."""
 
     def _advance(self, connection: Connection, record: Record[Any, Any], **values: Any) -> None:
@@ -105,7 +105,7 @@ class Blind(Rows[Any]):
         super()._advance(connection, replace(record, revision=found.revision), **values)
 
 
-class Forgetful(Rows[Any]):
+class Forgetful(Rows[Any, Any]):
     """Without intents."""
 
     def write_intent(self, record: Record[Any, Any], intent: Mapping[str, Any]) -> Record[Any, Any]:
@@ -163,7 +163,7 @@ def test_the_check_notices_names_that_another_life_would_not_find(new_world: New
     def name(run: str, stage: str, attempt: int) -> str:
         return f"{run}-{stage}-{attempt}-{next(lives):04}"
 
-    class Newborn(Rows[Any]):
+    class Newborn(Rows[Any, Any]):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             name.cache_clear()

@@ -152,7 +152,7 @@ def _compiled(framework: Any) -> dict[str, Any]:
     breaks, batch = list[int](), _pairs(1)
     for dropout in (0.5, 0.0):
         step = _step(framework, dropout, jit=True)
-        readings, numbers = step._given(batch.columns)
+        readings, numbers = step._inputs(batch.columns)
         blocks, shares = step._looked_up(step._tables, readings)
         breaks.append(torch._dynamo.explain(step._forward)(blocks, shares, numbers, batch.labels).graph_break_count)
     return {"compiled/eager": _flat(eager), "compiled/graphs": _flat(compiled), "compiled/breaks": np.array(breaks)}

@@ -1,4 +1,4 @@
-"""Whether every part of an installation is ready: control plane and gateway by their Services, each Triton by its own address."""
+"""Checks that all parts of an installation are ready: control plane and gateway by their Services, each Triton by its address."""
 
 import socket
 import sys

@@ -1,1 +1,1 @@
-"""Public data sets by name: in the layouts that their makers publish, and twins of their shape for machines that have none."""
+"""Public data sets by name, in their published layouts, and synthetic twins for machines without the data."""

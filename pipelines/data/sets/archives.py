@@ -1,6 +1,6 @@
-"""MovieLens from GroupLens, over HTTPS: an archive is what its size and its sha256 say, or it isn't unpacked.
+"""Downloads MovieLens from GroupLens over HTTPS; unpacks an archive only if size and sha256 match.
 
-Nothing of it comes with the platform: its licence lets it be used for research and not be handed on.
+The platform includes none of the data: the licence allows research, but no redistribution.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ARCHIVES: Mapping[str, Archive] = {
 
 
 class _SecureAlone(urllib.request.HTTPRedirectHandler):
-    """Nobody is sent from HTTPS to anything else."""
+    """Rejects redirects away from HTTPS."""
 
     def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> Any:
         if not newurl.startswith("https://"):
@@ -65,7 +65,7 @@ def fetch_archive(
     archives: Mapping[str, Archive] = ARCHIVES,
     opener: Callable[[str], Any] = _over_https,
 ) -> Downloaded:
-    """Fetches and unpacks into `folder/NAME`, which is there whole or not at all."""
+    """Downloads and unpacks into `folder/NAME`; creates that folder complete or not at all."""
     if name not in archives:
         hint = "; Criteo's logs are behind a form of its own: fetch them by hand" if name == "criteo" else ""
         raise Invalid(f"no archive is known of '{name}' (known: {', '.join(archives)}){hint}")

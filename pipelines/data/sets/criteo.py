@@ -1,6 +1,6 @@
-"""Criteo's click logs: tab separated, a label, 13 counts and 26 hashed categories a row, a file a day (`day_0`, ...) or one (`train.txt`).
+"""Criteo's click logs: tab-separated; label, 13 counts and 26 hashed categories per row; files per day (`day_0`, ...) or `train.txt`.
 
-There are neither users nor items nor times in them: the rows come as they are, with the day that the file's name says.
+The logs have no users, items or times: rows are read unchanged, with the day from the file's name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def read_days(folder: Path, scratch: Path) -> dict[str, pl.LazyFrame]:
 
 
 def _day(path: Path, scratch: Path) -> pl.LazyFrame:
-    """Packed files are unpacked piece by piece, for nothing scans them as they are."""
+    """Unpacks compressed files piece by piece, since polars can't scan them in place."""
     if path.suffix == ".gz":
         rows = spill_chunks(_unpacked(path), scratch, str(path)).frame
     else:

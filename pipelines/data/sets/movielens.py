@@ -1,6 +1,6 @@
-"""MovieLens in the three layouts that GroupLens has published over the years, and with typed headers.
+"""MovieLens in GroupLens' three published layouts, and with typed headers.
 
-All come to the same columns: userId, movieId, rating, timestamp; movieId, title, year, genres (with '|' between); userId, age, gender,
+All give the same columns: userId, movieId, rating, timestamp; movieId, title, year, genres (separated by '|'); userId, age, gender,
 occupation, zip. The older archives are in Latin-1.
 """
 
@@ -38,7 +38,7 @@ def read_100k(folder: Path, _: Path) -> Tables:
 
 
 def read_dat(folder: Path, _: Path) -> Tables:
-    """Fields with '::' between: for ratings, which are many, columns with one ':' between, of which every other one is empty."""
+    """Reads fields separated by '::'. The many ratings are read as columns separated by ':', every second one empty."""
     columns = dict(zip(("userId", "_1", "movieId", "_2", "rating", "_3", "timestamp"), [RATINGS["userId"], pl.String()] * 4, strict=False))
     columns["rating"] = RATINGS["rating"]
     ratings = pl.scan_csv(folder / "ratings.dat", separator=":", has_header=False, schema=columns, quote_char=None).select(*RATINGS)
@@ -59,7 +59,7 @@ def read_csv(folder: Path, _: Path) -> Tables:
 
 
 def read_typed(folder: Path, _: Path) -> Tables:
-    """`.inter`, and `.item` and `.user` beside it."""
+    """Reads `.inter`, and `.item` and `.user` if present."""
     inter = scan_typed(sorted(folder.glob("*.inter")))
     tables = {
         "interactions": inter.select(userId="user_id", movieId="item_id", rating="rating", timestamp=pl.col("timestamp").cast(pl.Int64))
@@ -76,7 +76,7 @@ def read_typed(folder: Path, _: Path) -> Tables:
 
 
 def _people(path: Path, separator: str, names: tuple[str, ...]) -> Tables:
-    """The table of users, where the archive has one."""
+    """Returns the table of users, if the archive has one."""
     if not path.exists():
         return {}
     columns: dict[str, list[int | str]] = {name: [] for name in names}
@@ -117,5 +117,5 @@ def _with_year(items: pl.DataFrame) -> pl.LazyFrame:
 
 
 def _dated(items: pl.LazyFrame) -> pl.LazyFrame:
-    """The year stands at the end of a title."""
+    """Takes the year from the end of the title."""
     return items.with_columns(year=pl.col("title").str.extract(_YEAR).cast(pl.Int64)).select("movieId", "title", "year", "genres")

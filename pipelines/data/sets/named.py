@@ -1,4 +1,4 @@
-"""What a named data set comes to, whatever its makers' layout: interactions, and tables of items and users where there are any."""
+"""Named data sets in any published layout: interactions, and tables of items and users if present."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Form:
-    """One layout: the files that it can't do without, and how they are read."""
+    """A layout: its required files and its reader."""
 
     needs: tuple[str, ...]
     read: Callable[[Path, Path], dict[str, pl.LazyFrame]]
@@ -43,7 +43,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
 
 
 def load(name: str, folder: Path, scratch: Path) -> DataSet:
-    """A data set out of the folder that its archive was unpacked to (or the one above)."""
+    """Loads a data set from its unpacked folder or the parent folder."""
     if name not in FORMS:
         raise Invalid(f"no data set is called '{name}' (known: {', '.join(FORMS)})")
     if not folder.is_dir():
@@ -58,7 +58,7 @@ def load(name: str, folder: Path, scratch: Path) -> DataSet:
 
 
 def recognise(folder: Path) -> str | None:
-    """The data set whose layout a folder has; the larger of two that share one can't be told from the smaller, and need not be."""
+    """Returns the data set whose layout the folder has; of two with one layout, the smaller, which loads equally."""
     for name, forms in FORMS.items():
         if all(any(folder.glob(need)) for need in forms[0].needs):
             return name

@@ -1,7 +1,7 @@
-"""Synthetic twins: rows in the shape of a named data set, written as its makers write them, for machines that may not have the real one.
+"""Synthetic twins: rows in the size and layout of a named data set, for machines without the real data.
 
-Everything follows from the seed, and is made a stretch of users (or rows) at a time, so that twenty million rows need no more memory than a
-hundred thousand. Users like some genres and items are liked by all a little, so that there is something to learn.
+Everything follows from the seed and is made for a group of users (or rows) at a time, so 20 million rows need as much memory as 100,000.
+Users prefer some genres and items have a general appeal, so models can learn.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WORK = (
     "writer",
 )
 _FEWEST = 20
-"""Nobody in MovieLens has rated fewer."""
+"""Minimum ratings of a user in MovieLens."""
 _STRETCH = 2_048
 _ROWS = 100_000
 _BY_TASTE = 0.7
@@ -58,7 +58,7 @@ class Shape:
     written: Written = "csv"
 
     def of(self, rows: int) -> Shape:
-        """The same with another number of rows: as many of each user, items that are met as often, down to a few hundred."""
+        """Returns the shape with another number of rows: ratings per user stay equal; items shrink by the square root, to 300 at least."""
         if rows < 1:
             raise Invalid(f"a twin of {self.name} needs rows; got {rows}")
         if not self.users:
@@ -84,7 +84,7 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Twin:
-    """Of MovieLens. Only what is known of each item, and how much each user rates, is held."""
+    """Twin of MovieLens; stores only attributes of items and rating counts of users."""
 
     shape: Shape
     seed: int
@@ -128,9 +128,9 @@ class Twin:
         )
 
     def ratings(self) -> Iterator[pl.DataFrame]:
-        """By user, each one's in the order of time; exactly as many as the shape says, no pair twice."""
+        """Yields ratings by user, each user's in order of time; exactly the shape's number of rows, no pair twice."""
         weights = self.genres * self.popularity[:, None]
-        # One search finds an item of a genre: that of genre g lie between g and g + 1.
+        # a single search finds an item of genre g: its values are between g and g + 1
         reach = np.cumsum(weights, axis=0) / weights.sum(axis=0).clip(1e-300) + np.arange(len(GENRES))
         overall = np.cumsum(self.popularity)
         for number, first in enumerate(range(0, self.shape.users, _STRETCH)):
@@ -141,7 +141,7 @@ class Twin:
             yield self._rated(first, line, item, tastes, rng)
 
     def _met(self, counts: Ints, tastes: Floats, reach: Floats, overall: Floats, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Which items each user meets: drawn until enough of them differ; who has seen nearly all gets the rest at random."""
+        """Draws items until each user has enough different ones; fills the rest at random for users who have met nearly all."""
         size = self.shape.items
         chances = np.cumsum(np.exp(tastes) * (self.genres.any(axis=0)), axis=1)
         chances /= chances[:, -1:]
@@ -179,7 +179,7 @@ class Twin:
 
 
 def criteo_rows(rows: int, seed: int, day: int = 0) -> Iterator[pl.DataFrame]:
-    """Counts with nulls and long tails, categories by Zipf's law of a few to a million values, clicks that both foretell."""
+    """Yields counts with nulls and long tails, Zipf-distributed categories of 4 to a million values, and clicks that depend on both."""
     sizes = np.random.default_rng([seed, 0]).permutation(np.geomspace(4, 1_000_000, len(CATEGORIES)).astype(np.int64))
     for number, first in enumerate(range(0, rows, _ROWS)):
         rng, count = np.random.default_rng([seed, 4, day, number]), min(_ROWS, rows - first)
@@ -200,7 +200,7 @@ def criteo_rows(rows: int, seed: int, day: int = 0) -> Iterator[pl.DataFrame]:
 
 
 def _counts(shape: Shape, rng: np.random.Generator) -> Ints:
-    """How much each user rates: twenty at least, some far more, and all of it together exactly the shape's rows."""
+    """Returns ratings per user: at least 20 if the rows suffice, skewed, in total exactly the shape's rows."""
     most, fewest = shape.items * 3 // 4, min(_FEWEST, shape.rows // shape.users)
     if shape.rows > most * shape.users:
         raise Invalid(
@@ -215,7 +215,7 @@ def _counts(shape: Shape, rng: np.random.Generator) -> Ints:
 
 
 def _first(keys: Ints, counts: Ints, size: int) -> Ints:
-    """Of each user no more than are wanted, the first ones drawn."""
+    """Keeps each user's first draws, as many as wanted."""
     order = np.argsort(keys // size, kind="stable")
     line = keys[order] // size
     rank = np.arange(len(line)) - np.searchsorted(line, line)
@@ -223,7 +223,7 @@ def _first(keys: Ints, counts: Ints, size: int) -> Ints:
 
 
 def _mixed(numbers: npt.NDArray[np.uint64]) -> Ints:
-    """To 32 bits that look like a hash: one number, one hash, as far as chance has it."""
+    """Mixes numbers to 32 bits that look like a hash, nearly without collisions."""
     with np.errstate(over="ignore"):
         x = numbers * np.uint64(0x9E3779B97F4A7C15)
         x ^= x >> np.uint64(29)
@@ -237,7 +237,7 @@ def _with_nulls(values: pl.Series, missing: npt.NDArray[np.bool_]) -> pl.Series:
 
 
 def _hexadecimal(name: str, values: Ints) -> pl.Series:
-    """Eight digits each."""
+    """Formats numbers as eight hexadecimal digits."""
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     characters = digits[(values[:, None] >> np.arange(28, -1, -4)) & 15]
     return pl.Series(name, np.ascontiguousarray(characters).view("S8").ravel().astype(str))

@@ -1,4 +1,4 @@
-"""Twins on disk: in the layout of their makers, or as Parquet. A file has its name once it is whole."""
+"""Writes twins in the published layout or as Parquet; names only complete files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Progress = Callable[[str], None]
 def write_twin(
     name: str, folder: Path, seed: int, rows: int | None = None, *, parquet: bool = False, say: Progress = lambda _: None
 ) -> dict[str, int]:
-    """By file, its rows."""
+    """Writes a twin; returns the number of rows by file."""
     if name not in SHAPES:
         raise Invalid(f"no data set is called '{name}' (known: {', '.join(SHAPES)})")
     shape = SHAPES[name].of(rows or SHAPES[name].rows)

@@ -1,4 +1,4 @@
-"""What is held out: so that a model is judged on rows that it couldn't have learned from. Each row is in one part, none is in two."""
+"""Splits interactions into training rows and holdout; each row is in exactly one part."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Parts", "split"]
 
 
 def split(frame: pl.LazyFrame, how: Split, name: str) -> Parts:
-    """Of interactions: user, item, time and label, with whatever columns beside them."""
+    """Splits interactions: user, item, time, label and any further columns."""
     if how.by == "leave_last_out":
         return leave_last_out(frame, name)
     if how.by == "random":
-        assert not isinstance(how.test, timedelta)  # the contract refuses it
+        assert not isinstance(how.test, timedelta)  # excluded by the spec's validation
         return split_at_random(frame, how.test, name)
     return split_by_time(frame, how.test, name)

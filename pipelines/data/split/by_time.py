@@ -1,4 +1,4 @@
-"""The time split: the newest stretch is the holdout, so that a model is judged on what it couldn't have seen."""
+"""Time split: the newest stretch is the holdout, so that models are judged on the future."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.domain.errors import BadData
 
 
 def split_by_time(frame: pl.LazyFrame, test: timedelta | float, name: str) -> Parts:
-    """Splits at one moment: rows of one time are never on both sides. Both sides need a positive."""
+    """Splits at one moment: rows of equal time stay together. Both sides need a positive."""
     oldest, newest = frame.select(oldest=pl.col("time").min(), newest=pl.col("time").max()).collect(engine="streaming").row(0)
     if isinstance(test, timedelta):
         cut = newest - test.total_seconds()
@@ -23,7 +23,7 @@ def split_by_time(frame: pl.LazyFrame, test: timedelta | float, name: str) -> Pa
 
 
 def _cut(frame: pl.LazyFrame, test: float, name: str) -> float:
-    """The first time of the holdout: of the two edges of the tie at the asked share, the one that comes nearer to it."""
+    """Returns the first time of the holdout: of the two edges of the tie at the requested share, the nearer one."""
     place = ((1 - test) * pl.len()).floor().cast(pl.Int64).clip(0, pl.len() - 1)
     rows, tie = frame.select(pl.len(), tie=pl.col("time").sort().gather(place).first()).collect(engine="streaming").row(0)
     time = pl.col("time")

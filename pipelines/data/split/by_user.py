@@ -1,4 +1,4 @@
-"""Splits along users: the newest interaction of each, or everything of some of them."""
+"""Splits by user: each user's newest interaction, or all interactions of some users."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pipelines.data.stable_hash import stable_hash
 
 _PLACES = 1_000_000
 _ROW = "split.row"
-"""A name that no column has, for it has a dot."""
+"""No data column has this name, because of the dot."""
 
 
 def leave_last_out(frame: pl.LazyFrame, name: str) -> Parts:
-    """Each user's newest interaction is held out. Of several at one moment it is the one with the largest key of an item, and of equal
-    ones the last in the data. A user's only one stays in train: nothing could be learned of the user otherwise."""
+    """Holds out each user's newest interaction. Ties: the largest item key, then the last in the data. A user's only interaction stays in
+    train, where the user can be learned."""
     rows = frame.with_row_index(_ROW)
     several = rows.group_by("user").agg(pl.len().alias("rows"), pl.col("time").max().alias("newest")).filter(pl.col("rows") > 1)
     candidates = rows.join(several, on="user").filter(pl.col("time") == pl.col("newest")).select("user", "item", _ROW)
@@ -25,6 +25,6 @@ def leave_last_out(frame: pl.LazyFrame, name: str) -> Parts:
 
 
 def split_at_random(frame: pl.LazyFrame, share: float, name: str) -> Parts:
-    """A share of the users, by a hash of their keys: the same ones whatever else is in the data, and in whatever order."""
+    """Holds out a share of the users by a hash of their keys, independent of other data and of order."""
     in_holdout = stable_hash(pl.col("user")) % _PLACES < round(share * _PLACES)
     return Parts(frame.filter(~in_holdout), frame.filter(in_holdout)).checked(name, "there are too few users: choose a larger share")

@@ -1,4 +1,4 @@
-"""The parts of a split, and what each of them needs."""
+"""Parts of a split, with their requirements."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from shared.domain.errors import BadData
 
 @dataclass(frozen=True)
 class Parts:
-    """`cut`: where the holdout begins, if that is one moment."""
+    """Training rows and holdout. `cut`: start of the holdout, if that is one moment."""
 
     train: pl.LazyFrame
     holdout: pl.LazyFrame
     cut: float | None = None
 
     def checked(self, name: str, advice: str) -> Parts:
-        """Both parts need rows, and a positive among them."""
+        """Raises BadData unless both parts have rows and a positive."""
         for side, part in (("train", self.train), ("holdout", self.holdout)):
             rows, positives = part.select(pl.len(), pl.col("label").cast(pl.Int64).sum()).collect(engine="streaming").row(0)
             if not rows:

@@ -1,1 +1,1 @@
-"""TFRecord files of tf.train.Example, read and written without TensorFlow."""
+"""Reads and writes TFRecord files of tf.train.Example without TensorFlow."""

@@ -1,4 +1,4 @@
-"""Values of a feature, many rows of them, to a column and back."""
+"""Converts a feature's values to a column and back, many rows at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILLER: dict[Wire, Any] = {"int64_list": 0, "float_list": 0.0, "bytes_list": b""
 
 @dataclass
 class Gathered:
-    """Rows of one column as they come. `lengths` are of lists (-1 is null), `valid` says which rows have a value where some may not."""
+    """Rows of a column as they arrive. `lengths`: of lists (-1 is null); `valid`: whether a row has a value, if nulls are possible."""
 
     values: list[Any] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Gathered:
 
 
 def lists(flat: pl.Series, lengths: Sequence[int]) -> pl.Series:
-    """Rows of lists out of their values one after the other."""
+    """Builds rows of lists from flat values."""
     sizes = np.array(lengths, np.int64)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.maximum(sizes, 0))])
     array = pa.LargeListArray.from_arrays(pa.array(offsets), flat.to_arrow(), mask=pa.array(sizes < 0))
@@ -42,7 +42,7 @@ def lists(flat: pl.Series, lengths: Sequence[int]) -> pl.Series:
 
 
 def plain_values(series: pl.Series, column: TfColumn) -> list[Any]:
-    """What stands in a feature: no nulls among it."""
+    """Returns values for a feature, without nulls."""
     if column.wire == "bytes_list":
         values: list[Any] = series.cast(pl.Binary).to_list()
         return values

@@ -1,6 +1,6 @@
-"""CRC-32C (Castagnoli) as TFRecord masks it, in numpy: of many bytes at once, since Python's own loop takes a microsecond for ten.
+"""CRC-32C (Castagnoli) with TFRecord's mask, in numpy for many bytes at once: a Python loop takes a microsecond per ten bytes.
 
-A CRC is linear: that of a block is the exclusive or of what each byte contributes at its distance from the block's end.
+A CRC is linear: a block's CRC is the exclusive or of each byte's contribution at its distance from the block's end.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy.typing as npt
 _POLYNOMIAL = 0x82F63B78
 _BLOCK = 1024
 _BLOCKS = 256
-"""Blocks that are worked on at once: a MiB of distances."""
+"""Blocks per step: a MiB of distances."""
 _ALL = 0xFFFFFFFF
 
 
 def masked_crcs(data: Sequence[bytes]) -> list[int]:
-    """As they stand in a file: turned by 15 bits and moved, so that the CRC of data that holds CRCs is still one."""
+    """Returns CRCs as stored in a file: rotated by 15 bits plus a constant, so that CRCs of data that contains CRCs stay useful."""
     return [((crc >> 15 | crc << 17) + 0xA282EAD8) & _ALL for crc in crcs(data)]
 
 
 def crcs(data: Sequence[bytes]) -> list[int]:
-    """Of many at once: short ones of one length, of which a file has many, together."""
+    """Returns the CRCs of many records; processes short records of equal length together."""
     checksums = [0] * len(data)
     same: dict[int, list[int]] = {}
     for place, record in enumerate(data):
@@ -44,7 +44,7 @@ def crcs(data: Sequence[bytes]) -> list[int]:
 
 
 def crc32c(data: bytes) -> int:
-    """The head that fills no block first, then block by block."""
+    """Computes the CRC of the incomplete first block, then block by block."""
     table, rows = _table(), np.frombuffer(data, np.uint8)
     head = len(rows) % _BLOCK
     state = _head(rows[:head], table)
@@ -66,14 +66,14 @@ def _head(rows: npt.NDArray[np.uint8], table: npt.NDArray[np.uint32]) -> int:
 
 
 def _after_zeros(state: int, size: int) -> int:
-    """What a state becomes by so many zero bytes, four at least."""
+    """Returns the state after `size` zero bytes, at least four."""
     first, second, third, fourth = (_firsts(size - n) for n in (1, 2, 3, 4))
     return first[state & 0xFF] ^ second[state >> 8 & 0xFF] ^ third[state >> 16 & 0xFF] ^ fourth[state >> 24]
 
 
 @functools.cache
 def _table() -> npt.NDArray[np.uint32]:
-    """By distance from the end and byte, flat: what the byte contributes."""
+    """Returns each byte's contribution by distance from the end, flat."""
     first = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         first = np.where(first & 1, first >> 1 ^ _POLYNOMIAL, first >> 1).astype(np.uint32)
@@ -85,7 +85,7 @@ def _table() -> npt.NDArray[np.uint32]:
 
 @functools.cache
 def _places() -> npt.NDArray[np.int32]:
-    """Where the table of each byte of a block begins."""
+    """Returns the start of the table of each byte of a block."""
     return (np.arange(_BLOCK - 1, -1, -1, dtype=np.int32) * 256).astype(np.int32)
 
 

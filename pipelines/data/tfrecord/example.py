@@ -1,4 +1,4 @@
-"""tf.train.Example as a protobuf message of our own making: the same bytes, without importing TensorFlow."""
+"""tf.train.Example as an own protobuf message: the same bytes without TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KINDS = (
 
 @functools.cache
 def example_class() -> Any:
-    """In a pool of its own: TensorFlow, where it is loaded, has this name in the common one."""
+    """Builds the class in a separate pool: TensorFlow, if loaded, uses this name in the default pool."""
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tensorflow", syntax="proto3")
     feature = file.message_type.add(name="Feature")
     feature.oneof_decl.add(name="kind")

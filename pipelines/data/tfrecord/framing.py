@@ -1,4 +1,4 @@
-"""Records in a file: length, its checksum, data, its checksum. Nothing that doesn't match is handed on."""
+"""Records in a file: length, its checksum, data, its checksum; mismatches raise BadData."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOGETHER, _MUCH = 4_096, 1 << 20
 
 
 def records(path: Path) -> Iterator[bytes]:
-    """A file's records; damage and a lost end are named with the record and its place. Many are looked at together."""
+    """Yields a file's records; errors name the damaged or cut-off record and its byte. Verifies many records at a time."""
     number, place = 1, 0
     for some in _framed(path):
         for (data, checksum), actual in zip(some, masked_crcs([data for data, _ in some]), strict=True):
@@ -31,7 +31,7 @@ def records(path: Path) -> Iterator[bytes]:
 
 
 def write_records(data: Iterable[bytes], path: Path) -> int:
-    """How many there were."""
+    """Writes records; returns their number."""
     count, rest = 0, iter(data)
     with _made(path) as stream:
         while some := list(itertools.islice(rest, _TOGETHER)):
@@ -43,7 +43,7 @@ def write_records(data: Iterable[bytes], path: Path) -> int:
 
 
 def _framed(path: Path) -> Iterator[list[tuple[bytes, int]]]:
-    """Records with their checksums, up to a MiB of them together. What stood before damage is handed on before the damage is told."""
+    """Yields groups of records with their checksums, up to about a MiB. Yields the records before damage, then raises."""
     some: list[tuple[bytes, int]] = []
     number, place, size = 0, 0, 0
     with _opened(path) as stream:
@@ -87,7 +87,7 @@ def _next(stream: BinaryIO, path: Path, number: int, place: int) -> tuple[bytes,
 
 @functools.lru_cache(maxsize=65_536)
 def _of_length(head: bytes) -> int:
-    """Records of a file have few lengths."""
+    """Caches checksums: a file has few different lengths."""
     return masked_crcs([head])[0]
 
 
@@ -96,7 +96,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _made(path: Path) -> BinaryIO:
-    """Without a name and a time in it, so that equal data makes an equal file."""
+    """Omits name and time from gzip headers, so that equal data gives equal files."""
     return cast(BinaryIO, gzip.GzipFile(path, "wb", mtime=0)) if path.name.endswith(".gz") else path.open("wb")
 
 

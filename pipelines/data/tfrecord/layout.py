@@ -1,12 +1,12 @@
-"""How columns lie in the Examples of a file: what a reader must know that the file itself doesn't say.
+"""Layout of columns in a TFRecord file's Examples: facts for readers that the file itself lacks.
 
-Written beside the file as `NAME.layout.json`; a file that has none is read as one row an Example, a feature a column.
+Stored next to the file as `NAME.layout.json`. A file without a layout is read as one row per Example and one column per feature.
 
-* `short`: the feature's name, which each Example repeats.
-* `batch`: so many rows an Example (the last one may have fewer). A column of lists then has its lengths in `SHORT#` (-1 is null), one with
-  nulls says in `SHORT?` which rows have a value; without batches a null is a feature that isn't there.
-* `grouped`: columns of whole numbers, of fractions and of text, one value a row and no nulls, share the features `i`, `f` and `b`,
-  one column after the other in the order of `columns`.
+* `short`: the feature's name, repeated in each Example.
+* `batch`: rows per Example (the last may have fewer). Then a list column has its lengths in `SHORT#` (-1 is null), and a column with
+  nulls has its valid rows in `SHORT?`; without batches a null is an absent feature.
+* `grouped`: columns of integers, floats and text with one value per row and no nulls share the features `i`, `f` and `b`, column after
+  column in the order of `columns`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TYPES: dict[str, tuple[pl.DataType, Wire]] = {
     "float64": (pl.Float64(), "float_list"),
     "text": (pl.String(), "bytes_list"),
 }
-"""By name: the type of a column, and the list of a feature that holds its values."""
+"""Column types by name, and the feature's list that holds the values."""
 
 
 class TfColumn(Strict):
@@ -80,7 +80,7 @@ class Layout(Strict):
         return self
 
     def groups(self) -> dict[str, tuple[TfColumn, ...]]:
-        """Columns by the feature that they share."""
+        """Returns columns by their shared feature."""
         if not self.grouped:
             return {}
         groups = {
@@ -111,7 +111,7 @@ def beside(path: Path) -> Path:
 
 
 def read_layout(path: Path) -> Layout | None:
-    """Of a data file; None where it has none."""
+    """Returns the layout of a data file, None without one."""
     place = beside(path)
     if not place.exists():
         return None

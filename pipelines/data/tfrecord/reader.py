@@ -1,4 +1,4 @@
-"""TFRecord to frames, chunk by chunk: by the layout beside a file, or as the file tells itself."""
+"""Reads TFRecord as frames, chunk by chunk: by the layout file, or by the features found."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shared.domain.errors import BadData
 
 
 def scan_tfrecord(files: Sequence[Path], scratch: Path, name: str) -> pl.LazyFrame:
-    """Decoded once into the scratch; scanned there."""
+    """Decodes the files once into the scratch, and scans the result."""
     longest: dict[str, int] = {}
     bare = [path for path in files if not beside(path).exists()]
     if bare and len(bare) < len(files):
@@ -134,7 +134,7 @@ class _Reading:
 
 
 def _as_found(path: Path, longest: dict[str, int]) -> Iterator[pl.DataFrame]:
-    """Every feature a column of lists. `longest` learns how long the lists of each are: who has seen all files knows which are none."""
+    """Yields every feature as a column of lists. `longest` collects the maximum list lengths of all files, to find single values."""
     columns: dict[str, tuple[Wire, Gathered]] = {}
     rows = 0
     for number, features in _features(path):
@@ -171,7 +171,7 @@ def _listed(columns: dict[str, tuple[Wire, Gathered]]) -> pl.DataFrame:
 
 
 def _text(flat: pl.Series) -> pl.Series:
-    """Bytes are text where they can be."""
+    """Converts bytes to text if possible."""
     if flat.dtype != pl.Binary:
         return flat
     try:

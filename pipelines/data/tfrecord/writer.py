@@ -1,4 +1,4 @@
-"""Frames to TFRecord, chunk by chunk, with the layout beside the file."""
+"""Writes frames as TFRecord, chunk by chunk, with a layout file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PRECISE = (pl.Float64(), pl.List(pl.Float64()))
 def write_tfrecord(
     frame: pl.LazyFrame, path: Path, short: Mapping[str, str], batch: int | None = None, grouped: bool = False, narrow: bool = False
 ) -> Layout:
-    """`short` gives features other names than their columns have; `narrow` lets fractions lose what float32 doesn't hold."""
+    """Writes a file. `short`: feature names by column; `narrow`: allows floats to lose precision in float32."""
     layout = _layout(frame, path, short, batch, grouped, narrow)
     new = path.with_name(f".new-{path.name}")
     try:
@@ -63,7 +63,7 @@ def _layout(frame: pl.LazyFrame, path: Path, short: Mapping[str, str], batch: in
 
 
 def _casted(name: str, dtype: pl.DataType) -> pl.Expr:
-    """What other types hold is held by one that has a name: words of an enumeration, moments of another unit."""
+    """Casts types without a name to types with one: enumerations, other time units."""
     if dtype in (pl.Categorical, pl.Enum):
         return pl.col(name).cast(pl.String)
     if isinstance(dtype, pl.Datetime):
@@ -98,7 +98,7 @@ def _examples(frame: pl.LazyFrame, layout: Layout) -> Iterator[bytes]:
 
 
 def _even(chunks: Iterator[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
-    """Of one size, but for the last: polars gives what it has."""
+    """Yields chunks of equal size except the last; polars' chunks vary."""
     left: pl.DataFrame | None = None
     for chunk in chunks:
         left = chunk if left is None else pl.concat([left, chunk])
@@ -130,7 +130,7 @@ def _rows(chunk: pl.DataFrame, layout: Layout, make: Any) -> Iterator[bytes]:
 
 
 def _by_row(series: pl.Series, column: TfColumn) -> list[list[Any] | None]:
-    """The values of each row; None for null."""
+    """Returns the values of each row; None for null."""
     if column.lists:
         return [None if values is None else plain_values(values, column) for values in series]
     valid, filled = series.is_not_null().to_list(), plain_values(series.drop_nulls(), column)

@@ -1,5 +1,5 @@
-"""Is a batch of interactions fit to learn from? Rows are judged one by one, the batch by its figures and against the last accepted one.
+"""Validation of a batch of interactions: row by row, by figures of the batch, and against the last accepted batch.
 
-Bad rows are kept apart with their reasons, never dropped: what is read is what is kept and what is quarantined, together. Everything is
-done in streaming passes, and what is remembered of a batch is bounded.
+Bad rows are quarantined with their reasons, never dropped: rows read are rows kept plus rows quarantined. Everything runs in streaming
+passes; profiles of a batch are bounded in size.
 """

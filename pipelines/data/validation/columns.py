@@ -1,4 +1,4 @@
-"""Which columns of a source mean what, and of what kind they are."""
+"""Roles and types of a source's columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shared.domain.errors import Invalid
 
 @dataclass(frozen=True)
 class Columns:
-    """Of the interactions, as the spec names them."""
+    """Columns of the interactions by the spec's names."""
 
     user: str
     item: str
@@ -38,11 +38,11 @@ class Columns:
         return tuple(name for name in self.types if name not in (self.user, self.item, self.time, self.label))
 
     def seconds(self) -> pl.Expr:
-        """Of the time; null where it can't be read."""
+        """Returns the time in seconds; null if unreadable."""
         return seconds(self.time, self.types[self.time])
 
     def viewed(self) -> pl.Expr | None:
-        """The page that a row is a view of, null of all others; None where the spec names no column of pages."""
+        """Returns the page of a page view, null for other rows; None if the spec names no page column."""
         return None if self.page is None else pl.when(is_view(self.item, self.page)).then(pl.col(self.page))
 
     def label_value(self) -> pl.Expr:

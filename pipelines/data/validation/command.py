@@ -1,4 +1,4 @@
-"""Validation from the command line: the same checks as in a run, of a spec's data or of any file."""
+"""Validation from the command line: the checks of a run, on a spec's data or any file."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _is_spec(source: str) -> bool:
 
 
 def _guess_column(role: Role, names: list[str], source: str) -> str:
-    """The column that is called as such columns are."""
+    """Returns the column with the role's usual name."""
     column = column_called(role, names)
     if column is None:
         raise Invalid(f"{source}: which column is the {role}? Say --column {role}=NAME; it has: {', '.join(names[:20])}")

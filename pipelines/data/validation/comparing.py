@@ -1,4 +1,4 @@
-"""A batch beside the last accepted one: what has moved, what is new, and what has come apart."""
+"""Compares a batch with the last accepted batch: moved values, new keys, lost ties."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shared.contracts.validation_report import Check, Distribution
 from shared.domain.soundness import lost
 
 FEWEST_ROWS = 1000
-"""Of fewer rows chance says as much about ties as the data does."""
+"""Below this number of rows, ties are mostly chance."""
 _MOST_DISORDER = Limits(warn=0.1)
 
 

@@ -1,4 +1,4 @@
-"""The platform's own events judged: each was checked when it came in; before anything is learned of it, its item is looked for."""
+"""Validates the platform's events: intake has checked each event; validation looks up the item."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ EVENTS = "events.csv"
 
 @dataclass(frozen=True)
 class JudgedEvents:
-    """`frame`: interactions in the one shape, of known items alone."""
+    """Validated events. `frame`: interactions of known items only."""
 
     frame: pl.LazyFrame
     section: Section
 
 
 def judge_events(events: pl.LazyFrame, spec: RecommenderSpec, tables: JudgedTables, folder: Path, scratch: Path) -> JudgedEvents:
-    """`events`: as they came, with their label. Those of unknown items are written to the `folder`'s quarantine."""
+    """Validates labelled events. Writes those of unknown items to the quarantine in `folder`."""
     table = tables.items.source.name
     lacking = unknown_item("item", tables.item_keys, table) if tables.items.has_rows else None
     sifted = sift(Source(EVENTS, (), events), Wanted((), lacking=lacking), folder / EVENTS_QUARANTINE, scratch)
@@ -47,7 +47,7 @@ def judge_events(events: pl.LazyFrame, spec: RecommenderSpec, tables: JudgedTabl
 
 
 def joined(report: Report, events: Section) -> Report:
-    """Of a file, and of the events that are learned from beside it."""
+    """Adds the events' section to a file's report."""
     return report.model_copy(update={"sections": (*report.sections, events), "verdict": worst((report.verdict, events.verdict))})
 
 

@@ -1,4 +1,4 @@
-"""The figures of a batch by itself, each with its thresholds and a sentence."""
+"""Checks of a single batch: each figure with its thresholds and a sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared.domain.soundness import verdict
 
 
 def file_checks(faulty: Sequence[FaultyFile], all_bytes: int, wish: Validate) -> Iterator[Check]:
-    """`all_bytes`: of the files that can't be read as well."""
+    """Yields the check of unreadable files. `all_bytes`: includes those files."""
     share = sum(file.size for file in faulty) / all_bytes if all_bytes else 0.0
     says = (
         f"{_counted(len(faulty), 'file')} can't be read: " + ", ".join(file.name for file in faulty[:5])
@@ -21,12 +21,12 @@ def file_checks(faulty: Sequence[FaultyFile], all_bytes: int, wish: Validate) ->
         else "every file can be read"
     )
     if faulty and not share:
-        share = 1e-9  # an empty file is one all the same
+        share = 1e-9  # an empty file counts too
     yield check("files", None, share, wish.bad_files, says)
 
 
 def row_checks(sifted: Sifted, wish: Validate | ValidateTable, unique: Sequence[str]) -> Iterator[Check]:
-    """Each fault by itself, then all of them. `unique`: what no row repeats, as the spec calls it."""
+    """Yields a check per fault, then one for all faults. `unique`: columns whose values no row may repeat."""
     for column, most in wish.nulls.items():
         count = sifted.nulls[column]
         share = count / max(1, sifted.read - sifted.views)
@@ -42,7 +42,7 @@ def row_checks(sifted: Sifted, wish: Validate | ValidateTable, unique: Sequence[
 
 
 def item_check(sifted: Sifted, column: str, table: str, wish: Validate) -> Check:
-    """Rows of items that `table` lacks, which are quarantined and not counted among the bad ones."""
+    """Returns the check of items missing from `table`; their rows are quarantined, but don't count as bad rows."""
     unknown = sifted.lacking
     share = unknown.count / sifted.read if unknown else 0.0
     says = f"{unknown.says()} ({percent(share)} of the rows)" if unknown else f"every item is in the items table {table}"
@@ -78,7 +78,7 @@ def check(name: str, column: str | None, figure: float, limits: Limits, says: st
 
 
 def percent(share: float) -> str:
-    """Never 0% of something, nor 100% of less than all."""
+    """Formats a share; never rounds to 0% or 100% unless exact."""
     if 0 < share < 0.0001:
         return "less than 0.01%"
     if 0.9999 < share < 1:

@@ -1,6 +1,6 @@
-"""Sums by key, in memory that grows neither with the rows nor with the keys.
+"""Sums by key in bounded memory, whatever the numbers of rows and keys.
 
-Batches are summed one after the other; where there are more keys than are held at once, sums are spread over files by a hash of the key.
+Batches are summed one by one; above the limit, sums are spread over files by a hash of the key.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import polars as pl
 KEY = "key"
 _BATCH = 500_000
 _MOST_SUMS = 500_000
-"""So many sums are held at once, about."""
+"""Approximate maximum of sums in memory."""
 _FILES = 64
 
 
 def grouped(frame: pl.LazyFrame, sums: Sequence[pl.Expr], scratch: Path) -> Iterator[pl.DataFrame]:
-    """`frame` has a column `key`. Each key is in one of the frames, which are ordered by it. `sums`: named; what adds up, or counts."""
+    """Yields frames of sums by column `key`, sorted; each key is in one frame. `sums`: named expressions whose results add up."""
     buffer: list[pl.DataFrame] = []
     spread = 0
     for batch in frame.collect_batches(chunk_size=_BATCH, maintain_order=False, engine="streaming"):
@@ -45,7 +45,7 @@ def _added(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _spread(sums: pl.DataFrame, scratch: Path, number: int) -> None:
-    """A key lies in the same file's folder each time."""
+    """Writes sums to folders by hash; a key's folder is always the same."""
     place = "key.part"
     for (part,), some in sums.with_columns((pl.col(KEY).hash() % _FILES).alias(place)).partition_by(place, as_dict=True).items():
         folder = scratch / f"{part:02}"

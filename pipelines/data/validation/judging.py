@@ -1,5 +1,4 @@
-"""A batch judged: rows first, then its figures, then beside the last accepted batch. Whether it may be used is the worst of it, and of
-the tables that it is joined with."""
+"""Validates a batch: rows, figures, comparison with the last accepted batch. The verdict is the worst one, tables included."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _FILES = 100
 
 @dataclass(frozen=True)
 class Judged:
-    """`source` has the good rows of the good files. `profile`: None where no row is good."""
+    """Validated batch. `source` has the good rows of the good files. `profile`: None without good rows."""
 
     source: Source
     report: Report
@@ -44,8 +43,8 @@ def judge(
     scratch: Path,
     tables: JudgedTables | None = None,
 ) -> Judged:
-    """Bad rows, and those of items that the tables lack, are written to `quarantine`; no file is left there if there are none. `scratch`
-    is there as long as the good rows are read."""
+    """Validates the batch. Writes bad rows and rows of unknown items to `quarantine`, if there are any. `scratch` must exist as long as the
+    good rows are read."""
     wish = spec.data.validate_
     columns = columns_of(source, spec)
     lacking = unknown_item(columns.item, tables.item_keys, tables.items.source.name) if tables and tables.items.has_rows else None
@@ -84,7 +83,7 @@ def judge(
 
 
 def refusal(report: Report) -> BadData | None:
-    """Why nothing is learned from the batch; None where it may be used."""
+    """Returns why the batch can't be used, or None."""
     tables = [section for section in report.sections if section.name != "events"]
     events = [section for section in report.sections if section.name == "events"]
     parts: list[tuple[Report | Section, str]] = [(table, f"data.{table.name}.validate") for table in tables]
@@ -101,7 +100,7 @@ def refusal(report: Report) -> BadData | None:
 
 
 def _empty(part: Report | Section, tables: Sequence[Section]) -> BadData:
-    """Whatever thresholds say: of nothing nothing is learned."""
+    """Returns the refusal of a batch without usable rows, whatever the thresholds."""
     if any(reason.endswith(f": {UNKNOWN}") for reason in part.reasons):
         items = next(table.source for table in tables if table.name == "items")
         return BadData(f"{part.source}: none of its items are in the items table {items}; check data.items.key")

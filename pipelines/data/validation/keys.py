@@ -1,6 +1,6 @@
-"""What is remembered of keys: how many there are, of how many rows each, a sample of them, and what they tell of numbers.
+"""Profile of keys: their number, rows per key, a sample, and how much numbers depend on them.
 
-A sample is chosen by a stable hash, so that two batches sample the same keys.
+A stable hash selects the sample, so two batches sample the same keys.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shared.domain.soundness import explained
 
 SAMPLED_KEYS = 2048
 SIZES = 32
-"""Rows per key in powers of two: the last one holds all that have more."""
+"""Rows per key in powers of two; the last bin holds all larger counts."""
 
 
 class Keys(Strict):
@@ -28,7 +28,7 @@ class Keys(Strict):
 
 
 class KeySums:
-    """Of all keys, a part of them after the other: `rows` of each, and the sum and the squares of numbers."""
+    """Sums over all keys, added part by part: `rows` of each key, sums and squares of numbers."""
 
     def __init__(self, parts: Iterable[pl.DataFrame], numbers: tuple[str, ...]) -> None:
         self._count, self._rows, self._sizes, self._drawn = 0, 0, [0] * SIZES, pl.Series(KEY, [], pl.Int64)
@@ -57,7 +57,7 @@ class KeySums:
         return Keys(count=self._count, sizes=tuple(self._sizes), shift=self._shift, sample=tuple(self._drawn.sort()))
 
     def tie(self, name: str) -> float:
-        """How much of the number's variance the key explains."""
+        """Returns the share of the number's variance that the key explains."""
         total, squares, between = self._numbers[name]
         return round(explained(self._count, self._rows, squares - between, squares - total**2 / self._rows), 4)
 
@@ -67,7 +67,7 @@ def is_drawn(key: pl.Expr, shift: int) -> pl.Expr:
 
 
 def sampled(frame: pl.LazyFrame, key: str, keys: Keys) -> tuple[int, int]:
-    """Rows whose key would be in the sample, and those of them whose key is in it."""
+    """Returns the number of rows whose key hash is in the sample's range, and of those whose key is in the sample."""
     drawn = frame.select(key).filter(is_drawn(pl.col(key), keys.shift)).group_by(key).len().collect(engine="streaming")
     in_sample = drawn.filter(pl.col(key).cast(pl.Int64).is_in(list(keys.sample)))
     return int(drawn["len"].sum()), int(in_sample["len"].sum())

@@ -1,4 +1,4 @@
-"""How far the values of a column have moved from what they were: the same bins of two batches, and a stability index."""
+"""Drift of a column's values: equal bins of two batches and a stability index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shared.domain.soundness import stability_index
 
 @dataclass(frozen=True)
 class Bins:
-    """The same bins of two batches."""
+    """Equal bins of two batches."""
 
     names: tuple[str, ...]
     before: tuple[int, ...]
@@ -33,7 +33,7 @@ class Bins:
 
 
 def bars_of(column: Column) -> tuple[Bar, ...]:
-    """Of a column that isn't compared."""
+    """Returns bars of a column without a comparison."""
     names, counts = _binned(column)
     return tuple(Bar(name=name, now=count) for name, count in zip(names, counts, strict=True) if count)
 
@@ -48,7 +48,7 @@ def moved(kind: str, subject: str, column: str, bins: Bins, drift: Limits) -> tu
 def column_moved(
     frame: pl.LazyFrame, column: str, before: Column, now: Column | None, rows: int, drift: Limits
 ) -> Iterator[tuple[Check, Distribution | None]]:
-    """`now`: what it is in the frame, which has so many `rows`."""
+    """Compares a column with its earlier profile. `now`: profile in the frame, which has `rows` rows."""
     if now is None or now.kind != before.kind:
         change = "isn't there any more" if now is None else f"holds {now.kind}, and held {before.kind}"
         gone = Limits(warn=0.0, stop=drift.stop)

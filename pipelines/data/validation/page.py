@@ -1,4 +1,4 @@
-"""The report as one page for people: no script, no link, nothing from elsewhere. What comes from the data is escaped."""
+"""Report as an HTML page: no scripts, links or external content; values from the data are escaped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ td.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-num
 
 
 def page(report: Report, quarantine: str = QUARANTINE) -> str:
-    """`quarantine`: the published file of the report's own bad rows."""
+    """Renders the page. `quarantine`: published file of the report's bad rows."""
     title = f"Validation of {report.source} for {report.recommender}"
     parts = [
         "<!doctype html>",

@@ -1,7 +1,7 @@
-"""What is remembered of a batch, so that the next one can be compared with it: bounded, whatever the size of the batch.
+"""Profile of a batch for the next comparison: bounded, whatever the batch's size.
 
-Columns by what their values are, keys by how many rows they have and by a sample of them; how much users and items tell of labels and
-times; and what is remembered of the tables of items and users.
+Contains value profiles of columns, row counts and a sample of keys, how much users and items explain labels and times, and profiles of the
+tables of items and users.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Profile(Strict):
 
 
 def profile_of(frame: pl.LazyFrame, columns: Columns, scratch: Path) -> Profile:
-    """Of good rows; there is at least one."""
+    """Profiles good rows; at least one must exist."""
     time = columns.seconds()
     aggregates = {"rows": pl.len(), "oldest": time.min(), "newest": time.max(), "positives": columns.is_positive().mean()}
     facts = frame.select(**aggregates).collect(engine="streaming").row(0, named=True)
@@ -68,7 +68,7 @@ def profiled(columns: Columns) -> tuple[str, ...]:
 
 
 def _keyed(frame: pl.LazyFrame, key: str, numbers: Mapping[str, pl.Expr], scratch: Path) -> KeySums:
-    """With sums about a middle that keeps them exact enough."""
+    """Sums numbers by key; the caller subtracts the oldest time, to keep precision."""
     sums = [
         each for name in numbers for each in (pl.col(name).sum().alias(f"{name} sum"), (pl.col(name) ** 2).sum().alias(f"{name} squares"))
     ]
@@ -77,14 +77,14 @@ def _keyed(frame: pl.LazyFrame, key: str, numbers: Mapping[str, pl.Expr], scratc
 
 
 def _disorder(frame: pl.LazyFrame, time: pl.Expr, rows: int) -> float:
-    """Of the first rows: a batch that is in order begins so."""
+    """Measures disorder in the first rows, which suffice for a sorted batch."""
     sampled_rows = min(rows, SAMPLED_ROWS)
     earlier = frame.head(sampled_rows).select((time.diff() < 0).sum()).collect(engine="streaming").item()
     return round(int(earlier or 0) / sampled_rows, 6)
 
 
 def _repeats(frame: pl.LazyFrame, columns: Columns, rows: int) -> float:
-    """Exact among a share of the users, by their hash: so many that their rows fit in memory."""
+    """Computes the exact share for users sampled by hash, few enough that their rows fit in memory."""
     shift = max(0, (rows // SAMPLED_ROWS).bit_length())
     drawn = frame.filter(is_drawn(pl.col(columns.user), shift))
     counts = drawn.select(pl.len().alias("rows"), pl.struct(columns.user, columns.item, columns.time).n_unique().alias("different"))

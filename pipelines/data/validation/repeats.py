@@ -1,6 +1,6 @@
-"""Which rows repeat an earlier one's values: exact, in memory that doesn't grow with the rows.
+"""Marks rows that repeat an earlier row's values: exact, in bounded memory.
 
-What must be unique is spread over files by a hash of it; file by file the rows that come later are marked in a file of flags, one a row.
+Unique values are spread over files by hash; file by file, later rows are marked in a file with a flag per row.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import polars as pl
 from pipelines.spread import spread
 
 _SPREAD = 500_000
-"""Rows of one file, about."""
+"""Approximate rows per file."""
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """`marked`: whether a row repeats an earlier one, looked up by its number. `example`: the values of the first that does, as text."""
+    """Repeated rows. `marked`: whether a row repeats an earlier one, by row number. `example`: values of the first repeat, as text."""
 
     marked: pl.Expr
     count: int
@@ -30,7 +30,7 @@ class Repeats:
 
 
 def mark_repeats(frame: pl.LazyFrame, unique: Sequence[str], row: str, rows: int, scratch: Path) -> Repeats:
-    """The numbers in the column `row` are all below `rows`. Flags lie in `scratch` as long as the expression is used."""
+    """Marks repeats. Numbers in column `row` are below `rows`. The flags must stay in `scratch` as long as the expression is used."""
     scratch.mkdir(parents=True, exist_ok=True)
     flags = np.lib.format.open_memmap(scratch / "repeats.npy", mode="w+", dtype=np.bool_, shape=(rows,))  # type: ignore[no-untyped-call]
     count, folder, first, example = 0, scratch / "unique", rows, ""

@@ -1,4 +1,4 @@
-"""What makes a single row bad. A rule is a condition on the row alone, so that a batch of any size is judged as it streams by."""
+"""Rules for bad rows. A rule depends only on the row, so batches of any size are judged while streaming."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from shared.contracts.validation import Validate
 
 UNKNOWN = "not in the items table"
 LATEST_SECOND = 1e11
-"""The year 5138: such a time is in milliseconds or finer."""
+"""The year 5138: larger times are in milliseconds or finer."""
 WIDER = (pl.UInt64, pl.Int128, pl.UInt128)
 _ADVICE = "write it as 2026-01-31T18:30:00Z (without a zone it means UTC), or as seconds since 1970"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """`bad` is true or false for every row. `says` has places for `count` and for an `example` of the bad values, which is `worst`."""
+    """Rule for bad rows. `bad`: true or false for every row. `says`: text with places for `count` and `example`; `worst`: the example of
+    the bad values."""
 
     column: str
     fault: str
@@ -37,7 +38,7 @@ class Rule:
 
 
 def row_rules(columns: Columns, wish: Validate, now: float) -> tuple[Rule, ...]:
-    """`now`: in seconds since 1970; rows of much later can't be true."""
+    """Returns the rules for interactions. `now`: seconds since 1970; much later times are bad."""
     rules: list[Rule] = []
     for key in columns.keys:
         rules.append(_missing(key, columns))
@@ -53,13 +54,13 @@ def row_rules(columns: Columns, wish: Validate, now: float) -> tuple[Rule, ...]:
 
 
 def unknown_item(column: str, keys: np.ndarray[Any, np.dtype[np.int64]], table: str) -> Rule:
-    """Of `table`, whose keys are given in order."""
+    """Returns the rule for items missing from `table`; `keys` are sorted."""
     says = f"{{count}} rows are of items that aren't in the items table {table}, such as {{example}}"
     return Rule(column, UNKNOWN, ~is_known(column, keys), says, pl.lit(None))
 
 
 def missing(column: str, dtype: pl.DataType, viewed: pl.Expr | None = None, needed: str = "every row needs a value") -> Rule:
-    """`viewed`: the page of a row that needs no value, for it is a view of one."""
+    """Returns the rule for missing values. `viewed`: page of a page view, which needs no value."""
     value = pl.col(column)
     lacks = value.is_null()
     if dtype.is_float():
@@ -70,7 +71,7 @@ def missing(column: str, dtype: pl.DataType, viewed: pl.Expr | None = None, need
 
 
 def _missing(column: str, columns: Columns) -> Rule:
-    """A view of a page needs neither an item nor a label."""
+    """Page views need neither an item nor a label."""
     if columns.page is None or column not in (columns.item, columns.label):
         return missing(column, columns.types[column])
     needed = f"every row needs one, or a page ('{columns.page}')" if column == columns.item else "every row with an item needs a value"
@@ -112,12 +113,12 @@ def _times(columns: Columns, wish: Validate, now: float) -> Iterator[Rule]:
 
 
 def the_bad(bad: pl.Expr, value: pl.Expr) -> pl.Expr:
-    """The bad values, null elsewhere: filtered ones would be gathered before the least of them is found."""
+    """Returns bad values and nulls elsewhere: filtering would gather all bad values before the minimum."""
     return pl.when(bad).then(value)
 
 
 def outside(column: str, value: pl.Expr, low: float | None, high: float | None) -> Iterator[Rule]:
-    """`value`: of the column. A null is in no place, neither in the range nor out of it."""
+    """Yields rules for a range. `value`: the column's value; nulls are neither in nor out of range."""
     if low is not None:
         under = (value < low).fill_null(False)
         says = f"column '{column}' has {{count}} values below {low:.15g}, down to {{example}}"

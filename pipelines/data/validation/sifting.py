@@ -1,4 +1,4 @@
-"""Good rows and bad ones, apart: what is wrong with how many, and the bad ones written down with their reasons."""
+"""Separates good rows from bad ones: counts faults, writes bad rows with their reasons."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pipelines.data.validation.rows import Rule, the_bad
 
 REPEATED = "repeats an earlier row"
 HELPER = "validation."
-"""Columns that are called so are looked at and never written; no other one is, for it has a dot."""
+"""Prefix of helper columns, which are never written; data columns lack the prefix because of the dot."""
 _ROW, _REASON, _PAGE = f"{HELPER}row", f"{HELPER}reason", f"{HELPER}page"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Of so many rows. `example`: one of the bad values, as text."""
+    """Fault with its number of rows. `example`: one of the bad values, as text."""
 
     rule: Rule | None
     reason: str
@@ -36,8 +36,8 @@ class Fault:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What rows are held against. `lacking`: looked at only in rows that are good otherwise, and counted apart. `viewed`: the page that
-    a row is a view of, null of all others; it stands for the row's item."""
+    """Rules for rows. `lacking`: applies to otherwise good rows and counts separately. `viewed`: page of a page view, null for other rows;
+    replaces the row's item."""
 
     rules: Sequence[Rule]
     unique: Sequence[str] = ()
@@ -51,24 +51,24 @@ class Wanted:
 
     @property
     def strange(self) -> pl.Expr:
-        """Bad by `lacking` alone."""
+        """Bad only by `lacking`."""
         return self.lacking.bad & ~self.bad if self.lacking else pl.lit(False)
 
 
 @dataclass(frozen=True)
 class Sifted:
-    """`frame` has the good rows alone, in their order; `interactions` those of them that aren't views of pages."""
+    """Separated rows. `frame` has the good rows in order; `interactions` the good rows without page views."""
 
     frame: pl.LazyFrame
     interactions: pl.LazyFrame
     read: int
     good: int
     views: int
-    """Of the good ones, views of pages."""
+    """Number of page views among the good rows."""
     faults: tuple[Fault, ...]
     nulls: Mapping[str, int]
     lacking: Fault | None = None
-    """Beside `faults`."""
+    """Separate from `faults`."""
 
     @property
     def quarantined(self) -> int:
@@ -76,7 +76,7 @@ class Sifted:
 
     @property
     def bad(self) -> int:
-        """Rows with one of `faults`."""
+        """Rows with at least one of `faults`."""
         return self.quarantined - (self.lacking.count if self.lacking else 0)
 
     @property
@@ -85,8 +85,8 @@ class Sifted:
 
 
 def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sifted:
-    """Writes `quarantine` (row, reason and the columns of the source) only where there is something to quarantine. What repeats an earlier
-    row is remembered in `scratch`, as long as the good rows are read."""
+    """Separates rows. Writes `quarantine` (row, reason, the source's columns) only if rows are bad. Flags of repeats must stay in `scratch`
+    as long as the good rows are read."""
     rules, lacking, viewed = wanted.rules, wanted.lacking, wanted.viewed
     facts = _count(source, wanted)
     faults = [Fault(rule, rule.reason, facts[f"bad {n}"], _text(facts[f"worst {n}"])) for n, rule in enumerate(rules) if facts[f"bad {n}"]]
@@ -117,7 +117,7 @@ def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sif
 
 
 def _count(source: Source, wanted: Wanted) -> dict[str, Any]:
-    """In one pass over the rows: how many are bad by each rule, and the worst value of each."""
+    """Counts bad rows by rule, with the worst value of each, in one pass."""
     rules, lacking, viewed, bad, strange = wanted.rules, wanted.lacking, wanted.viewed, wanted.bad, wanted.strange
     null = {column: pl.col(column).is_null() & (True if viewed is None else viewed.is_null()) for column in wanted.nulls}
     aggregates = {

@@ -1,4 +1,4 @@
-"""A table of items or users beside the last accepted one: keys that are gone or new, values that are new, and what has moved."""
+"""Compares a table of items or users with the last accepted one: gone and new keys, new values, moved values."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is remembered of a table of items or users, so that the next one can be compared with it: bounded, whatever its size.
+"""Profile of a table of items or users for the next comparison: bounded, whatever the table's size.
 
-Keys and the values of columns of text by samples of them, chosen by stable hashes; columns by what their values are.
+Contains samples of keys and text values, selected by stable hashes, and value profiles of columns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TableProfile(Strict):
 
 
 def table_profile(frame: pl.LazyFrame, key: str, scratch: Path) -> TableProfile:
-    """Of good rows; there is at least one."""
+    """Profiles good rows; at least one must exist."""
     types = dict(frame.collect_schema())
     keys = KeySums(grouped(frame.select(pl.col(key).alias(KEY)), [_ROWS], scratch / "keys"), ()).keys()
     shown = [name for name, dtype in types.items() if name != key and (is_number(dtype) or is_category(dtype))][:MOST_COLUMNS]
@@ -47,7 +47,7 @@ def table_profile(frame: pl.LazyFrame, key: str, scratch: Path) -> TableProfile:
 
 
 def _values(frame: pl.LazyFrame, name: str, scratch: Path) -> Values | None:
-    """None of a column with so many that they are no categories."""
+    """Returns None for a column with too many different values to be categories."""
     about = frame.select(pl.col(name).cast(pl.String).approx_n_unique()).collect(engine="streaming").item()
     if about > MOST_DISTINCT:
         return None

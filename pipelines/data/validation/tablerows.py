@@ -1,4 +1,4 @@
-"""What makes a single row of a table bad: no key, a number that can't be read or is out of range, a key that an earlier row has."""
+"""Rules for bad rows of a table: missing key, unreadable or out-of-range number, repeated key."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from shared.domain.errors import Invalid
 
 @dataclass(frozen=True)
 class Typed:
-    """A table whose columns of numbers are numbers. Those that came as text, out of a file without types, are beside it."""
+    """Table with typed columns of numbers next to text columns from files without types."""
 
     source: Source
     key: str
     numbers: Mapping[str, str]
-    """Columns that came as text, and where the numbers are that were read of them."""
+    """Text columns, and the columns with their parsed numbers."""
     types: Mapping[str, pl.DataType]
 
     def value(self, column: str) -> pl.Expr:
@@ -30,7 +30,7 @@ class Typed:
         return value.fill_nan(None) if self.types[self.numbers.get(column, column)].is_float() else value
 
     def plain(self, frame: pl.LazyFrame) -> pl.LazyFrame:
-        """Numbers in the columns' own places."""
+        """Moves the parsed numbers to their columns."""
         if not self.numbers:
             return frame
         return frame.with_columns(pl.col(number_column).alias(column) for column, number_column in self.numbers.items()).drop(
@@ -39,7 +39,7 @@ class Typed:
 
 
 def typed(source: Source, key: str, wish: ValidateTable, field: str) -> Typed:
-    """`field`: of the spec, that says what is wished for."""
+    """Types a table's numbers. `field`: the spec's field, for error messages."""
     with readable(source.name):
         types = dict(source.frame.collect_schema())
     for column in wish.columns():
@@ -57,7 +57,7 @@ def typed(source: Source, key: str, wish: ValidateTable, field: str) -> Typed:
 
 
 def table_rules(table: Typed, wish: ValidateTable, bounds: Bounds, looked_at: Collection[str]) -> Wanted:
-    """`bounds`: of the key, where the wish has none. `looked_at`: columns that features are made of."""
+    """Returns the rules for a table. `bounds`: the key's default range. `looked_at`: columns that features use."""
     rules = [missing(table.key, table.types[table.key])]
     rules += [_unread(table, column) for column in table.numbers]
     rules += [too_wide(column) for column in dict.fromkeys((table.key, *looked_at)) if table.types.get(column) in WIDER]
@@ -79,7 +79,7 @@ def _integer(column: str) -> pl.Expr:
 
 
 def _number(source: Source, column: str) -> pl.Expr:
-    """Whole where all that can be read are."""
+    """Parses integers if all readable values are whole, else floats."""
     fraction = pl.col(column).str.strip_chars().cast(pl.Float64, strict=False)
     with readable(source.name):
         broken = source.frame.select((fraction.is_not_null() & _integer(column).is_null()).any()).collect(engine="streaming").item()

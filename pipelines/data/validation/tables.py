@@ -1,4 +1,4 @@
-"""The tables of items and users judged: rows first, then what they hold beside the last accepted ones. Good rows are what is used."""
+"""Validates the tables of items and users: rows, then comparison with the last accepted ones. Only good rows are used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shared.domain.soundness import worst
 
 @dataclass(frozen=True)
 class JudgedTable:
-    """`source` has the good rows. `profile`: None where no row is good."""
+    """Validated table. `source` has the good rows. `profile`: None without good rows."""
 
     name: TableName
     source: Source
@@ -51,7 +51,7 @@ class JudgedTables:
 
     @cached_property
     def item_keys(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """In order."""
+        """Sorted keys of the items table."""
         with readable(self.items.source.name):
             keys = self.items.source.frame.select(pl.col(self.items.key).cast(pl.Int64)).collect(engine="streaming")
         return keys.to_series().sort().to_numpy()
@@ -68,8 +68,8 @@ class JudgedTables:
 def judge_tables(
     spec: RecommenderSpec, reach: Reach, accepted: Mapping[TableName, TableProfile], folder: Path, scratch: Path
 ) -> JudgedTables:
-    """Bad rows are written to the `folder`'s quarantine; no file is left there if there are none. `scratch` is there as long as the good
-    rows are read."""
+    """Validates the tables. Writes bad rows to the quarantine in `folder`, if there are any. `scratch` must exist as long as the good rows
+    are read."""
     keys = spec.data.validate_.range
     items = spec.data.items, open_items(spec, reach), keys.get(spec.schema_.item, (0.0, None))
     judged = _judge("items", *items, spec, accepted.get("items"), folder, scratch / "items")

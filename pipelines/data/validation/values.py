@@ -1,4 +1,4 @@
-"""What is remembered of a column's values: numbers by tenths, categories by their most frequent values. Bounded, however many rows."""
+"""Profile of a column's values: numbers by tenths, categories by most frequent values. Bounded, whatever the number of rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared.contracts.strict import Strict
 MOST_COLUMNS = 32
 MOST_TOP = 40
 MOST_DISTINCT = 100_000
-"""A column with more different values is no category: names, comments."""
+"""A column with more different values is no category (names, comments)."""
 LONGEST_VALUE = 200
 SAMPLED_ROWS = 500_000
 _ROW = "profile.row"
@@ -39,7 +39,7 @@ Column = Annotated[Numbers | Categories, Field(discriminator="kind")]
 
 
 def counted(frame: pl.LazyFrame, name: str, edges: tuple[float, ...]) -> tuple[int, ...]:
-    """How many values lie in each bin between edges."""
+    """Counts the values in each bin between edges."""
     value = pl.col(name).cast(pl.Float64).fill_nan(None)
     below = [(value <= edge).sum().alias(str(n)) for n, edge in enumerate(edges)]
     totals = frame.select(value.count().alias("all"), *below).collect(engine="streaming").row(0)
@@ -48,7 +48,7 @@ def counted(frame: pl.LazyFrame, name: str, edges: tuple[float, ...]) -> tuple[i
 
 
 def named(frame: pl.LazyFrame, name: str, values: tuple[str, ...]) -> dict[str, int]:
-    """How often each of these values is there."""
+    """Counts the given values."""
     text = pl.col(name).cast(pl.String)
     counts = frame.select(text).filter(text.is_in(values)).group_by(name).len().collect(engine="streaming")
     return dict(counts.iter_rows())
@@ -67,7 +67,7 @@ def column_of(frame: pl.LazyFrame, name: str, dtype: pl.DataType, rows: int, scr
 
 
 def _numbers(frame: pl.LazyFrame, name: str, rows: int) -> Numbers:
-    """Tenths of every n-th row; what lies in them is counted of all rows."""
+    """Takes tenths of every n-th row; counts all rows in these bins."""
     value = pl.col(name).cast(pl.Float64).fill_nan(None)
     every_nth = pl.col(_ROW) % max(1, rows // SAMPLED_ROWS) == 0
     few = frame.select(value).with_row_index(_ROW).filter(every_nth).drop_nulls().collect(engine="streaming")[name]

@@ -1,7 +1,7 @@
-"""Keras preprocessing layers and TensorFlow feature columns as entries of a spec's `features`.
+"""Converts Keras preprocessing layers and TensorFlow feature columns to entries of a spec's `features`.
 
-What is read is what Keras and TensorFlow write as JSON; nothing in it is run. What has no counterpart is refused by its name, with what to
-do instead; where something is alike but not the same, a note says so.
+Reads the JSON that Keras and TensorFlow write; runs no code from it. Rejects parts without a counterpart by name, with an alternative;
+notes differences where a counterpart isn't exact.
 """
 
 from pipelines.features.convert.document import from_document

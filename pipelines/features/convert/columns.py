@@ -1,4 +1,4 @@
-"""TensorFlow's feature columns, by their classes, as `serialize_feature_column` writes them."""
+"""Converters of TensorFlow feature columns by class, as written by `serialize_feature_column`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 16 << 20
 
 
 def convert_column(draft: Draft, document: Any, folder: Path | None) -> Value:
-    """`folder`: where vocabulary files may lie."""
+    """Converts one feature column. `folder`: folder of vocabulary files."""
     kind, config = _read(document)
     where = f"{kind} of '{config['key']}'" if "key" in config else kind
     with draft.trying(where):
@@ -77,7 +77,7 @@ def _vocabulary_file(draft: Draft, where: str, config: Entry, folder: Path | Non
 
 
 def _lines(name: str, folder: Path | None) -> list[str]:
-    """Only beside the file that is converted: what a file says is no reason to read another one anywhere."""
+    """Reads a vocabulary only from the converted file's folder: a path in a document must not open other files."""
     if folder is None:
         raise Cannot(f"its vocabulary is in the file '{name}': say the folder that it is in, or give the list itself")
     path = (folder / name).resolve()

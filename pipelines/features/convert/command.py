@@ -1,4 +1,4 @@
-"""What `eyas features convert` asks for."""
+"""Implements `eyas features convert`."""
 
 from __future__ import annotations
 

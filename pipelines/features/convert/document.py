@@ -1,4 +1,4 @@
-"""The kinds of documents: a mapping of columns to layers, a model, a FeatureSpace, feature columns."""
+"""Converters by kind of document: mapping of columns to layers, model, FeatureSpace, feature columns."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pipelines.features.convert.models import MODELS, convert_model, convert_spa
 from shared.domain.errors import Invalid
 
 Chains = Iterable[tuple[tuple[str, ...], list[Entry]]]
-"""Columns, and the layers that they go through."""
+"""Columns, and the layers applied to them."""
 
 
 def from_document(document: Any, folder: Path | None = None, source: str = "the document") -> Converted:
-    """`folder`: where vocabulary files may lie."""
+    """Converts a document. `folder`: folder of vocabulary files."""
     draft = Draft()
     try:
         with draft.trying("it"):

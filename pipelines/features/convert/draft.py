@@ -1,4 +1,4 @@
-"""What a conversion has found so far: entries by what they make, notes, and faults; and entries in an order that a spec takes them in."""
+"""Draft of a conversion: entries by output, notes and faults; puts entries into an order that a spec accepts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shared.domain.errors import Invalid
 
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,119}")
 MAX_LISTED = 2_000
-"""A longer vocabulary isn't written into a spec, which is a text that people read."""
+"""Longer vocabularies aren't written into a spec, which must stay readable."""
 MAX_LENGTH = 256
 _SHOWN = 10
 Entry = Mapping[str, Any]
@@ -28,12 +28,12 @@ _ENTRY: TypeAdapter[Any] = TypeAdapter(Operator)
 class Converted:
     features: tuple[Entry, ...]
     notes: tuple[str, ...]
-    """What is alike, but not the same."""
+    """Differences from the original."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """What a layer takes or gives: a column of the data, codes or a number made of one, or what isn't a feature's any more."""
+    """Input or output of a layer: a data column, codes or a number made of a column, or a value outside the features."""
 
     kind: Literal["raw", "codes", "number", "left", "broken"]
     name: str
@@ -43,7 +43,7 @@ class Value:
 
 
 class Cannot(Exception):
-    """Something without a counterpart; the text says what to do instead."""
+    """Conversion without a counterpart; the text names an alternative."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Draft:
 
     @contextmanager
     def trying(self, where: str) -> Any:
-        """What can't be converted becomes a fault, and the rest is looked at all the same."""
+        """Records a failed conversion as a fault and continues."""
         try:
             yield
         except Cannot as error:
@@ -70,7 +70,7 @@ class Draft:
             self.notes.append(line)
 
     def codes(self, value: Value, options: Entry) -> Value:
-        """Of ids or words."""
+        """Encodes ids or words."""
         column = _column(value.name)
         if value.several:
             length = {"max_length": min(value.length, MAX_LENGTH)} if value.length else {}
@@ -81,7 +81,7 @@ class Draft:
         return Value("codes", column, several=value.several)
 
     def wanted(self, value: Value, where: str) -> Value:
-        """The codes of a column; it gets some in the end, if nothing else says which."""
+        """Returns a column's codes; `converted` adds a default encoding if no layer defines one."""
         self._wanted.setdefault(_column(value.name), where)
         return Value("codes", value.name, several=value.several)
 
@@ -96,7 +96,7 @@ class Draft:
         return Value("codes", f"{column}_bucket")
 
     def number(self, value: Value, entry: Entry) -> Value:
-        """In place, after what was done before."""
+        """Appends an in-place change to the column's earlier changes."""
         column = _column(value.name)
         done = self._numbers.setdefault(column, [])
         if value.kind == "raw" and done and done[0] != entry:
@@ -116,7 +116,7 @@ class Draft:
         return Value("codes", name, several=any(value.several for value in values))
 
     def hot(self, value: Value, codes: int | None = None) -> Value:
-        """`codes`: how many there may be."""
+        """Adds a one-hot feature. `codes`: maximum number of codes."""
         wide = {"max_width": codes} if codes and codes > 1_000 else {}
         self._hot.setdefault(value.name, {"one_hot": value.name, **wide})
         self.note(f"'{value.name}'", "it is there as codes too, which the family mlp embeds, beside the zeros and ones")
@@ -139,7 +139,7 @@ class Draft:
 
 
 def _checked(entry: Entry, source: str) -> Entry:
-    """As a spec would be read."""
+    """Validates the entry as the spec does."""
     try:
         _ENTRY.validate_python(entry)
     except ValidationError as error:
@@ -159,7 +159,7 @@ def _put(entries: dict[str, Entry], name: str, entry: Entry, doubled: str) -> No
 
 
 def listed(draft: Draft, where: str, values: Any) -> Entry:
-    """A vocabulary that is said: written down, or counted anew where it is too long for that."""
+    """Returns options for an explicit vocabulary: its values, or counting from the data if the list is too long."""
     if not isinstance(values, list) or any(isinstance(value, bool) or not isinstance(value, int | str) for value in values):
         raise Cannot("its vocabulary is no list of integers or of text: such values can't be categories here")
     if len({type(value) for value in values}) > 1:

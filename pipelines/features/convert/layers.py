@@ -1,4 +1,4 @@
-"""Keras' preprocessing layers, by their classes: what each becomes, what is alike but not the same, and what is refused."""
+"""Converters of Keras preprocessing layers by class: counterpart, notes on differences, rejections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HASH = "the hash is another one: as many buckets, but other values share them"
 
 
 def convert_layer(draft: Draft, name: str, where: str, config: Entry, inputs: list[Value]) -> Value:
-    """`name` is the class."""
+    """Converts one layer of class `name`."""
     if any(value.kind == "broken" for value in inputs):
         return Value("broken", where)
     if name in REFUSED:
@@ -49,7 +49,7 @@ def _lookup(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> Val
 
 
 def _words(config: Entry, mask: Any) -> list[Any] | None:
-    """Of a vocabulary that is in the file, without the tokens that it may begin with."""
+    """Returns the file's vocabulary without leading special tokens."""
     words = config.get("vocabulary")
     if isinstance(words, str):
         raise Cannot(f"its vocabulary is in the file '{words}': give the layer the list itself")
@@ -104,7 +104,7 @@ def _encoding(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> V
 
 
 def identity(draft: Draft, where: str, count: int) -> Entry:
-    """Codes that are the numbers from 0 on themselves."""
+    """Encodes the numbers from 0 on as themselves."""
     if count > 2_000:
         draft.note(where, f"of its {count:,} numbers those that the data has get codes")
         return {"max_size": count}
@@ -151,7 +151,7 @@ def _crossing(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> V
 
 
 def coded(draft: Draft, where: str, value: Value) -> Value:
-    """What a cross takes: codes. A column that has none yet gets some."""
+    """Returns codes for a cross; a column without codes gets some."""
     if value.kind == "codes":
         return value
     if value.kind != "raw" or value.dtype in ("float16", "float32", "float64"):
@@ -164,7 +164,7 @@ def _as_it_is(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> V
 
 
 def plain(draft: Draft, value: Value, default: float = 0.0) -> Value:
-    """A number without any change; where there is none, the default."""
+    """Keeps a number unchanged; nulls become the default."""
     return draft.number(value, {"fill": value.name, "with": default})
 
 
@@ -186,7 +186,7 @@ def _number(inputs: list[Value]) -> Value:
 
 
 def _listed_value(value: Value, mode: str) -> Value:
-    """Several values a row where they become one row of zeros and ones."""
+    """Marks the value as several per row if the mode is multi_hot."""
     several = value.several or mode == "multi_hot"
     return Value(value.kind, value.name, value.dtype, several, value.length)
 

@@ -1,4 +1,4 @@
-"""Of layers and columns as Python has them. An adapted layer knows its vocabulary, which its file doesn't: it is written down."""
+"""Converts live Python layers and columns. An adapted layer includes its vocabulary, which its file lacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Columns = str | tuple[str, ...]
 
 
 def from_keras(layers: Any) -> Converted:
-    """Of a mapping of columns (several: a tuple) to a layer or a list of them, of a model, or of a keras.utils.FeatureSpace."""
+    """Converts a model, a keras.utils.FeatureSpace, or a mapping of a column (a tuple for several) to a layer or list of layers."""
     if not isinstance(layers, Mapping):
         return from_document(_model(layers), source=type(layers).__name__)
     draft = Draft()
@@ -25,7 +25,7 @@ def from_keras(layers: Any) -> Converted:
 
 
 def from_feature_columns(columns: Sequence[Any], folder: Path | None = None) -> Converted:
-    """`folder`: where vocabulary files may lie."""
+    """Converts feature columns. `folder`: folder of vocabulary files."""
     from tensorflow.python.feature_column.serialization import serialize_feature_column
 
     return from_document([serialize_feature_column(column) for column in columns], folder, "the feature columns")
@@ -59,7 +59,7 @@ def _written(layer: Any) -> Entry:
 
 
 def _learned(layer: Any) -> dict[str, Any]:
-    """What adapting has found."""
+    """Returns the vocabulary that adapting has learned."""
     if type(layer).__name__ not in ("StringLookup", "IntegerLookup") or layer.get_config()["vocabulary"] is not None:
         return {}
     words = layer.get_vocabulary(include_special_tokens=False)

@@ -1,5 +1,4 @@
-"""Keras models and FeatureSpaces: which column each preprocessing layer takes. What comes behind the preprocessing is the model's, not the
-features', and isn't looked at."""
+"""Converts Keras models and FeatureSpaces: finds the column of each preprocessing layer; ignores the layers behind preprocessing."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from pipelines.features.convert.layers import LAYERS, REFUSED, convert_layer, pl
 
 MODELS = frozenset({"Functional", "Model", "Sequential"})
 _PASSING = frozenset({"Reshape", "Flatten", "Identity", "Squeeze", "ExpandDims", "Dropout"})
-"""The values stay the same."""
+"""Layers that keep values unchanged."""
 
 
 def convert_model(draft: Draft, document: Entry) -> None:
@@ -25,7 +24,7 @@ def convert_model(draft: Draft, document: Entry) -> None:
 
 
 def _chained(layers: list[Any]) -> Iterator[Entry]:
-    """A Sequential's layers with what each takes, as a functional model has it."""
+    """Yields a Sequential's layers with their inputs, in the form of a functional model."""
     if not layers or layers[0].get("class_name") != "InputLayer":
         raise Cannot("a Sequential model doesn't say which column it takes: begin it with keras.Input(shape, name=COLUMN)")
     before = None
@@ -71,7 +70,7 @@ def _result(draft: Draft, kind: str, name: str, where: str, config: Entry, input
 
 
 def _used(draft: Draft, kind: str, where: str, config: Entry, value: Value) -> None:
-    """A column that goes into the model without preprocessing."""
+    """Converts a column that enters the model without preprocessing."""
     if kind == "Embedding":
         draft.note(where, f"those numbers that the data has in '{value.name}' get codes")
         draft.codes(value, {"max_size": config["input_dim"]} if config.get("input_dim") else {})
@@ -92,7 +91,7 @@ def _input(name: str, config: Entry) -> Value:
 
 
 def _input_tensors(node: Any) -> Iterator[tuple[str, int]]:
-    """The layers whose tensors a call takes."""
+    """Yields the layers whose tensors a call takes."""
     if isinstance(node, Mapping):
         history = node.get("keras_history")
         if isinstance(history, list) and len(history) == 3:
@@ -105,7 +104,7 @@ def _input_tensors(node: Any) -> Iterator[tuple[str, int]]:
 
 
 def convert_space(draft: Draft, document: Entry) -> None:
-    """A keras.utils.FeatureSpace."""
+    """Converts a keras.utils.FeatureSpace."""
     codes: dict[str, Value] = {}
     for column, feature in document["features"].items():
         config = feature.get("config", feature)

@@ -1,6 +1,6 @@
-"""What computes statistics and the features of rows, by its name in the spec. Both do the same: the choice is one of speed and machines.
+"""Selects the spec's engine for statistics and row features. Engines give equal results and differ in speed and hardware.
 
-The tables of users and items, which are small, and what came before a row are worked out by polars and numpy in either.
+Either engine uses polars and numpy for the small tables of users and items, and for histories.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Engine(Protocol):
         history: History | None = None,
         keep: Iterable[str | pl.Expr] = (),
     ) -> pl.LazyFrame:
-        """As `Graph.transform`."""
+        """Same contract as `Graph.transform`."""
 
 
 class PolarsEngine:
@@ -54,7 +54,7 @@ class PolarsEngine:
 
 @contextmanager
 def engine(name: str, folder: Path) -> Iterator[Engine]:
-    """While it is open, what it made can be read; `folder` is for its own files."""
+    """Opens an engine; its results can be read while the context is open. `folder`: for its own files."""
     if name == "polars":
         yield PolarsEngine()
         return

@@ -1,7 +1,7 @@
-"""What came before each row, for what looks at a user's rows in order, in memory that doesn't grow with their number.
+"""History of each row for operators that read a user's rows in order, in bounded memory.
 
-The few columns that it takes are spread over files by a hash of the user; file by file the values are worked out, and laid down by the
-row's number in a file of their own. Rows themselves stay where they are, in their order.
+The needed columns are spread over files by a hash of the user. Values are computed file by file and written to a file of their own by row
+number. The rows themselves stay in place and in order.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from pipelines.features.statistics import Newest
 from pipelines.spread import spread
 
 ROW = "~row"
-"""The number of a row."""
+"""Row number."""
 SPREAD, FEW = 400_000, 16
-"""Rows of one file of users, about, as long as there are few; beyond, both their size and their number grow: an open file and a row of
-one that is read take memory."""
+"""Approximate rows per file of users, up to `FEW` files; beyond, both size and number grow, because open files and read rows need
+memory."""
 _THREADS = 2
 _APART = 65_536
 
 
 @dataclass(frozen=True)
 class ValueFile:
-    """Values row by row in a file, of `shape` each."""
+    """Values by row in a file; each has `shape`."""
 
     path: Path
     dtype: type[Any]
     shape: tuple[int, ...]
 
     def at(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Those of a batch lie close together, mostly next to each other: one read."""
+        """Reads a batch, whose rows are mostly adjacent, in one read."""
         if not len(rows):
             return np.zeros((0, *self.shape), self.dtype)
         first, last = int(rows.min()), int(rows.max())
@@ -54,7 +54,7 @@ class ValueFile:
 
 
 class History:
-    """Of rows with their numbers, from 0 on. `pages`: views of pages (user, item, time) lie among them, and have no number."""
+    """History of rows numbered from 0. `pages`: page views (user, item, time) among the rows, without a number."""
 
     def __init__(
         self,
@@ -74,17 +74,17 @@ class History:
         self._made: dict[str, ValueFile] = {}
 
     def scan(self, pages: bool) -> pl.LazyFrame:
-        """All rows, in any order; with views of pages if they are wanted."""
+        """Scans all rows in any order, with page views if wanted."""
         rows = pl.scan_parquet(self.files)
         return rows if pages or not self._paged else rows.filter(pl.col(ROW).is_not_null())
 
     def _read(self, file: Path, columns: Iterable[str], pages: bool) -> pl.DataFrame:
-        """All rows of some users."""
+        """Reads all rows of a file's users."""
         some = pl.read_parquet(file, columns=list(dict.fromkeys((*columns, ROW) if self._paged else columns)))
         return some if pages or not self._paged else some.filter(pl.col(ROW).is_not_null())
 
     def added(self, frame: pl.LazyFrame, operator: Ordered) -> pl.LazyFrame:
-        """The frame, which has the rows' numbers, with what came before them."""
+        """Adds the operator's history values to a frame with row numbers."""
         value_file = self._value_file(operator)
         dtype = pl.Series(np.zeros((0, *value_file.shape), value_file.dtype)).dtype
         values = pl.col(ROW).map_batches(lambda rows: pl.Series(value_file.at(rows.to_numpy()), dtype=dtype), dtype, is_elementwise=True)

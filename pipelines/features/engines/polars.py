@@ -1,4 +1,4 @@
-"""The default engine: polars, streaming. Its memory doesn't depend on how many rows there are, but on how many values columns have."""
+"""Default engine: streaming polars. Memory depends on the number of distinct values, not of rows."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from pipelines.features.statistics import (
 
 @dataclass(frozen=True)
 class Data:
-    """Prepared tables: what operators are fitted on. `interactions` has the columns of the others as well, where they are asked for."""
+    """Prepared tables to fit operators on. `interactions` has the needed columns of the other tables too."""
 
     interactions: pl.LazyFrame
     items: pl.LazyFrame | None
     users: pl.LazyFrame | None
     row: tuple[str, str, str]
-    """User, item, time: what tells one row from another, and orders those of a user."""
+    """User, item, time: identify a row and order a user's rows."""
     history: History | None = None
-    """What came before each row, where something asks for it."""
+    """History of each row, if an operator needs it."""
     pages: pl.LazyFrame | None = None
-    """Views of pages that are counted: under the item's name, the keys of pages. None: there are none."""
+    """Page views to count, with the page's key in the item column; None: no page views."""
 
     def table(self, name: str) -> pl.LazyFrame:
         if name == "pages":
@@ -53,7 +53,7 @@ class Data:
 
 
 def compute(asks: Sequence[Statistic], data: Data) -> Results:
-    """All of them, those that can be in one pass."""
+    """Computes all statistics, in one pass where possible."""
     distinct = list(dict.fromkeys(asks))
     plans = _Plans(data)
     results = plans.collect(distinct)
@@ -68,11 +68,11 @@ def compute(asks: Sequence[Statistic], data: Data) -> Results:
 
 
 _APART = pl.QueryOptFlags(comm_subplan_elim=False)
-"""What queries have in common would be held in memory whole, to be read once."""
+"""Without shared subplans, which polars would hold in memory whole."""
 
 
 class _Plans:
-    """Counts of the same keys are one pass: the one with folds and targets tells the others."""
+    """Query plans that share a pass over equal keys: counts with folds and targets also give the plain counts."""
 
     def __init__(self, data: Data) -> None:
         self.data = data
@@ -98,13 +98,13 @@ class _Plans:
         return results | {ask: frames[ask].sort(ask.by) for ask in latest}
 
     def _latest(self, ask: Newest) -> pl.LazyFrame:
-        """The newest time is the largest: no order is needed."""
+        """The newest time is the maximum: needs no order."""
         assert self.data.history is not None
         rows = self.data.history.scan(ask.pages).select(ask.by, ask.of)
         return rows.group_by(ask.by).agg(pl.col(ask.of).max().alias(VALUES)).with_columns(pl.concat_list(VALUES))
 
     def _widest(self, ask: Counts, others: list[Counts]) -> Counts:
-        """With targets, folds and all, where somebody asks for the same keys so."""
+        """Returns the count with all targets and folds requested for the same keys."""
         same = [other for other in others if (other.keys, other.table, other.explode) == (ask.keys, ask.table, ask.explode)]
         if ask.targets:
             same = [other for other in same if other.folds == ask.folds and other.targets]
@@ -133,7 +133,7 @@ class _Plans:
 
 
 def _units(name: str, dtype: pl.DataType) -> pl.Expr:
-    """A target as whole numbers."""
+    """Scales a target to whole numbers."""
     if dtype.is_integer() or dtype == pl.Boolean:
         return pl.col(name).cast(pl.Int64) * UNIT
     return (pl.col(name).cast(pl.Float64) * UNIT).round().cast(pl.Int64)
@@ -147,7 +147,7 @@ def _narrowed(ask: Counts, counted: pl.DataFrame) -> pl.DataFrame:
 
 
 def _moments(asks: list[Moments], data: Data) -> dict[Statistic, Any]:
-    """Bounds first; then sums of whole parts of the largest number, which add up alike in any order."""
+    """Computes bounds first, then sums in whole parts of the largest number, which don't depend on the order."""
     results: dict[Statistic, Any] = {}
     for table in dict.fromkeys(ask.table for ask in asks):
         of_table = [ask for ask in asks if ask.table == table]
@@ -187,16 +187,16 @@ def number_of(column: str) -> pl.Expr:
 
 
 def scale_of(low: float | None, high: float | None) -> float:
-    """What numbers are measured in parts of."""
+    """Returns the unit of the sums: the largest absolute value."""
     return max(abs(low or 0.0), abs(high or 0.0)) or 1.0
 
 
 def summary_of(count: int, low: float | None, high: float | None, total: int, above: int, below: int) -> Summary:
-    """Of sums in parts of the scale: of the parts, and of their squares by whole and remaining `FINE`. No bound is a negative zero."""
+    """Returns moments from sums of parts of the scale and of their squares, split by `FINE`. Bounds are never a negative zero."""
     if not count or low is None or high is None:
         return NONE
     squares = above * FINE + below
-    apart = squares * count - total * total  # of whole numbers, exactly
+    apart = squares * count - total * total  # exact: whole numbers
     unit = scale_of(low, high) / FINE
     return Summary(count, total / count * unit, max(0, apart) / count * unit * unit, float(low) + 0.0, float(high) + 0.0)
 
@@ -205,13 +205,13 @@ DIGITS = 6
 
 
 def _quantiles(ask: Quantiles, data: Data) -> tuple[float, ...]:
-    """Of the values' first six digits: there are never too many of them."""
+    """Computes quantiles of values rounded to six digits, which limits the number of distinct values."""
     values = data.table(ask.table).select(number_of(ask.column).drop_nulls().round_sig_figs(DIGITS).alias("value"))
     return quantiles_of(values.group_by("value").agg(pl.len().alias("count")).sort("value").collect(engine="streaming"), ask.parts)
 
 
 def quantiles_of(counted: pl.DataFrame, parts: int) -> tuple[float, ...]:
-    """Of (value, count), by value. None is a negative zero."""
+    """Returns bounds from (value, count), sorted by value; never a negative zero."""
     if not len(counted):
         return (0.0,)
     reached = counted["count"].cum_sum().to_numpy()

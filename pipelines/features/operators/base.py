@@ -1,4 +1,4 @@
-"""What an operator is: a small frozen value that says what it takes, gives and has to know, and how each runtime does it."""
+"""Operator protocol: a small frozen value with inputs, outputs, fitted state, and an implementation per runtime."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from pipelines.features.lowering import Lowering
 from pipelines.features.statistics import Results, Statistic
 
 Mode = Literal["serve", "rows"]
-"""`serve`: as it is served. `rows`: for training, where a row must not see itself: out of its fold, and before its time."""
+"""`serve`: as in serving. `rows`: for training, where a row must not see itself (other folds, earlier times)."""
 PREFIX = "features/"
 
 
 @dataclass(frozen=True)
 class Feature:
-    """What a model gets, once fitted."""
+    """Fitted feature for models."""
 
     name: str
     kind: Literal["code", "float32"]
     side: Side
     width: int | None
-    """Of lists and vectors; None: one value a row."""
+    """Length of lists and vectors; None: one value per row."""
     cardinality: int | None = None
-    """Of codes."""
+    """Number of codes."""
 
     value: str = ""
-    """What it is called among the operators, where that isn't its name: it was changed in place."""
+    """Name among the operators if the feature was changed in place."""
 
     @property
     def output(self) -> str:
-        """Of the served graph."""
+        """Name in the served graph."""
         return output_name(self.name)
 
     @property
@@ -45,14 +45,14 @@ class Feature:
 
 @dataclass(frozen=True)
 class Saved:
-    """Fitted state as neutral values: plain JSON, and frames that become Parquet by their names."""
+    """Fitted state as neutral values: plain JSON, and frames that are saved as Parquet by name."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     frames: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
 
 Made = Mapping[str, Feature]
-"""The features made so far, by the names of their outputs."""
+"""Features made so far, by output name."""
 
 
 class Operator(Protocol):
@@ -66,19 +66,19 @@ class Operator(Protocol):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """Of its outputs, once fitted."""
+        """Features of the outputs, after the fit."""
 
     def asks(self) -> tuple[Statistic, ...]:
-        """What has to be known of the data before it can work."""
+        """Returns the statistics that the operator needs."""
 
     def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
-        """With what was asked for; `previous` is itself as it was fitted before: then `results` are of new data alone."""
+        """Returns the operator fitted on `results`; with `previous`, its earlier fit, `results` cover only new data."""
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
-        """By polars: the frame with its outputs."""
+        """Adds the outputs to the frame, by polars."""
 
     def lower(self, build: Lowering) -> None:
-        """By ONNX."""
+        """Adds the ONNX nodes."""
 
     def saved(self) -> Saved: ...
 
@@ -86,7 +86,7 @@ class Operator(Protocol):
 
 
 class Stateless:
-    """Of an operator that has to know nothing of the data."""
+    """Base of operators without fitted state."""
 
     def asks(self) -> tuple[Statistic, ...]:
         return ()
@@ -102,7 +102,7 @@ class Stateless:
 
 
 class Linked(ABC, Stateless):
-    """Of one that has to know of the features that it takes alone."""
+    """Base of operators that depend only on fitted input features."""
 
     @abstractmethod
     def linked(self, made: Made) -> Self: ...
@@ -119,10 +119,10 @@ def output_name(name: str) -> str:
 
 
 def made(name: str, kind: Kind, side: Side, many: bool = False) -> Column:
-    """A feature as a value that other operators may take."""
+    """Returns a feature's column, as an input for other operators."""
     return Column(output_name(name), kind, side, many)
 
 
 def plain(column: Column) -> str:
-    """The name of a column or of a feature, as people say it."""
+    """Returns the display name of a column or feature."""
     return column.name.removeprefix(PREFIX).split("~")[0]

@@ -1,4 +1,4 @@
-"""Bucketise: numbers to codes by bounds that the spec gives, or that are fitted once and then stay: codes never change their meaning."""
+"""Bucketise: numbers to codes by bounds from the spec or from the first fit; codes never change their meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Categorify and multi-hot: ids and words to codes, one a row or several. Columns may share a vocabulary."""
+"""Categorify and multi-hot: ids and words to codes, one or several per row. Columns may share a vocabulary."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from shared.domain.errors import Invalid
 
 @dataclass(frozen=True)
 class Words:
-    """One vocabulary and the columns that are counted for it."""
+    """Vocabulary with the columns that are counted for it."""
 
     name: str
     columns: tuple[Raw, ...]
     rule: Rule
     tables: tuple[Table, ...]
-    """Where each column is counted."""
+    """Table of each column's counts."""
     pages: str | None = None
-    """The item's key, where pages are among its values."""
+    """The item's key, if pages are among the values."""
 
     def asks(self) -> tuple[Counts, ...]:
         counted = tuple(Counts((column.name,), table, explode=column.many) for column, table in zip(self.columns, self.tables, strict=True))
@@ -41,7 +41,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Worded:
-    """What both have in common: a column, a vocabulary, and a feature under the column's name."""
+    """Base of both operators: a column, a vocabulary, and a feature with the column's name."""
 
     column: Raw
     words: Words
@@ -91,7 +91,7 @@ class Categorify(Worded):
 
 @dataclass(frozen=True)
 class MultiHot(Worded):
-    """Its column knows how many values a row has, once fitted."""
+    """Multi-hot; after the fit, its column has the number of values per row."""
 
     kind: ClassVar[str] = "multi_hot"
 
@@ -107,7 +107,7 @@ class MultiHot(Worded):
         return (*super().asks(), self._ask())
 
     def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
-        """Grown, a row is at least as long as before."""
+        """A fit with `previous` never shortens rows."""
         assert self.column.max_length is not None
         longest = results[self._ask()] or 1
         length = min(self.column.max_length, max(longest, previous.length or 1 if previous else 1))
@@ -126,7 +126,7 @@ class MultiHot(Worded):
 
 
 def padded(lists: pl.Expr, vocabulary: Vocabulary, length: int) -> pl.Expr:
-    """Lists of values to rows of as many codes. By batches: polars' own evaluation of lists would hold the whole frame in memory."""
+    """Encodes lists as fixed-length rows of codes, by batches: polars' list evaluation would hold the whole frame in memory."""
     dtype = pl.Array(pl.Int32, length)
 
     def rows(some: pl.Series) -> pl.Series:
@@ -144,7 +144,7 @@ def padded(lists: pl.Expr, vocabulary: Vocabulary, length: int) -> pl.Expr:
 
 
 def encoded(frame: pl.LazyFrame, column: str, vocabulary: Vocabulary, output: str) -> pl.LazyFrame:
-    """By a join: what it costs doesn't depend on how many batches the rows come in."""
+    """Encodes by a join, whose cost doesn't depend on the number of batches."""
     if vocabulary.values.is_empty():
         return frame.with_columns(vocabulary.encode(pl.col(column)).alias(output))
     if vocabulary.dense is not None:

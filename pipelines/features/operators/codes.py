@@ -1,4 +1,4 @@
-"""Codes to codes and to zeros and ones: crosses, and one-hot rows for the wide part of a model."""
+"""Crosses and one-hot: codes to codes, and to zeros and ones for the wide part of a model."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from pipelines.features.operators.base import Feature, Linked, Made, Mode, made,
 from shared.domain.errors import Invalid
 
 _TABLE = 2**20
-"""Combinations."""
+"""Maximum combinations of a precomputed cross."""
 
 
 @dataclass(frozen=True)
 class Cross(Linked):
-    """Null where one of them is; else a bucket of the codes' hash. Where one has several values a row, so has the cross."""
+    """Cross: null if an input is null, else a bucket of the codes' hash. At most one input may have several values per row."""
 
     columns: tuple[Column, ...]
     buckets: int
     width: int | None = None
-    """Of that one, once fitted."""
+    """Width of the input with several values, after the fit."""
     sizes: tuple[int, ...] = ()
-    """How many codes each has, once fitted."""
+    """Number of codes of each input, after the fit."""
 
     kind: ClassVar[str] = "cross"
 
@@ -71,7 +71,7 @@ class Cross(Linked):
         return frame.with_columns(pl.struct(names).map_batches(crossed, dtype, is_elementwise=True).alias(self.outputs[0].name))
 
     def arrays(self, columns: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-        """Of codes as arrays, each [rows] or [rows, width]: for what is only known when a batch is made."""
+        """Crosses arrays of [rows] or [rows, width], for values known only in a batch."""
         wide = any(column.ndim == 2 for column in columns)
         shaped = [column[:, None] if wide and column.ndim == 1 else column for column in columns]
         if self.table is None:
@@ -84,7 +84,7 @@ class Cross(Linked):
 
     @cached_property
     def table(self) -> NDArray[np.int32] | None:
-        """Of all combinations, where there are few of them."""
+        """Crosses of all combinations, if they are few."""
         if not self.sizes or math.prod(self.sizes) > _TABLE:
             return None
         codes = np.meshgrid(*(np.arange(size, dtype=np.int32) for size in self.sizes), indexing="ij")
@@ -111,12 +111,12 @@ class Cross(Linked):
 
 @dataclass(frozen=True)
 class OneHot(Linked):
-    """One place a code; null and padding have none."""
+    """One-hot: a place per code; null and padding stay zero."""
 
     column: Column
     max_width: int
     width: int = 0
-    """As many as there are codes, once fitted."""
+    """Number of codes, after the fit."""
 
     kind: ClassVar[str] = "one_hot"
 
@@ -162,7 +162,7 @@ class OneHot(Linked):
     def lower(self, build: Lowering) -> None:
         codes = build.cast(build.value(self.column), "INT64")
         axis = build.constant(np.array([-1], np.int64))
-        # The place of null can't be met.
+        # -1 never equals a code, so null stays zero
         places = np.arange(self.width, dtype=np.int64)
         places[NULL] = -1
         equal = build.cast(build.node("Equal", build.node("Unsqueeze", codes, axis), build.constant(places)), "FLOAT")

@@ -1,4 +1,4 @@
-"""A fitted table by key: what target, count and lag look up, with one row for what no row has."""
+"""Fitted tables by key for target, count and lag, with a last row for missing keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.features.lowering import Lowering
 
 
 def place(build: Lowering, columns: tuple[Column, ...], keys: pl.DataFrame) -> str:
-    """The row of each combination of values, int64; as many as there are rows for what isn't there, nulls included."""
+    """Returns the int64 row of each combination of values; `len(keys)` for missing ones, nulls included."""
     missing = len(keys)
     if len(columns) == 1:
         column = columns[0]
@@ -31,13 +31,13 @@ def place(build: Lowering, columns: tuple[Column, ...], keys: pl.DataFrame) -> s
         size = np.array(sizes[at], np.int64)
         combined = build.node("Add", build.node("Mul", combined, build.constant(size)), numbers[at])
         ours = ours * sizes[at] + _numbers(keys, at)
-    # A table needs an entry: of no keys at all, one that says what is said of everything else.
+    # LabelEncoder needs an entry: without keys, the entry equals the default
     table = {"keys_int64s": ours.tolist() or [0], "values_int64s": list(range(missing)) or [0], "default_int64": missing}
     return build.node("LabelEncoder", combined, domain="ai.onnx.ml", **table)
 
 
 def gather(build: Lowering, rows: str, values: NDArray[Any]) -> str:
-    """Of those rows; `values` has one more for what isn't there."""
+    """Gathers rows of `values`, whose last row is for missing keys."""
     return build.node("Gather", build.constant(values), rows, axis=0)
 
 
@@ -55,7 +55,7 @@ def _numbers(keys: pl.DataFrame, at: int) -> NDArray[np.int64]:
 
 
 def _by_code(build: Lowering, column: Column, keys: pl.DataFrame) -> str:
-    """Codes are small numbers: a plain table of rows."""
+    """Looks up codes, which are small numbers, in a plain table."""
     codes, missing = keys.to_series(0).to_numpy(), len(keys)
     rows = np.full(int(codes.max(initial=0)) + 2, missing, np.int64)
     rows[codes] = np.arange(missing)
@@ -64,7 +64,7 @@ def _by_code(build: Lowering, column: Column, keys: pl.DataFrame) -> str:
 
 
 def located(frame: pl.LazyFrame, columns: tuple[Column, ...], keys: pl.DataFrame, name: str) -> pl.LazyFrame:
-    """The row of each combination of values as a column; as many as there are rows for what isn't there."""
+    """Adds the row of each combination of values as a column; `len(keys)` for missing ones."""
     missing = len(keys)
     if len(columns) == 1 and (table := dense(keys.to_series(0), np.arange(missing, dtype=np.int32), missing)) is not None:
         return frame.with_columns(table.at(columns[0].name).alias(name))
@@ -75,11 +75,11 @@ def located(frame: pl.LazyFrame, columns: tuple[Column, ...], keys: pl.DataFrame
 
 
 def take_rows(place: str, values: NDArray[Any]) -> pl.Expr:
-    """Of those rows; `values` has one more for what isn't there."""
+    """Takes rows of `values`, whose last row is for missing keys."""
     inner = pl.Series(values[:0]).dtype
     return pl.col(place).map_batches(lambda rows: pl.Series(values[rows.to_numpy()], dtype=inner), inner, is_elementwise=True)
 
 
 def key_kinds(columns: tuple[Column, ...]) -> bool:
-    """Whether these can be keys: single ids, words or codes."""
+    """True if the columns can be keys: single ids, words or codes."""
     return all(not column.many and (column.kind in BLANK or column.kind == "code") for column in columns)

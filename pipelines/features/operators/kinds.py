@@ -1,4 +1,4 @@
-"""Kinds of operators that others have to tell apart."""
+"""Kinds of operators that other modules distinguish."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ Ordered = Lag | Sequence
 
 
 def is_ordered(operator: object) -> TypeGuard[Ordered]:
-    """Whether training needs a user's rows together and in order."""
+    """True if training needs a user's rows together and in order."""
     return isinstance(operator, Ordered)

@@ -1,4 +1,4 @@
-"""Lag: the difference to an interaction before. As it is served, to what was newest when it was fitted."""
+"""Lag: the difference to an earlier interaction; in serving, to the newest interaction at the fit."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Lag:
 
     @cached_property
     def last(self) -> tuple[pl.DataFrame, pl.Series]:
-        """The keys that have as many interactions, and the value so many interactions back."""
+        """Keys with at least `steps` interactions, and their value `steps` back."""
         assert self.newest is not None
         enough = self.newest.filter(pl.col(VALUES).list.len() >= self.steps)
         values = enough[VALUES].list.get(-self.steps)
@@ -77,7 +77,7 @@ class Lag:
         return joined.with_columns((value - back).cast(pl.Float32).alias(output)).drop(_PLACE)
 
     def before(self, rows: pl.Series) -> NDArray[np.float32]:
-        """Of all rows of some users, as a struct: for each row; NaN where there is nothing."""
+        """Returns the lag of each row, NaN without an earlier one. `rows`: all rows of some users, as a struct."""
         order, users = in_order(rows, self.row)
         values = rows.struct.field(self.of.name).gather(order)
         same = np.zeros(len(rows), bool)
@@ -94,7 +94,7 @@ class Lag:
         self.lower_last(build, gather(build, rows, table), build.node("Equal", rows, build.constant(np.array(len(keys), np.int64))))
 
     def lower_last(self, build: Lowering, last: str, missing: str) -> None:
-        """From the value so many interactions back."""
+        """Adds the nodes for a given earlier value."""
         value = build.value(self.of)
         difference = build.node("Sub", value, last)
         if self.of.kind == "int64":
@@ -104,7 +104,7 @@ class Lag:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The columns that `before` takes."""
+        """Columns that `before` takes."""
         return tuple(dict.fromkeys((*self.row, self.of.name)))
 
     @property

@@ -1,5 +1,4 @@
-"""Numbers to numbers: normalise, log, clip, fill, or as they are. Null stays null until it is filled; everything is float32, as it is
-served."""
+"""Number operators: normalise, log, clip, fill, plain. Nulls stay null until filled; values are float32, as in serving."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from pipelines.features.statistics import NONE, Moments, Results, Statistic, Sum
 
 @dataclass(frozen=True)
 class OneNumber(Stateless):
-    """What they have in common: one number in, one out, under the name of what came in."""
+    """Base: one number in, one out, under the same name."""
 
     source: Column
     output: Column
     table: Table
-    """Where its moments are taken."""
+    """Table of the moments."""
 
     @property
     def inputs(self) -> tuple[Column, ...]:
@@ -39,7 +38,7 @@ class OneNumber(Stateless):
 
 @dataclass(frozen=True)
 class Plain(OneNumber):
-    """As it is: of a family that needs no more of it (pipelines.features.reading)."""
+    """Unchanged number, for families that need no change (pipelines.features.reading)."""
 
     kind: ClassVar[str] = "number"
 
@@ -52,7 +51,7 @@ class Plain(OneNumber):
 
 @dataclass(frozen=True)
 class Measured(OneNumber):
-    """Those that need to know the numbers' moments."""
+    """Base of operators that need a number's moments."""
 
     summary: Summary = NONE
 
@@ -78,7 +77,7 @@ class Normalise(Measured):
 
     @property
     def terms(self) -> tuple[np.float32, np.float32]:
-        """What is taken away, and what the rest is divided by."""
+        """The subtrahend and the divisor."""
         summary = self.summary
         away, by = (summary.mean, summary.deviation) if self.to == "standard" else (summary.smallest, summary.largest - summary.smallest)
         return np.float32(away), np.float32(by or 1.0)

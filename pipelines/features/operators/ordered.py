@@ -1,7 +1,7 @@
-"""What features of a user's rows in order have in common: what came before a row in training, and what was newest as it is served.
+"""Shared parts of operators over a user's rows in order: earlier rows in training, the newest rows of the fit in serving.
 
-In training a row's own value comes from an operator's `before`, which is given all rows of some users at a time;
-`pipelines.features.engines.history` does that and keeps the results by row.
+In training an operator's `before` computes the values from all rows of some users at a time; `pipelines.features.engines.history` calls
+`before` and stores the results by row.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pipelines.features.columns import NULL
 
 VALUES = "values"
 NEVER = -(2**63)
-"""A time that isn't known."""
+"""Unknown time."""
 
 
 def in_order(rows: pl.Series, row: tuple[str, str, str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows' places by user, then time, then item; and the users in that order. Rows that lie in the order of time need little."""
+    """Returns row places ordered by user, time and item, and the users in that order. Fast for rows already ordered by time."""
     user, item, time = (rows.struct.field(name).fill_null(-(2**63)).to_numpy() for name in row)
     order = _by_user(user)
     users, times, items = user[order], time[order], item[order]
@@ -32,7 +32,7 @@ def in_order(rows: pl.Series, row: tuple[str, str, str]) -> tuple[NDArray[np.int
 
 
 def _by_user(user: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Stable; by 16 bits at a time, where that is quicker."""
+    """Sorts stably, 16 bits at a time where that is faster."""
     if not len(user) or int(user.max()) - int(user.min()) >= 2**32:
         return np.argsort(user, kind="stable")
     apart = (user - user.min()).astype(np.uint32)
@@ -42,12 +42,12 @@ def _by_user(user: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def before_name(name: str) -> str:
-    """The column of what came before each row."""
+    """Returns the name of an operator's history column."""
     return f"~before.{name}"
 
 
 def grown(previous: pl.DataFrame | None, newest: pl.DataFrame, count: int) -> pl.DataFrame:
-    """The newest of both; `newest` came later."""
+    """Merges the newest values of both; `newest` is later."""
     key = newest.columns[0]
     both = [newest] if previous is None else [previous, newest]
     merged = pl.concat([frame.explode(VALUES) for frame in both])
@@ -55,7 +55,7 @@ def grown(previous: pl.DataFrame | None, newest: pl.DataFrame, count: int) -> pl
 
 
 def behind(codes: NDArray[Any], first: NDArray[Any], end: NDArray[Any], length: int, reverse: bool, nothing: int = NULL) -> NDArray[Any]:
-    """For each [first, end) its last `length` codes, padded behind."""
+    """Returns the last `length` codes of each [first, end), padded at the end."""
     count = np.minimum(end - first, length)[:, None]
     steps = np.arange(length)[None, :]
     at = end[:, None] - 1 - steps if reverse else end[:, None] - count + steps

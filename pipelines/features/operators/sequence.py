@@ -1,5 +1,4 @@
-"""Sequence: the items of a user before a row, within a window of time, or of the session. As it is served, those that were known when it
-was fitted."""
+"""Sequence: a user's items before a row, within a time window or session; in serving, the items known at the fit."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from pipelines.features.vocabulary import Vocabulary
 
 _PLACE = "~place"
 _CELLS = 1 << 22
-"""Worked out at a time, at most."""
+"""Maximum cells computed at a time."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +38,13 @@ class Sequence:
     gap: int | None = None
     """Seconds."""
     pages: bool = False
-    """Views of pages are among the items."""
+    """Includes page views."""
     newest: pl.DataFrame | None = None
     vocabulary: Vocabulary | None = None
     times: pl.DataFrame | None = None
-    """Of those newest, where they matter."""
+    """Times of `newest`, if bounded by time."""
     session: Raw | None = None
-    """What a request may bring: keys of items, the newest last. They follow on what is known of its user."""
+    """Items that a request may bring, the newest last; they follow the user's known items."""
 
     kind: ClassVar[str] = "sequence"
 
@@ -55,7 +54,7 @@ class Sequence:
 
     @property
     def bounded(self) -> bool:
-        """Whether the moment of the request says what belongs to it."""
+        """True if the request's time limits the sequence."""
         return self.window is not None or self.gap is not None
 
     @property
@@ -87,7 +86,7 @@ class Sequence:
 
     @cached_property
     def table(self) -> tuple[pl.DataFrame, NDArray[np.int32]]:
-        """The keys, and a row of codes for each, one more for what isn't there."""
+        """Keys, and a row of codes for each; the last row is for unknown keys."""
         assert self.newest is not None and self.vocabulary is not None
         lists = self.newest[VALUES]
         codes = self.vocabulary.coded(lists.explode(empty_as_null=False)) if len(lists) else np.empty(0, np.int32)
@@ -98,7 +97,7 @@ class Sequence:
 
     @cached_property
     def moments(self) -> NDArray[np.int64]:
-        """When each of the table's codes happened: where that matters, the newest come first."""
+        """Times of the table's codes; bounded sequences have the newest first."""
         assert self.times is not None
         lists = self.times[VALUES]
         seconds = lists.explode(empty_as_null=False).fill_null(NEVER).to_numpy() if len(lists) else np.empty(0, np.int64)
@@ -108,7 +107,7 @@ class Sequence:
         return rows
 
     def within(self, codes: Any, times: Any, now: Any, xp: Any = np) -> Any:
-        """Of codes and their times, the newest first, those that belong to the moment; in the spec's order."""
+        """Keeps the codes within window and session at `now`, in the spec's order. Inputs have the newest first."""
         inside = (times != NEVER) & (now != NEVER)[:, None]
         if self.window is not None:
             inside = inside & (now[:, None] - times <= self.window)
@@ -141,12 +140,12 @@ class Sequence:
         return self._with_session(joined, output) if brings else joined
 
     def asking(self) -> Self:
-        """So that a request may bring items."""
+        """Returns the operator with an input for a request's items."""
         name = f"{self.of.name}_session"
         return replace(self, session=Raw(name, self.of.kind, "context", many=True, max_length=self.length, width=self.length))
 
     def followed(self, codes: NDArray[np.int32], session: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The newest of both, where these come after those."""
+        """Appends `session` to `codes` and keeps the newest."""
         there, more = ((array != NULL).sum(axis=1)[:, None] for array in (codes, session))
         at = np.arange(self.length)[None, :] + np.maximum(there + more - self.length, 0)
         places = np.where(at < there, at, np.where(at < there + more, at - there + self.length, 2 * self.length))
@@ -165,7 +164,7 @@ class Sequence:
         return frame.with_columns(codes).with_columns(joined.alias(output)).drop(session_codes)
 
     def before(self, rows: pl.Series) -> NDArray[np.int32]:
-        """Of all rows of some users, as a struct: for each row its codes."""
+        """Returns the codes of each row. `rows`: all rows of some users, as a struct."""
         assert self.vocabulary is not None
         order, users = in_order(rows, self.row)
         counts = rows.struct.field("label").gather(order).to_numpy() == 1 if self.liked else np.ones(len(rows), bool)
@@ -195,11 +194,11 @@ class Sequence:
         self.give(build, self._lower_within(build, codes, gather(build, at, self.moments)) if self.bounded else codes)
 
     def give(self, build: Lowering, codes: str) -> None:
-        """By ONNX, what is known of each row's user; with what the request brings."""
+        """Sets the ONNX output from the user's known codes and the request's items."""
         build.gives(self.outputs[0].name, codes if self.session is None else self._lower_session(build, self.session, codes))
 
     def _lower_session(self, build: Lowering, session: Raw, codes: str) -> str:
-        """As `followed`. Rows of one request bring the same: each such list is looked up once."""
+        """Same as `followed`. Rows of one request bring equal items: each distinct list is looked up once."""
         assert self.vocabulary is not None
 
         def const(value: object, kind: type = np.int64) -> str:
@@ -225,7 +224,7 @@ class Sequence:
         return build.node("GatherElements", joined, places, axis=1)
 
     def _lower_within(self, build: Lowering, codes: str, times: str) -> str:
-        """As `within`."""
+        """Same as `within`."""
 
         def const(value: object) -> str:
             return build.constant(np.array(value, np.int64))
@@ -249,7 +248,7 @@ class Sequence:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The columns that `before` takes."""
+        """Columns that `before` takes."""
         return tuple(dict.fromkeys((*self.row, self.time.name, *(["label"] if self.liked else []))))
 
     @property

@@ -1,7 +1,7 @@
-"""Target encoding and count encoding: what rows of a value had for a target on average, and how many they are.
+"""Target encoding and count encoding: the mean target, and the number, of a value's rows.
 
-In training a row is encoded by the rows of the other folds, so that it never sees its own target. A fold is a hash of the row's user, item
-and time: the same row has the same fold in every engine, order and batch. Sums are kept by fold, so that new rows add to them.
+In training a row is encoded by the rows of other folds, so that it never sees its own target. A fold is a hash of the row's user, item and
+time: equal in every engine, order and batch. Sums are stored by fold, so that new rows add up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 def fold_of(row: tuple[str, ...], folds: int) -> pl.Expr:
-    """Of a row, by the columns that tell it from others."""
+    """Returns a row's fold by its identifying columns."""
     fold: pl.Expr = hashed([pl.col(name).fill_null(0) for name in row], folds).cast(pl.Int8)
     return fold
 
@@ -37,9 +37,9 @@ class TargetEncode:
     folds: int
     smoothing: float
     row: tuple[str, ...]
-    """The columns that make a row's fold."""
+    """Columns of the row's fold."""
     sums: pl.DataFrame | None = None
-    """By key and fold: rows, and for each target its sum and how many there are of it."""
+    """By key and fold: number of rows, and each target's sum and count."""
 
     kind: ClassVar[str] = "target_encode"
 
@@ -74,8 +74,8 @@ class TargetEncode:
 
     @cached_property
     def table(self) -> tuple[pl.DataFrame, dict[str, tuple[Floats, Floats]]]:
-        """The keys, in order; for each target the encodings [keys + 1] of all rows, and [keys + 1, folds] of those out of each fold.
-        The last row is of what has no key: the mean."""
+        """The keys in order; for each target the encodings [keys + 1] of all rows, and [keys + 1, folds] without each fold. The last row is
+        for missing keys: the mean."""
         assert self.sums is not None
         names = [column.name for column in self.columns]
         keys = self.sums.select(names).unique(maintain_order=True)
@@ -108,7 +108,7 @@ class TargetEncode:
         return joined.with_columns(made).drop(_PLACE)
 
     def by_fold(self, frame: pl.LazyFrame) -> pl.LazyFrame:
-        """Each output beside itself as `OUTPUT@folds`: what it is out of each fold. For tables of users or items."""
+        """Adds `OUTPUT@folds` for each output: its value without each fold. For tables of users or items."""
         keys, encodings = self.table
         joined, place = located(frame, self.columns, keys, _PLACE), pl.col(_PLACE)
         made = []
@@ -186,7 +186,7 @@ class CountEncode:
 
     @cached_property
     def values(self) -> NDArray[np.float32]:
-        """[keys + 1]: the last one for what isn't there."""
+        """[keys + 1]: the last is for missing keys."""
         assert self.counts is not None
         counts = np.append(self.counts["count"].to_numpy(), 0).astype(np.float64)
         scaled = {"none": counts, "log": np.log1p(counts), "share": counts / max(counts.sum(), 1.0)}[self.scale]

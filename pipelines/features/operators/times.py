@@ -1,4 +1,4 @@
-"""What a time is: its place in a day, a week or a year as sine and cosine, its hour and weekday as codes. Whole seconds since 1970, UTC."""
+"""Time operators: place in a day, week or year as sine and cosine; hour and weekday as codes. Whole seconds since 1970, UTC."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Period = Literal["day", "week", "year"]
 Part = Literal["hour", "weekday"]
 DAY = 86_400
 PERIODS: dict[Period, tuple[int, int]] = {"day": (DAY, 0), "week": (7 * DAY, 3 * DAY), "year": (31_556_952, 0)}
-"""Seconds, and what is added first: 1970 began on a Thursday, weeks do on Mondays."""
+"""Seconds, and an offset: 1970 began on a Thursday, weeks begin on Mondays."""
 PARTS: dict[Part, tuple[int, int, int]] = {"hour": (DAY, 0, 3600), "weekday": (7 * DAY, 3 * DAY, DAY)}
 """As above, and the seconds of one code."""
 
@@ -45,7 +45,7 @@ class OfTime(Stateless):
 
 @dataclass(frozen=True)
 class _Wave:
-    """Of seconds within a period; a day and a week have few enough for a table."""
+    """Wave of seconds within a period; day and week are short enough for a table."""
 
     period: Period
     wave: Literal["sin", "cos"]

@@ -1,4 +1,4 @@
-"""Vectors from elsewhere, of images or of texts: to length 1. They come with the row of the table whose key they belong to."""
+"""Vector: given image or text vectors, scaled to length 1, from the table row of their key."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The door to Keras: what `model.fit` takes as x, and as validation_data, in the form that its backend eats fastest.
+"""Adapter to Keras: the input of `model.fit` (x or validation_data), in the fastest form for the backend.
 
 TensorFlow gets a tf.data.Dataset, torch a DataLoader, any other backend a keras.utils.PyDataset. Each epoch of `fit` is an epoch of the
-loader, with an order of the rows of its own.
+loader, in its own order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared.domain.errors import Invalid
 
 
 def as_keras(loader: EpochReader, label: str | None = None, lists: Chosen = "padded", start: tuple[int, int] = (0, 0)) -> Any:
-    """`start`: the epoch and the batch of it that the first of fit's epochs begins with; each has len(loader) batches."""
+    """Returns the input; `start` is the epoch and batch with which the first epoch of fit begins. Each epoch has len(loader) batches."""
     import keras
 
     backend = keras.backend.backend()
@@ -33,11 +33,11 @@ def as_keras(loader: EpochReader, label: str | None = None, lists: Chosen = "pad
 
 
 _LOOKED_AT = 2
-"""Batches that Keras may ask for before an epoch begins."""
+"""Batches that Keras may request before an epoch begins."""
 
 
 class Passes:
-    """Epochs one after the other. One of which no more than a batch was taken is begun anew: Keras looks at it to build a model."""
+    """Yields epochs in turn. An epoch of which at most one batch was taken begins again, because Keras takes a batch to build the model."""
 
     def __init__(self, door: Opened, first: int) -> None:
         self.door, self._first = door, first
@@ -72,7 +72,7 @@ def py_dataset(passes: Passes) -> Any:
     from keras.utils import PyDataset
 
     class Batches(PyDataset):  # type: ignore[misc]
-        """Keras asks for batches by number, in order, and for the first ones more than once: so these are kept."""
+        """Keras requests batches by number in order, and the first batches several times, so these are kept."""
 
         def __init__(self) -> None:
             super().__init__()

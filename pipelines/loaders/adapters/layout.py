@@ -1,13 +1,12 @@
-"""How lists come out of a door: the caller chooses, for all columns of lists or for each.
+"""Layouts of lists in an adapter's batches: the caller chooses one for all list columns, or one for each.
 
-    offsets   NAME__values and NAME__offsets: where each row's values begin, and where the last one's end
-    lengths   NAME__values and NAME__lengths: how many values each row has (nnzs)
+    offsets   NAME__values and NAME__offsets: where each row's values begin, and where the last row's values end
+    lengths   NAME__values and NAME__lengths: number of values of each row (nnzs)
     ragged    NAME, as the framework's own ragged tensor
-    padded    NAME, a row a row: as wide as the longest list of the batch, or as is said
-    dense     NAME, a row a row: 1 in the place of each value that the list has, 0 elsewhere
+    padded    NAME, a row per row: as wide as the batch's longest list, or of a given width
+    dense     NAME, a row per row: 1 in the place of each value of the list, 0 elsewhere
 
-Offsets and lengths can't be taken for each other: they have other names, there is one offset more than there are rows, and whoever reads
-them back says how many rows there are.
+Offsets and lengths cannot be confused: their names differ, and `of_offsets` and `of_lengths` check the number of rows.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ class Ragged:
 @dataclass(frozen=True)
 class Padded:
     width: int | None = None
-    """None: that of the batch's longest list."""
+    """Width of the rows; None for the batch's longest list."""
     value: float = 0
-    """What stands behind a list's last value."""
+    """Value after a list's last value."""
     longer: Literal["refuse", "cut"] = "refuse"
-    """What becomes of a list that is longer than `width`: the batch is refused, or the list's first values are taken."""
+    """A list longer than `width` is an error (refuse), or only its first values are taken (cut)."""
 
     def __post_init__(self) -> None:
         if self.width is not None and self.width < 1:
@@ -72,12 +71,12 @@ class Dense:
 Layout = Offsets | Lengths | Ragged | Padded | Dense
 Name = Literal["offsets", "lengths", "ragged", "padded"]
 Chosen = Name | Layout | Mapping[str, Name | Layout]
-"""One for all columns of lists, or by column."""
+"""A layout for all list columns, or a layout for each column."""
 _NAMED: dict[str, Layout] = {"offsets": Offsets(), "lengths": Lengths(), "ragged": Ragged(), "padded": Padded()}
 
 
 def layouts(chosen: Chosen, columns: Mapping[str, Described], default: Layout) -> dict[str, Layout]:
-    """Of each column of lists; `default` of those that the caller has said nothing about."""
+    """Returns the layout of each list column; `default` for columns that `chosen` leaves out."""
     lists = [name for name, column in columns.items() if column.lists]
     if not isinstance(chosen, Mapping):
         layouts = dict.fromkeys(lists, _layout(chosen))
@@ -127,7 +126,7 @@ def _within(value: int, dtype: np.dtype[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Shown:
-    """A column as it comes out."""
+    """A column of an adapter's batches."""
 
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...] = (None,)
@@ -153,7 +152,7 @@ def shown(columns: Mapping[str, Described], chosen: Mapping[str, Layout]) -> dic
 
 
 def layout_stage(chosen: Mapping[str, Layout]) -> Callable[[dict[str, Column], np.random.Generator], dict[str, Column]]:
-    """A stage of the loader, so that its threads do it: lists become arrays. What is to be ragged stays a list, for the door."""
+    """Returns a stage that turns lists into arrays in the loader's threads; the adapter makes ragged tensors itself."""
 
     def lay(columns: dict[str, Column], _: np.random.Generator) -> dict[str, Column]:
         outputs: dict[str, Column] = {}
@@ -199,7 +198,7 @@ def _dense(name: str, lists: Lists, size: int) -> Array:
 
 
 def of_offsets(values: Array, offsets: Array, rows: int) -> Lists:
-    """Invalid if they are no offsets of so many rows."""
+    """Returns the lists; raises Invalid if the offsets are not offsets of `rows` rows."""
     if len(offsets) != rows + 1 or offsets[0] != 0 or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
         raise Invalid(
             f"offsets of {rows} rows are {rows + 1} numbers that begin with 0, never fall and end with the number of values, {len(values)};"
@@ -209,7 +208,7 @@ def of_offsets(values: Array, offsets: Array, rows: int) -> Lists:
 
 
 def of_lengths(values: Array, lengths: Array, rows: int) -> Lists:
-    """Invalid if they are no lengths of so many rows."""
+    """Returns the lists; raises Invalid if the lengths are not lengths of `rows` rows."""
     if len(lengths) != rows or (lengths < 0).any() or lengths.sum() != len(values):
         raise Invalid(
             f"lengths of {rows} rows are {rows} numbers of at least 0, {len(values)} in sum, one for each value; given are"

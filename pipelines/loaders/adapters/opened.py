@@ -1,4 +1,4 @@
-"""What every door to a framework does first: the label is found, lists get their layout, and the place to begin at is looked at."""
+"""The common part of all adapters: finds the label, lays out the lists and checks the start."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from shared.domain.errors import Invalid
 class Opened:
     loader: EpochReader
     columns: Mapping[str, Shown]
-    """As they come out: names, types and shapes."""
+    """Columns of a batch: names, types and shapes."""
     label: str | None
 
     def position(self, start: tuple[int, int]) -> int:
-        """Batches before the place to begin at, counted from the first epoch's first."""
+        """Returns the number of batches before `start`, counted from the first epoch."""
         epoch, step = start
         if epoch < 0 or not 0 <= step < max(1, len(self.loader)):
             raise Invalid(
@@ -30,13 +30,13 @@ class Opened:
         return epoch * len(self.loader) + step
 
     def epochs(self, count: int | None, start: tuple[int, int]) -> Iterator[Columns]:
-        """So many, or without an end, from the batch `start` of an epoch on."""
+        """Yields the batches of `count` epochs, or without end for None, from the epoch and batch `start`."""
         if count is not None and count < 1:
             raise Invalid(f"epochs: at least one, or None for no end; not {count}")
         return self.batches(self.position(start), None if count is None else (start[0] + count) * len(self.loader))
 
     def batches(self, first: int, last: int | None) -> Iterator[Columns]:
-        """From position to position, epoch after epoch."""
+        """Yields the batches from position `first` up to `last`, over epochs."""
         at, steps = first, len(self.loader)
         while steps and (last is None or at < last):
             epoch, step = divmod(at, steps)
@@ -48,7 +48,7 @@ class Opened:
                         return
 
     def divided(self, batch: Mapping[str, Any]) -> tuple[dict[str, Any], Any] | dict[str, Any]:
-        """Columns, and the label beside them where there is one."""
+        """Returns the columns, with the label beside them if there is one."""
         columns = {name: batch[name] for name in self.columns}
         if self.label is None:
             return columns

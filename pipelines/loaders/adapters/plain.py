@@ -1,4 +1,4 @@
-"""The doors to what needs no framework: arrays of NumPy, and record batches of Arrow, which copy nothing but truth values."""
+"""Adapters to NumPy arrays and Arrow record batches; only booleans for Arrow are copied."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from shared.domain.errors import Invalid
 def as_numpy(
     loader: EpochReader, label: str | None = None, lists: Chosen = "offsets", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
 ) -> Iterator[Any]:
-    """Of (columns, label), or of columns where there is no label. `epochs`: None has no end. `start`: the first epoch, and the batch of it
-    to begin with."""
+    """Yields (columns, label), or columns if there is no label. `epochs` None has no end; `start` is the first epoch and batch."""
     door = opened(loader, label, lists, Offsets())
     for name, column in door.columns.items():
         if column.ragged:

@@ -1,8 +1,7 @@
-"""The door to TensorFlow: a loader's batches as a tf.data.Dataset.
+"""Adapter to TensorFlow: a loader's batches as a tf.data.Dataset.
 
-What a batch costs here is one call of Python. Arrays that lie where TensorFlow wants them go in as they are, others are copied. The loader
-prepares batches in threads of its own, so the dataset needs no parallelism: its order is the loader's. It shards by the loader's
-shard too, so a distribution strategy leaves it alone.
+A batch costs a single Python call. Arrays that are aligned as TensorFlow needs are not copied. The loader prepares batches in its own
+threads, so the dataset needs no parallelism and keeps the loader's order. The loader also shards, so distribution strategies must not.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _INFINITE = -1
 """tf.data.INFINITE_CARDINALITY"""
 _NO_END = np.iinfo(np.int64).max
 Passes = Iterator[tuple[int, int | None]]
-"""Of each time that a dataset is iterated: the position of its first batch, and that behind its last one."""
+"""For each iteration of a dataset: the position of its first batch, and the position after its last batch."""
 
 
 def as_dataset(
     loader: EpochReader, label: str | None = None, lists: Chosen = "ragged", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
 ) -> Any:
-    """Of (columns, label), or of columns where there is no label. `epochs` at a time: iterated again it goes on with those behind, in other
-    orders of the rows. None: one iteration without an end. `start`: the first epoch, and the batch of it to begin with."""
+    """Returns a dataset of (columns, label), or of columns if there is no label. An iteration gives `epochs` epochs; the next iteration
+    continues with later epochs in other orders. None gives an iteration without end. `start` is the first epoch and its first batch."""
     door = opened(loader, label, lists, Ragged())
     first, steps = door.position(start), len(loader)
     if epochs is None:
@@ -46,14 +45,14 @@ def as_dataset(
 
 
 def dataset(door: Opened, passes: Passes, batches: int | None) -> Any:
-    """`batches`: of every pass, where that is known."""
+    """Builds the dataset; `batches` is the number of batches per iteration, or None if it varies."""
     tf = load_tensorflow()
     flat = list(_flat(door))
     running: dict[int, Iterator[dict[str, Column]]] = {}
     numbers = itertools.count()
 
     def iterations() -> Iterator[tuple[int, int]]:
-        """One, open as long as whoever iterates holds it."""
+        """Yields the number of an iteration, and keeps its batches open until the iteration ends."""
         number, (first, last) = next(numbers), next(passes)
         with closing(door.batches(first, last)) as epoch_batches:  # type: ignore[type-var]
             running[number] = epoch_batches
@@ -92,7 +91,7 @@ def dataset(door: Opened, passes: Passes, batches: int | None) -> Any:
 
 
 def _flat(door: Opened) -> Iterator[Shown]:
-    """The arrays that a batch consists of, in order."""
+    """Yields the arrays of a batch, in order."""
     for column in door.columns.values():
         yield replace(column, shape=(None,)) if column.ragged else column
         if column.ragged:

@@ -1,8 +1,7 @@
-"""A loader as PyTorch knows it: an IterableDataset that gives batches ready made, on any device.
+"""Adapter to PyTorch: an IterableDataset of complete batches, on any device.
 
-Each time it is gone through it gives the next epoch. `set_epoch` says which, as of a DistributedSampler; `state_dict` and
-`load_state_dict` go on in the middle of one, as torchdata's StatefulDataLoader asks them. Use it by itself, or as DataLoader(batches,
-batch_size=None).
+Each iteration gives the next epoch. `set_epoch` chooses the epoch, as in DistributedSampler; `state_dict` and `load_state_dict` resume
+within an epoch, as torchdata's StatefulDataLoader requires. Use the dataset directly, or as DataLoader(batches, batch_size=None).
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from shared.domain.errors import Invalid
 from shared.serving.signature import OFFSETS
 
 TensorStage = Callable[[dict[str, Tensor], Any], dict[str, Tensor]]
-"""Makes a batch of a batch on its device; drawn by a torch.Generator there that follows from seed, rank, epoch and step."""
+"""Turns a batch on its device into another batch, with a torch.Generator that is seeded by seed, rank, epoch and step."""
 _STAGES = 4
-"""Tells the generators of stages from those of permutations."""
+"""Separates the seeds of stages from those of permutations."""
 _WORKERS = "as_torch: the loader prepares batches in threads of its own, once for all: DataLoader's num_workers must be 0"
 
 
@@ -45,13 +44,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Way:
-    """What becomes of a batch's columns."""
+    """Conversion of a batch's columns to the output."""
 
     layouts: Mapping[str, Layout]
     label: str | None
     device: Any
     ahead: int = 2
-    """Batches that are on their way to the device while one is used."""
+    """Copies to the device in progress while a batch is used."""
     include_last_offset: bool = False
     stages: tuple[TensorStage, ...] = ()
 
@@ -87,7 +86,7 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
         raise Invalid(_WORKERS)
 
     def set_epoch(self, epoch: int) -> None:
-        """The one that is given next; if it is the one that a state was loaded for, from there on."""
+        """Chooses the next epoch; if a state was loaded for this epoch, the state's batch is kept."""
         if self._wanted is None or self._wanted.epoch != epoch:
             self._wanted = Place(epoch)
 
@@ -105,18 +104,18 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
 
     @cached_property
     def _with_layouts(self) -> EpochReader:
-        """One for all epochs: it keeps its memory for the next."""
+        """The loader for all epochs: it keeps its memory from epoch to epoch."""
         layouts = self._way.layouts
         return replace(self.loader, stages=(*self.loader.stages, layout_stage(layouts))) if layouts else self.loader
 
     @cached_property
     def _fingerprint(self) -> str:
-        """Of all that decides which rows a batch has, but the rank: all ranks go on together, from one's state."""
+        """Digest of all that decides the rows of a batch, without the rank: all ranks resume from the state of one rank."""
         own = replace(self.loader, shard=Shard(0, self.loader.shard.world)).fingerprint
         return own if self._resident is None else f"resident {own}"
 
     def _batches(self, begin: Place) -> Iterator[Any]:
-        """Nothing has begun before the first one is asked for: torchdata makes iterators that it throws away."""
+        """Yields batches. Reading starts only with the first batch, because torchdata creates iterators that it never uses."""
         self._wanted, self._at = None, begin
         steps = len(self.loader)
         for epoch in count(begin.epoch) if self._epochs is None else range(begin.epoch, begin.epoch + self._epochs):
@@ -126,7 +125,7 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
                 batch = self._way.to_output(self._staged(columns, epoch, step))
                 self._at = Place(epoch, step + 1) if step + 1 < steps else Place(epoch + 1)
                 yield batch
-            self._at = Place(epoch + 1)  # it may be shorter, where damaged rows are left out
+            self._at = Place(epoch + 1)  # skipped rows can shorten the epoch
 
     def _columns(self, epoch: int, start: int) -> Iterator[dict[str, Tensor]]:
         way = self._way
@@ -155,10 +154,11 @@ def as_torch(  # noqa: PLR0913 - what a caller may choose, each with a default
     ahead: int = 2,
     stages: Sequence[TensorStage] = (),
 ) -> TorchBatches:
-    """Of (columns, label), or of columns where there is no label.
+    """Returns batches of (columns, label), or of columns if there is no label.
 
-    `resident`: all rows are kept on the device, if they take no more than this share of its memory. `epochs`: how many one run through
-    gives; None: it has no end. `stages` run on the device."""
+    `resident`: all rows are kept on the device, if they fit into this share of its memory. `epochs`: epochs per iteration, or None for no
+    end. `stages` run on the device.
+    """
     there = _device(device)
     if epochs is not None and epochs < 1:
         raise Invalid(f"as_torch: epochs={epochs}: say how many epochs one run through gives, at least 1, or None for one without an end")
@@ -170,7 +170,7 @@ def as_torch(  # noqa: PLR0913 - what a caller may choose, each with a default
     for name, layout in chosen.items():
         if isinstance(layout, Ragged):
             raise Invalid(f"as_torch: column '{name}': PyTorch takes no ragged lists: say 'offsets', 'lengths', 'padded' or Dense(size)")
-    labelled = label if stages and label is not None else label_of(columns, label)  # a stage may make it
+    labelled = label if stages and label is not None else label_of(columns, label)  # a stage may add the label
     way = Way(chosen, labelled, there, ahead, include_last_offset, tuple(stages))
     return TorchBatches(loader, way, epochs, None if resident is None else load_resident(loader, there, resident))
 

@@ -1,7 +1,7 @@
-"""A transformer over sequences, in the few operations that every runtime has: what trains it, what scores it and what is served say this.
+"""A transformer over sequences, in a few operations that training, scoring and the served graph all implement.
 
-A block looks at the places before (or all places), then at each by itself; either is added to what was there. Vectors are normalised
-before they are looked at, and once more at the end.
+A block has attention over the places before (or over all places), then a feed-forward layer on each place; each adds its result to its
+input. Vectors are normalised before each of both, and once more at the end.
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ from numpy.typing import NDArray
 from pipelines.models.attention.shape import Shape
 
 NEVER = -1e9
-"""Added to what is not to be looked at, or chosen."""
+"""Added to a logit that attention or a choice must ignore."""
 SMALLEST = 1e-5
-"""Of a variance."""
+"""Added to a variance before it divides."""
 
 
 class Operations(Protocol):
-    """Of tensors [sequences x places, width], unless they say otherwise: a place a row."""
+    """Operations of a runtime. Tensors are [sequences x places, width] with a place per row, unless stated otherwise."""
 
     def weight(self, path: str) -> Any: ...
     def matmul(self, left: Any, right: Any) -> Any: ...
     def add(self, left: Any, right: Any) -> Any: ...
     def times(self, rows: Any, factor: float) -> Any: ...
     def part(self, rows: Any, start: int, stop: int) -> Any:
-        """Of the width."""
+        """Returns some columns."""
 
     def heads(self, rows: Any, places: int, count: int) -> Any:
-        """[sequences, heads, places, width of a head]."""
+        """Returns [sequences, heads, places, width of a head]."""
 
     def joined(self, heads: Any, width: int) -> Any:
-        """And back."""
+        """Reverses `heads`."""
 
     def turned(self, rows: Any) -> Any:
-        """The last two dimensions swapped."""
+        """Swaps the last two dimensions."""
 
     def softmax(self, rows: Any) -> Any:
-        """Over the last dimension."""
+        """Softmax over the last dimension."""
 
     def relu(self, rows: Any) -> Any: ...
     def normalise(self, rows: Any, path: str) -> Any:
-        """Over the width."""
+        """Layer norm over the width."""
 
     def dropout(self, rows: Any) -> Any: ...
 
 
 def encode(on: Operations, shape: Shape, vectors: Any, hidden: Any, places: int) -> Any:
-    """`vectors`: of items and marks, with their places' added, as many for each sequence. `hidden`: added to what each place (second last)
-    sees of each other (last)."""
+    """Returns the encoded rows. `vectors` are the vectors of items and marks with their places' vectors added, `places` rows per sequence.
+    `hidden` is added to the attention logits of each place (second last dimension) for each other place (last)."""
     rows = on.dropout(vectors)
     for at in range(shape.blocks):
         rows = on.add(rows, on.dropout(_looked(on, shape, f"block_{at}", rows, hidden, places)))
@@ -73,6 +73,6 @@ def _dense(on: Operations, path: str, rows: Any) -> Any:
 
 
 def only_before(places: int) -> NDArray[np.float32]:
-    """What `next` hides: whatever comes later."""
+    """Returns the mask of `next`, which hides all later places."""
     mask: NDArray[np.float32] = np.triu(np.full((places, places), NEVER, np.float32), 1)[None, None]
     return mask

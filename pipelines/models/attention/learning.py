@@ -1,8 +1,8 @@
-"""One step of training a transformer: each item that is to be found is chosen among all of the catalogue, or among a sample of it.
+"""A training step of a transformer: each target item is chosen among the catalogue, or among a sample of the catalogue.
 
-The items' vectors are read, differentiated and written as rows, as the neural families do it; where a sample is drawn, a step costs what
-its sequences and the sample come to, however large the catalogue is. Of a sample each item stands for as many as weren't drawn (the log of
-its chance is taken off), and what is to be found always counts itself.
+The items' vectors are read, differentiated and written as rows, as in the neural families; with a sample, a step's cost follows from its
+sequences and the sample, not from the catalogue. Each sampled item represents the items that were not drawn (its logit is raised by the log
+of their ratio), and the target always counts as itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Score = Callable[[Weights, Codes], NDArray[np.float32]]
 
 
 class Learning:
-    """Implements Operations, in Keras' operations."""
+    """Implements Operations with Keras."""
 
     def __init__(self, weights: Mapping[str, Any], chance: Any, dropout: float) -> None:
         from keras import ops
@@ -77,7 +77,7 @@ class Learning:
 
 
 class SequenceStep:
-    """Implements Step. `score`: what a model of these weights says of rows."""
+    """Implements Step; `score` returns the scores of rows by a model with the given weights."""
 
     def __init__(self, framework: Framework, shape: Shape, weights: Weights, how: How, dropout: float, sampled: bool, score: Score) -> None:
         import keras
@@ -110,7 +110,7 @@ class SequenceStep:
         return self._score(self._plain, columns)
 
     def compare(self, sequences: NDArray[np.int32]) -> Comparison:
-        """Compares the vectors of sequences that the framework computes with those that the arrays compute."""
+        """Compares the vectors of sequences from the framework with those from NumPy."""
         codes, last = plain.marked(self.shape, sequences)
         padded = np.zeros((len(codes), self.shape.places), np.int32)
         padded[:, : codes.shape[1]] = codes
@@ -123,7 +123,7 @@ class SequenceStep:
         return compare(vectors, lambda bits: plain.states(self.shape, weights, sequences, bits), self._on.gpu)
 
     def weights(self) -> Weights:
-        """By path; copies."""
+        """Returns copies of the weights by path."""
         return {ITEMS: self._on.array(self._table)} | {path: array_of(variable) for path, variable in self._dense.items()}
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -149,7 +149,7 @@ class SequenceStep:
         return [*self._dense_optimizer.variables, self._chance.state]
 
     def _inputs(self, columns: Codes) -> tuple[Any, ...]:
-        """Rows of the items' vectors; codes and what is to be found as places among them; by what each row's logit is moved."""
+        """Returns the item rows that the step reads, codes and targets as places among these rows, and the shifts of the logits."""
         codes, wanted, drawn = columns["codes"], columns["wanted"], columns.get("drawn")
         padding = _padding(codes)
         if drawn is None:
@@ -179,7 +179,7 @@ class SequenceStep:
     def _forward(self, blocks: Sequence[Any], codes: Any, padding: Any, at: Any, wanted: Any, moved: Any) -> tuple[Any, dict[str, Any]]:
         from keras import ops
 
-        read = blocks[0] * 1.0  # so that its gradient is whole, and not one of rows
+        read = blocks[0] * 1.0  # so that the gradient is a dense tensor, not one of rows
         vectors = self._outputs(read, codes, padding, at, self._dropout)
         logits = ops.matmul(vectors, ops.transpose(read[:, :-1])) + read[:, -1] + moved
         if not self._sampled:
@@ -194,7 +194,7 @@ class SequenceStep:
         return self._outputs(self._on.gather(self._table, rows), codes, padding, at, 0.0)
 
     def _outputs(self, read: Any, codes: Any, padding: Any, at: Any, dropout: float) -> Any:
-        """What is said at these places of all sequences, one after the other."""
+        """Returns the outputs at the places `at` of all sequences, one after the other."""
         from keras import ops
 
         table = ops.concatenate([read[:, :-1], self._dense[MARKS]], axis=0)
@@ -207,5 +207,5 @@ class SequenceStep:
 
 
 def _padding(codes: NDArray[np.int32]) -> NDArray[np.float32]:
-    """What is added to what is seen of each place."""
+    """Returns the shift of the attention logits for padding."""
     return np.where(codes == NULL, np.float32(NEVER), np.float32(0))

@@ -1,7 +1,6 @@
-"""A trained transformer as it is served: an ONNX graph from sequences and items to scores.
+"""A trained transformer as an ONNX graph from sequences and items to scores.
 
-Rows of one request have the same sequence: the transformer is run once for each that is distinct, `AT_ONCE` of them together, up to the
-longest of these.
+Rows of a request share a sequence, so the transformer runs once for each distinct sequence: `AT_ONCE` together, cut to the longest.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from pipelines.models.external_weights import ExternalWeights
 from pipelines.models.user_history import Turn
 
 AT_ONCE = 64
-"""Sequences."""
+"""Sequences per iteration of the loop."""
 READ = "read"
-"""The vectors of the codes that are no items: of what is nothing or isn't known, and of marks."""
+"""Vectors of the codes that are not items: NULL, unknown items and marks."""
 
 
 class Lowered:
-    """Implements Operations, of tensors [sequences, places, width]: nodes of a turn."""
+    """Implements Operations on tensors [sequences, places, width], as nodes of the loop's body."""
 
     def __init__(self, turn: Turn, shape: Shape) -> None:
         self._turn, self._width, self._heads = turn, shape.width, shape.heads
@@ -70,7 +69,7 @@ class Lowered:
 
 
 def lower(name: str, item: str, sequence: str, shape: Shape, weights: Weights, vectors: Any, beside: ExternalWeights) -> Any:
-    """The ONNX model of that name. `vectors`: what items are scored with, by code."""
+    """Returns the ONNX model with the name `name`; `vectors` are the items' vectors for scores, by code."""
     from onnx import TensorProto, helper
 
     def tensor(called: str, kind: int, *dims: Any) -> Any:
@@ -123,7 +122,7 @@ def lower(name: str, item: str, sequence: str, shape: Shape, weights: Weights, v
 
 
 def _state(turn: Turn, shape: Shape) -> str:
-    """As pipelines.models.attention.plain has it: [sequences, width]."""
+    """Adds the nodes of the transformer and returns [sequences, width], as pipelines.models.attention.plain computes it."""
     from onnx import TensorProto
 
     def const(name: str, value: Any, kind: Any = np.int64) -> str:

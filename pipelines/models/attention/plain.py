@@ -1,4 +1,4 @@
-"""A trained transformer in NumPy: what scores outside of training, without any framework."""
+"""A trained transformer in NumPy, for scores without a framework."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pipelines.models.neural.precision import round_mantissa
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 AT_ONCE = 128
-"""Sequences."""
+"""Sequences per pass."""
 
 
 class Plain:
-    """Implements Operations. `bits`: the inputs of matrix products are rounded to that many mantissa bits; None: not rounded."""
+    """Implements Operations; inputs of matrix products are rounded to `bits` mantissa bits, unless `bits` is None."""
 
     def __init__(self, weights: Mapping[str, Floats], bits: int | None = None) -> None:
         self._weights, self._bits = weights, bits
@@ -66,8 +66,7 @@ class Plain:
 
 
 def states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints, bits: int | None = None) -> Floats:
-    """What the transformer makes of each: [sequences, width]. Rows of item codes, the oldest first, with NULL behind the last one.
-    `bits`: as Plain takes them."""
+    """Returns the transformer's output for each sequence: [sequences, width]. Sequences hold item codes, the oldest first, then NULL."""
     encoded = np.empty((len(sequences), shape.width), np.float32)
     for at in range(0, len(sequences), AT_ONCE):
         encoded[at : at + AT_ONCE] = _states(shape, weights, sequences[at : at + AT_ONCE], bits)
@@ -86,7 +85,7 @@ def _states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints, bits: 
 
 
 def marked(shape: Shape, sequences: Ints) -> tuple[Ints, NDArray[np.int64]]:
-    """With the marks in them, and cut to the longest; where each one's answer stands."""
+    """Returns the sequences with marks, cut to the longest, and the place of each sequence's output."""
     counts = (sequences != NULL).sum(axis=1)
     most = int(counts.max(initial=0))
     codes = np.zeros((len(sequences), most + 1 + (shape.objective == "masked")), np.int32)

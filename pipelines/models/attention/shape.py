@@ -1,4 +1,4 @@
-"""What a transformer over items is: its sizes, and which arrays that comes to. It and the arrays are the model."""
+"""Sizes of a transformer over items, and the shapes of its arrays. Sizes and arrays are the whole model."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from shared.domain.errors import BadData, Invalid
 Weights = dict[str, NDArray[np.float32]]
 Objective = Literal["next", "masked"]
 ITEMS, MARKS, PLACES = "items", "marks", "places"
-"""Paths of the vectors: of items by code, with their level in the last column; of marks; of places in a sequence."""
+"""Paths of the vectors: of items by code, with the level in the last column; of marks; of places in a sequence."""
 BEGIN, BACKWARDS, HIDDEN = range(3)
-"""Marks: before a sequence, before one that is read backwards, and where an item is to be found. Their codes follow the items'."""
+"""Marks: before a sequence, before a sequence read backwards, and at a hidden item. Their codes follow the item codes."""
 INNER = 4
-"""How many times wider than the vectors the inner layer of a block is."""
+"""Width of a block's inner layer, as a multiple of the vectors' width."""
 SPREAD = 0.02
 
 
 @dataclass(frozen=True)
 class Shape:
     items: int
-    """Codes."""
+    """Number of item codes."""
     width: int
     blocks: int
     heads: int
     length: int
-    """Items that a sequence has at most."""
+    """Most items of a sequence."""
     objective: Objective
 
     @property
     def window(self) -> int:
-        """Items that are learned from at once: of so many before it the next one is to be told."""
+        """Items of a training window: up to `length` items, and the next item as a target."""
         return self.length + 1
 
     @property
     def places(self) -> int:
-        """With the mark before the items, and the hidden one behind them."""
+        """Places of a sequence: its items, the mark before them, and for `masked` the hidden item at the end."""
         return self.length + 1 + (self.objective == "masked")
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of all that is trained, by path."""
+        """Shapes of all trained arrays, by path."""
         width, inner = self.width, INNER * self.width
         shapes: dict[str, tuple[int, ...]] = {ITEMS: (self.items, width + 1), MARKS: (3, width), PLACES: (self.places, width)}
         for at in range(self.blocks):
@@ -76,7 +76,7 @@ def check_weights(shape: Shape, weights: Mapping[str, NDArray[np.float32]]) -> N
 
 
 def begin(shape: Shape, seed: int) -> Weights:
-    """Each array from the seed and its own path, so that more items change nothing in the rest."""
+    """Draws each array from the seed and its own path, so that more items leave the other arrays unchanged."""
     return {path: _begun(path, of, seed) for path, of in shape.shapes.items()}
 
 
@@ -91,7 +91,7 @@ def _begun(path: str, of: tuple[int, ...], seed: int) -> NDArray[np.float32]:
 
 
 def grow(shape: Shape, parent: Mapping[str, NDArray[np.float32]], rule: NewRows, seed: int) -> Weights:
-    """A warm run's first weights: its parent's, of the same shape but for the items; new ones begin by the rule."""
+    """Returns first weights of a warm run: the parent's, with new item rows by the rule. Shapes are equal except for the items."""
     old = parent[ITEMS]
     if len(old) > shape.items:
         raise Invalid("model.json: the parent knows more items than the features of this run: they are not of one line: start a full run")

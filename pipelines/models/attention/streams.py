@@ -1,9 +1,8 @@
-"""Rows that have their sequence with them, as what windows are cut of: one sequence for rows whose sequences go on from one another.
+"""Makes sequences for windows from rows with a `sequence` feature: rows whose sequences continue each other share a stream.
 
-A row's sequence is what was known at its moment. Where the next row of its user has the same one, further by what happened since, both lie
-in one stream, and a window of it shows each what it had: its own sequence, or the newest part of it. Where it isn't so (a session has begun
-anew, something fell out of a window of time), another stream begins. What is to be found are the rows' own items, of those that were liked:
-what else stands in a sequence is read alone.
+A row's sequence is the user's history at the row's time. If the next row of the user has the same sequence plus newer items, both rows
+share a stream, and a window shows each row its own sequence, or the newest part of it. Otherwise (a new session, or items that left a time
+window) a new stream begins. Targets are the rows' own liked items; all other items of a sequence are only read.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ Flags = NDArray[np.bool_]
 class Streams:
     sequences: Likes
     sought: Flags | None = None
-    """Of each of their items, whether it is to be found; None: each."""
+    """For each item of the sequences, whether it is a target; None means all are."""
 
 
 def read_streams(rows: Path, feature: str, codes: Ints, liked: bool) -> Streams:
-    """`codes`: of the catalogue's items. `liked`: sequences are of what was liked alone."""
+    """Reads the rows; `codes` holds the codes of the catalogue's items, `liked` says that sequences contain only liked items."""
     name = f"{FEATURE}{feature}"
     frame = pl.read_parquet(rows, columns=["user", "time", "item", "item_row", "label", name]).sort(
         "user", "time", "item", maintain_order=True
@@ -43,7 +42,7 @@ def read_streams(rows: Path, feature: str, codes: Ints, liked: bool) -> Streams:
 
 
 def streams_of(users: NDArray[np.int64], before: Ints, own: Ints, label: Flags, counts: Flags) -> Streams:
-    """Of rows in their order: `before` each its sequence, NULL behind; `counts`: whether its own item stands in later ones."""
+    """Builds streams of sorted rows; `before` holds each row's sequence, then NULL. `counts`: whether later sequences have its item."""
     sought = label & (own >= FIRST)
     if not sought.any():
         raise Invalid("model.family: 'session' learns from likes, and no known item was liked: choose a smaller min_count")
@@ -65,14 +64,14 @@ def streams_of(users: NDArray[np.int64], before: Ints, own: Ints, label: Flags, 
 
 
 def _to_the_right(rows: Ints) -> Ints:
-    """NULL before the first."""
+    """Moves the padding to the start of each row."""
     length = rows.shape[1]
     at = np.arange(length)[None, :] - (length - (rows != NULL).sum(axis=1))[:, None]
     return np.where(at >= 0, np.take_along_axis(rows, np.maximum(at, 0), axis=1), np.int32(NULL)).astype(np.int32)
 
 
 def _new(users: NDArray[np.int64], behind: Ints, own: Ints, counts: Flags) -> NDArray[np.int64]:
-    """By how many items each row's sequence goes on from that of the row before; -1 where it doesn't."""
+    """Returns the number of items by which each row's sequence continues the sequence of the row before; -1 if it does not."""
     added = np.full(len(users), -1, np.int64)
     left = np.flatnonzero(users[1:] == users[:-1]) + 1
     length = behind.shape[1]
@@ -86,7 +85,7 @@ def _new(users: NDArray[np.int64], behind: Ints, own: Ints, counts: Flags) -> ND
 
 
 def _trimmed(items: Ints, sought: Flags, starts: NDArray[np.int64]) -> Streams:
-    """Without those in which nothing is to be found, and without what stands behind the last that is."""
+    """Drops streams without a target, and the items after each stream's last target."""
     lengths = np.diff(starts)
     stream = np.repeat(np.arange(len(lengths)), lengths)
     last = np.full(len(lengths), -1, np.int64)

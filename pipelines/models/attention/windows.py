@@ -1,7 +1,7 @@
-"""Sequences of users as batches of windows: what a transformer is trained on, epoch after epoch, in the order of a seed.
+"""Batches of windows over users' sequences, in an order from the seed: the training input of a transformer.
 
-A user who has more items than a window holds gives several: each item is in one window of an epoch, and where windows end is drawn anew
-in each. The loop can go on in the midst of an epoch: a batch follows from the seed, the epoch and its number.
+A user with more items than a window holds has several windows: each item is in one window per epoch, and the window borders are drawn anew
+in each epoch. Training can resume inside an epoch: a batch follows from the seed, the epoch and the batch's number.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class Windows:
     """Implements Feed."""
 
     path: Path
-    """The rows that the sequences are of."""
+    """File with the rows of the sequences."""
     sequences: Likes
     """By user, the oldest item first."""
     shape: Shape
     batch_size: int
     seed: int
     reverse: bool = False
-    """Whether each window is read backwards as well."""
+    """Whether each window is also read backwards."""
     mask: float = 0.0
-    """Of `masked`: the share of items that are hidden."""
+    """For `masked`: the share of hidden items."""
     draw: int | None = None
-    """Items that stand against those that are to be found; None: all."""
+    """Number of drawn items to compare the targets with; None for all items."""
     sought: NDArray[np.bool_] | None = None
-    """Of each item of the sequences, whether it may be to be found; None: each."""
+    """For each item of the sequences, whether it can be a target; None means all can."""
 
     @cached_property
     def _users(self) -> Ints:
@@ -49,12 +49,12 @@ class Windows:
 
     @cached_property
     def _counts(self) -> Ints:
-        """Windows of each."""
+        """Number of windows of each user."""
         return -(-self.sequences.lengths[self._users] // self.shape.window)
 
     @cached_property
     def _before(self) -> Ints:
-        """Before each place of all sequences, how many are to be found."""
+        """Number of targets before each place of all sequences."""
         assert self.sought is not None
         return np.append(0, np.cumsum(self.sought))
 
@@ -73,7 +73,8 @@ class Windows:
             yield self._batch(begins[some], ends[some], backwards[some], random), Place(at + 1)
 
     def _windows(self, number: int) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-        """In the epoch's order: where each begins and ends among all items. Of a user's all but the oldest and the newest are full."""
+        """Returns where each window begins and ends among all items, in the epoch's order. All windows of a user are full, except the
+        oldest and the newest."""
         random, length = np.random.default_rng((self.seed, 59, number)), self.shape.window
         starts, lengths = self.sequences.start[self._users], self.sequences.lengths[self._users]
         rest = lengths - (self._counts - 1) * length
@@ -109,7 +110,7 @@ class Windows:
             sought = eligible & (random.random(items.shape) < self.mask)
             alone = ~sought.any(axis=1) | (random.random(len(items)) < self.mask)
             newest = self.shape.window - 1 - eligible[:, ::-1].argmax(axis=1)
-            sought[alone] = steps == newest[alone, None]  # as it is asked when it serves: the last one
+            sought[alone] = steps == newest[alone, None]  # hide the last item, as in serving
             shown = np.where(sought, np.int32(self.shape.items + HIDDEN), shown)
             codes = np.concatenate([mark, shown], axis=1)
             columns = {"codes": codes, "at": np.flatnonzero(np.pad(sought, ((0, 0), (1, 0)))), "wanted": items[sought]}

@@ -1,4 +1,4 @@
-"""What a neural model is: tables, numbers and a network. It and the arrays of `weights.npz` are the model."""
+"""Description of a neural model: tables, numbers and a network. With the arrays of `weights.npz` it is the whole model."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from shared.domain.errors import Invalid
 
 VERSION = 2
 Output = Literal["sigmoid", "linear"]
-"""What becomes of the logit in the score."""
+"""Function from the logit to the score."""
 
 
 @dataclass(frozen=True)
 class Architecture:
     family: str
     tables: tuple[Table, ...]
-    """By the column whose codes they are looked up by, one each."""
+    """A table for each code column."""
     numbers: tuple[tuple[str, int | None], ...]
-    """Features of numbers, and how long those are that are vectors."""
+    """Number features, each with its width, or None for a single number."""
     network: Network
     output: Output = "sigmoid"
 
     @property
     def features(self) -> dict[str, int]:
-        """What the network takes, and how wide it is."""
+        """Inputs of the network, with their widths."""
         return {table.column: table.width for table in self.tables} | {name: width or 1 for name, width in self.numbers}
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Of all that is trained, by its path."""
+        """Shapes of all trained arrays, by path."""
         tables = {table_path(table): (table.cardinality, table.width) for table in self.tables}
         return tables | self.network.weights(self.features)
 
@@ -44,13 +44,13 @@ class Architecture:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Of what the layers are given, and of each of them; none where there are no layers."""
+        """Widths of the input and of each dense layer; empty without layers."""
         layers = [node.units for node in self.network.nodes if isinstance(node, Dense)]
         return (sum(self.features.values()), *layers) if layers else ()
 
     @property
     def lookups(self) -> float:
-        """Values of a row that are looked up, at most."""
+        """Most values that a row looks up."""
         return float(sum(table.length or 1 for table in self.tables))
 
     @property
@@ -91,7 +91,7 @@ def load_architecture(path: Path) -> Architecture:
 
 
 def _of_layers(layers: list[int], tables: tuple[Table, ...], numbers: Any) -> list[Node]:
-    """What the first version's `layers` said of an mlp."""
+    """Returns the nodes of an mlp from the `layers` of version 1."""
     features = (*(table.column for table in tables), *(name for name, _ in numbers))
     names = ["features", *(f"hidden_{number}" for number in range(len(layers)))]
     hidden: list[Node] = [Dense(name, (before,), units) for before, name, units in zip(names, names[1:], layers, strict=False)]

@@ -1,6 +1,6 @@
-"""Tables of one width lie in one: a code of a column is a row of it, behind the rows of the columns before.
+"""Joins tables of the same width into one table: a column's code is a row after the rows of the columns before.
 
-So a batch is read, and what it changes is written, once for each width and not once for each column.
+So a batch reads and writes once for each width, not once for each column.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Fused:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where each table's rows begin."""
+        """First row of each table."""
         return tuple(accumulate((table.cardinality for table in self.tables[:-1]), initial=0))
 
     @property
     def single(self) -> tuple[Table, ...]:
-        """Looked up by one code a row."""
+        """Tables with one code per row."""
         return tuple(table for table in self.tables if table.length is None)
 
     @property
@@ -46,17 +46,17 @@ class Fused:
         return self.starts[self.tables.index(table)]
 
     def joined(self, arrays: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
-        """Its rows out of its tables', by path."""
+        """Returns the fused rows from the tables' arrays, by path."""
         return np.concatenate([arrays[table_path(table)] for table in self.tables])
 
     def parted(self, rows: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
-        """Views, by path."""
+        """Returns views of the tables' rows, by path."""
         starts = self.starts
         return {table_path(table): rows[start : start + table.cardinality] for table, start in zip(self.tables, starts, strict=True)}
 
 
 def fuse(tables: Sequence[Table], apart: bool = False) -> tuple[Fused, ...]:
-    """By width, in the order of the tables. `apart`: each stays alone."""
+    """Fuses tables by width, in their order; with `apart` each table stays alone."""
     by_width: dict[int, list[Table]] = {}
     for number, table in enumerate(tables):
         by_width.setdefault(number if apart else table.width, []).append(table)

@@ -1,7 +1,7 @@
-"""Which rows of a fused table a batch reads, each once, and where every code of the batch is among them.
+"""Finds the distinct rows of a fused table that a batch reads, and the place of each code of the batch among these rows.
 
-What a step costs follows from this: it reads, differentiates and writes these rows and no others, however many the table has. Equal codes
-are found without sorting: each place of the batch writes its number at its code, and the last one that did is the code's own.
+A step reads, differentiates and writes these rows only, so its cost does not follow from the table's size. Equal codes are found without
+sorting: each code of the batch writes its position into a cell for that code, and the last position wins.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 LEAST = 256
 BEYOND = np.iinfo(np.int32).max
-"""A place that no table has."""
+"""A place out of every table's range."""
 
 
 @dataclass(frozen=True)
 class List:
-    """One column of lists, without padding."""
+    """A column of lists, without padding."""
 
     places: Ints
-    """Of each value among the rows that are read."""
+    """Place of each value among the rows that are read."""
     segments: Ints
-    """The batch's row that each value is of; they never fall."""
+    """The batch row of each value, in ascending order."""
     offsets: Ints
-    """Where each row's values begin, and behind the last row where they end."""
+    """Where each row's values begin, and at the end the number of values."""
     shares: Floats
-    """[rows, 1]: what the sum of a row's vectors is multiplied by."""
+    """[rows, 1]: factor for the sum of a row's vectors."""
 
     def part(self, rows: slice) -> List:
         first, last = (int(self.offsets[at]) for at in (rows.start, rows.stop))
@@ -48,18 +48,18 @@ class List:
 @dataclass(frozen=True)
 class Reading:
     rows: Ints
-    """Of the fused table, each once."""
+    """Rows of the fused table, each once."""
     places: Ints
-    """[columns, rows of the batch]: where the columns of one code a row find theirs."""
+    """[columns, batch rows]: places for the columns with one code per row."""
     lists: tuple[List, ...]
 
     def part(self, rows: slice) -> Reading:
-        """Of some of the batch's rows, among what all of them read."""
+        """Returns the reading of some of the batch's rows, with places among the rows of the whole batch."""
         return Reading(self.rows, self.places[:, rows], tuple(column.part(rows) for column in self.lists))
 
 
 def steady(reading: Reading) -> Reading:
-    """Filled up to a size that most batches of so many rows have, by places that aren't there."""
+    """Pads to a size that most batches of this many rows have, with places out of range."""
     return Reading(_filled(reading.rows), reading.places, tuple(map(_steady, reading.lists)))
 
 
@@ -69,13 +69,13 @@ def _steady(column: List) -> List:
 
 def _filled(places: Ints) -> Ints:
     count = len(places)
-    step = max(LEAST, 1 << max(0, count.bit_length() - 3))  # at most a quarter is filled in vain
+    step = max(LEAST, 1 << max(0, count.bit_length() - 3))  # at most a quarter is padding
     missing = -count % step
     return np.concatenate([places, np.full(missing, BEYOND, np.int32)]) if missing else places
 
 
 class Reader:
-    """Of one fused table; it keeps four bytes a row of it to find equal codes by."""
+    """Reads a fused table's codes; keeps four bytes for each row of the table to find equal codes."""
 
     def __init__(self, fused: Fused) -> None:
         self.fused = fused
@@ -115,7 +115,7 @@ def codes_of(columns: Codes, table: Table) -> Ints:
 
 
 def values_of(codes: Ints, start: int = 0) -> tuple[Ints, Ints]:
-    """All that is no padding, row after row, and how many each row has."""
+    """Returns the values that are not padding, row after row, and their number in each row."""
     there = codes != NULL
     return codes[there] + np.int32(start), there.sum(axis=1, dtype=np.int32)
 

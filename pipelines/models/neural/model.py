@@ -1,4 +1,4 @@
-"""A trained neural model: arrays and the description of its network, whichever framework trained it."""
+"""A trained neural model: arrays and the description of its network, independent of the framework."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class NeuralModel:
         return onnx.lower(self.architecture, self.weights)
 
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        """Implements LowersBeside."""
+        """Implements LowersExternalWeights."""
         return onnx.lower(self.architecture, self.weights, beside)
 
     def embeddings(self, codes: Codes) -> Embeddings | None:
-        """None: layers join the user's vectors with the item's, so no inner product of vectors stands for the score."""
+        """Returns None: layers mix the user's and the item's vectors, so there are no embeddings to search."""
         return None
 
 

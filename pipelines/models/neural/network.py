@@ -1,10 +1,9 @@
-"""What a neural family's network is, as data: nodes from looked-up vectors and numbers to one logit a row.
+"""A neural family's network as data: nodes from looked-up vectors and numbers to a logit per row.
 
-One description is trained, by Keras' operations on TensorFlow or torch, scored by NumPy, and lowered to ONNX; so a trained model is
-arrays and JSON, and neither scoring nor exporting it needs a framework. Each kind of node says its meaning in one place: the shapes of its
-weights, what it computes with the operations that it is given (`Operations`), and which ONNX operators are the same.
+Keras trains this description, NumPy scores it, and it lowers to ONNX. So a trained model is arrays and JSON, and neither scoring nor export
+needs a framework. A kind of node defines its weights' shapes, its computation (by the runtime's `Operations`) and the equal ONNX operators.
 
-A node's inputs are names: of other nodes before it, or of features. A feature's vector is [rows, width]; the last node gives [rows, 1].
+A node's inputs are names of earlier nodes or of features. A feature's vector is [rows, width]; the last node gives [rows, 1].
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from shared.domain.errors import Invalid
 Activation = Literal["relu", "linear"]
 Shape = tuple[int, ...]
 SMALLEST = 1e-3
-"""What is added to a variance before it divides."""
+"""Added to a variance before it divides."""
 SHORTEST = 1e-12
-"""What is added to the square of a length before it divides."""
+"""Added to the square of a length before it divides."""
 FLATTEST = 1e-6
-"""What is added to the variance of one row's numbers before it divides: a vector of length 1 has little."""
+"""Added to the variance of a row's numbers before it divides; smaller, because a vector of length 1 has a small variance."""
 
 
 class Operations(Protocol):
-    """What a runtime gives to nodes. Tensors are the runtime's own."""
+    """Operations that a runtime provides to nodes, on its own tensors."""
 
     def weight(self, path: str) -> Any: ...
     def dense(self, rows: Any, kernel: Any, bias: Any) -> Any: ...
@@ -38,30 +37,30 @@ class Operations(Protocol):
     def product(self, parts: Sequence[Any]) -> Any: ...
     def add(self, parts: Sequence[Any]) -> Any: ...
     def total(self, rows: Any) -> Any:
-        """[rows, 1]: the sum over each row."""
+        """Returns [rows, 1]: the sum over each row."""
 
     def interact(self, parts: Sequence[Any], places: Sequence[int]) -> Any:
-        """[rows, places]: inner products of the parts, at these places of the square of all, row by row."""
+        """Returns [rows, places]: inner products of the parts, at these places of the flattened square of all pairs."""
 
     def scaled(self, rows: Any, length: float) -> Any:
-        """Each row at that length, but for one that is zero."""
+        """Scales each row to the length; rows of zeros stay zero."""
 
     def dropout(self, rows: Any, rate: float) -> Any:
-        """In training alone."""
+        """Drops numbers in training only."""
 
     def normalise(self, rows: Any, path: str) -> Any:
-        """By the batch's mean and variance in training, later by the moving ones."""
+        """Batch norm: by the batch's mean and variance in training, by the moving values when served."""
 
     def level(self, rows: Any, gamma: Any, beta: Any) -> Any:
-        """Each row by its own mean and variance, then times one weight a number, plus another."""
+        """Layer norm: each row by its own mean and variance, then scaled by gamma and shifted by beta."""
 
 
 class Lowered(Protocol):
-    """What an ONNX graph gives to nodes: tensors are names."""
+    """Operations that an ONNX graph provides to nodes; tensors are names."""
 
     def weight(self, path: str) -> str: ...
     def array(self, path: str) -> Any:
-        """The weight itself."""
+        """Returns the array of a weight."""
 
     def constant(self, values: Any) -> str: ...
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str: ...
@@ -74,15 +73,15 @@ class Node:
     of: tuple[str, ...]
 
     def width(self, widths: Sequence[int]) -> int:
-        """Of its output, by its inputs'."""
+        """Returns the output's width, from the inputs' widths."""
         raise NotImplementedError
 
     def weights(self, widths: Sequence[int]) -> dict[str, Shape]:
-        """What is trained, under this node's name."""
+        """Returns the shapes of the trained weights, by name within the node."""
         return {}
 
     def moving(self, widths: Sequence[int]) -> dict[str, Shape]:
-        """What training changes without a gradient."""
+        """Returns the shapes of the values that training changes without a gradient."""
         return {}
 
     def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
@@ -97,7 +96,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Join(Node):
-    """Its inputs side by side."""
+    """Concatenates the inputs."""
 
     kind = "join"
 
@@ -113,7 +112,7 @@ class Join(Node):
 
 @dataclass(frozen=True)
 class Part(Node):
-    """Some columns of its input: one lookup may serve several parts of a network."""
+    """Some columns of the input, so that one lookup serves several parts of a network."""
 
     kind = "part"
     start: int
@@ -131,7 +130,7 @@ class Part(Node):
 
 @dataclass(frozen=True)
 class Product(Node):
-    """Number by number: the inputs are of one width."""
+    """Element-wise product of inputs of the same width."""
 
     kind = "product"
 
@@ -147,7 +146,7 @@ class Product(Node):
 
 @dataclass(frozen=True)
 class Add(Node):
-    """Number by number: the inputs are of one width."""
+    """Element-wise sum of inputs of the same width."""
 
     kind = "add"
 
@@ -163,7 +162,7 @@ class Add(Node):
 
 @dataclass(frozen=True)
 class Total(Node):
-    """The sum over each row; of a product of two it is their inner product."""
+    """Sum over each row; after a Product of two inputs, their inner product."""
 
     kind = "total"
 
@@ -179,7 +178,7 @@ class Total(Node):
 
 @dataclass(frozen=True)
 class Interact(Node):
-    """Inner products of its inputs, which are of one width: of each two once; with `itself` of each with itself too."""
+    """Inner products of all pairs of inputs of the same width; with `itself` also of each input with itself."""
 
     kind = "interact"
     itself: bool = False
@@ -189,7 +188,7 @@ class Interact(Node):
         return len(self.places(len(widths)))
 
     def places(self, count: int) -> list[int]:
-        """Of its products in the square of all, row by row."""
+        """Returns the places of the products in the flattened square of all pairs."""
         return [count * row + column for row in range(count) for column in range(row + self.itself)]
 
     def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
@@ -204,7 +203,7 @@ class Interact(Node):
 
 @dataclass(frozen=True)
 class Length(Node):
-    """Its input at this length: of two such, the inner product is their cosine times both lengths."""
+    """Scales the input to this length; the inner product of two such vectors is their cosine times both lengths."""
 
     kind = "length"
     length: float = 1.0
@@ -268,7 +267,7 @@ class Norm(Node):
 
 @dataclass(frozen=True)
 class LayerNorm(Node):
-    """Each row to mean 0 and variance 1 by itself, then scaled and moved, number by number. A row of zeros is moved alone."""
+    """Layer norm: each row to mean 0 and variance 1, then scaled and shifted; a row of zeros is only shifted."""
 
     kind = "layer_norm"
 
@@ -282,7 +281,7 @@ class LayerNorm(Node):
         return on.level(inputs[0], on.weight(self.path("gamma")), on.weight(self.path("beta")))
 
     def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
-        """Not by ONNX's own operator: runtimes take a variance as the difference of two sums, which of a flat row is rounding."""
+        """Does not use ONNX's LayerNormalization: a variance as a difference of two sums is rounding error for a flat row."""
         from_mean = on.node("Sub", inputs[0], on.node("ReduceMean", inputs[0], axes=[1]))
         variance = on.node("ReduceMean", on.node("Mul", from_mean, from_mean), axes=[1])
         level = on.node("Div", from_mean, on.node("Sqrt", on.node("Add", variance, on.constant(np.float32(FLATTEST)))))
@@ -291,7 +290,7 @@ class LayerNorm(Node):
 
 @dataclass(frozen=True)
 class Dropout(Node):
-    """In training each number is left out with this chance, and the others make up for it."""
+    """Drops each number with this probability in training, and scales up the others."""
 
     kind = "dropout"
     rate: float
@@ -320,7 +319,7 @@ class Network:
         return self.nodes[-1].name
 
     def towards(self, name: str) -> Network:
-        """What that node is made of, and itself."""
+        """Returns the part of the network that leads to the node, with the node."""
         wanted, nodes = {name}, list[Node]()
         for node in reversed(self.nodes):
             if node.name in wanted:
@@ -329,7 +328,7 @@ class Network:
         return Network(tuple(reversed(nodes)))
 
     def widths(self, features: Mapping[str, int]) -> dict[str, int]:
-        """Of everything that has a name."""
+        """Returns the widths of all features and nodes."""
         widths = dict(features)
         for node in self.nodes:
             widths[node.name] = node.width([widths[name] for name in node.of])
@@ -338,7 +337,7 @@ class Network:
         return widths
 
     def weights(self, features: Mapping[str, int]) -> dict[str, Shape]:
-        """What is trained, by path."""
+        """Returns the shapes of the trained weights, by path."""
         return self._shapes(features, moving=False)
 
     def moving(self, features: Mapping[str, int]) -> dict[str, Shape]:
@@ -352,14 +351,14 @@ class Network:
         return shapes
 
     def outputs(self, on: Operations, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Of everything that has a name."""
+        """Returns the values of all features and nodes."""
         outputs = dict(features)
         for node in self.nodes:
             outputs[node.name] = node.apply(on, [outputs[name] for name in node.of])
         return outputs
 
     def apply(self, on: Operations, features: Mapping[str, Any]) -> Any:
-        """What the last node gives: of a whole network the logits, [rows, 1]."""
+        """Returns the last node's output: the logits of a whole network, [rows, 1]."""
         return self.outputs(on, features)[self.last]
 
     def lower(self, on: Lowered, features: Mapping[str, str]) -> str:
@@ -373,7 +372,7 @@ class Network:
 
 
 def read_network(document: Sequence[Mapping[str, Any]]) -> Network:
-    """What `document` gave."""
+    """Reads the result of `document`."""
     return Network(tuple(_node(dict(node)) for node in document))
 
 

@@ -1,8 +1,8 @@
-"""What a step on torch does without Keras, so that it neither asks the device for a number nor gives it one: either waits for the device.
+"""Parts of a step on torch that replace Keras', so that no number moves between host and device: each such move waits for the device.
 
-Keras' dropout asks the device for its seed in each layer, where a compiler stops, too; its optimizers and a scaled loss make tensors of
-Python's numbers. Here the device's chance is seeded once a step, from what the host knows, and all weights move together, by the rules and
-in the variables of Keras' optimizers.
+Keras' dropout reads its seed from the device in each layer, which also breaks compilation; Keras' optimizers and a scaled loss make tensors
+of Python numbers. Here the device's generator is seeded once per step from the host, and all weights are updated together, with the rules
+and state of Keras' optimizers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ Tensor = Any
 
 
 class Drawing(Learning):
-    """Its chance is the device's own. `tiles`: how vectors that are wholly made of parts are cut, by their width: all at once, so that
-    their gradient is put together once, and not once for each part with zeros around it."""
+    """Operations with the device's own random generator.
+
+    `tiles` holds, by width, how vectors that consist only of parts are split: in one split, so that their gradient is assembled once.
+    """
 
     def __init__(
         self, weights: Mapping[str, Any], moving: Mapping[str, Any], half: str | None, tiles: Mapping[int, tuple[int, ...]]
@@ -46,12 +48,12 @@ class Drawing(Learning):
             return rows[:, start:stop]
         if id(rows) not in self._cut:
             starts = accumulate(sizes[:-1], initial=0)
-            self._cut[id(rows)] = rows, dict(zip(starts, rows.split(sizes, 1), strict=True))  # held, so that its id stays its own
+            self._cut[id(rows)] = rows, dict(zip(starts, rows.split(sizes, 1), strict=True))  # the reference keeps the id unique
         return self._cut[id(rows)][1][start]
 
 
 def tiles_of(network: Network, features: Mapping[str, int]) -> dict[int, tuple[int, ...]]:
-    """By width, where all vectors of that width that are cut are cut alike, and leave nothing over."""
+    """Returns the tiles by width, if all Part nodes cut vectors of that width in the same way and without a gap."""
     widths, cuts = network.widths(features), dict[str, set[tuple[int, int]]]()
     for node in network.nodes:
         if isinstance(node, Part):
@@ -75,7 +77,7 @@ def seed_device(*seed: int) -> None:
 
 
 def move(name: Name, optimizer: Any, rate: float, gradients: Sequence[Tensor], variables: Sequence[Any], sound: Tensor | None) -> None:
-    """A step of Keras' optimizer of that name. `sound`: whether it is taken at all; None: it is."""
+    """Takes a step of Keras' optimizer `name`. `sound` is a tensor that says whether the step is applied; None means it is."""
     import torch
 
     weights = [variable.value for variable in variables]
@@ -116,7 +118,7 @@ def _adam(torch: Any, optimizer: Any, rate: float, gradients: Sequence[Tensor], 
 
 
 def unscale(gradients: Sequence[Tensor], scale: Tensor) -> Tensor:
-    """Divides them in place. Whether all of them were numbers."""
+    """Divides the gradients in place and returns whether all are finite."""
     import torch
 
     broken = torch.zeros((), device=scale.device)

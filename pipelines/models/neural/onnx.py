@@ -1,6 +1,6 @@
-"""Lowers a neural model to ONNX, operator by operator: from its arrays alone, whichever framework trained it.
+"""Lowers a neural model to ONNX from its arrays, independent of the framework.
 
-A column of several codes is summed over its padding too: in the graph the vector of padding is zero.
+A column of several codes is summed with its padding: in the graph the padding's vector is zero.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pipelines.models.neural.architecture import Architecture, table_path
 from pipelines.models.tables import Table
 
 SCORE = "~score"
-"""No feature is called so."""
+"""No feature can have such a name."""
 
 
 def lower(architecture: Architecture, weights: Mapping[str, NDArray[np.float32]], beside: ExternalWeights | None = None) -> Any:
-    """Inputs are features under their names; the output is one score a row. Large weights are given to `beside`, where there is one."""
+    """Returns the ONNX model: inputs are features by name, the output is a score per row. Large weights go to `beside`, if given."""
     from onnx import TensorProto, helper
 
     on = _Nodes(weights, beside)
@@ -73,14 +73,14 @@ class _Nodes:
         return self._arrays[path]
 
     def weight(self, path: str, blank: int | None = None) -> str:
-        """`blank`: the row that is zero in the graph."""
+        """Adds a weight; the row `blank` is zero in the graph."""
         if path not in self._known:
             self._known[path] = path
             self.weights.append(self._beside.tensor(self._arrays[path], path, blank))
         return path
 
     def constant(self, values: Any) -> str:
-        """Whole numbers as int64, unless they say otherwise."""
+        """Adds a constant; Python integers become int64."""
         from onnx import numpy_helper
 
         array = np.asarray(values)
@@ -94,7 +94,7 @@ class _Nodes:
         return self.give(kind, *inputs, f"~{len(self.nodes)}", **attributes)
 
     def give(self, kind: str, *names: str, **attributes: Any) -> str:
-        """The last name is the output's."""
+        """Adds a node; the last name is the output's."""
         from onnx import helper
 
         *inputs, output = names

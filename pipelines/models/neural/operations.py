@@ -1,4 +1,4 @@
-"""A network in Keras' operations: what trains it, on whichever framework Keras runs."""
+"""A network's operations in Keras, for training on any of its frameworks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy as np
 from pipelines.models.neural.network import FLATTEST, SHORTEST, SMALLEST
 
 MOMENTUM = 0.9
-"""What the moving mean and variance keep of themselves at a step."""
+"""Share of the moving mean and variance that a step keeps."""
 
 
 class Learning:
-    """Implements Operations. `half`: what layers compute in, where that isn't float32. `moved`: after a use, the moving weights as they are
-    to be."""
+    """Implements Operations; layers compute in `half` if given, else in float32. After a use, `moved` holds the new moving weights."""
 
     def __init__(self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: str | None) -> None:
         from keras import ops
@@ -89,7 +88,7 @@ class Learning:
 
 
 def level(rows: Any, gamma: Any, beta: Any, least: float = FLATTEST) -> Any:
-    """Each row by its own mean and variance, to which the least is added."""
+    """Normalises each row by its own mean and variance; `least` is added to the variance."""
     from keras import ops
 
     wide = ops.cast(rows, "float32")
@@ -99,7 +98,7 @@ def level(rows: Any, gamma: Any, beta: Any, least: float = FLATTEST) -> Any:
 
 
 class Served(Learning):
-    """The network as it is served: what plain arrays are held against."""
+    """The network as it is served; the NumPy scores are compared with it."""
 
     def dropout(self, rows: Any, rate: float) -> Any:
         return rows

@@ -1,10 +1,10 @@
-"""How the rows of embedding tables are updated: those that a batch has read, and no others. The rest of a network has Keras' own.
+"""Optimizers of embedding tables: they update only the rows that a batch reads. Other weights use Keras' optimizers.
 
-`adam` is lazy: a row's moments stand still while no batch reads it, and its bias is corrected by the steps in which it was read, so that
-each row has an Adam of its own. Where every row is in every batch this is Adam as it is. Keras' own would move every row of a table at
-every step, by moments that fade; so it costs a pass over the table.
+`adam` is lazy: a row's moments change only when a batch reads the row, and the bias correction counts those steps, so each row has an Adam
+of its own. If every batch reads every row, this is plain Adam. Keras' Adam would move every row at every step by fading moments, at the
+cost of a pass over the table.
 
-`adagrad` is row-wise: one number a row in place of one a weight, the mean of the squares of its gradient summed up.
+`adagrad` is row-wise: it keeps one number per row instead of one per weight, the sum of the mean squares of the row's gradients.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 Name = Literal["adam", "adagrad", "sgd"]
 Slots = Mapping[str, Any]
-"""By name: what is remembered of each row that is updated."""
+"""Optimizer state of each row, by name."""
 
 
 class Rows(Protocol):
     def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
-        """What is remembered of a table's rows before the first step."""
+        """Returns the state of a table's rows before the first step."""
 
     def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
-        """The rows, and what is remembered of them, after one step."""
+        """Returns the rows and their state after a step."""
 
 
 class LazyAdam:
@@ -89,7 +89,7 @@ def rows_of(name: Name, rate: float) -> Rows:
 
 
 def dense_of(name: Name, rate: float) -> Any:
-    """Keras' own."""
+    """Returns Keras' optimizer."""
     from keras import optimizers
 
     kinds = {"adam": optimizers.Adam, "adagrad": optimizers.Adagrad, "sgd": optimizers.SGD}

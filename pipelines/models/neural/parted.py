@@ -1,7 +1,6 @@
-"""A network in Keras' operations on one rank's share of a batch, as if it had the whole of it.
+"""A network's operations in Keras on a rank's share of a batch, with results as for the whole batch.
 
-Dropout draws for the whole batch and takes its own part; batch norm has the whole batch's mean and variance. So what a rank computes of a
-row is what one process would compute of it.
+Dropout draws for the whole batch and takes the rank's part; batch norm uses the mean and variance of the whole batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A trained network in NumPy: what scores outside of training, without any framework."""
+"""A trained network in NumPy, for scores without a framework."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pipelines.models.tables import Table
 
 Floats = NDArray[np.float32]
 BLOCK = 8_192
-"""Rows that are scored at a time: what lies between the layers stays near."""
+"""Rows per pass: the activations stay in the CPU cache."""
 
 
 class Plain:
-    """Implements Operations. `bits`: the inputs of matrix products are rounded to that many mantissa bits; None: not rounded."""
+    """Implements Operations; inputs of matrix products are rounded to `bits` mantissa bits, unless `bits` is None."""
 
     def __init__(self, weights: Mapping[str, Floats], bits: int | None = None) -> None:
         self._weights, self._bits = weights, bits
@@ -79,13 +79,13 @@ class Plain:
 
 
 def score(architecture: Architecture, weights: Mapping[str, Floats], columns: Codes) -> Floats:
-    """One a row."""
+    """Returns a score per row."""
     logits = outputs(architecture, weights, columns)[:, 0]
     return sigmoid(logits) if architecture.output == "sigmoid" else logits
 
 
 def outputs(architecture: Architecture, weights: Mapping[str, Floats], columns: Codes, bits: int | None = None) -> Floats:
-    """[rows, width]: what the last node gives. `bits`: as Plain takes them."""
+    """Returns the last node's output, [rows, width]."""
     on = Plain(weights, bits)
     blocks: list[Floats] = []
     for start in range(0, max(1, len(next(iter(columns.values())))), BLOCK):
@@ -100,7 +100,7 @@ def outputs(architecture: Architecture, weights: Mapping[str, Floats], columns: 
 
 
 def looked_up(table: Table, vectors: Floats, codes: NDArray[Any]) -> Floats:
-    """[rows, width]; of several codes their vectors' mean or sum."""
+    """Returns [rows, width]: vectors, or the mean or sum of several codes' vectors."""
     pooled: Floats
     if table.length is None:
         pooled = vectors[codes]
@@ -116,7 +116,7 @@ def looked_up(table: Table, vectors: Floats, codes: NDArray[Any]) -> Floats:
 
 
 def level(rows: Floats, gamma: Floats, beta: Floats, least: float = FLATTEST) -> Floats:
-    """Each row by its own mean and variance, to which the least is added."""
+    """Normalises each row by its own mean and variance; `least` is added to the variance."""
     output: Floats = rows - rows.mean(axis=1, keepdims=True)
     output /= np.sqrt((output * output).mean(axis=1, keepdims=True) + np.float32(least))
     output *= gamma
@@ -125,7 +125,7 @@ def level(rows: Floats, gamma: Floats, beta: Floats, least: float = FLATTEST) ->
 
 
 def sigmoid(logits: Floats) -> Floats:
-    """Whatever their size, without an overflow."""
+    """Computes the sigmoid without overflow."""
     small = np.exp(-np.abs(logits))
     probabilities: Floats = (np.where(logits >= 0, np.float32(1), small) / (1 + small)).astype(np.float32)
     return probabilities

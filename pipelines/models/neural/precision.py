@@ -1,8 +1,8 @@
-"""Whether a framework's outputs and those of the NumPy arrays are equal up to rounding.
+"""Checks that a framework's outputs equal those of the NumPy arrays, up to rounding.
 
-The tolerance follows from the model: it is a multiple of the change in the arrays' outputs when the inputs of every matrix product are
-rounded to fewer bits. A GPU may round them to TF32; the frameworks switch TF32 off while outputs are compared. TensorFlow may reuse a
-cuBLASLt plan that it made for the same shape before. So on a GPU a difference that TF32 explains is accepted, and logged as a warning.
+The tolerance follows from the model: a multiple of the change in the arrays' outputs if the inputs of all matrix products are rounded to
+fewer bits. A GPU may round them to TF32; the frameworks switch TF32 off for the comparison. But TensorFlow may reuse a cuBLASLt plan from
+before, so on a GPU a difference that TF32 explains is accepted and logged as a warning.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 MANTISSA = 23
-"""Bits of a float32's mantissa."""
+"""Mantissa bits of a float32."""
 FULL, TF32 = MANTISSA - 1, 10
-"""Mantissa bits to which the inputs of matrix products are rounded: for the tolerance in full precision, and for the tolerance of TF32."""
+"""Mantissa bits for rounded inputs of matrix products: for the tolerance in full precision, and for the tolerance of TF32."""
 FULL_FACTOR, TF32_FACTOR = 64.0, 3.0
-"""Multiples of the change by rounding. Sums in another order add to it in full precision; by TF32 they are small beside it."""
+"""Multiples of the change by rounding; in full precision larger, because sums in another order add to the difference."""
 
 
 @dataclass(frozen=True)
 class Comparison:
     largest: float
-    """Difference between the framework's outputs and the arrays'."""
+    """Largest difference between the framework's outputs and the arrays'."""
     tolerance: float
-    """In full precision."""
+    """Tolerance in full precision."""
     tf32: bool = False
-    """Whether a larger difference may come from TF32."""
+    """Whether TF32 explains a larger difference."""
 
     def check(self, name: str, log: logging.Logger) -> None:
-        """RuntimeError where the arrays are not the model that the framework trained: they are what is judged and served from then on."""
+        """Raises RuntimeError if the outputs differ, because the arrays are what is judged and served."""
         message = (
             f"outputs of {name} and of the arrays that it trained: largest difference {self.largest:.2g}, tolerance {self.tolerance:.2g}"
         )
@@ -50,8 +50,8 @@ EQUAL = Comparison(0.0, 0.0)
 
 
 def compare(framework: Floats, arrays: Callable[[int | None], Floats], gpu: bool) -> Comparison:
-    """Compares a framework's outputs with those of the arrays. `arrays` computes the latter, with the inputs of matrix products rounded to
-    that many mantissa bits; None: not rounded."""
+    """Compares a framework's outputs with the arrays' outputs. `arrays` computes the latter, with the inputs of matrix products rounded to
+    the given number of mantissa bits, or not rounded for None."""
     exact = arrays(None)
     difference = framework - exact
     least = 8 * float(np.finfo(np.float32).eps) * _largest(exact)
@@ -64,7 +64,7 @@ def compare(framework: Floats, arrays: Callable[[int | None], Floats], gpu: bool
 
 
 def round_mantissa(values: Floats, bits: int | None) -> Floats:
-    """Rounds to that many mantissa bits, to the nearest value, and to the even one of two that are equally near. None: not rounded."""
+    """Rounds to this number of mantissa bits, half to even; None leaves the values as they are."""
     if bits is None:
         return values
     dropped = np.uint32(MANTISSA - bits)

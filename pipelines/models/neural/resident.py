@@ -1,8 +1,8 @@
-"""A step on torch whose batches lie on the device: nothing of it goes by the host, and no number of it comes from there (`on_torch`).
+"""A step on torch whose batches are on the device: no data and no number passes through the host (`on_torch`).
 
-Of a table that is small beside the batch every row is read, differentiated and written, and rows that the batch doesn't look up are left as
-they are by a mask: no row has to be found, and every shape is known before. Of a larger one the different rows are found on the device.
-Either way each row moves as `optimizers` says.
+Of a table that is small compared with the batch, the step reads, differentiates and writes all rows, and a mask protects the rows that the
+batch does not look up: so no row has to be found, and every shape is fixed. Of a larger table the device finds the distinct rows. The
+updates equal those of `optimizers`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from pipelines.models.neural.step import NeuralStep
 from pipelines.training.step import State
 
 WHOLE = 4
-"""A table is read as a whole if it has at most so many times the rows that a batch looks up in it."""
+"""A table is read whole if it has at most this many times the rows that a batch looks up."""
 Tensor = Any
 
 
 class ResidentStep(NeuralStep):
-    """Implements Step, of batches of tensors. What is looked at may be arrays, and is scored on the device, too."""
+    """Implements Step for batches of tensors; also scores arrays, on the device."""
 
     _moves: Callable[..., None] | None = None
     _taken = 0
-    """Steps, which the chance of each follows from."""
+    """Steps so far: they seed the dropout of the next step."""
 
     def __call__(self, batch: Batch) -> Any:
         import torch
@@ -61,7 +61,7 @@ class ResidentStep(NeuralStep):
         return np.asarray(self._on.array(self._logits_there(self._there(columns))))
 
     def scores(self, columns: Mapping[str, Tensor], half: bool = False) -> Tensor:
-        """Of rows that lie on the device, left there. `half`: by layers as they are trained, in half precision if that is said."""
+        """Scores rows on the device and leaves the scores there; `half` uses the training's precision."""
         import torch
 
         logits = self._logits_there(columns, half)
@@ -104,7 +104,7 @@ class ResidentStep(NeuralStep):
 
     @cached_property
     def _tiles(self) -> dict[int, tuple[int, ...]]:
-        """A compiler sees by itself what parts are of."""
+        """Tiles for eager mode; a compiler joins the parts by itself."""
         return {} if self.how.jit else tiles_of(self.architecture.network, self.architecture.features)
 
     def _inputs(self, columns: Mapping[str, Any], rows: slice | None = None, all_rows: bool = False) -> tuple[Any, Any]:
@@ -113,7 +113,7 @@ class ResidentStep(NeuralStep):
         }
 
     def _reading(self, fused: Fused, columns: Mapping[str, Tensor], all_rows: bool) -> Any:
-        """Rows (None: all of them), places of single columns, and lists."""
+        """Returns rows (None for all), places of single columns, and lists."""
         import torch
 
         single = [columns[table.column] + fused.start(table) for table in fused.single]
@@ -155,7 +155,7 @@ class ResidentStep(NeuralStep):
         self._table_update()(read if sound is None else read & sound, values, gradient, self._slots[at])
 
     def _table_update(self) -> Callable[..., None]:
-        """Updates a whole table in place: compiled, it passes over it once."""
+        """Returns the in-place update of a whole table; compiled, it passes over the table once."""
         import torch
 
         if self._moves is None:
@@ -172,7 +172,7 @@ class ResidentStep(NeuralStep):
 
 
 def _values(codes: Tensor, start: int, pooling: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of a column of lists: all that is no padding, whose row each is of, where each row's begin, and what its sum is multiplied by."""
+    """Returns a list column's values without padding, each value's row, where each row's values begin, and the sums' factors."""
     import torch
 
     there = codes != NULL

@@ -1,7 +1,7 @@
-"""What a loss is multiplied by where layers compute in float16, so that gradients of many rows' mean don't vanish below its least number.
+"""Loss scaling for float16 layers, so that small gradients do not become zero.
 
-Gradients are divided by it again, in float32. Where one of them is no number the step is skipped as a whole: nothing of the model moves,
-and the skip is counted. A dynamic scale is halved then, and doubled after so many sound steps in a row.
+Gradients are divided by the scale again, in float32. If a gradient is not finite, the whole step is skipped and counted. A dynamic scale is
+halved after a skip, and doubled after enough sound steps in a row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EVERY = 2_000
 
 
 class Scale:
-    """`fixed`: None where it follows the gradients."""
+    """The scale of the loss: `fixed`, or dynamic if None."""
 
     def __init__(self, fixed: float | None = None) -> None:
         import keras
@@ -46,13 +46,13 @@ class Scale:
         return [gradient / self._value.value for gradient in gradients]
 
     def sound(self, gradients: Sequence[Any]) -> Any:
-        """Whether all of them are numbers."""
+        """Returns whether all gradients are finite."""
         from keras import ops
 
         return reduce(ops.logical_and, [ops.all(ops.isfinite(gradient)) for gradient in gradients])
 
     def follow(self, sound: Any) -> None:
-        """The scale for the next step. No number of Python's becomes a tensor here: on a device each would be waited for."""
+        """Updates the scale for the next step. Makes no tensor of a Python number, because each would wait for the device."""
         from keras import ops
 
         applied = ops.cast(sound, "float32")

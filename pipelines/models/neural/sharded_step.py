@@ -1,4 +1,4 @@
-"""A step whose tables lie over several ranks; the network and its optimizer are in every one of them."""
+"""A step whose tables are sharded over ranks; each rank has the network and its optimizer."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ LOGISTIC = Logistic()
 class Apartness:
     shard: Shard
     has_tables: bool
-    """Whether tables are among rank 0's first weights; else each rank draws, as the seed has it, what lies with it."""
+    """Whether rank 0's first weights include the tables; else each rank draws its own rows from the seed."""
     folder: Path
-    """For tables on their way."""
+    """Folder for tables in transit."""
 
 
 class ShardedStep(NeuralStep):
@@ -85,12 +85,12 @@ class ShardedStep(NeuralStep):
         return self._apart.bytes_here
 
     def score(self, columns: Codes) -> NDArray[np.float32]:
-        """At rank 0, of what was gathered last."""
+        """Scores on rank 0, with the weights of the last gather."""
         assert self._plain is not None
         return plain.score(self.architecture, self._plain, columns)
 
     def own_logits(self, columns: Codes) -> NDArray[np.float32]:
-        """All ranks ask for the same."""
+        """Returns the framework's logits; all ranks pass the same rows."""
         from keras import ops
 
         features = self._features(self._apart.look_up(columns), (), self._numbers(columns, slice(None)))
@@ -98,7 +98,7 @@ class ShardedStep(NeuralStep):
         return np.asarray(ops.convert_to_numpy(logits))
 
     def weights(self) -> Weights:
-        """At rank 0; elsewhere those of the layers."""
+        """Returns all weights on rank 0, and only the layers' weights on other ranks."""
         tables = {
             name.removeprefix(f"{WEIGHTS}/"): array for name, array in self._apart.collect(self._apartness.folder, squares=False).items()
         }
@@ -115,14 +115,14 @@ class ShardedStep(NeuralStep):
         self._apart.give(state)
 
     def _gather(self) -> None:
-        """For rank 0's look."""
+        """Gathers the weights for rank 0's validation."""
         self._plain = self.weights()
 
     def _numbers(self, columns: Codes, rows: slice) -> dict[str, Any]:
         return {name: _tensor(columns[name][rows]) for name, _ in self.architecture.numbers}
 
     def _features(self, blocks: Any, shares: Any, numbers: Any) -> dict[str, Any]:
-        """Blocks: of each table one vector a row."""
+        """Returns the network's inputs; `blocks` holds a vector per row for each table."""
         features = {table.column: vectors for table, vectors in zip(self.architecture.tables, blocks, strict=True)}
         return features | super()._features((), (), numbers)
 

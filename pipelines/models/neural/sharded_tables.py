@@ -1,7 +1,7 @@
-"""Embedding tables that lie over several ranks, by TorchRec: each rank holds some rows, some columns, or some of the tables.
+"""Embedding tables sharded over ranks with TorchRec: each rank holds some rows, some columns, or some of the tables.
 
-A lookup sends codes to where their rows lie and gets sums of vectors back; its gradient goes the same way, and the rows are updated where
-they lie, by the engine's own optimizer, in the same moment. Between rank 0 and the shards rows go in pieces of `AT_ONCE` bytes.
+A lookup sends codes to the ranks with their rows and gets sums of vectors back. Gradients go the same way, and the engine's optimizer
+updates the rows in place at once. Rows move between rank 0 and the shards in pieces of `AT_ONCE` bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Shard = Literal["row", "column", "table"]
 Floats = NDArray[np.float32]
 AT_ONCE = 16 << 20
 STEP = 4
-"""The engine's kernels take columns by fours."""
+"""The engine's kernels need multiples of four columns."""
 WEIGHTS, SQUARES = "weights", "squares"
 
 
@@ -40,7 +40,7 @@ def check_engine() -> None:
 
 @dataclass(frozen=True)
 class Piece:
-    """Of a table: where it lies."""
+    """A part of a table, and the rank that holds it."""
 
     rank: int
     row: int
@@ -58,7 +58,7 @@ class ShardedTables:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._model = self._built(shard, rate)
-        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")  # of names that the engine still uses
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")  # the engine still uses old names
         self._shards = {table.column: self._model.state_dict()[self._name(at)] for at, table in enumerate(self.tables)}
         if self._adagrad:
             for squares in self._squares().values():
@@ -66,12 +66,12 @@ class ShardedTables:
 
     @property
     def bytes_here(self) -> int:
-        """That this rank holds of all tables."""
+        """Bytes of all tables that this rank holds."""
         return sum(shard.tensor.numel() * 4 for shards in self._shards.values() for shard in shards.local_shards())
 
     def look_up(self, columns: Codes, share: Share | None = None) -> list[Any]:
-        """By table, of each of this rank's rows its vector, or the sum or mean of its vectors; of all rows, in every rank, where no share
-        is said. All ranks look up as many rows: what a share lacks reads nothing."""
+        """Returns for each table a vector, or the pooled vectors, of each of this rank's rows; of all rows if `share` is None. All ranks
+        must call it together; missing rows are empty lookups."""
         from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
         torch = self._torch
@@ -90,16 +90,16 @@ class ShardedTables:
                 keys, torch.from_numpy(np.concatenate(values).astype(np.int64)), lengths=torch.from_numpy(np.concatenate(lengths))
             )
             pooled = self._model(jagged).wait().to_dict()
-        own = max(rows.stop - rows.start, 1)  # a rank without rows takes one of zeros, which counts nothing
+        own = max(rows.stop - rows.start, 1)  # a rank without rows takes a row of zeros, which has no effect
         return [pooled[key][:own, : table.width] for key, table in zip(keys, self.tables, strict=True)]
 
     def go_back(self, vectors: Sequence[Any], gradients: Sequence[Any]) -> None:
-        """To the rows that were looked up, which are updated."""
+        """Sends gradients back to the rows of the lookup and updates these rows."""
         with self._group.not_alone("an update"):
             self._torch.autograd.backward(list(vectors), list(gradients))
 
     def draw(self, rows: Callable[[Table, int], Iterator[Floats]]) -> None:
-        """Each rank draws all rows, and keeps its own. `rows`: a table's, so many at a time."""
+        """Draws all rows on each rank and keeps the rank's own; `rows` yields a table's rows, a given number at a time."""
         for table in self.tables:
             at, step = 0, _step(table.width)
             for some in rows(table, step):
@@ -108,7 +108,7 @@ class ShardedTables:
                 at += len(some)
 
     def give(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Rank 0's arrays, by `weights/PATH` and `squares/PATH`, to where they lie."""
+        """Sends rank 0's arrays, named `weights/PATH` and `squares/PATH`, to their ranks."""
         for name, _, piece, target in self._pieces():
             array = arrays[name] if self._group.leads else None
             width = piece.columns if name.startswith(WEIGHTS) else 1
@@ -124,7 +124,7 @@ class ShardedTables:
                     target[start:stop] = buffer.reshape(target[start:stop].shape)
 
     def collect(self, folder: Path, squares: bool = True) -> dict[str, NDArray[Any]]:
-        """At rank 0 all of it, as files without names that are mapped into memory; elsewhere nothing."""
+        """Returns all arrays on rank 0, mapped from unnamed files; nothing on other ranks."""
         arrays: dict[str, NDArray[Any]] = {}
         for name, table, piece, source in self._pieces(squares):
             width = piece.columns if name.startswith(WEIGHTS) else 1
@@ -154,7 +154,7 @@ class ShardedTables:
         ]
 
     def _pieces(self, squares: bool = True) -> Iterator[tuple[str, Table, Piece, Any]]:
-        """In one order in every rank; the memory is None where it is another one's."""
+        """Yields all pieces, in the same order on every rank; the memory is None for pieces of other ranks."""
         local_squares = self._squares() if self._adagrad and squares else {}
         for table in self.tables:
             local = {(piece.row, piece.column): tensor for piece, tensor in self._local(table)}
@@ -166,7 +166,7 @@ class ShardedTables:
                     yield f"{SQUARES}/{table_path(table)}", table, piece, local_squares[table.column] if is_local else None
 
     def _squares(self) -> dict[str, Any]:
-        """What adagrad remembers of the rows that lie here, by column."""
+        """Returns adagrad's sums of the rows on this rank, by column."""
         squares = {}
         state = self._model.fused_optimizer.state_dict()["state"]
         for at, table in enumerate(self.tables):
@@ -245,7 +245,7 @@ def _padded(width: int) -> int:
 
 
 def _step(width: int) -> int:
-    """Rows at a time."""
+    """Rows per piece."""
     return max(1, AT_ONCE // (4 * width))
 
 

@@ -1,6 +1,6 @@
-"""One step of training: look up, differentiate with respect to what was looked up, update these rows and the network's weights.
+"""A training step: looks rows up, differentiates with respect to them, and updates these rows and the network's weights.
 
-What a step costs follows from its batch: of tables it touches the rows that the batch reads (`lookup`), in memory that changes in place.
+A step's cost follows from its batch: it reads and writes only the rows that the batch uses (`lookup`), in memory that changes in place.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ class How:
     learning_rate: float = 0.003
     seed: int = 1
     half: bool = False
-    """Whether the network computes in half precision. Weights, and what is summed up over a batch, stay float32."""
+    """Whether the network computes in half precision. Weights and sums over a batch stay float32."""
     float16: bool = False
-    """Whether that is float16, by a scaled loss, and not bfloat16, which is as wide in its exponent as float32 and needs no scale."""
+    """Whether half precision is float16 with a scaled loss; else it is bfloat16, whose exponent is as wide as float32's and needs no scale.
+    """
     scale: float | None = None
-    """Of a loss by float16; None: by what the gradients bear."""
+    """Fixed scale of a float16 loss; None for a dynamic scale."""
     jit: Jit = False
-    """Whether the network and its gradient are compiled, and on the device what updates whole tables."""
+    """Whether the network with its gradient is compiled, and on the device the update of whole tables."""
     penalty: float = 0.0
-    """Of each row's looked-up vectors: their squares count so much in the loss."""
+    """Weight in the loss of the squares of each row's looked-up vectors."""
     fused: bool = True
 
     @property
@@ -57,7 +58,7 @@ class NeuralStep:
     """Implements Step."""
 
     _all_ranks_score = False
-    """Whether scoring takes all ranks, and not rank 0 alone."""
+    """Whether all ranks take part in scoring, not rank 0 alone."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class NeuralStep:
         loss: Loss = LOGISTIC,
         group: Group | None = None,
     ) -> None:
-        """`group`: that has met; what it begins from is rank 0's."""
+        """`group` is a group whose ranks have met; all ranks begin with rank 0's state."""
         import keras
 
         self.name, self.architecture, self.how = framework.name, architecture, how
@@ -111,7 +112,7 @@ class NeuralStep:
         return plain.score(self.architecture, self._arrays(), columns)
 
     def _arrays(self) -> Weights:
-        """All weights as they are by now."""
+        """Returns all present weights."""
         if self._plain is None:
             self._plain = self.weights()
         return self._plain
@@ -133,7 +134,7 @@ class NeuralStep:
         return {name: column[:most] for name, column in self._last.items()}
 
     def own_logits(self, columns: Codes) -> NDArray[np.float32]:
-        """By the framework itself, as it is served."""
+        """Returns the framework's logits of the served network."""
         from keras import ops
 
         readings, numbers = self._inputs(columns)
@@ -143,7 +144,7 @@ class NeuralStep:
         return np.asarray(ops.convert_to_numpy(logits))
 
     def weights(self) -> Weights:
-        """By path; copies."""
+        """Returns copies of the weights by path."""
         weights: Weights = {}
         for fused, table in zip(self._fused, self._tables, strict=True):
             weights |= fused.parted(self._on.array(table))
@@ -159,7 +160,7 @@ class NeuralStep:
         return state | self._optimizer_state()
 
     def _optimizer_state(self) -> dict[str, NDArray[Any]]:
-        """The network's."""
+        """Returns the optimizer state of the network."""
         return {f"optimizer/{at}": array_of(variable) for at, variable in enumerate(self._others())}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -170,7 +171,7 @@ class NeuralStep:
             self._group.broadcast(self._all())
 
     def check_same(self) -> None:
-        """Whether all ranks hold the same."""
+        """Raises RuntimeError if the ranks' states differ."""
         if self._group is not None:
             self._group.check_same(self._all())
 
@@ -190,7 +191,7 @@ class NeuralStep:
         return MutableState(tables, [*self._dense.values(), *self._moving.values(), *self._others()])
 
     def _all(self) -> list[Any]:
-        """Every tensor that a step changes."""
+        """Returns every tensor that a step changes."""
         return [*self._mutable_state.tables, *(variable.value for variable in self._mutable_state.variables)]
 
     def _others(self) -> list[Any]:
@@ -200,7 +201,7 @@ class NeuralStep:
         return {name: self._on.table(rows) for name, rows in self._optimizer.begin(fused.rows, fused.width).items()}
 
     def _inputs(self, columns: Codes, rows: slice | None = None) -> tuple[Any, Any]:
-        """Arrays alone, in tuples. Of these rows, among what all of them read."""
+        """Returns only arrays, in tuples; for some rows, with places among the rows that the whole batch reads."""
         readings = []
         for reader in self._readers:
             reading = reader(columns) if rows is None else reader(columns).part(rows)
@@ -231,7 +232,7 @@ class NeuralStep:
         return loss
 
     def _unscaled(self, scale: Scale, loss: Any, by_row: Any, by_weight: Any) -> tuple[Any, Any, Any, Any]:
-        """And whether all gradients are numbers."""
+        """Returns loss and gradients without the scale, and whether all gradients are finite."""
         (loss,) = scale.unscaled([loss])
         by_row, by_weight = scale.unscaled(by_row), scale.unscaled(by_weight)
         return loss, by_row, by_weight, scale.sound([*by_row, *by_weight])
@@ -249,7 +250,8 @@ class NeuralStep:
         return self._on.gather(self._tables[at], rows)
 
     def _looked_up(self, read: Any, readings: Any) -> tuple[list[Any], list[Any]]:
-        """Blocks: of each fused table the vectors of its single columns, [columns, rows, width], and the sums of each column of lists."""
+        """Returns blocks (per fused table the single columns' vectors, [columns, rows, width], and each list column's sums) and the
+        factors."""
         blocks, shares = [], []
         for fused, values, (_, places, lists) in zip(self._fused, read, readings, strict=True):
             if fused.single:
@@ -297,14 +299,14 @@ class NeuralStep:
         return self.architecture.network.apply(Served(self._dense, self._moving, None, None), features)[:, 0]
 
     def _summed(self, at: int, rows: Any, places: Any, lists: Any, gradients: Any) -> Any:
-        """The gradient of the rows that were read."""
+        """Returns the gradient of the rows that were read."""
         from keras import ops
 
         gradient, where = self._by_place(at, places, lists, gradients)
         return self._on.summed(gradient, where, ops.shape(rows)[0])
 
     def _by_place(self, at: int, places: Any, lists: Any, gradients: Any) -> tuple[Any, Any]:
-        """Of everything that was looked up: its gradient, and where it is among the rows that were read."""
+        """Returns the gradients of all lookups, and their places among the rows that were read."""
         from keras import ops
 
         fused, parts, positions = self._fused[at], [], []
@@ -336,7 +338,7 @@ class NeuralStep:
 
 
 def _new_if_sound(sound: Any, new: Any, old: Any) -> Any:
-    """The old one where a step is skipped. `sound`: None where none is."""
+    """Returns `new`, or `old` if the step is skipped; `sound` is None if steps are never skipped."""
     from keras import ops
 
     return new if sound is None else ops.where(sound, new, old)

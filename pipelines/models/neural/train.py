@@ -1,4 +1,4 @@
-"""Trains a neural family's model: what all of them do once they have said what their network is."""
+"""Trains a neural family's model from its architecture."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shared.domain.errors import Invalid
 
 
 class Sampled(Protocol):
-    """A family's parameters, as far as batches follow from them."""
+    """Parameters that decide how batches are sampled."""
 
     @property
     def negatives(self) -> int: ...
@@ -44,8 +44,8 @@ def train_neural(
     loss: Loss = LOGISTIC,
     first: Callable[[], Weights] | None = None,
 ) -> Fitted:
-    """`params`: None where the loss holds a batch's positives against each other. `penalty`: what the squares of looked-up vectors count in
-    the loss. `first`: what a run that has no parent begins from."""
+    """Trains the model. `params` is None if the loss compares a batch's positives with each other. `penalty` is the weight of the squares
+    of looked-up vectors in the loss. `first` gives the first weights of a run without a parent."""
     report_sizes(architecture.tables, task.log)
     group = None if task.rank is None else Group(task.rank)
     negatives, verified = (0, False) if params is None else (params.negatives, params.verified)
@@ -102,7 +102,7 @@ def _begin_step(
 
 
 def check_parted(training: Training, architecture: Architecture, loss: Loss) -> None:
-    """Before ranks meet: what can't be computed by shares."""
+    """Raises Invalid, before ranks meet, for a network that cannot be computed by shares."""
     if training.compile and (loss.of or any(isinstance(node, Norm) for node in architecture.network.nodes)):
         unsupported = "a loss over the whole batch" if loss.of else "batch norm over the whole batch"
         raise Invalid(
@@ -136,7 +136,7 @@ def _bytes(tables: Sequence[Table]) -> int:
 
 
 def sizes(tables: Sequence[Table]) -> dict[str, Any]:
-    """Of all tables, as they lie in memory."""
+    """Returns the sizes of all tables in memory."""
     fused = [{"columns": [table.column for table in some.tables], "rows": some.rows, "width": some.width} for some in fuse(tables)]
     return {"bytes": _bytes(tables), "bytes_per_row": sum(table.lookup for table in tables), "fused": fused}
 

@@ -1,4 +1,4 @@
-"""The arrays of a neural model: begun by a seed, the same on every framework; kept in `.npz` under their paths; grown in warm runs."""
+"""Arrays of a neural model: drawn from a seed (the same on every framework), stored in `.npz` by path, grown in warm runs."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from shared.domain.errors import Invalid
 WEIGHTS = "weights.npz"
 Weights = dict[str, NDArray[np.float32]]
 SPREAD = 0.05
-"""Vectors begin evenly between this and its negative."""
+"""Vectors begin uniformly between this and its negative."""
 
 
 def begin(architecture: Architecture, seed: int) -> Weights:
-    """Each array from the seed and its own path, so that another table changes nothing in the others."""
+    """Draws each array from the seed and its own path, so that another table leaves the others unchanged."""
     tables = {table_path(table): (table.cardinality, table.width) for table in architecture.tables}
     weights = {path: next(rows_begun(path, *shape, seed, shape[0])) for path, shape in tables.items()}
     return weights | begin_layers(architecture, seed)
 
 
 def begin_layers(architecture: Architecture, seed: int) -> Weights:
-    """What `begin` gives, without the tables."""
+    """Returns the arrays of `begin` without the tables."""
     tables = {table_path(table) for table in architecture.tables}
     weights = {path: _begun(path, shape, seed) for path, shape in architecture.shapes.items() if path not in tables}
     return weights | {path: np.full(shape, path.endswith("/variance"), np.float32) for path, shape in architecture.moving.items()}
 
 
 def rows_begun(path: str, rows: int, width: int, seed: int, at_once: int) -> Iterator[NDArray[np.float32]]:
-    """What `begin` gives of a table, so many rows at a time."""
+    """Yields a table's rows of `begin`, `at_once` rows at a time."""
     random = _random(path, seed)
     for start in range(0, rows, at_once):
         yield _even(random, (min(at_once, rows - start), width), SPREAD)
@@ -45,7 +45,7 @@ def rows_begun(path: str, rows: int, width: int, seed: int, at_once: int) -> Ite
 def _begun(path: str, shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
     if len(shape) < 2:
         return np.full(shape, path.endswith("/gamma"), np.float32)
-    return _even(_random(path, seed), shape, math.sqrt(6 / sum(shape)))  # Glorot's
+    return _even(_random(path, seed), shape, math.sqrt(6 / sum(shape)))  # Glorot
 
 
 def _random(path: str, seed: int) -> np.random.Generator:
@@ -71,9 +71,9 @@ def load_weights(path: Path) -> Weights:
 
 
 def grow(architecture: Architecture, parent: Mapping[str, NDArray[np.float32]], rule: NewRows = "mean", seed: int = 1) -> Weights:
-    """A warm run's first weights: its parent's.
+    """Returns first weights of a warm run: the parent's.
 
-    Embedding tables may have grown: old rows keep their vectors, and new ones begin by the rule (pipelines.models.new_row_init). Any other
+    Embedding tables may grow: old rows keep their vectors, and new rows begin by the rule (pipelines.models.new_row_init). Any other
     difference in shape is refused.
     """
     tables, wanted = {table_path(table) for table in architecture.tables}, architecture.shapes | architecture.moving

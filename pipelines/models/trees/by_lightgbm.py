@@ -1,4 +1,4 @@
-"""LightGBM: leaves are split where most is won; all rows lie in memory."""
+"""LightGBM: grows trees leaf by leaf; all rows are in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared.domain.errors import BadData
 
 _NOTHING = np.float32(1e-35)
 _CATEGORICAL, _LEFT, _MISSING = 1, 2, 12
-"""Bits of what a node says of itself."""
+"""Bits of a node's decision type."""
 
 
 class LightGBM:
@@ -51,7 +51,7 @@ class LightGBM:
             self._booster.rollback_one_iter()
 
     def finish(self) -> None:
-        """One booster of those before and of those that were grown."""
+        """Merges the trees of the parent and the new trees into one booster."""
         if self._old is not None:
             text = merged(self._old.model_to_string(), self._booster.model_to_string())
             self._old, self._booster = None, load(text.encode())
@@ -83,7 +83,7 @@ def settings(params: GbmParams, warm: bool) -> dict[str, Any]:
 
 
 def load(stored: bytes) -> Any:
-    """A model that was kept."""
+    """Loads a saved model."""
     lightgbm: Any = library("lightgbm")
     try:
         return lightgbm.Booster(model_str=stored.decode())
@@ -101,7 +101,7 @@ def trees(booster: Any) -> Trees:
 
 
 def merged(old: str, new: str) -> str:
-    """One text of both models' trees, those of the new one numbered after the old one's."""
+    """Returns one model text of both models' trees; the new trees are numbered after the old ones."""
     head, first, tail = _cut(old)
     second = _cut(new)[1]
     blocks = [re.sub(r"^Tree=\d+", f"Tree={at}", block) for at, block in enumerate([*first, *second])]
@@ -110,7 +110,7 @@ def merged(old: str, new: str) -> str:
 
 
 def _cut(text: str) -> tuple[str, list[str], str]:
-    """What stands before the trees, these, and what follows."""
+    """Splits a model text into the part before the trees, the trees, and the rest."""
     begin, end = text.index("Tree=0\n"), text.index("end of trees")
     return text[:begin], re.findall(r"Tree=\d+\n.*?(?=Tree=|\Z)", text[begin:end], re.DOTALL), text[end:]
 
@@ -120,14 +120,14 @@ def _blocks(text: str) -> list[dict[str, str]]:
 
 
 def _around_zero(thresholds: Floats) -> Floats:
-    """It takes what is nearer to zero than that for zero."""
+    """Moves thresholds near zero, because LightGBM treats values nearer to zero than `_NOTHING` as zero."""
     below = np.nextafter(-_NOTHING, np.float32(-1))
     adjusted = np.where((thresholds >= -_NOTHING) & (thresholds < 0), below, thresholds)
     return np.array(np.where((thresholds >= 0) & (thresholds < _NOTHING), _NOTHING, adjusted), np.float32)
 
 
 def _tree_of(fields: dict[str, str]) -> Tree:
-    """Leaves come behind the nodes; a child below zero is the leaf of that number from behind."""
+    """Converts a tree: leaves come after the nodes, and a negative child is `~` the leaf's number."""
     inner = int(fields["num_leaves"]) - 1
 
     def numbers(name: str, kind: Any) -> Any:
@@ -139,7 +139,7 @@ def _tree_of(fields: dict[str, str]) -> Tree:
         raise BadData("the trees are not of numbers alone")
     threshold = numbers("threshold", np.float64) if inner else np.zeros(0)
     yes, no = ((numbers(name, np.int64) if inner else np.zeros(0, np.int64)) for name in ("left_child", "right_child"))
-    # Where none was missing in training, a missing value counts as 0.
+    # If training had no missing values at the node, LightGBM treats a missing value as 0.
     missing = np.where(kinds & _MISSING, (kinds & _LEFT) != 0, threshold >= 0)
     none, leaves = np.zeros(len(value)), np.full(len(value), LEAF)
     return Tree(

@@ -1,7 +1,7 @@
-"""scikit-learn's forests: random ones, whose thresholds are the best, and extra trees, whose thresholds are drawn. Of labels 0 and 1 a
-forest of regression trees splits as one of classification trees does, and a leaf is the share of likes in it.
+"""scikit-learn's forests: random forests with the best thresholds, extra trees with drawn thresholds.
 
-The library's own file would be a pickle; so what is kept are the arrays alone.
+With labels 0 and 1, regression trees split as classification trees do, and a leaf is the share of likes in it. Only arrays are saved, since
+the library's file is a pickle.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Forest:
         self._grown = self._grown[:count]
 
     def finish(self) -> None:
-        """Nothing but arrays is kept."""
+        """Does nothing: only arrays are saved."""
 
     def trees(self) -> Trees:
         share = 1 / max(1, self.count)

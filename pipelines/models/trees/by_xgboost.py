@@ -1,7 +1,7 @@
-"""XGBoost: rows come to it in parts, which it keeps as quantiles of a byte each; a GPU takes them where the spec says so.
+"""XGBoost: takes rows in parts and keeps a byte per value (its quantile); trains on a GPU if the spec says so.
 
-It splits at values that rows have, so that a row stands at a threshold as often as not; features of the served graph may differ from
-training's in their last bit. Thresholds are therefore lowered by a hair when all trees are grown: no row of the data changes sides.
+XGBoost splits at values that rows have, so rows often lie exactly at a threshold, and features of the served graph may differ from
+training's in the last bit. So thresholds are lowered slightly when all trees are grown: no row of the data changes sides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared.contracts.families import GbmParams
 from shared.domain.errors import BadData, Invalid
 
 HAIR = 2.0**-18
-"""Of a threshold."""
+"""The share by which a threshold is lowered."""
 
 
 class XGBoost:
@@ -45,7 +45,7 @@ class XGBoost:
 
     def grow(self, more: int) -> None:
         if self._settings["colsample_bytree"] < 1 and self.count:
-            self._begin(self.model())  # columns are drawn on from the booster's beginning: so each round has one, after a kill too
+            self._begin(self.model())  # the booster's start seeds the column draws: restarting each round gives the same draws after a kill
         for _ in range(more):
             self._booster.update(self._rows, self.count)
 
@@ -85,7 +85,7 @@ def settings(params: GbmParams, seed: int) -> dict[str, Any]:
         "reg_lambda": params.regularisation,
         "min_child_weight": params.least,
         "seed": seed,
-        "seed_per_iteration": True,  # so that who goes on from a checkpoint draws what would have been drawn
+        "seed_per_iteration": True,  # so that a training from a checkpoint draws the same rows
         "nthread": THREADS,
     }
     if params.leaves is not None:
@@ -129,7 +129,7 @@ def _iterator(xgboost: Any, parts: Parts, grouped: bool) -> Any:
 
 
 def load(stored: bytes) -> Any:
-    """A model that was kept."""
+    """Loads a saved model."""
     xgboost: Any = library("xgboost")
     quiet(xgboost)
     booster = xgboost.Booster({"nthread": THREADS})
@@ -171,7 +171,7 @@ def _tree_of(tree: Any) -> Tree:
 
 
 def _downwards(yes: Any, no: Any) -> Any:
-    """Nodes from the root, children behind their parents, whatever their numbers."""
+    """Returns the nodes from the root, children after their parents."""
     nodes, at = [0], 0
     while at < len(nodes):
         if yes[nodes[at]] != -1:

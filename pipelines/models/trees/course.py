@@ -1,4 +1,4 @@
-"""How trees are grown: some at a time, with a look at held-out rows after each round, and a checkpoint now and then."""
+"""Grows trees in rounds, with validation after each round and checkpoints."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from shared.contracts.progress import EpochTold, Progress
 from shared.domain.errors import Invalid
 
 ROUNDS = 20
-"""At most: looks that there may be."""
+"""Most rounds, and so most validations."""
 SAMPLE = 5_000
-"""Rows by which the loss is told."""
+"""Rows for the computation of the loss."""
 _LEAST = 1e-7
 
 
 @dataclass(frozen=True)
 class Round:
     trees: int
-    """So far, those that it began with among them."""
+    """Trees so far, with the parent's."""
     loss: float
     seconds: float
     looked: dict[str, float]
@@ -38,7 +38,7 @@ class Round:
 
 @dataclass
 class Course:
-    """`count` trees more than there were when the run began, which were `before`."""
+    """Grows `count` trees after the `before` trees of the parent."""
 
     grower: Grower
     count: int
@@ -47,15 +47,15 @@ class Course:
     training: Training
     sample: Part
     probability: bool
-    """Whether a margin has to become one."""
+    """Whether margins must be turned into probabilities."""
     ranks: bool
-    """Whether its loss is of pairs."""
+    """Whether the loss is over pairs."""
     log: logging.Logger
     look: Callable[[], dict[str, float]] | None = None
     keeping: Keeping | None = None
     rounds: list[Round] = field(default_factory=list)
     resumed: str | None = None
-    """The attempt that it goes on from."""
+    """The attempt whose checkpoint this training continues."""
     ended: str = ""
     _kept_at: float = field(default_factory=time.monotonic)
 
@@ -104,7 +104,7 @@ class Course:
         return "all trees are grown" if last.trees - self.before >= self.count else ""
 
     def _idle(self, least: float) -> int:
-        """Looks since the last one that was better by enough."""
+        """Returns the number of rounds since the last sufficient improvement."""
         sign, idle = (-1 if self.metric == "loss" else 1), 0
         best = -np.inf
         for round_ in self.rounds:
@@ -114,7 +114,7 @@ class Course:
         return idle
 
     def _loss(self) -> float:
-        """Of a sample of the rows that they grow on: the mean logarithm, or the share of pairs that stand the wrong way round."""
+        """Returns the loss over a sample of the training rows: the mean log loss, or the share of pairs in the wrong order."""
         score, liked = shown(self.grower.margin(self.sample.matrix), self.probability), self.sample.labels > 0
         if self.ranks:
             right = auc(liked, score)
@@ -164,7 +164,7 @@ class Course:
 
     @property
     def document(self) -> dict[str, Any]:
-        """`training.json`."""
+        """The content of `training.json`."""
         best = self.best
         by = None if self.look is None else {"metric": self.metric, "value": best.looked[self.metric]}
         return {

@@ -1,6 +1,6 @@
-"""An ensemble of decision trees as arrays, whichever library grew it: what it scores, and the ONNX operator that does the same.
+"""An ensemble of decision trees as arrays, independent of the library: its scores and the equal ONNX operator.
 
-Libraries compare float32 features with thresholds of their own precision. Here a threshold is the float32 that decides the same for each
+Libraries compare float32 features with thresholds of other precisions. Here a threshold is the float32 with the same result for each
 float32 feature, so that every runtime takes the same branch.
 """
 
@@ -19,28 +19,28 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 LEAF = -1
 NODE_BYTES = 60
-"""Of a node in an exported graph, about."""
+"""Approximate bytes of a node in an exported graph."""
 
 
 @dataclass(frozen=True)
 class Trees:
-    """Nodes of all trees in one row, each tree's root before the rest of it, children behind their parents."""
+    """Nodes of all trees in a row: each tree's root first, children after their parents."""
 
     feature: Ints
-    """The column that a node looks at; `LEAF`: none."""
+    """The column that a node reads, or `LEAF`."""
     threshold: Floats
     yes: Ints
-    """Where a row goes whose value is below the threshold, or at it where `strict` is False; a place among all nodes."""
+    """The next node for a value below the threshold (or equal to it, if `strict` is False), as an index among all nodes."""
     no: Ints
     missing: NDArray[np.bool_]
-    """Whether a row whose value is missing goes to `yes`."""
+    """Whether a row with a missing value goes to `yes`."""
     value: Floats
-    """Of a leaf."""
+    """Value of a leaf."""
     roots: Ints
     strict: bool
 
     def check(self, columns: int) -> None:
-        """Whether it is an ensemble over so many columns: files may come from anywhere, and what is walked has to end."""
+        """Raises BadData unless the arrays are an ensemble over `columns` columns whose walks end: a file may be damaged or foreign."""
         count, nodes = len(self.feature), np.flatnonzero(self.feature != LEAF)
         sizes = {len(array) for array in (self.threshold, self.yes, self.no, self.missing, self.value)}
         ends = np.append(self.roots[1:], count)
@@ -54,7 +54,7 @@ class Trees:
             raise BadData(f"the trees are damaged, or not of {columns} columns")
 
     def score(self, matrix: Floats) -> Floats:
-        """The sum over all trees."""
+        """Returns the sum over all trees."""
         total = np.zeros(len(matrix), np.float32)
         rows = np.arange(len(matrix))
         for root in self.roots:
@@ -70,7 +70,7 @@ class Trees:
         return total
 
     def node(self, source: str, output: str) -> Any:
-        """The operator of `ai.onnx.ml`: [rows, columns] to [rows, 1]."""
+        """Returns the `ai.onnx.ml` operator from [rows, columns] to [rows, 1]."""
         from onnx import helper
 
         tree = np.searchsorted(self.roots, np.arange(len(self.feature)), side="right") - 1
@@ -120,7 +120,7 @@ def trees_of(arrays: Mapping[str, NDArray[Any]]) -> Trees:
 
 @dataclass(frozen=True)
 class Tree:
-    """A single tree: nodes by their place in it."""
+    """A single tree, with nodes by index within the tree."""
 
     feature: NDArray[Any]
     threshold: NDArray[Any]
@@ -155,7 +155,7 @@ def joined(trees: Sequence[Tree], strict: bool) -> Trees:
 
 
 def not_above(thresholds: NDArray[np.float64]) -> Floats:
-    """The largest float32 that isn't above: no float32 feature lies between the two. Beyond all numbers there is nothing to tell apart."""
+    """Returns the largest float32 that is not above each threshold, clipped to float32's range: no float32 feature lies between the two."""
     most = float(np.finfo(np.float32).max)
     bounded = np.clip(thresholds, -most, most)
     near = bounded.astype(np.float32)

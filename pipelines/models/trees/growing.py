@@ -1,6 +1,6 @@
-"""What a library does for the family: it grows trees over a matrix, some at a time, and gives them as arrays.
+"""Interface of a tree library: it grows trees over a matrix in rounds and returns them as arrays.
 
-Libraries are imported when they are first asked for; they lie in no other module than those of this package.
+Libraries are imported on first use, and only by modules of this package.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from shared.domain.errors import Invalid
 Floats = NDArray[np.float32]
 THREADS = min(os.cpu_count() or 1, int(os.environ.get("OMP_NUM_THREADS") or 1_000))
 LIBRARIES = {"xgboost": ("xgboost", "xgboost-cpu"), "lightgbm": ("lightgbm", "lightgbm"), "forest": ("sklearn.ensemble", "scikit-learn")}
-"""What is imported, and what is installed."""
+"""Module to import and package to install."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows: groups are of one user each, and lie together."""
+    """Some rows; rows of the same group (a user) are adjacent."""
 
     matrix: Floats
     labels: Floats
@@ -39,34 +39,34 @@ class Part:
 
 
 Parts = Callable[[], Iterator[Part]]
-"""The same ones each time."""
+"""Yields the same parts at each call."""
 
 
 class Grower(Protocol):
     @property
     def count(self) -> int:
-        """Of the trees."""
+        """Number of trees."""
 
     def grow(self, more: int) -> None:
-        """So many trees."""
+        """Grows `more` trees."""
 
     def margin(self, matrix: Floats) -> Floats:
-        """What they add up to."""
+        """Returns the sum of the trees."""
 
     def cut(self, count: int) -> None:
-        """Keeps the first ones."""
+        """Keeps the first `count` trees."""
 
     def finish(self) -> None:
-        """Nothing grows any more."""
+        """Ends the growth."""
 
     def trees(self) -> Trees: ...
 
     def model(self) -> bytes:
-        """The library's own file; nothing where the arrays are all there is."""
+        """Returns the library's own file; empty if only arrays are saved."""
 
 
 def library(name: str) -> ModuleType:
-    """Imported now."""
+    """Imports the library."""
     module, package = LIBRARIES[name]
     try:
         return importlib.import_module(module)
@@ -79,7 +79,7 @@ def library(name: str) -> ModuleType:
 
 
 def gathered(parts: Parts) -> Part:
-    """All rows in one."""
+    """Returns all rows as a single part."""
     collected = list(parts())
     return Part(*(np.concatenate([getattr(part, name) for part in collected]) for name in ("matrix", "labels", "groups")))
 
@@ -93,5 +93,5 @@ def columns_of(params: GbmParams) -> float:
 
 
 def leaves_of(params: GbmParams) -> int:
-    """Of a tree at most."""
+    """Returns the most leaves of a tree."""
     return min(params.leaves or 2**31 - 1, 1 << depth_of(params))

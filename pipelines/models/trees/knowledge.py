@@ -1,8 +1,7 @@
-"""What trees are told of a user, of an item and of the two together, since a key's code tells them little: counts of likes, and how well
-a factorisation of the same likes thinks that they go together.
+"""Features of users, items and pairs for trees, which learn little from a key's code: counts of likes, and the fit by a factorisation.
 
-A row to train on is described by what is known without it: likes are dealt into folds, and each fold's rows are described by the likes of
-the others. Else the factorisation would recognise each like that it was fitted on, and trees would trust it more than it deserves.
+A training row is described by knowledge from other rows: likes are split into folds, and each fold's rows are described by the likes of the
+other folds. Otherwise the factorisation would recognise the likes that it was fitted on, and trees would trust it too much.
 """
 
 from __future__ import annotations
@@ -27,29 +26,29 @@ _LARGEST = 2**15 - 1
 
 @dataclass(frozen=True)
 class Knowledge:
-    """By code. Vectors are whole numbers, so that their inner product is exact in every runtime, whatever the order of its sum: a tree
-    takes another branch for a difference in the last bit."""
+    """Values by code. Vectors are whole numbers, so that their inner product is exact in every runtime and in any order of summation: a
+    difference in the last bit could change a tree's branch."""
 
     users: Floats
     items: Floats
     user_vectors: NDArray[np.int16]
     item_vectors: NDArray[np.int16]
-    """Of width 0 where there is no factorisation."""
+    """Width 0 without a factorisation."""
     scale: float
-    """Of an inner product."""
+    """Factor of an inner product."""
 
     @property
     def width(self) -> int:
         return self.user_vectors.shape[1]
 
     def fit(self, users: NDArray[Any], items: NDArray[Any]) -> Floats:
-        """How well each user goes with each item."""
+        """Returns the fit of each pair of user and item."""
         exact = np.einsum("ij,ij->i", self.user_vectors[users].astype(np.float64), self.item_vectors[items].astype(np.float64))
         fits: Floats = (exact * self.scale).astype(np.float32)
         return fits
 
     def fits(self, users: NDArray[Any]) -> NDArray[np.float32]:
-        """[users, codes of items], up to rounding."""
+        """Returns [users, item codes], up to rounding."""
         fits: Floats = (self.user_vectors[users].astype(np.float32) * np.float32(self.scale)) @ self.item_vectors.astype(np.float32).T
         return fits
 
@@ -66,7 +65,7 @@ def knowledge_of(arrays: Mapping[str, NDArray[Any]]) -> Knowledge:
 
 
 def learn(pairs: Pairs, factors: Factors | None, like_count: int) -> Knowledge:
-    """`like_count`: how many likes there are in all; counts of a part of them are brought up to it."""
+    """Learns from `pairs`; `like_count` is the number of all likes, to which the counts of a part are scaled up."""
     more = like_count / max(1, len(pairs))
     of_user, of_item = (
         np.log1p(np.bincount(codes, minlength=count) * more)
@@ -91,20 +90,20 @@ def learn(pairs: Pairs, factors: Factors | None, like_count: int) -> Knowledge:
 
 
 def _mean(of: NDArray[Any], values: NDArray[Any], count: int) -> NDArray[np.float64]:
-    """By code; who has none is like the mean of all."""
+    """Returns means by code; a code without values gets the mean of all values."""
     there = np.bincount(of, minlength=count)
     means = np.bincount(of, weights=values, minlength=count) / np.maximum(there, 1)
     return np.where(there > 0, means, values.mean() if len(values) else 0.0)
 
 
 def _quantised(vectors: Floats) -> tuple[NDArray[np.int16], float]:
-    """As whole numbers, and what one is worth."""
+    """Returns the vectors as whole numbers, and the value of 1."""
     step = max(float(np.abs(vectors).max(initial=0)), 1e-30) / _LARGEST
     return np.round(vectors / step).astype(np.int16), step
 
 
 def _spread(users: NDArray[np.int16], items: NDArray[np.int16], scale: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of each user's fits over the known items: their mean and their standard deviation."""
+    """Returns the mean and the standard deviation of each user's fits over the known items."""
     user_vectors, item_vectors = users.astype(np.float64), items[FIRST:].astype(np.float64)
     middle = item_vectors.mean(axis=0)
     apart = (item_vectors - middle).T @ (item_vectors - middle) / len(item_vectors)

@@ -1,8 +1,8 @@
-"""The columns of numbers that trees split: features and knowledge, as arrays and as nodes of the served graph, equal in the last bit.
+"""The columns that trees split: features and knowledge, as arrays and as nodes of the served graph, equal in the last bit.
 
-A number is a column, a vector of numbers as many. A code is a number too: codes are in the order of how often they are met. Several codes
-a row become how often each is there, where there are few, else how many there are, the most frequent and the rarest. Keys are told by
-what is known of them (`knowledge`), not by their codes.
+A number is a column, a vector several columns. A code is a number too, because codes are ordered by frequency. Several codes per row become
+a count for each code if there are few codes, else the number of codes, the most frequent and the rarest code. Keys are described by
+`knowledge`, not by codes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pipelines.models.trees.knowledge import ITEM, USER, Knowledge
 
 Floats = NDArray[np.float32]
 FEW = 64
-"""Codes that get a column each."""
+"""Most codes that get a column each."""
 _OF_USER = 2
-"""Columns of a user that are told by themselves; the others tell what a fit is worth."""
+"""Columns of a user that trees read directly; the others normalise the fit."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A feature: `length` of lists and vectors, `cardinality` of codes."""
+    """A feature: `length` for lists and vectors, `cardinality` for codes."""
 
     name: str
     length: int | None
@@ -50,19 +50,19 @@ class Layout:
     user: str
     item: str
     sources: tuple[Source, ...]
-    """Without the keys."""
+    """Features without the keys."""
     fits: bool
     """Whether there is a factorisation."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Their names."""
+        """Names of the columns."""
         key_columns = [*(f"user: {name}" for name in USER[:_OF_USER]), *(f"item: {name}" for name in ITEM)]
         fit = ["fit", "fit among the user's"] if self.fits else []
         return (*(name for source in self.sources for name in source.columns), *key_columns, *fit)
 
     def matrix(self, columns: Codes, knowledge: Knowledge) -> Floats:
-        """[rows, columns]."""
+        """Returns [rows, columns]."""
         users, items = columns[self.user], columns[self.item]
         parts = [_part(source, columns[source.name]) for source in self.sources]
         of_user = knowledge.users[users]
@@ -74,7 +74,7 @@ class Layout:
         return matrix
 
     def lower(self, knowledge: Knowledge, trees: Trees, probability: bool) -> Any:
-        """The ONNX model from features to `score`."""
+        """Returns the ONNX model from features to `score`."""
         from onnx import helper
 
         made = _Nodes(self)

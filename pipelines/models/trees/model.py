@@ -1,4 +1,4 @@
-"""A trained model of trees: the library's own file where it has one that is no pickle, else arrays; what is known of the keys beside it."""
+"""A trained model of trees: the library's own file (arrays if that would be a pickle), and the knowledge of keys."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class TreeModel:
     layout: Layout
     knowledge: Knowledge
     stored: bytes
-    """The library's file; of a forest none."""
+    """The library's file; empty for a forest."""
     arrays: Trees | None = None
-    """Of a forest."""
+    """The trees of a forest."""
 
     @property
     def meaning(self) -> str:
@@ -65,7 +65,7 @@ class TreeModel:
 
     @cached_property
     def trees(self) -> Trees:
-        """Whichever library they are of."""
+        """The trees as arrays, for any library."""
         if self.arrays is not None:
             return self.arrays
         if self.library == "xgboost":
@@ -96,7 +96,7 @@ class TreeModel:
         return shown(margin, self.probability)
 
     def margin(self, matrix: Floats) -> Floats:
-        """By the library that grew them."""
+        """Returns the margins from the library that grew the trees."""
         if self.library == "xgboost":
             return by_xgboost.margin(self._booster, matrix)
         if self.library == "lightgbm":
@@ -105,23 +105,23 @@ class TreeModel:
 
     @property
     def probability(self) -> bool:
-        """Whether a margin has to become one."""
+        """Whether margins must be turned into probabilities."""
         return self.library != "forest" and self.objective == "logistic"
 
     def lower(self) -> Any:
         return self.layout.lower(self.knowledge, self.trees, self.probability)
 
     def embeddings(self, codes: Codes) -> None:
-        """None: trees look at user and item together."""
+        """Returns None for trees: they have no embeddings to search."""
 
 
 def shown(margin: Floats, probability: bool) -> Floats:
-    """The score."""
+    """Returns the score."""
     return sigmoid(margin) if probability else margin
 
 
 def load(fetch: Fetch) -> TreeModel:
-    """Nothing that is damaged comes before a library's parser."""
+    """Loads a model; checks digests first, so that no library parses a damaged file."""
     document = json.loads(fetch(MODEL).read_text())
     library = str(document["library"])
     if library not in FILES:

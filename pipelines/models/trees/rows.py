@@ -1,4 +1,4 @@
-"""The rows that trees are grown on: dealt into folds, negatives drawn for them, described by what the other folds' likes tell."""
+"""Training rows of trees: split into folds, with drawn negatives, described by the likes of the other folds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shared.contracts.families import GbmParams, MfParams
 from shared.domain.errors import Invalid
 
 ROWS = 65_536
-"""Of a part, about."""
+"""Approximate rows of a part."""
 _CELLS = 1 << 22
 _ROW_GROUP = 65_536
 Draw = Callable[[Mapping[str, Column], np.random.Generator], NDArray[Any]]
@@ -35,14 +35,14 @@ Draw = Callable[[Mapping[str, Column], np.random.Generator], NDArray[Any]]
 
 @dataclass(frozen=True)
 class FoldKnowledge:
-    """What is known of all likes, and of all but each fold's."""
+    """Knowledge from all likes, and from all likes except each fold's."""
 
     complete: Knowledge
     without: tuple[Knowledge, ...]
 
 
 def find_out(pairs: Pairs, params: GbmParams, seed: int, log: logging.Logger) -> FoldKnowledge:
-    """The regularisation is chosen once."""
+    """Learns the knowledge; the regularisation is chosen once, on all likes."""
     strength = choose_strength(pairs, params.width, MfParams().unobserved, seed, log) if params.width else 0.0
 
     def of(some: Pairs) -> Knowledge:
@@ -70,13 +70,13 @@ def factorised(pairs: Pairs, width: int, strength: float, seed: int) -> Factors:
 
 
 def fold_of(user: pl.Expr, item: pl.Expr, folds: int, seed: int) -> pl.Expr:
-    """By code."""
+    """Returns the fold of a pair of codes."""
     mixed = stable_hash(stable_hash(user.cast(pl.Int64) + pl.lit(seed, pl.Int64)).reinterpret(signed=True) ^ item.cast(pl.Int64))
     return (mixed % pl.lit(folds, pl.UInt64)).alias("fold")
 
 
 def deal(rows: Path, item_codes: NDArray[Any], folds: int, seed: int, folder: Path) -> tuple[Path | None, ...]:
-    """A file for each fold that has rows, a user's together."""
+    """Writes a file for each fold and returns the paths, None for an empty fold; a user's rows are adjacent."""
     items = pl.LazyFrame({"item_row": np.arange(len(item_codes), dtype=np.int32), "~item": item_codes})
     frame = pl.scan_parquet(rows)
     kind = frame.collect_schema()["item_row"]
@@ -93,7 +93,7 @@ def deal(rows: Path, item_codes: NDArray[Any], folds: int, seed: int, folder: Pa
 
 @dataclass(frozen=True)
 class Popular:
-    """Rows of the catalogue as often as they are liked, and once more each."""
+    """Draws catalogue rows in proportion to likes plus one."""
 
     likes: NDArray[np.float64]
 
@@ -108,11 +108,11 @@ class Popular:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """What the factorisation finds for a user, without what the user likes."""
+    """Draws from the items that the factorisation retrieves for a user, without the user's likes."""
 
     knowledge: Knowledge
     items: NDArray[np.int32]
-    """Their codes, by row of the catalogue."""
+    """Item codes by catalogue row."""
     likes: Pairs
     count: int
 
@@ -140,7 +140,7 @@ class Retrieved:
 
 @dataclass(frozen=True)
 class Mixed:
-    """Half of the rows get theirs by `draw`, half evenly."""
+    """Draws half of the rows by `draw` and half uniformly."""
 
     draw: Draw
     items: int
@@ -175,7 +175,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Described:
-    """Rows of all folds as parts of a matrix, the same ones each time that they are asked for; held where they fit into `memory`."""
+    """Rows of all folds as parts of a matrix, the same at each call; cached if they fit into `memory`."""
 
     layout: Layout
     folds: tuple[tuple[Batches, Knowledge], ...]
@@ -194,7 +194,7 @@ class Described:
 
     @property
     def size(self) -> int:
-        """Bytes of all."""
+        """Bytes of all rows."""
         return self.rows * (4 * len(self.layout.columns) + 12)
 
     @property
@@ -222,7 +222,7 @@ class Described:
 def described(
     batches: Batches, files: tuple[Path | None, ...], fold_knowledge: FoldKnowledge, layout: Layout, drawing: Drawing, memory: int
 ) -> Described:
-    """`batches` has all but the file."""
+    """Returns the rows of the folds; `batches` has everything except the file."""
     some = []
     for path, knowledge in zip(files, fold_knowledge.without, strict=True):
         if path is not None:

@@ -1,4 +1,4 @@
-"""The pages, one module each: what it asks the API, and what it makes of the answers."""
+"""Pages, one module each: a module calls the API and renders the answers."""
 
 from __future__ import annotations
 

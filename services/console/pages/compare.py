@@ -1,4 +1,4 @@
-"""In what two runs differ, and what that made of their figures."""
+"""Comparison of two runs: settings and metrics."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def compare(request: Request, api: Api) -> Response:
 
 
 def _flat(difference: Json) -> dict[str, Any]:
-    """Of lists what only one side has, an entry a line; mappings as JSON."""
+    """For lists, the entries of only one side, one on each line; nested values as JSON."""
     left, right = difference["left"], difference["right"]
     if isinstance(left, list) and isinstance(right, list):
         alone = {"left": [entry for entry in left if entry not in right], "right": [entry for entry in right if entry not in left]}
@@ -68,7 +68,7 @@ def _flat(difference: Json) -> dict[str, Any]:
 
 
 def _without_nulls(entry: Any) -> Any:
-    """Without what it doesn't say."""
+    """Removes fields that are None."""
     return {name: value for name, value in entry.items() if value is not None} if isinstance(entry, dict) else entry
 
 

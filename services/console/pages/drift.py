@@ -1,4 +1,4 @@
-"""What users like now, held against the first days of the version that serves; and what retrains it."""
+"""Drift of a recommender against the first days of the serving version, and its retraining triggers."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ async def drift(request: Request, api: Api) -> Response:
 
 
 def _rank(reading: Json) -> tuple[bool, float]:
-    """Those that count first, then by how near they come to their threshold."""
+    """Sorts drifted readings first, then by size relative to the threshold."""
     return not reading["stands"], -(reading["size"] / reading["threshold"] if reading["threshold"] else 0.0)
 
 
 def _answer(drift: Json) -> tuple[str, str]:
-    """In one sentence, and its colour."""
+    """Summary sentence and its colour."""
     if drift["version"] is None:
         return "Nothing is known yet.", "hint"
     standing = [reading["feature"] for reading in drift["readings"] if reading["stands"]]
@@ -54,7 +54,7 @@ def _answer(drift: Json) -> tuple[str, str]:
 
 
 def _state(reading: Json) -> str:
-    """`waiting`: beyond its threshold, and not yet for as many looks in a row as it takes."""
+    """State of a reading. `waiting`: beyond its threshold, but for too few looks in a row."""
     if reading["stands"]:
         return "drifted"
     if reading["threshold"] is None:

@@ -1,4 +1,4 @@
-"""Home: every recommender in a line. What serves, what it earns, whether tastes drift, what is under way."""
+"""Home page: the serving version, hit rate, drift and active runs and rollouts of each recommender."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pages = Pages()
 _ROWS = 20
 _POINTS = 24
 _WINDOW = "7d"
-"""Of the small line: the last week that it was asked in, or all of its life if that is shorter."""
+"""Span of the small line chart."""
 
 
 @pages.page("/")

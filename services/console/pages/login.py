@@ -1,4 +1,4 @@
-"""Signing in with a token, signing out, and the light that one likes to read by."""
+"""Sign-in with a token, sign-out, and the choice of the theme."""
 
 from __future__ import annotations
 

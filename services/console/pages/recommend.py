@@ -1,4 +1,4 @@
-"""Trying a recommender: what a user would be shown, how each stage came to it, and what is like an item. Nothing of it counts."""
+"""Trial requests: a user's recommendations with the work of each stage, and similar items. They do not count in statistics."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ pages = Pages()
 
 _K = 10
 _ROWS = 25
-"""Of an answer, whose attributes are shown."""
+"""Number of items whose attributes are shown."""
 
 
 class _Unreadable(Exception):
-    """A field of the form, in words for whoever filled it in."""
+    """Invalid field of the form, with a message for the user."""
 
 
 @pages.page("/recommenders/{name}/try")
@@ -95,14 +95,14 @@ def _context(text: str) -> Json:
 
 
 async def _attributes(api: Api, name: str, items: Sequence[Json]) -> dict[int, Json]:
-    """Of the first items; of those that the catalogue doesn't know, nothing."""
+    """Attributes of the first items, without items that the catalogue lacks."""
     numbers = [item["item"] for item in items[:_ROWS]]
     catalogue_items = await api.all(*(api.maybe(at("items", name, number)) for number in numbers))
     return {number: item for number, item in zip(numbers, catalogue_items, strict=True) if item is not None}
 
 
 def _stages(answer: Json | None) -> list[tuple[str, str, str, float | None]]:
-    """The four stages: what each did, with its time."""
+    """The four stages of an answer with their results and times."""
     if answer is None or "explain" not in answer:
         return []
     explanation, times = answer["explain"], answer["explain"]["milliseconds"]

@@ -1,4 +1,4 @@
-"""A recommender: what serves, whether it is good, what goes on, and what happened lately and why."""
+"""Recommender page: the serving version, its hit rate, active work and the timeline."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def delete(request: Request, api: Api, form: Form) -> Response:
 
 
 async def _ends(api: Api, runs: list[Json]) -> dict[str, str]:
-    """Of runs that ended inside a stage: only their history tells when."""
+    """End times of failed and cancelled runs, which only their history holds."""
     inside = [run["id"] for run in runs if run["state"] in ("failed", "cancelled")]
     histories = await api.all(*(api.get(at("runs", id, "events"), limit=_EVENTS) for id in inside))
     last = {id: history["items"][-1] for id, history in zip(inside, histories, strict=True) if history["items"]}
@@ -118,14 +118,14 @@ async def _ends(api: Api, runs: list[Json]) -> dict[str, str]:
 
 
 def _window(choice: str, recommender: Json) -> str:
-    """What was chosen; else all of a young life, and the last week of an old one."""
+    """The chosen window; by default all of a young recommender's time, else the last week."""
     if choice in WINDOWS:
         return choice
     return "all" if now() - moment(recommender["created_at"]) < timedelta(days=8) else "week"
 
 
 def _shown(life: Json, events: list[activity.Event]) -> tuple[datetime, datetime]:
-    """What the picture spans: the time of the answers, and what happened shortly after it."""
+    """Time span of the chart: the answers, and events shortly after them."""
     since, until = moment(life["since"]), moment(life["until"])
     shortly = until + (until - since) / 4
     return since, max([until, *(event.at for event in events if event.at <= shortly)])
@@ -154,7 +154,7 @@ def _middle(point: Json) -> float:
 
 
 def _rows(life: Json, served: list[Json]) -> list[Json]:
-    """A line for each version of the picture, the newest first."""
+    """One row for each version of the chart, the newest first."""
     rows = []
     for version in reversed(life["versions"]):
         answers, hits = (sum(point[count] for point in version["points"]) for count in ("answers", "hits"))
@@ -174,7 +174,7 @@ def _rows(life: Json, served: list[Json]) -> list[Json]:
 
 
 def _serving(recommender: Json, served: list[Json]) -> Json | None:
-    """Since when the stable version has been that, and by whose decision: the first entry of its unbroken row."""
+    """Since when the stable version is stable, and who decided."""
     if recommender["serving"] is None:
         return None
     first = served[0] if served else None

@@ -1,4 +1,4 @@
-"""The API reference: the OpenAPI document of this process as a page, without scripts."""
+"""API reference: the OpenAPI document of this process as a page without scripts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pages = Pages()
 
 
 _rendered: WeakKeyDictionary[ASGIApp, str] = WeakKeyDictionary()
-"""By API: rendering takes some 0.3 s, and the document of a process never changes."""
+"""Rendered page by API: rendering takes 0.3 s, and a process's document never changes."""
 
 
 @pages.page("/docs")
@@ -47,7 +47,7 @@ def _operation(path: str, method: str, operation: Json) -> Json:
 
 
 def _curl(path: str, method: str, operation: Json, contents: Json) -> str:
-    """An example request: a path parameter stands in capitals, EYAS_URL and EYAS_TOKEN are what `eyas` reads as well."""
+    """Example request. Path parameters are in capitals; EYAS_URL and EYAS_TOKEN are the variables of `eyas`."""
     address = f'"$EYAS_URL{path.translate({ord("{"): None, ord("}"): None})}"'
     for name in (parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "path"):
         address = address.replace(f"/{name}", f"/{name.upper()}").replace(f":{name}", f":{name.upper()}")

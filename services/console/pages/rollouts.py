@@ -1,4 +1,4 @@
-"""A version's way to the users: how it compares, how the evidence grew, what it waits for, who decided what and why."""
+"""Rollouts: comparison of the versions, evidence over time, open conditions and decisions."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def _rolled_back(api: Api, id: str, form: Form) -> Response:
 
 
 async def _can_go_back(api: Api, rollout: Json) -> bool:
-    """Whether it is its own version that serves everybody now."""
+    """Returns whether the version of this rollout now serves all users."""
     if rollout["state"] != "promoted":
         return False
     recommender = await api.maybe(at("recommenders", rollout["recommender"]))
@@ -111,7 +111,7 @@ def _where(rollout: Json) -> str:
 
 
 def _steps(rollout: Json) -> list[Json]:
-    """Each with how far it got: done, under way, left, or never begun."""
+    """Steps with their states: passed, skipped, active, to come or never begun."""
     reports = {report["step"]: report for report in rollout["reports"]}
     steps = []
     ways = {"rolled_back": "failed", "canary": "running"}
@@ -130,7 +130,7 @@ def _verdict(report: Json | None) -> str | None:
 
 
 def _variants(rollout: Json) -> list[tuple[str, str, Any, Any]]:
-    """Of the newest report, row by row: what, how it is said, of the stable version, of the candidate."""
+    """Rows of the newest report: label, format, value of the stable version, value of the candidate."""
     if not rollout["reports"]:
         return []
     report = rollout["reports"][-1]
@@ -157,7 +157,7 @@ def _of(both: tuple[Json, Json], measure: Callable[[Json], Any]) -> tuple[Any, A
 
 
 def picture(looks: Json, rollout: Json) -> Markup:
-    """Both bounds of the lift as they closed in, against the two lines that decide."""
+    """Chart of the lift with its bounds at each look, and the two decision levels."""
     bounded_looks = [look for look in looks["looks"] if look["lower"] is not None]
     if not bounded_looks:
         return Markup("")
@@ -186,7 +186,7 @@ def picture(looks: Json, rollout: Json) -> Markup:
 
 
 def _widest(looks: Sequence[Json], harm: float) -> float:
-    """How far the picture reaches: half of the bands fit into it; of those of the first looks, which say little, the middle."""
+    """Limit of the y axis: half of the bands fit, because the first bands are very wide."""
     bands = sorted(max(abs(look["lower"]), abs(look["upper"])) for look in looks)
     lifts = (1.2 * abs(look["lift"]) for look in looks)
     return float(max(bands[len(bands) // 2], 3 * harm, *lifts))

@@ -1,4 +1,4 @@
-"""A run: its stages live, why it ended as it did, its data, features, metrics and gates, what came of it, and what can be asked of it."""
+"""Run page: live stages, outcome with reason, data, features, metrics, gates, and actions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from shared.domain.segments import way
 pages = Pages()
 
 _LOG = 32_768
-"""Bytes of a log that a page begins with."""
+"""Bytes of a log that the page loads first."""
 _EARLIER = 5
-"""Runs by which it is told how long one takes."""
+"""Number of earlier runs for the usual duration of a stage."""
 _EVENTS = 200
 
 
@@ -82,7 +82,7 @@ async def run(request: Request, api: Api) -> Response:
 
 
 async def _unless_unread(api: Api, awaitable: Any) -> Json | None:
-    """A run of a spec that this version of the platform can't read any more is shown without its open gates."""
+    """Returns None if this platform version cannot read the run's spec: the page then shows no open gates."""
     try:
         return await api.unless(404, awaitable)
     except Refused as refused:
@@ -106,14 +106,14 @@ def _bare(gate: Json) -> Json:
 
 
 def _took(run: Json, events: list[Json]) -> float | None:
-    """From where it left the queue until it ended."""
+    """Seconds from leaving the queue to the end."""
     began = next((moment(event["at"]) for event in events if event["target"] in STAGES), None)
     ended = next((moment(event["at"]) for event in events if event["target"] in run_summary.ENDED), None)
     return (ended - began).total_seconds() if began and ended and run["state"] in run_summary.ENDED else None
 
 
 def _epochs(progress: Json | None) -> Any:
-    """The loss by epoch, while it is trained."""
+    """Chart of the loss by epoch."""
     history = progress["history"] if progress else []
     if len(history) < 2:
         return None
@@ -122,7 +122,7 @@ def _epochs(progress: Json | None) -> Any:
 
 
 def _intervals(evaluation: Json | None) -> dict[str, dict[str, list[float]]]:
-    """By contender and metric, where the report tells how sure a figure is."""
+    """Confidence intervals by contender and metric."""
     if evaluation is None:
         return {}
     report = evaluation["report"]
@@ -145,7 +145,7 @@ def _pair(value: Any) -> bool:
 
 
 def _lineage(run: Json) -> Json:
-    """As far as it is known."""
+    """Lineage with None for unknown fields."""
     lineage: Json = {**dict.fromkeys(("spec_generation", "serving", "code", "seeds", "data")), **run["lineage"]}
     for name in ("seeds", "data"):
         lineage[name] = lineage[name] if isinstance(lineage[name], dict) else {}
@@ -154,7 +154,7 @@ def _lineage(run: Json) -> Json:
 
 @pages.page("/runs/{id}/log")
 async def log(request: Request, api: Api) -> Response:
-    """What a stage writes, as it writes it: the API's stream."""
+    """Streams a stage's log from the API."""
     stage = request.query_params.get("stage")
     return Through(
         request, api.token, at("runs", request.path_params["id"], "logs", "stream"), urlencode({"stage": stage}) if stage else ""

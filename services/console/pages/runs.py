@@ -1,4 +1,4 @@
-"""All runs, and those of one recommender: what is under way, what waits at which place, how the others ended and why."""
+"""Lists of runs, of all recommenders or of one: active runs, the queue, and ended runs with reasons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def runs_of(request: Request, api: Api) -> Response:
 
 
 async def _list(request: Request, api: Api, name: str | None) -> Response:
-    """`state` is one of the API's, or `active`: all that haven't ended."""
+    """`state` is a state of the API, or `active` for all runs that have not ended."""
     query = request.query_params
     state, since, recommender = query.get("state", ""), _day(query.get("since", "")), query.get("recommender", "").strip()
     dead = "true" if query.get("dead") else None
@@ -62,7 +62,7 @@ async def _list(request: Request, api: Api, name: str | None) -> Response:
 
 
 def _day(text: str) -> str:
-    """Of the form's date field, which may be empty."""
+    """Checks the form's date field, which may be empty."""
     try:
         return f"{datetime.strptime(text, '%Y-%m-%d').date()}" if text else ""
     except ValueError:

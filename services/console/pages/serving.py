@@ -1,4 +1,4 @@
-"""Serving: who answers right now. Replicas of the model server, gateways, routes, and how long each stage of an answer takes."""
+"""Serving page: replicas of the model server, gateways, routes and the latency of each stage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pages = Pages()
 _ROWS = 50
 _VERSIONS = 12
 _SILENT = timedelta(seconds=3)
-"""Rollouts wait for no gateway that told nothing for so long."""
+"""Rollouts do not wait for a gateway that was silent for this long."""
 
 
 @pages.page("/serving")

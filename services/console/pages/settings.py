@@ -1,4 +1,4 @@
-"""Settings: who one is, the tokens, the audit log, and the storage. All but the first is for admins, and others are told so."""
+"""Settings: identity, tokens, audit log and storage. All but the identity need the role admin."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def settings(request: Request, api: Api) -> Response:
 
 @pages.action("/settings/tokens")
 async def make(request: Request, api: Api, form: Form) -> Response:
-    """The answer holds the secret, once: it is in no address, no cookie and no log, and no cache keeps it."""
+    """Shows the new token once: no address, cookie, log or cache keeps the secret."""
     names = form["recommenders"].replace(",", " ").split()
     life = form["expires_in"]
     new = {"name": form["name"], "role": form["role"], "recommenders": names or None, "expires_in": None if life == "never" else life}
@@ -104,10 +104,10 @@ async def _tokens(request: Request, api: Api, refused: Refused | None = None, fo
 
 
 def _moment(text: str) -> str:
-    """What a field for a moment can show; nothing else, for a browser would complain of it."""
+    """Returns the text if a `datetime-local` field can show it, else an empty string: browsers warn of other values."""
     return text if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?", text) else ""
 
 
 def _utc(text: str) -> str | None:
-    """What a field for a moment sends has no zone; times are UTC here."""
+    """Adds the zone UTC, because a `datetime-local` field sends none."""
     return f"{text}Z" if text and not text.endswith("Z") and "+" not in text else text or None

@@ -1,4 +1,4 @@
-"""A recommender's spec: what is asked for now, who changed what and when, and a way to change it that shows first what that would do."""
+"""Spec page: the current spec, its history with authors, and an editor that shows the effect of a change first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version: what it was made of, what it proved, where it has served, and the words that people gave it."""
+"""Version page: lineage, metrics, rollouts, serving history and tags."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def version(request: Request, api: Api) -> Response:
 
 
 def _may_roll_out(version: Json, serving: Json | None, ahead: list[Json]) -> bool:
-    """What the API would refuse isn't offered."""
+    """Hides the button if the API would reject the rollout."""
     eligible = version["collected_at"] is None and all(rollout["version"] != version["version"] for rollout in ahead)
     if serving is None:
         return eligible and (bool(ahead) or version["metrics"].get("parity") is not None)

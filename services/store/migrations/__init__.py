@@ -1,1 +1,1 @@
-"""How the tables came to be, step by step; run by services.store.migrate alone."""
+"""Migrations of the tables; only services.store.migrate runs them."""

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the steps on the connection that migrate.py hands over, in its transaction."""
+"""Alembic environment: runs the migrations on the connection of migrate.py, in its transaction."""
 
 from __future__ import annotations
 

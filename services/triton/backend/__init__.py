@@ -1,1 +1,1 @@
-"""What runs inside Triton's own Python processes; nothing here is imported by the platform."""
+"""Code that runs in Triton's Python processes; the platform imports none of it."""

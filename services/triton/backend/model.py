@@ -1,8 +1,8 @@
 """The `onnxruntime` backend of the embedded server: Triton's Python backend, running `model.onnx` with ONNX Runtime.
 
-The wheel's tritonserver has no native ONNX Runtime backend. This file stands in for it under the same name, so config.pbtxt
-and the version folders are those of a cluster. Triton copies nothing of ours into its process: numpy and onnxruntime are all
-that may be imported here. One process serves one version; a request that fails is that request's error alone.
+The wheel's tritonserver has no native ONNX Runtime backend. This file replaces it under the same name, so config.pbtxt and the version
+folders equal a cluster's. Only numpy and onnxruntime can be imported here. One process serves one version; a failed request is an error
+of that request only.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ _AGAIN = 0.5
 
 
 def _end_with_the_server() -> None:
-    """Ends this process in the moment in which the server has ended.
+    """Kills this process as soon as the server has ended.
 
-    Triton's own part of it notices within a second or two and calls `exit` while another thread imports, loads or waits for the server: in
-    one of four such deaths they wait for each other for ever, at times with the interpreter's lock. So there is also an alarm, which the
-    kernel keeps and which is put off again and again. (Its signal on a parent's death is of no use: it comes when the *thread* that forked
-    ends, which is right after the load. Measured on 2.51.)
+    Triton's own stub notices within two seconds and calls `exit` while another thread imports, loads or waits for the server: one in four
+    such exits deadlocks, sometimes with the interpreter's lock held. So a kernel timer, renewed again and again, also kills the process.
+    (The kernel's parent-death signal comes when the *thread* that forked ends, right after the load: too early. Measured on 2.51.)
     """
     server = os.getppid()
-    if str(server).encode() not in Path("/proc/self/cmdline").read_bytes().split(b"\0"):  # it is told whose it is: now it is another's
+    if str(server).encode() not in Path("/proc/self/cmdline").read_bytes().split(b"\0"):  # the arguments name the first parent
         os.kill(os.getpid(), signal.SIGKILL)
     try:
         ends = os.pidfd_open(server)
@@ -44,7 +43,7 @@ def _end_with_the_server() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-# The first of its acts: what is imported from here on takes a second.
+# Starts first: the imports below take a second.
 threading.Thread(target=_end_with_the_server, name="server", daemon=True).start()
 
 import numpy as np  # noqa: E402
@@ -61,7 +60,7 @@ _TYPES = {"TYPE_FP32": np.float32, "TYPE_INT32": np.int32, "TYPE_INT64": np.int6
 
 
 def _decode(raw: bytes) -> np.ndarray[Any, Any]:
-    """Triton's BYTES (a length of four bytes, then the text) as the str objects that ONNX Runtime takes."""
+    """Decodes Triton's BYTES (four bytes of length, then the text) into the str objects that ONNX Runtime takes."""
     texts: list[str] = []
     at, end, add = 0, len(raw), texts.append
     while at < end:
@@ -78,21 +77,20 @@ _decode_again = lru_cache(maxsize=16)(_decode)
 
 
 def _texts(encoded: Any) -> np.ndarray[Any, Any]:
-    """Catalogue columns come with every call: what was decoded before is not decoded again."""
+    """Decodes texts with a cache: catalogue columns recur in every call."""
     raw = bytes(encoded)
     return _decode_again(raw) if len(raw) <= _KEPT else _decode(raw)
 
 
-# Triton calls this for each text input of each request, before `execute`; its own loop costs milliseconds on a catalogue.
+# Triton calls this for each text input before `execute`; its own loop takes milliseconds on a catalogue.
 pb_utils.deserialize_bytes_tensor = _texts
 
 
 class Watch:
-    """Ends a run that nobody waits for any more, and this process where it doesn't let itself be ended: or a graph that never comes
-    to an end would keep a core for ever, and could not even be unloaded.
+    """Ends a run whose caller no longer waits, or else this process: an endless graph would keep a core forever and could not be unloaded.
 
-    The request says itself how long its caller waits. (Triton could be asked whether the caller has left; but it crashes as a
-    whole when it is asked in the moment in which the answer is sent. Measured on 2.51.)
+    The request carries its caller's timeout. (Triton can say whether the caller has left, but crashes if asked while the answer is sent.
+    Measured on 2.51.)
     """
 
     def __init__(self) -> None:
@@ -119,8 +117,7 @@ class Watch:
 
 
 class Output:
-    """An output as config.pbtxt declares it. What doesn't keep to that isn't handed over: it would go into shared memory, which all
-    models of the machine share, however large it is."""
+    """An output as config.pbtxt declares it. Other outputs are rejected: they could fill the shared memory of all models."""
 
     def __init__(self, declared: dict[str, Any], batched: bool) -> None:
         self.name: str = declared["name"]
@@ -150,7 +147,7 @@ class TritonPythonModel:
         self._inputs = [node.name for node in self._session.get_inputs()]
         graph_outputs = {node.name for node in self._session.get_outputs()}
         config = json.loads(args["model_config"])
-        self._key = config["input"][0]["name"]  # it has a value a row, which values and offsets of lists have not
+        self._key = config["input"][0]["name"]  # one value per row, unlike values and offsets of lists
         self._outputs = {declared["name"]: Output(declared, int(config.get("max_batch_size", 0)) > 0) for declared in config["output"]}
         if missing := [name for name in self._outputs if name not in graph_outputs]:
             raise pb_utils.TritonModelException(f"the graph has no output '{missing[0]}'")

@@ -1,6 +1,6 @@
-"""The families of models: a class of parameters each, which says in words what the family is.
+"""Model families: one class of parameters for each family, with a description.
 
-A new family is one more class in a module here, among `Params` and in `FAMILIES`. A family of somebody's own has none: its parameters are a
+A new family needs a class in a module here, an entry in `Params` and one in `FAMILIES`. A custom family has no class: its parameters are a
 mapping.
 """
 
@@ -64,9 +64,9 @@ FAMILIES: Mapping[str, type[FamilyParams]] = {
     "gbm": GbmParams,
 }
 OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
-"""A family of one's own: `module:Class`."""
+"""Pattern of a custom family: `module:Class`."""
 
 
 def params_of(family: str) -> type[FamilyParams] | type[OwnParams] | None:
-    """None where nobody knows it."""
+    """Returns the parameter class of a family; None if the name is unknown."""
     return FAMILIES.get(family) or (OwnParams if OWN.fullmatch(family) else None)

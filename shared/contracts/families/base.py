@@ -1,4 +1,4 @@
-"""What every family's parameters say of it."""
+"""Base class of the parameters of model families."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from shared.contracts.strict import Strict
 
 class FamilyParams(Strict):
     meaning: ClassVar[str]
-    """What the family is, for the reference."""
+    """Description of the family for the reference."""
     no_steps: ClassVar[str | None] = None
-    """Why `train` has nothing to say to it but what it heeds, where that is so."""
+    """Why the family takes no training steps, so that only the `train` settings in `heeds` apply; None if it takes steps."""
     cannot: ClassVar[Mapping[str, str]] = {}
-    """What of `train` it can't do, though it takes steps, and why."""
+    """Settings of `train` that a family with steps does not support, and why."""
     not_on: ClassVar[Mapping[str, str]] = {}
-    """Frameworks that don't train it, though it takes steps, and why."""
+    """Frameworks that cannot train a family with steps, and why."""
     keeps_rows: ClassVar[bool] = True
-    """Whether a warm run keeps its parent's vectors by code and begins others beside them."""
+    """Whether a warm run keeps its parent's vectors by code and adds new ones."""
     replays: ClassVar[bool] = True
-    """Whether a warm run learns from the rows that it is given alone, so that older ones among them keep it from forgetting."""
+    """Whether a warm run learns only from its own rows, so that older rows among them prevent forgetting."""
     ranges: ClassVar[Mapping[str, Range]] = {}
-    """What `eyas tune` searches where nobody says it; numbers and choices that pay, by name in the spec's `model`."""
+    """Default search ranges of `eyas tune`, by name in the spec's `model`."""
 
     @classmethod
     def usual(cls, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What `train` is with these parameters, as they were said, where it says nothing itself and the defaults of all don't fit."""
+        """Returns the family's own defaults of `train` for these parameters, as given in the spec."""
         return {}
 
     @property
     def heeds(self) -> frozenset[str]:
-        """What of `train` counts for a family that takes no steps."""
+        """Settings of `train` that apply to a family without steps."""
         return frozenset({"seed"})
 
     def wants_both_labels(self, full: bool) -> bool:
-        """Whether rows of one label are a mistake. Feedback is mostly positive by nature."""
+        """Whether rows with only one label are an error; feedback often has only positives."""
         return False
 
 
 class OwnParams(RootModel[dict[str, JsonValue]]):
-    """Of a family of one's own, `module:Class`: whatever it takes; it looks at them itself, before any data is read."""
+    """Parameters of a custom family, `module:Class`; the family validates them before any data is read."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -55,5 +55,5 @@ class OwnParams(RootModel[dict[str, JsonValue]]):
     replays: ClassVar[bool] = True
 
     def wants_both_labels(self, full: bool) -> bool:
-        """What it learns from is its own business."""
+        """A custom family decides by itself."""
         return False

@@ -1,4 +1,4 @@
-"""Families that take every feature: embeddings beside numbers, and layers."""
+"""Families that use all features: embeddings, numbers and hidden layers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.contracts.ranges import Range, between, one_of
 
 
 class DeepParams(FamilyParams):
-    """What families have in common that take every feature: embeddings and hidden ReLU layers."""
+    """Common parameters of families that use all features: embeddings and hidden ReLU layers."""
 
     ranges: ClassVar[Mapping[str, Range]] = {
         "params.width": between(8, 128, log=True),
@@ -53,18 +53,18 @@ class DeepParams(FamilyParams):
         return self
 
     def wants_both_labels(self, full: bool) -> bool:
-        """Sampled negatives stand against positives; without them a file of one label is a mistake."""
+        """Sampled negatives complement positives; without them, rows with only one label are an error."""
         return full or self.negatives == 0
 
 
 class MlpParams(DeepParams):
-    """The notebook's model: embeddings, hidden ReLU layers, a sigmoid."""
+    """The model of the original notebook: embeddings, hidden ReLU layers, a sigmoid."""
 
     meaning = "embeddings, hidden layers, sigmoid."
 
 
 class DlrmParams(DeepParams):
-    """Inner products of all embeddings and of what layers make of the numbers, then hidden layers."""
+    """Inner products of all embeddings and of the transformed numbers, then hidden layers."""
 
     meaning = (
         "inner products of every two embeddings, and of each with what layers make of the numbers, before the hidden layers (DLRM): for "
@@ -85,7 +85,7 @@ class DlrmParams(DeepParams):
 
 
 class WideDeepParams(DeepParams):
-    """A weight for each value and number beside an mlp."""
+    """A weight for each value and number, added to an mlp."""
 
     meaning = (
         "a weight for each value, each bucket of a cross and each number, added up, beside embeddings and hidden layers (Wide & Deep): "
@@ -105,7 +105,7 @@ class WideDeepParams(DeepParams):
 
 
 class TwoTowerParams(FamilyParams):
-    """A tower of layers for the user and one for the item; they meet in an inner product."""
+    """A tower of layers for the user and one for the item, combined by an inner product."""
 
     meaning = (
         "retrieval by two towers: layers over the user's features and over the item's give a vector each, whose inner product is the "
@@ -150,7 +150,7 @@ class TwoTowerParams(FamilyParams):
 
     @classmethod
     def usual(cls, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A step of positives alone sees few rows, so it takes more passes."""
+        """A step has only positives and few rows, so more epochs are needed."""
         return {"epochs": 20, "learning_rate": 0.002}
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Families that take the keys alone: who liked what, how often, and when."""
+"""Families that use only the keys: which user liked which item, how often, and when."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.contracts.ranges import Range, between, one_of
 
 
 class PopularityParams(FamilyParams):
-    """Nothing can be chosen: a count has no parameters."""
+    """A count has no parameters."""
 
     meaning = "an item's share of positives, the same for every user: a safe first version."
     no_steps = "popularity counts and isn't trained"
@@ -20,7 +20,7 @@ class PopularityParams(FamilyParams):
 
 
 class MfParams(FamilyParams):
-    """Matrix factorisation: an inner product of two vectors, solved for by least squares, or found by gradient."""
+    """Matrix factorisation: an inner product of two vectors, fitted by least squares or by gradient."""
 
     meaning = (
         "matrix factorisation, by alternating least squares or by gradient (`params.loss`): quick, the same for an equal seed, and its "
@@ -86,7 +86,7 @@ class MfParams(FamilyParams):
 
 
 class NeumfParams(FamilyParams):
-    """Neural collaborative filtering: a weighted inner product beside hidden layers."""
+    """Neural collaborative filtering: a weighted inner product and hidden layers."""
 
     meaning = "neural collaborative filtering (NeuMF): a weighted inner product of two vectors beside hidden layers, of keys alone."
     ranges: ClassVar[Mapping[str, Range]] = {
@@ -122,7 +122,7 @@ class NeumfParams(FamilyParams):
 
     @classmethod
     def usual(cls, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """From a factorisation one careful pass goes on; from nothing it takes many."""
+        """With a pretrained factorisation one careful epoch is enough; without it many are needed."""
         if params.get("pretrain", True):
             return {"epochs": 1, "learning_rate": 0.0002}
         return {"epochs": 20, "learning_rate": 0.001}
@@ -135,7 +135,7 @@ class NeumfParams(FamilyParams):
 
 
 class SessionParams(FamilyParams):
-    """A transformer over what a user met, one item after the other."""
+    """Transformer over the sequence of a user's items."""
 
     meaning = "a transformer over the items that a user liked, in the order of their times: says what comes next."
     cannot: ClassVar[Mapping[str, str]] = {
@@ -212,7 +212,7 @@ class EaseParams(FamilyParams):
 
 
 class ItemKnnParams(FamilyParams):
-    """Items that the same users like."""
+    """Neighbours of items by their common users."""
 
     meaning = "the nearest neighbours of what a user likes: quick, for catalogues of any size."
     no_steps = "itemknn counts who likes what together and takes no steps"

@@ -12,7 +12,7 @@ from shared.contracts.ranges import Range, between
 
 
 class GbmParams(FamilyParams):
-    """Trees that are grown after each other, or beside each other."""
+    """Trees that are grown one after the other (boosting), or independently (forest)."""
 
     meaning = (
         "gradient-boosted trees (XGBoost, LightGBM) or a forest (scikit-learn) over all features as numbers, over counts of likes, and "
@@ -75,7 +75,7 @@ class GbmParams(FamilyParams):
 
     @property
     def heeds(self) -> frozenset[str]:
-        """XGBoost's draws can be taken up again after a kill."""
+        """XGBoost can resume its random draws after a restart."""
         return frozenset({"seed", "validation", "early_stop"} | ({"checkpoint"} if self.library == "xgboost" else set()))
 
     @model_validator(mode="after")
@@ -103,5 +103,5 @@ class GbmParams(FamilyParams):
         return self
 
     def wants_both_labels(self, full: bool) -> bool:
-        """Negatives that are drawn stand against positives; without them a file of one label is a mistake."""
+        """Sampled negatives complement positives; without them, rows with only one label are an error."""
         return full or self.negatives == 0

@@ -1,6 +1,5 @@
-"""Has the world moved away from a serving version? Detectors, what they say of one look, and when a reading counts.
+"""Drift detection for a serving version: detectors, their readings, and the decision when a reading becomes an alarm.
 
-Pure statistics on small samples, standard library only. Three things make a number an alarm: it is larger than the spec's
-threshold after what chance alone explains is taken off, chance explains it less often than `limit` allows, and it stands for
-several looks.
+The statistics are for small samples and need only the standard library. A reading becomes an alarm under three conditions: its size without
+the part that chance explains exceeds the spec's threshold, its chance is at most `limit`, and both hold for several looks.
 """

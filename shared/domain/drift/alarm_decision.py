@@ -1,4 +1,4 @@
-"""When a reading counts: it stands for several looks, and is clear for several before it may count again."""
+"""Alarm decision: a reading becomes an alarm after several looks above its threshold, and ends after several looks well below it."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from shared.domain.drift.reading import Look, Reading
 
 @dataclass(frozen=True)
 class Standing:
-    """A reading that isn't calm."""
+    """State of a reading that exceeded its threshold."""
 
     reading: Reading
-    """As it was when it was last noted."""
+    """The reading at the last update."""
     since: datetime
-    """The first look in a row that exceeded the threshold."""
+    """Time of the first look of the current series above the threshold."""
     looks: int
-    """How many have, up to as many as are needed."""
+    """Looks above the threshold, counted up to the needed number."""
     calm: int = 0
-    """How many in a row were clear since then."""
+    """Looks in a row since then that were clear."""
     stands: bool = False
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What is remembered from look to look; about a version, and forgotten with it."""
+    """State that is kept between looks, for one version; discarded with the version."""
 
     version: int = 0
     at: datetime | None = None
-    """The newest look that changed anything."""
+    """Newest look that changed the state."""
     standing: tuple[Standing, ...] = ()
 
     @property
     def moved(self) -> tuple[Standing, ...]:
-        """What counts, the surest first."""
+        """Returns the alarms, the smallest chance first."""
         counted = (alarm for alarm in self.standing if alarm.stands)
         return tuple(sorted(counted, key=lambda alarm: (alarm.reading.chance, -alarm.reading.size, alarm.reading.key)))
 
@@ -44,7 +44,7 @@ NOTHING_YET = Memory()
 
 
 def remember(memory: Memory, look: Look, thresholds: Mapping[str, float], needed: int) -> Memory:
-    """After one look more; one that changes nothing, or that is known, gives the memory as it is."""
+    """Returns the state after one more look; a look that changes nothing, or is not newer, returns the same state."""
     if look.version != memory.version:
         memory = Memory(look.version)
     if memory.at is not None and look.at <= memory.at:
@@ -60,7 +60,7 @@ def remember(memory: Memory, look: Look, thresholds: Mapping[str, float], needed
 
 
 def _next(before: Standing | None, reading: Reading | None, at: datetime, thresholds: Mapping[str, float], needed: int) -> Standing | None:
-    if reading is None:  # nothing can be said just now
+    if reading is None:  # no statement is possible at this look
         return before if before is not None and before.reading.detector in thresholds else None
     threshold = thresholds[reading.detector]
     if reading.exceeds(threshold):

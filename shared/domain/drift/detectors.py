@@ -1,4 +1,4 @@
-"""The detectors by name. A new one is a function from a column to a reading, registered here; the spec gains its threshold."""
+"""Registry of the drift detectors. A new detector is a function from a column to a reading; the spec then has its threshold."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from shared.domain.drift.reading import Column, Moved, Reading, Value, Values
 from shared.domain.drift.shares import FEWEST, Comparison, compare
 
 ALPHA = 0.001
-"""At most so many alarms of a window are false, over all detectors and columns."""
+"""Probability of a false alarm in a window, over all detectors and columns."""
 LOOKS = 4
-"""In a window of events: one each time that a quarter of it is new."""
+"""Looks per window of events: a look happens whenever a quarter of the window is new."""
 SHOWN = 3
-"""Values that a reading names."""
+"""Number of values that a reading names."""
 DRAWN = 12
-"""Values whose shares it keeps, so that they can be drawn."""
+"""Number of values whose shares a reading keeps for plots."""
 
 Detect = Callable[[Column], Reading | None]
 
@@ -28,16 +28,16 @@ Detect = Callable[[Column], Reading | None]
 class Detector:
     name: str
     reads: str
-    """The kind of columns."""
+    """Kind of the columns that the detector reads."""
     detect: Detect
-    """None: there is too little to say anything."""
+    """Returns None if there is too little data."""
     threshold: float | None
-    """From which size on it starts a retraining unless the spec says otherwise; None: it is watched and starts nothing."""
+    """Default size that triggers a retraining; None: the detector only observes."""
     description: str
 
 
 def psi(column: Column) -> Reading | None:
-    """How far the shares of the known values have moved, numbers by tenths of both sides together."""
+    """Population stability index of the known values; numbers are binned by deciles of both samples together."""
     edges = _tenths((*column.first, *column.now))
     comparison = compare(_shares(column.first, edges), _shares(column.now, edges))
     if comparison is None:
@@ -46,17 +46,17 @@ def psi(column: Column) -> Reading | None:
 
 
 def new(column: Column) -> Reading | None:
-    """By how much the share of likes has risen whose item the version doesn't know."""
+    """Increase of the share of likes of items that the version does not know."""
     return _risen("new", column, lambda value: value.texts is None and value.number is None)
 
 
 def nulls(column: Column) -> Reading | None:
-    """By how much the share of likes has risen whose item has no value."""
+    """Increase of the share of likes of items without a value."""
     return _risen("nulls", column, lambda value: value.texts == () and value.number is None)
 
 
 def scores(column: Column) -> Reading | None:
-    """The greatest distance between the distributions of the scores shown, each user's first answer of either time."""
+    """Kolmogorov-Smirnov distance of the shown scores; each user's first answer of each period counts."""
     first, now = _firsts(column.first), _firsts(column.now)
     if min(len(first), len(now)) < FEWEST:
         return None
@@ -78,13 +78,13 @@ DETECTORS: Mapping[str, Detector] = {
 
 
 def detected(columns: Sequence[Column]) -> tuple[Reading, ...]:
-    """What every detector says of every column of its kind."""
+    """Returns the readings of all detectors for all columns of their kinds."""
     readings = (detector.detect(column) for column in columns for detector in DETECTORS.values() if detector.reads == column.kind)
     return limited([reading for reading in readings if reading is not None])
 
 
 def limited(readings: Sequence[Reading], looks: int = LOOKS) -> tuple[Reading, ...]:
-    """Each is allowed its part of the window's chance of a false alarm (Bonferroni), so that all of them together keep to it."""
+    """Sets the limit of each reading to its part of the window's false alarm probability (Bonferroni)."""
     return tuple(replace(reading, limit=ALPHA / looks / len(readings)) for reading in readings)
 
 
@@ -109,7 +109,7 @@ def _kinds(values: Values, is_one: Callable[[Value], bool]) -> list[dict[str, fl
 
 
 def _shares(values: Values, edges: Sequence[float]) -> list[dict[str, float]]:
-    """Of each user with any known value."""
+    """Returns the shares of each user with at least one known value."""
     users: dict[int, Counter[str]] = {}
     for value in values:
         texts = value.texts if value.number is None else (_tenth(value.number, edges),)
@@ -137,7 +137,7 @@ def _reading(name: str, column: Column, size: float, chance: float, comparison: 
 
 
 def _part(comparison: Comparison, value: str) -> float:
-    """How much of all movement is this value's."""
+    """Returns the weight of this value in the whole movement."""
     before, after = comparison.before.get(value, 0.0), comparison.after.get(value, 0.0)
     return (after - before) ** 2 / (after + before) if after + before else 0.0
 

@@ -1,4 +1,4 @@
-"""How often chance alone brings at least so much: tails of the F and the Kolmogorov distributions."""
+"""Tail probabilities of the F and the Kolmogorov distributions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CLOSE = 1e-12
 
 
 def f_tail(value: float, above: float, below: float) -> float:
-    """P(F >= value) for an F distribution with so many degrees of freedom above and below the line."""
+    """P(F >= value) for an F distribution with degrees of freedom `above` in the numerator and `below` in the denominator."""
     if value <= 0:
         return 1.0
     return _beta(below / (below + above * value), below / 2, above / 2)
@@ -27,7 +27,7 @@ def kolmogorov_tail(distance: float, first: int, second: int) -> float:
 
 
 def _beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b)."""
+    """Regularised incomplete beta function I_x(a, b)."""
     if x <= 0:
         return 0.0
     if x >= 1:
@@ -39,7 +39,7 @@ def _beta(x: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """Its continued fraction, by Lentz's method."""
+    """Continued fraction of the incomplete beta function, by Lentz's method."""
     c, d = 1.0, 1 / _apart(1 - (a + b) * x / (a + 1))
     fraction = d
     for m in range(1, _STEPS):
@@ -53,5 +53,5 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 
 def _apart(value: float) -> float:
-    """Never nothing: it is divided by."""
+    """Returns a value that is not zero, because it is a divisor."""
     return value if abs(value) > _TINY else _TINY

@@ -1,9 +1,9 @@
-"""Has the hit rate of a version fallen since some moment? An e-detector over blocks of time.
+"""Detector of a fall of a version's hit rate: an e-detector over blocks of time.
 
-For each block that the fall may have begun with, everything since is held against everything before, from the version's first answers
-on, by exact evidence (`shared.domain.evidence`): an e-process while nothing has fallen. Their sum is an e-detector of the
-Shiryaev-Roberts kind: it reaches c once in c blocks at most while the rate stays, with no promise about when the fall comes, how large it
-is, or what the rate was. A user's answers of one block are one observation.
+For each block in which the fall may have begun, exact evidence (`shared.domain.evidence`) compares all answers since then with all earlier
+answers of the version. Each comparison is an e-process while the rate has not fallen. Their sum is an e-detector of the Shiryaev-Roberts
+kind: while the rate stays, it reaches c at most once in c blocks on average, whatever the rate is. It gives no guarantee about the delay or
+the size of a fall. A user's answers in one block are one observation.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from shared.domain.evidence import NOTHING, against_ratio
 from shared.domain.sequential_test import FEWER, WORDS, Goal, Sample, of_goal
 
 MOST = 400
-"""Blocks that a fall may have begun with; what is older is before all of them."""
+"""Maximum number of blocks in which a fall may have begun; older answers are always on the earlier side."""
 _WEIGHT = 0.2
-"""The share of the newer side that the bets are made for: a guess, and only a guess."""
+"""Assumed share of the newer side in the bets; a wrong value costs power, not validity."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """What the answers of a stretch of time earned."""
+    """Outcomes of the answers in a time range."""
 
     until: datetime
     sample: Sample
@@ -38,18 +38,18 @@ class Comparisons:
     """Collects the evidence of all comparisons of a rate before and now, and keeps the strongest comparison."""
 
     fewest: int
-    """Answers that either side needs."""
+    """Answers that each side needs."""
     goal: Goal
     ratio: float = 1.0
-    """The evidence speaks against the claim that the rate is still at least this share of the rate before."""
+    """The evidence is against the claim that the rate is still at least this share of the earlier rate."""
     logs: list[float] = field(default_factory=list)
     """The logarithm of each comparison's evidence."""
     strongest: float = NOTHING
     sides: tuple[Sample, Sample, str] | None = None
 
     def add(self, before: Sample, now: Sample, weight: float, share: float = 1.0, against: str = "") -> None:
-        """`weight`: the expected share of the newer side among all users. `share`: the share of all bets that are made on this comparison.
-        `against`: what the older side is, for people."""
+        """`weight`: expected share of the newer side among all users. `share`: share of all bets that this comparison gets. `against`: name
+        of the older side, for users."""
         if min(before.answers, now.answers) < self.fewest:
             return
         before, now = of_goal(before, self.goal), of_goal(now, self.goal)
@@ -59,7 +59,7 @@ class Comparisons:
             self.strongest, self.sides = evidence, (before, now, against)
 
     def reading(self) -> Reading | None:
-        """None while there are too few answers for any comparison."""
+        """Returns None if no comparison has enough answers."""
         if self.sides is None:
             return None
         before, now, against = self.sides
@@ -75,7 +75,7 @@ class Comparisons:
 
 
 def fall(version: int, before: Sample, blocks: Sequence[Block], fewest: int, goal: Goal = "hit_rate") -> Look | None:
-    """The reading of the newest block; None while no beginning has `fewest` answers on both sides."""
+    """Returns the reading of the newest block; None if no split has `fewest` answers on both sides."""
     if not blocks:
         return None
     firsts = list(accumulate((block.sample for block in blocks[:-1]), Sample.plus, initial=before))

@@ -1,4 +1,4 @@
-"""Whether a rate that a recommender earns, its hit rate or its conversion, is below a limit."""
+"""Detector of a rate (hit rate or conversion) below a fixed limit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from shared.domain.sequential_test import WORDS, Goal, Sample, of_goal
 
 
 def limit_detector(goal: Goal) -> str:
-    """The name of the detector that compares a rate with its limit."""
+    """Returns the name of the detector that compares a rate with its limit."""
     return f"{goal}_min"
 
 
 def below_limit(sample: Sample, goal: Goal, limit: float, fewest: int) -> Reading | None:
-    """How far the mean is below the limit. None while there are too few answers. Exact evidence against a mean of the limit or more."""
+    """Returns how far the mean is below the limit, with exact evidence; None if there are too few answers."""
     if sample.answers < fewest:
         return None
     sums = of_goal(sample, goal).sums

@@ -1,4 +1,4 @@
-"""What detectors are given, and what they say."""
+"""Inputs and outputs of the drift detectors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 
 class Value(NamedTuple):
-    """What one like, or one answer, has in one column: texts, or a number. No texts: the item has no value; None: the version doesn't know
+    """Value of one like or one answer in one column: texts or a number. Empty texts: the item has no value; None: the version does not know
     the item."""
 
     user: int
@@ -22,10 +22,10 @@ Values = Sequence[Value]
 
 @dataclass(frozen=True)
 class Column:
-    """One column at two times: the version's first days, and now."""
+    """Values of one column in two periods: the version's first days, and now."""
 
     kind: Literal["key", "feature", "scores"]
-    """Which items they were, what those are like, or what answers promised."""
+    """Item keys, item features, or the scores of the answers."""
     name: str
     first: Values
     now: Values
@@ -33,7 +33,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Moved:
-    """A value's share of what users did, then and now."""
+    """Share of a value, or the value of a statistic, before and now."""
 
     value: str
     before: float
@@ -42,21 +42,21 @@ class Moved:
 
 @dataclass(frozen=True)
 class Reading:
-    """What one detector says of one column at one look."""
+    """Result of one detector for one column at one look."""
 
     detector: str
     column: str
     size: float
-    """How far it has moved, less what chance explains."""
+    """Size of the change, without the part that chance explains."""
     chance: float
-    """How often chance alone moves it so far, at most."""
+    """Probability, at most, that chance alone causes such a change."""
     limit: float
-    """From which chance on it counts: all readings of a look together are wrong this rarely."""
+    """A reading counts if its chance is at most this limit; the limits of a look together bound its false alarms."""
     users: tuple[int, int] = (0, 0)
-    """Of the first days, and of now."""
+    """Users of the first days, and of now."""
     moved: tuple[Moved, ...] = ()
     shares: tuple[Moved, ...] = ()
-    """Of more values than the few that it names, where it is about shares; those that moved most."""
+    """Shares of more values than `moved` names, those with the largest change; empty if the detector does not compare shares."""
 
     @property
     def key(self) -> str:
@@ -66,7 +66,7 @@ class Reading:
         return self.size >= threshold and self.chance <= self.limit
 
     def clears(self, threshold: float) -> bool:
-        """Well below: what wavers about its threshold is neither."""
+        """Returns whether the reading is well below the threshold; a reading near the threshold neither exceeds nor clears it."""
         return self.size < threshold / 2 or self.chance > CALM
 
     def sentence(self) -> str:
@@ -76,7 +76,7 @@ class Reading:
 
 
 CALM = 0.05
-"""What chance brings at least so often is no sign of anything."""
+"""A reading with at least this chance is no sign of drift."""
 
 SENTENCES = {
     "psi": "drift of {column}: psi {size:.3f}",
@@ -92,17 +92,17 @@ SENTENCES = {
 
 @dataclass(frozen=True)
 class Look:
-    """All readings of one look; `at` is the newest event that it saw."""
+    """All readings of one look; `at` is the time of the newest event in its data."""
 
     version: int
     at: datetime
     readings: tuple[Reading, ...]
     note: str = ""
-    """What it waits for, where it has no reading."""
+    """What the look waits for, if it has no reading."""
 
 
 def rarely(chance: float) -> str:
-    """How sure, in words."""
+    """Describes the probability in words."""
     if chance >= 0.01:
         return f"chance alone does that in {chance:.0%} of all looks"
     if chance < 1e-9:
@@ -111,6 +111,6 @@ def rarely(chance: float) -> str:
 
 
 def _rounded(number: float) -> int:
-    """To one digit."""
+    """Rounds to one significant digit."""
     power: int = 10 ** (len(str(int(number))) - 1)
     return round(number / power) * power

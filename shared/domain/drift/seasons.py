@@ -1,14 +1,15 @@
-"""Has the hit rate of a recommender fallen, compared with the same hours of earlier days, or of earlier weeks?
+"""Detector of a fall of a recommender's hit rate, compared with the same hours of earlier days or weeks.
 
-A hit rate follows the day and the week, so a night is no fall, and neither is a weekend. Time is cut into blocks of equal length. Every
-look asks of several beginnings whether the rate has fallen since then: the answers since the beginning are held against those of the same
-hours in the seasons before. A season is a day or a week. A fall that began longer ago than a week is looked for in whole weeks: the newest
-one, two and four weeks against four weeks before them, against the four weeks before these, and so on. So a slow decay is found as well.
+A hit rate depends on the hour and the weekday, so a night or a weekend is not a fall. Time is divided into blocks of equal length. Each
+look tests several possible beginnings of a fall: it compares the answers since the beginning with those of the same hours in earlier
+seasons. A season is a day or a week. For falls that began more than a week ago, it compares whole weeks: the newest one, two and four weeks
+with four weeks before them, with the four weeks before these, and so on. So it also detects a slow decay.
 
 Each comparison is exact evidence (`shared.domain.evidence`) on two samples that have the same hours. The sum over all beginnings is an
 e-detector as in `shared.domain.drift.hit_rate_detector`; the comparisons of whole weeks have half of the bets.
 
-Days differ by more than chance among their answers explains. So the evidence is against a fall of half the threshold, not against no fall.
+Days differ by more than the sampling error of their answers. So the evidence is against a fall of at most half the threshold, not against
+no fall.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from shared.domain.sequential_test import Goal, Sample
 Season = Literal["auto", "week", "day", "none"]
 DAY, WEEK = timedelta(days=1), timedelta(days=7)
 DAYS_BACK, WEEKS_BACK = 7, 4
-"""How many earlier days, or weeks, the same hours are taken from."""
+"""Number of earlier days, or weeks, with which the same hours are compared."""
 WHOLE_WEEKS = (1, 2, 4)
-"""How many of the newest weeks are looked at as one."""
+"""Numbers of newest weeks that are compared as a whole."""
 OLDER = 3
-"""Groups of four weeks that whole weeks are compared with."""
+"""Number of earlier groups of four weeks that they are compared with."""
 KEPT_WEEKS = max(WHOLE_WEEKS) + 4 * OLDER
-"""Of older answers nothing is asked."""
+"""Weeks of answers that are needed; older answers are not read."""
 _TOLERATED = 0.5
-"""A fall of up to this share of the threshold is no evidence, however sure it is: days differ by as much for unknown reasons."""
+"""A fall of up to this share of the threshold is no evidence, because days differ by as much for unknown reasons."""
 _MOST_A_DAY = 24 * 60
-"""Blocks: five weeks of them are kept for each recommender."""
+"""Maximum number of blocks a day; five weeks of blocks are kept for each recommender."""
 _NAMES = ("users", "total", "squares", "answers", "hits", "converted")
 
 
 class Series:
-    """What answers earned, in blocks of equal length without a gap. Sums of a stretch of blocks take no loop."""
+    """Outcomes of answers in consecutive blocks of equal length. Uses prefix sums, so the sum of a range needs no loop."""
 
     def __init__(self, samples: Iterable[Sample] = ()) -> None:
         self._sums = tuple(array("d", [0.0]) for _ in _NAMES)
@@ -59,7 +60,7 @@ class Series:
             sums.append(sums[-1] + getattr(sample, name))
 
     def forget(self, blocks: int) -> None:
-        """The first blocks."""
+        """Removes the first blocks."""
         for sums in self._sums:
             del sums[:blocks]
 
@@ -70,32 +71,32 @@ class Series:
 
 @dataclass(frozen=True)
 class History:
-    """A recommender's answers up to now, by whichever version it served them."""
+    """Answers of a recommender up to now, of all its versions."""
 
     until: datetime
     every: timedelta
-    """The length of a block; a day has a whole number of them."""
+    """Length of a block; divides a day into a whole number of blocks."""
     blocks: Series
-    """Of five weeks at most; the last one ends at `until`."""
+    """Blocks of five weeks at most; the last block ends at `until`."""
     days: Series = field(default_factory=Series)
-    """Of KEPT_WEEKS at most; the last one ends before `until`, by less than a day."""
+    """Days, at most KEPT_WEEKS; the last day ends before `until`, by less than a day."""
 
 
 def block_length(window: timedelta) -> timedelta:
-    """About a quarter of the window, at least a minute, so that a day has a whole number of blocks of whole seconds."""
+    """Returns about a quarter of the window, at least a minute, so that a day has a whole number of blocks of whole seconds."""
     wanted = min(max(math.ceil(DAY / (window / LOOKS)), 1), _MOST_A_DAY)
     number = next(number for number in range(wanted, 86_400 + 1) if 86_400 % number == 0)
     return DAY / number
 
 
 def seasons_back(season: Season, passed: timedelta) -> timedelta:
-    """How long before now the same hours of the first season are, if so much time has passed since its begin."""
+    """Returns the distance from now to the same hours of the first season, if `passed` is the time since its begin."""
     length = WEEK if season == "week" or (season == "auto" and passed >= WEEK) else DAY
     return passed // length * length
 
 
 def waits_for(season: Season, passed: timedelta) -> str:
-    """Empty if there is a season to compare with."""
+    """Returns what the detector waits for; empty if there is a season to compare with."""
     length, name = (WEEK, "week") if season == "week" else (DAY, "day")
     if passed >= length:
         return ""
@@ -103,7 +104,7 @@ def waits_for(season: Season, passed: timedelta) -> str:
 
 
 def seasonal_fall(version: int, history: History, season: Season, fewest: int, threshold: float, goal: Goal = "hit_rate") -> Look:
-    """The newest look. Without a reading it says what it waits for. `threshold`: the fall from which on the reading is to count."""
+    """Returns the newest look, with a note if data is missing. `threshold`: the fall from which the reading counts."""
     in_a_day = DAY // history.every
     if season == "day" or (season == "auto" and len(history.blocks) <= 7 * in_a_day):
         length, back, name, unit = in_a_day, DAYS_BACK, "day", DAY
@@ -121,7 +122,7 @@ def seasonal_fall(version: int, history: History, season: Season, fewest: int, t
 
 
 def _compare_hours(comparisons: Comparisons, blocks: Series, season: int, back: int, share: float, against: str) -> None:
-    """For each beginning within the newest season: everything since, and the same blocks of the seasons before."""
+    """Compares, for each beginning within the newest season, the blocks since then with the same blocks of earlier seasons."""
     end = len(blocks)
     for length in _lengths(season):
         begin = end - length
@@ -148,7 +149,7 @@ def _counted(weeks: int) -> str:
 
 
 def _lengths(season: int) -> Iterator[int]:
-    """1, 2, 3, 4, 6, 8, 12 and so on, up to a season."""
+    """Yields 1, 2, 3, 4, 6, 8, 12 and so on, up to a season."""
     power = 1
     while power <= season:
         yield power

@@ -1,10 +1,10 @@
-"""Are two samples of users alike in how their likes are spread over values? A user is one observation.
+"""Two-sample test of how the likes of users are spread over values. One user is one observation.
 
-Likes of one user aren't independent (who likes westerns likes many), so each user counts once, with the shares of the own likes.
-The sum over bins of (q - p)^2 / c (to which the PSI is equal to second order; c is the common share) is then a quadratic form in a
-difference of two means. Under "nothing has moved" its mean is the trace of the users' covariance over c, times 1/n + 1/m: for users
-with one like each that is (bins - 1)(1/n + 1/m), the known bias of the PSI. Its distribution is a scaled chi-square (Satterthwaite),
-an F since the covariance is estimated. Larger samples make it sharper, never larger.
+The likes of one user are not independent, so each user counts once, with the shares of that user's likes. The statistic is the sum over
+bins of (q - p)^2 / c, where c is the common share; it equals the PSI to second order. It is a quadratic form in a difference of two means.
+Without drift its mean is the trace of the users' covariance over c, times 1/n + 1/m: for users with one like each, (bins - 1)(1/n + 1/m),
+the known bias of the PSI. Its distribution is a scaled chi-square (Satterthwaite), an F because the covariance is estimated. Larger samples
+make the test sharper, not the statistic larger.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from shared.domain.drift.distributions import f_tail
 
 BINS = 20
 FEWEST = 30
-"""Users on either side below which nothing is said."""
+"""Minimum number of users on each side; below it there is no result."""
 _IN_A_BIN = 5
-"""Users whom the smaller side is to expect in each bin."""
+"""Expected users of the smaller side in each bin."""
 OTHER = "other values"
 
 Shares = Sequence[Mapping[str, float]]
-"""By user: the shares of the own likes, which add up to 1."""
+"""Shares of each user's likes over the values; they add up to 1."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Comparison:
     after: Mapping[str, float]
     psi: float
     bias: float
-    """What the PSI is in the mean while nothing moves."""
+    """Mean of the PSI without drift."""
     chance: float
     users: tuple[int, int]
 
 
 def compare(first: Shares, now: Shares) -> Comparison | None:
-    """None where either side has too few users."""
+    """Returns None if a side has too few users."""
     n, m = len(first), len(now)
     if min(n, m) < FEWEST:
         return None
@@ -50,14 +50,14 @@ def compare(first: Shares, now: Shares) -> Comparison | None:
         return Comparison(p, q, 0.0, 0.0, 1.0, (n, m))
     apart = math.fsum((q.get(name, 0.0) - p.get(name, 0.0)) ** 2 / share for name, share in common.items())
     trace, square = _spread(((before, p), (after, q)), common, n + m - 2)
-    if trace <= 0:  # users are all the same: any difference is one
+    if trace <= 0:  # users are identical, so any difference is real
         return Comparison(p, q, _psi(p, q, n, m), 0.0, 0.0 if apart > 0 else 1.0, (n, m))
     bias = (1 / n + 1 / m) * trace
     return Comparison(p, q, _psi(p, q, n, m), bias, f_tail(apart / bias, trace * trace / square, n + m - 2), (n, m))
 
 
 def _bins(first: Shares, now: Shares) -> frozenset[str]:
-    """The commonest values of both sides together, so that neither chooses; rare ones share a bin."""
+    """Returns the most frequent values of both sides together; rare values share one bin."""
     totals: dict[str, float] = {}
     for user in (*first, *now):
         for name, share in user.items():
@@ -67,7 +67,7 @@ def _bins(first: Shares, now: Shares) -> frozenset[str]:
     names = [name for _, name in common[:BINS]]
     left = math.fsum(total for name, total in totals.items() if name not in set(names))
     if names and ((len(names) == BINS and len(totals) > BINS) or 0 < left < enough):
-        names.pop()  # the others' bin has room for one, or needs it
+        names.pop()  # the bin of the other values needs this place or more users
     return frozenset(names)
 
 
@@ -93,7 +93,7 @@ def _mean(users: Shares) -> dict[str, float]:
 
 
 def _spread(sides: Sequence[tuple[Shares, Mapping[str, float]]], common: Mapping[str, float], freedom: int) -> tuple[float, float]:
-    """Traces of the covariance within the sides, over the common shares, and of its square."""
+    """Returns the traces of the pooled within-side covariance over the common shares, and of its square."""
     products: dict[tuple[str, str], float] = {}
     for users, mean in sides:
         for user in users:
@@ -116,7 +116,7 @@ def _spread(sides: Sequence[tuple[Shares, Mapping[str, float]]], common: Mapping
 
 
 def _psi(p: Mapping[str, float], q: Mapping[str, float], n: int, m: int) -> float:
-    """Sum over bins of (q - p) ln(q / p); an empty bin counts half a user."""
+    """Sum over bins of (q - p) ln(q / p); an empty bin counts as half a user."""
     result = 0.0
     for name in sorted(p.keys() | q.keys()):
         before, after = max(p.get(name, 0.0), 0.5 / n), max(q.get(name, 0.0), 0.5 / m)

@@ -1,1 +1,1 @@
-"""The other engine: NVTabular on Dask, on this CPU, or on GPUs by cuDF. It runs in an environment of its own (`make setup-nvtabular`)."""
+"""NVTabular engine on Dask: on this CPU, or on GPUs by cuDF. Needs an environment of its own (`make setup-nvtabular`)."""

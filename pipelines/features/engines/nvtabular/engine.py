@@ -1,4 +1,4 @@
-"""Fits a graph and computes its features by NVTabular: the same state, byte for byte, and the same features as polars."""
+"""NVTabular engine: fits a graph to the same state as polars, byte for byte, and computes the same features."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class NvtabularEngine:
         history: History | None = None,
         keep: Iterable[str | pl.Expr] = (),
     ) -> pl.LazyFrame:
-        """As `Graph.transform`; readable while the session is open."""
+        """Same contract as `Graph.transform`; readable while the session is open."""
         keep, features, chosen = tuple(keep), graph.side(*(sides or ALL)), graph.needed(*sides)
         none = graph.transform(frame.head(0), *sides, keep=keep)
         passed, schema = passing(frame, keep)
@@ -70,7 +70,7 @@ class NvtabularEngine:
         return made.select(*restored(schema), *(graph.finished(feature) for feature in features)).cast(none.collect_schema())
 
     def _run(self, workflow: Any, rows: Path, columns: dict[str, int | None]) -> list[Path]:
-        """A file for each partition, in their order."""
+        """Writes a file per partition, in order."""
         import dask
 
         dataset, out = self.session.dataset(rows), self.session.new("features")
@@ -82,21 +82,21 @@ class NvtabularEngine:
 
 
 def _raws(operators: Sequence[Operator], with_history: bool) -> list[Raw]:
-    """The raw columns that operators look at."""
+    """Returns the raw columns that the operators read."""
     looking = [operator for operator in operators if not (with_history and is_ordered(operator))]
     columns = {column.name: column for operator in looking for column in operator.inputs if isinstance(column, Raw)}
     return list(columns.values())
 
 
 def _rows(operators: Sequence[Operator], mode: Mode) -> list[str]:
-    """What tells one row from another, where a row's fold is of interest."""
+    """Returns the columns that identify a row, if folds are needed."""
     return list(
         dict.fromkeys(name for operator in operators if mode == "rows" and isinstance(operator, TargetEncode) for name in operator.row)
     )
 
 
 def before(operator: Lag | Sequenced) -> list[pl.Expr]:
-    """What came before each row, handed over."""
+    """Returns the history columns of an operator."""
     column, (_, shape) = pl.col(before_name(operator.name)), operator.shape
     if not shape:
         return [column.fill_null(NAN)]
@@ -104,7 +104,7 @@ def before(operator: Lag | Sequenced) -> list[pl.Expr]:
 
 
 def _write(part: Any, path: str, columns: dict[str, int | None]) -> None:
-    """Vectors and lists of codes become lists of one length."""
+    """Writes a partition; vectors and lists of codes become fixed-size lists."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq

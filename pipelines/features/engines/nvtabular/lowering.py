@@ -1,4 +1,4 @@
-"""Each operator as NVTabular computes it. Arrays are numpy's or cupy's; fitted state is moved to the device where it is used."""
+"""Lowers each operator to NVTabular. Arrays are numpy's or cupy's; fitted state moves to the device on use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Lowering:
     def __init__(self, build: Build, mode: Mode, with_history: bool) -> None:
         self.build, self.mode, self.with_history = build, mode, with_history
         self.widths: dict[str, int | None] = {}
-        """Of the values that were made."""
+        """Widths of the values made so far."""
 
     def add(self, operator: Operator) -> None:
         lower = _LOWERINGS.get(type(operator))
@@ -43,7 +43,7 @@ class Lowering:
         lower(self, operator)
 
     def made(self, operator: Operator, function: Callable[[Rows], Any | list[Any]]) -> None:
-        """A step that gives the operator's outputs."""
+        """Adds a step that computes the operator's outputs."""
         dtype = {"code": "int32", "float32": "float32"}
         names = {out.name: parts(out.name, self.widths[out.name]) for out in operator.outputs}
         types = {part_name: dtype[out.kind] for out in operator.outputs for part_name in names[out.name]}
@@ -62,7 +62,7 @@ class Lowering:
         self.build.step(types, columns)
 
     def keyed(self, columns: tuple[Column, ...], keys: pl.DataFrame) -> Callable[[Rows], Any]:
-        """The row of `keys` that a row has, as many as there are for what isn't there."""
+        """Returns a function from rows to row numbers of `keys`; `len(keys)` for missing keys."""
         missing = len(keys)
         if len(columns) == 1:
             return self._numbered(columns[0], keys.to_series(0))
@@ -97,7 +97,7 @@ class Lowering:
 
 
 def _codes(rows: Rows, column: Column, place: str, size: int, buckets: int | None, width: int | None = None) -> Any:
-    """Of places in a vocabulary of that size."""
+    """Returns codes from places in a vocabulary of the given size."""
     xp, places = rows.xp, rows.get(place, width)
     unknown: Any = UNKNOWN
     if buckets is not None:
@@ -106,7 +106,7 @@ def _codes(rows: Rows, column: Column, place: str, size: int, buckets: int | Non
 
 
 def _width(operator: Operator) -> int | None:
-    """Of its outputs, as columns side by side."""
+    """Returns the number of columns of an operator's outputs."""
     if isinstance(operator, _WIDTHS):
         return operator.features[0].width
     return None

@@ -1,8 +1,7 @@
-"""Prepared columns as NVTabular is handed them: plain ones, without nulls.
+"""Prepared columns for NVTabular: plain, without nulls or lists.
 
-pandas and cuDF treat nulls and lists differently, and pandas turns an int64 with a null into a float, which can't hold it. So a null is
-what it is at the served unit (the smallest int64, blank text, NaN), and a list is as many columns as it may have values: `genres#0`,
-`genres#1` and so on.
+pandas and cuDF differ in nulls and lists, and pandas turns an int64 with a null into a float, which loses precision. So nulls have the
+served unit's values (smallest int64, blank text, NaN), and a list becomes numbered columns: `genres#0`, `genres#1` and so on.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from shared.domain.errors import Invalid
 
 NAN = float("nan")
 KEPT = "~kept."
-"""Begins the names of columns that only pass through."""
+"""Name prefix of passed-through columns."""
 
 
 def parts(name: str, width: int | None) -> list[str]:
-    """The columns that a value is in."""
+    """Returns the columns of a value."""
     return [name] if width is None else [f"{name}#{at}" for at in range(width)]
 
 
@@ -33,7 +32,7 @@ def width_of(column: Column) -> int | None:
 
 
 def plain(column: Column, width: int | None) -> list[pl.Expr]:
-    """The expressions that hand over a prepared column."""
+    """Returns the expressions for a prepared column."""
     source, blank = pl.col(column.name), BLANK.get(column.kind, NAN)
     typed = source.cast(pl.Float32) if column.kind == "float32" and not column.many else source
     if width is None:
@@ -45,7 +44,7 @@ def plain(column: Column, width: int | None) -> list[pl.Expr]:
 
 
 def passing(frame: pl.LazyFrame, keep: Iterable[str | pl.Expr]) -> tuple[list[pl.Expr], pl.Schema]:
-    """Columns that only pass through, and what they were."""
+    """Returns expressions for passed-through columns, and their original schema."""
     exprs = [pl.col(column) if isinstance(column, str) else column for column in keep]
     schema = frame.select(exprs).collect_schema()
     handed = []
@@ -64,7 +63,7 @@ def blank_of(dtype: pl.DataType) -> Any:
 
 
 def restored(schema: pl.Schema) -> list[pl.Expr]:
-    """Columns that passed through, with their nulls and names."""
+    """Restores names and nulls of passed-through columns."""
     columns = []
     for name, dtype in schema.items():
         column, blank = pl.col(f"{KEPT}{name}").cast(dtype), blank_of(dtype)

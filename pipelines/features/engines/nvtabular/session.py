@@ -1,7 +1,7 @@
-"""Where NVTabular computes: in this process, on as many of this machine's processes as are asked for, or on a Dask cluster by its address.
+"""NVTabular session: in this process, on several local processes, or on a Dask cluster.
 
-Its own files (statistics between its tasks) lie in a folder that goes with the session; nothing of it is ever published or loaded again.
-On a cluster that folder must be one that every worker sees.
+Temporary files (statistics between tasks) are in a folder that ends with the session; none is published or loaded later. On a cluster all
+workers must see that folder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shared.domain.errors import Invalid
 DASK = "EYAS_DASK"
 DEVICE = "EYAS_NVTABULAR_DEVICE"
 ROWS = 500_000
-"""Of one partition, at most."""
+"""Maximum rows of a partition."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,19 @@ class Session:
     _numbers: count[int] = field(default_factory=count)
 
     def new(self, name: str) -> Path:
-        """A folder of its own: NVTabular names its files by columns alone, so two of its operators must never share one."""
+        """Creates a unique folder: NVTabular names files by columns alone, so operators must not share a folder."""
         path = self.folder / f"{name}-{next(self._numbers)}"
         path.mkdir()
         return path
 
     def write(self, frame: pl.LazyFrame) -> Path | None:
-        """A file for NVTabular; none where there are no rows."""
+        """Writes a file for NVTabular; returns None for an empty frame."""
         path = self.new("rows") / "rows.parquet"
         frame.sink_parquet(path, compression="lz4", statistics=False, row_group_size=ROWS)
         return path if pl.scan_parquet(path).select(pl.len()).collect().item() else None
 
     def dataset(self, path: Path) -> Any:
-        """A partition is a group of rows."""
+        """Opens a dataset with a partition per row group."""
         import nvtabular
 
         return nvtabular.Dataset(str(path), engine="parquet", row_groups_per_part=1, cpu=self.cpu)
@@ -60,7 +60,7 @@ def session(parent: Path | None = None) -> Iterator[Session]:
     folder = Path(tempfile.mkdtemp(prefix="nvtabular-", dir=parent)).absolute()
     try:
         with _computing(folder), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of libraries that are old by now, and that nobody here can mend
+            warnings.simplefilter("ignore")  # old libraries warn, and can't be changed here
             yield Session(folder, cpu)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -82,7 +82,7 @@ def _cpu() -> bool:
 
 @contextmanager
 def _computing(folder: Path) -> Iterator[None]:
-    """`EYAS_DASK`: an address such as tcp://scheduler:8786, or how many processes of this machine; this one alone if it isn't set."""
+    """Opens Dask by `EYAS_DASK`: an address such as tcp://scheduler:8786, or a number of local processes; unset: this process only."""
     where = os.environ.get(DASK, "")
     if not where:
         yield

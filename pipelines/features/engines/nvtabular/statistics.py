@@ -1,8 +1,8 @@
-"""What operators ask of the data, answered by NVTabular's own statistics, read right after they were fitted.
+"""Computes the operators' statistics by NVTabular, read immediately after the fit.
 
-Counts are Categorify's, with targets and folds JoinGroupby's: both over whole numbers, so that the answers are polars' to the last bit.
-TargetEncoding isn't used: one workflow with it and with JoinGroupby on the same column keeps both in one file (tests show it), so its
-sums are JoinGroupby's, by key and fold, in a folder of their own.
+Categorify counts; JoinGroupby counts with targets and folds. Both use whole numbers, so results equal polars' to the last bit.
+TargetEncoding isn't used: in a workflow with JoinGroupby on the same column both write one file (tests show the clash). So JoinGroupby
+computes those sums, by key and fold, in a separate folder.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def compute(asks: Sequence[Statistic], data: Data, session: Session) -> Results:
 
 
 def _longest(ask: Longest, data: Data) -> int | None:
-    """Known before NVTabular is handed anything: a list is as many columns."""
+    """Returns the length of the longest list; known first, since a list becomes as many columns."""
     longest: int | None = (
         data.table(ask.table).select(pl.col(ask.column).list.len().max().cast(pl.Int64)).collect(engine="streaming").item()
     )
@@ -59,7 +59,7 @@ def _longest(ask: Longest, data: Data) -> int | None:
 
 
 def _counts(asks: list[Counts], data: Data, session: Session) -> dict[Statistic, Any]:
-    """In one pass over the table."""
+    """Counts in one pass over the table."""
     import nvtabular
 
     frame = data.table(asks[0].table)
@@ -82,7 +82,7 @@ def _counts(asks: list[Counts], data: Data, session: Session) -> dict[Statistic,
 
 
 class _Counting:
-    """One ask as an operator of NVTabular."""
+    """One request as an NVTabular operator."""
 
     def __init__(self, ask: Counts, names: dict[str, list[str]], session: Session) -> None:
         from nvtabular import ops
@@ -100,7 +100,7 @@ class _Counting:
             self.node = [tuple(columns) if len(columns) > 1 else columns[0]] >> self.op
 
     def read(self, schema: pl.Schema) -> pl.DataFrame:
-        """Without the rows of null: they are handed over as a value."""
+        """Reads the counts without null keys, which have a value of their own here."""
         ((name, path),) = self.op.categories.items()
         ask, types = self.ask, {key: _scalar(schema[key]) for key in self.ask.keys}
         if not (ask.targets or len(ask.keys) > 1):
@@ -125,7 +125,7 @@ def _empty(ask: Counts, schema: pl.Schema) -> pl.DataFrame:
 
 
 def _of_numbers(ask: Moments | Quantiles, data: Data, session: Session) -> Any:
-    """Over Dask's partitions: exact sums of whole parts of the largest number; quantiles by counts of each value."""
+    """Computes over Dask's partitions: exact sums in whole parts of the largest number; quantiles from value counts."""
     value = number_of(ask.column).drop_nulls()
     if isinstance(ask, Quantiles):
         value = value.round_sig_figs(DIGITS)
@@ -151,7 +151,7 @@ def _of_numbers(ask: Moments | Quantiles, data: Data, session: Session) -> Any:
 
 
 def _each(rows: Any, function: Callable[[Any], Any]) -> list[Any]:
-    """Of every partition."""
+    """Applies a function to every partition."""
     import dask
 
     return [] if rows is None else list(dask.compute(*(dask.delayed(function)(part) for part in rows.to_delayed())))

@@ -1,8 +1,7 @@
-"""Builds the workflow of NVTabular: what is looked up is its Categorify's, the rest are steps over whole columns, by numpy or by cupy.
+"""Builds the NVTabular workflow: Categorify for lookups, own steps by numpy or cupy for everything else.
 
-Categorify is handed our vocabularies. NVTabular's other operators agree with serving only nearly (Normalize and LogOp work in another
-precision, DifferenceLag in floats, hashes differ between its CPU and its GPU), so steps of ours stand for them, in the same words for
-both devices.
+Categorify gets our vocabularies. Other NVTabular operators only approximate serving (Normalize and LogOp use another precision,
+DifferenceLag uses floats, hashes differ between CPU and GPU), so own steps with the same code for both devices replace them.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from pipelines.features.engines.nvtabular.plain import parts
 from pipelines.features.engines.nvtabular.session import Session
 
 _FIRST = 3
-"""Of Categorify's codes, that of the first value; 2 is what isn't there."""
+"""Categorify's code of the first value; 2 means missing."""
 
 
 class Rows:
-    """A partition, as an operator sees it: columns as arrays, one of [rows] or of [rows, width]."""
+    """Partition in an operator: columns as arrays of [rows] or [rows, width]."""
 
     def __init__(self, frame: Any, xp: Any) -> None:
         self.frame, self.xp = frame, xp
@@ -35,13 +34,13 @@ class Rows:
         return self.xp.stack([self.frame[part_name].values for part_name in parts(name, width)], axis=1)
 
     def blank(self, column: Column, width: int | None = None) -> Any:
-        """Where there is nothing."""
+        """Returns a mask of missing values."""
         blank = BLANK[column.kind]
         blanks = [(self.frame[part_name] == blank).values for part_name in parts(column.name, width)]
         return blanks[0] if width is None else self.xp.stack(blanks, axis=1)
 
     def number(self, column: Column) -> Any:
-        """In the precision of the served unit; null is NaN."""
+        """Returns float32, the served unit's precision; null is NaN."""
         values = self.get(column)
         numbers = values.astype("float32")
         if column.kind == "int64":
@@ -53,7 +52,7 @@ Function = Callable[[Rows], Mapping[str, Any]]
 
 
 class Step(BaseOperator):  # type: ignore[misc]
-    """Adds columns to those that are there."""
+    """Adds columns to a frame."""
 
     def __init__(self, made: Mapping[str, str], function: Function, only: list[str] | None = None) -> None:
         super().__init__()
@@ -94,7 +93,7 @@ def _beside(frame: Any, added: Any) -> Any:
 
 
 class Build:
-    """A workflow in the making: the raw columns, places in tables that were looked up, and steps behind one another."""
+    """Workflow under construction: raw columns, lookups, and a chain of steps."""
 
     def __init__(self, session: Session, raws: list[str]) -> None:
         self._session = session
@@ -105,10 +104,10 @@ class Build:
         self._steps: list[Step] = []
 
     def place(self, column: Column, values: pl.Series, width: int | None = None) -> str:
-        """The row of `values` that each value of a raw column is in, as many as there are for what isn't: the name to get it by."""
+        """Looks up a raw column in `values`; returns the name of the row numbers, with `len(values)` for missing values."""
         key = (column.name, id(values))
         if key not in self._place_names:
-            self._keep.append(values)  # so that nothing else takes its id
+            self._keep.append(values)  # keeps the id unique
             name = self._place_names[key] = f"~place{len(self._place_names)}"
             if len(values):
                 self._look_up(parts(column.name, width), parts(name, width), values)

@@ -1,14 +1,14 @@
-"""The engine behind a pipe, for whoever lives in another environment: `python -m pipelines.features.engines.nvtabular.worker`.
+"""NVTabular engine behind a pipe, for processes in another environment: `python -m pipelines.features.engines.nvtabular.worker`.
 
-It is asked by a line of JSON and answers by one; tables are files. `graph` is a folder with a saved graph.
+Requests and answers are lines of JSON; tables are files. `graph` is the folder of a saved graph.
 
-    {"do": "fit", "graph": ..., "rows": FILE, "items": FILE, "to": FOLDER}      fits it anew
-    {"do": "transform", "graph": ..., "rows": FILE, "mode": "rows", "keep": [NAME], "to": FILE}
+  {"do": "fit", "graph": ..., "rows": FILE, "items": FILE, "to": FOLDER}   fits the graph anew
+  {"do": "transform", "graph": ..., "rows": FILE, "mode": "rows", "keep": [NAME], "to": FILE}
 
-Rows are numbered; those that are trained on (`rows`) have the history of the same file, and of that of `pages`, if one is named: views of
-pages by user, item and time, all of them counted.
+Rows are numbered. In mode `rows` (training) their history comes from the same file and from the file `pages`, if given: page views by user,
+item and time, all of them counted.
 
-The conformance tests use it: five hundred examples don't start Python five hundred times.
+The conformance tests use this worker, so that 500 examples don't start Python 500 times.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Request = dict[str, Any]
 
 
 def main() -> None:
-    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # keeps library output out of the answers
     answers.write(json.dumps({"ready": True}) + "\n")
     answers.flush()
     for line in sys.stdin:
         try:
             _DO[json.loads(line)["do"]](json.loads(line))
             answer: Request = {"done": True}
-        except Exception as error:  # the asker is told, whatever it is
+        except Exception as error:  # reports any error to the client
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

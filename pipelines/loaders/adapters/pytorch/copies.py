@@ -1,7 +1,7 @@
-"""Batches on their way to a device: packed into page-locked memory, copied on a stream of their own, a bounded number ahead.
+"""Copies batches to a device: packed into page-locked memory, on a separate stream, a bounded number ahead.
 
-A batch is one copy, whatever its columns. A place of staging is filled again when its last copy is over, and a batch is handed out to a
-stream that waits for its copy; its memory is the device's again when that stream is done with it.
+A batch is a single copy for all columns. A staging buffer is reused when its last copy is complete. A batch is used on a stream that waits
+for the copy; its device memory is free again when that stream is done with the batch.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _ALIGNED = 64
 
 
 class Lane(Protocol):
-    """The way to one device."""
+    """A channel to a device."""
 
     def staging(self, size: int) -> Tensor:
-        """So many bytes on the host."""
+        """Returns a buffer of `size` bytes on the host."""
 
     def send(self, staged: Tensor) -> tuple[Tensor, Any]:
-        """Begins a copy: the bytes there, and what tells that it is over."""
+        """Starts a copy; returns the bytes on the device and a handle for the end of the copy."""
 
     def over(self, copy: Any) -> None:
-        """Waits for it here."""
+        """Waits on the host for the copy."""
 
     def take(self, there: Tensor, copy: Any) -> None:
-        """Whatever is computed from now on waits for it there."""
+        """Makes all later work on the device wait for the copy."""
 
 
 class CudaLane:
@@ -59,7 +59,7 @@ class CudaLane:
 
 @dataclass(frozen=True)
 class Part:
-    """Where in a batch's bytes a tensor lies, and what it is."""
+    """Place of a tensor in a batch's bytes, with its type and shape."""
 
     first: int
     last: int
@@ -71,7 +71,7 @@ class Part:
 
 
 def packed(batch: Mapping[str, Tensor]) -> tuple[dict[str, Part], int]:
-    """One after the other, and how many bytes they take."""
+    """Returns the places of the tensors one after the other, and the number of bytes."""
     parts, at = {}, 0
     for name, tensor in batch.items():
         size = tensor.numel() * tensor.element_size()
@@ -94,7 +94,7 @@ class _Flying:
 
 
 def copied(batches: Iterable[Mapping[str, Tensor]], lane: Lane, ahead: int) -> Iterator[dict[str, Tensor]]:
-    """On the device, in order; at most `ahead` are on their way while one is used."""
+    """Yields the batches on the device, in order; at most `ahead` copies are in progress while a batch is used."""
     places = [_Place() for _ in range(ahead + 1)]
     flying: deque[_Flying] = deque()
     for at, batch in enumerate(batches):
@@ -110,7 +110,7 @@ def _sent(batch: Mapping[str, Tensor], lane: Lane, place: _Place) -> _Flying:
     if place.copy is not None:
         lane.over(place.copy)
     if place.buffer is None or len(place.buffer) < size:
-        place.buffer = lane.staging(size + size // 4)  # lists make batches of unequal sizes
+        place.buffer = lane.staging(size + size // 4)  # room for larger batches: lists make sizes vary
     for name, part in parts.items():
         part.of(place.buffer).copy_(batch[name])
     there, place.copy = lane.send(place.buffer[:size])

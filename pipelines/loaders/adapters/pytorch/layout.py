@@ -1,4 +1,4 @@
-"""The layouts of lists, made of tensors wherever they are: what a resident data set's batches come in."""
+"""Layouts of lists from tensors on any device, for the batches of a resident data set."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _padded(name: str, lists: TensorLists, layout: Padded) -> Tensor:
         width = width or max(1, longest)
     places = torch.arange(width, device=values.device)
     there = places < lengths[:, None]
-    if layout.longer == "cut":  # its values aren't one after the other any more
+    if layout.longer == "cut":  # the remaining values are not adjacent
         index = (lists.offsets[:-1, None] + places).clamp_(max=max(0, len(values) - 1))
         padded = values[index] if len(values) else values.new_zeros(index.shape)
         return padded.masked_fill_(~there, layout.value)

@@ -1,4 +1,4 @@
-"""How much of a GPU PyTorch may take: said before it takes any."""
+"""Limits the GPU memory of PyTorch; call before PyTorch takes any."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from shared.domain.errors import Conflict, Invalid
 
 
 def cap_gpu_memory(share: float, device: Any = None) -> None:
-    """No more than that share of the device's memory for this process; of every GPU that it sees where none is named. What goes beyond
-    ends in PyTorch's own out-of-memory error, not in somebody else's."""
+    """Limits this process to a share of the device's memory, or of every visible GPU's if `device` is None. Beyond it, PyTorch raises its
+    own out-of-memory error, and other processes are not affected."""
     if not 0 < share <= 1:
         raise Invalid(f"cap_gpu_memory: a share of {share}: it must be more than 0 and at most 1")
     if not torch.cuda.is_available():

@@ -1,8 +1,8 @@
-"""Sampled negatives and their features, made on the device that trains: stages of as_torch, by the law of the loader's own stage.
+"""Sampled negatives and their features, made on the training device: stages of as_torch, with the distribution of the loader's own stage.
 
-Of each positive some rows of the same user and moment with another item, drawn evenly from the catalogue; with `liked`, evenly from what
-the user didn't like, in one draw: a number below how many those are says which of them it is, so nothing is drawn again. Who liked the
-whole catalogue has no negative: the positive stands again in each of its places.
+Each positive gets rows with the same user and moment and another item, drawn uniformly from the catalogue. With `liked`, items are drawn
+uniformly from those that the user did not like, in a single draw: a number below their count selects the item. A user who liked the whole
+catalogue has no negatives: the positive is repeated instead.
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ _MANY = 2**62
 
 @dataclass(frozen=True)
 class TensorLiked:
-    """What each user liked of `items` items: 8 bytes a pair, 16 a user."""
+    """The liked items of each user, of `items` items in total: 8 bytes a pair, 16 a user."""
 
     items: int
     users: Tensor
-    """That liked anything, in order."""
+    """Users with likes, in order."""
     starts: Tensor
     keys: Tensor
-    """Of each pair, in order of user and item: the user's place, and how many items before this one the user didn't like."""
+    """Key of each pair, in order of user and item: the user's place, and the number of items before this item that the user did not like.
+    """
 
     @classmethod
     def of(cls, users: Any, items: Any, catalogue: int, device: Any = "cpu") -> TensorLiked:
-        """Of pairs in any order, as often as they come. Items are numbers from 0 to `catalogue`."""
+        """Makes the table from pairs in any order, repeats included; items are numbers from 0 to `catalogue` - 1."""
         pairs = torch.stack([torch.as_tensor(users, dtype=torch.int64), torch.as_tensor(items, dtype=torch.int64)])
         if pairs.shape[1] and (int(pairs[1].min()) < 0 or int(pairs[1].max()) >= catalogue):
             raise Invalid(f"liked: an item is no number from 0 to {catalogue - 1}, the last one of the catalogue")
         distinct_users, place = torch.unique(pairs[0].to(device), return_inverse=True)
-        codes = torch.unique(place * catalogue + pairs[1].to(device))  # in order
+        codes = torch.unique(place * catalogue + pairs[1].to(device))  # sorted
         place = codes // max(1, catalogue)
         starts = torch.searchsorted(place, torch.arange(len(distinct_users) + 1, device=codes.device))
         before = torch.arange(len(codes), device=codes.device) - starts[place]
         return cls(catalogue, distinct_users, starts, place * (catalogue + 1) + codes % max(1, catalogue) - before)
 
     def others(self, users: Tensor, random: Any) -> tuple[Tensor, Tensor]:
-        """An item for each that its user didn't like, all of them equally likely, and whether there is any."""
+        """Returns for each user a uniformly drawn item that the user did not like, and whether there is any."""
         drawn = torch.randint(0, _MANY, users.shape, generator=random, device=users.device)
         if not len(self.users):
             return drawn % self.items, torch.ones_like(drawn, dtype=torch.bool)
@@ -58,20 +59,20 @@ class TensorLiked:
 
 @dataclass(frozen=True)
 class TensorNegatives:
-    """A stage. Items are numbers from 0 to `items`."""
+    """Stage that adds negatives; items are numbers from 0 to `items` - 1."""
 
     items: int
     each: int
-    """Of a positive."""
+    """Negatives per positive."""
     item: str = "item_row"
     label: str = "label"
-    """Above 0 where a row is a positive. A batch without this column is positives alone, and gets it."""
+    """Column above 0 for positives. A batch without this column has only positives, and gets the column."""
     user: str = "user"
     liked: TensorLiked | None = None
-    """None: drawn items aren't verified."""
+    """None: drawn items are not verified."""
 
     def __call__(self, columns: dict[str, Tensor], random: Any) -> dict[str, Tensor]:
-        """In a random order, so that a part of the batch is as good as the whole."""
+        """Returns the rows in random order, so that any part of the batch is representative."""
         rows, device = len(columns[self.item]), columns[self.item].device
         if self.label not in columns:
             columns = columns | {self.label: torch.ones(rows, device=device)}
@@ -98,7 +99,7 @@ class TensorNegatives:
 
 @dataclass(frozen=True)
 class Gather:
-    """A stage: of each row's item (or user) the features that its number has in tables of a row a number."""
+    """Stage that adds features from tables, by the number of each row's item (or user)."""
 
     by: str
     tables: Mapping[str, Tensor]

@@ -1,4 +1,4 @@
-"""All rows of a loader's shard on a device: read once, then every epoch is drawn there, by a permutation of all of them."""
+"""Keeps all rows of a loader's shard on a device: reads them once, then draws each epoch there as a permutation of all rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shared.domain.errors import Invalid
 
 _GIB = 2**30
 _ORDER = 32
-"""Bytes a row that a permutation takes, and what lists are counted with by it."""
+"""Bytes per row of a permutation and of the counting of lists."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Resident:
     shuffle: bool
     drop_last: bool
     seed: tuple[int, ...]
-    """Of what follows from chance, epoch by epoch."""
+    """Seed of the random order, extended by the epoch."""
     device: Any
 
     def epoch(self, number: int, start: int = 0) -> Iterator[dict[str, Any]]:
@@ -45,7 +45,7 @@ class Resident:
         return torch.randperm(self.rows, generator=generator(self.device, *self.seed, number), device=self.device)
 
     def _ends(self) -> list[int]:
-        """The last batch has what is left: a row more than others have where the shards aren't equal, or fewer."""
+        """Returns where batches begin and end. The last batch has the remaining rows: fewer, or a row more if the shards are unequal."""
         last = self.steps * self.batch_size if self.drop_last else self.rows
         return [*range(0, self.steps * self.batch_size, self.batch_size), last]
 
@@ -56,7 +56,7 @@ def generator(device: Any, *seed: int) -> Any:
 
 
 def take_rows(column: Any, rows: Any, size: int | None = None) -> Any:
-    """Those rows. `size`: how many values the lists have together, where that is known: who has to ask waits for the device."""
+    """Returns these rows. `size` is the total number of the lists' values if known; otherwise the call waits for the device."""
     if not isinstance(column, TensorLists):
         return column.index_select(0, rows)
     begin = column.offsets.index_select(0, rows)
@@ -70,7 +70,7 @@ def take_rows(column: Any, rows: Any, size: int | None = None) -> Any:
 
 
 def _sizes(lists: TensorLists, order: Any, ends: list[int]) -> list[int]:
-    """Values of each batch: asked once an epoch."""
+    """Returns the number of values of each batch, with a single wait per epoch."""
     total = torch.zeros(len(order) + 1, dtype=torch.int64, device=order.device)
     torch.cumsum(lists.offsets.diff().index_select(0, order), 0, out=total[1:])
     sizes: list[int] = total[torch.tensor(ends, device=order.device)].diff().tolist()
@@ -78,7 +78,7 @@ def _sizes(lists: TensorLists, order: Any, ends: list[int]) -> list[int]:
 
 
 def load_resident(loader: EpochReader, device: Any, share: float) -> Resident:
-    """Invalid where it takes more than that share of the device's memory."""
+    """Reads all rows; raises Invalid if they take more than this share of the device's memory."""
     if loader.stages:
         raise Invalid(
             "as_torch: resident: the rows are read once, and this loader has stages, which run on every batch: give as_torch stages of the"
@@ -120,7 +120,7 @@ def room(device: Any, share: float) -> int:
 
 
 class _Reading:
-    """Rows as they come, in tensors that have a place for all of them."""
+    """Collects rows in tensors that are allocated for all rows."""
 
     def __init__(self, rows: int, device: Any, room: int, room_text: str) -> None:
         self._rows, self._device, self._room, self._room_text = rows, device, room, room_text
@@ -153,7 +153,7 @@ class _Reading:
         return self._flat[name]
 
     def _check(self, batch: dict[str, Any], read: int) -> None:
-        """The first rows tell of all. Lists' values are there twice while they become one tensor, a column at a time."""
+        """Estimates the memory of all rows from the rows so far. Concatenation needs a list column's values twice."""
         for name, column in batch.items():
             for role, part in (
                 (("values", column.values), ("offsets", column.offsets)) if isinstance(column, TensorLists) else (("rows", column),)

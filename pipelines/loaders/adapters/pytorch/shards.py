@@ -1,4 +1,4 @@
-"""Which shard of an epoch is this process': that of its rank among those who train together, unless somebody says otherwise."""
+"""Selects the shard of an epoch for this process: by its rank in the process group, unless the loader has a shard of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.domain.errors import BadData
 
 
 def sharded(loader: EpochReader) -> EpochReader:
-    """A loader's own shard, if it is one of several, is meant as it is."""
+    """Returns the loader with this rank's shard; a loader that is already one of several shards stays as it is."""
     if loader.shard.world > 1 or not (group.is_available() and group.is_initialized()):
         return loader
     own = replace(loader, shard=Shard(group.get_rank(), group.get_world_size()))

@@ -1,4 +1,4 @@
-"""A batch's columns as tensors: of the same memory, where it is the batch's own."""
+"""A batch's columns as tensors, without a copy where the memory is the batch's own."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shared.domain.errors import BadData
 
 Tensor = Any
 _WIDER: dict[str, str] = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
-"""PyTorch computes with no unsigned whole numbers but bytes."""
+"""PyTorch computes with no unsigned integers except bytes."""
 
 
 @dataclass(frozen=True)
 class TensorLists:
-    """Row n's values are values[offsets[n]:offsets[n + 1]]."""
+    """Lists: row n's values are values[offsets[n]:offsets[n + 1]]."""
 
     values: Tensor
     offsets: Tensor

@@ -1,4 +1,4 @@
-"""The frameworks that a step runs on: loads the backend that a spec names, once in a process."""
+"""Frameworks that a step runs on: loads the backend that a spec names, once per process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES: tuple[Name, ...] = get_args(Name)
 
 
 def load_framework(name: Name) -> Framework:
-    """One for the life of a process, as Keras is of one. Refuses to train on the CPU in a Job that was given GPUs."""
+    """Returns the framework, the same for the life of the process. Raises Invalid if a Job with GPUs would train on the CPU."""
     framework = _load(name)
     if (number := os.environ.get(GPUS)) and not framework.gpu:
         raise Invalid(

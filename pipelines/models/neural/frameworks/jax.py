@@ -1,7 +1,7 @@
-"""A step on JAX: one program for each shape of a batch, which takes all that changes and gives it back in the same memory.
+"""A step on JAX: a compiled program for each batch shape, which takes all mutable state and returns it in the same memory.
 
-JAX's arrays never change. So a table is a box with the array that it is now, and a compiled function is one of the boxes', the Keras
-variables' and a batch's arrays: what it was given of the first two is donated, so that XLA writes the new rows where the old ones lay.
+JAX arrays are immutable. So a table is a box that holds its present array, and a compiled function takes the arrays of boxes, Keras
+variables and the batch. The first two are donated, so that XLA writes new rows over the old rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pipelines.models.runtime import load_jax
 
 
 class Box:
-    """What a table is by now."""
+    """Holds a table's present array."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -35,7 +35,7 @@ class Jax:
 
         self._scope = keras.StatelessScope
         self._tracing: tuple[Any, Sequence[Any]] = (None, ())
-        """In which scope, and of which variables."""
+        """Scope and variables of the function that is being compiled."""
 
     def table(self, rows: Any) -> Tensor:
         return Box(self._jax.numpy.array(rows))
@@ -44,11 +44,11 @@ class Jax:
         table.value = self._jax.numpy.array(rows)
 
     def gather(self, table: Tensor, places: Tensor) -> Tensor:
-        """Zeros where there is no such place."""
+        """Returns zeros for places out of range."""
         return _value(table).at[places].get(mode="fill", fill_value=0)
 
     def scatter(self, table: Tensor, places: Tensor, rows: Tensor) -> None:
-        """What has no place is dropped."""
+        """Drops rows whose place is out of range."""
         table.value = table.value.at[places].set(rows, mode="drop")
 
     def pool(self, rows: Tensor, places: Tensor, segments: Tensor, offsets: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ class Jax:
         return self._jax.ops.segment_sum(rows, places, count)
 
     def differentiated(self, function: Pure, weights: Sequence[Any], jit: Jit) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
-        """`jit` or not: a step is compiled as a whole."""
+        """Ignores `jit`, because a step is compiled as a whole."""
 
         def both(blocks: Any, *others: Any) -> tuple[Tensor, Any, Any, Any]:
             scope, variables = self._tracing
@@ -113,7 +113,7 @@ class Jax:
         return None
 
     def full_precision(self) -> AbstractContextManager[None]:
-        """JAX compiles a program for each precision, so it runs none that it compiled for another one."""
+        """Sets JAX's matrix precision; JAX compiles a program for each precision, so no program with less precision is reused."""
         context: AbstractContextManager[None] = self._jax.default_matmul_precision("highest")
         return context
 

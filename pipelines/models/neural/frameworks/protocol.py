@@ -1,4 +1,4 @@
-"""What a step needs of a framework beyond Keras' operations: tables that change in place, gradients, and compilers."""
+"""Interface of a framework beyond Keras' operations: tables that change in place, gradients and compilers."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ from typing import Any, Literal, Protocol
 Name = Literal["tensorflow", "torch", "jax"]
 Tensor = Any
 Jit = bool | Literal["graphs"]
-"""Whether it is compiled; `graphs`: and its kernels started all at once, by a CUDA graph."""
+"""Whether a function is compiled; `graphs` also starts its kernels with a CUDA graph."""
 Pure = Callable[..., tuple[Tensor, Any]]
-"""A loss of tensors, and what else comes of it."""
+"""A function that returns a loss and further results."""
 
 
 @dataclass(frozen=True)
 class MutableState:
-    """What a function reads and changes beside its arguments."""
+    """State that a function reads and changes besides its arguments."""
 
     tables: Sequence[Tensor]
     variables: Sequence[Any]
-    """Keras'."""
+    """Keras variables."""
 
 
 class Framework(Protocol):
     name: Name
     steady: bool
-    """Whether another shape is another program, so that what differs from batch to batch is filled up. Filled are places: with such as
-    are beyond what they are places of, which `gather` gives zeros for, and `scatter`, `pool` and `summed` leave out."""
+    """Whether each shape needs a new program, so that varying sizes are padded. Padding uses places out of range: `gather` returns zeros
+    for them; `scatter`, `pool` and `summed` ignore them."""
 
     def table(self, rows: Any) -> Tensor:
-        """A variable of these rows, float32."""
+        """Makes a float32 variable of these rows."""
 
     def fill(self, table: Tensor, rows: Any) -> None: ...
 
     def gather(self, table: Tensor, places: Tensor) -> Tensor:
-        """Rows of a table, or of a tensor."""
+        """Returns rows of a table or of a tensor."""
 
     def scatter(self, table: Tensor, places: Tensor, rows: Tensor) -> None:
-        """Writes them, each place once."""
+        """Writes the rows; each place occurs once."""
 
     def pool(self, rows: Tensor, places: Tensor, segments: Tensor, offsets: Tensor) -> Tensor:
-        """The sum of the rows at these places, by segment."""
+        """Returns the sum of the rows at these places, by segment."""
 
     def summed(self, rows: Tensor, places: Tensor, count: Tensor) -> Tensor:
-        """[count, width]: the sum of the rows that are of one place."""
+        """Returns [count, width]: the sum of the rows with the same place."""
 
     def differentiated(self, function: Pure, weights: Sequence[Any], jit: Jit) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
-        """`function(blocks, *others)` as one that gives its loss, what else came of it, and its gradients by blocks and by variables."""
+        """Wraps `function(blocks, *others)`: returns its loss, its further results, and the gradients by blocks and by variables."""
 
     def compiled(self, function: Callable[..., Tensor], like: Sequence[Any], state: MutableState) -> Callable[..., Tensor]:
-        """As the framework runs it best. `like`: arguments as they will be, but for the number of rows: the last dimension of whole
-        numbers, the first of others."""
+        """Returns the function in the framework's fastest form. `like` holds sample arguments; only the number of rows may differ later:
+        the last dimension of integers, the first dimension of others."""
 
     def array(self, tensor: Tensor) -> Any:
-        """A copy."""
+        """Returns a copy."""
 
     def missing_compiler(self, jit: Jit = True) -> str | None:
-        """Why it can't compile so here."""
+        """Returns why compilation is impossible here, or None."""
 
     def full_precision(self) -> AbstractContextManager[None]:
         """A context in which no float32 product is rounded to TF32 or bfloat16."""
 
     @property
     def gpu(self) -> bool:
-        """Whether it computes on a GPU."""
+        """Whether the framework computes on a GPU."""

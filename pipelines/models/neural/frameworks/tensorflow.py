@@ -1,4 +1,4 @@
-"""A step on TensorFlow: one graph a step, tables as its resource variables."""
+"""A step on TensorFlow: a graph per step, with tables as resource variables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TensorFlow:
         table.assign(rows)
 
     def gather(self, table: Tensor, places: Tensor) -> Tensor:
-        return self._tf.gather(table, places)  # of a variable it reads those rows alone
+        return self._tf.gather(table, places)  # from a variable, reads only these rows
 
     def scatter(self, table: Tensor, places: Tensor, rows: Tensor) -> None:
         table.scatter_update(self._tf.IndexedSlices(rows, places))

@@ -1,7 +1,7 @@
-"""A step on torch: eager, or with its network compiled, and then its kernels in a CUDA graph.
+"""A step on torch: eager, or with a compiled network, or with its kernels in a CUDA graph.
 
-Graphs are torch.compile's own (`mode="reduce-overhead"`): it records one for each shape, and none without CUDA. What a graph gives lies
-where its next run writes; so what outlives a step is copied.
+torch.compile records the graphs (`mode="reduce-overhead"`), one for each shape, and none without CUDA. The next run overwrites a graph's
+outputs, so outputs that a step returns are copied.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Torch:
         self._device = keras.Variable(0.0).value.device
 
     def table(self, rows: Any) -> Tensor:
-        """A copy: zeros that nobody has written lie nowhere yet, and every step would wait for the pages that it is the first to touch."""
+        """Copies the rows, because untouched pages of zeros have no memory yet and every step would wait for page faults."""
         return self._torch.from_numpy(np.ascontiguousarray(rows)).to(self._device, copy=True)
 
     def fill(self, table: Tensor, rows: Any) -> None:
@@ -86,7 +86,7 @@ class Torch:
 
     @contextmanager
     def full_precision(self) -> Iterator[None]:
-        """Sets cuBLAS and oneDNN by one function. Torch refuses to compute if `torch.backends` contradicts it."""
+        """Sets the precision of cuBLAS and oneDNN by one function; torch refuses to compute if `torch.backends` contradicts it."""
         before = self._torch.get_float32_matmul_precision()
         self._torch.set_float32_matmul_precision("highest")
         try:
