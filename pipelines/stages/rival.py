@@ -8,6 +8,7 @@ compared.
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,9 +103,10 @@ def _before_refit(context: Context) -> Rival:
     fetch, families = context.fetcher(BEFORE_REFIT), context.spec.families
     graph, folder = load_graph(fetch), context.scratch / BEFORE_REFIT
     folder.mkdir(exist_ok=True)
-    serve = context.spec.recommender.serve.model_copy(update={"vocabulary_limit": None})  # stored values are the refit's
+    # The unit holds all tables: the stored values are the refit's.
+    serve = context.spec.recommender.serve.model_copy(update={"vocabulary_limit": sys.maxsize})
     served = signature(graph, serve)
-    served = named(served, write_unit(graph, load_model(fetch, families), folder / served.file, None, serve.lists))
+    served = named(served, write_unit(graph, load_model(fetch, families), folder / served.file, serve.vocabulary_limit, serve.lists))
     vectors, codes = None, read_table(fetch("items.features.parquet"), graph, "item").columns
     embeddings = load_retriever(fetch, context.has(BEFORE_REFIT, IS_BESIDE), families).embeddings(codes)
     if embeddings is not None:

@@ -116,6 +116,19 @@ def test_a_version_that_has_learned_the_holdout_is_compared_as_it_was_before_its
     assert found.metrics["serving.hr@10"] == unfair.metrics["serving.hr@10"]
 
 
+def test_the_model_before_its_refit_reads_no_value_of_the_refitted_version(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its unit holds all tables, however large they are: the stored values belong to the refit."""
+    monkeypatch.setattr("pipelines.features.stored.LIMIT", 3)
+    spec = stages.spec(model={"family": "mf"}, gates=[{"metric": "hr@10", "not_worse_than": "serving"}])
+    stages.run(spec)
+    files = files_of(stages)
+    before = {**files["etl"], **files["train"], "refit.json": files["refit"]["refit.json"]}
+    inputs = {"etl": files["etl"], "train": files["train"], "serving": files["export"], "serving_before_refit": before}
+    evaluated = stages.stage("evaluate", spec, inputs, "r2")
+    assert evaluated.facts["serving_before_its_refit"]
+    assert evaluated.metrics["serving.hr@10"] == pytest.approx(evaluated.metrics["candidate.hr@10"])
+
+
 def files_of(stages: Stages) -> dict[str, Files]:
     return {stage: {name: stages.store.put(path) for name, path in done.files.items()} for stage, done in stages.done.items()}
 
