@@ -20,8 +20,6 @@ from shared.domain.expressions import Expression
 
 Lists = Literal["padded", "offsets"]
 
-_SEEN: Mapping[str, list[dict[str, Any]]] = {"drop": [{"not_seen": EVER}, {"available": True}], "keep": [{"available": True}]}
-
 
 class Retrieve(Strict):
     candidates: int = Field(
@@ -121,11 +119,9 @@ class Serve(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _seen_was_a_field(cls, value: Any) -> Any:
-        """Accepts the former `seen: drop` or `keep`, also in stored specs."""
-        if isinstance(value, Mapping) and value.get("seen") in ("drop", "keep") and "filter" not in value:
-            value = dict(value)
-            return {"filter": _SEEN[value.pop("seen")], **value}
+    def _refuse_seen(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and "seen" in value:
+            raise ValueError("'seen' is replaced by 'filter': write filter: [{not_seen: ever}, {available: true}]")
         return value
 
     @model_validator(mode="after")

@@ -41,13 +41,11 @@ def test_what_was_liked_and_what_is_unavailable_is_dropped_unless_told_otherwise
     assert (found.serve.not_seen, found.serve.only_available) == (None, False)
 
 
-def test_the_field_that_it_took_the_place_of_is_still_read():
-    assert spec(seen="drop") == spec()
-    assert spec(seen="keep").document()["serve"]["filter"] == [{"available": True}]
-    assert "seen" not in spec(seen="keep").document()["serve"]
-    for wrong in ({"seen": "never"}, {"seen": "keep", "filter": []}):
-        with pytest.raises(Invalid, match="unknown field 'seen'"):
-            spec(**wrong)
+def test_the_field_that_it_replaces_is_refused_with_the_new_name():
+    for former in ({"seen": "drop"}, {"seen": "keep", "filter": []}):
+        with pytest.raises(Invalid, match=r"serve.*'seen' is replaced by 'filter': write filter: \[{not_seen: ever}, {available: true}\]"):
+            spec(**former)
+    assert spec(filter=[{"not_seen": "ever"}, {"available": True}]) == spec()
 
 
 INVALID_FILTERS = [
