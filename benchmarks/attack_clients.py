@@ -1,9 +1,9 @@
-"""Runs one attack on a platform until SIGTERM, as a process of the lowest priority.
+"""Runs one attack on a platform until the process gets SIGTERM. The process has the lowest priority.
 
     python -m benchmarks.attack_clients ATTACK < targets.json
 
-`targets.json` says where and with which tokens. It prints a line when it has begun. At its end it prints as JSON how often it was answered
-with which status; `closed` is a connection that ended without an answer.
+`targets.json` holds the platform's address and tokens (class `Targets`). The program prints a line when the attack has begun. At its end
+it prints, as JSON, the number of answers by status; `closed` counts connections that ended without an answer.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.attack_clients import ATTACKS, Targets
 from benchmarks.neighbours import PERCENTILES, Peak
 from benchmarks.neighbours_world import USERS, Load, Neighbourhood, Outcome
-from benchmarks.report import Row, publish
+from benchmarks.report import Row, exit_code, publish
 from shared.testing.model_server_suite import tiny_model
 from tests.servers.platform_process import until
 
@@ -65,10 +65,7 @@ def main() -> int:
     rows = [*rounds.rows(), Row(CASE, PLATFORM, "resident memory, before", "MiB", [before])]
     rows.append(Row(CASE, PLATFORM, "resident memory, after", "MiB", [after]))
     publish("attacks", rows)
-    missed = missed_promises(rows)
-    for line in missed:
-        sys.stderr.write(f"promise missed: {line}\n")
-    return 1 if missed else 0
+    return exit_code(missed_promises(rows))
 
 
 def missed_promises(rows: Sequence[Row]) -> list[str]:

@@ -103,16 +103,16 @@ def filtering(state: Attributes, count: int) -> Iterator[Row]:
     chance = np.random.default_rng(5)
     unit = unit_of(count)
     chosen = Filter(Serve(filter=FILTER))
-    asked = FilterInput(state, CONTEXT, frozenset())
+    filter_input = FilterInput(state, CONTEXT, frozenset())
     for rows in (500, count):
         some = np.sort(chance.choice(count, rows, replace=False)) if rows < count else unit.every
-        kept = chosen.keep(unit, some, asked)
+        kept_rows = chosen.keep(unit, some, filter_input)
         seconds = []
         for _ in range(200):
             began = time.perf_counter()
-            chosen.keep(unit, some, asked)
+            chosen.keep(unit, some, filter_input)
             seconds.append((time.perf_counter() - began) * 1e3)
-        case = f"{rows} rows, 3 expressions, {kept.mean():.0%} kept"
+        case = f"{rows} rows, 3 expressions, {kept_rows.mean():.0%} kept"
         yield Row(case, "eyas", "time", "ms", seconds)
         yield Row(case, "eyas", "p99", "ms", [statistics.quantiles(seconds, n=100)[98]])
 

@@ -105,8 +105,8 @@ def _write(engine: Engine, numbers: range, files: Files, begun: datetime) -> Non
 
 
 def _run(id: str, name: str, spec: dict[str, Any], at: datetime) -> dict[str, Any]:
-    asked = encode(RunSpec, replace(RUN_SPEC, document=spec, cause="a benchmark"))
-    return _row("run", id, name, asked, {"state": "registered", "reason": "it ended"}, "registered", at, finished=True)
+    run_spec = encode(RunSpec, replace(RUN_SPEC, document=spec, cause="a benchmark"))
+    return _row("run", id, name, run_spec, {"state": "registered", "reason": "it ended"}, "registered", at, finished=True)
 
 
 def _row(kind: str, id: str, name: str, spec: Any, status: Any, state: str, at: datetime, *, finished: bool) -> dict[str, Any]:

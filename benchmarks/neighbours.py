@@ -42,7 +42,7 @@ from benchmarks.neighbours_world import (
     sleeping,
     split_users,
 )
-from benchmarks.report import Row, publish
+from benchmarks.report import Row, exit_code, publish
 from shared.domain.route import Route
 from shared.testing.model_server_suite import tiny_model
 
@@ -84,10 +84,7 @@ def main() -> int:
             _say(f"{part}: preparing")
             rows += PARTS[part](Path(folder), given)
     publish("neighbours", rows)
-    missed = missed_promises(rows)
-    for one in missed:
-        sys.stderr.write(f"promise missed: {one}\n")
-    return 1 if missed else 0
+    return exit_code(missed_promises(rows))
 
 
 def missed_promises(rows: Sequence[Row]) -> list[str]:

@@ -45,14 +45,14 @@ def ordering(state: Attributes, count: int) -> Iterator[Row]:
     vectors = chance.standard_normal((count, WIDTH)).astype(np.float32)
     plain = unit_of(count)
     unit = replace(plain, vectors=build_vectors(plain.items, vectors, plain.items[:1], vectors[:1], ExactIndex(plain.items, vectors)))
-    filter, asked = Filter(Serve()), FilterInput(state, CONTEXT, frozenset())
+    filter, filter_input = Filter(Serve()), FilterInput(state, CONTEXT, frozenset())
     some = [(chance.choice(count, CANDIDATES, replace=False), chance.random(CANDIDATES).astype(np.float32)) for _ in range(100)]
     for case, said in CASES.items():
         rules = Ordering(Order.model_validate(said)).at(datetime.now(UTC))
         began = time.process_time()
         for turn in range(ROUNDS):
             rows, scores = some[turn % len(some)]
-            wish = Wish("bench", 1, K, filter, asked, rules, float(chance.random()))
+            wish = Wish("bench", 1, K, filter, filter_input, rules, float(chance.random()))
             arrange(Candidates(wish, rows, True, CANDIDATES), scores, unit)
         yield Row(case, "eyas", "CPU of an answer's order", "ms", [(time.process_time() - began) / ROUNDS * 1e3])
 

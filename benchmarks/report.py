@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +70,13 @@ def publish(bench: str, rows: Sequence[Row], folder: Path = Path("var/bench"), *
     console.print(table)
     console.print(f"written to {path}")
     return path
+
+
+def exit_code(missed: Sequence[str]) -> int:
+    """Prints the promises that a benchmark missed; returns 1 if there are any."""
+    for promise in missed:
+        sys.stderr.write(f"promise missed: {promise}\n")
+    return 1 if missed else 0
 
 
 def peak(pid: int) -> float:

@@ -121,7 +121,7 @@ def trained(said: Mapping[str, Any], trial: Trial, folder: Path, seed: int, log:
 
 def retrieved(model: MfModel, task: Task, trial: Trial, count: int) -> Found:
     users, items = codes_of(task, trial)
-    cases = [(one.user, int(target), one.liked) for one in trial.held_out.cases.users for target in one.targets]
+    cases = [(user_cases.user, int(target), user_cases.liked) for user_cases in trial.held_out.cases.users for target in user_cases.targets]
     rows = np.full((len(cases), count), -1)
     for at, (user, _, liked) in enumerate(cases):
         if user < 0:

@@ -70,9 +70,9 @@ def kills(stand: Stand, times: int) -> tuple[list[float], int]:
             stand.server.ensure_running()
             back = time.monotonic()
             wrong += stand.server.answering("movies") != right
-            _until(lambda askers=askers, back=back: any(one.at > back for one in askers.calls))
-        wrong += any(one.failure for one in askers.calls if one.at > back)
-        answered = min(one.at + one.seconds for one in askers.calls if not one.failure and one.at > began)
+            _until(lambda askers=askers, back=back: any(call.at > back for call in askers.calls))
+        wrong += any(call.failure for call in askers.calls if call.at > back)
+        answered = min(call.at + call.seconds for call in askers.calls if not call.failure and call.at > began)
         away.append(answered - began)
     return away, wrong
 

@@ -85,8 +85,8 @@ class World:
 
     def start(self, version: int, id: str, now: datetime | None = None) -> RolloutRecord:
         now = now or datetime.now(UTC)
-        asked = RolloutSpec(version, self.spec.document())
-        return self.rollouts.create(Record(id, NAME, asked, RolloutStatus(), now, now), "bench")
+        rollout_spec = RolloutSpec(version, self.spec.document())
+        return self.rollouts.create(Record(id, NAME, rollout_spec, RolloutStatus(), now, now), "bench")
 
     def ask(self, id: str, verb: str, now: datetime) -> None:
         self.rollouts.ask(id, Request(verb, "bench"), now)

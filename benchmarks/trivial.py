@@ -48,7 +48,7 @@ class Trivial(Simple[Status, Step]):
     def observe(self, record: Record[Status, RetrainerSpec]) -> Request | None:
         return record.asked
 
-    def decide(self, record: Record[Status, RetrainerSpec], seen: Request | None, now: datetime) -> Decision[Status, Step]:
+    def decide(self, record: Record[Status, RetrainerSpec], observation: Request | None, now: datetime) -> Decision[Status, Step]:
         state = _FOLLOWING[record.status.state]
         effects = (Step(f"{record.id}-{state}-1"),) if state in ("one", "two") else ()
         return Decision(replace(record.status, state=state), effects)

@@ -46,18 +46,18 @@ def bars(page: str) -> tuple[str, list[Bar]]:
 
 
 def _bar(label: str, cell: str) -> Bar:
-    found = _CELL.match(cell)
-    if found is None:
+    match = _CELL.match(cell)
+    if match is None:
         return Bar(label, cell, None)
-    value, least, most, deviation = (float(part.replace(",", "")) if part else None for part in found.groups())
+    value, least, most, deviation = (float(part.replace(",", "")) if part else None for part in match.groups())
     if value is not None and deviation is not None:
         least, most = value - deviation, value + deviation
-    return Bar(label, found[1], value, least, most)
+    return Bar(label, match[1], value, least, most)
 
 
 def svg(title: str, rows: Sequence[Bar]) -> str:
     """Text in one grey that is readable on white and on black, no font and no background of its own."""
-    longest = max((one.most or one.value or 0.0 for one in rows), default=0.0) or 1.0
+    longest = max((row.most or row.value or 0.0 for row in rows), default=0.0) or 1.0
     height, scale = TOP + STEP * len(rows) + 6, (WIDTH - LEFT - RIGHT) / longest
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" '
@@ -65,15 +65,15 @@ def svg(title: str, rows: Sequence[Bar]) -> str:
         f"<title>{html.escape(title)}</title>",
         f'<text x="{LEFT}" y="22" font-weight="bold">{html.escape(title)}</text>',
     ]
-    for number, one in enumerate(rows):
-        middle, end = TOP + STEP * number + STEP / 2, LEFT + max(one.value or 0.0, one.most or 0.0) * scale
-        lines.append(f'<text x="{LEFT - 8}" y="{middle + 4:g}" text-anchor="end">{html.escape(one.label)}</text>')
-        if one.value is not None:
-            lines.append(f'<rect x="{LEFT}" y="{middle - 8:g}" width="{max(one.value * scale, 1):.1f}" height="16" fill="{BAR}"/>')
-        if one.least is not None and one.most is not None:
-            ends = f"M{LEFT + one.least * scale:.1f} {middle:g}H{LEFT + one.most * scale:.1f}"
+    for number, row in enumerate(rows):
+        middle, end = TOP + STEP * number + STEP / 2, LEFT + max(row.value or 0.0, row.most or 0.0) * scale
+        lines.append(f'<text x="{LEFT - 8}" y="{middle + 4:g}" text-anchor="end">{html.escape(row.label)}</text>')
+        if row.value is not None:
+            lines.append(f'<rect x="{LEFT}" y="{middle - 8:g}" width="{max(row.value * scale, 1):.1f}" height="16" fill="{BAR}"/>')
+        if row.least is not None and row.most is not None:
+            ends = f"M{LEFT + row.least * scale:.1f} {middle:g}H{LEFT + row.most * scale:.1f}"
             lines.append(f'<path d="{ends}" stroke="{SPREAD}" stroke-width="2"/>')
-        lines.append(f'<text x="{end + 8:.1f}" y="{middle + 4:g}">{html.escape(one.text)}</text>')
+        lines.append(f'<text x="{end + 8:.1f}" y="{middle + 4:g}">{html.escape(row.text)}</text>')
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 

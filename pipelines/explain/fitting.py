@@ -46,7 +46,7 @@ class Fitted:
     every: int
     """The fit uses one user in this many."""
     values: Mapping[str, float]
-    """Average number of values per row, by list feature."""
+    """By feature of lists: the average number of values in a row."""
 
     @property
     def knows_data(self) -> bool:

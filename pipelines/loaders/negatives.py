@@ -31,7 +31,7 @@ class Negatives:
     """Negatives per positive."""
     item: str = "item_row"
     label: str = "label"
-    """Column above 0 for positives. A batch without this column has only positives, and gets the column."""
+    """Name of the label column. A label above 0 marks a positive. A batch without the column has only positives; the column is added."""
     user: str = "user"
     liked: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.bool_]] | None = None
     """Returns whether these users liked these items; false positives are no negatives either."""

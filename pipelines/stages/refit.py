@@ -61,7 +61,7 @@ def run(context: Context) -> Outcome:
 
 
 def _overlay(context: Context, files: dict[str, Path]) -> Callable[[str], Path]:
-    """Returns the fetch of this stage's files, with etl's as the fallback."""
+    """Returns a function that finds a file by name: among `files` first, then among the files of etl."""
     return lambda name: files[name] if name in files else context.fetch("etl", name)
 
 

@@ -1,4 +1,4 @@
-"""Runs a data tool of the pipelines in a child process of the local executor."""
+"""Runs `python -m pipelines.data` in a child process, for commands that read data files."""
 
 from __future__ import annotations
 

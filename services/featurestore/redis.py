@@ -48,7 +48,7 @@ return stand
 
 
 class RedisFeatureStore:
-    """Implements FeatureStore; threads can share it."""
+    """Feature store in Redis. Several threads may use one instance at the same time."""
 
     def __init__(self, url: str, patience: float = PATIENCE) -> None:
         try:

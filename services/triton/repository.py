@@ -37,7 +37,7 @@ _TRIAL = "eyas_trial-"
 
 @dataclass(frozen=True)
 class Placed:
-    """A unit in the repository."""
+    """A served unit whose files are in Triton's model repository."""
 
     recommender: str
     number: int

@@ -30,7 +30,7 @@ MOST_BYTES = 65_536
 """Limit for the serialised values of one row."""
 VIEW = r"[a-z][a-z0-9_]{0,59}"
 EARLY = timedelta(seconds=5)
-"""Allowed clock difference: an event time may be this far in the future."""
+"""How far in the future the time of a value may be, because clocks differ."""
 _PLACE = re.compile(rf"{VIEW}(@[0-9]{{1,10}})?")
 _BAD = re.compile("[\0\ud800-\udfff]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

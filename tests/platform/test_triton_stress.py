@@ -92,7 +92,7 @@ def test_a_model_that_loads_slowly_is_waited_for_and_nobody_else_waits(stand: St
         ended = time.monotonic()
     assert faults == {}
     assert askers.failures == []
-    inside = [one for one in askers.calls if began < one.at and one.at + one.seconds < ended]
+    inside = [call for call in askers.calls if began < call.at and call.at + call.seconds < ended]
     assert len(inside) > 10
     assert stand.server.answering("movies") == {1, 2}
 
@@ -159,7 +159,7 @@ def test_a_server_that_is_killed_under_load_is_back_with_the_right_versions(stan
             assert stand.server.ensure_running() is True
             back = time.monotonic()
             assert stand.server.answering("movies") == {1, 3}
-            wait_for(lambda back=back: any(one.at > back for one in askers.calls))
-    assert [one.failure for one in askers.calls if one.at > back and one.failure] == []
+            wait_for(lambda back=back: any(call.at > back for call in askers.calls))
+    assert [call.failure for call in askers.calls if call.at > back and call.failure] == []
     with pytest.raises(Unavailable):
         stand.server.score("movies", 2, FEED)

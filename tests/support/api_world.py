@@ -325,8 +325,10 @@ class Gateway:
         found = Future()
         self.trials.append(question.trial)
         dropped = {"seen before, or excluded": 20}
-        told = Explained(Explanation(500, 480, True, 1, ((), ("boosted",)), dropped), 3, {"score": 0.0125}) if question.explain else None
-        found.set_result(Answer("q1", question.recommender, 1, "stable", ((10, 0.5), (20, None)), None, told))
+        explained = (
+            Explained(Explanation(500, 480, True, 1, ((), ("boosted",)), dropped), 3, {"score": 0.0125}) if question.explain else None
+        )
+        found.set_result(Answer("q1", question.recommender, 1, "stable", ((10, 0.5), (20, None)), None, explained))
         return found
 
     def submit_scores(self, name, user, items):

@@ -66,8 +66,8 @@ class S3ArtifactSuite(ArtifactSuite):
         assert live.progress() is None
         live.tell({"epoch": 1})
         live.keep({"epoch": 1}, {"weights.npz": source})
-        (kept,) = FsspecLive(url, "r1-train-2").checkpoints()
-        assert live.fetch(kept, "weights.npz", tmp_path / "weights").read_bytes() == b"a model"
+        (checkpoint,) = FsspecLive(url, "r1-train-2").checkpoints()
+        assert live.fetch(checkpoint, "weights.npz", tmp_path / "weights").read_bytes() == b"a model"
         attic = FsspecTrash(url)
         assert attic.live() == ["r1-train-1"]
         attic.drop_live("r1-train-1")

@@ -225,8 +225,8 @@ def test_an_epoch_goes_on_at_any_step_with_the_same_batches(path: Path) -> None:
 def test_verified_negatives_are_none_that_the_user_likes(path: Path) -> None:
     liked = {(number % 7, number % ITEMS + 2) for number in range(0, ROWS, 4)}
     sampled = [
-        [(user % 7, item) for user, item, _, label in _rows(_batches(path, 4, liked=one)) if not label and not user % 4]
-        for one in (None, LikedItems.empty(1))
+        [(user % 7, item) for user, item, _, label in _rows(_batches(path, 4, liked=liked)) if not label and not user % 4]
+        for liked in (None, LikedItems.empty(1))
     ]
     assert set(sampled[0]) & liked and not set(sampled[1]) & liked
     assert all(len(one) == 4 * (ROWS // 4) for one in sampled[:1])

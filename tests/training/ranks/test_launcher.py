@@ -75,11 +75,13 @@ def test_the_one_that_failed_is_named(
 
 
 def test_ranks_do_not_outlive_who_started_them() -> None:
-    one = "from pipelines.stages.launcher import end_with_launcher as e; import signal; e(); print('up', flush=True); signal.pause()"
+    rank_program = (
+        "from pipelines.stages.launcher import end_with_launcher as e; import signal; e(); print('up', flush=True); signal.pause()"
+    )
     program = f"""
 import os, signal, subprocess, sys
 os.environ["EYAS_LAUNCHER"] = str(os.getpid())
-one = subprocess.Popen([sys.executable, "-c", {one!r}])
+one = subprocess.Popen([sys.executable, "-c", {rank_program!r}])
 print(one.pid, flush=True)
 signal.pause()
 """

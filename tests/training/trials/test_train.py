@@ -53,11 +53,11 @@ def test_the_served_unit_takes_the_files_ids_and_scores_as_training_did(world: P
     config = (served / "config.pbtxt").read_text()
     assert 'backend: "onnxruntime"' in config and 'name: "eyas-mlp"' in config and "versions: 1" in config
 
-    kept = read_saved_model(world / "m" / TRAINED)
+    saved_model = read_saved_model(world / "m" / TRAINED)
     users, items = [1003, 1000, 7], [5001, 5149, 5001]
-    places = {"user": kept.users.places(pl.Series(users)), "item": kept.items.places(pl.Series(items))}
-    codes = {side: kept.graph.key(side).state.coded(pl.Series(place)) for side, place in places.items()}
-    assert answered(served, users, items) == pytest.approx(kept.model.score(codes), abs=1e-6)
+    places = {"user": saved_model.users.places(pl.Series(users)), "item": saved_model.items.places(pl.Series(items))}
+    codes = {side: saved_model.graph.key(side).state.coded(pl.Series(place)) for side, place in places.items()}
+    assert answered(served, users, items) == pytest.approx(saved_model.model.score(codes), abs=1e-6)
     assert read(Exported, json.loads((world / "m" / CARD).read_text()), CARD).model["family"] == "mlp"
     training = json.loads((world / "m" / TRAINING).read_text())
     assert training["data"]["users"] == 80 and training["metrics"] and training["model"]["family"] == "mlp"

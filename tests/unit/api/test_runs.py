@@ -346,7 +346,7 @@ def test_a_retry_is_a_new_run_that_takes_over_what_was_published(world, client):
         "evaluate",
         "the disk is larger now",
     )
-    assert {stage: kept.attempt for stage, kept in found.spec.adopt.items()} == {"etl": "r1-etl-1", "train": "r1-train-1"}
+    assert {stage: adopted.attempt for stage, adopted in found.spec.adopt.items()} == {"etl": "r1-etl-1", "train": "r1-train-1"}
     assert (found.spec.document, found.spec.generation) == (world.runs.get("r1").spec.document, 1)
     assert response.json()["retry_of"] == "r1"
     earlier = client.post("/v1/runs/r1:retry", json={"from": "train"}).json()

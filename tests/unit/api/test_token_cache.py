@@ -55,23 +55,23 @@ def tokens():
 
 @pytest.mark.parametrize("role", [role for role in Role if role is not Role.CLIENT])
 def test_nobody_but_a_client_is_remembered(tokens, role):
-    found = TokenCache(tokens, Clock())
-    assert found.get(role.value).role is role
+    cache = TokenCache(tokens, Clock())
+    assert cache.get(role.value).role is role
     tokens.away = True
     with pytest.raises(Unavailable):
-        found.get(role.value)
+        cache.get(role.value)
 
 
 def test_a_client_that_was_known_goes_on_for_an_hour_and_no_longer(tokens):
     clock = Clock()
-    found = TokenCache(tokens, clock, pause=0)
-    found.get("client")
+    cache = TokenCache(tokens, clock, pause=0)
+    cache.get("client")
     tokens.away = True
     clock.time = NOW + REMEMBERED
-    assert found.get("client").id == "client"
+    assert cache.get("client").id == "client"
     clock.time += timedelta(microseconds=1)
     with pytest.raises(Unavailable):
-        found.get("client")
+        cache.get("client")
 
 
 def test_a_client_that_nobody_has_seen_is_not_let_in(tokens):
@@ -81,42 +81,42 @@ def test_a_client_that_nobody_has_seen_is_not_let_in(tokens):
 
 
 def test_a_lookup_that_says_no_is_believed_at_once(tokens):
-    found = TokenCache(tokens, Clock(), pause=0)
-    found.get("client")
+    cache = TokenCache(tokens, Clock(), pause=0)
+    cache.get("client")
     tokens.revoke("client", NOW, "ada")
-    assert found.get("client").refusal(NOW) == "was revoked"
+    assert cache.get("client").refusal(NOW) == "was revoked"
     tokens.away = True
-    assert found.get("client").refusal(NOW) == "was revoked"
+    assert cache.get("client").refusal(NOW) == "was revoked"
     tokens.away = False
     del tokens.rows["client"]
     with pytest.raises(NotFound):
-        found.get("client")
+        cache.get("client")
     tokens.away = True
     with pytest.raises(Unavailable):
-        found.get("client")
+        cache.get("client")
 
 
 def test_a_store_that_is_away_or_hangs_is_not_asked_by_everybody(tokens, caplog):
-    found = TokenCache(tokens, Clock(), patience=0.01, pause=3600)
-    found.get("client")
+    cache = TokenCache(tokens, Clock(), patience=0.01, pause=3600)
+    cache.get("client")
     tokens.hangs = threading.Event()
     for _ in range(50):
-        assert found.get("client").id == "client"
+        assert cache.get("client").id == "client"
     assert tokens.asked == 2
     assert len(caplog.records) == 1
 
 
 def test_only_so_many_are_remembered_and_the_longest_unseen_go_first(tokens, monkeypatch):
     monkeypatch.setattr(token_cache, "_MOST", 2)
-    found = TokenCache(tokens, Clock(), pause=0)
+    cache = TokenCache(tokens, Clock(), pause=0)
     for n in range(3):
         tokens.add(Token(f"c{n}", f"c{n}", "", Role.CLIENT, None, NOW, "ada"))
-        found.get(f"c{n}")
-        found.get("c0")
+        cache.get(f"c{n}")
+        cache.get("c0")
     tokens.away = True
-    assert [found.get(id).id for id in ("c0", "c2")] == ["c0", "c2"]
+    assert [cache.get(id).id for id in ("c0", "c2")] == ["c0", "c2"]
     with pytest.raises(Unavailable):
-        found.get("c1")
+        cache.get("c1")
 
 
 def test_over_http_a_client_still_gets_recommendations_and_an_admin_is_told_to_come_again(world, monkeypatch):

@@ -123,8 +123,8 @@ def test_an_alert_that_is_held_back_is_told_by_what_and_goes_into_the_history_on
             assert found["detail"].startswith(by)
             record = world.retrainers.rows["m"]
             assert record.asked.key == KEY, "the retrainer writes it down"
-            held = (HeldTrigger("alert", "HitRateLow", found["detail"], NOW, key=KEY),)
-            world.retrainers.rows["m"] = replace(record, asked=None, status=replace(record.status, held=held))
+            held_triggers = (HeldTrigger("alert", "HitRateLow", found["detail"], NOW, key=KEY),)
+            world.retrainers.rows["m"] = replace(record, asked=None, status=replace(record.status, held=held_triggers))
             assert outcomes(client.post("/v1/alerts", json=payload())) == ["held back"]
             assert world.retrainers.rows["m"].asked is None
 
@@ -174,8 +174,8 @@ def test_the_triggers_say_what_they_see_and_what_holds_them_back(world, client):
     world.seen = RetrainerObservation(serving=True, snapshot=NOW - timedelta(hours=2), events=40)
     firings = (Firing(NOW - timedelta(hours=30), "drift", "r0"), Firing(NOW - timedelta(hours=1), "kpi", "r1"))
     moved = remember(NOTHING_YET, look(genres=0.3), {"psi": 0.2}, 1)
-    held = (HeldTrigger("drift", "psi 0.3", "it cools down until 2026-01-01 06:00:00 UTC", NOW),)
-    world.add_retrainer("cooling", until=NOW + timedelta(hours=6), firings=firings, held=held, drift=moved)
+    held_triggers = (HeldTrigger("drift", "psi 0.3", "it cools down until 2026-01-01 06:00:00 UTC", NOW),)
+    world.add_retrainer("cooling", until=NOW + timedelta(hours=6), firings=firings, held=held_triggers, drift=moved)
     found = client.get("/v1/recommenders/m/triggers").json()
     rows = {one["trigger"]: one for one in found["triggers"]}
     assert list(rows) == ["kpi", "schedule", "drift", "new_events", "new_data", "alert"]

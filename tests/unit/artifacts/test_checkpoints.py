@@ -42,9 +42,9 @@ def _names(url: str) -> set[str]:
 
 def test_what_was_kept_is_found_by_the_next_try_and_fetched_whole(url: str, tmp_path: Path) -> None:
     FsspecLive(url, "r1-train-1").keep({"epoch": 3}, _files(tmp_path, state="weights", best="better"))
-    (kept,) = FsspecLive(url, "r1-train-3").checkpoints()
-    assert (kept.attempt, kept.about, set(kept.files)) == ("r1-train-1", {"epoch": 3}, {"state.npz", "best.npz"})
-    assert FsspecLive(url, "r1-train-3").fetch(kept, "best.npz", tmp_path / "again").read_text() == "better"
+    (checkpoint,) = FsspecLive(url, "r1-train-3").checkpoints()
+    assert (checkpoint.attempt, checkpoint.about, set(checkpoint.files)) == ("r1-train-1", {"epoch": 3}, {"state.npz", "best.npz"})
+    assert FsspecLive(url, "r1-train-3").fetch(checkpoint, "best.npz", tmp_path / "again").read_text() == "better"
     assert not list(FsspecLive(url, "r2-train-2").checkpoints()) and not list(FsspecLive(url, "r1-etl-2").checkpoints())
 
 
@@ -54,31 +54,31 @@ def test_a_try_keeps_one_checkpoint_and_writes_what_has_not_changed_once(url: st
     first = _names(url)
     live.keep({"epoch": 2}, _files(tmp_path, state="two", best="b"))
     assert len(first) == len(_names(url)) == 3 and len(first & _names(url)) == 2
-    (kept,) = live.checkpoints()
-    assert kept.about == {"epoch": 2} and live.fetch(kept, "state.npz", tmp_path / "again").read_text() == "two"
+    (checkpoint,) = live.checkpoints()
+    assert checkpoint.about == {"epoch": 2} and live.fetch(checkpoint, "state.npz", tmp_path / "again").read_text() == "two"
 
 
 def test_the_newest_try_comes_first_and_takes_the_place_of_those_before_it(url: str, tmp_path: Path) -> None:
     FsspecLive(url, "r1-train-1").keep({"epoch": 1}, _files(tmp_path, state="one"))
     FsspecLive(url, "r1-train-10").keep({"epoch": 2}, _files(tmp_path, state="two"))
-    assert [one.attempt for one in FsspecLive(url, "r1-train-11").checkpoints()] == ["r1-train-10"]
+    assert [checkpoint.attempt for checkpoint in FsspecLive(url, "r1-train-11").checkpoints()] == ["r1-train-10"]
     FsspecLive(url, "r1-train-1").keep({"epoch": 1}, _files(tmp_path, state="one"))  # it was given up, and works on
-    assert [one.about for one in FsspecLive(url, "r1-train-11").checkpoints()] == [{"epoch": 2}, {"epoch": 1}]
-    assert [one.attempt for one in FsspecLive(url, "r1-train-1").checkpoints()] == ["r1-train-1"]
+    assert [checkpoint.about for checkpoint in FsspecLive(url, "r1-train-11").checkpoints()] == [{"epoch": 2}, {"epoch": 1}]
+    assert [checkpoint.attempt for checkpoint in FsspecLive(url, "r1-train-1").checkpoints()] == ["r1-train-1"]
 
 
 def test_what_is_damaged_or_gone_is_said_and_never_given(url: str, tmp_path: Path) -> None:
     live = FsspecLive(url, "r1-train-1")
     live.keep({}, _files(tmp_path, state="weights"))
-    (kept,) = live.checkpoints()
+    (checkpoint,) = live.checkpoints()
     system, root = fsspec.core.url_to_fs(url)
     (path,) = (path for path in system.find(f"{root}/live") if "state" in path)
     system.pipe_file(path, b"weight")
     with pytest.raises(Damaged, match=r"the checkpoint of r1-train-1 is damaged: 'state\.npz'"):
-        live.fetch(kept, "state.npz", tmp_path / "again")
+        live.fetch(checkpoint, "state.npz", tmp_path / "again")
     system.rm_file(path)
     with pytest.raises(NotFound, match="the checkpoint of r1-train-1 is gone"):
-        live.fetch(kept, "state.npz", tmp_path / "again")
+        live.fetch(checkpoint, "state.npz", tmp_path / "again")
     assert not (tmp_path / "again").exists() and not list(tmp_path.glob(".again*"))
 
 
@@ -100,7 +100,7 @@ def test_a_checkpoint_whose_document_is_damaged_is_none_and_the_next_one_takes_i
     system.pipe_file(path, left)
     assert not list(live.checkpoints())
     live.keep({"epoch": 2}, _files(tmp_path, state="weights"))
-    assert [one.about for one in live.checkpoints()] == [{"epoch": 2}]
+    assert [checkpoint.about for checkpoint in live.checkpoints()] == [{"epoch": 2}]
 
 
 def test_progress_that_is_damaged_is_none(url: str) -> None:

@@ -51,8 +51,8 @@ def test_the_gpus_are_those_that_nvidia_smi_lists(monkeypatch):
     monkeypatch.setattr(doctor_checks.shutil, "which", lambda name: f"/bin/{name}")
     listed = "GPU 0: NVIDIA H100 (UUID: GPU-0)\nGPU 1: NVIDIA H200 (UUID: GPU-1)\n"
     monkeypatch.setattr(doctor_checks.subprocess, "run", lambda command, **_: SimpleNamespace(stdout=listed))
-    found = doctor_checks.gpu()
-    assert (found.good, found.needed, found.detail) == (True, False, "NVIDIA H100, NVIDIA H200")
+    finding = doctor_checks.gpu()
+    assert (finding.good, finding.needed, finding.detail) == (True, False, "NVIDIA H100, NVIDIA H200")
     monkeypatch.setattr(doctor_checks.subprocess, "run", no_process)
     assert (doctor_checks.gpu().good, doctor_checks.gpu().detail) == (False, "nvidia-smi doesn't answer")
     monkeypatch.setattr(doctor_checks.shutil, "which", lambda name: None)
@@ -81,21 +81,21 @@ def test_a_missing_extra_is_found_without_importing_it(monkeypatch):
 @pytest.mark.parametrize("name", ["torch", "jax"])
 def test_without_a_framework_the_platform_runs_and_is_told_how_to_get_it(monkeypatch, name):
     monkeypatch.setattr(doctor_checks, "find_spec", lambda name: None)
-    found = doctor_checks.framework("A framework", name, "more")
-    assert (found.good, found.needed, found.detail) == (False, False, "not installed")
-    assert f"make setup-{name}" in found.mend
+    finding = doctor_checks.framework("A framework", name, "more")
+    assert (finding.good, finding.needed, finding.detail) == (False, False, "not installed")
+    assert f"make setup-{name}" in finding.mend
 
 
 def test_a_framework_that_was_built_here_has_no_version_and_is_there(monkeypatch, tmp_path):
     (tmp_path / "homebuilt.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = doctor_checks.framework("A framework", "homebuilt", "more")
-    assert (found.good, found.detail) == (True, "of a version that isn't known")
+    finding = doctor_checks.framework("A framework", "homebuilt", "more")
+    assert (finding.good, finding.detail) == (True, "of a version that isn't known")
 
 
 def test_a_port_that_is_taken_is_said():
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        found = doctor_checks.port("API", other.getsockname()[1])
-    assert (found.good, found.needed) == (False, False)
+        finding = doctor_checks.port("API", other.getsockname()[1])
+    assert (finding.good, finding.needed) == (False, False)

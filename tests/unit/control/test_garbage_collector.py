@@ -239,7 +239,7 @@ def test_a_folder_on_a_disk_is_collected_too(tmp_path: Path) -> None:
     for path in (tmp_path / "store").rglob("*"):
         os.utime(path, (old, old))
     assert heap.collector().sweep().blobs == 1
-    assert [one.name for one in FsspecTrash(heap.url).trash()] == [nobodys.sha256]
+    assert [discarded.name for discarded in FsspecTrash(heap.url).trash()] == [nobodys.sha256]
     heap.clock.time += timedelta(hours=9)
     assert heap.collector().sweep().erased == 1
     assert heap.store.read(kept) == b"kept"

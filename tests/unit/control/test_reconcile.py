@@ -150,7 +150,7 @@ class Toy(Simple[Any, Any]):
         if record.id in self.faults:
             raise self.faults[record.id]
 
-    def decide(self, record: RetrainerRecord, seen: None, now: datetime) -> Decision[RetrainerStatus, str]:
+    def decide(self, record: RetrainerRecord, observation: None, now: datetime) -> Decision[RetrainerStatus, str]:
         return self.decision(record.status)
 
     def act(self, record: RetrainerRecord, following: RetrainerStatus, effect: str) -> None:

@@ -78,7 +78,10 @@ def test_columns_mean_what_the_language_says_after_any_changes(batches, tree, us
 
 
 def said(state):
-    pairs = {key: (one.values.tolist(), one.slots.tolist(), one.has_value.tolist()) for key, one in state.lists.items()}
+    pairs = {
+        key: (pairs_of_key.values.tolist(), pairs_of_key.slots.tolist(), pairs_of_key.has_value.tolist())
+        for key, pairs_of_key in state.lists.items()
+    }
     return repr((len(state), state.available.tolist(), {key: one.tolist() for key, one in state.scalars.items()}, pairs))
 
 

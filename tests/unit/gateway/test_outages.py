@@ -115,9 +115,9 @@ class SlowTokens:
 
 def test_a_slow_store_of_tokens_is_logged_once(lines: Any) -> None:
     tokens: Any = SlowTokens()
-    known = TokenCache(tokens, Clock(), patience=5, pause=0)
+    cache = TokenCache(tokens, Clock(), patience=5, pause=0)
     for _ in range(20):
-        assert known.get("t1").name == "shop"
+        assert cache.get("t1").name == "shop"
     assert lines("tokens") == [
         ("WARNING", "tokens can't be looked up, tokens of clients seen lately stay good: the database doesn't answer")
     ]

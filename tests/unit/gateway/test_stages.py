@@ -91,9 +91,9 @@ def test_an_answer_tells_what_each_stage_did(world, gateway):
     (plain,) = answered(gateway, Question("m", 1, 2, frozenset({20})))
     assert plain.explained is None
     first, second = answered(gateway, Question("m", 1, 2, frozenset({20}), explain=True), Question("m", 99, 2, explain=True))
-    told = first.explained.explanation
-    assert (told.looked, told.eligible, told.scored, told.explored) == (4, 3, True, None)
-    assert told.dropped == {"seen before, or excluded": 1}
+    explanation = first.explained.explanation
+    assert (explanation.looked, explanation.eligible, explanation.scored, explanation.explored) == (4, 3, True, None)
+    assert explanation.dropped == {"seen before, or excluded": 1}
     assert first.explained.together == 2
     assert {"seen", "retrieve", "filter", "score", "order", "log"} <= set(first.explained.seconds)
     assert not second.explained.explanation.scored
@@ -116,10 +116,10 @@ def test_a_trial_leaves_no_trace_and_is_answered_like_any_other(world, gateway):
 def test_each_dropped_item_is_told_by_the_first_entry_that_drops_it(world, gateway):
     made = serving(world, retrieve={"candidates": 5}, filter=["has(price)", "has(price) and price > 0"], order={"explore": {"rate": 0}})
     (answer,) = answered(made, Question("m", 1, 2, frozenset({20}), explain=True))
-    told = answer.explained.explanation
-    assert told.looked - told.eligible == sum(told.dropped.values())
-    assert told.dropped["seen before, or excluded"] == 1
-    assert "has(price) and price > 0" not in told.dropped
+    explanation = answer.explained.explanation
+    assert explanation.looked - explanation.eligible == sum(explanation.dropped.values())
+    assert explanation.dropped["seen before, or excluded"] == 1
+    assert "has(price) and price > 0" not in explanation.dropped
 
 
 @pytest.mark.requirement("G-01")

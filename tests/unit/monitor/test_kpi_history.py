@@ -45,17 +45,17 @@ def test_each_version_has_its_stretches_of_users(world: World, lives: KpiHistori
     world.serve(world.version())
     answered(world, 2, range(20), 5)
     world.clock.pass_by(minutes=40)
-    found = lives.of(NAME, LifeQuery(5))
-    assert (found.since, found.until, found.every, found.left_out) == (
+    life = lives.of(NAME, LifeQuery(5))
+    assert (life.since, life.until, life.every, life.left_out) == (
         NOW,
         NOW + timedelta(minutes=40, seconds=1),
         timedelta(minutes=10),
         0,
     )
-    assert found.newest == NOW + timedelta(minutes=10)
+    assert life.newest == NOW + timedelta(minutes=10)
     told = {
         number: [(one.since - NOW, one.sample.users, one.sample.answers, one.sample.mean) for one in line]
-        for number, line in found.versions.items()
+        for number, line in life.versions.items()
     }
     assert told == {1: [(timedelta(0), 10, 30, 0.4)], 2: [(timedelta(minutes=10), 20, 20, 0.25)]}
 
@@ -88,9 +88,9 @@ def test_what_a_version_earned_until_it_was_taken_back_is_told_though_nobody_has
     world.clock.pass_by(hours=1)
     world.serve(1)
     world.clock.pass_by(hours=5)
-    found = lives.of(NAME, LifeQuery(10))
-    assert {number: sum(one.sample.users for one in line) for number, line in found.versions.items()} == {1: 10, 2: 20}
-    assert (found.newest, found.until) == (NOW, NOW + timedelta(hours=2, minutes=30, seconds=1))
+    life = lives.of(NAME, LifeQuery(10))
+    assert {number: sum(stretch.sample.users for stretch in line) for number, line in life.versions.items()} == {1: 10, 2: 20}
+    assert (life.newest, life.until) == (NOW, NOW + timedelta(hours=2, minutes=30, seconds=1))
     answered(world, 1, range(10), 4)
     world.clock.pass_by(hours=1)
     assert lives.of(NAME, LifeQuery(10)).until == NOW + timedelta(hours=8, minutes=30, seconds=1)
@@ -104,28 +104,28 @@ def test_of_many_versions_the_last_ones_are_told(world: World, lives: KpiHistori
             world.serve(world.version())
         answered(world, number, range(5), 1)
     world.clock.pass_by(hours=1)
-    found = lives.of(NAME, LifeQuery(10))
-    assert (list(found.versions), found.left_out) == ([2, 3], 1)
+    life = lives.of(NAME, LifeQuery(10))
+    assert (list(life.versions), life.left_out) == ([2, 3], 1)
 
 
 def test_what_is_counted_in_parts_is_what_is_counted_at_once(world: World, lives: KpiHistories) -> None:
     for minutes in range(40):
         answered(world, 1, range(minutes % 7), 2)
         world.clock.pass_by(minutes=1)
-        seen = lives.of(NAME, LifeQuery(12, NOW, NOW + timedelta(hours=2)))
+        narrow = lives.of(NAME, LifeQuery(12, NOW, NOW + timedelta(hours=2)))
         anew = KpiHistories(world.recommenders, world.routes, world.sightings, world.clock).of(
             NAME, LifeQuery(12, NOW, NOW + timedelta(hours=2))
         )
-        assert seen == anew
+        assert narrow == anew
 
 
 def test_of_one_that_nobody_asks_any_more_the_time_of_its_life_is_told(world: World, lives: KpiHistories) -> None:
     world.clock.pass_by(minutes=20)
     answered(world, 1, range(10), 4)
     world.clock.pass_by(days=10)
-    found = lives.of(NAME, LifeQuery(10))
-    assert found.until == NOW + timedelta(minutes=50, seconds=1)
-    assert sum(one.sample.users for one in found.versions[1]) == 10
+    life = lives.of(NAME, LifeQuery(10))
+    assert life.until == NOW + timedelta(minutes=50, seconds=1)
+    assert sum(stretch.sample.users for stretch in life.versions[1]) == 10
     assert lives.of(NAME, LifeQuery(10, window=timedelta(minutes=35))).since == NOW + timedelta(minutes=15)
     assert lives.of(NAME, LifeQuery(10, window=timedelta(days=9))).since == NOW, "it wasn't there before"
 
@@ -162,7 +162,7 @@ def test_what_was_counted_stands_the_longer_the_more_it_took(world: World, lives
     world.clock.pass_by(hours=2)
     for at, times in ((0, 1), (100, 1), (299, 1), (301, 2)):
         ticks[0] = max(ticks[0], float(at))
-        assert sum(one.sample.users for one in lives.of(NAME, LifeQuery(10)).versions[1]) == 10
+        assert sum(stretch.sample.users for stretch in lives.of(NAME, LifeQuery(10)).versions[1]) == 10
         assert len(counts) == times
 
 

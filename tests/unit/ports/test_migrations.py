@@ -268,7 +268,7 @@ def test_runs_that_gave_up_before_the_tenth_step_are_listed_as_such(engine: Engi
     spec = json.dumps(encode(RunSpec, RUN_SPEC))
     with engine.begin() as connection:
         for id, status in kept.items():
-            said = {"id": id, "status": status, "spec": spec}
-            connection.execute(text(f"{row} VALUES ('run', :id, 'films', :spec, :status, 'failed', 1, true, 5, 5)"), said)
+            row_values = {"id": id, "status": status, "spec": spec}
+            connection.execute(text(f"{row} VALUES ('run', :id, 'films', :spec, :status, 'failed', 1, true, 5, 5)"), row_values)
     upgrade(engine)
-    assert [one.id for one in SqlResources(engine, "run", RunStatus, RunSpec).list(dead_letter=True)] == ["r1"]
+    assert [record.id for record in SqlResources(engine, "run", RunStatus, RunSpec).list(dead_letter=True)] == ["r1"]

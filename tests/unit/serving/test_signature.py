@@ -20,7 +20,7 @@ def test_a_signature_from_before_there_were_sources_reads_as_it_was_meant() -> N
     found = signature({"name": "genres", "dtype": "string", "width": 2, "side": "item"})
     assert [one.origin for one in found.inputs] == ["request", "catalogue", "catalogue"]
     assert found.time is None
-    assert [one.name for one in found.request_inputs()] == ["userId"]
+    assert [request_input.name for request_input in found.request_inputs()] == ["userId"]
 
 
 def test_what_a_request_is_asked_with_comes_in_the_order_of_the_inputs() -> None:
@@ -30,7 +30,7 @@ def test_what_a_request_is_asked_with_comes_in_the_order_of_the_inputs() -> None
         {"name": "t", "dtype": "int64", "side": "context"},
         time="t",
     )
-    assert [one.name for one in found.request_inputs()] == ["userId", "age", "t"]
+    assert [request_input.name for request_input in found.request_inputs()] == ["userId", "age", "t"]
 
 
 INVALID_SOURCES = [

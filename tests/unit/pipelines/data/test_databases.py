@@ -63,11 +63,11 @@ def test_sqlite_is_read_and_nothing_else(subtests: pytest.Subtests, shop: Path) 
 def test_kinds_that_show_late_are_the_widest_of_a_column(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(databases, "CHUNK", 600)
     query = "SELECT user, CASE WHEN user < 1000 THEN item ELSE value END AS v, CASE WHEN user > 1400 THEN 'x' END AS w FROM did"
-    laid = spill_chunks(query_rows(query, "shop"), tmp_path / "laid", "shop")
-    found = laid.frame.collect()
-    assert len(laid.files) == 3
-    assert found.schema == {"user": pl.Int64, "v": pl.Float64, "w": pl.String}
-    assert found["v"][1_001] == 500.5
+    spilled = spill_chunks(query_rows(query, "shop"), tmp_path / "laid", "shop")
+    rows = spilled.frame.collect()
+    assert len(spilled.files) == 3
+    assert rows.schema == {"user": pl.Int64, "v": pl.Float64, "w": pl.String}
+    assert rows["v"][1_001] == 500.5
     with pytest.raises(BadData, match="query of shop: column 'v' has numbers and text: cast it"):
         answer("SELECT CASE WHEN user = 7 THEN 'x' ELSE user END AS v FROM did")
     with pytest.raises(BadData, match="shop: column 'v' has values of several kinds \\(Int64 and String\\)"):

@@ -83,10 +83,10 @@ def test_where_all_say_the_same_there_is_no_interval() -> None:
 
 
 def test_one_user_is_no_sample_and_equal_users_tell_no_spread() -> None:
-    one, equal, some = (PerUser(np.array(of), np.array([1.0, 0.0] * 5)) for of in ([3] * 10, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4], range(10)))
-    found = intervals({"one": one, "equal": equal, "some": some}, 1)
-    assert found["one"] is None and found["equal"] is None
-    assert found["some"] == intervals({"some": some}, 1)["some"] and found["some"] is not None
+    single, equal, some = (PerUser(np.array(of), np.array([1.0, 0.0] * 5)) for of in ([3] * 10, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4], range(10)))
+    bounds = intervals({"one": single, "equal": equal, "some": some}, 1)
+    assert bounds["one"] is None and bounds["equal"] is None
+    assert bounds["some"] == intervals({"some": some}, 1)["some"] and bounds["some"] is not None
 
 
 def test_rows_of_one_score_are_calibrated_by_their_share_whatever_order_they_come_in() -> None:

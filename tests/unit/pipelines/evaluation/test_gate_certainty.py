@@ -63,9 +63,9 @@ def test_contenders_are_compared_on_the_first_users_that_both_were_judged_on() -
 
 
 def test_recall_is_as_sure_as_the_cases_whose_item_was_retrieved() -> None:
-    found = {"candidate": PerUser(np.arange(USERS), HITS.astype(float)), "popularity": PerUser(np.arange(USERS), (~HITS).astype(float))}
+    per_user = {"candidate": PerUser(np.arange(USERS), HITS.astype(float)), "popularity": PerUser(np.arange(USERS), (~HITS).astype(float))}
     judged = {name: judgement(HITS) for name in ("candidate", "popularity", "serving")}
-    metrics, missing = certainties(["recall@500"], Evidence(judged, [], LABELLED, found))
+    metrics, missing = certainties(["recall@500"], Evidence(judged, [], LABELLED, per_user))
     by_rank, _ = certainties(["hr@10"], evidence(candidate=judgement(HITS), popularity=judgement(~HITS)))
     assert metrics == {name.replace("hr@10", "recall@500"): value for name, value in by_rank.items()}
     assert missing == {"serving.recall@500.se": "it has no vectors of users and items"}

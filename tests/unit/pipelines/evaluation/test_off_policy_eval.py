@@ -125,10 +125,10 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return Place(tmp_path_factory.mktemp("place"))
 
 
-def verdicts(found: OffPolicyEstimator) -> dict[str, Verdict]:
-    silence = Silence(found.missing, found.broken)
+def verdicts(estimator: OffPolicyEstimator) -> dict[str, Verdict]:
+    silence = Silence(estimator.missing, estimator.broken)
     return {
-        gate.metric: judge(gate, found.metrics, serving=True, silence=silence).verdict
+        gate.metric: judge(gate, estimator.metrics, serving=True, silence=silence).verdict
         for gate in run_plan(spec()).gates
         if gate.stage == "evaluate"
     }

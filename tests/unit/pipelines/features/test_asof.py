@@ -68,10 +68,10 @@ def test_what_training_sees_is_what_counted_then(rows: list[StoredRow], asked: l
     keys = pl.Series(sorted({key for key, _ in asked}), dtype=pl.Int64)
     nothing = [pl.lit(None, column_type(one)).alias(one.name) for one in COLUMNS]
     history, until = history_of(rows, view).lazy(), max((instant(at) for _, at in asked), default=0)
-    found = join_history(pl.DataFrame({"user": keys}).with_columns(nothing), "user", stretches(keys, history, view, until), history, view)
+    joined = join_history(pl.DataFrame({"user": keys}).with_columns(nothing), "user", stretches(keys, history, view, until), history, view)
     frame = pl.DataFrame([(key, instant(at)) for key, at in asked], schema={"user": pl.Int64, "t": pl.Int64}, orient="row")
-    places = frame.lazy().select(Stretches.of(found["user"], found[SINCE]).row("user", pl.col("t"))).collect().to_series()
-    assert columns(found[places]) == [unblanked(by_definition(rows, key, at, ttl)) for key, at in asked]
+    places = frame.lazy().select(Stretches.of(joined["user"], joined[SINCE]).row("user", pl.col("t"))).collect().to_series()
+    assert columns(joined[places]) == [unblanked(by_definition(rows, key, at, ttl)) for key, at in asked]
 
 
 @pytest.mark.requirement("G-08")
@@ -121,10 +121,10 @@ def test_a_table_has_a_row_for_each_stretch_in_which_the_same_counted() -> None:
     ]
     table = pl.DataFrame({"age": [10, 20, 30, None], "userId": [1, 2, 3, 4], "else": ["a", "b", "c", "d"], "last": [[9]] * 4})
     history = history_of(rows, view).lazy()
-    found = join_history(table, "userId", stretches(table["userId"], history, view, instant(START + 8 * HOUR)), history, view)
-    assert found.columns == ["age", "userId", "else", "last", SINCE]
-    hours = [None if since == -(2**63) else (since - instant(START)) / 3.6e9 for since in found[SINCE]]
-    assert list(zip(found["userId"], hours, found["age"], found["last"].to_list(), strict=True)) == [
+    joined = join_history(table, "userId", stretches(table["userId"], history, view, instant(START + 8 * HOUR)), history, view)
+    assert joined.columns == ["age", "userId", "else", "last", SINCE]
+    hours = [None if since == -(2**63) else (since - instant(START)) / 3.6e9 for since in joined[SINCE]]
+    assert list(zip(joined["userId"], hours, joined["age"], joined["last"].to_list(), strict=True)) == [
         (1, None, 10, [9]),
         (1, 0.0, 5, [9]),
         (1, 2.0, 6, [1, None]),
@@ -135,7 +135,7 @@ def test_a_table_has_a_row_for_each_stretch_in_which_the_same_counted() -> None:
         (3, None, 30, [9]),
         (4, None, None, [9]),
     ]
-    assert found["else"].to_list() == list("aaaabbbcd")
+    assert joined["else"].to_list() == list("aaaabbbcd")
 
 
 def test_a_row_is_searched_among_those_of_its_key() -> None:
@@ -163,5 +163,5 @@ def test_columns_called_as_the_history_calls_its_own_are_the_view_s(tmp_path: Pa
     read = read_history(tmp_path / "history.jsonl", view)
     assert read.collect().rows() == [(1, instant(START), 5, "x")]
     table = pl.DataFrame({"at": ["y"], "key": [7], "userId": [1]})
-    found = join_history(table, "userId", stretches(table["userId"], read, view, instant(START)), read, view)
-    assert found.rows() == [("y", 7, 1, -(2**63)), ("x", 5, 1, instant(START))]
+    joined = join_history(table, "userId", stretches(table["userId"], read, view, instant(START)), read, view)
+    assert joined.rows() == [("y", 7, 1, -(2**63)), ("x", 5, 1, instant(START))]

@@ -26,7 +26,7 @@ WORDS = st.text(min_size=1, max_size=3)
 def test_values_laid_down_by_row_are_those_of_any_rows(tmp_path: Path, shape: tuple[int, ...]) -> None:
     values = np.arange(COUNT * int(np.prod(shape)), dtype=np.int32).reshape(COUNT, *shape)
     values.tofile(tmp_path / "values")
-    laid = ValueFile(tmp_path / "values", np.int32, shape)
+    value_file = ValueFile(tmp_path / "values", np.int32, shape)
     chance = np.random.default_rng(5)
     near = chance.integers(1_000, 1_200, 500)
     for rows in (
@@ -41,7 +41,7 @@ def test_values_laid_down_by_row_are_those_of_any_rows(tmp_path: Path, shape: tu
         range(0, COUNT, 2),
     ):
         picked = np.array(rows, np.uint32)
-        assert np.array_equal(laid.at(picked), values[picked.astype(np.int64)])
+        assert np.array_equal(value_file.at(picked), values[picked.astype(np.int64)])
 
 
 @pytest.mark.requirement("G-14")

@@ -100,9 +100,9 @@ def test_no_negative_is_liked_where_that_is_known(path: Path) -> None:
     frame = frame.with_columns(pl.col("item_row").cast(pl.Int32), user_code=pl.col("user"))
     frame.write_parquet(path, row_group_size=700)
     liked = frame.filter(pl.col("label") == 1).select("user", "item_row").unique()
-    known = LikedItems.of([(liked["user"].to_numpy(), liked["item_row"].to_numpy())])
-    for one, wrong in ((None, True), (known, False)):
-        epoch = list(replace(_batches(path, 2), liked=one).epoch(0))
+    liked_items = LikedItems.of([(liked["user"].to_numpy(), liked["item_row"].to_numpy())])
+    for liked_or_none, wrong in ((None, True), (liked_items, False)):
+        epoch = list(replace(_batches(path, 2), liked=liked_or_none).epoch(0))
         rows = pl.DataFrame(
             {"user": _users(epoch), "item_row": np.concatenate([batch.columns["item"] for batch in epoch]) - 2}
         ).with_columns(label=np.concatenate([batch.labels for batch in epoch]))

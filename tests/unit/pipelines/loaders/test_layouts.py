@@ -25,23 +25,23 @@ def lists(rows: list[list[Any]], dtype: Any = np.int32) -> Lists:
 def both(rows: list[list[Any]], dtype: Any = np.int32) -> list[Lists]:
     """As they come out of a loader, short ones and long ones."""
     plain = lists(rows, dtype)
-    found = pack_lists(plain.values, plain.offsets).column()
-    assert isinstance(found, Lists)
-    return [plain, found]
+    column = pack_lists(plain.values, plain.offsets).column()
+    assert isinstance(column, Lists)
+    return [plain, column]
 
 
 def out(chosen: Chosen, **columns: Column) -> dict[str, Array]:
     known = described_by(columns)
     layout = layouts(chosen, known, Ragged())
-    found = layout_stage(layout)(columns, RANDOM)
+    arrays = layout_stage(layout)(columns, RANDOM)
     said = shown(known, layout)
-    assert list(said) == list(found)
-    for name, one in found.items():
-        assert said[name].dtype == one.dtype
-        if isinstance(one, np.ndarray):
-            assert len(said[name].shape) == one.ndim
-            assert all(wanted in (None, there) for wanted, there in zip(said[name].shape, one.shape, strict=True))
-    return {name: one for name, one in found.items() if isinstance(one, np.ndarray)}
+    assert list(said) == list(arrays)
+    for name, array in arrays.items():
+        assert said[name].dtype == array.dtype
+        if isinstance(array, np.ndarray):
+            assert len(said[name].shape) == array.ndim
+            assert all(wanted in (None, there) for wanted, there in zip(said[name].shape, array.shape, strict=True))
+    return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
 
 
 ROWS = st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=30)

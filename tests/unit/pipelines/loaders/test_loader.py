@@ -146,9 +146,9 @@ def test_columns_may_be_called_as_they_like_and_lie_beside_others_that_cannot_be
 def test_lists_take_no_more_than_is_set_aside_for_them(lengths: list[int], kind: str, most_value: int) -> None:
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
     values = (np.arange(offsets[-1]) * 7919 % most_value).astype(KINDS[kind])
-    one = pack_lists(values, offsets)
-    assert one.size <= most(len(lengths), len(values), values.itemsize)
-    column = one.take(np.arange(len(lengths))).column()
+    packed = pack_lists(values, offsets)
+    assert packed.size <= most(len(lengths), len(values), values.itemsize)
+    column = packed.take(np.arange(len(lengths))).column()
     assert isinstance(column, Lists)
     assert column.dtype == column.values.dtype == values.dtype
     assert (column.values == values).all()

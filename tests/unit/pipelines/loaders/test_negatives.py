@@ -81,7 +81,7 @@ def test_verified_negatives_are_none_that_the_user_liked_however_much_that_is(sh
     users, items = _likes(share)
     known = set(zip(users.tolist(), items.tolist(), strict=True))
     unverified, verified = (
-        Negatives(ITEMS, 4, liked=one)(_batch(users, items), _random()) for one in (None, LikedItems.of([(users, items)]))
+        Negatives(ITEMS, 4, liked=liked)(_batch(users, items), _random()) for liked in (None, LikedItems.of([(users, items)]))
     )
     for found, wrong in ((unverified, True), (verified, False)):
         assert isinstance(found["label"], np.ndarray) and len(found["label"]) == 5 * len(users)
@@ -93,12 +93,12 @@ def test_verified_negatives_are_none_that_the_user_liked_however_much_that_is(sh
 
 def test_who_liked_everything_has_no_negative_and_each_positive_stands_in_its_places() -> None:
     users, items = np.repeat([0, 1], [ITEMS, 1]), np.append(np.arange(ITEMS), 7)
-    found = Negatives(ITEMS, 4, liked=LikedItems.of([(users, items)]))(_batch(users, items), _random())
-    assert isinstance(found["user"], np.ndarray) and isinstance(found["item_row"], np.ndarray) and isinstance(found["label"], np.ndarray)
-    theirs = found["user"] == 0
-    assert found["label"][theirs].all()
-    np.testing.assert_array_equal(np.bincount(found["item_row"][theirs]), 5)
-    assert sorted(found["label"][~theirs].tolist()) == [0, 0, 0, 0, 1]
+    batch = Negatives(ITEMS, 4, liked=LikedItems.of([(users, items)]))(_batch(users, items), _random())
+    assert isinstance(batch["user"], np.ndarray) and isinstance(batch["item_row"], np.ndarray) and isinstance(batch["label"], np.ndarray)
+    theirs = batch["user"] == 0
+    assert batch["label"][theirs].all()
+    np.testing.assert_array_equal(np.bincount(batch["item_row"][theirs]), 5)
+    assert sorted(batch["label"][~theirs].tolist()) == [0, 0, 0, 0, 1]
 
 
 @pytest.mark.requirement("N-04")
@@ -106,10 +106,10 @@ def test_what_was_liked_is_always_found_and_of_the_rest_few() -> None:
     random = _random(4)
     codes = random.choice(10**9, 100_000, replace=False)
     users, items = np.divmod(codes, 10**4)
-    found = LikedItems.of([(users[:30_000], items[:30_000]), (users[30_000:50_000], items[30_000:50_000])])
-    assert found.size == 2 * 50_000
-    assert found(users[:50_000], items[:50_000].astype(np.int32)).all()
-    wrong = int(found(users[50_000:], items[50_000:]).sum())
+    liked_items = LikedItems.of([(users[:30_000], items[:30_000]), (users[30_000:50_000], items[30_000:50_000])])
+    assert liked_items.size == 2 * 50_000
+    assert liked_items(users[:50_000], items[:50_000].astype(np.int32)).all()
+    wrong = int(liked_items(users[50_000:], items[50_000:]).sum())
     assert 100 < wrong < 500  # half a per cent of 50,000
 
 

@@ -156,7 +156,7 @@ def test_rows_that_are_no_likes_stay_out_of_training_and_stand_in_what_is_looked
         assert [len(one) for one in seen[:-1]] == [128] * (len(seen) - 1)
         assert there.validation is not None
         looked = list(there.validation.epoch(0))
-        assert 0 < sum(int(one.labels.sum()) for one in looked) < sum(map(len, looked)) == there.validation.rows_per_epoch()
+        assert 0 < sum(int(batch.labels.sum()) for batch in looked) < sum(map(len, looked)) == there.validation.rows_per_epoch()
 
 
 def test_batches_of_likes_alone_go_on_from_any_place(tmp_path: Path) -> None:

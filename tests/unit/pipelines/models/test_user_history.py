@@ -87,12 +87,12 @@ def test_a_user_may_like_everything_and_a_batch_may_hold_everybody(tmp_path: Pat
 
 
 def test_of_each_code_one_like_is_known_at_least(liked: Pairs) -> None:
-    known = user_history_of(liked)
+    history = user_history_of(liked)
     for user in range(USERS):
         expected = np.sort(liked.items[liked.users == user]).tolist()
-        assert known.likes.of(user).tolist() == (expected or [0])
-    assert known.likes.rows(np.array([3, 5, 3])).others.tolist() == [*known.likes.of(3), 0, *known.likes.of(3)]
-    assert known.size == known.likes.others.nbytes + 8 * (USERS + 1)
+        assert history.likes.of(user).tolist() == (expected or [0])
+    assert history.likes.rows(np.array([3, 5, 3])).others.tolist() == [*history.likes.of(3), 0, *history.likes.of(3)]
+    assert history.size == history.likes.others.nbytes + 8 * (USERS + 1)
 
 
 def test_of_one_user_or_one_item_there_is_a_model_of_finite_numbers(subtests: pytest.Subtests, tmp_path: Path) -> None:

@@ -107,28 +107,28 @@ def test_a_training_killed_again_and_again_ends_where_an_undisturbed_one_does(ro
 @pytest.mark.parametrize("change", ["spec", "data", "batches", "damaged", "half", "off"])
 def test_a_checkpoint_of_anything_else_is_left_alone(rows: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, change: str) -> None:
     caplog.set_level(logging.INFO)
-    given = task(rows, checkpoint={"steps": 7})
+    changed_task = task(rows, checkpoint={"steps": 7})
     with pytest.raises(Killed):
-        run(replace(given, keeping=_keeping(given, tmp_path, "r1-train-1")), WANTS, lambda: Mortal(40))
+        run(replace(changed_task, keeping=_keeping(changed_task, tmp_path, "r1-train-1")), WANTS, lambda: Mortal(40))
     (document,) = (tmp_path / "store").rglob("checkpoint.json")
-    wants, data, said = WANTS, "0", ""
+    wants, data, message = WANTS, "0", ""
     if change == "spec":
-        given, said = task(rows, checkpoint={"steps": 7}, learning_rate=0.03), "model.train.learning_rate is 0.03, was 0.02"
+        changed_task, message = task(rows, checkpoint={"steps": 7}, learning_rate=0.03), "model.train.learning_rate is 0.03, was 0.02"
     elif change == "data":
-        data, said = "1", "data: etl changed"
+        data, message = "1", "data: etl changed"
     elif change == "batches":
-        wants, said = TrainingRequest(negatives=3), "batches changed"
+        wants, message = TrainingRequest(negatives=3), "batches changed"
     elif change == "off":
-        given = task(rows, checkpoint=None)
+        changed_task = task(rows, checkpoint=None)
     else:
         state = next(document.parent.glob("state*"))
         content = state.read_bytes()
         state.write_bytes(content[: len(content) // 2] if change == "half" else content[:-9] + b"x" + content[-8:])
-        said = "the checkpoint of r1-train-1 is damaged"
+        message = "the checkpoint of r1-train-1 is damaged"
     step = Factors()
-    course = run(replace(given, keeping=_keeping(given, tmp_path, "r1-train-2", data)), wants, lambda: step)
-    assert not course.report.resumed and said in caplog.text
-    assert _equal(course.step, run(given, wants, Factors).step)
+    course = run(replace(changed_task, keeping=_keeping(changed_task, tmp_path, "r1-train-2", data)), wants, lambda: step)
+    assert not course.report.resumed and message in caplog.text
+    assert _equal(course.step, run(changed_task, wants, Factors).step)
 
 
 def test_code_of_ones_own_is_part_of_what_a_checkpoint_rests_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,5 +79,8 @@ def test_scores_that_are_no_probabilities_have_no_loss(rows: Path) -> None:
 
 def test_the_loader_takes_a_quarter_of_the_memory_that_the_spec_gives(rows: Path) -> None:
     for memory, wanted in ((None, LOADER), (2**40, LOADER), (2**30, 2**28)):
-        with material(replace(training_task(rows), memory=memory), TrainingRequest(negatives=4)) as given:
-            assert (given.batches.memory, given.validation) == (wanted, None) and wanted / 2 <= given.batches.loader.memory < wanted
+        with material(replace(training_task(rows), memory=memory), TrainingRequest(negatives=4)) as training_material:
+            assert (training_material.batches.memory, training_material.validation) == (
+                wanted,
+                None,
+            ) and wanted / 2 <= training_material.batches.loader.memory < wanted

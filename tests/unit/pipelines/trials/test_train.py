@@ -58,11 +58,11 @@ def test_the_served_unit_takes_the_files_ids_and_scores_as_training_did(world: P
     config = (served / "config.pbtxt").read_text()
     assert 'backend: "onnxruntime"' in config and f'name: "eyas-{name}"' in config and "versions: 1" in config
 
-    kept = read_saved_model(world / "m" / TRAINED)
+    saved_model = read_saved_model(world / "m" / TRAINED)
     users, items = [1003, 1000, 7], [5001, 5149, 5001]
-    places = {"user": kept.users.places(pl.Series(users)), "item": kept.items.places(pl.Series(items))}
-    codes = {side: kept.graph.key(side).state.coded(pl.Series(place)) for side, place in places.items()}
-    assert answered(served, users, items) == pytest.approx(kept.model.score(codes), abs=1e-6)
+    places = {"user": saved_model.users.places(pl.Series(users)), "item": saved_model.items.places(pl.Series(items))}
+    codes = {side: saved_model.graph.key(side).state.coded(pl.Series(place)) for side, place in places.items()}
+    assert answered(served, users, items) == pytest.approx(saved_model.model.score(codes), abs=1e-6)
     assert read(Exported, json.loads((world / "m" / CARD).read_text()), CARD).model["family"] == name
     training = json.loads((world / "m" / TRAINING).read_text())
     assert training["data"]["users"] == 80 and training["metrics"] and training["model"]["family"] == name
@@ -90,8 +90,8 @@ def test_text_ids_stand_beside_the_model_and_the_unit_takes_their_places(world: 
     words.write_csv(world / "words.csv")
     found = train(told(world, train=str(world / "words.csv")))
     train(told(world, out=str(world / "n")))
-    kept = read_saved_model(world / "m" / TRAINED)
-    user, item = int(kept.users.places(pl.Series(["u1003"]))[0]), int(kept.items.places(pl.Series(["i5001"]))[0])
+    saved_model = read_saved_model(world / "m" / TRAINED)
+    user, item = int(saved_model.users.places(pl.Series(["u1003"]))[0]), int(saved_model.items.places(pl.Series(["i5001"]))[0])
     assert answered(Path(found.served), [user], [item]) == pytest.approx(answered(world / "n/triton/eyas-mf", [1003], [5001]), abs=1e-5)
 
 
