@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from pipelines.data.synthetic import LIKED, World
-from pipelines.training.als import Terms, begin, sweeps
-from pipelines.training.likes import Pairs
+from pipelines.training.als import AlsTerms, begin, sweeps
+from pipelines.training.likes import LikePairs
 
 WIDTH = 64
 _USERS, _ITEMS, _RATINGS = 4_000, 3_000, 400_000
@@ -49,8 +49,8 @@ def train(seed: int) -> Trained:
     ratings = World.create(_USERS, _ITEMS, seed=seed).ratings(_RATINGS, 0, 86_400, seed)
     liked = ratings.rating >= LIKED
     users, items = (np.unique(keys[liked], return_inverse=True)[1] for keys in (ratings.user, ratings.item))
-    pairs = Pairs(users, items, int(users.max()) + 1, int(items.max()) + 1)
+    pairs = LikePairs(users, items, int(users.max()) + 1, int(items.max()) + 1)
     factors = begin(pairs.user_count, pairs.item_count, WIDTH, seed)
-    for _ in sweeps(pairs, factors, Terms(0.4, 0.003), 6):
+    for _ in sweeps(pairs, factors, AlsTerms(0.4, 0.003), 6):
         pass
     return Trained(factors.items, factors.users)

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.report import Row
-from services.control.admission import Turns
+from services.control.admission import Admissions
 from services.control.reconcile import Reconciler
 from services.control.runs import Runs
 from services.control.snapshots import Snapshots
@@ -92,7 +92,7 @@ class Plane:
         outputs, registry = SqlStageOutputs(self.engine), SqlRegistry(self.engine)
         bases = StageCache(self.runs, registry, artifacts, outputs, DataFiles(()), "a benchmark")
         snapshots = Snapshots(SqlEventLog(self.engine), SqlEventDays(self.engine), artifacts)
-        kind = Runs(rollouts, self.stages, snapshots, clock, (), bases, Turns(self.runs, clock, count))
+        kind = Runs(rollouts, self.stages, snapshots, clock, (), bases, Admissions(self.runs, clock, count))
         self.reconciler = Reconciler(kind, clock)
         self.ids = [f"r{number:06}" for number in range(count)]
         for id in self.ids:

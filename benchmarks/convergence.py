@@ -32,11 +32,11 @@ from rich.console import Console
 from benchmarks.report import Row, publish
 from pipelines.data.sets.named import load
 from pipelines.data.sets.synthetic_twins import SHAPES, Twin
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.loaders.loader import Loader, open_loader
 from pipelines.models.mlp import architecture_of
 from pipelines.models.neural.frameworks import load_framework
-from pipelines.models.neural.step import How, NeuralStep
+from pipelines.models.neural.step import NeuralStep, StepOptions
 from pipelines.models.neural.weights import begin
 from pipelines.models.tables import Table
 from shared.contracts.families import MlpParams
@@ -172,13 +172,13 @@ def learned(epochs: Epochs, rows: pl.DataFrame, held: pl.DataFrame, seed: int, c
     """The loss on the rows that were held out, after each epoch."""
     tables = tuple(Table(name, int(rows[name].max()) + 1, 16, None) for name in ("user", "item"))  # type: ignore[arg-type]
     architecture = architecture_of(tables, MlpParams(layers=(32, 16)))
-    step = NeuralStep(load_framework("tensorflow"), architecture, begin(architecture, seed), How(learning_rate=0.002, seed=seed))
+    step = NeuralStep(load_framework("tensorflow"), architecture, begin(architecture, seed), StepOptions(learning_rate=0.002, seed=seed))
     looked = {name: held[name].to_numpy() for name in ("user", "item")}
     labels = held["label"].to_numpy()
     found = []
     for number in range(count):
         for batch in epochs(seed, number):
-            step(Batch({name: batch[name] for name in ("user", "item")}, batch["label"]))
+            step(TrainingBatch({name: batch[name] for name in ("user", "item")}, batch["label"]))
         scores = np.clip(step.score(looked).astype(np.float64), 1e-7, 1 - 1e-7)
         found.append(float(-np.log(np.where(labels > 0, scores, 1 - scores)).mean()))
     return found

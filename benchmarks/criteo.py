@@ -31,12 +31,12 @@ from benchmarks.criteo_world import Rows, Shape, World, auc
 from benchmarks.report import Row, publish
 from pipelines.features.columns import FIRST
 from pipelines.features.hashing import bucket_of_codes
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.models import dlrm, mlp, wide_deep
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import load_framework
-from pipelines.models.neural.network import Add, Dense, Join, Network, Total
-from pipelines.models.neural.step import How, NeuralStep
+from pipelines.models.neural.network import Add, Dense, Join, Network, RowSum
+from pipelines.models.neural.step import NeuralStep, StepOptions
 from pipelines.models.tables import Table
 from shared.contracts.families import DlrmParams, MlpParams, WideDeepParams
 
@@ -100,7 +100,7 @@ def additive(data: Data) -> Architecture:
     tables = tuple(replace(one, width=1) for one in data.tables)
     nodes = (
         Join("values", tuple(one.column for one in tables)),
-        Total("wide", ("values",)),
+        RowSum("wide", ("values",)),
         Join("numbers", data.world.numbers),
         Dense("linear", ("numbers",), 1, "linear"),
         Add("score", ("wide", "linear")),
@@ -129,7 +129,7 @@ def best(data: Data, architecture: Architecture, seed: int, epochs: int, batch: 
 
 def learned(data: Data, architecture: Architecture, seed: int, epochs: int, rate: float, size: int = BATCH) -> Judged:
     """By the epoch that was best on the rows to choose by; it stops when one is no better."""
-    how = How(learning_rate=rate, seed=seed)
+    how = StepOptions(learning_rate=rate, seed=seed)
     step = NeuralStep(load_framework("tensorflow"), architecture, wide_deep.first_weights(architecture, seed), how)
     began, found = time.perf_counter(), Judged(0.0, 0.0)
     for epoch in range(epochs):
@@ -147,11 +147,11 @@ def log_loss(scores: Floats, labels: Floats) -> float:
     return float(-np.log(np.clip(right, 1e-7, 1)).mean())
 
 
-def _batches(rows: Rows, architecture: Architecture, seed: tuple[int, int], size: int) -> Iterator[Batch]:
+def _batches(rows: Rows, architecture: Architecture, seed: tuple[int, int], size: int) -> Iterator[TrainingBatch]:
     order = np.random.default_rng(seed).permutation(len(rows))
     for start in range(0, len(order), size):
         some = order[start : start + size]
-        yield Batch({name: rows.columns[name][some] for name in architecture.features}, rows.labels[some])
+        yield TrainingBatch({name: rows.columns[name][some] for name in architecture.features}, rows.labels[some])
 
 
 def boosted(data: Data) -> Judged:

@@ -27,9 +27,9 @@ from benchmarks.report import Row, publish
 from shared.domain.drift.alarm_decision import NOTHING_YET, remember
 from shared.domain.drift.detectors import DETECTORS, LOOKS, detected
 from shared.domain.drift.hit_rate_detector import fall
-from shared.domain.drift.reading import Column, Look
+from shared.domain.drift.reading import DriftColumn, DriftLook
 from shared.domain.retrainer import HITS_LOOKS
-from shared.domain.sequential_test import Sample
+from shared.domain.sequential_test import VariantSample
 
 WINDOW, MANY = 1000, 5000
 """Likes in a window: of the planted world, and of ml-100k, where a thousand likes are seventeen users."""
@@ -55,7 +55,7 @@ def watch(first: Sequence[Event], rest: Sequence[Event], window: int, needed: in
     memory, standing, seen = NOTHING_YET, set[str](), Seen()
     for end in range(window, len(rest) + 1, window // LOOKS):
         given = columns(first, rest[end - window : end])
-        look = Look(1, START + timedelta(seconds=end), detected(given))
+        look = DriftLook(1, START + timedelta(seconds=end), detected(given))
         memory = remember(memory, look, THRESHOLDS, needed)
         now = {one.reading.detector for one in memory.moved} | ({BARE} if _bare(given) > THRESHOLDS["psi"] else set())
         for one in now - standing:
@@ -67,7 +67,7 @@ def watch(first: Sequence[Event], rest: Sequence[Event], window: int, needed: in
     return seen
 
 
-def _bare(given: Sequence[Column]) -> float:
+def _bare(given: Sequence[DriftColumn]) -> float:
     """As it was: the index of each feature over likes, the greatest."""
     found = 0.0
     for column in given:
@@ -120,7 +120,7 @@ def earned(seed: int, world: Earning, stable: int, more: int) -> Seen:
     """One reading at each block; the first 2 windows are too few to say anything."""
     memory, stood, seen, blocks = NOTHING_YET, False, Seen(), list(islice(world.blocks(seed, stable), stable + more))
     for end in range(2 * LOOKS, len(blocks) + 1):
-        look = fall(1, Sample(), blocks[:end], 500)
+        look = fall(1, VariantSample(), blocks[:end], 500)
         if look is None:
             continue
         memory = remember(memory, look, {"hit_rate": 0.1}, HITS_LOOKS)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from shared.domain.drift.hit_rate_detector import Block
-from shared.domain.drift.reading import Column, Value
-from shared.domain.sequential_test import Sample
+from shared.domain.drift.reading import DriftColumn, DriftValue
+from shared.domain.sequential_test import VariantSample
 
 GENRES = ("drama", "comedy", "action", "thriller", "romance", "crime", "horror", "western", "war", "noir", "musical", "animation")
 DECADES = ("2020s", "2010s", "2000s", "1990s", "older")
@@ -57,17 +57,17 @@ SHIFTS = (
 )
 
 
-def columns(first: Sequence[Event], now: Sequence[Event]) -> list[Column]:
-    def values(events: Sequence[Event], what: str) -> tuple[Value, ...]:
+def columns(first: Sequence[Event], now: Sequence[Event]) -> list[DriftColumn]:
+    def values(events: Sequence[Event], what: str) -> tuple[DriftValue, ...]:
         known = [one for one in events if one.genres is not None]
         if what == "item":
-            return tuple(Value(one.user, None if one.genres is None else ("known",)) for one in events)
+            return tuple(DriftValue(one.user, None if one.genres is None else ("known",)) for one in events)
         if what == "score":
-            return tuple(Value(one.user, (), one.score) for one in events)
-        return tuple(Value(one.user, one.genres if what == "genres" else (one.decade,)) for one in known)
+            return tuple(DriftValue(one.user, (), one.score) for one in events)
+        return tuple(DriftValue(one.user, one.genres if what == "genres" else (one.decade,)) for one in known)
 
     kinds = (("key", "item"), ("feature", "genres"), ("feature", "decade"), ("scores", "score"))
-    return [Column(kind, what, values(first, what), values(now, what)) for kind, what in kinds]  # type: ignore[arg-type]
+    return [DriftColumn(kind, what, values(first, what), values(now, what)) for kind, what in kinds]  # type: ignore[arg-type]
 
 
 class Planted:
@@ -141,5 +141,5 @@ class Earning:
             hits = rng.binomial(answers, rng.beta(rate * 8, (1 - rate) * 8, self.users))
             values = hits / answers
             total, squares = float(values.sum()), float((values * values).sum())
-            sample = Sample(self.users, total, squares, int(answers.sum()), int(hits.sum()), int((hits > 0).sum()))
+            sample = VariantSample(self.users, total, squares, int(answers.sum()), int(hits.sum()), int((hits > 0).sum()))
             yield Block(START + timedelta(minutes=15 * number), sample)

@@ -15,8 +15,8 @@ import polars as pl
 from pydantic import TypeAdapter
 
 from pipelines.features.engines.choice import engine
-from pipelines.features.engines.history import ROW, History
-from pipelines.features.engines.polars import Data
+from pipelines.features.engines.history import ROW, RowHistory
+from pipelines.features.engines.polars import PreparedTables
 from pipelines.features.graph import Graph, Tables, compile_graph
 from shared.contracts.features import Operator
 
@@ -43,8 +43,8 @@ def main() -> None:
         prepared = frame.with_columns(graph.prepared("interactions")).with_columns(label=(pl.col("rating") >= 4).cast(pl.Int8))
         rows = prepared.drop("rating").with_row_index(ROW)
         count = frame.select(pl.len()).collect().item()
-        history = History(rows, graph.ordered, graph.row, folder / "history", count)
-        graph = graph.fit(Data(rows, None, None, graph.row, history), engine=chosen.compute)
+        history = RowHistory(rows, graph.ordered, graph.row, folder / "history", count)
+        graph = graph.fit(PreparedTables(rows, None, None, graph.row, history), engine=chosen.compute)
         (folder / "state").mkdir()
         graph.save(folder / "state")
         made = chosen.transform(graph, rows, mode="rows", history=history, keep=KEPT)

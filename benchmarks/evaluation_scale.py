@@ -32,7 +32,7 @@ import psutil
 from benchmarks.report import Row, peak, publish
 from pipelines.evaluation.cases import drawn_negatives, known_likes, sample_cases
 from pipelines.evaluation.judge import judge
-from pipelines.evaluation.report import Contender, Run, Wanted, document
+from pipelines.evaluation.report import Contender, ReportContents, Run, document
 from pipelines.evaluation.scorers import is_pairwise, model_every, model_scorer
 from pipelines.evaluation.slices import by_values, standard
 from pipelines.models import neumf, two_tower
@@ -124,7 +124,9 @@ def measure(case: Case, folder: Path) -> dict[str, float]:
     judged = time.monotonic()
     slices = standard(sampled.owners, known_likes(history, sampled), liked[sampled.targets], liked)
     slices += by_values("genre", genres, sampled.targets.astype(np.int64))
-    document([Contender(name, (Run(judgement),)) for name in ("candidate", "base")], "base", Wanted(NAMES, NAMES[:4], slices, 1), {})
+    document(
+        [Contender(name, (Run(judgement),)) for name in ("candidate", "base")], "base", ReportContents(NAMES, NAMES[:4], slices, 1), {}
+    )
     done = time.monotonic()
     return {
         "users": judgement.ranked.users,

@@ -3,7 +3,7 @@ a batch count of the same events.
 
     python -m benchmarks.events [--parts rate http exact days] [--seconds 20] [--answers 1000000]
 
-The rate is that of `Feedback` with its event log, without HTTP: batches of checked events, half impressions of a front end, half
+The rate is that of `EventIntake` with its event log, without HTTP: batches of checked events, half impressions of a front end, half
 clicks that name them, from four threads. Joined means: attributed in the database. The part `http` sends the same to a whole
 platform; `days` compacts.
 """
@@ -38,7 +38,7 @@ from services.eventlog.jetstream import JetStreamEventLog
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.nats import JetStream
 from services.eventlog.sql import SqlEventLog
-from services.gateway.event_intake import Feedback
+from services.gateway.event_intake import EventIntake
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from shared.contracts.events import Event, Impression, Interaction, Shown
@@ -140,7 +140,7 @@ def _streamed(folder: Path, seconds: float) -> list[Row]:
 def _send(events: EventLog, seconds: float) -> tuple[int, float]:
     """How many were acknowledged, and in how long."""
     recommenders: Any = SimpleNamespace(get=lambda name: SimpleNamespace(spec=_SPEC))
-    feedback, numbers = Feedback(recommenders, events, SimpleNamespace(now=lambda: datetime.now(UTC))), itertools.count()
+    feedback, numbers = EventIntake(recommenders, events, SimpleNamespace(now=lambda: datetime.now(UTC))), itertools.count()
     ending = threading.Event()
 
     def work(_: int) -> int:

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, insert
 
 from benchmarks.report import Row
 from pipelines.data.interactions import from_events
-from services.control.archive import Archive
+from services.control.archive import EventArchive
 from services.control.compaction import Compactor
 from services.control.snapshots import Snapshots
 from services.eventlog.days import SqlEventDays
@@ -63,7 +63,7 @@ def days_of_events(folder: Path, engine: Engine, spec: RecommenderSpec, count: i
 
     def compact() -> None:
         end = time.monotonic() + _LONG
-        while not Archive(store).compactions(spec.name) and time.monotonic() < end:
+        while not EventArchive(store).compactions(spec.name) and time.monotonic() < end:
             compactor.step()
             time.sleep(0.1)
 
@@ -71,7 +71,7 @@ def days_of_events(folder: Path, engine: Engine, spec: RecommenderSpec, count: i
     executor.close()
     taking, parts = _timed(lambda: snapshots.take(spec.name, None, _NOW))
     scanning, after = _timed(lambda: _read(store, parts, scratch / "parquet", spec))
-    sizes = {table: sum(part.file.size for day in Archive(store).days(spec.name, table).values() for part in day) for table in TABLES}
+    sizes = {table: sum(part.file.size for day in EventArchive(store).days(spec.name, table).values() for part in day) for table in TABLES}
     case, mebibyte = f"{count:,} interactions and as many impressions of {_DAYS} days", 2**20
     return [
         Row(case, "eyas: CSV, as before", "snapshot for a run", "s", [exporting]),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.domain.gate import Verdict
-from shared.domain.sequential_test import ALPHA, Sample, Terms, surely_above, surely_below, verdict
+from shared.domain.sequential_test import ALPHA, StepTerms, VariantSample, surely_above, surely_below, verdict
 
 STEPS = (0.05, 0.25, 0.5)
 MIN_USERS = 200
@@ -58,8 +58,8 @@ class Runs:
     total: Sequence[Floats]
     squares: Sequence[Floats]
 
-    def sample(self, arm: int, run: int, look: int) -> Sample:
-        return Sample(int(self.users[arm][run, look]), float(self.total[arm][run, look]), float(self.squares[arm][run, look]))
+    def sample(self, arm: int, run: int, look: int) -> VariantSample:
+        return VariantSample(int(self.users[arm][run, look]), float(self.total[arm][run, look]), float(self.squares[arm][run, look]))
 
 
 def values(rate: float, answers: Answers) -> tuple[Floats, Floats]:
@@ -67,12 +67,12 @@ def values(rate: float, answers: Answers) -> tuple[Floats, Floats]:
     if answers == COIN:
         return np.array([0.0, 1.0]), np.array([1 - rate, rate])
     a, b = rate * _SPREAD, (1 - rate) * _SPREAD
-    chances: dict[float, float] = {}
+    propensities: dict[float, float] = {}
     for count, share in answers:
         for hits in range(count + 1):
             log = math.log(math.comb(count, hits)) + _log_beta(hits + a, count - hits + b) - _log_beta(a, b)
-            chances[hits / count] = chances.get(hits / count, 0.0) + share * math.exp(log)
-    return np.array(list(chances)), np.array(list(chances.values())) / sum(chances.values())
+            propensities[hits / count] = propensities.get(hits / count, 0.0) + share * math.exp(log)
+    return np.array(list(propensities)), np.array(list(propensities.values())) / sum(propensities.values())
 
 
 def simulate(case: Case, runs: int, rng: np.random.Generator) -> Runs:
@@ -215,8 +215,8 @@ def _rollout(asked: Whole, rng: np.random.Generator) -> str:
     return "undecided"
 
 
-def _terms(case: Case, steps: int = 1, final: bool = True) -> Terms:
-    return Terms(max_harm=case.max_harm, min_users=MIN_USERS, steps=steps, final=final, base=case.base, weight=case.weight)
+def _terms(case: Case, steps: int = 1, final: bool = True) -> StepTerms:
+    return StepTerms(max_harm=case.max_harm, min_users=MIN_USERS, steps=steps, final=final, base=case.base, weight=case.weight)
 
 
 def _likelihood(count: Floats, total: Floats, mean: Floats) -> Floats:

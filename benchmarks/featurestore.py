@@ -33,7 +33,7 @@ from shared.contracts.online import ONLINE, Online, OnlineColumn, View
 from shared.contracts.serving import Serve
 from shared.domain.feature_values import StoredRow, instant
 from shared.ports import FeatureStore
-from shared.serving.values_file import Values, write_values
+from shared.serving.values_file import ValueRows, write_values
 from shared.testing.fake_features import FakeFeatureHistory
 from tests.servers.postgres_server import postgres_server
 from tests.servers.redis_server import RedisServer
@@ -104,7 +104,7 @@ def published(folder: Path, users: int) -> dict[str, Path]:
     columns = tuple(OnlineColumn(name=f"number_{n}", dtype="float32") for n in range(8))
     columns += (OnlineColumn(name="last", dtype="int64", width=10),)
     arrays = {f"number_{n}": chance.random(users).astype(np.float32) for n in range(8)} | {"last": chance.integers(0, 10_000, (users, 10))}
-    values = Values(np.arange(users), np.full(users, instant(NOW)), arrays)
+    values = ValueRows(np.arange(users), np.full(users, instant(NOW)), arrays)
     view, files = write_values(View(name="users", columns=columns), values, lambda name: folder / name)
     files[ONLINE] = folder / ONLINE
     files[ONLINE].write_text(Online(views=(view,)).model_dump_json())

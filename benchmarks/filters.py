@@ -27,9 +27,9 @@ import numpy as np
 import psutil
 
 from benchmarks.report import Row, publish
-from services.gateway.attributes import Attributes, Ledger
+from services.gateway.attributes import AttributeBuilder, Attributes
 from services.gateway.filtering import Filter, FilterInput
-from services.gateway.loaded_version import Unit
+from services.gateway.loaded_version import LoadedVersion
 from services.store.catalogue import SqlCatalogue
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
@@ -76,16 +76,16 @@ def ledger(writes: Sequence[ItemWrite]) -> tuple[Attributes, float, float]:
     ]
     process = psutil.Process()
     before, began = process.memory_info().rss, time.perf_counter()
-    book = Ledger()
+    book = AttributeBuilder()
     for start in range(0, len(items), 2_000):
         book.take(items[start : start + 2_000])
     return book.state, process.memory_info().rss - before, time.perf_counter() - began
 
 
-def unit_of(count: int) -> Unit:
+def unit_of(count: int) -> LoadedVersion:
     keys = np.random.default_rng(3).permutation(count).astype(np.int64)
     order = np.argsort(keys)
-    return Unit(
+    return LoadedVersion(
         version=1,
         user_input="user",
         columns={},
@@ -128,7 +128,7 @@ def upserts(kind: str, url: str, writes: Sequence[ItemWrite]) -> Iterator[Row]:
             store.put("bench", some[start : start + AT_ONCE], _NOW, whole)
         yield Row(f"{len(some)} items, {case}", f"eyas {kind}", "upserted", "items/s", [len(some) / (time.perf_counter() - began)])
     began = time.perf_counter()
-    since, book = 0, Ledger()
+    since, book = 0, AttributeBuilder()
     while changes := store.changes("bench", since, 2_000):
         book.take(changes)
         since = changes[-1].revision

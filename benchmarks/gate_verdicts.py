@@ -22,9 +22,9 @@ from scipy.special import ndtri
 
 from benchmarks.report import Row, publish
 from pipelines.evaluation.gate_metrics import CANDIDATE, Evidence, certainties
-from pipelines.evaluation.judge import Judgement, Labelled
+from pipelines.evaluation.judge import Labelled, ModelEvaluation
 from pipelines.evaluation.per_user import observe
-from pipelines.evaluation.ranking import SHOWN, Ranked
+from pipelines.evaluation.ranking import SHOWN, CaseRanks
 from pipelines.evaluation.standard_errors import Floats
 from shared.contracts.gates import MetricGate
 from shared.contracts.plans import gate_rule
@@ -74,10 +74,10 @@ class World:
         metrics = {f"{name}.{METRIC}": observe(judgement.ranked, [METRIC])[METRIC].mean for name, judgement in judged.items()}
         return metrics | certainties([METRIC], Evidence(judged, (), _NOBODY))[0]
 
-    def _judgement(self, drawn: Floats, rates: Floats) -> Judgement:
+    def _judgement(self, drawn: Floats, rates: Floats) -> ModelEvaluation:
         ranks = np.where(drawn < ndtri(rates), 5.0, 50.0)
         shown, count = np.zeros((self.users, SHOWN), np.int32), len(ranks)
-        return Judgement(Ranked(self.owners, ranks, np.full(count, 1000), ranks, {}, {}, shown, np.zeros(count, bool)), {})
+        return ModelEvaluation(CaseRanks(self.owners, ranks, np.full(count, 1000), ranks, {}, {}, shown, np.zeros(count, bool)), {})
 
 
 def verdicts(world: World, rate: float, change: float, runs: int) -> dict[str, Counter[str]]:

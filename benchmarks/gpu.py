@@ -27,13 +27,13 @@ from rich.console import Console
 from benchmarks import gpu_protocol
 from benchmarks.gpu_protocol import Machine
 from benchmarks.report import Row, publish
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.models import neumf
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.frameworks.protocol import Framework
 from pipelines.models.neural.resident import ResidentStep
-from pipelines.models.neural.step import How
+from pipelines.models.neural.step import StepOptions
 from pipelines.models.neural.weights import begin
 from pipelines.models.tables import Table
 from shared.contracts.families import NeumfParams
@@ -102,7 +102,7 @@ def main() -> int:
 
 def measured(framework: Framework, case: str, device: Any, scale: float, batch: int, steps: int, runs: int) -> list[Row]:
     architecture = model(scale)
-    step = ResidentStep(framework, architecture, begin(architecture, SEED), How(learning_rate=0.0045, seed=SEED, **CASES[case]))
+    step = ResidentStep(framework, architecture, begin(architecture, SEED), StepOptions(learning_rate=0.0045, seed=SEED, **CASES[case]))
     source, losses = Source(device, scale, batch), list[float]()
     losses += [float(step(source(at))) for at in range(3)]
     speeds, busy = [], []
@@ -132,23 +132,23 @@ class Source:
     def __init__(self, device: Any, scale: float, batch: int) -> None:
         import torch
 
-        from pipelines.inputs.on_device import Rows
+        from pipelines.inputs.on_device import OnDeviceRows
 
         users, items, likes = (_of(one, scale) for one in (USERS, ITEMS, LIKES))
         random, codes = torch.Generator(device).manual_seed(SEED), torch.arange(items, dtype=torch.int32, device=device)
         user, item = (
             (count * torch.rand(likes, generator=random, device=device, dtype=torch.float64) ** 3).int() for count in (users, items)
         )
-        self._rows = Rows({"user": user}, torch.ones(likes, device=device), item, {"item": codes}, items)
+        self._rows = OnDeviceRows({"user": user}, torch.ones(likes, device=device), item, {"item": codes}, items)
         self._batch, self._epoch, self._order = batch, -1, user
         self._steps = likes * (1 + EACH) // batch
 
-    def __call__(self, step: int) -> Batch:
+    def __call__(self, step: int) -> TrainingBatch:
         epoch, at = divmod(step, self._steps)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, self._rows.order(EACH, False, True, (SEED, epoch))
         columns, labels = self._rows.batch(self._order[at * self._batch :][: self._batch], EACH, 0.0, (SEED, step))
-        return Batch(columns, labels)
+        return TrainingBatch(columns, labels)
 
 
 def model(scale: float) -> Architecture:

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 import torch
 
 from benchmarks.gpu_world import World
-from pipelines.inputs.batches import Batch
-from pipelines.inputs.on_device import Rows
+from pipelines.inputs.batches import TrainingBatch
+from pipelines.inputs.on_device import OnDeviceRows
 from pipelines.models import neumf
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks.protocol import Framework
 from pipelines.models.neural.resident import ResidentStep
-from pipelines.models.neural.step import How
+from pipelines.models.neural.step import StepOptions
 from pipelines.models.neural.weights import begin
 from pipelines.models.tables import Table
 from pipelines.training.on_device import parts
@@ -51,15 +51,17 @@ class Ours:
         device, self._batch, self._seed = world.user.device, batch, seed
         codes = torch.arange(world.items, dtype=torch.int32, device=device)
         ones = torch.ones(len(world.user), device=device)
-        self._rows = Rows({"user": world.user}, ones, world.item, {"item": codes}, world.items)
+        self._rows = OnDeviceRows({"user": world.user}, ones, world.item, {"item": codes}, world.items)
         self.architecture = architecture_of(world.users, world.items)
-        self.step = ResidentStep(framework, self.architecture, begin(self.architecture, seed), How(learning_rate=RATE, seed=seed, **how))
+        self.step = ResidentStep(
+            framework, self.architecture, begin(self.architecture, seed), StepOptions(learning_rate=RATE, seed=seed, **how)
+        )
 
     def epoch(self, number: int) -> Iterator[Callable[[], Tensor]]:
         order = self._rows.order(EACH, False, True, (self._seed, number))
         for at in range(len(order) // self._batch):
             places = order[at * self._batch : (at + 1) * self._batch]
-            yield lambda at=at, places=places: self.step(Batch(*self._rows.batch(places, EACH, 0.0, (self._seed, number, at))))  # type: ignore[misc]
+            yield lambda at=at, places=places: self.step(TrainingBatch(*self._rows.batch(places, EACH, 0.0, (self._seed, number, at))))  # type: ignore[misc]
 
     def scores(self, columns: dict[str, Tensor], rows: int) -> Tensor:
         return torch.cat([self.step.scores(part, half=True) for part in parts(columns, rows)])

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipelines.stages import etl, evaluate, export, refit, train
-from pipelines.stages.runner import Context, Outcome
+from pipelines.stages.runner import Context
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, StageName, StageSpec
+from shared.stage_process import Outcome
 
 _WORK: Mapping[StageName, Callable[[Context], Outcome]] = {
     "etl": etl.run,

@@ -20,8 +20,8 @@ from rich.console import Console
 from benchmarks.etl_eyas import FEATURES
 from benchmarks.etl_rows import write_rows
 from benchmarks.report import Row, publish
-from pipelines.features.engines.history import ROW, History
-from pipelines.features.engines.polars import Data
+from pipelines.features.engines.history import ROW, RowHistory
+from pipelines.features.engines.polars import PreparedTables
 from pipelines.features.graph import Graph, Tables, compile_graph
 from pipelines.features.operators.categorify import Categorify, MultiHot
 from shared.contracts.features import Operator
@@ -69,8 +69,8 @@ def fit(rows: pl.LazyFrame, count: int, folder: Path, known: Graph | None = None
     graph = compile_graph(entries, Tables("userId", "movieId", "timestamp", rows.collect_schema()))
     prepared = rows.with_columns(graph.prepared("interactions")).with_columns(label=(pl.col("rating") >= 4).cast(pl.Int8))
     numbered = prepared.drop("rating").with_row_index(ROW)
-    history = History(numbered, graph.ordered, graph.row, folder, count)
-    return graph.fit(Data(numbered, None, None, graph.row, history), known)
+    history = RowHistory(numbered, graph.ordered, graph.row, folder, count)
+    return graph.fit(PreparedTables(numbered, None, None, graph.row, history), known)
 
 
 def differences(grown: Graph, whole: Graph) -> list[str]:

@@ -25,10 +25,10 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.report import Row, publish
-from pipelines.loaders.adapters.layout import Chosen, Dense, Padded, Ragged, layout_stage, layouts
-from pipelines.loaders.adapters.opened import Opened, opened
-from pipelines.loaders.columns import Array, Column, Lists, pack_lists
-from pipelines.loaders.kinds import Described, described_by
+from pipelines.loaders.adapters.layout import Chosen, DenseLayout, PaddedLayout, RaggedLayout, layout_stage, layouts
+from pipelines.loaders.adapters.opened import OpenDataset, opened
+from pipelines.loaders.columns import Array, Column, ListColumn, pack_lists
+from pipelines.loaders.kinds import ColumnType, described_by
 from pipelines.loaders.loader import Loader
 
 ROWS, GENRES, LINE = 32_768, 20, 64
@@ -38,8 +38,8 @@ LAYOUTS: dict[str, Chosen] = {
     "offsets": "offsets",
     "lengths": "lengths",
     "padded, as the longest": "padded",
-    "padded to 4": Padded(4),
-    "dense of 20": Dense(GENRES),
+    "padded to 4": PaddedLayout(4),
+    "dense of 20": DenseLayout(GENRES),
 }
 _RANDOM = np.random.default_rng(0)
 Batch = dict[str, Column]
@@ -56,7 +56,7 @@ class Ready:
     stages: tuple[Any, ...] = ()
 
     @property
-    def columns(self) -> dict[str, Described]:
+    def columns(self) -> dict[str, ColumnType]:
         return described_by(self.batches[0])
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ def batch(seed: int, aligned: bool) -> Batch:
     columns: Batch = {name: _lying(random.integers(0, 10**6, ROWS).astype(np.int32), aligned) for name in ("user", "item")}
     columns |= {name: _lying(random.random(ROWS, np.float32), aligned) for name in ("a", "b", "label")}
     values = _lying(random.integers(0, GENRES, lengths.sum()).astype(np.int32), aligned)
-    return columns | {"genres": Lists(values, _lying(np.append(0, np.cumsum(lengths)), aligned))}
+    return columns | {"genres": ListColumn(values, _lying(np.append(0, np.cumsum(lengths)), aligned))}
 
 
 def _lying(array: Array, aligned: bool) -> Array:
@@ -85,7 +85,7 @@ def _lying(array: Array, aligned: bool) -> Array:
 
 
 def _held(lists: Column) -> Column:
-    assert isinstance(lists, Lists)
+    assert isinstance(lists, ListColumn)
     return pack_lists(lists.values, lists.offsets).column()
 
 
@@ -96,7 +96,7 @@ def timed(once: Callable[[], object], rows: int) -> tuple[float, float]:
 
 
 def laid_out(batches: tuple[Batch, ...], chosen: Chosen) -> tuple[Batch, ...]:
-    lay = layout_stage(layouts(chosen, described_by(batches[0]), Ragged()))
+    lay = layout_stage(layouts(chosen, described_by(batches[0]), RaggedLayout()))
     return tuple(lay(one, _RANDOM) for one in batches)
 
 
@@ -106,7 +106,7 @@ def of_layouts(batches: int) -> Found:
     plain = tuple(batch(seed, aligned=True) for seed in range(min(batches, 20)))
     for kind in ("short lists", "plain lists"):
         for name, chosen in LAYOUTS.items():
-            lay = layout_stage(layouts(chosen, described_by(plain[0]), Ragged()))
+            lay = layout_stage(layouts(chosen, described_by(plain[0]), RaggedLayout()))
             for _ in range(2):  # the first time for what is done once
                 fresh = [{"genres": _held(one["genres"]) if kind == "short lists" else one["genres"]} for one in plain]
                 times = timed(lambda lay=lay, fresh=fresh: deque((lay(one, _RANDOM) for one in fresh), 0), ROWS * len(fresh))  # type: ignore[misc]
@@ -162,16 +162,16 @@ def _dataset(dataset: Callable[..., Any], batches: tuple[Batch, ...]) -> Any:
     return dataset(door, pairwise(count(0, len(door.loader))), len(door.loader))
 
 
-def _door(ready: Ready) -> Opened:
-    return opened(cast(Loader, ready), None, "ragged", Ragged())
+def _door(ready: Ready) -> OpenDataset:
+    return opened(cast(Loader, ready), None, "ragged", RaggedLayout())
 
 
 def of_fit(batches: int) -> Found:
     import keras
 
-    from pipelines.loaders.adapters.keras import Passes, as_keras, py_dataset
+    from pipelines.loaders.adapters.keras import RepeatedEpochs, as_keras, py_dataset
 
-    ready = Ready(laid_out(tuple(batch(seed, aligned=True) for seed in range(batches)), Padded(4)), FITTED)
+    ready = Ready(laid_out(tuple(batch(seed, aligned=True) for seed in range(batches)), PaddedLayout(4)), FITTED)
     door, steps = _door(ready), len(ready)
 
     def pairs() -> Iterator[Any]:
@@ -180,7 +180,7 @@ def of_fit(batches: int) -> Found:
 
     made: dict[str, Callable[[], Any]] = {
         "as_keras": lambda: as_keras(cast(Loader, ready)),
-        "PyDataset": lambda: py_dataset(Passes(door, 0)),
+        "PyDataset": lambda: py_dataset(RepeatedEpochs(door, 0)),
         "generator": pairs,
     }
     backend, found = keras.backend.backend(), Found()

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.peers.loader_run import AGE, ITEM, LABEL, LENGTHS, RATING, USER, VALUES, Asked, asked, run
-from pipelines.loaders.adapters.layout import Padded
+from pipelines.loaders.adapters.layout import PaddedLayout
 from pipelines.loaders.cache import Cache
 from pipelines.loaders.loader import Loader, open_loader
 
@@ -36,7 +36,7 @@ def opened(said: Asked) -> Loader:
 def fed(folder: Path, batch: int, pool: int, source: str, width: int) -> Any:
     """A dataset without an end for `model.fit`, lists padded to one width."""
     said = Asked(f"tensorflow-{source}", folder, batch, pool, 0.0, 0, check=False, held={})
-    return opened(said).as_dataset(LABEL, Padded(width), epochs=None)
+    return opened(said).as_dataset(LABEL, PaddedLayout(width), epochs=None)
 
 
 def epoch(said: Asked) -> Iterator[Any]:

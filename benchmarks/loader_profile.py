@@ -84,16 +84,16 @@ def watch(clock: Clock) -> None:
         (pq.ParquetFile, "read_row_group", "decode: pyarrow"),
         (chunks, "pack_column", "decode: into arrays"),
         (decoding, "pack_lists", "decode: lists into rows"),
-        (cache.Column, "read", "cache: reading"),
+        (cache.CachedColumn, "read", "cache: reading"),
         (cache, "_read_layout", "cache: checking"),
         (cache.SelectionCache, "put", "cache: writing"),
-        (orders.Orders, "of", "order of a chunk"),
-        (columns.Flat, "take", "take: single values"),
-        (columns.Short, "take", "take: short lists"),
-        (columns.Long, "take", "take: long lists"),
-        (reading.Reads, "part", "read: the rest"),
+        (orders.ChunkOrders, "of", "order of a chunk"),
+        (columns.FlatColumn, "take", "take: single values"),
+        (columns.ShortListBatch, "take", "take: short lists"),
+        (columns.LongListBatch, "take", "take: long lists"),
+        (reading.ChunkReads, "part", "read: the rest"),
         (reading, "joined", "batch: put together"),
-        (epochs.Assembly, "batch", "batch: the rest"),
+        (epochs.BatchAssembly, "batch", "batch: the rest"),
     ):
         clock.wrap(owner, method, name)
     clock.wrap_cached(columns.ShortLists, ("values", "offsets"), "batch: short lists' values and offsets")

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from services.control.admission import Turns
-from services.control.model_lineage import Lines
+from services.control.admission import Admissions
+from services.control.model_lineage import ModelLineages
 from services.control.placement import Placement, warmth
 from services.control.reconcile import Reconciler
 from services.control.retrainers import Retrainers
@@ -228,7 +228,7 @@ class Platform:
         self._placement = Placement(self.routes, self.rollouts, self.registry, server, clock, warmth(self.recommenders))
         bases = StageCache(self.runs, self.registry, artifacts, SqlStageOutputs(engine), DataFiles(roots), code_version())
         snapshots = Snapshots(events, SqlEventDays(engine), artifacts)
-        runs = Runs(self.rollouts, self.stages, snapshots, clock, roots, bases, Turns(self.runs, clock, 1))
+        runs = Runs(self.rollouts, self.stages, snapshots, clock, roots, bases, Admissions(self.runs, clock, 1))
         kind = Rollouts(self.rollouts, self.routes, self.registry, server, Sources(SqlKpis(engine), mirrors), self._placement, clock)
         self._retrain = Retrainers(
             self.retrainers,
@@ -237,7 +237,7 @@ class Platform:
             self.recommenders,
             self.routes,
             self.monitor,
-            Lines(self.registry, self.runs, self.routes),
+            ModelLineages(self.registry, self.runs, self.routes),
             clock,
         )
         self._ticks: list[Callable[[], int]] = [

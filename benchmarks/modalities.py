@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from benchmarks.criteo_world import auc
 from benchmarks.report import Row, publish
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.models import dlrm, mlp
 from pipelines.models.deep import level
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import load_framework
-from pipelines.models.neural.step import How, NeuralStep
+from pipelines.models.neural.step import NeuralStep, StepOptions
 from pipelines.models.neural.weights import begin
 from pipelines.models.tables import Table
 from shared.contracts.families import DlrmParams, MlpParams
@@ -61,7 +61,7 @@ def drawn(users: int, items: int, seed: int) -> World:
     return World(vectors, random.random(items) < 0.5, chance.astype(np.float32))
 
 
-def rows_of(world: World, count: int, met: bool, seed: int) -> tuple[Batch, Floats]:
+def rows_of(world: World, count: int, met: bool, seed: int) -> tuple[TrainingBatch, Floats]:
     """And how likely each is liked."""
     random = np.random.default_rng(seed)
     users = random.integers(len(world.chance), size=count).astype(np.int32)
@@ -69,14 +69,16 @@ def rows_of(world: World, count: int, met: bool, seed: int) -> tuple[Batch, Floa
     chance = world.chance[users, items]
     labels = (random.random(count) < chance).astype(np.float32)
     known = items if met else np.full_like(items, len(world.met))  # the code of items that nobody met
-    return Batch({"user": users, "item": known} | {name: vectors[items] for name, vectors in world.vectors.items()}, labels), chance
+    return TrainingBatch({"user": users, "item": known} | {name: vectors[items] for name, vectors in world.vectors.items()}, labels), chance
 
 
-def learned(architecture: Architecture, train: Batch, choose: Batch, judged: Sequence[Batch], epochs: int, seed: int) -> list[float]:
+def learned(
+    architecture: Architecture, train: TrainingBatch, choose: TrainingBatch, judged: Sequence[TrainingBatch], epochs: int, seed: int
+) -> list[float]:
     """AUC of the judged rows, by the rate and the epoch that were best on the rows to choose by."""
     best, found = -1.0, list[float]()
     for rate in RATES:
-        step = NeuralStep(load_framework("tensorflow"), architecture, begin(architecture, seed), How(learning_rate=rate, seed=seed))
+        step = NeuralStep(load_framework("tensorflow"), architecture, begin(architecture, seed), StepOptions(learning_rate=rate, seed=seed))
         for epoch in range(epochs):
             order = np.random.default_rng((seed, epoch)).permutation(len(train.labels))
             for start in range(0, len(order), BATCH):
@@ -84,7 +86,7 @@ def learned(architecture: Architecture, train: Batch, choose: Batch, judged: Seq
                 columns = {name: train.columns[name][some] for name in architecture.features}
                 if epoch % 2:  # every other time an item is shown as one that nobody met
                     columns["item"] = np.where(np.arange(len(some)) % 4 == 0, architecture.tables[1].cardinality - 1, columns["item"])
-                step(Batch(columns, train.labels[some]))
+                step(TrainingBatch(columns, train.labels[some]))
             value = auc(step.score(choose.columns), choose.labels)
             if value > best:
                 best, found = value, [auc(step.score(one.columns), one.labels) for one in judged]

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.off_policy_worlds import Order, Shop, users_of
 from benchmarks.report import Row, publish
-from pipelines.evaluation.off_policy import Foretold
+from pipelines.evaluation.off_policy import OffPolicyForecast
 from shared.domain.gate import Gate, judge
 from shared.domain.metric import certainty
 
@@ -28,10 +28,10 @@ CONFIDENCE = 0.9
 _REACH = NormalDist().inv_cdf(CONFIDENCE)
 
 
-def measure(shop: Shop, answers: int, seeds: int, by_place: bool = False) -> dict[str, list[Foretold]]:
+def measure(shop: Shop, answers: int, seeds: int, by_place: bool = False) -> dict[str, list[OffPolicyForecast]]:
     """By candidate, what each log foretells. The orders are the same, the logs aren't."""
     serving, candidates = shop.orders(0)
-    found: dict[str, list[Foretold]] = {one.name: [] for one in candidates}
+    found: dict[str, list[OffPolicyForecast]] = {one.name: [] for one in candidates}
     for seed in range(seeds):
         log, users = shop.log(serving, answers, seed), users_of(shop, answers, seed)
         for one in candidates:
@@ -39,7 +39,7 @@ def measure(shop: Shop, answers: int, seeds: int, by_place: bool = False) -> dic
     return found
 
 
-def rows(case: str, shop: Shop, found: dict[str, list[Foretold]]) -> list[Row]:
+def rows(case: str, shop: Shop, found: dict[str, list[OffPolicyForecast]]) -> list[Row]:
     serving, candidates = shop.orders(0)
     told: list[Row] = []
     for one in candidates:
@@ -54,7 +54,7 @@ def rows(case: str, shop: Shop, found: dict[str, list[Foretold]]) -> list[Row]:
     return told
 
 
-def _of(case: str, one: Order, truth: float, found: Sequence[Foretold], serving: float) -> list[Row]:
+def _of(case: str, one: Order, truth: float, found: Sequence[OffPolicyForecast], serving: float) -> list[Row]:
     where, usual = f"{case}: {one.name}", [each.by[name] for name in ("snips",) for each in found if name in each.by]
     told = [
         Row(where, "truth", "hit rate", "", [truth], note=f"serving {serving:.4f}"),
@@ -79,7 +79,7 @@ def _of(case: str, one: Order, truth: float, found: Sequence[Foretold], serving:
     return told
 
 
-def _verdict(found: Foretold, name: str) -> str:
+def _verdict(found: OffPolicyForecast, name: str) -> str:
     """Of `{off_policy: NAME, not_worse_than: serving, by: 5%}`."""
     metric = f"hit_rate.{name}"
     gate = Gate(metric, "not_worse_than", against="serving", margin=0.05, confidence=CONFIDENCE)
@@ -95,7 +95,7 @@ def _verdict(found: Foretold, name: str) -> str:
     return str(judge(gate, numbers, serving=True).verdict)
 
 
-def _agreement(shop: Shop, candidates: Sequence[Order], found: Sequence[Foretold], name: str) -> float | None:
+def _agreement(shop: Shop, candidates: Sequence[Order], found: Sequence[OffPolicyForecast], name: str) -> float | None:
     """Of pairs of candidates whose truths differ by more than a hundredth, how many stand in the right order."""
     if not all(name in each.by for each in found):
         return None
@@ -104,7 +104,7 @@ def _agreement(shop: Shop, candidates: Sequence[Order], found: Sequence[Foretold
     return float(np.mean([(values[a] > values[b]) == (truths[a] > truths[b]) for a, b in pairs]))
 
 
-def _seeds(found: dict[str, list[Foretold]]) -> range:
+def _seeds(found: dict[str, list[OffPolicyForecast]]) -> range:
     return range(len(next(iter(found.values()))))
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.data.synthetic import World
-from pipelines.evaluation.off_policy import Candidate, Foretold, Logged, attention_of, foretell
-from pipelines.evaluation.reward_model import Shown, expected_likes
-from services.gateway.exploration import Chances
+from pipelines.evaluation.off_policy import Candidate, LoggedRows, OffPolicyForecast, attention_of, foretell
+from pipelines.evaluation.reward_model import ShownAnswers, expected_likes
+from services.gateway.exploration import Propensities
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -77,21 +77,21 @@ class Shop:
         ]
         return serving, others
 
-    def log(self, serving: Order, answers: int, seed: int) -> tuple[Logged, Ints]:
+    def log(self, serving: Order, answers: int, seed: int) -> tuple[LoggedRows, Ints]:
         """Answers, in the order of their users, and the items that they showed."""
         rng = np.random.default_rng([seed, 12])
         users = np.sort(rng.integers(len(self.liking), size=answers))
         items = serving.lines[users, : self.k].copy()
-        chances = np.tile(Chances.equal(self.k, self.among, self.rate).shown, (answers, 1))
+        propensities = np.tile(Propensities.equal(self.k, self.among, self.rate).shown, (answers, 1))
         explored = np.flatnonzero(rng.random(answers) < self.rate)
         place, which = rng.integers(self.k, size=len(explored)), rng.integers(self.among, size=len(explored))
         items[explored, place] = serving.lines[users[explored], self.k + which]
-        chances[explored, place] = self.rate / self.k / self.among
+        propensities[explored, place] = self.rate / self.k / self.among
         liked = rng.random(items.shape) < self.liking[users[:, None], items] * self.seen[None, :]
         owners = np.unique(users, return_inverse=True)[1].astype(np.int64)
-        return Logged(owners, chances, np.ones(items.shape, bool), liked), items
+        return LoggedRows(owners, propensities, np.ones(items.shape, bool), liked), items
 
-    def foretold(self, log: tuple[Logged, Ints], users: Ints, order: Order, by_place: bool = False) -> Foretold:
+    def foretold(self, log: tuple[LoggedRows, Ints], users: Ints, order: Order, by_place: bool = False) -> OffPolicyForecast:
         """What is estimated of an order, as evaluate does. `users`: of each answer."""
         logged, items = log
         others = np.full(len(users), self.among, np.int64)
@@ -99,8 +99,8 @@ class Shop:
         if by_place:
             return foretell(logged, candidate, by_place=True)
         would = order.lines[users, : self.k + self.among]
-        was = Shown(items, order.scores[users[:, None], items])
-        lists = Shown(would, order.scores[users[:, None], would])
+        was = ShownAnswers(items, order.scores[users[:, None], items])
+        lists = ShownAnswers(would, order.scores[users[:, None], would])
         likes = expected_likes(logged, candidate, was, lists, attention_of(logged), self.liking.shape[1])
         return foretell(logged, candidate, likes)
 

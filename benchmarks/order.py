@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.filters import CONTEXT, catalogue, ledger, unit_of
 from benchmarks.report import Row, publish
 from services.gateway.attributes import Attributes
-from services.gateway.candidates import Candidates, Wish
+from services.gateway.candidates import Candidates, RankingRequest
 from services.gateway.filtering import Filter, FilterInput
 from services.gateway.ordering import arrange
 from services.gateway.rules import Ordering
@@ -52,8 +52,8 @@ def ordering(state: Attributes, count: int) -> Iterator[Row]:
         began = time.process_time()
         for turn in range(ROUNDS):
             rows, scores = some[turn % len(some)]
-            wish = Wish("bench", 1, K, filter, filter_input, rules, float(chance.random()))
-            arrange(Candidates(wish, rows, True, CANDIDATES), scores, unit)
+            ranking_request = RankingRequest("bench", 1, K, filter, filter_input, rules, float(chance.random()))
+            arrange(Candidates(ranking_request, rows, True, CANDIDATES), scores, unit)
         yield Row(case, "eyas", "CPU of an answer's order", "ms", [(time.process_time() - began) / ROUNDS * 1e3])
 
 

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Row, publish
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import load_framework
-from pipelines.models.neural.network import Add, Dense, Join, Network, Product, Total
+from pipelines.models.neural.network import Add, Dense, Join, Network, Product, RowSum
 from pipelines.models.neural.sharded_step import Apartness, ShardedStep
-from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
+from pipelines.models.neural.step import LOGISTIC, NeuralStep, StepOptions
 from pipelines.models.neural.weights import begin, begin_layers
 from pipelines.models.tables import Table
 from pipelines.training.group import Group
@@ -95,14 +95,14 @@ def _rank(given: argparse.Namespace, way: str) -> dict[str, Any]:
     network = Network(
         (
             Product("product", ("user", "item")),
-            Total("inner", ("product",)),
+            RowSum("inner", ("product",)),
             Join("both", ("user", "item")),
             Dense("hidden", ("both",), 64),
             Dense("deep", ("hidden",), 1, "linear"),
             Add("score", ("inner", "deep")),
         )
     )
-    architecture, how = Architecture("bench", tables, (), network), How("adagrad", 0.01)
+    architecture, how = Architecture("bench", tables, (), network), StepOptions("adagrad", 0.01)
     before = _resident()
     if way == "row":
         assert group is not None
@@ -117,7 +117,7 @@ def _rank(given: argparse.Namespace, way: str) -> dict[str, Any]:
         if group is not None and number == WARM:
             sent = group.sent
         users, items = (random.integers(0, one.cardinality, given.batch).astype(np.int32) for one in tables)
-        batch = Batch({"user": users, "item": items}, (users % 2).astype(np.float32))
+        batch = TrainingBatch({"user": users, "item": items}, (users % 2).astype(np.float32))
         began = time.perf_counter()
         float(step(batch))
         seconds.append(time.perf_counter() - began)

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from benchmarks.report import Row, publish
 from shared.domain.drift.alarm_decision import NOTHING_YET, remember
-from shared.domain.drift.reading import Look
-from shared.domain.drift.seasons import KEPT_WEEKS, WEEKS_BACK, History, Season, Series, seasonal_fall
+from shared.domain.drift.reading import DriftLook
+from shared.domain.drift.seasons import KEPT_WEEKS, WEEKS_BACK, AnswerHistory, BlockSeries, Season, seasonal_fall
 from shared.domain.retrainer import HITS_LOOKS
-from shared.domain.sequential_test import Sample
+from shared.domain.sequential_test import VariantSample
 
 BLOCK, IN_A_DAY, IN_A_WEEK = timedelta(minutes=15), 96, 672
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -55,7 +55,7 @@ class Rhythm:
 RHYTHMS = [Rhythm(swing, weekend) for weekend in (False, True) for swing in (0.0, 0.15, 0.25, 0.5)]
 
 
-def blocks_of(rhythm: Rhythm, seed: int, weeks: int, users: int, level: NDArray[np.float64] | None = None) -> Iterator[Sample]:
+def blocks_of(rhythm: Rhythm, seed: int, weeks: int, users: int, level: NDArray[np.float64] | None = None) -> Iterator[VariantSample]:
     """`level`: what each block's rate is multiplied by."""
     random = np.random.default_rng((seed, 23))
     hours = np.arange(weeks * IN_A_WEEK) / 4
@@ -68,19 +68,19 @@ def blocks_of(rhythm: Rhythm, seed: int, weeks: int, users: int, level: NDArray[
     people = random.poisson(users * (1 + 0.6 * wave) * np.where(weekend, 1.2, 1.0))
     hits = random.binomial(people, np.clip(rates, 0, 1))
     for count, hit in zip(people.tolist(), hits.tolist(), strict=True):
-        yield Sample(count, float(hit), float(hit), count, hit, hit)
+        yield VariantSample(count, float(hit), float(hit), count, hit, hit)
 
 
-def alarms(samples: Iterator[Sample], season: Season, until: int | None = None) -> list[int]:
+def alarms(samples: Iterator[VariantSample], season: Season, until: int | None = None) -> list[int]:
     """The blocks at which the trigger begins to fire; none after the first one from `until` on."""
-    blocks, days, memory, stood, starts = Series(), Series(), NOTHING_YET, False, []
+    blocks, days, memory, stood, starts = BlockSeries(), BlockSeries(), NOTHING_YET, False, []
     for number, sample in enumerate(samples, 1):
         blocks.add(sample)
         blocks.forget(max(len(blocks) - (WEEKS_BACK + 1) * IN_A_WEEK, 0))
         if number % IN_A_DAY == 0:
             days.add(blocks.of(len(blocks) - IN_A_DAY, len(blocks)))
             days.forget(max(len(days) - 7 * KEPT_WEEKS, 0))
-        look: Look = seasonal_fall(1, History(START + number * BLOCK, BLOCK, blocks, days), season, FEWEST, FALL)
+        look: DriftLook = seasonal_fall(1, AnswerHistory(START + number * BLOCK, BLOCK, blocks, days), season, FEWEST, FALL)
         memory = remember(memory, look, {"hit_rate": FALL}, HITS_LOOKS)
         if memory.moved and not stood:
             starts.append(number)

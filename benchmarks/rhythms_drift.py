@@ -29,16 +29,16 @@ import numpy as np
 from benchmarks.drift import PATIENCE, THRESHOLDS, WINDOW
 from benchmarks.drift_worlds import SHIFTS, STABLE, Event, Planted, Shift, changed, columns
 from benchmarks.report import Row, publish
-from services.monitor.drift import DriftLooks, Served
+from services.monitor.drift import DriftLooks, MeasuredVersion
 from shared.contracts.retraining import DriftTrigger
 from shared.domain.drift.alarm_decision import NOTHING_YET, remember
 from shared.domain.drift.detectors import LOOKS
-from shared.domain.drift.reading import Column
+from shared.domain.drift.reading import DriftColumn
 from shared.domain.drift.seasons import Season
-from shared.ports import Like, Scored
+from shared.ports import AnswerScore, Like
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
-SERVED = Served("films", 1, START)
+SERVED = MeasuredVersion("films", 1, START)
 LIKES_A_DAY, DAYS, WEEK = 9_600, 21, 7
 WEEKEND = 0.15
 STEP = WINDOW // LOOKS
@@ -71,12 +71,12 @@ class Likes:
         self.seen, self.times = 0, times
         self._events = events
         self._likes = [Like(event.user, number, at) for number, (event, at) in enumerate(zip(events, times, strict=True))]
-        self._scores = [Scored(event.user, event.score, at) for event, at in zip(events, times, strict=True)]
+        self._scores = [AnswerScore(event.user, event.score, at) for event, at in zip(events, times, strict=True)]
 
     def likes(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[Like]:
         return self._part(self._likes, since, count, newest)
 
-    def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[Scored]:
+    def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[AnswerScore]:
         return self._part(self._scores, since, count, newest)
 
     def _part(self, whole: list[Any], since: datetime, count: int, newest: bool) -> list[Any]:
@@ -86,7 +86,7 @@ class Likes:
     def of(self, recommender: str, version: int) -> Any:
         return SimpleNamespace(columns=self._columns)
 
-    def _columns(self, first: Sequence[Like], now: Sequence[Like]) -> list[Column]:
+    def _columns(self, first: Sequence[Like], now: Sequence[Like]) -> list[DriftColumn]:
         measured = columns([self._events[like.item] for like in first], [self._events[like.item] for like in now])
         return [column for column in measured if column.kind != "scores"]
 

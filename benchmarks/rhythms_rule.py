@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from benchmarks.report import Row, publish
 from benchmarks.rhythms import IN_A_DAY, IN_A_WEEK, LIFE, RHYTHMS, blocks_of
-from shared.domain.sequential_test import Sample
+from shared.domain.sequential_test import VariantSample
 from tests.servers.prometheus_process import program
 from tests.support.alert_rules import groups
 
@@ -37,9 +37,9 @@ _GOT = re.compile(r'expr: (".*"), time: \S+,\n\s+exp: nil\n\s+got: (.*)')
 _SAMPLE = re.compile(r'recommender="(\w+)"[^}]*\} ([-+.\dE]+)')
 
 
-def gauges(samples: Iterator[Sample]) -> tuple[str, str]:
+def gauges(samples: Iterator[VariantSample]) -> tuple[str, str]:
     """The hit rate and the answers of the last hour, as promtool writes series."""
-    hour: deque[Sample] = deque(maxlen=4)
+    hour: deque[VariantSample] = deque(maxlen=4)
     rates, answers = [], []
     for sample in samples:
         hour.append(sample)

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from benchmarks.evidence_worlds import COIN, MIN_USERS, SEVERAL, Answers, Case, Found, Whole, simulate, whole, work
 from benchmarks.report import Row, publish
-from shared.domain.sequential_test import Terms, verdict
+from shared.domain.sequential_test import StepTerms, verdict
 
 RATES = (0.02, 0.1, 0.3)
 WEIGHTS = (0.01, 0.05, 0.1, 0.25, 0.5)
@@ -132,7 +132,7 @@ def seconds_of_a_verdict(answers: Answers, rng: np.random.Generator) -> list[flo
         samples = [(seen.sample(0, 0, look), seen.sample(1, 0, look)) for look in range(seen.users[0].shape[1])]
         start = time.process_time()
         for stable, candidate in samples:
-            verdict(stable, candidate, Terms(max_harm=0.02, min_users=MIN_USERS, steps=1, final=True, weight=0.1, base=0.1))
+            verdict(stable, candidate, StepTerms(max_harm=0.02, min_users=MIN_USERS, steps=1, final=True, weight=0.1, base=0.1))
         taken.append((time.process_time() - start) / len(samples))
     return taken
 

@@ -31,9 +31,9 @@ from services.store.migrate import upgrade
 from shared.contracts.events import UNKNOWN_USER, Impression, Interaction
 from shared.contracts.guardrails import Guardrails
 from shared.domain.gate import Verdict
-from shared.domain.rollout_plan import RolloutPlan, Step
-from shared.domain.sequential_test import Sample
-from shared.domain.step_analysis import Look, judge
+from shared.domain.rollout_plan import RolloutPlan, StepPlan
+from shared.domain.sequential_test import VariantSample
+from shared.domain.step_analysis import StepLook, judge
 from shared.domain.traffic import Traffic, UserShares
 
 HARM = 0.1
@@ -109,11 +109,11 @@ class Users:
     hits: np.ndarray[Any, Any]
     known: np.ndarray[Any, Any]
 
-    def sample(self, count: int, only_known: bool = False) -> Sample:
+    def sample(self, count: int, only_known: bool = False) -> VariantSample:
         counted = self.known[:count] if only_known else slice(count)
         requests, hits = self.requests[:count][counted], self.hits[:count][counted]
         rates = hits / requests
-        return Sample(len(rates), rates.sum(), (rates * rates).sum(), int(requests.sum()), int(hits.sum()), int((hits > 0).sum()))
+        return VariantSample(len(rates), rates.sum(), (rates * rates).sum(), int(requests.sum()), int(hits.sum()), int((hits > 0).sum()))
 
     def traffic(self, count: int) -> Traffic:
         unknown = float((~self.known[:count]).sum())
@@ -137,7 +137,7 @@ def _simulate(world: World, variant: str, count: int, rng: np.random.Generator) 
 
 def plan(world: World) -> RolloutPlan:
     rails = Guardrails(fallback=world.fallback).rules()
-    return RolloutPlan((Step(0.5, timedelta(days=30), min_users=100, min_answers=100),), HARM, guardrails=rails)
+    return RolloutPlan((StepPlan(0.5, timedelta(days=30), min_users=100, min_answers=100),), HARM, guardrails=rails)
 
 
 def decide(world: World, stable: Users, candidate: Users, only_known: bool = False) -> str:
@@ -145,7 +145,7 @@ def decide(world: World, stable: Users, candidate: Users, only_known: bool = Fal
     rollout, most = plan(world), len(stable.requests)
     for count in np.unique(np.geomspace(200, most, LOOKS).astype(int)).tolist():
         samples = (stable.sample(count, only_known), candidate.sample(count, only_known))
-        report = judge(Look(samples, (stable.traffic(count), candidate.traffic(count))), rollout, 0, _T0, world.rate("stable"))
+        report = judge(StepLook(samples, (stable.traffic(count), candidate.traffic(count))), rollout, 0, _T0, world.rate("stable"))
         if report.verdict in (Verdict.PASS, Verdict.FAIL):
             return "promoted" if report.verdict is Verdict.PASS else "rolled back"
     return "undecided"
@@ -181,7 +181,7 @@ def run_through_log(task: tuple[World, int, int]) -> str:
             raise AssertionError(f"{world.name}: the log counts {found} of {variant}, and {expected} happened")
         if abs(found.total - expected.total) > 1e-6 or abs(traffic[variant].fallback.total - users.traffic(count).fallback.total) > 1e-6:
             raise AssertionError(f"{world.name}: the log's sums of {variant} differ: {found}, {traffic[variant]}; {expected}")
-    look = Look((samples["stable"], samples["candidate"]), (traffic["stable"], traffic["candidate"]))
+    look = StepLook((samples["stable"], samples["candidate"]), (traffic["stable"], traffic["candidate"]))
     verdict = judge(look, plan(world), 0, _T0, world.rate("stable")).verdict
     return {Verdict.PASS: "promoted", Verdict.FAIL: "rolled back"}.get(verdict or Verdict.ERROR, "undecided")
 

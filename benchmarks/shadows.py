@@ -53,7 +53,7 @@ from shared.domain.gate import Verdict
 from shared.domain.guardrail import judge_mirror
 from shared.domain.route import Route
 from shared.domain.sequential_test import Judgement
-from shared.domain.traffic import Mirror, quantile
+from shared.domain.traffic import ShadowCounts, quantile
 from shared.ports import Scorer, ServedUnit, Version
 from shared.testing.records import LINEAGE
 from tests.servers.platform_process import until
@@ -92,7 +92,7 @@ class Case:
 class Trial:
     judgement: Judgement
     looks: int
-    mirror: Mirror
+    mirror: ShadowCounts
     seconds: float
 
 
@@ -188,10 +188,10 @@ class Stand:
                 futures[-1].result()
         return sum(one.result().fallback is None for one in futures)
 
-    def _total(self, generation: int, mirrored: int) -> Mirror:
+    def _total(self, generation: int, mirrored: int) -> ShadowCounts:
         """Once the shadow has processed all requests and the gateway has reported them."""
 
-        def total() -> Mirror | None:
+        def total() -> ShadowCounts | None:
             found = self._mirrors.total(NAME, generation)
             return found if found.compared + found.dropped >= mirrored else None
 
@@ -214,7 +214,7 @@ def measure(stand: Stand, case: Case, requests: int) -> tuple[list[Row], list[st
         said = check(f"trial {len(trials)}, {trial.looks} looks", trial.judgement)
         if said in wrong or trial.judgement.verdict is Verdict.INCONCLUSIVE:
             _say(said)
-    total = reduce(Mirror.plus, (one.mirror for one in trials))
+    total = reduce(ShadowCounts.plus, (one.mirror for one in trials))
     _say(check("all trials together", judge_mirror(_GUARDRAILS, total, _MIN_ANSWERS)))
     verdicts = Counter(one.judgement.verdict for one in trials)
     rows = [
@@ -236,7 +236,7 @@ def measure(stand: Stand, case: Case, requests: int) -> tuple[list[Row], list[st
     return rows, wrong
 
 
-def _latencies(mirror: Mirror, q: float) -> tuple[float, float]:
+def _latencies(mirror: ShadowCounts, q: float) -> tuple[float, float]:
     """In milliseconds, of the stable version and of the candidate."""
     stable, candidate = (1000 * (quantile(one, q) or float("nan")) for one in (mirror.stable, mirror.candidate))
     return stable, candidate

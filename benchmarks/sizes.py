@@ -70,7 +70,7 @@ def _answer(chance: np.random.Generator, number: int) -> dict[str, Any]:
     row = {"request_id": f"q{number:026}", "recommender": "films", "user": int(chance.integers(1, 10_000_000)), "version": 3}
     row |= {"variant": "stable", "generation": 5, "step": 0, "items": items, "fallback": None, "at": at, "bucket": 40, "size": _SHOWN}
     hit = at + 60_000_000 if number % 5 == 0 else None
-    return row | {"hit_at": hit, "score": 0.5, "chances": json.dumps([0.95] * 9 + [0.05], separators=(",", ":")), "slices": None}
+    return row | {"hit_at": hit, "score": 0.5, "propensities": json.dumps([0.95] * 9 + [0.05], separators=(",", ":")), "slices": None}
 
 
 def _interaction(chance: np.random.Generator, number: int) -> dict[str, Any]:

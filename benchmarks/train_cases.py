@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.models.tables import Table, padded, width_by_rule
-from pipelines.training.likes import Pairs
+from pipelines.training.likes import LikePairs
 from pipelines.training.mf_contrastive import CELLS, STEPS, USERS
 
 GENRES = 20
@@ -30,7 +30,7 @@ class Case:
     family: Literal["mlp", "neumf"] = "mlp"
     product: int = 0
 
-    def batches(self, count: int) -> Iterator[Batch]:
+    def batches(self, count: int) -> Iterator[TrainingBatch]:
         chance = np.random.default_rng(self.seed)
         for _ in range(count):
             columns = {}
@@ -43,7 +43,7 @@ class Case:
                 columns[one.column] = codes
             first, second = self.tables[0].column, self.tables[1].column
             likes = (columns[first] * 7 + columns[second] * 13) % 5 < 2
-            yield Batch(columns, likes.astype(np.float32))
+            yield TrainingBatch(columns, likes.astype(np.float32))
 
     @property
     def rows(self) -> float:
@@ -98,11 +98,11 @@ class LikesCase:
         """Of a like's share of a step's vectors: read, and their gradient."""
         return 3.0 * 4 * self.width * (self.batch + self.items) / self.rows
 
-    def pairs(self) -> Pairs:
+    def pairs(self) -> LikePairs:
         chance, drawn = np.random.default_rng(self.seed), 3 * self.users * self.each
         users, items = chance.integers(0, self.users, drawn), (self.items * chance.random(drawn) ** 2).astype(np.int64)
         kept = chance.permutation(np.unique(np.stack([users, items]), axis=1), axis=1)[:, : self.users * self.each]
-        return Pairs(kept[0], kept[1], self.users, self.items)
+        return LikePairs(kept[0], kept[1], self.users, self.items)
 
     def batches(self, count: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Users, and each like's share of its user's, in rows as long as the catalogue."""

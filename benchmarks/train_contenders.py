@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.train_cases import Case, LikesCase
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.models.tables import Table
 
 WARM = 5
@@ -41,10 +41,10 @@ class Contender:
 def _eyas(framework: str, **how: Any) -> Contender:
     """Looking up what a batch reads is a part of its step."""
 
-    def train(case: Case, batches: Sequence[Batch], steps: int) -> tuple[float, list[float]]:
+    def train(case: Case, batches: Sequence[TrainingBatch], steps: int) -> tuple[float, list[float]]:
         from pipelines.models import mlp, neumf
         from pipelines.models.neural.frameworks import load_framework
-        from pipelines.models.neural.step import How, NeuralStep
+        from pipelines.models.neural.step import NeuralStep, StepOptions
         from pipelines.models.neural.weights import begin
         from shared.contracts.families import MlpParams, NeumfParams
 
@@ -53,7 +53,7 @@ def _eyas(framework: str, **how: Any) -> Contender:
             architecture = neumf.architecture_of(user, item, NeumfParams(width=case.product, layers=case.layers))
         else:
             architecture = mlp.architecture_of(case.tables, MlpParams(layers=case.layers))
-        step = NeuralStep(load_framework(framework), architecture, begin(architecture, 1), How(learning_rate=RATE, **how))  # type: ignore[arg-type]
+        step = NeuralStep(load_framework(framework), architecture, begin(architecture, 1), StepOptions(learning_rate=RATE, **how))  # type: ignore[arg-type]
         return _timed(step, batches, steps)
 
     said = [{"half": "bfloat16", "jit": "compiled", "fused": "tables apart"}[name] for name in how]
@@ -68,7 +68,7 @@ def _timed(step: Callable[[Any], Any], batches: Sequence[Any], steps: int) -> tu
     return time.perf_counter() - began, [*losses, *map(float, found[:-1]), last]
 
 
-def _keras(case: Case, batches: Sequence[Batch], steps: int) -> tuple[float, list[float]]:
+def _keras(case: Case, batches: Sequence[TrainingBatch], steps: int) -> tuple[float, list[float]]:
     """As anybody would write it: Embedding, Dense, Adam, fit on a tf.data pipeline out of memory."""
     import keras
     import tensorflow as tf
@@ -103,7 +103,7 @@ def _keras(case: Case, batches: Sequence[Batch], steps: int) -> tuple[float, lis
 def _torch(*, sparse: bool) -> Train:
     """As anybody would write it; `sparse`: with sparse gradients, and SparseAdam for them."""
 
-    def train(case: Case, batches: Sequence[Batch], steps: int) -> tuple[float, list[float]]:
+    def train(case: Case, batches: Sequence[TrainingBatch], steps: int) -> tuple[float, list[float]]:
         import torch
 
         tables = torch.nn.ModuleDict({one.column: _looked_up(torch, one, one.width - case.product, sparse) for one in case.tables})
@@ -118,7 +118,7 @@ def _torch(*, sparse: bool) -> Train:
             optimizers.append(torch.optim.SparseAdam(looked_up, RATE))
         entropy = torch.nn.BCEWithLogitsLoss()
 
-        def step(batch: Batch) -> Any:
+        def step(batch: TrainingBatch) -> Any:
             codes = {name: torch.from_numpy(column) for name, column in batch.columns.items()}
             hidden = network(torch.cat([tables[name](one) for name, one in codes.items()], 1))
             if case.product:
@@ -145,11 +145,13 @@ def _looked_up(torch: Any, table: Table, width: int, sparse: bool) -> Any:
 
 def _likes_eyas(case: LikesCase, batches: Sequence[Any], steps: int) -> tuple[float, list[float]]:
     """Whole epochs, what a step is given included."""
-    from pipelines.training.mf_contrastive import Aim, Contrast, begin_parts
+    from pipelines.training.mf_contrastive import Contrast, ContrastiveTask, begin_parts
 
     pairs, each = case.pairs(), -(-case.users // case.batch)
     epochs = -(-steps // each)
-    training = Contrast(pairs, begin_parts(pairs, case.width, False, 1), Aim("softmax", float(case.items), 0.0), RATE, epochs + 1, 1)
+    training = Contrast(
+        pairs, begin_parts(pairs, case.width, False, 1), ContrastiveTask("softmax", float(case.items), 0.0), RATE, epochs + 1, 1
+    )
     losses = [training.epoch()]
     began = time.perf_counter()
     losses += [training.epoch() for _ in range(epochs)]

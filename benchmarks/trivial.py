@@ -46,7 +46,7 @@ class Trivial(Simple[Status, Step]):
         self._work = work
 
     def observe(self, record: Record[Status, RetrainerSpec]) -> Request | None:
-        return record.asked
+        return record.request
 
     def decide(self, record: Record[Status, RetrainerSpec], observation: Request | None, now: datetime) -> Decision[Status, Step]:
         state = _FOLLOWING[record.status.state]

@@ -62,7 +62,7 @@ def _unit(name: str) -> str:
 
 
 def graph_of(users: int) -> Any:
-    from pipelines.features.engines.polars import Data
+    from pipelines.features.engines.polars import PreparedTables
     from pipelines.features.graph import Tables, compile_graph
     from shared.contracts.features import Categorify
 
@@ -70,7 +70,7 @@ def graph_of(users: int) -> Any:
     graph = compile_graph((Categorify(categorify=("user", "item")),), Tables("user", "item", "at", schema))
     places = np.arange(users)
     seen = pl.LazyFrame({"user": places, "item": places % ITEMS, "at": places})
-    return graph.fit(Data(seen, None, None, graph.row))
+    return graph.fit(PreparedTables(seen, None, None, graph.row))
 
 
 def export(folder: Path, users: int, width: int) -> dict[str, float]:

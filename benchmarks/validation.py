@@ -46,8 +46,8 @@ def main() -> int:
             write(folder, rows, max(1, said.users * rows // 1_000_000))
             size = (folder / "ratings.parquet").stat().st_size / 2**20
             found.append(Row(f"{rows:,} rows", "the file", "size", "MiB", [size]))
-            for name, (wish, items) in CASES.items():
-                runs = [judged(folder, wish, items) for _ in range(said.runs)]
+            for name, (validation, items) in CASES.items():
+                runs = [judged(folder, validation, items) for _ in range(said.runs)]
                 for metric, unit, at in (("wall", "s", 0), ("cpu", "s", 1), ("peak memory", "MiB", 2)):
                     found.append(Row(f"{rows:,} rows", name, metric, unit, [run[at] for run in runs]))
     publish("validation", found)
@@ -70,7 +70,7 @@ def write(folder: Path, rows: int, users: int) -> None:
     )
 
 
-def judged(folder: Path, wish: dict[str, Any], items: int) -> tuple[float, float, float]:
+def judged(folder: Path, validation: dict[str, Any], items: int) -> tuple[float, float, float]:
     """Seconds, seconds of CPU, MiB."""
     pl.DataFrame({"movieId": range(1, items + 1), "year": [1950 + n % 70 for n in range(items)]}).write_parquet(folder / "items.parquet")
     spec = {
@@ -79,7 +79,7 @@ def judged(folder: Path, wish: dict[str, Any], items: int) -> tuple[float, float
             "interactions": {"uri": str(folder / "ratings.parquet")},
             "items": {"uri": str(folder / "items.parquet"), "key": "movieId"},
             "users": {"uri": str(folder / "users.parquet"), "key": "userId"},
-            "validate": wish,
+            "validate": validation,
         },
         "schema": {"user": "userId", "item": "movieId", "time": "timestamp", "label": {"column": "rating", "positive": ">= 4"}},
     }

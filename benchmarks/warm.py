@@ -30,7 +30,7 @@ from benchmarks.in_process_stages import InProcessStages
 from benchmarks.report import Row, publish
 from benchmarks.warm_worlds import World, movielens, shifting
 from pipelines.evaluation.cases import Cases, drawn_negatives, sample_cases
-from pipelines.evaluation.forgetting import Side, forgetting
+from pipelines.evaluation.forgetting import ComparedModel, forgetting
 from pipelines.evaluation.judge import judge
 from pipelines.evaluation.per_user import observe
 from pipelines.evaluation.scorers import is_pairwise, model_every, model_scorer
@@ -39,12 +39,12 @@ from pipelines.inputs.eval_pairs import read_meetings
 from pipelines.models.families import load_model
 from pipelines.models.family import Trained
 from pipelines.stages.replay import HELD
-from pipelines.stages.runner import Outcome
 from pipelines.trials.judging import forget
 from shared.contracts.evaluation import Evaluate
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files
-from shared.domain.warm_or_full import Link, Past, Rule, choose
+from shared.domain.warm_or_full import FullRunLimits, Link, TrainingHistory, choose
+from shared.stage_process import Outcome
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "mf": {"family": "mf", "params": {"loss": "softmax", "width": 32}},
@@ -146,12 +146,12 @@ class Stages:
     def fetcher(self, files: Files) -> Any:
         return lambda name: self.store.fetch(files[name], self.folder / "fetched" / files[name].sha256 / name)
 
-    def side(self, version: Version) -> tuple[Side, Trained]:
+    def side(self, version: Version) -> tuple[ComparedModel, Trained]:
         fetch = self.fetcher(version.files)
         model, graph = load_model(fetch), load_graph(fetch)
         met = read_meetings(fetch, "users.features.parquet" in version.files, graph)
         keys = pl.read_parquet(fetch("items.parquet"), columns=["movieId"])["movieId"].to_numpy()
-        return Side(model_scorer(met, model.score), model_every(met, model), keys, is_pairwise(model)), model
+        return ComparedModel(model_scorer(met, model.score), model_every(met, model), keys, is_pairwise(model)), model
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def life(
     for day in range(1, len(questions)):
         mode, reason = arm.mode, ""
         if mode == "auto":
-            choice = choose(Past(tuple(links)), Rule())
+            choice = choose(TrainingHistory(tuple(links)), FullRunLimits())
             mode, reason = choice.mode, choice.reason
         parent = version if mode == "warm" else None
         made, line = stages.version(family, seed, arm, day, parent, line)

@@ -46,24 +46,24 @@ class Mark:
 
 
 MOVES = Mark(
-    "Users sent another way",
+    "Route changes",
     f"max by (recommender, stable, candidate) (eyas_route_since_seconds{{{OF}}}) * 1000",
     "{{recommender}}: version {{stable}} is stable, candidate {{candidate}}",
     "blue",
     timed=True,
 )
 ENDS = Mark(
-    "Rollouts that ended",
+    "Ended rollouts",
     f"sum by (recommender, state) (increase(eyas_rollouts_total{{{OF}}}[2m])) > 0"
     f" or sum by (recommender, state) (eyas_rollouts_total{{{OF}}} unless eyas_rollouts_total{{{OF}}} offset 2m) > 0",
-    "{{recommender}}: a rollout {{state}}",
+    "{{recommender}}: rollout {{state}}",
     "purple",
 )
 RETRAININGS = Mark(
     "Retrainings",
     f"sum by (recommender, trigger, mode) (increase(eyas_retrainings_total{{{OF}}}[2m])) > 0"
     f" or sum by (recommender, trigger, mode) (eyas_retrainings_total{{{OF}}} unless eyas_retrainings_total{{{OF}}} offset 2m) > 0",
-    "{{recommender}}: a retraining ({{mode}}) by {{trigger}}",
+    "{{recommender}}: retraining ({{mode}}) by {{trigger}}",
     "orange",
 )
 
@@ -123,7 +123,7 @@ def written(board: Board) -> str:
 
 def _variables(board: Board) -> Sequence[Builder[VariableModel]]:
     source = dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
-    docs = dashboard.TextBoxVariable("docs").label("Documents").description("Where the documents of this version are to be read.")
+    docs = dashboard.TextBoxVariable("docs").label("Documents").description("Address of the documents of this version.")
     docs.default_value(DOCS).current(VariableOption(text=DOCS, value=DOCS)).hide(VariableHide.DONT_HIDE)
     if not board.recommenders:
         return source, docs

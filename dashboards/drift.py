@@ -13,17 +13,17 @@ FEATURES = Row(
     "By feature",
     [
         bars(
-            "Furthest now",
+            "Largest drift",
             PLAIN,
-            "The ten features that have moved most, by their detector's own measure; a measure says little where chance explains it.",
+            "The ten features with the largest drift, by the measure of their detector. Check the chance as well.",
             "operate.md#eyasdrift",
             Query(f"topk(10, {newest('eyas_drift', *BY)})", NAMED),
             width=12,
         ),
         bars(
-            "Least explained by chance",
+            "Lowest chance",
             SHARE,
-            "How often chance alone moves a feature so far: the ten least likely. A reading counts below the spec's bound.",
+            "Probability of so much drift by chance alone: the ten lowest. A reading counts below the bound of the spec.",
             "operate.md#eyasdrift",
             Query(f"bottomk(10, {newest('eyas_drift_chance', *BY)})", NAMED),
             width=12,
@@ -31,7 +31,7 @@ FEATURES = Row(
         lines(
             "Drift by feature",
             PLAIN,
-            "How far the newest likes, or scores, have moved from the version's first ones. A new version begins anew.",
+            "Distance of the newest positives, or scores, from the first ones of the version. A new version starts again.",
             "operate.md#eyasdrift",
             Query(newest("eyas_drift", *BY), NAMED),
             width=12,
@@ -39,7 +39,7 @@ FEATURES = Row(
         lines(
             "Chance by feature",
             SHARE,
-            "How often chance alone moves it so far.",
+            "Probability of so much drift by chance alone.",
             "operate.md#eyasdrift",
             Query(newest("eyas_drift_chance", *BY), NAMED),
             width=12,
@@ -47,33 +47,33 @@ FEATURES = Row(
     ],
 )
 FOLLOWS = Row(
-    "What follows",
+    "Retraining",
     [
         lines(
-            "Readings that stand",
+            "Standing readings",
             COUNT,
-            "Of drift, and of a hit rate that fell (kpi). `eyas triggers NAME` says whether a retraining follows, and what holds it back.",
+            "Readings of drift and of a fallen hit rate (kpi). `eyas triggers NAME` shows what fires and what is held back.",
             "operate.md#eyasdrift",
             Query(newest("eyas_drifting", "recommender", "trigger"), "{{recommender}} {{trigger}}"),
         ),
         lines(
             "Given up",
             COUNT,
-            "1 where so many retrainings in a row didn't help that none is started any more.",
+            "1: too many retrainings in a row did not help, and no new one starts.",
             "operate.md#eyasretraineralerting",
             Query(newest("eyas_retrainer_alerting", "recommender"), "{{recommender}}"),
         ),
         lines(
             "Retrainings by trigger",
             COUNT,
-            "Since the control planes began.",
+            "Retrainings since the start of the control planes.",
             "retraining.md",
             Query(total("eyas_retrainings_total", "recommender", "trigger"), "{{recommender}} {{trigger}}"),
         ),
         lines(
             "Hit rate",
             SHARE,
-            "Does what moved cost anything? Drift without a fall of the hit rate may wait.",
+            "Hit rate during the drift: drift without a fall of the hit rate is not urgent.",
             "operate.md#eyashitratefell",
             Query(newest("eyas_hit_rate", "recommender", "version"), "{{recommender}} {{version}}"),
             width=12,
@@ -81,7 +81,7 @@ FOLLOWS = Row(
         lines(
             "Interactions",
             PER_SECOND,
-            "Drift is measured on them: too few in a while and nothing is said.",
+            "Events that drift is measured on: too few events give no reading.",
             "retraining.md",
             Query(rate("eyas_interactions_total", "recommender"), "{{recommender}}"),
             width=12,
@@ -91,7 +91,7 @@ FOLLOWS = Row(
 BOARD = Board(
     "drift",
     "drift",
-    "How far tastes, features and scores have moved since a version began, feature by feature, and what follows from it.",
+    "Drift of positives, features and scores since the start of a version, by feature, and the retrainings that follow.",
     (FEATURES, FOLLOWS),
     (MOVES, RETRAININGS),
 )

@@ -71,7 +71,7 @@ def states(title: str, about: str, page: str, query: Query, names: dict[int, tup
 
 
 def _filled(made: P, shown: Shown, *, now: bool = False) -> P:
-    made.title(shown.title).description(shown.about).unit(shown.unit).datasource(SOURCE).no_value("nothing so far")
+    made.title(shown.title).description(shown.about).unit(shown.unit).datasource(SOURCE).no_value("no data yet")
     made.height(HEIGHT).span(shown.width)
     link = dashboard.DashboardLink(shown.page.rpartition("#")[2] or shown.page)
     made.links([link.type(DashboardLinkType.LINK).url(f"${{docs}}/how-to/{shown.page}").target_blank(True)])

@@ -19,100 +19,100 @@ def _by_slice(metric: str) -> Query:
 
 
 EARNED = Row(
-    "What answers earn",
+    "KPIs by version",
     [
         lines(
             "Hit rate by version",
             SHARE,
-            "Of the newest answers whose attribution window has closed: the share with a positive. Who answers nobody has no line.",
+            "Share of answers with a positive, for the newest answers past their window. Versions without answers have no line.",
             "operate.md#eyashitratefell",
             _by_version("eyas_hit_rate"),
             width=16,
         ),
         lines(
-            "Answers that it rests on",
+            "Counted answers",
             COUNT,
-            "Few answers make a restless line: under about a hundred, believe the rollout's bounds rather than this.",
+            "Number of answers behind the hit rate. Below about 100, the rate is noisy: use the rollout's bounds.",
             "kpis.md",
             _by_version("eyas_hit_rate_answers"),
         ),
         lines(
             "Conversion by version",
             SHARE,
-            "Share of those answers with an event that the spec calls a conversion.",
+            "Share of these answers with a conversion, as the spec defines it.",
             "kpis.md",
             _by_version("eyas_conversion"),
         ),
         lines(
             "Revenue per answer",
             PLAIN,
-            "What events said that users paid, per answer, in the currency of the events.",
+            "Revenue of the events per answer, in the currency of the events.",
             "kpis.md",
             _by_version("eyas_revenue_per_answer"),
         ),
         lines(
             "Engagement",
             PLAIN,
-            "Weights of the events that react to those answers, per answer.",
+            "Sum of the weights of attributed events, per answer.",
             "kpis.md",
             _by_version("eyas_engagement"),
         ),
     ],
 )
 PARTS = Row(
-    "For whom, and where on the page",
+    "Slices and places",
     [
         lines(
             "Hit rate by slice",
             SHARE,
-            "Of the slices that the spec watches, and of known and unknown users. One that falls alone is hidden in the whole.",
+            "Hit rate of the slices of the spec, and of known and unknown users. The total can hide a fall of one slice.",
             "kpis.md",
             _by_slice("eyas_slice_hit_rate"),
         ),
         lines(
             "Conversion by slice",
             SHARE,
-            "Share with a conversion, by slice.",
+            "Share of answers with a conversion, by slice.",
             "kpis.md",
             _by_slice("eyas_slice_conversion"),
         ),
         lines(
             "Answers by slice",
             COUNT,
-            "How many answers the rates of slices rest on.",
+            "Number of answers behind the rates of slices.",
             "kpis.md",
             _by_slice("eyas_slice_answers"),
         ),
         lines(
             "Clicks by place",
             SHARE,
-            "Share of answers whose item in this place was clicked. A first place that loses to the second is ordered badly.",
+            "Share of answers whose item in this place was clicked. If the second place beats the first, the order is poor.",
             "order.md",
             Query(newest("eyas_click_rate", *BY, "place"), f"{NAMED} place {{{{place}}}}"),
         ),
         lines(
             "Coverage",
             SHARE,
-            "Share of the version's catalogue that its newest answers showed. Near nothing: everybody sees the same few items.",
+            "Share of the version's catalogue that its newest answers showed. Near zero: all users see the same few items.",
             "order.md",
             _by_version("eyas_coverage"),
         ),
         lines(
             "Novelty",
             BITS,
-            "How surprising the shown items are, on average: an item that every second user likes has one bit, of every 1,024th ten.",
+            "Mean surprise of the shown items: an item that every second user likes has one bit, every 1,024th ten bits.",
             "order.md",
             _by_version("eyas_novelty"),
         ),
     ],
 )
 EVENTS = Row(
-    "What comes back",
+    "Feedback",
     [
         lines(
             "Interactions",
             PER_SECOND,
-            "Events taken in. If all recommenders fall at once, clicks no longer arrive: look here before you blame a model.",
+            "Accepted events. If all recommenders fall at once, events no longer arrive: check this before the models.",
             "operate.md#eyashitratefell",
             Query(rate("eyas_interactions_total", "recommender"), "{{recommender}}"),
             width=12,
@@ -120,7 +120,7 @@ EVENTS = Row(
         lines(
             "Hits",
             PER_SECOND,
-            "Answers that earned their first positive.",
+            "Answers with their first positive.",
             "kpis.md",
             Query(rate("eyas_hits_total", "recommender"), "{{recommender}}"),
             width=12,
@@ -130,7 +130,7 @@ EVENTS = Row(
 BOARD = Board(
     "quality",
     "recommendation quality",
-    "What recommendations really earn, by version, and what changed when: is a version better, for whom, and since when?",
+    "KPIs of the recommendations by version, slice and place over time, with changes of the route.",
     (EARNED, PARTS, EVENTS),
     (MOVES, ENDS, RETRAININGS),
 )

@@ -10,74 +10,74 @@ VARIANT = "{{variant}}"
 CHECKS = {1: ("pass", "green"), 0: ("inconclusive", "yellow"), -1: ("fail", "red"), -2: ("error", "purple")}
 
 NOW = Row(
-    "Where it stands",
+    "State",
     [
         number(
             "Stable version",
             PLAIN,
-            "The version that answers everybody whom the candidate doesn't.",
+            "Version for all users outside the candidate's share.",
             "rollouts.md#read-a-rollout",
             Query(newest("eyas_serving_version")),
         ),
         number(
             "Candidate's share",
             SHARE,
-            "Of the users. Nothing while no rollout is under way, and in a shadow.",
+            "Share of the users. Zero without an active rollout, and during a shadow.",
             "operate.md#eyasrolloutstuck",
             Query(newest("eyas_candidate_weight")),
         ),
         lines(
             "Candidate's share over time",
             SHARE,
-            "Each step up is a look that passed; back to nothing is an end: the marks say which.",
+            "Each step up is a passed step; a fall to zero is the end, which the annotations show.",
             "operate.md#eyasrolloutstuck",
             Query(newest("eyas_candidate_weight"), "candidate"),
         ),
         lines(
-            "Where it waits",
+            "Time in state",
             SECONDS,
-            "For how long the rollout has been in its state; of a shadow, for how long its time has been over.",
+            "Time of the rollout in its state; for a shadow, time since its planned end.",
             "operate.md#eyasrolloutwaits",
             Query(newest("eyas_rollout_waits_seconds", "state"), "{{state}}"),
         ),
         lines(
-            "Rollouts that ended",
+            "Ended rollouts",
             COUNT,
-            "Since the control plane began: promoted, rolled back, aborted.",
+            "Ended rollouts since the start of the control plane: promoted, rolled back, aborted.",
             "operate.md#eyasrolloutrolledback",
             Query(newest("eyas_rollouts_total", "state"), "{{state}}"),
         ),
     ],
 )
 EVIDENCE = Row(
-    "The evidence",
+    "Evidence",
     [
         lines(
             "Lift with its bounds",
             SHARE,
-            "How much more the candidate earns, relative. The truth is between lower and upper, however often one looks. Upper below zero:"
-            " it is rolled back. Lower above limit at the last step: it is promoted.",
+            "Relative lift of the candidate, with bounds that hold at every look. Upper bound below zero: rollback. Lower bound above the"
+            " limit at the last step: promotion.",
             "rollouts.md#read-a-rollout",
             Query(newest("eyas_rollout_lift", "bound"), "{{bound}}"),
             width=16,
         ),
         lines(
-            "Users observed",
+            "Observed users",
             COUNT,
-            "Whose window has closed: what the evidence rests on.",
+            "Users whose window has closed: the basis of the evidence.",
             "rollouts.md#read-a-rollout",
             Query(newest("eyas_rollout_users", "variant"), VARIANT),
         ),
         lines(
             "Goal by variant",
             SHARE,
-            "What users of each variant earned, by the goal of the spec: mean hit rate, or share who converted.",
+            "Result of each variant by the goal of the spec: mean hit rate, or share of users with a conversion.",
             "rollouts.md#read-a-rollout",
             Query(newest("eyas_rollout_goal", "variant"), VARIANT),
         ),
         states(
             "Goal, split and guardrails",
-            "What each comparison said at the newest look. An error in the split means that the comparison can't be trusted.",
+            "Verdict of each comparison at the newest look. With an error in the split, do not trust the comparison.",
             "rollouts.md#when-it-pauses",
             Query(newest("eyas_rollout_check", "check"), "{{check}}"),
             CHECKS,
@@ -86,33 +86,33 @@ EVIDENCE = Row(
     ],
 )
 BESIDE = Row(
-    "Side by side",
+    "Comparison",
     [
         lines(
             "Hit rate by variant",
             SHARE,
-            "Per answer, of the newest ones, for the eye: the evidence above is per user, and counts.",
+            "Hit rate per answer, of the newest answers, for orientation. The evidence above is per user, and decides.",
             "kpis.md",
             Query(newest("eyas_variant_hit_rate", "variant"), VARIANT),
         ),
         lines(
             "Answers by variant",
             COUNT,
-            "That these rates rest on.",
+            "Number of answers behind these rates.",
             "kpis.md",
             Query(newest("eyas_variant_answers", "variant"), VARIANT),
         ),
         lines(
             "Requests by variant",
             REQUESTS,
-            "Their proportion is the candidate's share, but for users who ask more often.",
+            "Requests by variant. Their ratio differs from the candidate's share if some users send more requests.",
             "rollouts.md#read-a-rollout",
             Query(rate("eyas_recommend_requests_total", "variant"), VARIANT),
         ),
         lines(
-            "Answers not by the version itself",
+            "Errors and fallbacks",
             SHARE,
-            "Errors and fallbacks, by variant. More of the candidate's than of the stable version's: the candidate is sick.",
+            "Share of errors and fallbacks, by variant. A higher share of the candidate means a faulty candidate.",
             "operate.md#eyastritonunhealthy",
             Query(
                 share(
@@ -123,23 +123,23 @@ BESIDE = Row(
             ),
         ),
         lines(
-            "Time by variant, 99 of 100",
+            "Time by variant, 99th percentile",
             SECONDS,
-            "Requests that come together are answered together, so one slow variant slows the other as well.",
+            "Answer time. Requests of both variants share batches, so a slow variant also slows the other one.",
             "operate.md#eyasanswersslow",
             Query(quantile(0.99, "eyas_recommend_seconds", "variant"), VARIANT),
         ),
         lines(
             "Time by variant, mean",
             SECONDS,
-            "Of answered requests.",
+            "Mean time of answered requests.",
             "operate.md#eyasanswersslow",
             Query(mean("eyas_recommend_seconds", "variant"), VARIANT),
         ),
         lines(
             "Shadow",
             REQUESTS,
-            "Requests mirrored to a candidate in the shadow: compared, error, dropped (more than it could take).",
+            "Requests mirrored to a shadow candidate: compared, error, dropped (candidate overloaded).",
             "rollouts.md#read-a-rollout",
             Query(rate("eyas_shadow_requests_total", "outcome"), "{{outcome}}"),
         ),
@@ -148,7 +148,7 @@ BESIDE = Row(
 BOARD = Board(
     "rollout",
     "rollout",
-    "One recommender's rollout: stable version and candidate side by side, and how sure the difference is.",
+    "Rollout of one recommender: stable version, candidate, and the evidence of their difference.",
     (NOW, EVIDENCE, BESIDE),
     (MOVES, ENDS),
     one=True,

@@ -19,7 +19,7 @@ from demo.platform import Platform, PlatformError
 from demo.plot import plot
 from demo.simulator import Simulator, Traffic
 from demo.specs import NAME
-from demo.story import Story, Told
+from demo.story import Story, StoryResults
 from demo.view import View
 from demo.watching import UnexpectedOutcome
 
@@ -33,68 +33,68 @@ def main() -> int:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     signal.signal(signal.SIGTERM, _interrupt)
     began = time.monotonic()
-    tally, told = Tally(), Told()
+    tally, results = Tally(), StoryResults()
     view = View(console, lambda: _traffic(tally))
     serving: Json | None = None
-    wrong = ""
+    failure = ""
     platform = Platform(FOLDER)
     try:
         platform.refuse_if_running()
     except PlatformError as error:
-        console.print(Text(f"the demo failed: {error}", style="bold red"))
+        console.print(Text(f"demo failed: {error}", style="bold red"))
         return 1
     _clear(FOLDER)
     try:
-        view.say(f"planting preferences: {datasets.KNOWN_USERS:,} users, {datasets.ITEMS} items, {datasets.RATINGS:,} ratings")
+        view.say(f"creating data: {datasets.KNOWN_USERS:,} users, {datasets.ITEMS} items, {datasets.RATINGS:,} ratings")
         world = datasets.world_of(SEED)
         files = datasets.make(world, platform.data, time.time(), SEED)
         view.say("starting the platform: eyas up")
         with platform, platform.client() as client:
-            view.say(f"it answers on {platform.url}")
-            view.say(f"watch it in a browser: {platform.url}/recommenders/{NAME} (sign in with the token in {platform.home / 'token'})")
+            view.say(f"the platform answers at {platform.url}")
+            view.say(f"console: {platform.url}/recommenders/{NAME} (token in {platform.home / 'token'})")
             simulator = Simulator(client, NAME, world, Traffic(seed=SEED), tally)
             story = Story(client, simulator, view, files, world, FOLDER)
-            told = story.told
+            results = story.results
             try:
                 with view:
                     story.tell()
             except UnexpectedOutcome as error:
-                wrong = f"act '{told.act}' went another way: {error}"
+                failure = f"act '{results.act}' had another outcome: {error}"
             finally:
                 simulator.stop()
             serving = _serving(client)
             view.say("stopping the platform")
     except (PlatformError, ApiError) as error:
-        wrong = wrong or (f"act '{told.act}': {error}" if told.act else str(error))
+        failure = failure or (f"act '{results.act}': {error}" if results.act else str(error))
     except KeyboardInterrupt:
-        wrong = f"interrupted{f' in act {told.act!r}' if told.act else ''}"
-    if not wrong and tally.failed:
-        wrong = f"{tally.failed} requests failed: {next(iter(tally.failures()))}"
-    found = summary.document(told.acts, not wrong, time.monotonic() - began, tally.failed, told.rates, serving)
-    summary.write(FOLDER / "summary.json", found)
-    _close(console, told, tally, platform, wrong)
-    return 1 if wrong else 0
+        failure = f"interrupted{f' in act {results.act!r}' if results.act else ''}"
+    if not failure and tally.failed:
+        failure = f"{tally.failed} requests failed: {next(iter(tally.failures()))}"
+    document = summary.document(results.acts, not failure, time.monotonic() - began, tally.failed, results.rates, serving)
+    summary.write(FOLDER / "summary.json", document)
+    _close(console, results, tally, platform, failure)
+    return 1 if failure else 0
 
 
-def _close(console: Console, told: Told, tally: Tally, platform: Platform, wrong: str) -> None:
-    if told.acts:
+def _close(console: Console, results: StoryResults, tally: Tally, platform: Platform, failure: str) -> None:
+    if results.acts:
         console.print()
-        summary.show(console, told.acts, told.rates, tally.failed)
+        summary.show(console, results.acts, results.rates, tally.failed)
         console.print()
-        console.print(Text(plot(tally.bins(), told.moments)))
+        console.print(Text(plot(tally.bins(), results.moments)))
     console.print()
     logs = platform.home / "work"
     console.print(
         f"summary {FOLDER / 'summary.json'}   specs {FOLDER}/spec-*.yaml   platform log {platform.log}   stage logs {logs}/*/log.txt"
     )
-    if told.acts:
+    if results.acts:
         console.print(
-            f"read the story in a browser: make up HOME_OF={FOLDER}   then {CONSOLE}/recommenders/{NAME}   token {platform.home / 'token'}"
+            f"browse the results: make up HOME_OF={FOLDER}   then {CONSOLE}/recommenders/{NAME}   token {platform.home / 'token'}"
         )
-    if wrong:
-        console.print(Text(f"the demo failed: {wrong} (platform log {platform.log}, stage logs {logs}/*/log.txt)", style="bold red"))
+    if failure:
+        console.print(Text(f"demo failed: {failure} (platform log {platform.log}, stage logs {logs}/*/log.txt)", style="bold red"))
     else:
-        console.print(Text("every act went as told", style="bold green"))
+        console.print(Text(f"demo passed: {len(results.acts)} of {results.planned} acts", style="bold green"))
 
 
 def _serving(client: Client) -> Json | None:
@@ -115,8 +115,8 @@ def _traffic(tally: Tally) -> str:
     now = tally.now()
     answers, rate = tally.rate(now - 6, now)
     if rate is None:
-        return "no users yet" if not tally.answers else "no answers just now"
-    return f"{tally.answers:,} answers ({answers / 5:.0f}/s), {rate:.0%} of the newest are hits, {tally.failed} failed"
+        return "no users yet" if not tally.answers else "no answers in the last seconds"
+    return f"{tally.answers:,} answers ({answers / 5:.0f}/s), {rate:.0%} recent hit rate, {tally.failed} failed requests"
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -78,8 +78,8 @@ class Client:
             raise ApiError(f"{method} {path}: {type(error).__name__}: {error}") from error
         if response.is_error:
             raise ApiError(f"{method} {path}: {response.status_code} {_detail(response)}")
-        found: Json = response.json()
-        return found
+        answer: Json = response.json()
+        return answer
 
 
 def _detail(response: httpx.Response) -> str:

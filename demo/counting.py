@@ -64,6 +64,6 @@ class Tally:
 
     def rate(self, since: float, until: float, version: int | None = None) -> tuple[int, float | None]:
         """Returns answers and hit rate of the whole seconds within [since, until); the rate is None without answers."""
-        found = [one for one in self.bins() if since <= one.second and one.second + 1 <= until and version in (None, one.version)]
-        answers = sum(one.answers for one in found)
-        return answers, (sum(one.hits for one in found) / answers if answers else None)
+        bins = [row for row in self.bins() if since <= row.second and row.second + 1 <= until and version in (None, row.version)]
+        answers = sum(row.answers for row in bins)
+        return answers, (sum(row.hits for row in bins) / answers if answers else None)

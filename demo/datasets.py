@@ -38,13 +38,13 @@ def make(world: World, folder: Path, now: float, seed: int) -> Files:
     end = int(now) - DAY
     start = end - 90 * DAY
     ratings = world.ratings(RATINGS, start, end, seed, world.user_ids[:KNOWN_USERS])
-    found = Files(*(folder / f"{name}.parquet" for name in ("items", "part", "full", "contaminated", "mislabelled")))
-    world.write_items(found.items)
-    write_ratings(part(ratings, seed), found.part)
-    write_ratings(ratings, found.full)
-    write_ratings(contaminated(world, ratings, BOT_RATINGS, seed), found.contaminated)
-    write_ratings(mislabelled(ratings, HOLDOUT), found.mislabelled)
-    return found
+    files = Files(*(folder / f"{name}.parquet" for name in ("items", "part", "full", "contaminated", "mislabelled")))
+    world.write_items(files.items)
+    write_ratings(part(ratings, seed), files.part)
+    write_ratings(ratings, files.full)
+    write_ratings(contaminated(world, ratings, BOT_RATINGS, seed), files.contaminated)
+    write_ratings(mislabelled(ratings, HOLDOUT), files.mislabelled)
+    return files
 
 
 def part(ratings: Ratings, seed: int) -> Ratings:
@@ -57,9 +57,9 @@ def contaminated(world: World, ratings: Ratings, bots: int, seed: int) -> Rating
     """Adds bot ratings with the ids of real users over the whole time, and removes half of the real rows.
 
     The holdout is contaminated too, so offline metrics look good."""
-    kept = ratings.take(np.random.default_rng([seed, 12]).random(len(ratings)) < 0.5)
+    half = ratings.take(np.random.default_rng([seed, 12]).random(len(ratings)) < 0.5)
     start, end = int(ratings.timestamp.min()), int(ratings.timestamp.max()) + 1
-    return kept.joined(world.impostors().ratings(bots, start, end, seed + 1, np.unique(ratings.user)))
+    return half.joined(world.impostors().ratings(bots, start, end, seed + 1, np.unique(ratings.user)))
 
 
 def mislabelled(ratings: Ratings, holdout: float) -> Ratings:

@@ -59,9 +59,9 @@ class Platform:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        left = self.stop()
-        if left and error is None:
-            raise PlatformError(left)
+        fault = self.stop()
+        if fault and error is None:
+            raise PlatformError(fault)
 
     def refuse_if_running(self) -> None:
         """Raises if another platform uses the home, because clearing the home would remove its state."""
@@ -71,7 +71,7 @@ class Platform:
         except (OSError, ValueError, KeyError, psutil.Error):
             return
         if "services.cli.main" in command:
-            raise PlatformError(f"another demo's platform (process {pid}) still uses {self.home}: wait for it or stop it")
+            raise PlatformError(f"another demo's platform (process {pid}) uses {self.home}: wait for its end or stop it")
 
     def client(self) -> Client:
         return Client(self.url, self._token())
@@ -80,29 +80,29 @@ class Platform:
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> str:
-        """Stops the platform with SIGTERM. Returns what went wrong, or an empty string."""
+        """Stops the platform with SIGTERM. Returns the fault, or an empty string."""
         process, self._process = self._process, None
         if process is None:
             return ""
         family = _family(process.pid)
-        wrong = "" if process.poll() is None else f"the platform had ended by itself with exit code {process.returncode}; see {self.log}"
+        fault = "" if process.poll() is None else f"the platform ended early with exit code {process.returncode}; see {self.log}"
         process.terminate()
         try:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            wrong = f"the platform didn't stop within {STOP_SECONDS:.0f} s of SIGTERM and was killed; see {self.log}"
-        _, left = psutil.wait_procs(family, timeout=5)
-        for one in left:
-            one.kill()
+            fault = f"the platform did not stop within {STOP_SECONDS:.0f} s of SIGTERM and was killed; see {self.log}"
+        _, alive = psutil.wait_procs(family, timeout=5)
+        for child in alive:
+            child.kill()
         if self._output:
             self._output.close()
-        if not wrong and left:
-            wrong = f"the platform left processes behind: {', '.join(str(one.pid) for one in left)}; see {self.log}"
-        if not wrong and process.returncode != 0:
-            wrong = f"the platform ended with exit code {process.returncode}; see {self.log}"
-        return wrong
+        if not fault and alive:
+            fault = f"the platform left processes behind: {', '.join(str(child.pid) for child in alive)}; see {self.log}"
+        if not fault and process.returncode != 0:
+            fault = f"the platform ended with exit code {process.returncode}; see {self.log}"
+        return fault
 
     def _token(self) -> str:
         return (self.home / "token").read_text().strip()
@@ -111,14 +111,14 @@ class Platform:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if not self.alive():
-                raise PlatformError(f"the platform ended while starting: {_last_line(self.log)} (all of it: {self.log})")
+                raise PlatformError(f"the platform ended during its start: {_last_line(self.log)}; see {self.log}")
             url = _endpoint(self.home)
             if url and (self.home / "token").exists():
                 with Client(url, self._token()) as client:
                     if client.ready():
                         return url
             time.sleep(0.2)
-        raise PlatformError(f"the platform wasn't ready within {START_SECONDS:.0f} s; see {self.log}")
+        raise PlatformError(f"the platform was not ready within {START_SECONDS:.0f} s; see {self.log}")
 
 
 def _endpoint(home: Path) -> str | None:
@@ -137,7 +137,7 @@ def _family(pid: int) -> list[psutil.Process]:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it wrote nothing"
+    return lines[-1] if lines else "no output"
 
 
 def _die_with_parent() -> None:

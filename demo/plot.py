@@ -17,7 +17,7 @@ class Moment:
     """Event at a second of the tally."""
 
     at: float
-    what: str
+    title: str
 
 
 def plot(bins: Sequence[Bin], moments: Sequence[Moment], width: int = WIDTH, height: int = HEIGHT) -> str:
@@ -39,7 +39,7 @@ def plot(bins: Sequence[Bin], moments: Sequence[Moment], width: int = WIDTH, hei
     lines.append(f"      └{_axis(moments, start, end, width)}")
     lines.append(f"       {'0 s':<{width - 8}}{end - start:>6d} s")
     lines.append("       " + "  ".join(f"{mark} version {version}" for version, mark in marks.items()))
-    lines += [f"       {_letter(index)} {moment.at - start:4.0f} s  {moment.what}" for index, moment in enumerate(moments)]
+    lines += [f"       {_letter(index)} {moment.at - start:4.0f} s  {moment.title}" for index, moment in enumerate(moments)]
     return "\n".join(lines)
 
 
@@ -47,10 +47,10 @@ def _points(bins: Sequence[Bin], start: int, end: int, width: int) -> list[tuple
     """Returns column, version and hit rate of each period with enough answers."""
     answers: dict[tuple[int, int], int] = {}
     hits: dict[tuple[int, int], int] = {}
-    for one in bins:
-        key = (_column(one.second, start, end, width), one.version)
-        answers[key] = answers.get(key, 0) + one.answers
-        hits[key] = hits.get(key, 0) + one.hits
+    for counts in bins:
+        key = (_column(counts.second, start, end, width), counts.version)
+        answers[key] = answers.get(key, 0) + counts.answers
+        hits[key] = hits.get(key, 0) + counts.hits
     return [(column, version, hits[column, version] / n) for (column, version), n in sorted(answers.items()) if n >= _FEWEST]
 
 

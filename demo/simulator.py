@@ -78,7 +78,7 @@ class Simulator:
             self.tally.failure(str(error))
             return
         world = self.world
-        shown = [int(one["item"]) for one in answer["items"]]
+        shown = [int(entry["item"]) for entry in answer["items"]]
         clicked = [item for item, liked in zip(shown, rng.random(len(shown)) < world.probability(user, shown), strict=True) if liked]
         self.tally.answer(int(answer["version"]), str(answer["variant"]), bool(clicked))
         self._outbox.extend(self._event(user, item, request_id=answer["request_id"]) for item in clicked)
@@ -134,5 +134,5 @@ class _Pace:
     def wait(self) -> float:
         with self._lock:
             now = self._clock()
-            mine = self._next = max(self._next + self._gap, now)
-            return mine - now
+            turn = self._next = max(self._next + self._gap, now)
+            return turn - now

@@ -25,18 +25,20 @@ RECOVERED_SHARE = 0.5  # of the lost hit rate
 
 
 @dataclass
-class Told:
+class StoryResults:
     """Results so far; the summary uses them after a failure too."""
 
     acts: list[Act] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     rates: HitRates = field(default_factory=HitRates)
     act: str = ""
+    planned: int = 0
+    """Number of acts."""
 
 
 class Story:
     def __init__(self, client: Client, simulator: Simulator, view: View, files: Files, world: World, folder: Path) -> None:
-        self.told = Told()
+        self.results = StoryResults()
         self._client = client
         self._simulator = simulator
         self._tally = simulator.tally
@@ -54,23 +56,24 @@ class Story:
             ("mislabelled model", self._mislabelled),
             ("drift", self._drift),
         )
+        self.results.planned = len(acts)
         for name, act in acts:
-            self.told.act = name
-            done = act()
-            self.told.acts.append(done)
-            self._view.say(f"as told: {name} {done.outcome.replace('_', ' ')}", style="bold green")
+            self.results.act = name
+            result = act()
+            self.results.acts.append(result)
+            self._view.say(f"as expected: {name} {result.outcome.replace('_', ' ')}", style="bold green")
 
     def _first(self) -> Act:
-        self._view.act("First version", "A young platform: it trains on the older, thinner part of the log, and must beat popularity.")
-        run = self._learn("spec-1-first.yaml", "Act 1: a part of the data.", self._files.part, "registered")
+        self._view.act("First version", "It trains on a part of the older data, and must beat popularity.")
+        run = self._learn("spec-1-first.yaml", "Act 1: part of the data.", self._files.part, "registered")
         rollout = self._watch.rollout(run["rollout"], "promoted")
         self._mark(f"version {run['version']} serves")
         self._simulator.start()
-        self._view.say("simulated users begin to come")
+        self._view.say("simulated users start their visits")
         return Act.of("first version", "promoted", run, rollout)
 
     def _second(self) -> Act:
-        self._view.act("Second version", "More data: a canary must show that it earns at least as many hits, then it replaces the first.")
+        self._view.act("Second version", "It trains on all data. A canary must show that it earns at least as many hits.")
         run = self._learn("spec-2-second.yaml", "Act 2: all of the data.", self._files.full, "registered")
         self._mark(f"canary of version {run['version']}")
         began = self._tally.now()
@@ -78,17 +81,17 @@ class Story:
         self._mark(f"version {run['version']} promoted")
         candidate, stable = self._earned(began, run["version"], rollout)
         if candidate <= stable:
-            raise UnexpectedOutcome(f"version {run['version']} was promoted, but earned {candidate:.1%} against {stable:.1%}")
+            raise UnexpectedOutcome(f"version {run['version']} was promoted with hit rate {candidate:.1%}, stable {stable:.1%}")
         return Act.of("second version", "promoted", run, rollout)
 
     def _sabotaged(self) -> Act:
-        told = "Bots flooded the log, the holdout too: offline this model looks better than what serves. Only users can tell."
-        self._view.act("Sabotaged version", told)
-        run = self._learn("spec-3-sabotaged.yaml", "Act 3: a log that bots flooded.", self._files.contaminated, "registered")
+        intro = "Bots flood the data and the holdout: offline this model looks better than the serving version. The canary must detect it."
+        self._view.act("Sabotaged version", intro)
+        run = self._learn("spec-3-sabotaged.yaml", "Act 3: data with many bot ratings.", self._files.contaminated, "registered")
         offline = {name: run["metrics"].get(f"{name}.hr@10", 0.0) for name in ("candidate", "serving")}
         if offline["candidate"] <= offline["serving"]:
             raise UnexpectedOutcome(
-                f"the sabotage doesn't look well offline: hr@10 {offline['candidate']:.3f} against {offline['serving']:.3f}"
+                f"the sabotaged version is not better offline: hr@10 {offline['candidate']:.3f}, serving {offline['serving']:.3f}"
             )
         self._mark(f"canary of version {run['version']} (sabotaged)")
         began = self._tally.now()
@@ -97,58 +100,57 @@ class Story:
         self._view.say(f"  {rollout['reason']}")
         candidate, stable = self._earned(began, run["version"], rollout)
         if candidate > stable / 2:
-            raise UnexpectedOutcome(f"the sabotage lost less than half of its hits online: {candidate:.1%} against {stable:.1%}")
+            raise UnexpectedOutcome(f"the sabotaged version lost less than half of the hit rate: {candidate:.1%}, stable {stable:.1%}")
         return Act.of("sabotaged version", "rolled_back", run, rollout)
 
     def _mislabelled(self) -> Act:
-        told = "The stars of the training period are upside down, the holdout is sound: the gates must say no."
-        self._view.act("Mislabelled model", told)
+        self._view.act("Mislabelled model", "The training labels are inverted, the holdout is correct: the gates must reject the model.")
         run = self._learn("spec-4-mislabelled.yaml", "Act 4: inverted labels before the holdout.", self._files.mislabelled, "rejected")
-        refused = [one for one in run["gates"] if one["verdict"] != "pass"]
-        if not refused:
-            raise UnexpectedOutcome("it was rejected without a gate that says why")
-        for one in refused:
-            self._view.say(f"  refused by '{one['gate']}': {one['reason']}")
+        failed = [gate for gate in run["gates"] if gate["verdict"] != "pass"]
+        if not failed:
+            raise UnexpectedOutcome(f"run {run['id']} was rejected, but no gate failed")
+        for gate in failed:
+            self._view.say(f"  rejected by gate '{gate['gate']}': {gate['reason']}")
         self._mark("mislabelled model rejected")
         return Act.of("mislabelled model", "rejected", run, None)
 
     def _drift(self) -> Act:
-        self._view.act("Drift", "Tastes move. Nobody tells the platform: it must see it, retrain by itself, and win the users back.")
+        self._view.act("Drift", "The users' preferences change. The platform must detect it, retrain, and recover the hit rate.")
         text = specs.write(
             self._folder / "spec-5-watching.yaml",
-            "Act 5: the good data again. Retraining learns from the newest feedback alone: the minutes before tastes moved would outvote\n"
-            "the seconds since (where days pass, and not seconds, leave `since` out). No gate compares with the serving version: feedback\n"
-            "holds clicks on what that very version chose to show. The canary compares the two.",
+            "Act 5: the correct data again. A retraining uses only the newest feedback (`since`), because positives from before the drift\n"
+            "outweigh the few seconds after it. Outside a demo, leave `since` out. No gate compares with the serving version: its\n"
+            "feedback has clicks on items that this version showed. The canary compares the two.",
             specs.watching(self._files.full, self._files.items),
         )
         self._client.apply(text, run=False)
         serving = self._client.recommender(specs.NAME)["serving"]["stable"]
-        self._watch.until("enough feedback to see drift in", ARMED_SECONDS, lambda: bool(self._client.drift(specs.NAME)["psi"]))
-        self._watch.settle("the hit rate before tastes move", MEASURED)
+        self._watch.until("collecting feedback for drift", ARMED_SECONDS, lambda: bool(self._client.drift(specs.NAME)["psi"]))
+        self._watch.settle("measuring the hit rate before the drift", MEASURED)
         before = self._rate(self._tally.now() - MEASURED, serving)
-        if (found := self._client.drift(specs.NAME)["retrainer"])["state"] != "watching":
-            raise UnexpectedOutcome(f"a retraining began before tastes had moved: {found['reason']}")
+        if (retrainer := self._client.drift(specs.NAME)["retrainer"])["state"] != "watching":
+            raise UnexpectedOutcome(f"a retraining started before the drift: {retrainer['reason']}")
 
         self._simulator.world = self._world.shifted(1)
-        self._mark("tastes move")
+        self._mark("preferences change")
         moved = self._tally.now()
-        self._view.say(f"tastes have moved; until now {before:.0%} of the answers were hits")
-        self._watch.until("waiting for the platform to notice", TRIGGER_SECONDS, self._retraining)
+        self._view.say(f"the preferences have changed; the hit rate was {before:.0%}")
+        self._watch.until("waiting for a trigger", TRIGGER_SECONDS, self._retraining)
         noticed = self._client.drift(specs.NAME)
         trigger, run_id = noticed["retrainer"]["reason"], noticed["retrainer"]["run"]
-        self._view.say(f"the platform retrains by itself: {trigger}")
-        self._mark("retraining by itself")
+        self._view.say(f"the platform starts a retraining: {trigger}")
+        self._mark("retraining starts")
         run = self._watch.run(run_id, "registered")
         after = self._rate(moved + 2, serving)
         self._mark(f"canary of version {run['version']}")
         rollout = self._watch.rollout(run["rollout"], "promoted")
         self._mark(f"version {run['version']} promoted")
         promoted = self._tally.now() + 1
-        self._watch.settle("the hit rate of the retrained version", MEASURED + 2)
+        self._watch.settle("measuring the hit rate of the retrained version", MEASURED + 2)
         recovered = self._rate(promoted, run["version"])
-        self.told.rates = HitRates(before, after, recovered)
+        self.results.rates = HitRates(before, after, recovered)
         if recovered < after + RECOVERED_SHARE * (before - after):
-            raise UnexpectedOutcome(f"the hit rate fell from {before:.1%} to {after:.1%} and came back to {recovered:.1%} only")
+            raise UnexpectedOutcome(f"the hit rate fell from {before:.1%} to {after:.1%} and recovered only to {recovered:.1%}")
         act = Act.of("drift", "retrained", run, rollout)
         act.trigger = trigger
         act.metrics |= {f"drift.psi.{name}": value for name, value in noticed["psi"].items()}
@@ -166,13 +168,13 @@ class Story:
     def _earned(self, began: float, version: int, rollout: Json) -> tuple[float, float]:
         """Returns the simulator's hit rates of the candidate and of the compared version during the rollout."""
         until = self._tally.now()
-        others = {one.version for one in self._tally.bins() if one.second >= began} - {version}
+        others = {counts.version for counts in self._tally.bins() if counts.second >= began} - {version}
         answers, candidate = self._tally.rate(began, until, version)
         _, stable = self._tally.rate(began, until, min(others, default=0))
         if candidate is None or stable is None:
             raise UnexpectedOutcome(f"rollout {rollout['id']} ended, but users saw {answers} answers of version {version}")
-        said = f"clicks by the simulator's count: version {version} {candidate:.1%} of its answers, version {min(others)} {stable:.1%}"
-        self._view.say(f"  {said}")
+        rates = f"version {version} {candidate:.1%}, version {min(others)} {stable:.1%}"
+        self._view.say(f"  hit rates counted by the simulator: {rates}")
         return candidate, stable
 
     def _rate(self, since: float, version: int) -> float:
@@ -184,5 +186,5 @@ class Story:
     def _retraining(self) -> bool:
         return bool(self._client.drift(specs.NAME)["retrainer"]["state"] == "retraining")
 
-    def _mark(self, what: str) -> None:
-        self.told.moments.append(Moment(self._tally.now(), what))
+    def _mark(self, title: str) -> None:
+        self.results.moments.append(Moment(self._tally.now(), title))

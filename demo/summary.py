@@ -31,8 +31,8 @@ class Act:
 
     @classmethod
     def of(cls, act: str, outcome: str, run: Json, rollout: Json | None) -> Act:
-        gates = [{"gate": one["gate"], "verdict": one["verdict"], "reason": one["reason"]} for one in run["gates"]]
-        steps = [_step(one) for one in rollout["reports"]] if rollout else []
+        gates = [{name: gate[name] for name in ("gate", "verdict", "reason")} for gate in run["gates"]]
+        steps = [_step(report) for report in rollout["reports"]] if rollout else []
         return cls(act, outcome, run["version"], run["id"], dict(run["metrics"]), gates, steps)
 
 
@@ -65,23 +65,21 @@ def triton(serving: Json | None) -> dict[str, Any]:
     return {"server_version": serving["server"]["version"], "models": serving["server"]["models"], "requests_by_version": successes}
 
 
-def write(path: Path, found: dict[str, Any]) -> None:
+def write(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(found, indent=1) + "\n")
+    part.write_text(json.dumps(content, indent=1) + "\n")
     part.replace(path)
 
 
 def show(console: Console, acts: Sequence[Act], rates: HitRates, failed: int) -> None:
-    table = Table(title="The life of a model", title_justify="left", show_lines=True, expand=False)
-    for name in ("act", "outcome", "version", "what decided"):
+    table = Table(title="Acts of the demo", title_justify="left", show_lines=True, expand=False)
+    for name in ("act", "outcome", "version", "deciding reason"):
         table.add_column(name, overflow="fold")
     for act in acts:
         table.add_row(act.act, act.outcome, str(act.version or "none"), Text(_decided(act)))
     console.print(table)
-    shift = (
-        f"{_percent(rates.before_drift)} before tastes moved, {_percent(rates.after_drift)} after, {_percent(rates.recovered)} recovered"
-    )
+    shift = f"{_percent(rates.before_drift)} before the drift, {_percent(rates.after_drift)} after, {_percent(rates.recovered)} recovered"
     console.print(Text(f"hit rate, counted by the simulator: {shift}; failed requests: {failed}"))
 
 

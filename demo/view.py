@@ -21,7 +21,7 @@ class Now:
     """Current act, activity and facts."""
 
     act: str = ""
-    doing: str = ""
+    activity: str = ""
     facts: dict[str, str] = field(default_factory=dict)
 
 
@@ -35,7 +35,7 @@ class View:
         self._started = clock()
         self._now = Now()
         self._lock = threading.Lock()
-        self._said_at = 0.0
+        self._printed_at = 0.0
         self._live = Live(self, console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 
     def __enter__(self) -> View:
@@ -51,30 +51,30 @@ class View:
     def elapsed(self) -> float:
         return self._clock() - self._started
 
-    def act(self, title: str, told: str) -> None:
+    def act(self, title: str, description: str) -> None:
         with self._lock:
             self._now = Now(act=title)
         self.console.print()
         self.console.print(Text(f"{self._stamp()}  {title}", style="bold cyan"))
-        self.say(told, style="dim")
+        self.say(description, style="dim")
 
     def say(self, line: str, style: str = "") -> None:
         self.console.print(Text(f"{self._stamp()}  {line}", style=style))
 
-    def show(self, doing: str, **facts: str) -> None:
+    def show(self, activity: str, **facts: str) -> None:
         with self._lock:
-            changed = doing != self._now.doing
-            self._now.doing, self._now.facts = doing, facts
-        if self._live is None and (changed or self.elapsed - self._said_at >= PLAIN_EVERY):
-            self._said_at = self.elapsed
-            said = "; ".join(f"{name} {value}" for name, value in facts.items())
-            self.say(f"  {doing}{'; ' + said if said else ''}; {self._traffic()}")
+            changed = activity != self._now.activity
+            self._now.activity, self._now.facts = activity, facts
+        if self._live is None and (changed or self.elapsed - self._printed_at >= PLAIN_EVERY):
+            self._printed_at = self.elapsed
+            details = "".join(f"; {name} {value}" for name, value in facts.items())
+            self.say(f"  {activity}{details}; {self._traffic()}")
 
     def __rich__(self) -> Group:
         with self._lock:
-            act, doing, facts = self._now.act, self._now.doing, dict(self._now.facts)
+            act, activity, facts = self._now.act, self._now.activity, dict(self._now.facts)
         table = Table.grid(padding=(0, 2))
-        for name, value in {"now": doing, **facts, "users": self._traffic()}.items():
+        for name, value in {"now": activity, **facts, "users": self._traffic()}.items():
             table.add_row(Text(name, style="dim"), Text(value))
         return Group(Text(f"\n{self._stamp()}  {act}", style="bold"), table)
 

@@ -29,13 +29,13 @@ class Watcher:
 
     def run(self, id: str, wanted: str) -> Json:
         """Waits for the end of a run; raises UnexpectedOutcome if its state is not `wanted`."""
-        told = 0
+        printed = 0
         for run in self._each(lambda: self.client.run(id), RUN_SECONDS, f"run {id}"):
-            for done in run["stages"][told:]:
-                self.view.say(f"  {done['stage']} done in {_length(done):.0f} s{_found(done['stage'], run['metrics'])}", style="green")
-            told = len(run["stages"])
+            for stage in run["stages"][printed:]:
+                self.view.say(f"  {stage['stage']} done in {_length(stage):.0f} s{_figures(stage['stage'], run['metrics'])}", style="green")
+            printed = len(run["stages"])
             if run["state"] not in ("pending", *STAGES):
-                return _as_told(run, wanted, f"run {id}")
+                return _expected(run, wanted, f"run {id}")
             self.view.show(f"run {id}: {run['state']}")
         raise AssertionError("unreachable")
 
@@ -47,57 +47,57 @@ class Watcher:
                 step = rollout["step"]
                 self.view.say(f"  version {rollout['version']} answers {rollout['steps'][step]:.0%} of the users", style="green")
             if rollout["state"] not in ("pending", "loading", "shadow", "canary"):
-                return _as_told(rollout, wanted, f"rollout {id}")
+                return _expected(rollout, wanted, f"rollout {id}")
             self.view.show(f"version {rollout['version']}: {rollout['state']}", **_evidence(rollout))
         raise AssertionError("unreachable")
 
-    def until(self, what: str, seconds: float, found: Callable[[], bool]) -> None:
-        for answer in self._each(found, seconds, what):
-            if answer:
+    def until(self, activity: str, seconds: float, condition: Callable[[], bool]) -> None:
+        for met in self._each(condition, seconds, activity):
+            if met:
                 return
-            self.view.show(what)
+            self.view.show(activity)
 
-    def settle(self, what: str, seconds: float) -> None:
+    def settle(self, activity: str, seconds: float) -> None:
         """Waits while users visit, because a hit rate needs answers."""
         end = self.clock() + seconds
         while self.clock() < end:
-            self.view.show(what)
+            self.view.show(activity)
             self.sleep(POLL)
 
-    def _each(self, look: Callable[[], Any], seconds: float, what: str) -> Any:
+    def _each(self, ask: Callable[[], Any], seconds: float, subject: str) -> Any:
         deadline = self.clock() + seconds
         while True:
             try:
-                yield look()
+                yield ask()
             except ApiError as error:
-                raise UnexpectedOutcome(f"{what}: the platform didn't answer: {error}") from error
+                raise UnexpectedOutcome(f"{subject}: the platform did not answer: {error}") from error
             if self.clock() > deadline:
-                raise UnexpectedOutcome(f"{what}: not at its end after {seconds:.0f} s")
+                raise UnexpectedOutcome(f"{subject}: not finished after {seconds:.0f} s")
             self.sleep(POLL)
 
 
-def _as_told(found: Json, wanted: str, what: str) -> Json:
-    if found["state"] != wanted:
-        raise UnexpectedOutcome(f"{what} ended as {found['state'].replace('_', ' ')}, not as {wanted.replace('_', ' ')}: {found['reason']}")
-    return found
+def _expected(row: Json, wanted: str, subject: str) -> Json:
+    if row["state"] != wanted:
+        raise UnexpectedOutcome(f"{subject} ended as {row['state'].replace('_', ' ')}, not as {wanted.replace('_', ' ')}: {row['reason']}")
+    return row
 
 
 def _evidence(rollout: Json) -> dict[str, str]:
-    report = next((one for one in rollout["reports"] if one["step"] == rollout["step"]), None)
+    report = next((report for report in rollout["reports"] if report["step"] == rollout["step"]), None)
     if report is None:
         return {}
     stable, candidate = report["stable"], report["candidate"]
-    users = f"{candidate['users']} of the candidate, {stable['users']} of the stable version"
+    users = f"{candidate['users']} users of the candidate, {stable['users']} of the stable version"
     return {"observed": users, "hit rate": f"{candidate['mean']:.2f} against {stable['mean']:.2f}"}
 
 
-def _found(stage: str, metrics: Json) -> str:
+def _figures(stage: str, metrics: Json) -> str:
     """Most important figures of a stage."""
     try:
         if stage == "etl":
             return f": {metrics['rows.train']:,.0f} rows to train on, {metrics['rows.holdout']:,.0f} held out"
         if stage == "refit":
-            return f": {metrics['refit.rows']:,.0f} rows, the holdout among them"
+            return f": {metrics['refit.rows']:,.0f} rows, including the holdout"
         if stage == "evaluate":
             others = [
                 f"{name}'s {metrics[f'{name}.hr@10']:.3f}" for name in ("popularity", "baseline", "serving") if f"{name}.hr@10" in metrics

@@ -1,7 +1,7 @@
-"""The documents as pages: `make docs` writes them to var/docs, links and anchors checked; nothing is fetched to look at them.
+"""The documents as HTML pages: `make docs` checks links and anchors, and writes the pages to var/docs. They load nothing from the network.
 
-They are the Markdown that GitHub shows, read by the same rules. docs/index.md is the contents: every document has to stand there, in the
-order in which readers want them. Whatever leads nowhere is a fault, and nothing is written.
+The source is Markdown, parsed by the rules of GitHub. docs/index.md is the table of contents: it must list every document, in an order
+that suits readers. A broken link is a fault, and then no page is written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 CONTENTS = "docs/index.md"
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:")
 _PLOT = re.compile(r"^<!-- plot: .* -->$", re.MULTILINE)
-"""For docs/plots.py, which draws the plots of docs/benchmarks; not shown."""
+"""Comment for docs/plots.py, which draws the plots of docs/benchmarks; not shown."""
 _LANGUAGES = {"diff": "diff", "mermaid": "text"}
 
 
@@ -48,7 +48,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Document:
-    """One file, as far as others may lead to it."""
+    """One Markdown file with its link targets."""
 
     name: str
     tokens: list[Token]
@@ -61,7 +61,7 @@ class Document:
 
     @property
     def page(self) -> str:
-        """Where it lies in the site."""
+        """Path of the page in the site."""
         return self.name.removeprefix("docs/").removesuffix(".md").replace("README", "readme").lower() + ".html"
 
 
@@ -88,7 +88,7 @@ def documents(root: Path = ROOT) -> dict[str, Document]:
 
 
 def _headings(tokens: list[Token]) -> Iterator[Heading]:
-    """Anchors are GitHub's: lower case, letters, digits, - and _ alone, spaces as -, a number behind what was there before."""
+    """Yields headings with GitHub's anchors: lower case, only letters, digits, - and _, spaces as -, a number after a repeated anchor."""
     seen: Counter[str] = Counter()
     for opened, inline in pairwise(tokens):
         if opened.type == "heading_open":
@@ -108,13 +108,13 @@ def _links(tokens: list[Token]) -> Iterator[Link]:
 
 
 def faults(found: Mapping[str, Document], root: Path = ROOT) -> list[str]:
-    """Links and anchors that lead nowhere, and documents to which the contents don't lead."""
+    """Returns broken links and anchors, and documents without a link in the table of contents."""
     said = [f"{one.name}:{link.line}: {why}" for one in found.values() for link in one.links if (why := _wrong(one, link, found, root))]
     if CONTENTS not in found:
         return [*said, f"{CONTENTS} is missing"]
     listed = {_resolved(found[CONTENTS], link.target)[0] for link in found[CONTENTS].links}
     records = {name for name in found if name.startswith("docs/adr/")}
-    return said + [f"{CONTENTS} doesn't lead to {name}" for name in found if name not in listed | records | {CONTENTS}]
+    return said + [f"{CONTENTS} has no link to {name}" for name in found if name not in listed | records | {CONTENTS}]
 
 
 def _resolved(document: Document, target: str) -> tuple[str, str]:
@@ -135,7 +135,7 @@ def _wrong(document: Document, link: Link, found: Mapping[str, Document], root: 
         return ""
     name, anchor = _resolved(document, link.target)
     if name == ".." or link.target.startswith("/") or not (root / name).exists():
-        return f"{link.target} leads nowhere"
+        return f"{link.target}: file not found"
     if anchor and (name not in found or anchor not in {one.anchor for one in found[name].headings}):
         return f"{link.target}: {name} has no heading with the anchor '{anchor}'"
     return ""
@@ -159,7 +159,7 @@ def write(folder: Path, found: Mapping[str, Document], root: Path = ROOT) -> Non
 
 
 def _put(target: Path, name: str, found: Mapping[str, Document], root: Path) -> None:
-    """A file that a document leads to, beside the pages; of a folder a page that lists the documents in it."""
+    """Copies a linked file to the site; for a folder, writes a page that lists its documents."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if (root / name).is_file():
         shutil.copy(root / name, target)
@@ -172,7 +172,7 @@ def _put(target: Path, name: str, found: Mapping[str, Document], root: Path) -> 
 
 
 def _beside(name: str) -> str:
-    """Where a file that is no document lies in the site."""
+    """Returns the path in the site of a file that is not a document."""
     return name.removeprefix("docs/") if name.startswith("docs/") else f"files/{name}"
 
 
@@ -208,7 +208,7 @@ def _address(document: Document, target: str, found: Mapping[str, Document], up:
 
 
 def _contents(document: Document, found: Mapping[str, Document], up: str) -> str:
-    """The headings of the contents, and below each the documents that it leads to, as it calls them."""
+    """Returns the navigation: the headings of the table of contents, each with its links."""
     lines, listed = [], set()
     contents = found[CONTENTS]
     lines.append(f'<a class="home" href="{up}{contents.page}">Eyas</a>\n')

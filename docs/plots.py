@@ -34,11 +34,11 @@ class Bar:
 
 
 def bars(page: str) -> tuple[str, list[Bar]]:
-    """A title with the column that the page's comment names, and a bar for each row of the first table; LookupError without one of them."""
+    """Returns a title with the column of the page's comment, and a bar per row of the first table; LookupError if one is missing."""
     named = _COMMENT.search(page)
     lines = [line for line in re.split(r"\n{2,}", page) if line.startswith("|")]
     if named is None or not lines:
-        raise LookupError("no table, or no comment `<!-- plot: COLUMN -->`")
+        raise LookupError("no table, or no comment `<!-- plot: COLUMN -->`; add it")
     header, _, *rows = [[cell.strip().replace("**", "") for cell in line.strip("|").split("|")] for line in lines[0].splitlines()]
     if named[1] not in header:
         raise LookupError(f"the first table has no column {named[1]!r}; it has {', '.join(header)}")
@@ -56,7 +56,7 @@ def _bar(label: str, cell: str) -> Bar:
 
 
 def svg(title: str, rows: Sequence[Bar]) -> str:
-    """Text in one grey that is readable on white and on black, no font and no background of its own."""
+    """Returns the plot, with text in a grey that is readable on white and on black, without own font or background."""
     longest = max((row.most or row.value or 0.0 for row in rows), default=0.0) or 1.0
     height, scale = TOP + STEP * len(rows) + 6, (WIDTH - LEFT - RIGHT) / longest
     lines = [
@@ -79,7 +79,7 @@ def svg(title: str, rows: Sequence[Bar]) -> str:
 
 def main(words: Sequence[str] | None = None, folder: Path = FOLDER) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, and fail where a plot is stale")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a plot is stale")
     check, faults = parser.parse_args(words).check, []
     for page in sorted(set(folder.glob("*.md")) - {folder / "index.md"}):
         path = page.with_suffix(".svg")

@@ -1,9 +1,9 @@
 """Validates every YAML block of the documents: `python -m docs.yaml_blocks` prints each fault and fails if there is one.
 
-The word behind ```yaml says what a block is, as the name of a file:
+The word after ```yaml is the label of a block, in the form of a file name:
 
 - `part-of-a-spec.yaml`: part of a recommender spec, merged into the smallest complete one.
-- `wrong.yaml`: a complete spec that must be refused.
+- `wrong.yaml`: a complete spec that must be rejected.
 - any other name, where the block says `apiVersion: eyas/v1`: a complete spec.
 - `values*.yaml`: values of the chart, by helm/eyas/values.schema.json.
 - `jobs.yaml`: the settings of stages as Kubernetes Jobs.
@@ -43,7 +43,7 @@ LABELS = ("part-of-a-spec.yaml", "wrong.yaml", "values*.yaml", "jobs.yaml", "dat
 
 
 def faults(text: str, document: str) -> Iterator[str]:
-    """One line per block that is not what its label says."""
+    """Yields a line for each block that does not match its label."""
     for token in MarkdownIt().parse(text):
         language, _, label = token.info.strip().partition(" ")
         if token.type != "fence" or language not in ("yaml", "yml") or not token.map:
@@ -66,7 +66,7 @@ def _validate(label: str, value: Any, place: str) -> None:
             read(RecommenderSpec, value, place)
         except EyasError:
             return
-        raise Invalid("the spec is accepted: a block labelled wrong.yaml must be refused; give it another name")
+        raise Invalid("the spec is accepted: a block labelled wrong.yaml must be rejected; use another label")
     elif kind == "values*.yaml":
         jsonschema.validate(value, json.loads((ROOT / "helm/eyas/values.schema.json").read_text()))
     elif kind == "jobs.yaml":
@@ -79,7 +79,7 @@ def _validate(label: str, value: Any, place: str) -> None:
     elif kind is None and isinstance(value, Mapping) and value.get("apiVersion") == API_VERSION:
         read(RecommenderSpec, value, place)
     elif kind is None:
-        raise Invalid(f"a YAML block of no known kind: begin it with ```yaml NAME, where NAME is one of {', '.join(LABELS)}")
+        raise Invalid(f"unknown kind of YAML block: begin it with ```yaml NAME, where NAME is one of {', '.join(LABELS)}")
 
 
 def _merged(base: Any, part: Any) -> Any:

@@ -30,37 +30,37 @@ class Images(Values):
     registry: str = Field(
         "",
         pattern=r"^([a-zA-Z0-9][-a-zA-Z0-9.]*(:[0-9]+)?(/[-a-zA-Z0-9._/]*[a-zA-Z0-9])?)?$",
-        description="Before each name, such as registry.example/team.",
+        description="Registry and path before each image name, such as registry.example/team.",
     )
-    tag: str = Field("", pattern=r"^[\w.-]{0,128}$", description="Of each; the chart's appVersion if empty.")
-    pull_policy: Literal["IfNotPresent", "Always", "Never"] = Field("IfNotPresent", description="When nodes fetch them.")
-    pull_secrets: list[Name] = Field([], description="Names of Secrets of the type kubernetes.io/dockerconfigjson.")
-    control: Repository = Field("eyas-control", description="Of the control plane and the gateway.")
-    pipelines: Repository = Field("eyas-pipelines", description="Of stages.")
+    tag: str = Field("", pattern=r"^[\w.-]{0,128}$", description="Tag of all images; the chart's appVersion if empty.")
+    pull_policy: Literal["IfNotPresent", "Always", "Never"] = Field("IfNotPresent", description="Pull policy of the images.")
+    pull_secrets: list[Name] = Field([], description="Secrets to pull the images with (type kubernetes.io/dockerconfigjson).")
+    control: Repository = Field("eyas-control", description="Image of the control plane and the gateway.")
+    pipelines: Repository = Field("eyas-pipelines", description="Image of the stages.")
     engines: list[Literal["polars", "tensorflow", "torch", "jax"]] = Field(
         ["polars", "tensorflow"],
-        description="Engines that the image of stages has. A spec that names another one is refused, unless the image for GPUs has it.",
+        description="Engines in the image of the stages. A spec with another engine is rejected, unless the GPU image has it.",
     )
-    pipelines_gpu: Repository | Literal[""] = Field("", description="Of stages on GPUs, by the engines below.")
+    pipelines_gpu: Repository | Literal[""] = Field("", description="GPU image of the stages; none if empty.")
     gpu_engines: list[Literal["nvtabular", "torch", "tensorflow", "jax"]] = Field(
         ["nvtabular", "torch"],
-        description="Engines that run in the image for GPUs. Stages by other engines get no GPU, and a spec that asks for one is refused.",
+        description="Engines that run in the GPU image. Other stages get no GPU; a spec that requests one is rejected.",
     )
-    triton: Repository = Field("eyas-triton", description="Of Tritons, and of the stage verify.")
+    triton: Repository = Field("eyas-triton", description="Image of the Tritons and of the stage verify.")
 
 
 class Identity(Values):
     """User and group of every process, including stages, because all share the volume."""
 
-    user: int = Field(65532, ge=1, description="Number of the user.")
-    group: int = Field(65532, ge=1, description="Number of the group.")
+    user: int = Field(65532, ge=1, description="User id of the processes.")
+    group: int = Field(65532, ge=1, description="Group id of the processes, and of the volumes that support an owner.")
 
 
 class Token(Values):
     """The first API token."""
 
-    existing_secret: Name = Field("", description="A Secret with it. If empty, one is made at the first install and kept over upgrades.")
-    key: Key = Field("token", description="Its key there.")
+    existing_secret: Name = Field("", description="Secret with the token. If empty, installation creates one, and upgrades keep it.")
+    key: Key = Field("token", description="Key of the token in the Secret.")
 
 
 class Database(Values):
@@ -68,117 +68,117 @@ class Database(Values):
 
     existing_secret: Name = Field(
         "",
-        description="A Secret with the key `url` (postgresql://user@host:5432/name) and, if the URL has none, the key `password`. "
+        description="Secret with the key `url` (postgresql://user@host:5432/name) and, if the URL has no password, the key `password`. "
         "If empty: SQLite on the volume, for one node and one control plane.",
     )
 
 
 class Events(Values):
-    """Where events are stored before they reach the database."""
+    """Store of incoming events: the database, or a NATS server with JetStream, from which the control plane moves them to the database."""
 
-    existing_secret: Name = Field("", description="A Secret with the key `url` (nats://user:password@host:4222). If empty: the database.")
+    existing_secret: Name = Field("", description="Secret with the key `url` (nats://user:password@host:4222). If empty: the database.")
 
 
 class Features(Values):
-    """Where gateways read users' feature values."""
+    """Store of user values for gateways: the database, or a Redis server, which is filled again if it loses them."""
 
-    existing_secret: Name = Field("", description="A Secret with the key `url` (redis://:password@host:6379/0). If empty: the database.")
+    existing_secret: Name = Field("", description="Secret with the key `url` (redis://:password@host:6379/0). If empty: the database.")
 
 
 class Data(Values):
-    """Where specs may read data from, in addition to the volume."""
+    """Data roots of specs, in addition to the volume."""
 
     roots: list[Annotated[str, StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^:]*)?$")]] = Field(
-        [], description="s3://BUCKET/PREFIX."
+        [], description="Buckets that specs may read: s3://BUCKET/PREFIX."
     )
     existing_secret: Name = Field(
         "",
-        description="A Secret of which every key becomes a variable of the control plane and of the Jobs: AWS_ACCESS_KEY_ID, "
+        description="Secret whose keys all become environment variables of the control plane and the stages: AWS_ACCESS_KEY_ID, "
         "AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL.",
     )
     databases: Name = Field(
-        "", description="A Secret with the key `databases.yaml`: the databases that specs may query, one `name: URL` a line."
+        "", description="Secret with the key `databases.yaml`: the databases that specs may query, one `name: URL` per line."
     )
 
 
 class Artifacts(Values):
-    """Where artifacts are stored: on the volume, or in an S3 bucket."""
+    """Artifact store: the volume, or an S3 bucket."""
 
     url: str = Field(
         "",
         pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^:?#\s]*)?)?$",
-        description="s3://BUCKET/PREFIX where nobody else writes. If empty: a bucket of the chart's own store if `objects.enabled`, "
+        description="s3://BUCKET/PREFIX that nothing else writes to. If empty: a bucket of the chart's own store if `objects.enabled`, "
         "else the volume.",
     )
     endpoint: str = Field(
-        "", pattern=r"^(https?://[^\s\"]+)?$", description="Of the store, where its Secret doesn't say it; AWS' if neither does."
+        "", pattern=r"^(https?://[^\s\"]+)?$", description="Endpoint of the store, if its Secret does not set it; AWS if neither does."
     )
     region: str = Field(
-        "", pattern=r"^[a-z0-9-]*$", description="Of the bucket, where its Secret doesn't say it; us-east-1 if neither does."
+        "", pattern=r"^[a-z0-9-]*$", description="Region of the bucket, if the Secret does not set it; us-east-1 if neither does."
     )
     existing_secret: Name = Field(
         "",
-        description="A Secret with the keys AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if you like, AWS_SESSION_TOKEN, AWS_REGION, "
+        description="Secret with the keys AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally AWS_SESSION_TOKEN, AWS_REGION, "
         "AWS_ENDPOINT_URL, for control plane, gateways and stages; `data.existingSecret` if empty.",
     )
 
 
 class Volume(Values):
-    """The volume: SQLite, artifacts, Triton's model repository, and the data that specs read (its folder data/). With a database
-    server and artifacts in a bucket, gateways don't mount it.
-    Set at most one of existingClaim and hostPath; with neither, the chart creates a claim."""
+    """The volume for SQLite, artifacts, Triton's model repository, and the data that specs read (its folder data/). With a database server
+    and artifacts in a bucket, gateways do not mount it. Set at most one of existingClaim and hostPath; with neither, the chart creates a
+    claim."""
 
-    existing_claim: Name = Field("", description="A claim that is there already.")
+    existing_claim: Name = Field("", description="Existing PersistentVolumeClaim.")
     host_path: str = Field(
-        "", pattern=r"^(/[^:\s]+)?$", description="A folder of the node that the identity's user may write to: for clusters of one node."
+        "", pattern=r"^(/[^:\s]+)?$", description="Folder of the node that the identity's user can write to, for clusters of one node."
     )
-    size: Size = Field("20Gi", description="Of the claim that is made.")
-    storage_class: Name = Field("", description="The cluster's default class if empty.")
+    size: Size = Field("20Gi", description="Size of the created claim.")
+    storage_class: Name = Field("", description="Storage class of all created claims; the cluster's default class if empty.")
     access_mode: Literal["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"] = Field(
-        "ReadWriteOnce", description="ReadWriteMany where pods may come to lie on several nodes."
+        "ReadWriteOnce", description="Access mode of the created claim. Use ReadWriteMany if pods can run on several nodes."
     )
-    keep: bool = Field(True, description="Whether the claim that is made outlives the release.")
+    keep: bool = Field(True, description="Whether the created claim remains when the release is uninstalled.")
 
 
 class Resources(Values):
-    requests: dict[str, Amount] = Field({}, description="What a pod is given for sure.")
-    limits: dict[str, Amount] = Field({}, description="The most that it gets.")
+    requests: dict[str, Amount] = Field({}, description="Resources that are reserved for a pod.")
+    limits: dict[str, Amount] = Field({}, description="Resource limits of a pod.")
 
 
 class Autoscaling(Values):
     """A HorizontalPodAutoscaler (autoscaling/v2: Kubernetes 1.23)."""
 
-    enabled: bool = Field(False, description="Whether there is one; `replicas` is then left to it.")
-    min: int = Field(2, ge=1, description="The fewest.")
-    max: int = Field(10, ge=1, description="The most.")
+    enabled: bool = Field(False, description="Whether an autoscaler sets the number of replicas, instead of `replicas`.")
+    min: int = Field(2, ge=1, description="Minimum number of replicas.")
+    max: int = Field(10, ge=1, description="Maximum number of replicas.")
 
 
 class ByCpu(Autoscaling):
     """A HorizontalPodAutoscaler by CPU (autoscaling/v2: Kubernetes 1.23; metrics-server)."""
 
-    cpu: int = Field(70, ge=1, le=1000, description="Percent of what is requested that it aims at.")
+    cpu: int = Field(70, ge=1, le=1000, description="Target of the CPU use, in percent of the request.")
 
 
 class ByQueue(Autoscaling):
-    """A HorizontalPodAutoscaler by the wait of requests in Triton's queue, which the Prometheus adapter computes with the rule in
+    """A HorizontalPodAutoscaler by the time that requests wait in Triton's queue. The Prometheus adapter computes it with the rule in
     files/prometheus-adapter.yaml (autoscaling/v2: Kubernetes 1.23)."""
 
-    milliseconds: int = Field(5, ge=1, description="Mean wait of a request that it aims at.")
+    milliseconds: int = Field(5, ge=1, description="Target of the mean wait of a request, in milliseconds.")
 
 
 class Control(Values):
     """The control plane."""
 
-    replicas: int = Field(1, ge=1, description="More than one needs a database of its own.")
-    max_runs: int = Field(4, ge=1, le=1000, description="Runs that are active at once.")
-    max_pending_runs: int = Field(20, ge=1, le=10_000, description="Runs of one recommender that may wait to begin.")
+    replicas: int = Field(1, ge=1, description="Number of control planes; more than one needs a database server.")
+    max_runs: int = Field(4, ge=1, le=1000, description="Maximum number of active runs, of all recommenders.")
+    max_pending_runs: int = Field(20, ge=1, le=10_000, description="Maximum number of pending runs of a recommender.")
     resources: Resources = Resources(requests={"cpu": "200m", "memory": "384Mi"}, limits={"memory": "1Gi"})
 
 
 class Gateway(Values):
     """The gateway, which answers recommend requests and takes events."""
 
-    replicas: int = Field(1, ge=1, description="How many.")
+    replicas: int = Field(1, ge=1, description="Number of gateways.")
     autoscaling: ByCpu = ByCpu()
     resources: Resources = Resources(requests={"cpu": "200m", "memory": "256Mi"}, limits={"memory": "1Gi"})
 
@@ -186,91 +186,91 @@ class Gateway(Values):
 class Rates(Values):
     """Rate limits in units per second and pod; 0: no limit. The costs of requests are in docs/api.md, Limits."""
 
-    control: int = Field(30, ge=0, le=1_000_000_000, description="Of each token, for writes of the control plane.")
-    online: int = Field(5000, ge=0, le=1_000_000_000, description="Of each token, for recommendations, events, items and features.")
-    recommender: int = Field(20_000, ge=0, le=1_000_000_000, description="The same of each recommender, by all tokens together.")
-    failure: int = Field(10, ge=0, le=1_000_000_000, description="Of each client address, for tokens that are not known.")
+    control: int = Field(30, ge=0, le=1_000_000_000, description="Limit of one token, for writes of the control plane.")
+    online: int = Field(5000, ge=0, le=1_000_000_000, description="Limit of one token, for recommendations, events, items and features.")
+    recommender: int = Field(20_000, ge=0, le=1_000_000_000, description="The same limit for one recommender, over all tokens.")
+    failure: int = Field(10, ge=0, le=1_000_000_000, description="Limit of one client address, for unknown tokens.")
 
 
 class TritonTls(Values):
     """Mutual TLS between control plane, gateways and Tritons, because a client of a Triton can run code in its pod."""
 
-    enabled: bool = Field(True, description="False only where something else closes its port, such as a service mesh.")
+    enabled: bool = Field(True, description="Whether TLS is used. Set false only if a service mesh, for example, protects Triton's port.")
     cert_manager: bool = Field(
-        False, description="Whether cert-manager issues and renews the certificates; else the chart issues them, for ten years."
+        False, description="Whether cert-manager issues and renews the certificates; if not, the chart issues them for ten years."
     )
     issue: str = Field(
         "1",
         min_length=1,
-        description="Any text. If it differs from the last upgrade's, the chart issues new certificates, of the same CA.",
+        description="Any text. An upgrade that changes it issues new certificates of the same CA.",
     )
     rotate_after: int = Field(
         120,
         ge=0,
-        description="Seconds from new certificates to the restart of the Tritons that use them, one at a time. A kubelet takes up to two "
-        "minutes until a pod sees them.",
+        description="Seconds from new certificates to the restart of the Tritons, one at a time. The kubelet takes up to two minutes to "
+        "update them in a pod.",
     )
 
 
 class Triton(Values):
     """The model servers."""
 
-    replicas: int = Field(1, ge=1, description="Each has every version, a folder of its own on the volume, and its share of the requests.")
+    replicas: int = Field(1, ge=1, description="Number of Tritons; they share requests, and each has all versions in its own folder.")
     autoscaling: ByQueue = ByQueue(max=4)
     tls: TritonTls = TritonTls()
-    shared_memory: Size = Field("512Mi", description="Of /dev/shm, through which Triton and its models talk; it counts as memory.")
+    shared_memory: Size = Field("512Mi", description="Size limit of /dev/shm between Triton and its models; its use counts as memory.")
     resources: Resources = Resources(requests={"cpu": "500m", "memory": "1Gi"}, limits={"memory": "4Gi"})
 
 
 class Toleration(Values):
-    key: str = Field("", description="The taint's key; every key if empty.")
-    operator: Literal["Exists", "Equal"] = Field("Equal", description="How it is compared.")
-    value: str = Field("", description="The taint's value.")
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(None, description="Every effect if not given.")
+    key: str = Field("", description="Key of the taint; all keys if empty.")
+    operator: Literal["Exists", "Equal"] = Field("Equal", description="Operator that compares the value.")
+    value: str = Field("", description="Value of the taint.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(None, description="Effect of the taint; all if not set.")
 
 
 class Share(Strict):
     """Default resources of a stage; the keys are those of the Jobs' settings."""
 
-    cpu: Amount | None = Field(None, description="Cores.")
+    cpu: Amount | None = Field(None, description="CPU cores.")
     memory: str | None = Field(None, description="Memory.")
-    gpu: int | None = Field(None, ge=0, description="Whole GPUs.")
-    node_selector: Labels | None = Field(None, description="Labels that its node must have.")
-    tolerations: list[Toleration] | None = Field(None, description="Taints of nodes that are no hindrance.")
+    gpu: int | None = Field(None, ge=0, description="Number of whole GPUs.")
+    node_selector: Labels | None = Field(None, description="Node labels, added to those of all stages.")
+    tolerations: list[Toleration] | None = Field(None, description="Tolerations, added to those of all stages.")
 
 
 class Stages(Values):
     """Default cpu, memory, gpu, node_selector, tolerations of each stage, if the spec does not set them."""
 
-    etl: Share = Field(Share(cpu="1", memory="4Gi"), description="Data to features.")
-    train: Share = Field(Share(cpu="1", memory="4Gi"), description="Features to a model, and its refit; of each process.")
-    evaluate: Share = Field(Share(cpu="1", memory="4Gi"), description="The model's metrics.")
-    export: Share = Field(Share(cpu="1", memory="4Gi"), description="What will be served.")
-    verify: Share = Field(Share(cpu="1", memory="4Gi"), description="That, on a Triton of its own.")
+    etl: Share = Field(Share(cpu="1", memory="4Gi"), description="Resources of the stage etl.")
+    train: Share = Field(Share(cpu="1", memory="4Gi"), description="Resources of the stages train and refit, for each process.")
+    evaluate: Share = Field(Share(cpu="1", memory="4Gi"), description="Resources of the stage evaluate.")
+    export: Share = Field(Share(cpu="1", memory="4Gi"), description="Resources of the stage export.")
+    verify: Share = Field(Share(cpu="1", memory="4Gi"), description="Resources of the stage verify, which starts its own Triton.")
 
 
 class Jobs(Values):
-    """How stages run as Jobs."""
+    """Stages as Kubernetes Jobs."""
 
     stages: Stages = Stages()
     quota: dict[str, Amount] = Field(
         {},
-        description="The most of all stages together, such as { requests.cpu: 64, requests.nvidia.com/gpu: 4 }: a ResourceQuota for pods "
-        "of the stages' priority class, which it needs.",
+        description="ResourceQuota of all stages together, such as { requests.cpu: 64, requests.nvidia.com/gpu: 4 }. It needs the "
+        "PriorityClass of the stages.",
     )
     settings: dict[str, Any] = Field(
         {},
-        description="Anything else of the Jobs' settings (docs/kubernetes.md), in their own words: it has the last one.",
+        description="Other settings of the Jobs (docs/kubernetes.md), with their keys; they override the chart's settings.",
     )
 
 
 class Objectives(Values):
     """Objectives of the alerts on error budgets, for each recommender over 30 days."""
 
-    errors: float = Field(0.001, gt=0, le=0.05, description="Share of the requests that may go without an answer.")
-    slow: float = Field(0.01, gt=0, le=0.05, description="Share of the answers that may be slow.")
+    errors: float = Field(0.001, gt=0, le=0.05, description="Maximum share of requests without an answer.")
+    slow: float = Field(0.01, gt=0, le=0.05, description="Maximum share of slow answers.")
     slower_than: Literal["0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.25", "0.5", "1.0", "2.5"] = Field(
-        "0.25", description="From so many seconds on an answer is slow; bounds of the histogram, as texts."
+        "0.25", description="Seconds from which an answer is slow, as text: a bound of the histogram."
     )
 
 
@@ -278,33 +278,33 @@ class Priorities(Values):
     """Pod priorities for a full cluster. PriorityClasses belong to the whole cluster: name existing ones, or let the chart create
     its own."""
 
-    create: bool = Field(False, description="Whether two are made, called after namespace and release.")
-    serving_value: int = Field(1000, le=1_000_000_000, description="Of control plane, gateways, Tritons.")
-    stages_value: int = Field(-1000, le=1_000_000_000, description="Of stages, which never drive others out.")
-    serving: Name = Field("", description="One that is there, for control plane, gateways, Tritons.")
-    stages: Name = Field("", description="One that is there, for stages.")
+    create: bool = Field(False, description="Whether the chart creates two, named after namespace and release.")
+    serving_value: int = Field(1000, le=1_000_000_000, description="Priority of control plane, gateways and Tritons.")
+    stages_value: int = Field(-1000, le=1_000_000_000, description="Priority of the stages, which never preempt other pods.")
+    serving: Name = Field("", description="Existing PriorityClass for control plane, gateways and Tritons.")
+    stages: Name = Field("", description="Existing PriorityClass for stages.")
 
 
 class Budgets(Values):
     """PodDisruptionBudgets for parts with several replicas: at most one replica is evicted at a time (policy/v1: Kubernetes 1.21)."""
 
-    enabled: bool = Field(True, description="Whether there are any.")
+    enabled: bool = Field(True, description="Whether the chart creates PodDisruptionBudgets.")
 
 
 class Spread(Values):
-    """How the replicas of a part are spread over the cluster."""
+    """Spread of the replicas of a part over the cluster."""
 
-    over: list[str] = Field(["kubernetes.io/hostname"], description="Labels of nodes over whose values they are spread.")
-    strict: bool = Field(False, description="Whether one that would make it uneven waits; it goes anywhere otherwise.")
+    over: list[str] = Field(["kubernetes.io/hostname"], description="Node labels whose values the replicas are spread over.")
+    strict: bool = Field(False, description="Whether a pod that would make the spread uneven waits; if not, it runs on any node.")
 
 
 class Selector(Values):
-    match_labels: Labels = Field({}, description="Labels that must be there.")
+    match_labels: Labels = Field({}, description="Labels that are required.")
 
 
 class Block(Values):
-    cidr: str = Field(description="Addresses.")
-    but: list[str] = Field([], alias="except", description="Those of them that aren't meant.")
+    cidr: str = Field(description="Range of addresses.")
+    but: list[str] = Field([], alias="except", description="Ranges inside it that are excluded.")
 
 
 class Peer(Values):
@@ -316,106 +316,107 @@ class Peer(Values):
 
 
 class Edge(Values):
-    to: list[Peer] = Field([], description="Where it is; anywhere if empty.")
-    ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field([], min_length=1, description="Its ports.")
+    to: list[Peer] = Field([], description="Peers of the connection; all if empty.")
+    ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field([], min_length=1, description="Ports of the connection.")
 
 
 class Policies(Values):
     """NetworkPolicies: only declared traffic and traffic between the parts is allowed. They take effect if the cluster's network enforces
     them."""
 
-    enabled: bool = Field(True, description="Whether there are any.")
+    enabled: bool = Field(True, description="Whether the chart creates NetworkPolicies.")
     clients: list[Peer] = Field(
         [],
-        description="Who may ask control plane and gateways: nobody until you say who. Pods of one namespace: "
-        "[{ namespaceSelector: { matchLabels: { kubernetes.io/metadata.name: shop } } }]; every pod: [{ namespaceSelector: {} }]. They "
-        "also want a token.",
+        description="Peers that may connect to control plane and gateways; none if empty. Pods of one namespace: "
+        "[{ namespaceSelector: { matchLabels: { kubernetes.io/metadata.name: shop } } }]; all pods: [{ namespaceSelector: {} }]. "
+        "Clients also need a token.",
     )
     prometheus: list[Peer] = Field(
         [Peer(namespaceSelector=Selector(), podSelector=Selector(matchLabels={"app.kubernetes.io/name": "prometheus"}))],
-        description="Who may read metrics.",
+        description="Peers that may read metrics.",
     )
     dns: list[Peer] = Field(
         [Peer(namespaceSelector=Selector(), podSelector=Selector(matchLabels={"k8s-app": "kube-dns"}))],
-        description="Who resolves names.",
+        description="DNS servers.",
     )
-    kubernetes: Edge = Field(Edge(ports=[443, 6443]), description="The Kubernetes API, for the control plane.")
-    database: Edge = Field(Edge(ports=[5432]), description="Of database.existingSecret.")
-    events: Edge = Field(Edge(ports=[4222]), description="Of events.existingSecret.")
-    features: Edge = Field(Edge(ports=[6379]), description="Of features.existingSecret.")
-    objects: Edge = Field(Edge(ports=[443]), description="Of data.existingSecret, for control plane and stages.")
-    artifacts: Edge = Field(Edge(ports=[443]), description="Of artifacts.url, for control plane, gateways and stages.")
-    sources: Edge = Field(Edge(ports=[5432]), description="Of data.databases, for control plane and stages.")
+    kubernetes: Edge = Field(Edge(ports=[443, 6443]), description="Kubernetes API, for the control plane.")
+    database: Edge = Field(Edge(ports=[5432]), description="Database server of database.existingSecret.")
+    events: Edge = Field(Edge(ports=[4222]), description="NATS server of events.existingSecret.")
+    features: Edge = Field(Edge(ports=[6379]), description="Redis server of features.existingSecret.")
+    objects: Edge = Field(Edge(ports=[443]), description="Object store of data.existingSecret, for control plane and stages.")
+    artifacts: Edge = Field(Edge(ports=[443]), description="Object store of artifacts.url, for control plane, gateways and stages.")
+    sources: Edge = Field(Edge(ports=[5432]), description="Databases of data.databases, for control plane and stages.")
 
 
 class PostgreSQL(Values):
-    """For evaluation: PostgreSQL with one volume, no replica, no backup. In production, use your own with database.existingSecret."""
+    """PostgreSQL for evaluation: one volume, no replica, no backup. In production, use your own server with database.existingSecret."""
 
-    enabled: bool = Field(False, description="Whether there is one.")
-    image: str = Field("docker.io/library/postgres:16.4-bookworm", min_length=1, description="With its tag.")
-    size: Size = Field("5Gi", description="Of its volume.")
+    enabled: bool = Field(False, description="Whether the chart installs the server.")
+    image: str = Field("docker.io/library/postgres:16.4-bookworm", min_length=1, description="Image with its tag.")
+    size: Size = Field("5Gi", description="Size of the volume.")
     resources: Resources = Resources(requests={"cpu": "100m", "memory": "256Mi"}, limits={"memory": "1Gi"})
 
 
 class Nats(Values):
-    """For evaluation: one NATS server with JetStream. In production, use your own with events.existingSecret."""
+    """NATS with JetStream for evaluation: one server. In production, use your own servers with events.existingSecret."""
 
-    enabled: bool = Field(False, description="Whether there is one.")
-    image: str = Field("docker.io/library/nats:2.10.22-alpine", min_length=1, description="With its tag.")
-    size: Size = Field("5Gi", description="Of its volume.")
+    enabled: bool = Field(False, description="Whether the chart installs the server.")
+    image: str = Field("docker.io/library/nats:2.10.22-alpine", min_length=1, description="Image with its tag.")
+    size: Size = Field("5Gi", description="Size of the volume.")
     resources: Resources = Resources(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "512Mi"})
 
 
 class Objects(Values):
-    """For evaluation: an S3 server (rclone) with a bucket for artifacts and a bucket for data that specs read. In production, use your own
+    """S3 server (rclone) for evaluation, with a bucket for artifacts and a bucket for data that specs read. In production, use your own
     with artifacts, data.roots and data.existingSecret."""
 
-    enabled: bool = Field(False, description="Whether there is one.")
-    image: str = Field("docker.io/rclone/rclone:1.68.2", min_length=1, description="With its tag.")
-    bucket: str = Field("eyas", pattern=r"^[a-z0-9][a-z0-9.-]{1,51}[a-z0-9]$", description="Its bucket with data.")
+    enabled: bool = Field(False, description="Whether the chart installs the server.")
+    image: str = Field("docker.io/rclone/rclone:1.68.2", min_length=1, description="Image with its tag.")
+    bucket: str = Field("eyas", pattern=r"^[a-z0-9][a-z0-9.-]{1,51}[a-z0-9]$", description="Bucket with the data that specs read.")
     artifacts: bool = Field(
         True,
-        description="Whether artifacts are there, in a second bucket called `BUCKET-artifacts`. Say false where a release has them on its "
-        "volume already.",
+        description="Whether artifacts are stored there, in a second bucket `BUCKET-artifacts`. Set false if the release already has them "
+        "on its volume.",
     )
-    size: Size = Field("5Gi", description="Of its volume.")
+    size: Size = Field("5Gi", description="Size of the volume.")
     resources: Resources = Resources(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "512Mi"})
 
 
 class Monitors(Values):
-    """A PodMonitor of every pod's port `metrics`, or a ServiceMonitor of the Services' port. Both need the resource types of the
-    Prometheus operator."""
+    """A PodMonitor of every pod's port `metrics`, or a ServiceMonitor of the Services' port. Both need the CRDs of the Prometheus
+    operator."""
 
-    enabled: bool = Field(False, description="Whether there is one.")
+    enabled: bool = Field(False, description="Whether the chart creates the monitor.")
     kind: Literal["PodMonitor", "ServiceMonitor"] = Field(
-        "PodMonitor", description="ServiceMonitor for a Prometheus that looks for no others; both find the same pods."
+        "PodMonitor",
+        description="Kind of monitor: ServiceMonitor if your Prometheus selects no PodMonitors; both select the same pods.",
     )
-    labels: Labels = Field({}, description="What the operator chooses it by, such as { release: prometheus }.")
-    interval: str = Field("15s", pattern=r"^[0-9]+(ms|s|m)$", description="Between two looks.")
+    labels: Labels = Field({}, description="Labels by which the operator selects the monitor, such as { release: prometheus }.")
+    interval: str = Field("15s", pattern=r"^[0-9]+(ms|s|m)$", description="Time between scrapes.")
 
 
 class Rules(Values):
-    """A PrometheusRule of files/prometheus-rules.yaml. It needs the resource types of the Prometheus operator; without that operator, load
-    the file with `rule_files` of your Prometheus."""
+    """A PrometheusRule with files/prometheus-rules.yaml. It needs the CRDs of the Prometheus operator; without that operator, load the file
+    with `rule_files` of your Prometheus."""
 
-    enabled: bool = Field(False, description="Whether there is one.")
-    labels: Labels = Field({}, description="What the operator chooses rules by, such as { release: prometheus }.")
+    enabled: bool = Field(False, description="Whether the chart creates the PrometheusRule.")
+    labels: Labels = Field({}, description="Labels by which the operator selects rules, such as { release: prometheus }.")
     objectives: Objectives = Objectives()
     slow_interval: Literal["15s", "30s", "1m", "2m", "3m", "4m"] = Field(
-        "2m", description="Between two evaluations of the groups eyas-budgets and eyas-objectives, whose windows are long."
+        "2m", description="Time between evaluations of the groups eyas-budgets and eyas-objectives, whose windows are long."
     )
 
 
 class Dashboards(Values):
     """A ConfigMap for each dashboard of files/dashboards, loaded by Grafana's sidecar."""
 
-    enabled: bool = Field(False, description="Whether there are any.")
-    labels: Labels = Field({"grafana_dashboard": "1"}, description="What the sidecar chooses them by.")
-    annotations: Labels = Field({}, description="Such as { grafana_folder: Eyas }.")
+    enabled: bool = Field(False, description="Whether the chart creates the ConfigMaps.")
+    labels: Labels = Field({"grafana_dashboard": "1"}, description="Labels by which the sidecar selects the ConfigMaps.")
+    annotations: Labels = Field({}, description="Annotations of the ConfigMaps, such as { grafana_folder: Eyas }.")
     docs: str = Field(
         "https://docs.invalid/eyas",
         pattern=r"^https?://[^\s\"\\]+$",
-        description="Where these documents can be read: what the links of panels begin with.",
+        description="URL of these documents, for the links of panels.",
     )
 
 
@@ -439,21 +440,21 @@ class Chart(Values):
     data: Data = Data()
     families: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*$")]] = Field(
         [],
-        description="Python modules of which specs may name a model family of their own (`module:Class`); the image of the stages has them "
-        "installed.",
+        description="Python modules of custom model families (`module:Class`); they must be installed in the image of the stages.",
     )
     artifacts: Artifacts = Artifacts()
     volume: Volume = Volume()
     control: Control = Control()
     gateway: Gateway = Gateway()
     rates: Rates = Rates()
+    log: Literal["text", "json"] = Field("text", description="Format of log lines, of stages too: `text`, or one JSON object per line.")
     triton: Triton = Triton()
     jobs: Jobs = Jobs()
     priorities: Priorities = Priorities()
     disruption_budgets: Budgets = Budgets()
     spread: Spread = Spread()
-    node_selector: Labels = Field({}, description="Labels that the node of every pod must have.")
-    tolerations: list[Toleration] = Field([], description="Taints of nodes that are no hindrance.")
+    node_selector: Labels = Field({}, description="Node labels that the pods require.")
+    tolerations: list[Toleration] = Field([], description="Taints that the pods tolerate.")
     network_policies: Policies = Policies()
     monitoring: Monitoring = Monitoring()
     postgresql: PostgreSQL = PostgreSQL()

@@ -25,15 +25,15 @@ def bind(service: str, wanted: int | None, default: int, host: str = LOOPBACK) -
             return _bound(host, wanted)
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
-                raise Invalid(f"{host} is no address of this machine: {service} can't listen there") from None
+                raise Invalid(f"{host} is not an address of this machine: {service} cannot listen there") from None
             raise Conflict(f"port {wanted} for {service} is not free ({error.strerror}); choose another, or 0 for any") from None
     try:
         return _bound(host, default)
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
-            raise Invalid(f"{host} is no address of this machine: {service} can't listen there") from None
+            raise Invalid(f"{host} is not an address of this machine: {service} cannot listen there") from None
         listener = _bound(host, 0)
-        log.warning("port %d for %s is taken: using %d", default, service, listener.getsockname()[1])
+        log.warning("port: taken, using another service=%s port=%d using=%d", service, default, listener.getsockname()[1])
         return listener
 
 

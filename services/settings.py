@@ -48,7 +48,7 @@ def _paths(value: Any) -> Any:
     if not isinstance(value, str):
         return [str(path) for path in value] if isinstance(value, list) else value
     if value.lstrip().startswith("["):
-        raise ValueError("write the paths with ':' between them, not as JSON")
+        raise ValueError("expected paths separated by ':', not JSON")
     return [path for path in re.split(r":(?!//)", value) if path]
 
 
@@ -56,7 +56,7 @@ def _modules(value: Any) -> Any:
     modules = [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
     for name in modules if isinstance(modules, list) else ():
         if not _MODULE.fullmatch(str(name)):
-            raise ValueError(f"names of modules such as acme.recommenders are expected, ',' between them: '{name}' is none")
+            raise ValueError(f"expected module names such as acme.recommenders, separated by ',', got '{name}'")
     return modules
 
 
@@ -64,7 +64,7 @@ def _host(value: str) -> str:
     try:
         return str(ipaddress.IPv4Address(value))
     except ValueError:
-        raise ValueError("an IPv4 address is expected, such as 127.0.0.1, or 0.0.0.0 for all of this machine's") from None
+        raise ValueError("expected an IPv4 address such as 127.0.0.1, or 0.0.0.0 for all addresses of this machine") from None
 
 
 def _triton(value: str) -> str:
@@ -74,119 +74,114 @@ def _triton(value: str) -> str:
     if value != "embedded" and not (
         all(match and 0 < int(match[2]) < 65536 for match in matches) and len(set(addresses)) == len(addresses)
     ):
-        raise ValueError(
-            "'embedded', the address of a Triton's gRPC is expected (eyas-triton:8001), several with ',' between them, or dns:NAME:PORT"
-        )
+        raise ValueError("expected 'embedded', HOST:PORT of Triton's gRPC (several separated by ','), or dns:NAME:PORT")
     return value
 
 
 def _gateway(value: str) -> str:
     if not _ORIGIN.fullmatch(value):
-        raise ValueError("http://HOST:PORT or https://HOST:PORT is expected, with nothing behind it")
+        raise ValueError("expected http://HOST:PORT or https://HOST:PORT, without a path")
     return value
 
 
 def _events(value: Any) -> Any:
     text = value.get_secret_value() if isinstance(value, SecretStr) else value
     if not isinstance(text, str) or (text != "sql" and not all(_NATS.fullmatch(server.strip()) for server in text.split(","))):
-        raise ValueError("'sql' or nats://user:password@host:4222 is expected (tls://... with TLS), several with ',' between them")
+        raise ValueError("expected 'sql' or nats://user:password@host:4222 (tls://... with TLS), several separated by ','")
     return value
 
 
 def _features(value: Any) -> Any:
     text = value.get_secret_value() if isinstance(value, SecretStr) else value
     if not isinstance(text, str) or (text != "sql" and not _REDIS.fullmatch(text)):
-        raise ValueError("'sql' or redis://:password@host:6379/0 is expected (rediss://... with TLS)")
+        raise ValueError("expected 'sql' or redis://:password@host:6379/0 (rediss://... with TLS)")
     return value
 
 
 def _replica(value: str) -> str:
     if not _REPLICA.fullmatch(value):
-        raise ValueError("lower-case letters, digits, dots and dashes are expected, at most 63, as in a pod's name")
+        raise ValueError("expected lower-case letters, digits, dots and dashes, at most 63, as in a pod's name")
     return value
 
 
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", hide_input_in_errors=True)
 
-    role: Role = Field("all", description="What this process is: all of the platform, its control plane, or one of its gateways.")
-    home: Path = Field(Path("var/eyas"), description="The folder that holds all state that isn't put elsewhere.")
-    host: Annotated[str, AfterValidator(_host)] = Field("127.0.0.1", description="The address to listen at.")
-    port: int | None = Field(None, ge=0, le=65535, description="Of the API; 8080, or a free one where that is taken.")
-    metrics_port: int | None = Field(None, ge=0, le=65535, description="Of /metrics; 9090, or a free one where that is taken.")
+    role: Role = Field("all", description="Role of this process: the whole platform, its control plane, or one of its gateways.")
+    log: Literal["text", "json"] = Field("text", description="Format of log lines, of stages too: `text`, or one JSON object per line.")
+    home: Path = Field(Path("var/eyas"), description="Folder of all state that is not stored elsewhere.")
+    host: Annotated[str, AfterValidator(_host)] = Field("127.0.0.1", description="Address to listen on.")
+    port: int | None = Field(None, ge=0, le=65535, description="Port of the API: 8080, or a free port if 8080 is taken.")
+    metrics_port: int | None = Field(None, ge=0, le=65535, description="Port of /metrics: 9090, or a free port if 9090 is taken.")
     data_roots: Annotated[list[str], NoDecode, BeforeValidator(_paths)] = Field(
         default_factory=list,
-        description="Folders, and s3://BUCKET/PREFIX, specs may read from, ':' between them; the working folder's `data` if none.",
+        description="Data roots of specs: folders and s3://BUCKET/PREFIX, separated by ':'; `data` in the working folder if absent.",
     )
     families: Annotated[list[str], NoDecode, BeforeValidator(_modules)] = Field(
         default_factory=list,
-        description="Python modules of which specs may name a model family (`module:Class`), ',' between them; they are installed where "
-        "stages run. None if absent.",
+        description="Python modules of custom model families (`module:Class`), separated by ','; they must be installed where stages run. "
+        "None if absent.",
     )
     databases: Path | None = Field(
-        None, description="A file with the databases that specs may query: one `name: URL` a line (postgresql:// or sqlite:///FILE)."
+        None, description="File with the databases that specs may query: one `name: URL` per line (postgresql:// or sqlite:///FILE)."
     )
-    database_url: SecretStr | None = Field(None, description="sqlite:///FILE or postgresql://...; eyas.db in the home if absent.")
-    database_password: SecretStr | None = Field(None, description="Of the database URL, where that has none.")
-    database_password_file: Path | None = Field(None, description="A file that holds it, instead.")
+    database_url: SecretStr | None = Field(None, description="Database: sqlite:///FILE or postgresql://...; eyas.db in the home if absent.")
+    database_password: SecretStr | None = Field(None, description="Password of the database, if the URL has none.")
+    database_password_file: Path | None = Field(None, description="File with the password of the database, instead.")
     events: Annotated[SecretStr, BeforeValidator(_events)] = Field(
         SecretStr("sql"),
-        description="Where events are taken in: 'sql' is the database itself; nats://HOST:4222 a NATS server with JetStream, out of which "
-        "the control plane carries them into the database.",
+        description="Store of incoming events: 'sql', the database; or nats://HOST:4222, a NATS server with JetStream, from which the "
+        "control plane moves them to the database.",
     )
     features: Annotated[SecretStr, BeforeValidator(_features)] = Field(
         SecretStr("sql"),
-        description="Where gateways read users' values: 'sql' is the database itself; redis://HOST:6379/0 a Redis server, which is filled "
-        "anew where it loses them.",
+        description="Store of user values for gateways: 'sql', the database; or redis://HOST:6379/0, a Redis server, which is filled "
+        "again if it loses them.",
     )
     artifacts_url: str | None = Field(
-        None, description="A folder, s3://BUCKET/PREFIX, or any URL that fsspec knows; artifacts/ in the home if absent."
+        None, description="Artifact store: a folder, s3://BUCKET/PREFIX, or any URL that fsspec supports; artifacts/ in the home if absent."
     )
-    executor: Literal["local", "kubernetes"] = Field("local", description="Where stages run.")
-    jobs_file: Path | None = Field(None, description="What the Jobs of executor=kubernetes look like.")
+    executor: Literal["local", "kubernetes"] = Field("local", description="Executor of stages.")
+    jobs_file: Path | None = Field(None, description="File with the configuration of Jobs, for executor=kubernetes.")
     triton: Annotated[str, AfterValidator(_triton)] = Field(
         "embedded",
-        description="'embedded', or HOST:PORT of a Triton that reads the same model repository; several with ',' between them, or "
-        "dns:NAME:PORT for every address of a name.",
+        description="'embedded', or HOST:PORT of a Triton that reads the same model repository; several separated by ',', or "
+        "dns:NAME:PORT for all addresses of a name.",
     )
-    triton_replicas: int = Field(1, ge=1, le=16, description="How many embedded Tritons serve.")
+    triton_replicas: int = Field(1, ge=1, le=16, description="Number of embedded Tritons.")
     gateway_url: Annotated[str, AfterValidator(_gateway)] | None = Field(
-        None, description="Of a control plane: where its console asks the gateways for recommendations, such as http://eyas-gateway:8080."
+        None, description="URL of the gateways for the console of a control plane, such as http://eyas-gateway:8080."
     )
     triton_key: SecretStr | None = Field(
-        None, description="What those Tritons want to hear from whoever loads and unloads models: their own EYAS_TRITON_KEY."
+        None, description="Key of the Tritons for loading and unloading models: their own EYAS_TRITON_KEY."
     )
     triton_tls: Path | None = Field(
-        None,
-        description="The folder with ca.crt, tls.crt and tls.key for mutual TLS with those Tritons; plain text if absent.",
+        None, description="Folder with ca.crt, tls.crt and tls.key for mutual TLS with the Tritons; no TLS if absent."
     )
     triton_home: Path | None = Field(
-        None,
-        description="The folder with the model repository (with several Tritons: a folder for each in it); triton/ in the home if absent.",
+        None, description="Folder with the model repository (for several Tritons: with one folder for each); triton/ in the home if absent."
     )
     nvtabular_python: Path | None = Field(
-        None,
-        description="NVTabular's interpreter, for specs that choose that engine; that of .venv-nvtabular if there is one.",
+        None, description="Python interpreter with NVTabular, for specs with that engine; the one of .venv-nvtabular if absent."
     )
-    token_file: Path | None = Field(None, description="A file with the API's first token; made in the home if absent.")
+    token_file: Path | None = Field(None, description="File with the API's first token; created in the home if absent.")
     drain: Duration | None = Field(
-        None,
-        description="How long a process that SIGTERM asked to end still answers, as not ready, such as 5s; it ends at once if absent.",
+        None, description="Time for which a process still answers after SIGTERM, as not ready, such as 5s; none if absent."
     )
     replica: Annotated[str, AfterValidator(_replica)] | None = Field(
-        None, description="This process's name among its like, such as its pod's; the machine's if absent."
+        None, description="Name of this process among its replicas, such as its pod's name; the machine's name if absent."
     )
 
     @model_validator(mode="after")
     def _fits(self) -> Settings:
         if self.role != "all" and self.triton == "embedded":
-            raise ValueError(f"a platform in parts shares its Tritons: the role '{self.role}' needs EYAS_TRITON, their HOST:PORT")
+            raise ValueError(f"role '{self.role}' needs EYAS_TRITON, the HOST:PORT of the Tritons that all parts share")
         if self.triton_replicas > 1 and self.triton != "embedded":
-            raise ValueError("the number of embedded Tritons is EYAS_TRITON_REPLICAS; of others, EYAS_TRITON names each")
+            raise ValueError("embedded Tritons alone use EYAS_TRITON_REPLICAS; list other Tritons in EYAS_TRITON")
         if self.role == "gateway" and self.token_file is None:
-            raise ValueError("a gateway needs the token of its control plane: set EYAS_TOKEN_FILE")
+            raise ValueError("a gateway needs the token of its control plane; set EYAS_TOKEN_FILE")
         if self.executor == "kubernetes" and self.jobs_file is None:
-            raise ValueError("executor=kubernetes needs to know what its Jobs look like: set EYAS_JOBS_FILE")
+            raise ValueError("executor=kubernetes needs a configuration of its Jobs; set EYAS_JOBS_FILE")
         if self.database_password is not None and self.database_password_file is not None:
             raise ValueError("set EYAS_DATABASE_PASSWORD or EYAS_DATABASE_PASSWORD_FILE, not both")
         return self
@@ -211,40 +206,40 @@ class Settings(BaseSettings):
             return self.database_password.get_secret_value() if self.database_password else None
         return read_secret(self.database_password_file, "database_password_file")
 
-    keep_versions: int = Field(10, ge=1, le=10_000, description="The newest versions of each recommender that are kept in any case.")
-    keep_served: Duration = Field(timedelta(days=30), description="How long a version is kept after it left the route, such as 30d.")
-    keep_runs: Duration = Field(timedelta(days=30), description="How long what an ended run published is kept, such as 30d.")
-    collect_every: int = Field(60, ge=0, le=10_000, description="Minutes between collections of garbage; 0: never by itself.")
-    compact_every: int = Field(60, ge=0, le=10_000, description="Minutes between looks for days of events to write as Parquet; 0: never.")
+    keep_versions: int = Field(10, ge=1, le=10_000, description="Number of the newest versions of each recommender that are always kept.")
+    keep_served: Duration = Field(timedelta(days=30), description="Time for which a version is kept after it left the route, such as 30d.")
+    keep_runs: Duration = Field(timedelta(days=30), description="Time for which the files of a finished run are kept, such as 30d.")
+    collect_every: int = Field(60, ge=0, le=10_000, description="Minutes between garbage collections; 0: none by itself.")
+    compact_every: int = Field(60, ge=0, le=10_000, description="Minutes between compactions of days of events to Parquet; 0: none.")
     connections: int = Field(
-        4096, ge=16, le=60_000, description="Connections to the API that are open at once; fewer where fewer files may be open."
+        4096, ge=16, le=60_000, description="Maximum number of open connections to the API; fewer if the limit of open files is lower."
     )
-    max_runs: int = Field(4, ge=1, le=1000, description="Runs that are active at once, of all recommenders.")
+    max_runs: int = Field(4, ge=1, le=1000, description="Maximum number of active runs, of all recommenders.")
     max_pending_runs: int = Field(
-        20, ge=1, le=10_000, description="Runs of one recommender that may wait to begin; one more is refused with 409."
+        20, ge=1, le=10_000, description="Maximum number of pending runs of a recommender; further runs are rejected with 409."
     )
     control_rate: float = Field(
         30,
         ge=0,
         le=1e9,
-        description="Units a second that one token may spend on writes of the control plane in this process, 20 seconds' worth at once: "
-        "an apply or a validation costs 5, a run 2, any other write 1, and each 4 KiB of a body 1. Above it requests are refused with 429; "
-        "0: no limit.",
+        description="Units per second that one token may spend on writes of the control plane in this process, with a burst of 20 "
+        "seconds: an apply or a validation costs 5, a run 2, any other write 1, and each 4 KiB of a body 1. Requests above it are "
+        "rejected with 429; 0: no limit.",
     )
     online_rate: float = Field(
         5000,
         ge=0,
         le=1e9,
-        description="Units a second that one token may spend on recommendations, events, items and features in this process, 5 seconds' "
-        "worth at once: a request costs 1, and each KiB of its body 1. 0: no limit.",
+        description="Units per second that one token may spend on recommendations, events, items and features in this process, with a "
+        "burst of 5 seconds: a request costs 1, and each KiB of its body 1. 0: no limit.",
     )
-    recommender_rate: float = Field(20_000, ge=0, le=1e9, description="The same of one recommender, by all tokens together. 0: no limit.")
+    recommender_rate: float = Field(20_000, ge=0, le=1e9, description="The same limit for one recommender, over all tokens. 0: no limit.")
     failure_rate: float = Field(
         10,
         ge=0,
         le=1e9,
-        description="Unknown tokens a second that one client address may send to this process, 10 seconds' worth at once. Above it a token "
-        "is looked up only if it was good before. 0: no limit.",
+        description="Unknown tokens per second that one client address may send to this process, with a burst of 10 seconds. Above it a "
+        "token is checked only if it was valid before. 0: no limit.",
     )
 
     @classmethod
@@ -266,7 +261,7 @@ def strange(environment: Mapping[str, str]) -> list[str]:
         if not name.upper().startswith(_PREFIX) or name.upper() in known_names or name.startswith(_ELSEWHERE) or _of_a_service(name, value):
             continue
         near = difflib.get_close_matches(name.upper(), known_names, 1)
-        lines.append(f"{name}: there is no such setting, so it changes nothing" + (f"; is {near[0]} meant?" if near else ""))
+        lines.append(f"{name}: unknown setting without effect" + (f"; did you mean {near[0]}?" if near else ""))
     return lines
 
 
@@ -282,7 +277,7 @@ def read_secret(path: Path, setting: str) -> str:
     except Invalid as error:
         raise Invalid(f"{_PREFIX}{setting.upper()}: {error}") from None
     if not secret or len(secret.splitlines()) > 1:
-        raise Invalid(f"{_PREFIX}{setting.upper()}: {path} must hold one line, found {'none' if not secret else 'more'}")
+        raise Invalid(f"{_PREFIX}{setting.upper()}: {path}: expected one line, found {'none' if not secret else 'more'}")
     return secret
 
 

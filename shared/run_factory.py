@@ -19,12 +19,12 @@ from shared.domain.run import MACHINE, RunStatus, StageDone, run_stages
 from shared.domain.warm_or_full import Mode
 from shared.ports import Recommender, Record, RolloutRecord, RunRecord, Version
 
-_KNOWN = 1000
+_CACHED_SPECS = 1000
 _specs: dict[str, tuple[Mapping[str, Any], RecommenderSpec]] = {}
 
 
 @dataclass(frozen=True)
-class Terms:
+class RunTerms:
     """Origin of a run. `fresh`: run every stage, without stage reuse."""
 
     by: str = "eyas"
@@ -35,7 +35,7 @@ class Terms:
 
 
 def new_run(
-    recommender: Recommender, id: str, mode: Mode, cause: str, serving: int | None, now: datetime, terms: Terms = Terms()
+    recommender: Recommender, id: str, mode: Mode, cause: str, serving: int | None, now: datetime, terms: RunTerms = RunTerms()
 ) -> RunRecord:
     """Creates a run of the current spec. `serving` is the serving version: a warm run starts from it, gates compare with it."""
     spec = RunSpec(recommender.spec.document(), recommender.generation, mode, cause, serving, terms.by, terms.fresh, terms.trigger)
@@ -47,15 +47,15 @@ def retry_run(old: RunRecord, stage: str | None, id: str, cause: str, now: datet
     inconclusive gates."""
     state, done = old.status.state, old.status.stages
     if not MACHINE.terminal(state):
-        raise Conflict(f"run {old.id} is {state} and can be retried once it has ended; cancel it first if it is to end now")
+        raise Conflict(f"run {old.id} is {state}: only an ended run can be retried; wait, or cancel it first")
     if state == "registered":
         raise Conflict(
-            f"run {old.id} has registered its version, so there is nothing to retry: start a run, with `fresh` if all of it is to run"
+            f"run {old.id} has registered its version, so it cannot be retried: start a new run, with `fresh` to run every stage"
         )
     stages = stages_of(old)
     chosen = stage or ended_in(old)
     if chosen not in stages:
-        raise Invalid(f"from: no stage is called '{chosen}'; the stages are {', '.join(stages)}")
+        raise Invalid(f"from: unknown stage '{chosen}'; known: {', '.join(stages)}")
     published = [finished.stage for finished in done]
     possible = stages[: len(published) + 1]
     if chosen not in possible:
@@ -64,7 +64,7 @@ def retry_run(old: RunRecord, stage: str | None, id: str, cause: str, now: datet
         )
     adopt, accepts = {finished.stage: finished for finished in done[: stages.index(chosen)]}, by if accept else ""
     spec = replace(old.spec, cause=cause, by=by, retry_of=old.id, from_stage=chosen, adopt=adopt, accepts=accepts)
-    return replace(old, id=id, spec=spec, status=RunStatus(), created_at=now, due_at=now, revision=0, asked=None, intent=None)
+    return replace(old, id=id, spec=spec, status=RunStatus(), created_at=now, due_at=now, revision=0, request=None, intent=None)
 
 
 def spec_of(record: RunRecord | RolloutRecord) -> RecommenderSpec:
@@ -74,7 +74,7 @@ def spec_of(record: RunRecord | RolloutRecord) -> RecommenderSpec:
     if cached is not None and cached[0] == document:
         return cached[1]
     spec = read(RecommenderSpec, document, f"spec of {record.id}")
-    if len(_specs) >= _KNOWN:
+    if len(_specs) >= _CACHED_SPECS:
         _specs.clear()
     _specs[record.id] = (document, spec)
     return spec
@@ -117,7 +117,7 @@ def collected_basis(record: RunRecord, collected: Mapping[int, datetime]) -> str
     verb = "starts from" if record.spec.mode == "warm" else "is compared with"
     return (
         f"the run {verb} version {number} of '{record.recommender}', which was collected on {collected[number]:%Y-%m-%d}:"
-        " its files are gone; start a new run"
+        " its files are deleted; start a new run"
     )
 
 

@@ -25,10 +25,10 @@ def read_secret_file(path: Path) -> str:
         with path.open() as stream:
             state, text = os.fstat(stream.fileno()), stream.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"{path} can't be read: {error.strerror if isinstance(error, OSError) else 'it is not text'}") from None
+        raise Invalid(f"{path}: cannot be read: {error.strerror if isinstance(error, OSError) else 'not text'}") from None
     mode = f"{state.st_mode & 0o777:04o}"
     if state.st_mode & _OTHERS:
-        raise Invalid(f"other users can open a file with a secret: {path} has mode {mode}; run: chmod 600 {shlex.quote(str(path))}")
+        raise Invalid(f"secret file {path}: other users can open it (mode {mode}); run: chmod 600 {shlex.quote(str(path))}")
     if state.st_mode & _GROUP and state.st_uid != 0:
         log.warning("secret file: its group can open it path=%s mode=%s", path, mode)
     return text

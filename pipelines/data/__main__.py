@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from shared.contracts.datatools import Answer
+from shared.contracts.datatools import ToolAnswer
 from shared.contracts.strict import Strict
 from shared.domain.errors import EyasError, Invalid
 
@@ -42,23 +42,23 @@ def main() -> int:
     return answer.code
 
 
-def _answered(request: str) -> Answer:
+def _answered(request: str) -> ToolAnswer:
     try:
         name, arguments = json.loads(request)
         if name not in TOOLS:
-            raise Invalid(f"no tool is called '{name}'; there are {', '.join(TOOLS)}")
-        return Answer(found=_tool(TOOLS[name])(arguments).model_dump(mode="json", by_alias=True))
+            raise Invalid(f"unknown tool '{name}'; known: {', '.join(TOOLS)}")
+        return ToolAnswer(found=_tool(TOOLS[name])(arguments).model_dump(mode="json", by_alias=True))
     except EyasError as error:
-        return Answer(fault=" ".join(str(error).split()), code=2 if error.status < 500 else 1)
+        return ToolAnswer(fault=" ".join(str(error).split()), code=2 if error.status < 500 else 1)
     except ModuleNotFoundError as error:
-        return Answer(fault=f"it needs {error.name}, which is not installed: pip install 'eyas[pipelines]'", code=1)
+        return ToolAnswer(fault=f"package {error.name} is not installed; run pip install 'eyas[pipelines]'", code=1)
     except OSError as error:
-        return Answer(fault=f"{error.filename or 'a file'}: {error.strerror or error}", code=2)
+        return ToolAnswer(fault=f"{error.filename or 'a file'}: {error.strerror or error}", code=2)
     except Exception as error:
         if os.environ.get("EYAS_DEBUG"):
             traceback.print_exc()
         message = " ".join(str(error).split()) or "no message"
-        return Answer(fault=f"unexpected {type(error).__name__}: {message} (set EYAS_DEBUG=1 to see where)", code=1)
+        return ToolAnswer(fault=f"unexpected {type(error).__name__}: {message} (set EYAS_DEBUG=1 for a traceback)", code=1)
 
 
 def _tool(place: str) -> Callable[[Any], Strict]:

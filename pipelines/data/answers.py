@@ -18,21 +18,21 @@ from pipelines.data.sources import readable
 from shared.contracts.archive import EventTable
 from shared.contracts.events import NOTHING_LEFT
 
-_SHOWN = ("request_id", "user", "version", "items", "chances", "fallback", "at")
+_SHOWN = ("request_id", "user", "version", "items", "propensities", "fallback", "at")
 _DONE = ("user", "item", "positive", "request_id", "at")
 
 
 @dataclass(frozen=True)
-class Log:
+class AnswerLog:
     answers: pl.DataFrame
     """request_id, user, version, items, chances, fallback, at; `liked`: places from 0."""
     likes: pl.DataFrame
     """user, item, at: every positive of those users, attributed or not."""
 
 
-def read_log(files: Mapping[str, Path], attribution: timedelta) -> Log:
+def read_log(files: Mapping[str, Path], attribution: timedelta) -> AnswerLog:
     """Reads `files` by name: TABLE/date=DAY/part-NUMBER.parquet and TABLE/DAY.ndjson."""
-    with readable("the log's days"):
+    with readable("logged days"):
         answers = _read(files, "impressions", _SHOWN).filter(pl.col("items").is_not_null()).unique("request_id").collect()
         done = _read(files, "interactions", _DONE).filter(pl.col("positive") & pl.col("item").is_not_null())
         of_users = done.join(answers.lazy().select("user").unique(), on="user", how="semi")
@@ -41,7 +41,7 @@ def read_log(files: Mapping[str, Path], attribution: timedelta) -> Log:
     places = liked.group_by("request_id").agg(pl.col("place").unique().sort().alias("liked"))
     none = pl.col("liked").fill_null(pl.lit([], dtype=pl.List(pl.Int64)))
     answers_with_likes = answers.join(places, on="request_id", how="left").with_columns(none).sort("at", "request_id")
-    return Log(answers_with_likes, positives.select("user", "item", "at"))
+    return AnswerLog(answers_with_likes, positives.select("user", "item", "at"))
 
 
 def _read(files: Mapping[str, Path], table: EventTable, columns: tuple[str, ...]) -> pl.LazyFrame:
@@ -87,14 +87,14 @@ def _liked(answers: pl.DataFrame, positives: pl.DataFrame, attribution: timedelt
     return hits.filter(pl.col("at") - pl.col("shown_at") <= attribution).select("request_id", "place")
 
 
-def usable(log: Log, version: int, since: datetime, until: datetime) -> tuple[pl.DataFrame, Mapping[str, int]]:
+def usable(log: AnswerLog, version: int, since: datetime, until: datetime) -> tuple[pl.DataFrame, Mapping[str, int]]:
     """Returns the version's own answers of [since, until) with a chance for each item, and the number of dropped answers by reason."""
     own = log.answers.filter((pl.col("version") == version) & (pl.col("at") < until))
     rules = {
-        "before what the candidate learned from ended": pl.col("at") >= since,
-        "not the model's own": pl.col("fallback").is_null() | (pl.col("fallback") == NOTHING_LEFT),
+        "older than the candidate's newest training row": pl.col("at") >= since,
+        "fallbacks": pl.col("fallback").is_null() | (pl.col("fallback") == NOTHING_LEFT),
         "empty": pl.col("items").list.len() > 0,
-        "without chances": pl.col("chances").is_not_null() & (pl.col("chances").list.len() == pl.col("items").list.len()),
+        "without propensities": pl.col("propensities").is_not_null() & (pl.col("propensities").list.len() == pl.col("items").list.len()),
     }
     left: dict[str, int] = {}
     for why, rule in rules.items():

@@ -8,20 +8,20 @@ from __future__ import annotations
 import polars as pl
 
 from pipelines.data.pages import check_items
-from pipelines.data.sources import Reach, Source, open_source, readable
+from pipelines.data.sources import ReadableRoots, SourceRows, open_source, readable
 from pipelines.data.validate import check_key_types
 from shared.contracts.spec import RecommenderSpec, Table
 
 
-def open_items(spec: RecommenderSpec, reach: Reach) -> Source:
+def open_items(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows:
     return _open(spec.data.items, reach)
 
 
-def open_users(spec: RecommenderSpec, reach: Reach) -> Source | None:
+def open_users(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows | None:
     return None if spec.data.users is None else _open(spec.data.users, reach)
 
 
-def read_items(source: Source, spec: RecommenderSpec) -> pl.DataFrame:
+def read_items(source: SourceRows, spec: RecommenderSpec) -> pl.DataFrame:
     """Returns all columns; the key has the name of the schema's item column."""
     items = _read(source, spec.data.items.key, spec.schema_.item)
     if spec.schema_.page:
@@ -29,13 +29,13 @@ def read_items(source: Source, spec: RecommenderSpec) -> pl.DataFrame:
     return items
 
 
-def read_users(source: Source, spec: RecommenderSpec) -> pl.DataFrame:
+def read_users(source: SourceRows, spec: RecommenderSpec) -> pl.DataFrame:
     """Returns all columns; the key has the name of the schema's user column."""
     assert spec.data.users is not None
     return _read(source, spec.data.users.key, spec.schema_.user)
 
 
-def _open(table: Table, reach: Reach) -> Source:
+def _open(table: Table, reach: ReadableRoots) -> SourceRows:
     """Opens a table. Without types in the file, keys and columns with a range are read as text: validation (pipelines/data/validation) then
     reports bad numbers per row."""
     source = open_source(table, reach, (table.key,), as_text=(table.key, *table.validate_.range))
@@ -44,7 +44,7 @@ def _open(table: Table, reach: Reach) -> Source:
     return source
 
 
-def _read(source: Source, key: str, named: str) -> pl.DataFrame:
+def _read(source: SourceRows, key: str, named: str) -> pl.DataFrame:
     with readable(source.name):
         frame = source.frame.collect()
     if key != named:

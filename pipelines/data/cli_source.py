@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.data.sources import Reach, Source, open_source
+from pipelines.data.sources import ReadableRoots, SourceRows, open_source
 from shared.contracts.sources import Place
 from shared.datafiles import is_object
 
 
-def open_anywhere(uri: str, scratch: Path) -> Source:
+def open_anywhere(uri: str, scratch: Path) -> SourceRows:
     if is_object(uri):
-        return open_source(Place(uri=uri), Reach(("s3://" + uri.removeprefix("s3://").split("/")[0],), scratch), ())
-    return open_source(Place(uri=str(Path(uri).absolute())), Reach(("/",), scratch), ())
+        return open_source(Place(uri=uri), ReadableRoots(("s3://" + uri.removeprefix("s3://").split("/")[0],), scratch), ())
+    return open_source(Place(uri=str(Path(uri).absolute())), ReadableRoots(("/",), scratch), ())

@@ -24,8 +24,8 @@ def convert_files(request: Convert, scratch: Path) -> dict[str, int]:
         return _named(name, folder, to, scratch)
     if kind_of(to.name) is None:
         if folder.is_dir():
-            raise BadData(f"{folder}: no data set is known by its files: say which one it is with --as, or name a file to write")
-        raise Invalid(f"{to}: what kind of file is it to be? Its name must end in one of {ENDINGS}")
+            raise BadData(f"{folder}: data set not recognised from its files: name it with --as, or name an output file")
+        raise Invalid(f"{to}: unknown file extension; use one of {ENDINGS}")
     source = open_anywhere(request.source, scratch)
     with readable(source.name):
         rows = int(source.frame.select(pl.len()).collect(engine="streaming").item())
@@ -35,12 +35,12 @@ def convert_files(request: Convert, scratch: Path) -> dict[str, int]:
 
 def _named(name: str, folder: Path, to: Path, scratch: Path) -> dict[str, int]:
     if kind_of(to.name) is not None:
-        raise Invalid(f"{to}: a data set comes to several files: name a folder")
+        raise Invalid(f"{to}: a data set needs several files; name a folder")
     row_counts = {}
     tables = load(name, folder, scratch).tables()
     for table in tables:
         if (to / f"{table}.parquet").exists():
-            raise Conflict(f"{to / table}.parquet: it is there already: name another folder, or remove it")
+            raise Conflict(f"{to / table}.parquet: already exists; name another folder, or remove the file")
     to.mkdir(parents=True, exist_ok=True)
     for table, frame in tables.items():
         path = to / f"{table}.parquet"
@@ -53,11 +53,11 @@ def _named(name: str, folder: Path, to: Path, scratch: Path) -> dict[str, int]:
 
 def _write(frame: pl.LazyFrame, to: Path, request: Convert) -> None:
     if to.exists():
-        raise Conflict(f"{to}: it is there already: name another file, or remove it")
+        raise Conflict(f"{to}: already exists; name another file, or remove this one")
     kind = kind_of(to.name)
     options = [word for word, value in (("--short", request.short), ("--batch", request.batch), ("--grouped", request.grouped)) if value]
     if options and kind != "tfrecord":
-        raise Invalid(f"{options[0]} is for TFRecord: {to.name} is none")
+        raise Invalid(f"{options[0]}: only for TFRecord; {to.name} is not a TFRecord file")
     if kind == "tfrecord":
         write_tfrecord(frame, to, request.short, request.batch, request.grouped, request.narrow)
         return
@@ -79,7 +79,7 @@ def _write(frame: pl.LazyFrame, to: Path, request: Convert) -> None:
 def _no_lists(frame: pl.LazyFrame, to: Path) -> None:
     for name, dtype in frame.collect_schema().items():
         if dtype.is_nested():
-            raise BadData(f"{to}: column '{name}' is {dtype}, for which text has no form: write Parquet or TFRecord")
+            raise BadData(f"{to}: column '{name}' is {dtype}, which a text file cannot hold; write Parquet or TFRecord")
 
 
 def _typed(frame: pl.LazyFrame, new: Path, to: Path) -> None:
@@ -88,7 +88,7 @@ def _typed(frame: pl.LazyFrame, new: Path, to: Path) -> None:
     broken = frame.select(pl.col(texts).str.contains(r"[\t\r\n]").any()).collect(engine="streaming").row(0, named=True) if texts else {}
     for name, has_breaks in broken.items():
         if has_breaks:
-            raise BadData(f"{to}: column '{name}' has text with tabs or line breaks, which such a file can't hold")
+            raise BadData(f"{to}: column '{name}' has text with tabs or line breaks, which a RecBole file cannot hold")
     with new.open("wb") as stream:
         stream.write("\t".join(f"{name}:{_type(name, dtype, to)}" for name, dtype in schema.items()).encode() + b"\n")
         joined = [pl.col(name).list.join(" ") if isinstance(dtype, pl.List) else pl.col(name) for name, dtype in schema.items()]
@@ -102,4 +102,4 @@ def _type(name: str, dtype: pl.DataType, to: Path) -> str:
         return "token_seq"
     if dtype.is_float():
         return "float"
-    raise BadData(f"{to}: column '{name}' is {dtype}, for which a typed header has no word")
+    raise BadData(f"{to}: column '{name}' is {dtype}, which a typed header cannot name")

@@ -33,7 +33,7 @@ def query_rows(query: str, database: str) -> Iterator[pl.DataFrame]:
 def _sqlite(query: str, url: str, database: str) -> Iterator[pl.DataFrame]:
     path = Path(unquote(url.removeprefix(SQLITE)))
     if not path.is_file():
-        raise Invalid(f"database {database}: its file is not there")
+        raise Invalid(f"database {database}: file not found")
     named = f"query of {database}"
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_SECONDS)) as connection:
@@ -57,19 +57,19 @@ def _untyped(values: Sequence[Any], name: str, named: str) -> pl.Series:
     if kinds == {str}:
         return pl.Series(name, values, pl.String)
     kind_names = " and ".join(sorted({"bytes": "binary", "str": "text"}.get(kind.__name__, "numbers") for kind in kinds))
-    raise BadData(f"{named}: column '{name}' has {kind_names}: cast it to numbers or to text in the query")
+    raise BadData(f"{named}: column '{name}' has {kind_names}; cast the column to numbers or to text in the query")
 
 
 def _postgresql(query: str, url: str, database: str) -> Iterator[pl.DataFrame]:
     try:
         import psycopg
     except ImportError:
-        raise Invalid(f"database {database}: PostgreSQL needs the package psycopg: install eyas[cluster]") from None
+        raise Invalid(f"database {database}: PostgreSQL needs the package psycopg; install eyas[cluster]") from None
     named = f"query of {database}"
     try:
         connection = psycopg.connect(url, connect_timeout=_SECONDS, options="-c default_transaction_read_only=on")
     except psycopg.OperationalError as error:
-        raise Unavailable(f"database {database}: no connection: {_line(error)}") from None
+        raise Unavailable(f"database {database}: connection failed: {_line(error)}") from None
     try:
         with closing(connection), connection.cursor() as cursor:
             connection.read_only = True
@@ -124,8 +124,8 @@ def _kind(oid: int, column: str, named: str) -> tuple[pl.DataType, bool]:
     kind = _KINDS.get(type_info.name) if type_info else None
     if type_info is None or kind is None:
         raise BadData(
-            f"{named}: column '{column}' is of the type {type_info.name if type_info else oid}: "
-            f"cast it in the query, such as {column}::text"
+            f"{named}: column '{column}' has the type {type_info.name if type_info else oid}; "
+            f"cast the column in the query, for example {column}::text"
         )
     return (pl.List(kind[0]), kind[1]) if oid == type_info.array_oid else kind
 
@@ -141,7 +141,7 @@ def _plain(value: Any) -> Any:
 def _columns(names: list[str], named: str) -> list[str]:
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        raise BadData(f"{named}: two columns are called '{doubled[0]}': name one of them anew with AS")
+        raise BadData(f"{named}: two columns are named '{doubled[0]}'; rename one with AS")
     return names
 
 

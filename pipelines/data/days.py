@@ -34,7 +34,7 @@ def unwritten(table: EventTable, name: str, dump: Path, parts: Sequence[Path]) -
         written_keys = pl.concat([pl.read_parquet(path, columns=[key]) for path in parts])
         strange = written_keys.join(rows, on=key, how="anti")
         if len(strange):
-            raise BadData(f"{name}: {len(strange):,} rows were written before that the database doesn't hold now: is it an older copy?")
+            raise BadData(f"{name}: the database lacks {len(strange):,} rows that were written before; is it an older copy?")
         rows = rows.join(written_keys, on=key, how="anti")
     return rows.sort("at", key)
 

@@ -22,14 +22,16 @@ class Deduplicated:
     facts: dict[str, int]
 
 
-def thin(frame: pl.LazyFrame, wish: Interactions, parent_pairs: pl.LazyFrame | None = None) -> Deduplicated:
+def thin(frame: pl.LazyFrame, settings: Interactions, parent_pairs: pl.LazyFrame | None = None) -> Deduplicated:
     """Applies the spec's rules. `parent_pairs`: pairs that a warm run's parent has learned; they count as interactions."""
     facts = {}
-    if wish.duplicates != "all":
+    if settings.duplicates != "all":
         before = _rows(frame)
-        frame = one_per_pair(frame, wish.duplicates)
+        frame = one_per_pair(frame, settings.duplicates)
         facts["duplicates"] = before - _rows(frame)
-    fewest = {key: least for key, least in (("user", wish.min_interactions.user), ("item", wish.min_interactions.item)) if least > 1}
+    fewest = {
+        key: least for key, least in (("user", settings.min_interactions.user), ("item", settings.min_interactions.item)) if least > 1
+    }
     if fewest:
         before = _rows(frame)
         frame = frequent(frame, fewest, parent_pairs)

@@ -11,23 +11,23 @@ import polars as pl
 
 from pipelines.data.cli_source import open_anywhere
 from pipelines.data.sources import readable
-from shared.contracts.datatools import Described
+from shared.contracts.datatools import DescribedData
 
 _COUNTED = 1_000_000
 """Up to this number, distinct values are counted; above, their number is estimated and no values are listed."""
 
 
-def described(uri: str, top: int, scratch: Path) -> Described:
+def described(uri: str, top: int, scratch: Path) -> DescribedData:
     source = open_anywhere(uri, scratch)
     frame = source.frame
     with readable(source.name):
         schema = frame.collect_schema()
         rows = int(frame.select(pl.len()).collect(engine="streaming").item())
         columns = [_column(frame.select(name), name, dtype, top) for name, dtype in schema.items()]
-    return Described(uri=uri, rows=rows, columns=tuple(columns))
+    return DescribedData(uri=uri, rows=rows, columns=tuple(columns))
 
 
-def _column(frame: pl.LazyFrame, name: str, dtype: pl.DataType, top: int) -> Described.Column:
+def _column(frame: pl.LazyFrame, name: str, dtype: pl.DataType, top: int) -> DescribedData.Column:
     column = pl.col(name)
     lists = isinstance(dtype, pl.List)
     values = frame.select(column.list.explode(keep_nulls=False, empty_as_null=False)) if lists else frame
@@ -39,7 +39,7 @@ def _column(frame: pl.LazyFrame, name: str, dtype: pl.DataType, top: int) -> Des
         )
         fields |= {"shortest": shortest, "longest": longest}
     if dtype.is_nested() and not lists:
-        return Described.Column(**fields)
+        return DescribedData.Column(**fields)
     low, high, about = (
         values.select(low=column.min(), high=column.max(), about=column.drop_nulls().approx_n_unique()).collect(engine="streaming").row(0)
     )
@@ -48,7 +48,7 @@ def _column(frame: pl.LazyFrame, name: str, dtype: pl.DataType, top: int) -> Des
         counted = values.drop_nulls().group_by(name).len("rows").collect(engine="streaming")
         most = counted.sort(["rows", name], descending=[True, False]).head(top)
         fields |= {"distinct": len(counted), "estimated": False, "top": tuple((_plain(value), rows) for value, rows in most.rows())}
-    return Described.Column(**fields)
+    return DescribedData.Column(**fields)
 
 
 def _plain(value: Any) -> Any:

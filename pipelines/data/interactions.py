@@ -12,11 +12,11 @@ import polars as pl
 
 from pipelines.data.days import day_of
 from pipelines.data.pages import check_page_type, is_page, without_views
-from pipelines.data.sources import Reach, Source, open_source, readable
+from pipelines.data.sources import ReadableRoots, SourceRows, open_source, readable
 from pipelines.data.times import seconds
 from pipelines.data.validate import check_key_types, check_label_type, check_time_type
 from shared.contracts.events import PAGE
-from shared.contracts.quantities import Rule
+from shared.contracts.quantities import NumberComparison
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import BadData
 
@@ -25,7 +25,7 @@ JUDGED = "validation.label"
 EVENT_COLUMNS = {"user": pl.Int64, "item": pl.Int64, "value": pl.Float64, "time": pl.Float64, "kind": pl.String}
 
 
-def open_interactions(spec: RecommenderSpec, reach: Reach) -> Source:
+def open_interactions(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows:
     """Opens the user's files and checks column types; pipelines/data/validation checks the values."""
     schema = spec.schema_
     columns = (schema.user, schema.item, schema.time, schema.label.column, *((schema.page,) if schema.page else ()))
@@ -38,7 +38,7 @@ def open_interactions(spec: RecommenderSpec, reach: Reach) -> Source:
     return source
 
 
-def from_file(source: Source, spec: RecommenderSpec, extra: Mapping[str, str] | None = None) -> pl.LazyFrame:
+def from_file(source: SourceRows, spec: RecommenderSpec, extra: Mapping[str, str] | None = None) -> pl.LazyFrame:
     """Returns the file's interactions, without page views. `extra`: further columns by new name."""
     schema = spec.schema_
     return without_views(source.frame, schema).select(
@@ -104,7 +104,7 @@ def latest(frame: pl.LazyFrame, stretch: float, data: pl.LazyFrame) -> pl.LazyFr
     return frame.filter(pl.col("time") >= newest - stretch)
 
 
-def holds(value: pl.Expr, rule: Rule) -> pl.Expr:
+def holds(value: pl.Expr, rule: NumberComparison) -> pl.Expr:
     """Returns the label rule as a polars expression, as `Rule.holds` defines."""
     bound = pl.lit(rule.bound)
     compared = {">=": value >= bound, ">": value > bound, "<=": value <= bound, "<": value < bound, "==": value == bound}

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipelines.data.sources import Source, readable
+from pipelines.data.sources import SourceRows, readable
 from pipelines.data.times import is_text, seconds
 from shared.contracts.spec import RecommenderSpec, Schema
 from shared.domain.errors import BadData
 from shared.domain.pages import PAGES, page_key
 
 
-def check_page_type(source: Source, column: str) -> None:
+def check_page_type(source: SourceRows, column: str) -> None:
     with readable(source.name):
         dtype = source.frame.collect_schema()[column]
     if not (dtype.is_integer() or is_text(dtype)):
-        raise BadData(f"{source.name}: column '{column}' is {dtype}: pages must be text or whole numbers")
+        raise BadData(f"{source.name}: column '{column}' is {dtype}; pages must be text or integers")
 
 
 def check_items(items: pl.Series, name: str) -> None:
     """Raises BadData if an item has a key in the range of pages."""
     clashes = items.to_frame().filter(is_page(pl.col(items.name))).to_series()
     if len(clashes):
-        says = f"column '{items.name}' has {clashes[0]}: keys from {PAGES.start} to {PAGES.stop - 1} stand for pages (schema.page)"
-        raise BadData(f"{name}: {says}: number the items anew")
+        says = f"column '{items.name}' has {clashes[0]}; keys from {PAGES.start} to {PAGES.stop - 1} are reserved for pages (schema.page)"
+        raise BadData(f"{name}: {says}; renumber the items")
 
 
 def is_page(key: pl.Expr) -> pl.Expr:
@@ -34,7 +34,7 @@ def is_page(key: pl.Expr) -> pl.Expr:
 
 
 def is_view(item: str, page: str) -> pl.Expr:
-    """Tests for a page view; blank text is no page."""
+    """Tests for a page view; blank text is not a page."""
     return pl.col(item).is_null() & pl.col(page).is_not_null() & (pl.col(page).cast(pl.String) != "").fill_null(False)
 
 
@@ -42,7 +42,7 @@ def without_views(frame: pl.LazyFrame, schema: Schema) -> pl.LazyFrame:
     return frame if schema.page is None else frame.filter(~is_view(schema.item, schema.page))
 
 
-def views(source: Source, spec: RecommenderSpec) -> pl.LazyFrame | None:
+def views(source: SourceRows, spec: RecommenderSpec) -> pl.LazyFrame | None:
     """Returns the page views; None if the spec names no page column."""
     schema = spec.schema_
     if schema.page is None:

@@ -21,7 +21,7 @@ def scan_typed(files: Sequence[Path]) -> pl.LazyFrame:
     header = _header(files[0])
     for path in files[1:]:
         if _header(path) != header:
-            raise BadData(f"{path}: its header is another one than that of {files[0].name}")
+            raise BadData(f"{path}: header differs from that of {files[0].name}")
     scan = pl.scan_csv(
         list(files),
         separator="\t",
@@ -51,15 +51,13 @@ def _header(path: Path) -> dict[str, str]:
         with path.open(encoding="utf-8") as lines:
             fields = lines.readline().rstrip("\r\n").split("\t")
     except UnicodeDecodeError:
-        raise BadData(f"{path}: it is not UTF-8 text") from None
+        raise BadData(f"{path}: not UTF-8 text") from None
     kinds = {}
     for field in fields:
         name, _, kind = field.rpartition(":")
         if not name or kind not in _TYPES:
-            raise BadData(
-                f"{path}: its header has '{field[:40]}': names with a type are expected, such as user_id:token ({', '.join(_TYPES)})"
-            )
+            raise BadData(f"{path}: header has '{field[:40]}'; expected names with a type, such as user_id:token ({', '.join(_TYPES)})")
         if name in kinds:
-            raise BadData(f"{path}: its header has '{name}' twice")
+            raise BadData(f"{path}: header has '{name}' twice")
         kinds[name] = kind
     return kinds

@@ -32,7 +32,7 @@ _INFERRED = 10_000
 
 
 @dataclass(frozen=True)
-class Reach:
+class ReadableRoots:
     """Roots that a stage may read, and the folder for copies."""
 
     roots: tuple[str, ...]
@@ -40,7 +40,7 @@ class Reach:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceRows:
     """Rows of one schema, opened lazily. `files`: the files read, or their copies; `faulty`: unreadable files.
 
     `scan` opens a subset of the files like the whole; None if files aren't read separately.
@@ -69,7 +69,7 @@ class Source:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
         return digest.hexdigest()
 
-    def without_broken(self) -> Source:
+    def without_broken(self) -> SourceRows:
         """Reads every file to its end and drops unreadable ones; faults in the middle show only then."""
         if self.scan is None:
             return self
@@ -84,7 +84,9 @@ class Source:
         return replace(self, files=tuple(files), frame=scan(files), faulty=(*self.faulty, *faulty))
 
 
-def open_source(place: Place, reach: Reach, columns: Sequence[str], *, spare: bool = False, as_text: Collection[str] = ()) -> Source:
+def open_source(
+    place: Place, reach: ReadableRoots, columns: Sequence[str], *, spare: bool = False, as_text: Collection[str] = ()
+) -> SourceRows:
     """Opens a place after checking permission, existence, readability and `columns`. `spare`: drops faulty files to `faulty`, if at least
     one other is good. `as_text`: columns to read as text from files without types (CSV, TSV)."""
     faulty: list[FaultyFile] = []
@@ -94,10 +96,10 @@ def open_source(place: Place, reach: Reach, columns: Sequence[str], *, spare: bo
     _check_columns(scan, place.label, columns)
     with readable(place.label):
         if scan.head(1).collect().is_empty():
-            raise BadData(f"{place.label}: it has a header but no rows")
+            raise BadData(f"{place.label}: header without rows")
     one_by_one = place.query is None and kind_of(files[0].name) != "tfrecord"
     again = partial(_scanned, place, reach, text) if one_by_one else None
-    return Source(place.label, tuple(files), scan, again, tuple(faulty))
+    return SourceRows(place.label, tuple(files), scan, again, tuple(faulty))
 
 
 @contextmanager
@@ -106,14 +108,14 @@ def readable(name: str) -> Iterator[None]:
     try:
         yield
     except (PolarsError, PermissionError) as error:
-        raise BadData(f"{name}: it can't be read: {_reason(error)}") from error
+        raise BadData(f"{name}: cannot be read: {_reason(error)}") from error
 
 
 def scan_files(files: Sequence[Path], scratch: Path, as_text: Collection[str] = ()) -> pl.LazyFrame:
     """Scans files of one kind; copies them to the scratch if needed. `as_text`: columns of files without types."""
     kinds = {kind_of(path.name) for path in files}
     if len(kinds) > 1:
-        raise BadData(f"{files[0].parent}: files of several kinds can't be read together: {', '.join(sorted(map(str, kinds)))}")
+        raise BadData(f"{files[0].parent}: files of different kinds cannot be read together: {', '.join(sorted(map(str, kinds)))}")
     match kinds.pop():
         case "parquet":
             return pl.scan_parquet(list(files), glob=False)
@@ -138,14 +140,14 @@ def _scan_text(files: Sequence[Path], separator: str, as_text: Collection[str]) 
     return pl.concat([scan.select(names) for scan in scans], how="vertical_relaxed")
 
 
-def _queried(place: Place, reach: Reach) -> tuple[Sequence[Path], pl.LazyFrame]:
+def _queried(place: Place, reach: ReadableRoots) -> tuple[Sequence[Path], pl.LazyFrame]:
     assert place.query is not None and place.database is not None
     spilled = spill_chunks(query_rows(place.query, place.database), reach.scratch / _mark(place), place.label)
     return spilled.files, spilled.frame
 
 
 def _filed(
-    place: Place, reach: Reach, columns: Sequence[str], faulty: list[FaultyFile] | None, as_text: Collection[str]
+    place: Place, reach: ReadableRoots, columns: Sequence[str], faulty: list[FaultyFile] | None, as_text: Collection[str]
 ) -> tuple[Sequence[Path], pl.LazyFrame]:
     """Opens files; appends faulty ones to `faulty`, if given."""
     assert place.uri is not None
@@ -167,11 +169,11 @@ def _filed(
     return sound, scan_files(sound, scratch, as_text)
 
 
-def _scanned(place: Place, reach: Reach, as_text: Collection[str], files: Sequence[Path]) -> pl.LazyFrame:
+def _scanned(place: Place, reach: ReadableRoots, as_text: Collection[str], files: Sequence[Path]) -> pl.LazyFrame:
     return _named(scan_files(files, reach.scratch / _mark(place), as_text), place)
 
 
-def _fetched(place: Place, reach: Reach) -> list[Path]:
+def _fetched(place: Place, reach: ReadableRoots) -> list[Path]:
     """Fetches each object under its own name, into a folder numbered by its position."""
     assert place.uri is not None
     store = S3.from_environment()
@@ -198,9 +200,9 @@ def _named(scan: pl.LazyFrame, place: Place) -> pl.LazyFrame:
         there = scan.collect_schema().names()
     for wanted, column in place.names.items():
         if column not in there:
-            raise BadData(f"{place.label}: column '{column}' (names: {wanted}) is missing; it has: {', '.join(there[:20])}")
+            raise BadData(f"{place.label}: column '{column}' (names: {wanted}) is missing; columns: {', '.join(there[:20])}")
         if wanted in there and wanted not in place.names.values():
-            raise BadData(f"{place.label}: it has a column '{wanted}' already, so '{column}' can't be called that")
+            raise BadData(f"{place.label}: column '{column}' cannot be named '{wanted}': a column has that name already")
     return scan.rename({column: wanted for wanted, column in place.names.items()})
 
 
@@ -208,7 +210,7 @@ def _reason(error: Exception) -> str:
     """Returns polars' message without its advice on polars calls."""
     message = str(error)
     if "truncate_ragged_lines" in message:
-        return "it has rows of different lengths: each line needs as many fields as the header"
+        return "rows have different lengths: each line needs as many fields as the header"
     return " ".join(message.split("\n\n", maxsplit=1)[0].split())[:200]
 
 
@@ -228,4 +230,4 @@ def _check_columns(scan: pl.LazyFrame, named: str, columns: Sequence[str]) -> No
         names = scan.collect_schema().names()
     for column in columns:
         if column not in names:
-            raise BadData(f"{named}: column '{column}' is missing; it has: {', '.join(names[:20])}")
+            raise BadData(f"{named}: column '{column}' is missing; columns: {', '.join(names[:20])}")

@@ -47,7 +47,7 @@ def spill_chunks(chunks: Iterable[pl.DataFrame], folder: Path, name: str) -> Spi
         files.append(path)
         schemas.append(chunk.schema)
     if not files:
-        raise BadData(f"{name}: it has no rows")
+        raise BadData(f"{name}: no rows")
     widest = _widest(schemas, name)
     parts = [
         pl.scan_parquet(path).select(_as(column, schema.get(column), dtype) for column, dtype in widest.items())
@@ -79,7 +79,7 @@ def _wider(dtype: pl.DataType, other: pl.DataType, column: str, name: str) -> pl
         return pl.List(_wider(inner_of(dtype), inner_of(other), column, name))
     if dtype.is_numeric() and other.is_numeric():
         return pl.Float64() if dtype in _FLOATS or other in _FLOATS else pl.Int64()
-    raise BadData(f"{name}: column '{column}' has values of several kinds ({dtype} and {other})")
+    raise BadData(f"{name}: column '{column}' mixes types ({dtype} and {other})")
 
 
 def inner_of(dtype: pl.DataType) -> pl.DataType:

@@ -86,7 +86,7 @@ class World:
     @classmethod
     def create(cls, users: int, items: int, genres: int = len(GENRES), seed: int = 0) -> World:
         if not (users > 0 and items > 0 and 4 <= genres <= len(GENRES)):
-            raise ValueError(f"a world needs users, items and 4 to {len(GENRES)} genres; got {users}, {items} and {genres}")
+            raise ValueError(f"a synthetic world needs users, items and 4 to {len(GENRES)} genres; got {users}, {items} and {genres}")
         rng = np.random.default_rng([seed, 1])
         item_ids = np.sort(rng.choice(np.arange(1, 10 * items + 1), items, replace=False))
         popularity = (1.0 + rng.permutation(items)) ** -0.3
@@ -132,7 +132,7 @@ class World:
     def ratings(self, n: int, start: int, end: int, seed: int, users: Ints | None = None) -> Ratings:
         """Returns about `n` ratings of different pairs, spread over [start, end); rating >= 4 iff liked."""
         if not 0 < n <= 0.5 * len(self.user_ids) * len(self.item_ids):
-            raise ValueError(f"{n} ratings don't fit {len(self.user_ids)} users and {len(self.item_ids)} items: at most half of the pairs")
+            raise ValueError(f"{n} ratings do not fit {len(self.user_ids)} users and {len(self.item_ids)} items; at most half of the pairs")
         rng = np.random.default_rng([self.seed, seed, 2])
         rows = np.arange(len(self.user_ids)) if users is None else self._rows(users)
         affinity = self.affinity(rows)
@@ -259,5 +259,5 @@ def _positions(ids: Ints, wanted: Ints, kind: str) -> Ints:
     positions = np.searchsorted(ids, wanted)
     is_known = ids[np.minimum(positions, len(ids) - 1)] == wanted
     if not is_known.all():
-        raise KeyError(f"no {kind} {wanted[~is_known][0]} in this world")
+        raise KeyError(f"unknown {kind} {wanted[~is_known][0]}")
     return positions.astype(np.int64)

@@ -12,13 +12,13 @@ from pipelines.data.conversion import convert_files
 from pipelines.data.description import described
 from pipelines.data.sets.archives import fetch_archive
 from pipelines.data.sets.written import write_twin
-from shared.contracts.datatools import Convert, Describe, Described, Download, Downloaded, Synth, Written
+from shared.contracts.datatools import Convert, Describe, DescribedData, Download, Downloaded, Synth, WrittenFiles
 from shared.contracts.strict import read
 
 
-def synth(arguments: Any) -> Written:
+def synth(arguments: Any) -> WrittenFiles:
     request = read(Synth, arguments, "the request")
-    return Written(rows=write_twin(request.name, Path(request.to), request.seed, request.rows, parquet=request.parquet, say=_say))
+    return WrittenFiles(rows=write_twin(request.name, Path(request.to), request.seed, request.rows, parquet=request.parquet, say=_say))
 
 
 def download(arguments: Any) -> Downloaded:
@@ -26,16 +26,16 @@ def download(arguments: Any) -> Downloaded:
     return fetch_archive(request.name, Path(request.to), _say)
 
 
-def describe(arguments: Any) -> Described:
+def describe(arguments: Any) -> DescribedData:
     request = read(Describe, arguments, "the request")
     with tempfile.TemporaryDirectory(prefix="eyas-data-") as scratch:
         return described(request.uri, request.top, Path(scratch))
 
 
-def convert(arguments: Any) -> Written:
+def convert(arguments: Any) -> WrittenFiles:
     request = read(Convert, arguments, "the request")
     with tempfile.TemporaryDirectory(prefix=".eyas-data-", dir=_roomy(request.to)) as scratch:
-        return Written(rows=convert_files(request, Path(scratch)))
+        return WrittenFiles(rows=convert_files(request, Path(scratch)))
 
 
 def _roomy(to: str) -> Path | None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipelines.data.sources import Reach, Source, open_source, readable
+from pipelines.data.sources import ReadableRoots, SourceRows, open_source, readable
 from pipelines.data.validate import check_table
 from shared.contracts.features import VectorOf
 from shared.contracts.sources import Place
 from shared.domain.errors import BadData
 
 
-def open_vectors(of: VectorOf, reach: Reach) -> Source:
+def open_vectors(of: VectorOf, reach: ReadableRoots) -> SourceRows:
     source = open_source(Place(uri=of.source), reach, (of.of, of.column))
     check_table(source, of.of)
     dtype = source.frame.collect_schema()[of.column]
     if not isinstance(dtype, pl.List | pl.Array):
-        raise BadData(f"{source.name}: column '{of.column}' is {dtype}: vectors are lists of numbers")
+        raise BadData(f"{source.name}: column '{of.column}' is {dtype}; vectors must be lists of numbers")
     with readable(source.name):
         lengths = source.frame.select(pl.col(of.column).cast(pl.List(pl.Float32)).list.len().drop_nulls().unique()).collect(
             engine="streaming"
@@ -29,7 +29,7 @@ def open_vectors(of: VectorOf, reach: Reach) -> Source:
     return source
 
 
-def with_vectors(table: pl.DataFrame, source: Source, of: VectorOf) -> pl.DataFrame:
+def with_vectors(table: pl.DataFrame, source: SourceRows, of: VectorOf) -> pl.DataFrame:
     vectors = source.frame.select(pl.col(of.of).cast(pl.Int64), pl.col(of.column).cast(pl.List(pl.Float32)).alias(of.output))
     with readable(source.name):
         return table.drop(of.output, strict=False).join(vectors.collect(), on=of.of, how="left", maintain_order="left")

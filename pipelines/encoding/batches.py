@@ -12,8 +12,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.encoding.encoders import Encoder
-from pipelines.encoding.files import Unreadable
-from pipelines.encoding.inputs import Reader
+from pipelines.encoding.files import UnreadableValue
+from pipelines.encoding.inputs import InputReader
 from shared.domain.errors import BadData
 
 VECTOR = "vector"
@@ -22,7 +22,7 @@ K = TypeVar("K")
 
 
 @dataclass
-class Left:
+class SkippedRows:
     """Count of rows without a vector, with the first reasons."""
 
     count: int = 0
@@ -36,16 +36,16 @@ class Left:
 
 def value_of(value: str | None) -> str:
     if not value:
-        raise Unreadable("there is no value")
+        raise UnreadableValue("no value")
     return value
 
 
-def arrays(rows: pl.DataFrame, reader: Reader, left: Left) -> Iterator[tuple[int, NDArray[Any]]]:
+def arrays(rows: pl.DataFrame, reader: InputReader, left: SkippedRows) -> Iterator[tuple[int, NDArray[Any]]]:
     """`rows` has key and value. Unreadable rows go to `left`."""
     for key, value in rows.iter_rows():
         try:
             yield key, reader.array(reader.content(value_of(value)))
-        except Unreadable as error:
+        except UnreadableValue as error:
             left.add(key, str(error))
 
 
@@ -66,7 +66,7 @@ def write_part(keys: pl.Series, chunks: Sequence[NDArray[np.float32]], width: in
     """Writes a file atomically; returns the width of the vectors."""
     vectors = np.concatenate(chunks)
     if width is not None and vectors.shape[1] != width:
-        raise BadData(f"the encoder gives vectors of {vectors.shape[1]} numbers, and gave {width} before")
+        raise BadData(f"encoder returns vectors of length {vectors.shape[1]}, but {width} before")
     frame = pl.DataFrame({keys.name: keys, VECTOR: pl.Series(vectors).arr.to_list()})
     new = path.with_suffix(".new")
     frame.write_parquet(new)
@@ -78,10 +78,10 @@ def _vectors(encoder: Encoder, values: list[NDArray[Any]]) -> NDArray[np.float32
     try:
         output = encoder.encode(np.stack(values))
     except Exception as error:
-        raise BadData(f"the encoder fails: {' '.join(str(error).split())[:300]}") from None
+        raise BadData(f"encoder failed: {' '.join(str(error).split())[:300]}") from None
     flat = output.reshape(len(values), -1) if output.ndim > 2 and output.size == len(values) * output.shape[1] else output
     if flat.ndim != 2 or len(flat) != len(values):
-        raise BadData(f"the encoder gives the shape {list(output.shape)} for {len(values)} rows: one vector a row is expected")
+        raise BadData(f"encoder returns the shape {list(output.shape)} for {len(values)} rows; expected one vector per row")
     if not np.isfinite(flat).all():
-        raise BadData("the encoder gives NaN or infinity: does it take pixels so (unit, signed, bytes, imagenet)?")
+        raise BadData("encoder returns NaN or infinity; check pixels (unit, signed, bytes, imagenet)")
     return flat.astype(np.float32)

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.encoding.batches import VECTOR, Left, batches, value_of, write_part
-from pipelines.encoding.files import Unreadable
-from pipelines.encoding.inputs import Reader
+from pipelines.encoding.batches import VECTOR, SkippedRows, batches, value_of, write_part
+from pipelines.encoding.files import UnreadableValue
+from pipelines.encoding.inputs import InputReader
 from pipelines.encoding.spec_encoder import SpecEncoder, check_width
 from shared.domain.errors import BadData
 
@@ -31,11 +31,11 @@ class Marked:
 
     marks: pl.Series
     encoded: int
-    left: Left
+    left: SkippedRows
 
 
 @dataclass
-class Vectors:
+class VectorCache:
     """Vectors of an earlier run and new vectors, in files of `folder`."""
 
     folder: Path
@@ -51,7 +51,7 @@ class Vectors:
     def make(self, rows: pl.DataFrame, spec_encoder: SpecEncoder, batch: int, width: int, progress: Callable[[int], None]) -> Marked:
         """Encodes rows (key and value). Raises `BadData` if no row has a vector or the width is wrong."""
         marks: list[bytes | None] = []
-        left, before = Left(), len(self.known_marks)
+        left, before = SkippedRows(), len(self.known_marks)
         salt = hashlib.sha256(f"{spec_encoder.digest} {spec_encoder.reader.how}".encode()).digest()
         self.folder.mkdir(parents=True, exist_ok=True)
         for start in range(0, len(rows), _STRETCH):
@@ -84,7 +84,7 @@ class Vectors:
         return pl.scan_parquet(self.files) if self.files else pl.LazyFrame(schema=SCHEMA)
 
     def _new(
-        self, rows: Iterable[tuple[int, str | None]], reader: Reader, salt: bytes, marks: list[bytes | None], left: Left
+        self, rows: Iterable[tuple[int, str | None]], reader: InputReader, salt: bytes, marks: list[bytes | None], left: SkippedRows
     ) -> Iterator[tuple[bytes, NDArray[Any]]]:
         """Yields rows with unknown marks; appends a mark for every row."""
         for key, value in rows:
@@ -94,7 +94,7 @@ class Vectors:
                 mark = hashlib.sha256(salt + content).digest()
                 if mark not in self.known_marks:
                     array = reader.array(content)
-            except Unreadable as error:
+            except UnreadableValue as error:
                 left.add(key, str(error))
                 marks.append(None)
                 continue

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Takes:
+class EncoderInput:
     """Input of an encoder: `images` [N, height, width, 3] or channels first; `words` [N, tokens]; `text` [N] or [N, 1].
 
     A dimension of None accepts any size."""
@@ -33,7 +33,7 @@ class Takes:
 
 
 class Encoder(Protocol):
-    takes: Takes
+    takes: EncoderInput
 
     def encode(self, batch: Array) -> Array:
         """Returns one row of numbers for each input row."""
@@ -43,12 +43,12 @@ def open_encoder(path: Path, named: str = "") -> Encoder:
     """`named` replaces the path in messages."""
     named = named or str(path)
     if not path.is_file():
-        raise Invalid(f"{named}: there is no such encoder")
+        raise Invalid(f"{named}: encoder not found")
     if path.suffix == ".onnx":
         return _Onnx(path, named)
     if path.suffix == ".keras":
         return _Keras(path, named)
-    raise Unsupported(f"{named}: an encoder is an .onnx or a .keras file")
+    raise Unsupported(f"{named}: expected an .onnx or .keras file")
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def installed(library: str, purpose: str) -> Iterator[None]:
     try:
         yield
     except ImportError:
-        raise Unsupported(f"{purpose}: that takes {library}, which isn't in the environment of this process") from None
+        raise Unsupported(f"{purpose}: {library} is not installed in this environment") from None
 
 
 class _Onnx:
@@ -70,10 +70,10 @@ class _Onnx:
         try:
             self._session = onnxruntime.InferenceSession(str(path), options, providers=onnxruntime.get_available_providers())
         except Exception as error:
-            raise BadData(f"{named}: it can't be loaded as ONNX: {' '.join(str(error).split())[:200]}") from None
+            raise BadData(f"{named}: cannot be loaded as ONNX: {' '.join(str(error).split())[:200]}") from None
         inputs = self._session.get_inputs()
         if len(inputs) != 1:
-            raise Unsupported(f"{named}: an encoder has one input; this one has {', '.join(tensor.name for tensor in inputs)}")
+            raise Unsupported(f"{named}: an encoder must have one input; inputs: {', '.join(tensor.name for tensor in inputs)}")
         self._input = inputs[0].name
         self._output = self._session.get_outputs()[0].name
         dtype = inputs[0].type.removeprefix("tensor(").removesuffix(")").replace("float", "float32").replace("float3216", "float16")
@@ -96,10 +96,10 @@ class _Keras:
             self._model = keras.saving.load_model(path, compile=False, safe_mode=True)
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
-            raise BadData(f"{named}: it can't be loaded as a Keras model without code of its own: {reason}") from None
+            raise BadData(f"{named}: cannot be loaded as a Keras model without custom code: {reason}") from None
         inputs = self._model.inputs
         if len(inputs) != 1:
-            raise Unsupported(f"{named}: an encoder has one input; this one has {len(inputs)}")
+            raise Unsupported(f"{named}: an encoder must have one input, not {len(inputs)}")
         self.takes = _takes(named, str(inputs[0].dtype), list(inputs[0].shape))
 
     def encode(self, batch: Array) -> Array:
@@ -108,15 +108,14 @@ class _Keras:
         return np.asarray(self._model(tf.constant(batch.tolist()) if batch.dtype == object else batch, training=False))
 
 
-def _takes(named: str, dtype: str, shape: list[int | None]) -> Takes:
+def _takes(named: str, dtype: str, shape: list[int | None]) -> EncoderInput:
     rest = tuple(shape[1:])
     if dtype == "string" and rest in ((), (1,)):
-        return Takes("text", dtype, rest)
+        return EncoderInput("text", dtype, rest)
     if dtype in ("int32", "int64") and len(rest) == 1:
-        return Takes("words", dtype, rest)
+        return EncoderInput("words", dtype, rest)
     if dtype in ("float32", "float16", "uint8") and len(rest) == 3 and 3 in (rest[0], rest[2]):
-        return Takes("images", dtype, rest)
+        return EncoderInput("images", dtype, rest)
     raise Unsupported(
-        f"{named}: it takes {dtype} of the shape {['rows', *rest]}; an encoder takes images (three channels), words (int64 [rows, words])"
-        " or text"
+        f"{named}: input is {dtype} of the shape {['rows', *rest]}; expected images (three channels), words (int64 [rows, words]) or text"
     )

@@ -13,13 +13,13 @@ from shared.datafiles.s3 import S3
 _MOST_BYTES = 64 << 20
 
 
-class Unreadable(Exception):
+class UnreadableValue(Exception):
     """A row's value cannot be read; the message is the reason."""
 
 
 class Files(Protocol):
     def content(self, name: str) -> bytes:
-        """Returns the content; raises `Unreadable` for a missing file."""
+        """Returns the content; raises `UnreadableValue` for a missing file."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,17 @@ class Below:
         try:
             path = (root / name).resolve()
             if not path.is_relative_to(root):
-                raise Unreadable(f"{name}: it doesn't lie below {self.folder}")
+                raise UnreadableValue(f"{name}: outside {self.folder}")
             if path.stat().st_size > _MOST_BYTES:
-                raise Unreadable(f"{name}: it is larger than 64 MiB")
+                raise UnreadableValue(f"{name}: larger than 64 MiB")
             return path.read_bytes()
         except (OSError, ValueError) as error:
-            raise Unreadable(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+            raise UnreadableValue(f"{name}: {getattr(error, 'strerror', None) or error}") from None
 
 
 @dataclass(frozen=True)
 class Objects:
-    """Objects of a store, fetched one at a time to `scratch`. Errors of the store are not `Unreadable`."""
+    """Objects of a store, fetched one at a time to `scratch`. Errors of the store are not `UnreadableValue`."""
 
     store: S3
     objects: Mapping[str, DataObject]
@@ -50,9 +50,9 @@ class Objects:
     def content(self, name: str) -> bytes:
         data_object = self.objects.get(name)
         if data_object is None:
-            raise Unreadable(f"{name}: there is no such object")
+            raise UnreadableValue(f"{name}: object not found")
         if data_object.size > _MOST_BYTES:
-            raise Unreadable(f"{name}: it is larger than 64 MiB")
+            raise UnreadableValue(f"{name}: larger than 64 MiB")
         path = self.scratch / "image"
         self.store.fetch(data_object.bucket, data_object.key, data_object.tag, data_object.size, path)
         return path.read_bytes()

@@ -1,4 +1,4 @@
-"""Converts images and texts to encoder inputs. Unreadable values raise `Unreadable` with a reason, so that one damaged file stops nothing.
+"""Converts images and texts to encoder inputs. Unreadable values raise `UnreadableValue`: a damaged file stops nothing.
 
 A reader first returns a row's content, which identifies the value, then converts the content."""
 
@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.encoding.encoders import Takes, installed
-from pipelines.encoding.files import Files, Unreadable
-from shared.contracts.encoding import Pixels, Ways
+from pipelines.encoding.encoders import EncoderInput, installed
+from pipelines.encoding.files import Files, UnreadableValue
+from shared.contracts.encoding import EncoderPreprocessing, Pixels
 from shared.domain.errors import Invalid
 
 _MOST_PIXELS = 100_000_000
@@ -23,23 +23,23 @@ _WORD = re.compile(r"\w+")
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-class Reader(Protocol):
+class InputReader(Protocol):
     @property
     def how(self) -> str:
         """Options that change the encoder's input."""
 
     def content(self, value: str) -> bytes:
-        """Returns the content; raises `Unreadable` if there is none."""
+        """Returns the content; raises `UnreadableValue` if there is none."""
 
     def array(self, content: bytes) -> NDArray[Any]:
-        """Converts the content; raises `Unreadable` for invalid content."""
+        """Converts the content; raises `UnreadableValue` for invalid content."""
 
 
-def reader(takes: Takes, ways: Ways, images: Files | None) -> Reader:
+def reader(takes: EncoderInput, ways: EncoderPreprocessing, images: Files | None) -> InputReader:
     if takes.kind != "images":
-        return Texts(takes) if takes.kind == "text" else Words(takes, ways.tokens, ways.words)
+        return TextReader(takes) if takes.kind == "text" else WordHasher(takes, ways.tokens, ways.words)
     if images is None:
-        raise Invalid("images: the encoder takes images: say in which folder they are")
+        raise Invalid("images: the encoder takes images; set their folder")
     return Images(images, takes, ways.size, ways.pixels)
 
 
@@ -48,7 +48,7 @@ class Images:
     """Reads PNG, JPEG, or .npy arrays of height x width x 3 bytes."""
 
     files: Files
-    takes: Takes
+    takes: EncoderInput
     size: tuple[int, int] | None
     pixels: Pixels
 
@@ -59,7 +59,7 @@ class Images:
             load_keras()
         height, width = self.wanted
         if height is None or width is None:
-            raise Invalid("size: the encoder takes images of any size: say which one they are to be brought to, such as 224x224")
+            raise Invalid("size: the encoder takes images of any size; set the size to scale to, such as 224x224")
         if self.size is not None and (height, width) != self.size:
             raise Invalid(f"size: the encoder takes {height}x{width}, not {self.size[0]}x{self.size[1]}")
 
@@ -99,8 +99,8 @@ class Images:
                 _small(int(shape[0]) * int(shape[1]))
                 return np.asarray(tf.io.decode_jpeg(content, channels=3))
         except (tf.errors.OpError, ValueError, EOFError) as error:
-            raise Unreadable(f"it is damaged: {' '.join(str(error).split())[:100]}") from None
-        raise Unreadable("it is neither PNG nor JPEG nor .npy")
+            raise UnreadableValue(f"damaged: {' '.join(str(error).split())[:100]}") from None
+        raise UnreadableValue("neither PNG nor JPEG nor .npy")
 
     def _scaled(self, image: NDArray[Any]) -> NDArray[Any]:
         if self.takes.dtype == "uint8":
@@ -118,21 +118,21 @@ class Images:
 
 def _checked(image: NDArray[Any]) -> NDArray[Any]:
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        raise Unreadable(f"an array of {image.dtype} of the shape {list(image.shape)}: bytes of height x width x 3 are expected")
+        raise UnreadableValue(f"array of {image.dtype} of the shape {list(image.shape)}; expected bytes of height x width x 3")
     _small(image.shape[0] * image.shape[1])
     return image
 
 
 def _small(pixels: int) -> None:
     if not 0 < pixels <= _MOST_PIXELS:
-        raise Unreadable(f"it has {pixels:,} pixels: 1 to {_MOST_PIXELS:,} are expected")
+        raise UnreadableValue(f"{pixels:,} pixels; expected 1 to {_MOST_PIXELS:,}")
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextReader:
     """Passes text unchanged to an encoder that takes text."""
 
-    takes: Takes
+    takes: EncoderInput
     how = "text"
 
     def content(self, value: str) -> bytes:
@@ -144,10 +144,10 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class Words:
+class WordHasher:
     """Hashes lower-cased words to numbers from 1 on, padded with 0. The encoder's training must use the same hash."""
 
-    takes: Takes
+    takes: EncoderInput
     tokens: int
     words: int
 

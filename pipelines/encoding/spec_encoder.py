@@ -12,11 +12,11 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.data.sources import Reach
-from pipelines.encoding.batches import Left, arrays, batches
+from pipelines.data.sources import ReadableRoots
+from pipelines.encoding.batches import SkippedRows, arrays, batches
 from pipelines.encoding.encoders import Encoder, open_encoder
 from pipelines.encoding.files import Below, Files, Objects
-from pipelines.encoding.inputs import Reader, reader
+from pipelines.encoding.inputs import InputReader, reader
 from pipelines.encoding.work import digest
 from shared.contracts.encoding import Encode
 from shared.contracts.features import VectorOf
@@ -32,30 +32,30 @@ TRIED = 8
 @dataclass(frozen=True)
 class SpecEncoder:
     encoder: Encoder
-    reader: Reader
+    reader: InputReader
     digest: str
     """Digest of the encoder file."""
 
 
-def open_spec_encoder(encode: Encode, reach: Reach, scratch: Path) -> SpecEncoder:
+def open_spec_encoder(encode: Encode, reach: ReadableRoots, scratch: Path) -> SpecEncoder:
     path = _copy_encoder(encode.encoder, reach, scratch)
     encoder = open_encoder(path, encode.encoder)
     if encode.images is not None and encoder.takes.kind != "images":
-        raise Invalid(f"images: {encode.encoder} takes {encoder.takes.kind}, not images: leave 'images' out")
+        raise Invalid(f"images: {encode.encoder} takes {encoder.takes.kind}, not images; remove 'images'")
     files = _images(encode.images, reach, scratch) if encode.images is not None else None
     return SpecEncoder(encoder, reader(encoder.takes, encode, files), digest(path))
 
 
 def check_column(schema: Mapping[str, pl.DataType], column: str, table: str) -> None:
     if column not in schema:
-        raise BadData(f"{table}: column '{column}' is missing; it has: {', '.join(list(schema)[:20])}")
+        raise BadData(f"{table}: column '{column}' is missing; columns: {', '.join(list(schema)[:20])}")
     if schema[column] != pl.String:
-        raise BadData(f"{table}: column '{column}' is {schema[column]}: files of images, or texts, are text")
+        raise BadData(f"{table}: column '{column}' is {schema[column]}; image file names and texts must be text")
 
 
 def check_width(actual: int, width: int) -> None:
     if actual != width:
-        raise BadData(f"the encoder gives vectors of {actual} numbers; the spec says {width}")
+        raise BadData(f"encoder returns vectors of length {actual}, but the spec says {width}")
 
 
 @contextmanager
@@ -67,18 +67,18 @@ def of_feature(of: VectorOf) -> Iterator[None]:
         raise type(error)(f"features: vector '{of.output}': encode: {error}") from None
 
 
-def try_encoder(table: pl.DataFrame, of: VectorOf, encode: Encode, name: str, reach: Reach) -> None:
+def try_encoder(table: pl.DataFrame, of: VectorOf, encode: Encode, name: str, reach: ReadableRoots) -> None:
     """Raises the errors of etl that the first rows reveal."""
     with of_feature(of):
         check_column(table.schema, encode.column, name)
         spec_encoder = open_spec_encoder(encode, reach, reach.scratch / "encoding" / of.output)
-        left = Left()
+        left = SkippedRows()
         rows = arrays(table.head(TRIED).select(pl.int_range(pl.len()), encode.column), spec_encoder.reader, left)
         for _, vectors in batches(spec_encoder.encoder, rows, encode.batch):
             check_width(vectors.shape[1], of.width)
 
 
-def _copy_encoder(uri: str, reach: Reach, scratch: Path) -> Path:
+def _copy_encoder(uri: str, reach: ReadableRoots, scratch: Path) -> Path:
     path = scratch / f"encoder{Path(uri).suffix}"
     path.parent.mkdir(parents=True, exist_ok=True)
     if is_object(uri):
@@ -89,11 +89,11 @@ def _copy_encoder(uri: str, reach: Reach, scratch: Path) -> Path:
         try:
             shutil.copyfile(single_file(uri, reach.roots), path)
         except OSError as error:
-            raise BadData(f"{uri}: it can't be read: {error.strerror}") from None
+            raise BadData(f"{uri}: cannot be read: {error.strerror}") from None
     return path
 
 
-def _images(uri: str, reach: Reach, scratch: Path) -> Files:
+def _images(uri: str, reach: ReadableRoots, scratch: Path) -> Files:
     if not is_object(uri):
         return Below(images_folder(uri, reach.roots))
     store = S3.from_environment()

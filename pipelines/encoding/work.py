@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.encoding.batches import VECTOR, Left, arrays, batches, write_part
+from pipelines.encoding.batches import VECTOR, SkippedRows, arrays, batches, write_part
 from pipelines.encoding.encoders import Encoder
-from pipelines.encoding.inputs import Reader
+from pipelines.encoding.inputs import InputReader
 from shared.domain.errors import BadData, Invalid
 
 STRETCH = 1_024
@@ -24,11 +24,11 @@ _HOW = "how.json"
 
 
 @dataclass(frozen=True)
-class Work:
+class TableEncoding:
     """Encoding of a table. `how` describes all options of the vectors: an unfinished encoding with other options is rejected."""
 
     encoder: Encoder
-    reader: Reader
+    reader: InputReader
     key: str
     column: str
     out: Path
@@ -39,11 +39,11 @@ class Work:
     def parts(self) -> Path:
         return self.out.with_name(f".{self.out.name}.parts")
 
-    def run(self, rows: pl.DataFrame, progress: Callable[[int], None]) -> tuple[int, int, int, Left]:
+    def run(self, rows: pl.DataFrame, progress: Callable[[int], None]) -> tuple[int, int, int, SkippedRows]:
         """Encodes rows of distinct keys. Returns the number of rows, the width, the number of earlier rows, and rows without a vector."""
         done = self._begun()
         before = _keys(done, self.key)
-        left, width = Left(), None if not done else _width(done[0])
+        left, width = SkippedRows(), None if not done else _width(done[0])
         todo = rows.filter(~pl.col(self.key).is_in(before.implode())).sort(self.key)
         for number, start in enumerate(range(0, len(todo), STRETCH), len(done)):
             encoded = list(self._encoded(todo[start : start + STRETCH], left))
@@ -66,14 +66,14 @@ class Work:
         """Returns the parts of an earlier, unfinished encoding."""
         how = self.parts / _HOW
         if how.exists() and json.loads(how.read_text()) != self.how:
-            raise Invalid(f"{self.parts}: an unfinished try with another encoder or other options lies there: remove it, or finish it")
+            raise Invalid(f"{self.parts}: unfinished encoding with another encoder or other options; finish it, or remove the folder")
         self.parts.mkdir(parents=True, exist_ok=True)
         how.write_text(json.dumps(self.how))
         for path in self.parts.glob("*.new"):
             path.unlink()
         return sorted(self.parts.glob("*.parquet"))
 
-    def _encoded(self, rows: pl.DataFrame, left: Left) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+    def _encoded(self, rows: pl.DataFrame, left: SkippedRows) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
         return batches(self.encoder, arrays(rows, self.reader, left), self.batch)
 
 

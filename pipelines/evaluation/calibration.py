@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Bin:
+class CalibrationBin:
     rows: int
     score: float
     """Mean score of the rows."""
@@ -31,7 +31,7 @@ class Calibration:
     log_loss: float
     error: float
     """Expected calibration error: the mean distance between score and share of likes over the bins, weighted by rows."""
-    bins: tuple[Bin, ...]
+    bins: tuple[CalibrationBin, ...]
 
 
 def calibrate(labels: NDArray[np.int8], scores: NDArray[np.float32], bins: int = BINS) -> Calibration | None:
@@ -43,6 +43,6 @@ def calibrate(labels: NDArray[np.int8], scores: NDArray[np.float32], bins: int =
     shares = (np.bincount(group, liked) / counts)[group]
     order = np.argsort(probabilities, kind="stable")
     parts = [part for part in np.array_split(order, bins) if len(part)]
-    buckets = tuple(Bin(len(part), float(probabilities[part].mean()), float(shares[part].mean())) for part in parts)
+    buckets = tuple(CalibrationBin(len(part), float(probabilities[part].mean()), float(shares[part].mean())) for part in parts)
     error = sum(bucket.rows * abs(bucket.score - bucket.liked) for bucket in buckets) / len(labels)
     return Calibration(float(-np.log(right).mean()), error, buckets)

@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class UserRanking:
     """A user's best items of the catalogue, best first, as many as answers and exploration can need."""
 
     rows: Ints
@@ -28,12 +28,12 @@ class Line:
         return (self.rows[~np.isin(self.rows, hidden)] if len(hidden) else self.rows)[:count]
 
 
-def line_of(scores: Floats, keys: Ints, candidates: Ints | None, count: int) -> Line:
+def line_of(scores: Floats, keys: Ints, candidates: Ints | None, count: int) -> UserRanking:
     """Ranks a user's items. `candidates` are the retrieved rows, or None for all; equal scores are ordered by key, as in serving."""
     rows = np.arange(len(scores)) if candidates is None else candidates
     chosen = rows[best(scores[rows], keys[rows], min(count, len(rows)))]
     spread = float(scores[rows].std())
-    return Line(chosen, (scores - scores[rows].mean()) / spread if spread > 0 else np.zeros(len(scores)), count >= len(rows))
+    return UserRanking(chosen, (scores - scores[rows].mean()) / spread if spread > 0 else np.zeros(len(scores)), count >= len(rows))
 
 
 def ranks_of(line: Ints, items: Ints) -> Ints:

@@ -22,7 +22,7 @@ def novelty(shown: NDArray[np.int32], likes: NDArray[np.int64], catalogue: int) 
     return coverage_novelty.novelty(showings, liked | {-1: others}, catalogue)
 
 
-def _showings(shown: NDArray[np.int32]) -> coverage_novelty.Showings:
+def _showings(shown: NDArray[np.int32]) -> coverage_novelty.ItemShowings:
     rows, counts = np.unique(shown[shown >= 0], return_counts=True)
     answers = int((shown >= 0).any(axis=1).sum()) if shown.size else 0
-    return coverage_novelty.Showings(answers, dict(zip(rows.tolist(), counts.tolist(), strict=True)))
+    return coverage_novelty.ItemShowings(answers, dict(zip(rows.tolist(), counts.tolist(), strict=True)))

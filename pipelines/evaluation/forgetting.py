@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.evaluation.cases import Ints, drawn_negatives, sample_cases
-from pipelines.evaluation.judge import Judgement, judge
+from pipelines.evaluation.judge import ModelEvaluation, judge
 from pipelines.evaluation.per_user import observe
 from pipelines.evaluation.scorers import Every, Scorer, take_columns
 from pipelines.evaluation.standard_errors import FEWEST_USERS, Influence, of_mean
@@ -25,7 +25,7 @@ SHOWN = ("hr@10", f"hr@10/{NEGATIVES}")
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedModel:
     """A model, and the keys of its catalogue rows, in order."""
 
     scorer: Scorer
@@ -36,7 +36,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Forgetting:
+class ForgettingReport:
     metrics: Mapping[str, float] = field(default_factory=dict)
     cases: int = 0
     users: int = 0
@@ -44,7 +44,9 @@ class Forgetting:
     """Why there is no metric."""
 
 
-def forgetting(holdout: pl.LazyFrame, history: pl.LazyFrame, candidate: Side, parent: Side, seed: int, bounds: Evaluate) -> Forgetting:
+def forgetting(
+    holdout: pl.LazyFrame, history: pl.LazyFrame, candidate: ComparedModel, parent: ComparedModel, seed: int, bounds: Evaluate
+) -> ForgettingReport:
     """Compares candidate and parent; `holdout` has user and item.
 
     Metrics: `candidate.old.hr@10/99`, `parent.old.hr@10/99`, and `candidate.forgotten` with its standard error.
@@ -52,7 +54,7 @@ def forgetting(holdout: pl.LazyFrame, history: pl.LazyFrame, candidate: Side, pa
     both = np.intersect1d(candidate.items, parent.items)
     likes = holdout.select("user", "item", label=pl.lit(1, pl.Int8)).filter(pl.col("item").is_in(pl.Series(both).implode()))
     if likes.select(pl.len()).collect().item() == 0:
-        return Forgetting(why="nothing that was held out before is left to look at")
+        return ForgettingReport(why="no earlier holdout rows are left to evaluate")
     cases = sample_cases(likes, history, pl.Series(both), True, seed, bounds.user_limit)
     if candidate.pairwise or parent.pairwise:
         cases = cases.first(bounds.pairwise_users(cases.catalogue))
@@ -65,16 +67,16 @@ def forgetting(holdout: pl.LazyFrame, history: pl.LazyFrame, candidate: Side, pa
     before, after = (metrics[f"{name}.{OLD}.{SHOWN[1]}"] for name in ("parent", "candidate"))
     users = len(cases.users)
     if users < FEWEST_USERS or not before:
-        why = "the parent finds nothing of it" if not before else f"it rests on {users} users; {FEWEST_USERS} are needed"
-        return Forgetting(metrics, cases.count, users, why)
+        why = "the hit rate of the parent is 0" if not before else f"only {users} users; at least {FEWEST_USERS} needed"
+        return ForgettingReport(metrics, cases.count, users, why)
     moved = _moved(judgements["candidate"], judgements["parent"], users)
     lost = Influence((after * moved[1].users / before - moved[0].users) / before, users, cases.count)
     metrics |= {f"candidate.{FORGOTTEN}": 1 - after / before, certainty(f"candidate.{FORGOTTEN}"): lost.error()}
     metrics[count_of(f"candidate.{FORGOTTEN}")] = float(users)
-    return Forgetting(metrics, cases.count, users)
+    return ForgettingReport(metrics, cases.count, users)
 
 
-def _among(side: Side, items: Ints) -> tuple[Scorer, Every | None]:
+def _among(side: ComparedModel, items: Ints) -> tuple[Scorer, Every | None]:
     """Returns the side's scorers on the items that both know."""
     order = np.argsort(side.items)
     rows = order[np.searchsorted(side.items, items, sorter=order)]
@@ -82,10 +84,10 @@ def _among(side: Side, items: Ints) -> tuple[Scorer, Every | None]:
     return lambda users, places: side.scorer(users, rows[places]), None if every is None else lambda users: take_columns(every(users), rows)
 
 
-def _values(judgement: Judgement) -> dict[str, float]:
+def _values(judgement: ModelEvaluation) -> dict[str, float]:
     return {name: observed.mean for name, observed in observe(judgement.ranked, SHOWN).items()}
 
 
-def _moved(candidate: Judgement, parent: Judgement, users: int) -> tuple[Influence, Influence]:
+def _moved(candidate: ModelEvaluation, parent: ModelEvaluation, users: int) -> tuple[Influence, Influence]:
     pair = [observe(judgement.ranked, SHOWN[1:])[SHOWN[1]] for judgement in (candidate, parent)]
     return of_mean(pair[0].values, pair[0].owners, users), of_mean(pair[1].values, pair[1].owners, users)

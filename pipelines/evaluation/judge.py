@@ -16,7 +16,7 @@ from pipelines.evaluation.cases import Cases, Ints, Negatives
 from pipelines.evaluation.coverage import coverage, novelty
 from pipelines.evaluation.metrics import STANDARD, Floats, auc, is_rank_metric
 from pipelines.evaluation.per_user import observe
-from pipelines.evaluation.ranking import CHUNK, SHOWN, Ranked, Tell, by_pairs, checked, count_above, rank
+from pipelines.evaluation.ranking import CHUNK, SHOWN, CaseRanks, Tell, by_pairs, checked, count_above, rank
 from pipelines.evaluation.recall import Retrieve
 from pipelines.evaluation.scorers import Every, Scorer
 from pipelines.evaluation.slices import Slice
@@ -38,8 +38,8 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class Judgement:
-    ranked: Ranked
+class ModelEvaluation:
+    ranked: CaseRanks
     breadth: Mapping[str, float]
     auc: float | None = None
     """AUC of the labelled rows; None if they all have the same label."""
@@ -47,7 +47,7 @@ class Judgement:
     scores: NDArray[Any] | None = field(default=None, repr=False)
     """Scores of the labelled rows."""
 
-    def first(self, users: int) -> Judgement:
+    def first(self, users: int) -> ModelEvaluation:
         """Returns the judgement with the ranks of the first users only, for comparison with a contender that ranked no more."""
         return replace(self, ranked=self.ranked.first(users))
 
@@ -82,7 +82,7 @@ def judge(
     likes: Ints | None = None,
     every: Every | None = None,
     tell: Tell | None = None,
-) -> Judgement:
+) -> ModelEvaluation:
     """Judges a contender. `negatives` draws the rows for each count that a metric needs, the same for all contenders. `likes` is the number
     of likes per catalogue row, if novelty is wanted. `every` scores the whole catalogue faster than pair by pair."""
     ranked = rank(every or by_pairs(scorer, cases.catalogue), cases, negatives, tell=tell)
@@ -90,13 +90,13 @@ def judge(
     if likes is not None and (bits := novelty(ranked.shown, likes, cases.catalogue)) is not None:
         breadth[f"novelty@{SHOWN}"] = bits
     if labelled is None:
-        return Judgement(ranked, breadth)
+        return ModelEvaluation(ranked, breadth)
     scores = _score_pairs(scorer, labelled.users, labelled.rows)
     area = auc(labelled.labels, scores)
-    return Judgement(ranked, breadth, area, calibrate(labelled.labels, scores) if area is not None else None, scores)
+    return ModelEvaluation(ranked, breadth, area, calibrate(labelled.labels, scores) if area is not None else None, scores)
 
 
-def sliced(judgement: Judgement, names: Sequence[str], slices: Iterable[Slice]) -> dict[str, float]:
+def sliced(judgement: ModelEvaluation, names: Sequence[str], slices: Iterable[Slice]) -> dict[str, float]:
     """Returns the ranking metrics by slice, named as `hr@10{cold_users}`."""
     wanted = [name for name in names if is_rank_metric(name) and name not in MORE]
     return {

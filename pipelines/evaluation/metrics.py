@@ -37,7 +37,7 @@ class RankMetric:
 def rank_metric(name: str) -> RankMetric:
     match = _NAME.fullmatch(name)
     if match is None:
-        raise ValueError(f"'{name}' is no ranking metric")
+        raise ValueError(f"'{name}' is not a ranking metric")
     at = match[2] or match[4]
     return RankMetric(name, match[1] or match[3], int(at) if at else None, int(match[5]) if match[5] else None)
 

@@ -46,12 +46,12 @@ _SURE = 1.28
 
 
 @dataclass(frozen=True, eq=False)
-class Logged:
+class LoggedRows:
     """Answers by row, their places by column."""
 
     owners: Ints
     """User of each answer, from 0."""
-    chances: Floats
+    propensities: Floats
     """Propensity of the item in its place."""
     there: Mask
     """Places that exist, because answers have different lengths."""
@@ -68,12 +68,12 @@ class Logged:
     @property
     def free(self) -> Mask:
         """Places that exploration can fill."""
-        return self.there & (self.chances < 1)
+        return self.there & (self.propensities < 1)
 
     @property
     def explored(self) -> Mask:
         """Items from exploration: with two free places at most half the answers explore a given place, with more places fewer."""
-        return self.free & (self.chances < 0.5)
+        return self.free & (self.propensities < 0.5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, eq=False)
-class Likes:
+class ExpectedLikes:
     """Likes that a model expects, without attention."""
 
     logged: Floats
@@ -113,7 +113,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, eq=False)
-class Foretold:
+class OffPolicyForecast:
     """Estimates of the candidate by method; `logged` is what the logged answers earned."""
 
     logged: Estimate
@@ -131,21 +131,23 @@ class Foretold:
     def too_little(self) -> str | None:
         """Why there are too few data for an estimate, or None."""
         if self.users < FEWEST_USERS:
-            return f"the answers are of {self.users} users; {FEWEST_USERS} are needed"
+            return f"answers of only {self.users} users; at least {FEWEST_USERS} needed"
         if self.effective < FEWEST_EFFECTIVE:
             return (
-                f"{self.answers:,} answers say as much of the candidate as {self.effective:.0f} of its own; {FEWEST_EFFECTIVE} are needed: "
+                f"{self.answers:,} answers are worth {self.effective:.0f} answers of the candidate; at least {FEWEST_EFFECTIVE} needed: "
                 "wait for more, or raise serve.order.explore.rate"
             )
         if self.support < LEAST_SUPPORT:
             return (
-                f"answers can have shown {self.support:.0%} of what the candidate would show; {LEAST_SUPPORT:.0%} are needed: raise "
+                f"answers could show only {self.support:.0%} of the candidate's items; at least {LEAST_SUPPORT:.0%} needed: raise "
                 "serve.order.explore.among"
             )
         return None
 
 
-def foretell(logged: Logged, candidate: Candidate, likes: Likes | None = None, clip: float = CLIP, by_place: bool = False) -> Foretold:
+def foretell(
+    logged: LoggedRows, candidate: Candidate, likes: ExpectedLikes | None = None, clip: float = CLIP, by_place: bool = False
+) -> OffPolicyForecast:
     """Estimates the candidate; with `by_place` an item counts only in the place in which it was shown, which needs far more answers."""
     attention = np.ones(logged.there.shape[1]) if by_place else attention_of(logged)
     raw = place_weights(logged, candidate) if by_place else item_weights(logged, candidate, attention)
@@ -169,7 +171,7 @@ def foretell(logged: Logged, candidate: Candidate, likes: Likes | None = None, c
     unknown = max(1 - support.value - _SURE * support.error, 0.0) / 2
     squares = float((weights**2).sum())
     items = logged.there.sum() / max(count, 1)
-    return Foretold(
+    return OffPolicyForecast(
         logged=Estimate(own.value, own.error, hits.value, hits.error, 0.0),
         by={
             name: curve.of(
@@ -186,7 +188,7 @@ def foretell(logged: Logged, candidate: Candidate, likes: Likes | None = None, c
     )
 
 
-def attention_of(logged: Logged) -> Floats:
+def attention_of(logged: LoggedRows) -> Floats:
     """Returns the attention of each place, 1 on average: the share of likes among its explored items, shrunk towards 1 for few items."""
     shown, liked = logged.explored.sum(axis=0), (logged.explored & logged.liked).sum(axis=0)
     usual = liked.sum() / max(shown.sum(), 1)
@@ -194,7 +196,7 @@ def attention_of(logged: Logged) -> Floats:
     return np.asarray(attention / attention.mean())
 
 
-def item_weights(logged: Logged, candidate: Candidate, attention: Floats) -> Floats:
+def item_weights(logged: LoggedRows, candidate: Candidate, attention: Floats) -> Floats:
     """Returns by answer and place how much more likely the item is seen with the candidate, in any place."""
     lengths, width = logged.lengths[:, None], logged.there.shape[1]
     sums = np.concatenate([[0.0], np.cumsum(attention)])
@@ -203,11 +205,11 @@ def item_weights(logged: Logged, candidate: Candidate, attention: Floats) -> Flo
     shown = np.where(top, candidate.unexplored(logged.lengths)[:, None] * attention[np.clip(ranks, 0, width - 1)], 0.0)
     shown += np.where(pool, candidate.rate / np.maximum(lengths * others, 1) * sums[lengths], 0.0)
     free = np.where(logged.free, attention, 0.0).sum(axis=1)[:, None]
-    was = logged.chances * np.where(logged.explored, free, attention[None, :])
+    was = logged.propensities * np.where(logged.explored, free, attention[None, :])
     return np.where(logged.there, shown / np.where(was > 0, was, 1.0), 0.0)
 
 
-def place_weights(logged: Logged, candidate: Candidate) -> Floats:
+def place_weights(logged: LoggedRows, candidate: Candidate) -> Floats:
     """Returns how much more likely the candidate shows the item in this place."""
     lengths, others = logged.lengths[:, None], candidate.others[:, None]
     top, pool = _top_and_pool(candidate, lengths)
@@ -215,7 +217,7 @@ def place_weights(logged: Logged, candidate: Candidate) -> Floats:
     shown = np.where(same, candidate.unexplored(logged.lengths)[:, None], 0.0) + np.where(
         pool, candidate.rate / np.maximum(lengths * others, 1), 0.0
     )
-    return np.where(logged.there, shown / np.where(logged.chances > 0, logged.chances, 1.0), 0.0)
+    return np.where(logged.there, shown / np.where(logged.propensities > 0, logged.propensities, 1.0), 0.0)
 
 
 def _top_and_pool(candidate: Candidate, lengths: Ints) -> tuple[Mask, Mask]:
@@ -224,7 +226,7 @@ def _top_and_pool(candidate: Candidate, lengths: Ints) -> tuple[Mask, Mask]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Figure:
+class _Estimate:
     """A value, and each user's influence on its error."""
 
     value: float
@@ -241,23 +243,23 @@ def error_of(influence: Floats) -> float:
     return float(np.sqrt((influence**2).sum() * count / max(count - 1, 1)))
 
 
-def _mean(values: Floats, logged: Logged) -> _Figure:
+def _mean(values: Floats, logged: LoggedRows) -> _Estimate:
     return _ratio(values, np.ones(len(values)), logged)
 
 
-def _ratio(values: Floats, of: Floats, logged: Logged) -> _Figure:
+def _ratio(values: Floats, of: Floats, logged: LoggedRows) -> _Estimate:
     total = max(float(of.sum()), 1e-12)
     value = float(values.sum()) / total
-    return _Figure(value, np.bincount(logged.owners, (values - value * of) / total, minlength=logged.users).astype(np.float64))
+    return _Estimate(value, np.bincount(logged.owners, (values - value * of) / total, minlength=logged.users).astype(np.float64))
 
 
 class _Curve:
     """The curve from likes per answer to the share of answers with any like, through the logged point."""
 
-    def __init__(self, likes: _Figure, hits: _Figure) -> None:
+    def __init__(self, likes: _Estimate, hits: _Estimate) -> None:
         self._likes, self._hits = likes, hits
 
-    def of(self, figure: _Figure, more: float) -> Estimate:
+    def of(self, figure: _Estimate, more: float) -> Estimate:
         """Returns the estimate; `more` is added to the error for unseen likes and support."""
         at = (figure.value, self._likes.value, self._hits.value)
         slopes = [_slope(at, place) for place in range(3)]

@@ -83,27 +83,27 @@ def _figure(figure: Document | None, best: float | None, several: bool) -> str:
 
 def _about_figures(models: Document, level: float) -> str:
     seeds = max((model["metrics"][name]["seeds"] for model in models.values() for name in model["metrics"]), default=1)
-    note = f"Below a figure: where it lies in {level:.0%} of draws of users with replacement."
+    note = f"Below a figure: its {level:.0%} bootstrap interval over users."
     spread = f" ± is the standard deviation over {seeds} seeds." if seeds > 1 else ""
-    return note + spread + " Without '/', metrics are of the full catalogue; hr@10/99 is among 99 negatives, and no substitute for hr@10."
+    return note + spread + " Metrics without '/' rank the full catalogue; hr@10/99 ranks among 99 negatives and does not replace hr@10."
 
 
 def _pictures(models: Document, names: Sequence[str], baseline: str) -> list[str]:
     main = list(dict.fromkeys(metric for model in models.values() for part in model["slices"].values() for metric in part["metrics"]))
     main = main or [name for name in ("hr@10", "ndcg@10") if all(name in model["metrics"] for model in models.values())]
-    parts = ["<h2>Pictures</h2>"]
+    parts = ["<h2>Plots</h2>"]
     for metric in main:
         rows = [_dot(name, model["metrics"][metric], number) for number, (name, model) in enumerate(models.items())]
-        parts.append(dots(f"{metric}: figure, interval over users, seeds", rows))
+        parts.append(dots(f"{metric}: mean, interval over users, seeds", rows))
     for name, model in models.items():
         if model["against_baseline"]:
             rows = [Dot(metric, of["difference"], of["interval"]) for metric, of in model["against_baseline"].items()]
-            parts.append(dots(f"{name} less {baseline}, user by user", rows))
+            parts.append(dots(f"{name} minus {baseline}, paired by user", rows))
     first: Document = next(iter(models.values()))["curves"]
     for kind in (kind for kind in first if kind != "at"):
         among = "in the full catalogue" if kind == "full" else f"among {kind.split('/')[1]} negatives"
         curves = {name: model["curves"][kind] for name, model in models.items()}
-        parts += [lines(f"Hit rate by the length of the list, {among}", first["at"], curves, ("length of the list", "hit rate"))]
+        parts += [lines(f"Hit rate by list length, {among}", first["at"], curves, ("list length", "hit rate"))]
     return [*parts, legend(names)]
 
 
@@ -138,11 +138,9 @@ def _calibrations(models: Document) -> list[str]:
     parts = ["<h2>Calibration</h2>"] if there else []
     for name, calibration in there.items():
         bins = calibration["bins"]
-        title = (
-            f"{name}: share liked by score; log-loss {calibration['log_loss']:.4f}, expected calibration error {calibration['error']:.4f}"
-        )
+        title = f"{name}: share of positives by score; log-loss {calibration['log_loss']:.4f}, calibration error {calibration['error']:.4f}"
         along = [each["score"] for each in bins]
-        parts.append(lines(title, along, {name: [each["liked"] for each in bins]}, ("mean score", "share liked"), diagonal=True))
+        parts.append(lines(title, along, {name: [each["liked"] for each in bins]}, ("mean score", "share of positives"), diagonal=True))
     return parts
 
 
@@ -155,7 +153,7 @@ def _trainings(models: Document) -> list[str]:
             rows.append(f'<td>{escape(name)}</td><td class="n">{run.get("seed", "-")}</td>{times}<td>{escape(", ".join(figures))}</td>')
     if not any("train_seconds" in run for model in models.values() for run in model["runs"]):
         return []
-    return ["<h2>Training</h2>", table(("model", "seed", "trained in", "judged in", "the family says"), rows)]
+    return ["<h2>Training</h2>", table(("model", "seed", "training", "evaluation", "figures of the family"), rows)]
 
 
 def _faults(faults: Mapping[str, Mapping[str, int]]) -> list[str]:
@@ -165,14 +163,14 @@ def _faults(faults: Mapping[str, Mapping[str, int]]) -> list[str]:
         for fault, count in counts.items()
         if count
     ]
-    return ["<h2>Faults of the files</h2>", table(("file", "what", "how many"), rows, numbers=1)] if rows else []
+    return ["<h2>Faults in the files</h2>", table(("file", "fault", "count"), rows, numbers=1)] if rows else []
 
 
 def _how(report: Document) -> list[str]:
     how = "".join(f"<li>{escape(line)}</li>" for line in report.get("how", ()))
     rows = [f"<td>{escape(name)}</td><td>{escape(str(value))}</td>" for name, value in _flat(report.get("settings", {}))]
     rows += [f"<td>{escape(name)}</td><td>{escape(str(value))}</td>" for name, value in _flat(report.get("data", {}))]
-    return ["<h2>How it was measured</h2>", f"<ul>{how}</ul>", table(("what", ""), rows)]
+    return ["<h2>Method</h2>", f"<ul>{how}</ul>", table(("setting", "value"), rows)]
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, Any]]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.evaluation.metrics import Floats, is_rank_metric, rank_metric
-from pipelines.evaluation.ranking import Ranked
+from pipelines.evaluation.ranking import CaseRanks
 
 _BY_USER = re.compile(r"(recall|map)@(\d+)")
 _AUC = re.compile(r"auc/(\d+)")
@@ -37,14 +37,14 @@ class PerUser:
         return PerUser(self.owners[self.owners < users], self.values[self.owners < users])
 
 
-def observe(ranked: Ranked, names: Iterable[str], chosen: NDArray[np.bool_] | None = None) -> dict[str, PerUser]:
+def observe(ranked: CaseRanks, names: Iterable[str], chosen: NDArray[np.bool_] | None = None) -> dict[str, PerUser]:
     """Returns the values by metric, of all cases or of the chosen ones; `chosen` may cover more users than were ranked."""
     some = np.ones(len(ranked), bool) if chosen is None else chosen[: len(ranked)]
     owners = ranked.owners if chosen is None else ranked.owners[some]
     return {name: _observed(ranked, name, some, owners) for name in names}
 
 
-def _observed(ranked: Ranked, name: str, some: NDArray[np.bool_], owners: Ints) -> PerUser:
+def _observed(ranked: CaseRanks, name: str, some: NDArray[np.bool_], owners: Ints) -> PerUser:
     if is_rank_metric(name):
         metric = rank_metric(name)
         ranks = ranked.full if metric.negatives is None else ranked.sampled[metric.negatives]
@@ -56,7 +56,7 @@ def _observed(ranked: Ranked, name: str, some: NDArray[np.bool_], owners: Ints) 
         return PerUser(owners, np.where(there > 0, behind, 0.5))
     if match := _BY_USER.fullmatch(name):
         return _by_user(owners, ranked.places[some].astype(np.float64), match[1], int(match[2]))
-    raise ValueError(f"'{name}' is no metric of ranks")
+    raise ValueError(f"'{name}' is not a ranking metric")
 
 
 def _by_user(owners: Ints, places: Floats, kind: str, at: int) -> PerUser:

@@ -32,7 +32,7 @@ Scores = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Ranked:
+class CaseRanks:
     """Ranks of cases, in order, from 1."""
 
     owners: Ints
@@ -60,7 +60,7 @@ class Ranked:
         """Number of ranked users: the first users of the evaluation's sample."""
         return len(self.shown)
 
-    def first(self, users: int) -> Ranked:
+    def first(self, users: int) -> CaseRanks:
         """Returns the ranks of the first users."""
         if users >= self.users:
             return self
@@ -92,11 +92,11 @@ Tell = Callable[[int], None]
 """Receives the number of further users that have been scored."""
 
 
-def rank(every: Every, cases: Cases, negatives: Mapping[int, Negatives], shown: int = SHOWN, tell: Tell | None = None) -> Ranked:
+def rank(every: Every, cases: Cases, negatives: Mapping[int, Negatives], shown: int = SHOWN, tell: Tell | None = None) -> CaseRanks:
     """Ranks the cases; `negatives` is keyed by the number of negatives per case. An unknown negative ranks behind every known target."""
     size, count = cases.catalogue, cases.count
     dtype = np.float32 if size < _EXACT else np.float64
-    ranked = Ranked(
+    ranked = CaseRanks(
         cases.owners,
         np.empty(count, dtype),
         np.empty(count, np.int32),
@@ -125,7 +125,9 @@ def _user_chunks(cases: Cases, negatives: int) -> Iterator[tuple[int, int]]:
         first = end
 
 
-def _rank_chunk(ranked: Ranked, every: Every, cases: Cases, negatives: Mapping[int, Negatives], first: int, end: int, rows: Ints) -> None:
+def _rank_chunk(
+    ranked: CaseRanks, every: Every, cases: Cases, negatives: Mapping[int, Negatives], first: int, end: int, rows: Ints
+) -> None:
     """Writes the ranks of the users `first` to `end` into `ranked`."""
     users = cases.users[first:end]
     keys = np.array([user.user for user in users if user.scorable], dtype=np.int64)
@@ -149,7 +151,7 @@ def _rank_chunk(ranked: Ranked, every: Every, cases: Cases, negatives: Mapping[i
         ranked.sampled[count][chunk] = np.where(lost, 1 + present, _ranks_among(scores, owners, targets, drawn))
 
 
-def _rank_targets(ranked: Ranked, part: slice, user: UserCases, scores: Scores | None, size: int) -> None:
+def _rank_targets(ranked: CaseRanks, part: slice, user: UserCases, scores: Scores | None, size: int) -> None:
     """Writes the ranks of a user's targets in the catalogue; `scores` is None for an unknown user."""
     targets = user.known_targets
     excluded = np.union1d(user.liked, targets)
@@ -191,5 +193,5 @@ def count_above(scores: Scores, targets: Scores) -> tuple[Ints, Ints]:
 def checked(scores: Scores) -> Scores:
     if not np.isfinite(scores).all():
         wrong = int(np.count_nonzero(~np.isfinite(scores)))
-        raise BadData(f"the model answers with values that are no numbers: {wrong:,} of {scores.size:,} scores are NaN or infinite")
+        raise BadData(f"model scores are not finite: {wrong:,} of {scores.size:,} are NaN or infinite")
     return scores

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.evaluation.intervals import LEVEL, Interval, difference, intervals
-from pipelines.evaluation.judge import Judgement
+from pipelines.evaluation.judge import ModelEvaluation
 from pipelines.evaluation.per_user import PerUser, observe
 from pipelines.evaluation.ranking import SHOWN
 from pipelines.evaluation.slices import Slice
@@ -27,7 +27,7 @@ Document = dict[str, Any]
 class Run:
     """A judged training of a contender."""
 
-    judgement: Judgement
+    judgement: ModelEvaluation
     seed: int | None = None
     train_seconds: float | None = None
     judge_seconds: float | None = None
@@ -43,7 +43,7 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReportContents:
     """Metrics and slices of a report; `main` are the metrics of slices, differences and plots."""
 
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ def of_names(negatives: int | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (*sampled, f"auc/{negatives}", *full), (*sampled[:2], *main)
 
 
-def document(contenders: Sequence[Contender], baseline: str, wanted: Wanted, about: Mapping[str, Any]) -> Document:
+def document(contenders: Sequence[Contender], baseline: str, wanted: ReportContents, about: Mapping[str, Any]) -> Document:
     """Builds the report; the values of the first contender that is not the baseline are also at the top level."""
     first = next((contender for contender in contenders if contender.name != baseline), contenders[0])
     base = next((contender for contender in contenders if contender.name == baseline), None)
@@ -82,7 +82,7 @@ def spread(values: Sequence[float]) -> Document:
     }
 
 
-def _of(contender: Contender, base: Contender | None, wanted: Wanted) -> Document:
+def _of(contender: Contender, base: Contender | None, wanted: ReportContents) -> Document:
     ranked = contender.runs[0].judgement.ranked
     parts = [part for part in wanted.slices if part.chosen[: len(ranked)].any()]
     looked = {("", name): observed for name, observed in _averaged(contender, wanted.names, None).items()}
@@ -121,7 +121,7 @@ def _averaged(contender: Contender, names: Sequence[str], part: Slice | None) ->
     return {name: PerUser(by_seed[0][name].owners, np.mean([each[name].values for each in by_seed], axis=0)) for name in names}
 
 
-def _slice(contender: Contender, part: Slice, wanted: Wanted, sure: Mapping[tuple[str, str], Interval | None]) -> Document:
+def _slice(contender: Contender, part: Slice, wanted: ReportContents, sure: Mapping[tuple[str, str], Interval | None]) -> Document:
     each = [observe(run.judgement.ranked, wanted.main, part.chosen) for run in contender.runs]
     metrics = {name: spread([values[name].mean for values in each]) | {"interval": sure[part.name, name]} for name in wanted.main}
     owners = contender.runs[0].judgement.ranked.owners
@@ -129,7 +129,7 @@ def _slice(contender: Contender, part: Slice, wanted: Wanted, sure: Mapping[tupl
     return {"rule": part.rule, "cases": len(owners), "users": len(np.unique(owners)), "metrics": metrics}
 
 
-def _curves(contender: Contender, wanted: Wanted) -> Document:
+def _curves(contender: Contender, wanted: ReportContents) -> Document:
     """Returns the hit rate by the length of the list."""
     curves: Document = {"at": CURVE, "full": _curve([run.judgement.ranked.full for run in contender.runs])}
     for count in contender.runs[0].judgement.ranked.sampled:
@@ -142,7 +142,7 @@ def _curve(ranks: Sequence[Any]) -> list[float]:
     return [float(np.mean([(seed_ranks <= at).mean() for seed_ranks in ranks])) for at in CURVE]
 
 
-def _calibration(judgement: Judgement) -> Document | None:
+def _calibration(judgement: ModelEvaluation) -> Document | None:
     calibration = judgement.calibration
     if calibration is None:
         return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.evaluation.off_policy import Candidate, Floats, Ints, Likes, Logged, Mask
+from pipelines.evaluation.off_policy import Candidate, ExpectedLikes, Floats, Ints, LoggedRows, Mask
 
 HALVES = 2
 USUAL = 20.0
@@ -24,14 +24,16 @@ _STEPS, _RIDGE = 25, 1.0
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class ShownAnswers:
     """Rows of the catalogue (-1 for none) by answer and place, and the candidate's scores, in standard deviations of the user's scores."""
 
     items: Ints
     scores: Floats
 
 
-def expected_likes(logged: Logged, candidate: Candidate, was: Shown, would: Shown, attention: Floats, catalogue: int) -> Likes:
+def expected_likes(
+    logged: LoggedRows, candidate: Candidate, was: ShownAnswers, would: ShownAnswers, attention: Floats, catalogue: int
+) -> ExpectedLikes:
     """Predicts likes; `was` was shown, and `would` is what the candidate would show, followed by the items that it could explore."""
     expected, direct = np.zeros(logged.there.shape), np.zeros(len(logged.owners))
     half, chosen = logged.owners % HALVES, _Chosen(logged, was.items, catalogue)
@@ -47,7 +49,7 @@ def expected_likes(logged: Logged, candidate: Candidate, was: Shown, would: Show
         direct[ask] = _direct(
             lists, logged.lengths[ask], candidate.others[ask], candidate.unexplored(logged.lengths)[ask], candidate, attention
         )
-    return Likes(expected, direct)
+    return ExpectedLikes(expected, direct)
 
 
 def _direct(lists: Floats, lengths: Ints, others: Ints, unexplored: Floats, candidate: Candidate, attention: Floats) -> Floats:
@@ -64,12 +66,12 @@ def _direct(lists: Floats, lengths: Ints, others: Ints, unexplored: Floats, cand
 class _Chosen:
     """Items that the serving version itself has shown to a user, in any answer."""
 
-    def __init__(self, logged: Logged, items: Ints, catalogue: int) -> None:
+    def __init__(self, logged: LoggedRows, items: Ints, catalogue: int) -> None:
         self._owners, self._catalogue = logged.owners, catalogue
         own = logged.there & ~logged.explored & (items >= 0)
         self._pairs = np.unique(self._numbered(items, np.ones(len(items), bool))[own])
 
-    def of(self, shown: Shown, some: Mask) -> Mask:
+    def of(self, shown: ShownAnswers, some: Mask) -> Mask:
         items = shown.items[some]
         return (items >= 0) & np.isin(self._numbered(items, some), self._pairs)
 
@@ -88,7 +90,7 @@ def _rates(items: Ints, there: Mask, liked: Mask, chosen: Mask, attention: Float
     return np.asarray(np.log((likes + prior) / (expected + prior)))
 
 
-def _columns(shown: Shown, some: Mask, chosen: Mask, rates: Floats) -> Floats:
+def _columns(shown: ShownAnswers, some: Mask, chosen: Mask, rates: Floats) -> Floats:
     items = shown.items[some]
     return np.stack([np.ones(items.shape), np.clip(shown.scores[some], -10, 10), chosen, rates[np.maximum(items, 0)]], axis=-1)
 

@@ -15,17 +15,17 @@ _INNER = 14
 
 
 @dataclass(frozen=True)
-class Point:
+class PlotPoint:
     along: float | str
     up: float
     label: str
     marked: bool = False
 
 
-def points(title: str, drawn: Sequence[Point], axis_names: tuple[str, str], log: bool = False, best_so_far: bool = False) -> str:
+def points(title: str, drawn: Sequence[PlotPoint], axis_names: tuple[str, str], log: bool = False, best_so_far: bool = False) -> str:
     """Draws the points; `best_so_far` adds a line of the highest value up to each point, in the points' order."""
     low, high, ticks = axis(min(point.up for point in drawn), max(point.up for point in drawn))
-    scale = _Words(drawn) if any(isinstance(point.along, str) for point in drawn) else _Numbers(drawn, log)
+    scale = _PlotTexts(drawn) if any(isinstance(point.along, str) for point in drawn) else _PlotNumbers(drawn, log)
 
     def up(value: float) -> float:
         return _BOTTOM - (_BOTTOM - _TOP) * (value - low) / (high - low)
@@ -56,8 +56,8 @@ def points(title: str, drawn: Sequence[Point], axis_names: tuple[str, str], log:
     return svg(title, _HEIGHT, parts)
 
 
-class _Numbers:
-    def __init__(self, drawn: Sequence[Point], log: bool) -> None:
+class _PlotNumbers:
+    def __init__(self, drawn: Sequence[PlotPoint], log: bool) -> None:
         values = [float(point.along) for point in drawn]
         self._log = log and min(values) > 0
         self._low, self._high = self._at(min(values)), self._at(max(values))
@@ -75,8 +75,8 @@ class _Numbers:
         return math.log(value) if self._log else value
 
 
-class _Words:
-    def __init__(self, drawn: Sequence[Point]) -> None:
+class _PlotTexts:
+    def __init__(self, drawn: Sequence[PlotPoint]) -> None:
         self._names = list(dict.fromkeys(str(point.along) for point in drawn))
 
     def share(self, value: float | str) -> float:

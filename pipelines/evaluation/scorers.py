@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipelines.inputs.eval_pairs import EvalPairs, RawColumns
 from pipelines.inputs.tables import Codes
-from pipelines.inputs.version_values import Published
+from pipelines.inputs.version_values import PublishedValues
 from pipelines.models.family import ScoresAll, Trained
 from pipelines.models.popularity_baseline import Popularity
 from shared.serving.external import refuse_others
@@ -65,7 +65,7 @@ def take_columns(scores: Scores, columns: Ints) -> Scores:
     return copy
 
 
-def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns, own: Published | None = None) -> Scorer:
+def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns, own: PublishedValues | None = None) -> Scorer:
     """Scores with a served unit on raw columns, as the server does; `own` holds the values published with the unit."""
     refuse_others(model, model.with_name(served.weights).stat().st_size if served.weights else None)
     session = onnx_session(model)

@@ -41,11 +41,11 @@ def standard(owners: Ints, of_users: Ints, of_targets: Ints, catalogue: Ints) ->
     part = max(1, round(END * len(counts)))
     rare, often = int(counts[part - 1]), int(counts[-part])
     return (
-        Slice("cold_users", f"users with at most {low:,} known likes", user_likes <= low),
-        Slice("heavy_users", f"users with at least {high:,} known likes", user_likes >= high),
-        Slice("cold_items", f"items with at most {rare:,} likes to learn from", of_targets <= rare),
-        Slice("head_items", f"items with at least {often:,} likes to learn from", of_targets >= often),
-        Slice("tail_items", f"items with fewer than {often:,} likes to learn from", of_targets < often),
+        Slice("cold_users", f"users with at most {low:,} known positives", user_likes <= low),
+        Slice("heavy_users", f"users with at least {high:,} known positives", user_likes >= high),
+        Slice("cold_items", f"items with at most {rare:,} training positives", of_targets <= rare),
+        Slice("head_items", f"items with at least {often:,} training positives", of_targets >= often),
+        Slice("tail_items", f"items with fewer than {often:,} training positives", of_targets < often),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from pipelines.data.sources import Reach
+from pipelines.data.sources import ReadableRoots
 from pipelines.explain.document import explained
 from pipelines.explain.fitting import fit_on_data, fit_on_nothing
 from pipelines.features.reading import READS, Reads
@@ -21,7 +21,7 @@ from shared.domain.errors import Invalid
 def explain(arguments: Any) -> Explanation:
     request = read(ExplainRequest, arguments, "eyas features explain")
     with tempfile.TemporaryDirectory(prefix="eyas-explain-") as scratch:
-        reach = Reach(request.roots, Path(scratch))
+        reach = ReadableRoots(request.roots, Path(scratch))
         spec, reads = request.spec, _reads(request.family or request.spec.model.family, request.allow)
         fitted = fit_on_data(spec, reach, request.most, reads) if request.data else fit_on_nothing(spec, reach, reads)
         return explained(spec, fitted, request.family)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from pipelines.explain.fitting import Fitted
+from pipelines.explain.fitting import ExplainedFit
 from pipelines.explain.sizes import Embedding, embeddings
 from pipelines.explain.spec_sizes import SpecSizes, spec_sizes
 from pipelines.features.columns import Column, Raw
@@ -36,7 +36,7 @@ RUNTIMES: tuple[Runtime, ...] = ("polars", "nvtabular", "onnx")
 """Runtimes to which every operator lowers."""
 
 
-def explained(spec: RecommenderSpec, fitted: Fitted, family: str | None = None) -> Explanation:
+def explained(spec: RecommenderSpec, fitted: ExplainedFit, family: str | None = None) -> Explanation:
     """`family` may be another family, with its defaults, or a reading mode, which has no tables."""
     graph, sizes, family = fitted.graph, spec_sizes(fitted.graph), family or spec.model.family
     tables = embeddings(fitted, _params(spec, family))
@@ -84,7 +84,7 @@ def _operator(operator: Operator) -> OperatorExplained:
     )
 
 
-def _feature(feature: Feature, fitted: Fitted, sizes: SpecSizes, tables: tuple[Embedding, ...]) -> FeatureExplained:
+def _feature(feature: Feature, fitted: ExplainedFit, sizes: SpecSizes, tables: tuple[Embedding, ...]) -> FeatureExplained:
     graph, sees = fitted.graph, fitted.knows_data
     column, maker = next((out, operator) for operator in graph.operators for out in operator.outputs if out.name == feature.made)
     return FeatureExplained(
@@ -122,7 +122,7 @@ def _table(table: Embedding) -> TableExplained:
     )
 
 
-def _batch_size(spec: RecommenderSpec, fitted: Fitted, params: Params | None, tables: tuple[Embedding, ...]) -> BatchSize:
+def _batch_size(spec: RecommenderSpec, fitted: ExplainedFit, params: Params | None, tables: tuple[Embedding, ...]) -> BatchSize:
     """Estimates the batch size of the training."""
     if isinstance(params, SessionParams):
         items = next(table.codes for table in tables if table.feature == fitted.graph.item)
@@ -161,7 +161,7 @@ def _sum(parts: Iterable[float | None]) -> float | None:
     return total
 
 
-def _inputs(spec: RecommenderSpec, fitted: Fitted, sizes: Mapping[str, SpecSizes]) -> Iterator[InputExplained]:
+def _inputs(spec: RecommenderSpec, fitted: ExplainedFit, sizes: Mapping[str, SpecSizes]) -> Iterator[InputExplained]:
     graph = fitted.graph
     made = {feature.name: graph.sources(feature) for feature in graph.features}
     for column in signature(graph, spec.serve).inputs:

@@ -15,7 +15,7 @@ from pipelines.data.catalogue import read_items, read_users
 from pipelines.data.dedup import thin
 from pipelines.data.interactions import from_file, latest, open_interactions
 from pipelines.data.pages import of_users, views
-from pipelines.data.sources import Reach, open_source, readable
+from pipelines.data.sources import ReadableRoots, open_source, readable
 from pipelines.data.split import split
 from pipelines.data.validation.judging import judge, refusal
 from pipelines.data.validation.tables import judge_tables
@@ -35,7 +35,7 @@ _KEY, _MET = "~key", "~met"
 
 
 @dataclass(frozen=True)
-class Fitted:
+class ExplainedFit:
     graph: Graph
     rows: int
     """Training rows of the fit; 0 without data."""
@@ -53,7 +53,7 @@ class Fitted:
         return self.rows > 0
 
 
-def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int, reads: Reads = "deep") -> Fitted:
+def fit_on_data(spec: RecommenderSpec, reach: ReadableRoots, most: int, reads: Reads = "deep") -> ExplainedFit:
     """Fits on about `most` interactions."""
     tables = judge_tables(spec, reach, {}, reach.scratch / "bad", reach.scratch / "validation")
     table, people = tables.items.source, tables.users.source if tables.users else None
@@ -88,10 +88,10 @@ def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int, reads: Reads = "
     ready = ready.fit(parts.train, None, ready.history(parts.train, parts.holdout, reach.scratch / "history"))
     user_count = len(ready.users) if ready.users is not None else _count(frame.select("user").unique())
     liked = _count(parts.train.filter(pl.col("label") > 0))
-    return Fitted(ready.graph, _count(parts.train), liked, len(items), user_count, every, _values(ready, parts.train))
+    return ExplainedFit(ready.graph, _count(parts.train), liked, len(items), user_count, every, _values(ready, parts.train))
 
 
-def fit_on_nothing(spec: RecommenderSpec, reach: Reach, reads: Reads = "deep") -> Fitted:
+def fit_on_nothing(spec: RecommenderSpec, reach: ReadableRoots, reads: Reads = "deep") -> ExplainedFit:
     """Fits on the tables' schemas alone."""
     schema = spec.schema_
     rows = open_source(spec.data.interactions, reach, (schema.user, schema.item, schema.time)).frame.collect_schema()
@@ -102,10 +102,10 @@ def fit_on_nothing(spec: RecommenderSpec, reach: Reach, reads: Reads = "deep") -
     frame = pl.LazyFrame(schema=_NORMAL | {f"{EXTRA}{name}": dtype for name, dtype in extra.items()})
     ready = prepare(graph, items, users, frame)
     ready = ready.fit(frame, None, ready.history(frame, frame, reach.scratch / "history"))
-    return Fitted(ready.graph, 0, 0, 0, 0, 1, {})
+    return ExplainedFit(ready.graph, 0, 0, 0, 0, 1, {})
 
 
-def _empty(table: Keyed, key: str, spec: RecommenderSpec, reach: Reach) -> pl.DataFrame:
+def _empty(table: Keyed, key: str, spec: RecommenderSpec, reach: ReadableRoots) -> pl.DataFrame:
     source = open_source(table, reach, (table.key,))
     columns = {name: dtype for name, dtype in source.frame.collect_schema().items() if name not in (table.key, key)}
     for of in _vectors(spec, key):
@@ -115,7 +115,7 @@ def _empty(table: Keyed, key: str, spec: RecommenderSpec, reach: Reach) -> pl.Da
     return pl.DataFrame(schema={key: pl.Int64(), **columns, **vectors})
 
 
-def _with_vectors(table: pl.DataFrame, spec: RecommenderSpec, key: str, name: str, reach: Reach) -> pl.DataFrame:
+def _with_vectors(table: pl.DataFrame, spec: RecommenderSpec, key: str, name: str, reach: ReadableRoots) -> pl.DataFrame:
     """Adds vector columns; vectors that etl would encode stay null, because no count depends on them."""
     for of in _vectors(spec, key):
         if of.encode is None:

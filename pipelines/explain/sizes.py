@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.explain.fitting import Fitted
+from pipelines.explain.fitting import ExplainedFit
 from pipelines.explain.spec_sizes import spec_sizes
 from pipelines.features.operators.sequence import Sequence
 from pipelines.models.tables import KEY, PRECISION, plan_tables
@@ -52,7 +52,7 @@ class Embedding:
         return None if self.width is None else -(-self.width // step) * step
 
 
-def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
+def embeddings(fitted: ExplainedFit, params: Params | None) -> tuple[Embedding, ...]:
     """Tables of the family: all code features for families that read all features, those of users and items for `two_tower`, the keys for
     `mf`, `neumf` and `session`, the item for `ease` and `itemknn`, else none."""
     graph = fitted.graph
@@ -84,7 +84,7 @@ def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
     return tuple(tables)
 
 
-def _of_items(fitted: Fitted, params: EaseParams | ItemKnnParams) -> Embedding:
+def _of_items(fitted: ExplainedFit, params: EaseParams | ItemKnnParams) -> Embedding:
     """Table of item weights (`ease`) or of neighbours with similarities (`itemknn`); a score reads at most one row."""
     item = fitted.graph.item
     codes = (
@@ -97,7 +97,7 @@ def _of_items(fitted: Fitted, params: EaseParams | ItemKnnParams) -> Embedding:
     return Embedding(item, codes, 2 * (min(params.neighbours, codes - 1) + 1), 1.0)
 
 
-def _values(name: str, fitted: Fitted) -> float | None:
+def _values(name: str, fitted: ExplainedFit) -> float | None:
     feature, sizes = next(feature for feature in fitted.graph.codes if feature.name == name), spec_sizes(fitted.graph)[name]
     if feature.width is None:
         return 1.0

@@ -16,7 +16,7 @@ from pipelines.features.raw import FITTED, raw_column
 from shared.contracts.online import ONLINE, Online, OnlineColumn, View
 from shared.domain.feature_values import instant
 from shared.serving.signature import Signature
-from shared.serving.values_file import PART, Values, write_values
+from shared.serving.values_file import PART, ValueRows, write_values
 
 
 def write_online(
@@ -32,7 +32,7 @@ def write_online(
         table = users if users is not None else pl.DataFrame(schema={served.user: pl.Int64()})
         arrays = {column.name: raw_column(table, column, "the users table") for column in inputs} if len(table) else {}
         keys = table[served.user].to_numpy().astype(np.int64)
-        values = Values(keys, np.full(len(keys), instant(at)), arrays)
+        values = ValueRows(keys, np.full(len(keys), instant(at)), arrays)
         view, written = write_values(_view(name, columns, ttl), values, place, part)
         views.append(view)
         files |= written

@@ -32,7 +32,7 @@ _REPORT_EVERY = 5.0
 
 
 @dataclass(frozen=True, eq=False)
-class Vectors:
+class RankingVectors:
     users: Ints
     """Sorted."""
     queries: Floats
@@ -41,7 +41,7 @@ class Vectors:
 
 
 def write_recommendations(
-    path: Path, score: Scorer, users: Ints, items: Ints, liked: pl.DataFrame, k: int, vectors: Vectors | None, log: logging.Logger
+    path: Path, score: Scorer, users: Ints, items: Ints, liked: pl.DataFrame, k: int, vectors: RankingVectors | None, log: logging.Logger
 ) -> int:
     """Writes the table; `liked`: pairs to leave out. Returns the number of users with items."""
     row_of = {int(item): row for row, item in enumerate(items)}
@@ -62,12 +62,12 @@ def write_recommendations(
             served += len(parts)
             if time.monotonic() - reported_at > _REPORT_EVERY:
                 reported_at = time.monotonic()
-                log.info("recommendations for %s of %s users", f"{start + len(some):,}", f"{len(users):,}")
+                log.info("recommendations: computed users=%d of=%d", start + len(some), len(users))
     return served
 
 
 def _of(
-    score: Scorer, users: Ints, items: Ints, drops: Mapping[int, list[int]], k: int, vectors: Vectors | None
+    score: Scorer, users: Ints, items: Ints, drops: Mapping[int, list[int]], k: int, vectors: RankingVectors | None
 ) -> Iterator[tuple[NDArray[Any], ...]]:
     picks = [_without(rows, drops.get(int(user), ())) for user, rows in zip(users, _candidates(users, items, vectors), strict=True)]
     counts = [len(rows) for rows in picks]
@@ -81,7 +81,7 @@ def _of(
             yield np.full(count, user), np.arange(1, count + 1, dtype=np.int32), items[rows[chosen]], own[chosen]
 
 
-def _candidates(users: Ints, items: Ints, vectors: Vectors | None) -> Iterator[Ints]:
+def _candidates(users: Ints, items: Ints, vectors: RankingVectors | None) -> Iterator[Ints]:
     every = np.arange(len(items))
     if vectors is None or vectors.candidates >= len(items):
         yield from (every for _ in users)

@@ -53,7 +53,9 @@ def write_unit(
         files[WEIGHTS] = write_beside(unit, beside, path.with_name(WEIGHTS))
     size = unit.ByteSize()
     if size > LARGEST:
-        raise Invalid(f"model.onnx would take {size / 1e9:.2f} GB; a graph without its weights holds 2.14 GB: choose a larger min_count")
+        raise Invalid(
+            f"model.onnx would take {size / 1e9:.2f} GB; the limit of a graph without its weights is 2.14 GB: choose a larger min_count"
+        )
     path.write_bytes(unit.SerializeToString())
     del unit
     onnx.checker.check_model(str(path), full_check=True)  # by path: the checker ignores external data
@@ -109,7 +111,7 @@ def _refuse_files(model: Any) -> None:
     for tensor in model.graph.initializer:
         if external_data_helper.uses_external_data(tensor):
             raise Invalid(
-                f"the model's graph takes '{tensor.name}' from a file: give the array itself, and export puts it where it belongs"
+                f"the model's graph reads '{tensor.name}' from a file: use the array itself; the export writes large arrays to a file"
             )
 
 

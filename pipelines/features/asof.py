@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.features.columns import BLANK, polars_type
-from pipelines.features.dense import Dense, dense
+from pipelines.features.dense import DenseMap, dense
 from shared.contracts.online import OnlineColumn, View
 from shared.domain.feature_values import StoredRow, instant
 
@@ -112,7 +112,7 @@ def _overruled(column: OnlineColumn) -> pl.Expr:
 
 
 @dataclass(frozen=True, eq=False)
-class Stretches:
+class ValidityPeriods:
     """Row search in a table with one row per stretch."""
 
     keys: Ints
@@ -133,7 +133,7 @@ class Stretches:
         return self.starts[1:] - 1
 
     @cached_property
-    def _near(self) -> Dense | None:
+    def _near(self) -> DenseMap | None:
         return dense(pl.Series(self.keys), np.arange(len(self.keys), dtype=np.int32), len(self.keys))
 
     @cached_property

@@ -12,7 +12,7 @@ import polars as pl
 from pipelines.features.columns import HASHTAGS, MENTIONS, Column, Kind, Raw, Side, Table
 from pipelines.features.operators.base import Operator, made, output_name, plain
 from pipelines.features.operators.bucketise import Bucketise
-from pipelines.features.operators.categorify import Categorify, MultiHot, Words
+from pipelines.features.operators.categorify import Categorify, CountedVocabulary, MultiHot
 from pipelines.features.operators.codes import Cross, OneHot
 from pipelines.features.operators.keyed import key_kinds
 from pipelines.features.operators.lag import Lag
@@ -21,7 +21,7 @@ from pipelines.features.operators.sequence import Sequence
 from pipelines.features.operators.target import CountEncode, TargetEncode
 from pipelines.features.operators.times import Calendar, Cyclic
 from pipelines.features.operators.vector import Vector
-from pipelines.features.vocabulary import Rule
+from pipelines.features.vocabulary import EntryRule
 from shared.contracts import features as contract
 from shared.domain.errors import BadData, Invalid
 
@@ -62,7 +62,7 @@ class _Compiler:
         self.made: list[Operator] = []
         self.features: dict[str, Column] = {}
         self.extracted: dict[str, Raw] = {}
-        self.shared: dict[str, list[tuple[Raw, Rule]]] = {}
+        self.shared: dict[str, list[tuple[Raw, EntryRule]]] = {}
         self.paged = any(isinstance(entry, contract.Sequence) and entry.sequence.pages for entry in entries)
         for entry in entries:
             if isinstance(entry, contract.Extract):
@@ -90,7 +90,7 @@ class _Compiler:
         tables: list[Table] = [table for table in _SIDES if name in self.tables.schema(table)]
         if not tables:
             near = difflib.get_close_matches(name, self._column_names(), n=1, cutoff=0.6)
-            hint = f": did you mean '{near[0]}'?" if near else f", which have: {', '.join(sorted(self._column_names()))}"
+            hint = f": did you mean '{near[0]}'?" if near else f"; available columns: {', '.join(sorted(self._column_names()))}"
             raise Invalid(f"features: column '{name}' is neither a key nor in {self._places()}{hint}")
         if len(tables) > 1:
             first, other = (self.tables.name(table) for table in tables[:2])
@@ -99,7 +99,7 @@ class _Compiler:
 
     def key(self, name: str) -> Raw:
         if name in self.extracted:
-            raise Invalid(f"features: '{name}' has several values a row: it takes 'multi_hot', not 'categorify'")
+            raise Invalid(f"features: '{name}' has several values per row: use 'multi_hot', not 'categorify'")
         table, dtype, side = self.raw(name)
         kind = _key_kind(dtype, name, self.tables.name(table), "categorify")
         return Raw(name, kind, side, table=table, time=name == self.tables.time)
@@ -107,10 +107,10 @@ class _Compiler:
     def lists(self, entry: contract.MultiHot) -> Raw:
         name = entry.multi_hot
         if name in (self.tables.user, self.tables.item):
-            raise Invalid(f"features: '{name}' is a key: it takes 'categorify', not 'multi_hot'")
+            raise Invalid(f"features: '{name}' is a key: use 'categorify', not 'multi_hot'")
         if name in self.extracted:
             if entry.separator is not None:
-                raise Invalid(f"features: '{name}' is a column of lists already: leave its separator out")
+                raise Invalid(f"features: '{name}' is already a list column: remove its separator")
             return replace(self.extracted[name], max_length=entry.max_length)
         table, dtype, side = self.raw(name)
         kind = _list_kind(dtype, name, entry.separator, self.tables.name(table))
@@ -129,14 +129,14 @@ class _Compiler:
             maker = next(operator for operator in reversed(self.made) if before in operator.outputs)
             table: Table = maker.table if hasattr(maker, "table") else "interactions"
             if maker.kind == "target_encode":
-                raise Invalid(f"features: '{name}' is another number in each fold of the training: it stays as it is")
+                raise Invalid(f"features: '{name}' has a different value in each training fold (target_encode): no operator can change it")
             if maker.kind in ("one_hot", "vector"):
-                raise Invalid(f"features: '{name}' is a vector: it takes no numbers' operators")
+                raise Invalid(f"features: '{name}' is a vector: number operators cannot change it")
             step = sum(1 for operator in self.made for out in operator.outputs if out.name.split("~")[0] == output_name(name))
             return before, Column(f"{output_name(name)}~{step}", "float32", before.side), table
         table, dtype, side = self.raw(name)
         if name in (self.tables.user, self.tables.item) or not (dtype.is_numeric() or dtype == pl.Boolean):
-            raise Invalid(f"features: '{name}' is {'a key' if name in (self.tables.user, self.tables.item) else dtype}: it is no number")
+            raise Invalid(f"features: '{name}' is {'a key' if name in (self.tables.user, self.tables.item) else dtype}, not a number")
         kind: Kind = "int64" if dtype.is_integer() else "float32"
         raw = Raw(name, kind, side, table=table, time=name == self.tables.time)
         return raw, made(name, "float32", side), table
@@ -148,7 +148,9 @@ class _Compiler:
         else:
             column = self.key(name)
         if not key_kinds((column,)):
-            raise Invalid(f"features: {operator} takes ids, words or codes with one value a row; '{name}' has several, or is a number")
+            raise Invalid(
+                f"features: {operator} takes ids, words or codes with one value per row; '{name}' has several values or is a number"
+            )
         return column
 
     def _is_raw(self, name: str) -> bool:
@@ -159,32 +161,32 @@ class _Compiler:
         if column is None or column.kind != "code":
             codes = sorted(feature for feature, column in self.features.items() if column.kind == "code")
             raise Invalid(
-                f"features: {operator} takes features of codes, and '{name}' is none (yet): there are {', '.join(codes) or 'none'}"
+                f"features: {operator} takes features with codes, not '{name}' at this entry; available: {', '.join(codes) or 'none'}"
             )
         return column
 
     # Operators with further checks.
 
-    def _counted(self, entry: contract.Any_) -> list[tuple[Raw, Rule, str]]:
+    def _counted(self, entry: contract.Any_) -> list[tuple[Raw, EntryRule, str]]:
         if isinstance(entry, contract.Categorify):
-            rule = Rule(entry.min_count, entry.max_size, entry.hash_buckets, entry.values)
+            rule = EntryRule(entry.min_count, entry.max_size, entry.hash_buckets, entry.values)
             return [(self._with_rule(self.key(name), rule), rule, entry.vocabulary or name) for name in entry.categorify]
         if isinstance(entry, contract.MultiHot):
-            rule = Rule(entry.min_count, entry.max_size, entry.hash_buckets, entry.values)
+            rule = EntryRule(entry.min_count, entry.max_size, entry.hash_buckets, entry.values)
             return [(self._with_rule(self.lists(entry), rule), rule, entry.vocabulary or entry.multi_hot)]
         return []
 
-    def _with_rule(self, column: Raw, rule: Rule) -> Raw:
+    def _with_rule(self, column: Raw, rule: EntryRule) -> Raw:
         if rule.hash_buckets is not None and column.kind != "int64":
             raise Invalid(
-                f"features: hash_buckets takes integers; '{column.name}' is text, which the served graph can't hash: choose a min_count"
+                f"features: hash_buckets takes integers; '{column.name}' is text, which the served graph cannot hash: set min_count"
             )
         if rule.values and isinstance(rule.values[0], str) != (column.kind == "string"):
             theirs = "text" if column.kind == "string" else "integers"
-            raise Invalid(f"features: the values of '{column.name}' are {theirs} in the data, and not those that are listed")
+            raise Invalid(f"features: '{column.name}' has {theirs} in the data, but the listed values are not {theirs}")
         return column
 
-    def words(self, name: str) -> Words:
+    def words(self, name: str) -> CountedVocabulary:
         members = self.shared[name]
         rules, kinds = {rule for _, rule in members}, {column.kind for column, _ in members}
         if len(rules) > 1 or len(kinds) > 1:
@@ -192,7 +194,7 @@ class _Compiler:
             raise Invalid(f"features: columns of the vocabulary '{name}' must have the same {difference}")
         tables = tuple(column.table or "interactions" for column, _ in members)
         pages = self.tables.item if self.paged and name == self.tables.item else None
-        return Words(name, tuple(column for column, _ in members), members[0][1], tables, pages)
+        return CountedVocabulary(name, tuple(column for column, _ in members), members[0][1], tables, pages)
 
     def target(self, of: contract.TargetOf) -> Operator:
         columns = tuple(self.keyed(name, "target_encode") for name in of.of)
@@ -200,7 +202,7 @@ class _Compiler:
             if target == "label":
                 continue
             if target not in self.tables.interactions or not self.tables.interactions[target].is_numeric():
-                raise Invalid(f"features: target_encode: '{target}' is neither 'label' nor a column of numbers of the interactions")
+                raise Invalid(f"features: target_encode: '{target}' is neither 'label' nor a number column of the interactions")
         return TargetEncode(columns, of.target, of.folds, of.smoothing, self.row)
 
     def lag(self, of: contract.LagOf) -> Operator:
@@ -211,19 +213,19 @@ class _Compiler:
         else:
             table, dtype, side = self.raw(of.of)
             if table != "interactions" or not dtype.is_numeric() or of.of in (self.tables.user, self.tables.item):
-                raise Invalid(f"features: lag takes the time or a number of the interactions; '{of.of}' is none")
+                raise Invalid(f"features: lag takes the time or a number of the interactions; '{of.of}' is neither")
             value = Raw(of.of, "int64" if dtype.is_integer() else "float32", side, table=table)
         return Lag(value, self.key(of.by), of.steps, self.row)
 
     def _by_user(self, by: str, operator: str) -> None:
         if by != self.tables.user:
-            raise Invalid(f"features: {operator}.by: rows are put in order by user, so it must be '{self.tables.user}', not '{by}'")
+            raise Invalid(f"features: {operator}.by: rows are ordered by user, so it must be '{self.tables.user}', not '{by}'")
 
     def cross(self, entry: contract.Cross) -> Operator:
         columns = tuple(self.codes(name, "cross") for name in entry.cross)
         several = [column for column in columns if column.many]
         if len(several) > 1:
-            raise Invalid("features: cross: only one of the features may have several values a row")
+            raise Invalid("features: cross: only one feature may have several values per row")
         return Cross(columns, entry.buckets)
 
     def vector(self, of: contract.VectorOf) -> Operator:
@@ -239,7 +241,7 @@ class _Compiler:
             raise Invalid(f"features: sequence.of: it must be '{self.tables.item}', not '{of.of}'")
         window, gap = (None if duration is None else int(duration.total_seconds()) for duration in (of.window, of.gap))
         if of.of not in self.shared:
-            raise Invalid(f"features: sequence: say 'categorify' of '{of.of}' too: the sequence has its codes")
+            raise Invalid(f"features: sequence: it uses the codes of '{of.of}': add a 'categorify' entry for '{of.of}'")
         words, time = self.words(of.of), self.time(self.tables.time, "sequence")
         return Sequence(self.key(of.of), self.key(of.by), words, of.length, of.liked, of.reverse, self.row, time, window, gap, of.pages)
 
@@ -249,7 +251,7 @@ class _Compiler:
         if dtype not in _TEXT:
             raise BadData(f"{self.tables.name(table)}: column '{of.of}' is {dtype}: extract takes text")
         if of.output in self.extracted or self._is_raw(of.output):
-            raise Invalid(f"features: extract: there is a column '{of.output}' already: give another name by 'as'")
+            raise Invalid(f"features: extract: column '{of.output}' already exists: set another name with 'as'")
         pattern = of.pattern or {"mentions": MENTIONS, "hashtags": HASHTAGS}[of.what or "mentions"]
         self.extracted[of.output] = Raw(of.output, "string", side, many=True, table=table, pattern=pattern, source=of.of)
 
@@ -280,13 +282,13 @@ def _key_kind(dtype: pl.DataType, name: str, table: str, operator: str) -> Kind:
 def _list_kind(dtype: pl.DataType, name: str, separator: str | None, table: str) -> Kind:
     if isinstance(dtype, pl.List | pl.Array):
         if separator is not None:
-            raise Invalid(f"features: '{name}' is a column of lists in {table}: leave its separator out")
+            raise Invalid(f"features: '{name}' is a list column in {table}: remove its separator")
         inner = dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner()
         return _key_kind(inner, name, table, "multi_hot")
     if dtype not in _TEXT:
         raise BadData(f"{table}: column '{name}' is {dtype}: multi_hot takes lists or delimited text")
     if separator is None:
-        raise Invalid(f"features: '{name}' is text in {table}: say its separator, such as '|'")
+        raise Invalid(f"features: '{name}' is text in {table}: set its separator, such as '|'")
     return "string"
 
 

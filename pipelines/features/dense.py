@@ -12,7 +12,7 @@ _APART = 1_000_000
 
 
 @dataclass(frozen=True)
-class Dense:
+class DenseMap:
     """Map from close integers to other integers: an array, many times faster than a hash."""
 
     low: int
@@ -29,7 +29,7 @@ class Dense:
         return mapped
 
 
-def dense(keys: pl.Series, values: NDArray[np.int32], missing: int) -> Dense | None:
+def dense(keys: pl.Series, values: NDArray[np.int32], missing: int) -> DenseMap | None:
     """Returns None for text keys and for keys that are too far apart."""
     if not keys.dtype.is_integer() or not len(keys):
         return None
@@ -38,4 +38,4 @@ def dense(keys: pl.Series, values: NDArray[np.int32], missing: int) -> Dense | N
         return None
     table = np.full(high - low + 3, missing, np.int32)
     table[keys.to_numpy().astype(np.int64) - (low - 1)] = values
-    return Dense(low - 1, table)
+    return DenseMap(low - 1, table)

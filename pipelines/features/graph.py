@@ -17,17 +17,17 @@ from pydantic import TypeAdapter
 
 from pipelines.features.columns import Raw, Side, Table
 from pipelines.features.compile import Tables, compile_operators
-from pipelines.features.engines.history import History
-from pipelines.features.engines.polars import Data, compute
+from pipelines.features.engines.history import RowHistory
+from pipelines.features.engines.polars import PreparedTables, compute
 from pipelines.features.lowering import IR_VERSION, ML_OPSET, OPSET, Lowering
-from pipelines.features.operators.base import Feature, Mode, Operator, Saved, output_name
+from pipelines.features.operators.base import Feature, Mode, Operator, SavedState, output_name
 from pipelines.features.operators.categorify import Categorify
 from pipelines.features.operators.kinds import Ordered, is_ordered
 from pipelines.features.operators.target import TargetEncode
-from pipelines.features.reading import READS, Left, Reads, read_by
+from pipelines.features.reading import READS, Reads, UnusedFeature, read_by
 from pipelines.features.schemas import read_schema, write_schema
 from pipelines.features.statistics import Results, Statistic
-from pipelines.features.stored import Stored, stored
+from pipelines.features.stored import StoredInput, stored
 from pipelines.features.stored import lower as lower_stored
 from shared.contracts.features import Operator as Entry
 from shared.contracts.features import mentioned
@@ -41,7 +41,7 @@ VERSION = 2
 USER_ROW = "~user_row"
 ALL: tuple[Side, ...] = ("user", "item", "context", "pair")
 _ENTRIES: TypeAdapter[tuple[Any, ...]] = TypeAdapter(tuple[Entry, ...])
-Engine = Callable[[list[Statistic], Data], Results]
+Engine = Callable[[list[Statistic], PreparedTables], Results]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Graph:
     tables: Tables
     operators: tuple[Operator, ...]
     reads: Reads = "deep"
-    left: tuple[Left, ...] = ()
+    left: tuple[UnusedFeature, ...] = ()
     """Parts of the entries that the reading family doesn't need."""
 
     @property
@@ -121,9 +121,7 @@ class Graph:
             if isinstance(column, Raw) and (not tables or column.table in tables):
                 before = columns.setdefault(column.name, column)
                 if (before.kind, before.time, before.many) != (column.kind, column.time, column.many):
-                    raise Invalid(
-                        f"features: '{column.name}' is taken as {_type_name(before)} and as {_type_name(column)}: one of them must go"
-                    )
+                    raise Invalid(f"features: '{column.name}' is used as {_type_name(before)} and as {_type_name(column)}: remove one use")
         return tuple(columns.values())
 
     def prepared(self, table: Table) -> list[pl.Expr]:
@@ -133,7 +131,7 @@ class Graph:
             column.prepared(schema[column.source or column.name]) for column in self.raws(table) if (column.source or column.name) in schema
         ]
 
-    def fit(self, data: Data, previous: Graph | None = None, engine: Engine = compute) -> Graph:
+    def fit(self, data: PreparedTables, previous: Graph | None = None, engine: Engine = compute) -> Graph:
         """Fits on prepared tables; grows `previous`, if given. Independent statistics are computed together."""
         fitted: dict[int, Operator] = {}
         made: dict[str, Feature] = {}
@@ -149,7 +147,7 @@ class Graph:
         return replace(self, operators=tuple(fitted[at] for at in range(len(self.operators))))
 
     def transform(
-        self, frame: pl.LazyFrame, *sides: Side, mode: Mode = "serve", history: History | None = None, keep: Iterable[str | pl.Expr] = ()
+        self, frame: pl.LazyFrame, *sides: Side, mode: Mode = "serve", history: RowHistory | None = None, keep: Iterable[str | pl.Expr] = ()
     ) -> pl.LazyFrame:
         """Computes the features of some sides (default: all) under their own names. With `history`, rows get the values of earlier rows."""
         frame = _applied(frame, self.needed(*sides), mode, history)
@@ -206,7 +204,7 @@ class Graph:
             build.gives(feature.made, build.node("Where", build.node("IsNaN", value), build.constant(np.array(0, np.float32)), value))
         return build
 
-    def stored(self, limit: int | None = None) -> tuple[Stored, ...]:
+    def stored(self, limit: int | None = None) -> tuple[StoredInput, ...]:
         """Returns the served unit's inputs that replace tables of more than `limit` rows."""
         return stored(self.operators, limit)
 
@@ -269,18 +267,18 @@ def load_graph(fetch: Callable[[str], Path]) -> Graph:
     """Reads a fitted graph; `fetch` returns the path of a published file."""
     document = json.loads(fetch(FEATURES).read_text())
     if document.get("version") != VERSION:
-        raise Invalid(f"{FEATURES}: it is of format {document.get('version')}, this is {VERSION}: start a full run")
+        raise Invalid(f"{FEATURES}: format {document.get('version')} is not the format {VERSION} of this release: start a full run")
     interactions, items, users = (read_schema(document["tables"][name]) for name in ("interactions", "items", "users"))
     tables = Tables(document["user"], document["item"], document["time"], interactions, items, users)
     reads = document.get("reads", "deep")
     if reads not in READS:
-        raise Invalid(f"{FEATURES}: it is for families that read '{reads}', of which this release has none: start a full run")
+        raise Invalid(f"{FEATURES}: for families that read '{reads}', which this release does not have: start a full run")
     graph = compile_graph(_ENTRIES.validate_python(document["entries"]), tables, reads)
     frames = {name.removesuffix(".parquet"): pl.read_parquet(fetch(name)) for name in document["files"]}
     restored: list[Operator] = []
     made: dict[str, Feature] = {}
     for operator, facts in zip(graph.operators, document["state"], strict=True):
-        restored.append(operator.restored(Saved(facts, frames), made))
+        restored.append(operator.restored(SavedState(facts, frames), made))
         made |= {feature.made: feature for feature in restored[-1].features}
     return replace(graph, operators=tuple(restored))
 
@@ -289,7 +287,7 @@ def check_same(graph: Graph, parent: Graph) -> None:
     """Raises Invalid if a warm run changes the parent's features: codes and tables would change their meaning."""
     ours, theirs = ([(column.name, column.kind, column.time, column.many) for column in which.raws()] for which in (graph, parent))
     if graph.entries != parent.entries or ours != theirs:
-        raise Invalid("features: they have changed since the parent: a warm run can't change them, start a full one")
+        raise Invalid("features: changed since the parent: a warm run cannot change them; start a full run")
 
 
 def joined(data: Mapping[Table, pl.LazyFrame], graph: Graph) -> pl.LazyFrame:
@@ -324,13 +322,13 @@ def _makers(level: list[int], operators: tuple[Operator, ...]) -> list[int]:
     return sorted(wanted)
 
 
-def _with(data: Data, operators: list[Operator]) -> Data:
+def _with(data: PreparedTables, operators: list[Operator]) -> PreparedTables:
     """Adds the operators' outputs to the tables."""
     rows = _applied(data.interactions, operators, "rows", data.history)
     return replace(data, interactions=rows, items=_of(data.items, operators, "item"), users=_of(data.users, operators, "user"))
 
 
-def _applied(frame: pl.LazyFrame, operators: Iterable[Operator], mode: Mode, history: History | None) -> pl.LazyFrame:
+def _applied(frame: pl.LazyFrame, operators: Iterable[Operator], mode: Mode, history: RowHistory | None) -> pl.LazyFrame:
     """Applies operators. With `history`, ordered operators see the rows before each row in every mode."""
     for operator in operators:
         frame = (

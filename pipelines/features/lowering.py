@@ -35,7 +35,7 @@ class Lowering:
         """Returns a column's tensor; a raw column becomes an input at first use."""
         if column.name not in self._values:
             if not isinstance(column, Raw):
-                raise RuntimeError(f"'{column.name}' is asked for before it is made")
+                raise RuntimeError(f"'{column.name}' is used before it is made")
             self._values[column.name] = self.take(column.name, column.kind, column.width if column.many else None)
         return self._values[column.name]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.features.asof import SINCE, Stretches, microseconds
+from pipelines.features.asof import SINCE, ValidityPeriods, microseconds
 from pipelines.features.columns import Side, Table
 from pipelines.features.engines.choice import Engine, PolarsEngine
-from pipelines.features.engines.history import ROW, History
-from pipelines.features.engines.polars import Data
+from pipelines.features.engines.history import ROW, RowHistory
+from pipelines.features.engines.polars import PreparedTables
 from pipelines.features.graph import USER_ROW, Graph, Tables, compile_graph, joined
 from pipelines.features.operators.base import Mode, plain
 from pipelines.features.operators.target import fold_of
@@ -66,7 +66,7 @@ def graph_of(
         for out in operator.outputs:
             if out.side == "pair" and operator.kind != "cross":
                 raise Invalid(
-                    f"features: '{plain(out)}' depends on the item and on the user or the moment: only a 'cross' may, since it is made"
+                    f"features: '{plain(out)}' depends on the item and on the user or the time: only a 'cross' can, because it is computed"
                     " for each pair"
                 )
     check_lists(graph, spec.serve.lists)
@@ -113,23 +113,25 @@ class Prepared:
         return joined(tables, graph)
 
     @cached_property
-    def stretches(self) -> Stretches | None:
+    def stretches(self) -> ValidityPeriods | None:
         """None if each user has a single row."""
-        return Stretches.of(self.users[self.graph.user], self.users[SINCE]) if self.users is not None and SINCE in self.users else None
+        return (
+            ValidityPeriods.of(self.users[self.graph.user], self.users[SINCE]) if self.users is not None and SINCE in self.users else None
+        )
 
-    def fit(self, train: pl.LazyFrame, previous: Graph | None = None, history: History | None = None) -> Prepared:
+    def fit(self, train: pl.LazyFrame, previous: Graph | None = None, history: RowHistory | None = None) -> Prepared:
         users = None if self.users is None else self.users.lazy()
-        data = Data(self.rows(train), self.items.lazy(), users, self.graph.row, history, self._counted(train))
+        data = PreparedTables(self.rows(train), self.items.lazy(), users, self.graph.row, history, self._counted(train))
         return replace(self, graph=self.graph.fit(data, previous, self.engine.compute))
 
-    def history(self, train: pl.LazyFrame, holdout: pl.LazyFrame, folder: Path) -> History | None:
+    def history(self, train: pl.LazyFrame, holdout: pl.LazyFrame, folder: Path) -> RowHistory | None:
         """Returns the history of each row, if an operator needs it; the holdout's numbers follow the training rows'."""
         if not self.graph.ordered:
             return None
         count, more = pl.collect_all([train.select(pl.len()), holdout.select(pl.len())], engine="streaming")
         rows = pl.concat([self.rows(train, 0), self.rows(holdout, count.item())])
         pages = None if self.pages is None else self._views(self.pages)
-        return History(rows, self.graph.ordered, self.graph.row, folder, count.item() + more.item(), pages)
+        return RowHistory(rows, self.graph.ordered, self.graph.row, folder, count.item() + more.item(), pages)
 
     def _counted(self, train: pl.LazyFrame) -> pl.LazyFrame | None:
         """Returns the page views up to each user's last training row."""
@@ -143,12 +145,14 @@ class Prepared:
         user, item, time = self.graph.row
         return pages.select(pl.col("user").alias(user), pl.col("item").alias(item), pl.col("time").floor().cast(pl.Int64).alias(time))
 
-    def write_rows(self, train: pl.LazyFrame, holdout: pl.LazyFrame, history: History | None, paths: tuple[Path, Path]) -> tuple[int, int]:
+    def write_rows(
+        self, train: pl.LazyFrame, holdout: pl.LazyFrame, history: RowHistory | None, paths: tuple[Path, Path]
+    ) -> tuple[int, int]:
         """Writes the parts that etl publishes; returns their row counts."""
         count = self.write_part(train, paths[0], True, history)
         return count, self.write_part(holdout, paths[1], False, history, count)
 
-    def write_part(self, part: pl.LazyFrame, path: Path, train: bool, history: History | None, start: int = 0) -> int:
+    def write_part(self, part: pl.LazyFrame, path: Path, train: bool, history: RowHistory | None, start: int = 0) -> int:
         """Writes encoded rows, numbered from `start`; returns their count."""
         a_row = sum(4 * (feature.width or 1) for feature in self.graph.side("context"))
         group = max(1, min(ROW_GROUP, GROUP_BYTES // max(1, a_row)))
@@ -168,7 +172,7 @@ class Prepared:
             self.graph.table(table.lazy(), side).collect().write_parquet(files[f"{name}.features.parquet"])
         return files
 
-    def _featured(self, rows: pl.LazyFrame, train: bool, history: History | None) -> pl.LazyFrame:
+    def _featured(self, rows: pl.LazyFrame, train: bool, history: RowHistory | None) -> pl.LazyFrame:
         graph = self.graph
         extra = [name for name in rows.collect_schema().names() if name.startswith(EXTRA)]
         made = graph.key(graph.user).apply(rows, "serve")

@@ -12,7 +12,7 @@ from pipelines.features.columns import Raw, polars_type
 from pipelines.features.graph import Graph
 from pipelines.features.operators import base as features
 from pipelines.features.operators.sequence import Sequence
-from pipelines.features.stored import Stored
+from pipelines.features.stored import StoredInput
 from shared.contracts.serving import Lists, Serve
 from shared.domain.errors import Invalid
 from shared.serving.signature import BLANK, OFFSETS, VALUES, Feature, Input, Signature
@@ -72,8 +72,8 @@ def check_lists(graph: Graph, lists: Lists) -> None:
     for column in raws:
         if column.many and (clashes := [column.name + end for end in (VALUES, OFFSETS) if column.name + end in names]):
             raise Invalid(
-                f"serve.lists: with 'offsets' the served graph takes the lists of '{column.name}' as '{clashes[0]}', and there is a column"
-                " of that name: rename the column, or leave lists padded"
+                f"serve.lists: 'offsets' makes the input '{clashes[0]}' from '{column.name}', but a column has that name: rename the"
+                " column, or leave lists padded"
             )
 
 
@@ -93,7 +93,7 @@ def _input(column: Raw, graph: Graph, lists: Lists) -> Input:
     )
 
 
-def _stored(stored_input: Stored, lists: Lists) -> Input:
+def _stored(stored_input: StoredInput, lists: Lists) -> Input:
     """Returns an input whose values only this version's tables define."""
     of_user = {"source": "store", "view": FITTED} if stored_input.side == "user" else {}
     fields = {"name": stored_input.name, "dtype": stored_input.kind, "width": stored_input.width, "side": stored_input.side}
@@ -116,7 +116,7 @@ def raw_column(table: pl.DataFrame, wanted: Input, name: str) -> NDArray[Any]:
     has_lists = isinstance(column.dtype, pl.List)
     inner = column.dtype.inner if isinstance(column.dtype, pl.List) else column.dtype
     if has_lists != (wanted.width is not None) or inner != polars_type(dtype):
-        raise Invalid(f"{name}'s column '{wanted.name}' is {column.dtype}, not {dtype} as it was")
+        raise Invalid(f"{name}: column '{wanted.name}' is {column.dtype}, but was {dtype}")
     if wanted.width is not None:
         padding = pl.lit([BLANK[dtype]] * wanted.width, dtype=pl.List(polars_type(dtype)))
         padded = pl.concat_list(pl.col(wanted.name).fill_null([]), padding).list.head(wanted.width)

@@ -28,16 +28,16 @@ from pipelines.features.operators.target import CountEncode
 Reads = Literal["keys", "sequence", "deep", "trees"]
 READS: tuple[Reads, ...] = ("keys", "sequence", "deep", "trees")
 
-KEYS_ALONE = "the family reads the keys alone"
-SEQUENCE_ALONE = "the family reads the keys and the sequence of items alone"
-ORDER = "it keeps the order of the numbers, and a tree splits by that"
-BELOW = "it keeps the order of the numbers from zero on: clipped at 0, a tree makes the same splits"
-MISSING = "a tree takes what is missing as it is"
-CODES = "a split by the code is the same one"
+KEYS_ALONE = "the family reads only the keys"
+SEQUENCE_ALONE = "the family reads only the keys and the sequence of items"
+ORDER = "the operator keeps the order of the numbers, and trees split by order"
+BELOW = "the operator keeps the order of the numbers from zero on: clipped at 0, trees make the same splits"
+MISSING = "trees handle missing values directly"
+CODES = "a split by the code is equivalent"
 
 
 @dataclass(frozen=True)
-class Left:
+class UnusedFeature:
     """Part of the spec that the family doesn't need."""
 
     operator: str
@@ -45,7 +45,7 @@ class Left:
     why: str
 
 
-def read_by(operators: tuple[Operator, ...], reads: Reads, keys: tuple[str, str]) -> tuple[tuple[Operator, ...], tuple[Left, ...]]:
+def read_by(operators: tuple[Operator, ...], reads: Reads, keys: tuple[str, str]) -> tuple[tuple[Operator, ...], tuple[UnusedFeature, ...]]:
     """Returns the operators that a family needs, and the dropped ones."""
     if reads == "deep":
         return operators, ()
@@ -59,11 +59,11 @@ def read_by(operators: tuple[Operator, ...], reads: Reads, keys: tuple[str, str]
     return read, tuple(_left(operator, KEYS_ALONE) for operator in operators if operator not in read)
 
 
-def _left(operator: Operator, why: str) -> Left:
-    return Left(operator.kind, ", ".join(plain(output) for output in operator.outputs), why)
+def _left(operator: Operator, why: str) -> UnusedFeature:
+    return UnusedFeature(operator.kind, ", ".join(plain(output) for output in operator.outputs), why)
 
 
-_ORDER, _VALUES, _WHOLE = range(3)
+_ORDER, _VALUES, _ALL_VALUES = range(3)
 """What kept operators use of a number: at most its order, its value, or also whether the number is missing."""
 
 
@@ -74,9 +74,9 @@ class _Trees:
     instead: dict[str, Column] = field(default_factory=dict)
     """Replacements for values that are no longer made."""
     made: list[Operator] = field(default_factory=list)
-    left: list[Left] = field(default_factory=list)
+    left: list[UnusedFeature] = field(default_factory=list)
 
-    def read(self) -> tuple[tuple[Operator, ...], tuple[Left, ...]]:
+    def read(self) -> tuple[tuple[Operator, ...], tuple[UnusedFeature, ...]]:
         goes = {at for at in reversed(range(len(self.operators))) if self._goes(self.operators[at])}
         stays = {
             plain(out)
@@ -96,16 +96,16 @@ class _Trees:
         if isinstance(operator, OneHot) and not operator.column.many:
             return True
         if not isinstance(operator, OneNumber):
-            self._look(operator.inputs, _WHOLE)
+            self._look(operator.inputs, _ALL_VALUES)
             return False
         looked = self.looked_at.get(operator.output.name, _ORDER)
         if isinstance(operator, Normalise) and looked == _ORDER:
             return True
-        if isinstance(operator, Fill) and looked < _WHOLE and (operator.flag is None or operator.flag.name not in self.looked_at):
+        if isinstance(operator, Fill) and looked < _ALL_VALUES and (operator.flag is None or operator.flag.name not in self.looked_at):
             self._look(operator.inputs, looked)
             return True
         counts = isinstance(operator, Normalise | Fill)  # kept, these two use both present and missing numbers
-        self._look(operator.inputs, _WHOLE if counts else max(looked, _VALUES))
+        self._look(operator.inputs, _ALL_VALUES if counts else max(looked, _VALUES))
         return isinstance(operator, Log) and looked == _ORDER
 
     def _look(self, columns: Iterable[Column], at: int) -> None:

@@ -27,7 +27,7 @@ def write_schema(schema: pl.Schema) -> dict[str, str]:
 
 def read_schema(types: Mapping[str, str]) -> pl.Schema:
     if odd := [word for word in types.values() if word not in _WORDS]:
-        raise Invalid(f"features.json: '{odd[0]}' is no type of a column")
+        raise Invalid(f"features.json: '{odd[0]}' is not a column type")
     return pl.Schema({name: _WORDS[word] for name, word in types.items()})
 
 

@@ -21,7 +21,7 @@ FINE = 2**30
 
 
 @dataclass(frozen=True)
-class Counts:
+class ValueCounts:
     """Count of each combination of values; with targets, also sums and counts of targets by fold."""
 
     keys: tuple[str, ...]
@@ -47,7 +47,7 @@ class Quantiles:
 
 
 @dataclass(frozen=True)
-class Longest:
+class LongestList:
     """Length of the longest list of a column."""
 
     column: str
@@ -55,7 +55,7 @@ class Longest:
 
 
 @dataclass(frozen=True)
-class Newest:
+class NewestValues:
     """Newest values of each key, oldest first."""
 
     of: str
@@ -66,7 +66,7 @@ class Newest:
     """Includes page views."""
 
 
-Statistic = Counts | Moments | Quantiles | Longest | Newest
+Statistic = ValueCounts | Moments | Quantiles | LongestList | NewestValues
 Results = Mapping[Statistic, Any]
 """Counts and Newest: a frame. Moments: a Summary. Quantiles: a tuple of bounds. Longest: a number."""
 

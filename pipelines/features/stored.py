@@ -27,7 +27,7 @@ Cut = Categorify | MultiHot | TargetEncode | CountEncode | Lag | Sequence
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredInput:
     """Input of the served unit that replaces a table."""
 
     operator: Cut
@@ -38,12 +38,12 @@ class Stored:
     width: int | None
 
 
-def stored(operators: tuple[Operator, ...], limit: int | None) -> tuple[Stored, ...]:
+def stored(operators: tuple[Operator, ...], limit: int | None) -> tuple[StoredInput, ...]:
     """Returns the inputs that replace tables; only of users and items, as time-dependent values have no key."""
     return tuple(stored_input for operator in operators for stored_input in _of(operator, limit if limit is not None else LIMIT))
 
 
-def _of(operator: Operator, limit: int) -> list[Stored]:
+def _of(operator: Operator, limit: int) -> list[StoredInput]:
     if isinstance(operator, Sequence) and operator.bounded:
         return []  # depends on the request's time
     if not isinstance(operator, Cut) or max((len(frame) for frame in operator.saved().frames.values()), default=0) <= limit:
@@ -51,16 +51,16 @@ def _of(operator: Operator, limit: int) -> list[Stored]:
     if isinstance(operator, Lag | Sequence):
         (feature,) = operator.features
         kind = operator.of.kind if isinstance(operator, Lag) else "int64"
-        return [Stored(operator, feature, feature.name + STORED, kind, "user", feature.width)]
+        return [StoredInput(operator, feature, feature.name + STORED, kind, "user", feature.width)]
     stored_inputs = []
     for feature in operator.features:
         if feature.side in ("user", "item"):
             kind = "int64" if feature.kind == "code" else "float32"
-            stored_inputs.append(Stored(operator, feature, feature.name + STORED, kind, feature.side, feature.width))
+            stored_inputs.append(StoredInput(operator, feature, feature.name + STORED, kind, feature.side, feature.width))
     return stored_inputs
 
 
-def lower(build: Lowering, stored_inputs: tuple[Stored, ...]) -> None:
+def lower(build: Lowering, stored_inputs: tuple[StoredInput, ...]) -> None:
     """Adds an operator's outputs from its stored inputs."""
     for stored_input in stored_inputs:
         build.take(stored_input.name, stored_input.kind, stored_input.width)
@@ -88,7 +88,7 @@ def lower(build: Lowering, stored_inputs: tuple[Stored, ...]) -> None:
                 build.gives(stored_input.feature.made, codes)
 
 
-def with_values(frame: pl.DataFrame, stored_inputs: tuple[Stored, ...]) -> pl.DataFrame:
+def with_values(frame: pl.DataFrame, stored_inputs: tuple[StoredInput, ...]) -> pl.DataFrame:
     """Adds the values of stored inputs to a prepared table of users or items."""
     for stored_input in stored_inputs:
         operator = stored_input.operator
@@ -108,7 +108,7 @@ def _blank(build: Lowering) -> str:
     return build.constant(np.array(BLANK["int64"], np.int64))
 
 
-def _stranger(stored_input: Stored) -> float:
+def _stranger(stored_input: StoredInput) -> float:
     operator = stored_input.operator
     if isinstance(operator, TargetEncode):
         target = operator.targets[[out.name for out in operator.outputs].index(stored_input.feature.made)]

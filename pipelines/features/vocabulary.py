@@ -17,18 +17,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.features.columns import BLANK, FIRST, NULL, UNKNOWN, Column, polars_type
-from pipelines.features.dense import Dense, dense
+from pipelines.features.dense import DenseMap, dense
 from pipelines.features.hashing import hashed
 from pipelines.features.lowering import Lowering
 from shared.domain.pages import PAGES
 
 DType = Literal["int64", "string"]
 _IS_PAGE = pl.col("value").is_between(PAGES.start, PAGES.stop - 1)
-__all__ = ["BLANK", "FIRST", "NULL", "UNKNOWN", "DType", "Rule", "Vocabulary", "fit_vocabulary"]
+__all__ = ["BLANK", "FIRST", "NULL", "UNKNOWN", "DType", "EntryRule", "Vocabulary", "fit_vocabulary"]
 
 
 @dataclass(frozen=True)
-class Rule:
+class EntryRule:
     """Rule for entering a vocabulary."""
 
     min_count: int = 1
@@ -89,7 +89,7 @@ class Vocabulary:
         return codes.set(values.is_null(), NULL).to_numpy() if values.null_count() else codes.to_numpy()
 
     @cached_property
-    def dense(self) -> Dense | None:
+    def dense(self) -> DenseMap | None:
         return dense(self.values, self.codes.to_numpy(), UNKNOWN) if self.buckets is None else None
 
     @cached_property
@@ -111,7 +111,9 @@ class Vocabulary:
         return build.node("Add", build.hashed([build.value(column)], self.buckets), start)
 
 
-def fit_vocabulary(counted: pl.DataFrame, dtype: DType, rule: Rule, previous: Vocabulary | None = None, pages: bool = False) -> Vocabulary:
+def fit_vocabulary(
+    counted: pl.DataFrame, dtype: DType, rule: EntryRule, previous: Vocabulary | None = None, pages: bool = False
+) -> Vocabulary:
     """Fits on (value, count) in any order; grows `previous`. `pages`: page keys are among the values."""
     if rule.values is not None:
         return _listed(rule.values, counted, dtype, rule, previous)
@@ -129,7 +131,7 @@ def fit_vocabulary(counted: pl.DataFrame, dtype: DType, rule: Rule, previous: Vo
     return _vocabulary(dtype, [grown, chosen], waiting, rule)
 
 
-def _listed(values: tuple[int | str, ...], counted: pl.DataFrame, dtype: DType, rule: Rule, previous: Vocabulary | None) -> Vocabulary:
+def _listed(values: tuple[int | str, ...], counted: pl.DataFrame, dtype: DType, rule: EntryRule, previous: Vocabulary | None) -> Vocabulary:
     """Returns the listed values in their order, whatever their counts; no values wait."""
     listed = pl.DataFrame({"value": pl.Series(values, dtype=polars_type(dtype))})
     both = [counted.select("value", pl.col("count").cast(pl.Int64))]
@@ -140,7 +142,7 @@ def _listed(values: tuple[int | str, ...], counted: pl.DataFrame, dtype: DType, 
     return _vocabulary(dtype, [chosen], counts.clear(), rule)
 
 
-def _chosen(counted: pl.DataFrame, rule: Rule, old: pl.DataFrame, pages: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _chosen(counted: pl.DataFrame, rule: EntryRule, old: pl.DataFrame, pages: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Returns new values with a code, and waiting ones."""
     if pages:
         parts = [_chosen(counted.filter(condition), rule, old.filter(condition), False) for condition in (~_IS_PAGE, _IS_PAGE)]
@@ -155,6 +157,6 @@ def _ordered(counted: pl.DataFrame) -> pl.DataFrame:
     return counted.select("value", pl.col("count").cast(pl.Int64)).sort(["count", "value"], descending=[True, False])
 
 
-def _vocabulary(dtype: DType, frames: list[pl.DataFrame], waiting: pl.DataFrame, rule: Rule) -> Vocabulary:
+def _vocabulary(dtype: DType, frames: list[pl.DataFrame], waiting: pl.DataFrame, rule: EntryRule) -> Vocabulary:
     merged = pl.concat(frames)
     return Vocabulary(dtype, merged["value"], merged["count"], waiting, rule.hash_buckets)

@@ -15,8 +15,8 @@ import numpy as np
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import Feature
 from pipelines.features.prepared import FEATURE, FOLD
-from pipelines.inputs.tables import Array, Catalogue, crossed, stranger
-from pipelines.loaders.columns import Column, Lists
+from pipelines.inputs.tables import Array, FeatureTable, crossed, stranger
+from pipelines.loaders.columns import Column, ListColumn
 from pipelines.loaders.negatives import take_rows
 
 LABEL = "~label"
@@ -32,7 +32,7 @@ def columns_of(graph: Graph, there: list[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Positives:
+class PositivesStage:
     """Stage that keeps only positives."""
 
     def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
@@ -43,16 +43,16 @@ class Positives:
 
 
 @dataclass(frozen=True)
-class Gathered:
+class GatherStage:
     """Stage that adds the features of item, user and interaction; out-of-fold values if the row has a fold."""
 
     graph: Graph
-    items: Catalogue
-    users: Catalogue | None
+    items: FeatureTable
+    users: FeatureTable | None
     """None if users have only a key."""
 
     def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
-        data = {name: column for name, column in batch.items() if not isinstance(column, Lists)}
+        data = {name: column for name, column in batch.items() if not isinstance(column, ListColumn)}
         folds = {int(name.removeprefix(FOLD)): column for name, column in data.items() if name.startswith(FOLD)}
         features: dict[str, Column] = {**self.items.take(data["item_row"], folds)}
         features |= {feature.name: _own(batch[f"{FEATURE}{feature.name}"], feature) for feature in self.graph.side("context")}
@@ -62,7 +62,7 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class Strangers:
+class UnknownIdsStage:
     """Stage that shows some rows with an unknown user, others with an unknown item."""
 
     graph: Graph
@@ -85,16 +85,16 @@ class Strangers:
 
 
 @dataclass(frozen=True)
-class Crossed:
+class CrossStage:
     """Stage that adds crosses with items; last, since crosses use the codes as shown."""
 
     graph: Graph
 
     def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
-        return {**crossed(self.graph, {name: column for name, column in batch.items() if not isinstance(column, Lists)})}
+        return {**crossed(self.graph, {name: column for name, column in batch.items() if not isinstance(column, ListColumn)})}
 
 
 def _own(column: Column, feature: Feature) -> Array:
     """Restores fixed-length lists, whose length Arrow may lose."""
-    values = column.values.reshape(len(column), feature.width or 1) if isinstance(column, Lists) else column
+    values = column.values.reshape(len(column), feature.width or 1) if isinstance(column, ListColumn) else column
     return values.astype(np.int32 if feature.kind == "code" else np.float32, copy=False)

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph
-from pipelines.inputs.batch_stages import LABEL, UNKNOWN_SHARE, Crossed, Gathered, Positives, Strangers, columns_of
+from pipelines.inputs.batch_stages import LABEL, UNKNOWN_SHARE, CrossStage, GatherStage, PositivesStage, UnknownIdsStage, columns_of
 from pipelines.inputs.bloom_filter import LikedItems
-from pipelines.inputs.tables import Catalogue, Codes
+from pipelines.inputs.tables import Codes, FeatureTable
 from pipelines.loaders.chunks import open_chunks
 from pipelines.loaders.columns import Column
 from pipelines.loaders.loader import Loader
@@ -37,18 +37,18 @@ THREADS = min(4, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainingBatch:
     columns: Codes
     labels: NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def part(self, rows: slice) -> Batch:
-        return Batch({name: column[rows] for name, column in self.columns.items()}, self.labels[rows])
+    def part(self, rows: slice) -> TrainingBatch:
+        return TrainingBatch({name: column[rows] for name, column in self.columns.items()}, self.labels[rows])
 
 
-class Place(NamedTuple):
+class EpochPosition(NamedTuple):
     """Position in an epoch: a loader batch and the number of its rows already used."""
 
     batch: int = 0
@@ -61,8 +61,8 @@ class Batches:
 
     path: Path
     graph: Graph
-    items: Catalogue
-    users: Catalogue | None
+    items: FeatureTable
+    users: FeatureTable | None
     """None if users have only a key."""
     batch_size: int
     negatives: int
@@ -80,15 +80,15 @@ class Batches:
     pool: int | None = None
     """Maximum rows that are shuffled together; None: limited by memory."""
 
-    def epoch(self, number: int) -> Iterator[Batch]:
+    def epoch(self, number: int) -> Iterator[TrainingBatch]:
         return (batch for batch, _ in self.placed(number))
 
-    def placed(self, number: int, start: Place = Place()) -> Iterator[tuple[Batch, Place]]:  # noqa: B008  a value
+    def placed(self, number: int, start: EpochPosition = EpochPosition()) -> Iterator[tuple[TrainingBatch, EpochPosition]]:  # noqa: B008  a value
         """Yields each batch from a place on, with the place of the next batch."""
         begun: deque[tuple[int, int, int]] = deque()  # loader batches: number, rows before, rows up to the end
         made = yielded = 0
 
-        def rows() -> Iterator[Batch]:
+        def rows() -> Iterator[TrainingBatch]:
             nonlocal made
             for at, columns in enumerate(self.loader.epoch(number, start.batch), start.batch):
                 skipped = start.rows if at == start.batch else 0
@@ -101,9 +101,9 @@ class Batches:
         for batch in cut(rows(), self.batch_size):
             yielded += len(batch)
             while begun and begun[0][2] <= yielded:
-                after = Place(begun.popleft()[0] + 1)
+                after = EpochPosition(begun.popleft()[0] + 1)
             if begun:
-                after = Place(begun[0][0], yielded - begun[0][1])
+                after = EpochPosition(begun[0][0], yielded - begun[0][1])
             yield batch, after
 
     def rows_per_epoch(self) -> int:
@@ -130,9 +130,9 @@ class Batches:
         return Loader(chunks, batch_size, memory, self.pool, self.seed, self.shuffle, threads=THREADS, stages=self._stages())
 
     def _stages(self) -> tuple[Any, ...]:
-        gathered, crosses = Gathered(self.graph, self.items, self.users), Crossed(self.graph)
-        strangers = (Strangers(self.graph, self.unknown_share),) if self.unknown_share else ()
-        positives = (Positives(),) if self.positives else ()
+        gathered, crosses = GatherStage(self.graph, self.items, self.users), CrossStage(self.graph)
+        strangers = (UnknownIdsStage(self.graph, self.unknown_share),) if self.unknown_share else ()
+        positives = (PositivesStage(),) if self.positives else ()
         negatives = (Negatives(len(self.items), self.negatives, liked=self.liked, draw=self.draw),) if self.negatives else ()
         return (*positives, *negatives, gathered, *strangers, crosses)
 
@@ -143,9 +143,9 @@ class Batches:
         return int(rows), int(positives)
 
 
-def cut(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
+def cut(batches: Iterator[TrainingBatch], size: int) -> Iterator[TrainingBatch]:
     """Cuts the rows into batches of `size`; the last may be smaller. Copies only rows across a seam."""
-    left: list[Batch] = []
+    left: list[TrainingBatch] = []
     for batch in batches:
         missing = (size - sum(map(len, left))) % size if left else 0
         if missing > len(batch):
@@ -161,13 +161,13 @@ def cut(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
         yield _joined(left)
 
 
-def _joined(parts: list[Batch]) -> Batch:
+def _joined(parts: list[TrainingBatch]) -> TrainingBatch:
     if len(parts) == 1:
         return parts[0]
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
-    return Batch(columns, np.concatenate([part.labels for part in parts]))
+    return TrainingBatch(columns, np.concatenate([part.labels for part in parts]))
 
 
-def _batch(columns: dict[str, Any]) -> Batch:
+def _batch(columns: dict[str, Any]) -> TrainingBatch:
     labels = columns.pop(LABEL)
-    return Batch(columns, labels)
+    return TrainingBatch(columns, labels)

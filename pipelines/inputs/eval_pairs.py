@@ -20,8 +20,8 @@ from pipelines.features.graph import Graph
 from pipelines.features.prepared import EXTRA, FEATURE
 from pipelines.features.raw import raw_column
 from pipelines.features.stored import STORED, with_values
-from pipelines.inputs.tables import Array, Catalogue, Codes, Users, array, crossed, dtype_of, placed, read_table, read_users
-from pipelines.inputs.version_values import Published
+from pipelines.inputs.tables import Array, Codes, FeatureTable, Users, array, crossed, dtype_of, placed, read_table, read_users
+from pipelines.inputs.version_values import PublishedValues
 from shared.domain.errors import Invalid
 from shared.serving.signature import Input, Signature
 
@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Moments:
+class UserContexts:
     """Context of users, sorted by user; the last row is blank."""
 
     users: Ints
@@ -50,9 +50,9 @@ class Moments:
 @dataclass(frozen=True)
 class EvalPairs:
     graph: Graph
-    items: Catalogue
+    items: FeatureTable
     users: Users
-    moments: Moments
+    moments: UserContexts
 
     def features(self, users: Ints, rows: Ints) -> Codes:
         """Returns the features of pairs: `users` are keys, `rows` are rows of the catalogue."""
@@ -69,7 +69,7 @@ def read_meetings(fetch: Callable[[str], Path], has_users: bool, graph: Graph, n
     return EvalPairs(graph, items, read_users(fetch, has_users, graph, then), moments)
 
 
-def _moments(path: Path, graph: Graph, has_users: bool) -> Moments:
+def _moments(path: Path, graph: Graph, has_users: bool) -> UserContexts:
     context = graph.side("context")
     raws = [raw for raw in graph.raws("interactions") if raw.side == "context"]
     extra = [name for name in pl.read_parquet_schema(path) if name.startswith(EXTRA)]
@@ -97,7 +97,7 @@ def _moments(path: Path, graph: Graph, has_users: bool) -> Moments:
     raw = pl.concat([prepared, blank], how="vertical") if raws else pl.DataFrame()
     times = np.append(np.floor(first["time"].to_numpy()).astype(np.int64), np.int64(BLANK["int64"]))
     others = first.select(pl.col(name).alias(name.removeprefix(EXTRA)) for name in extra)
-    return Moments(first["user"].to_numpy(), features, raw, times, others, first["user_row"].to_numpy() if has_users else None)
+    return UserContexts(first["user"].to_numpy(), features, raw, times, others, first["user_row"].to_numpy() if has_users else None)
 
 
 def _carried(column: Raw) -> str:
@@ -118,7 +118,7 @@ class RawColumns:
 
     items: pl.DataFrame
     users: pl.DataFrame | None
-    moments: Moments
+    moments: UserContexts
 
     def stored(self, graph: Graph, limit: int) -> RawColumns:
         """Adds the served unit's inputs that replace large tables."""
@@ -131,7 +131,7 @@ class RawColumns:
             with_values(self.items, items), with_values(people, users) if people is not None and users else people, self.moments
         )
 
-    def of(self, served: Signature, own: Published | None = None) -> Callable[[Ints, Ints], dict[str, Array]]:
+    def of(self, served: Signature, own: PublishedValues | None = None) -> Callable[[Ints, Ints], dict[str, Array]]:
         """Returns the unit's inputs by pair. Values missing from the tables come from `own`; raises Invalid if those lack them too or types
         differ."""
         raw = self if own is None else self._without_stored()
@@ -156,7 +156,7 @@ class RawColumns:
         others = pl.exclude("^.*" + re.escape(STORED) + "$")
         return replace(self, items=self.items.select(others), users=None if self.users is None else self.users.select(others))
 
-    def _of_items(self, wanted: Input, served: Signature, own: Published | None) -> Array:
+    def _of_items(self, wanted: Input, served: Signature, own: PublishedValues | None) -> Array:
         try:
             return raw_column(self.items, wanted, "the items table")
         except Invalid:
@@ -164,7 +164,7 @@ class RawColumns:
                 raise
         return own.items(wanted, self.items[served.item].to_numpy())
 
-    def _of_users(self, served: Signature, own: Published | None) -> list[tuple[Ints, dict[str, Array]]]:
+    def _of_users(self, served: Signature, own: PublishedValues | None) -> list[tuple[Ints, dict[str, Array]]]:
         """Returns columns by key; the last row of each is blank."""
         people = self.users if self.users is not None else pl.DataFrame({served.user: pl.Series([], dtype=pl.Int64)})
         table = pl.concat([people, people.clear(1)])
@@ -209,9 +209,7 @@ def _unread(table: pl.DataFrame, wanted: Input) -> Array:
     inner = dtype.inner if isinstance(dtype, pl.List) else dtype
     text = inner in (pl.String, pl.Categorical, pl.Enum)
     if isinstance(dtype, pl.List) != (wanted.width is not None) or text != (wanted.dtype == "string"):
-        raise Invalid(
-            f"the interactions' column '{wanted.name}' is {dtype}: how it becomes {wanted.dtype} is known to the serving version alone"
-        )
+        raise Invalid(f"the interactions' column '{wanted.name}' is {dtype}: only the serving version can convert it to {wanted.dtype}")
     time = isinstance(inner, pl.Datetime | pl.Date)
     column = Raw(wanted.name, wanted.dtype, "context", many=wanted.width is not None, table="interactions", time=time)
     prepared = table.select(column.prepared(dtype))

@@ -20,8 +20,8 @@ import torch
 from pipelines.features.operators.codes import Cross
 from pipelines.features.prepared import FEATURE, FOLD
 from pipelines.inputs.batch_stages import columns_of
-from pipelines.inputs.batches import Batch, Batches, Place
-from pipelines.inputs.tables import Catalogue, array, stranger
+from pipelines.inputs.batches import Batches, EpochPosition, TrainingBatch
+from pipelines.inputs.tables import FeatureTable, array, stranger
 from pipelines.loaders.adapters.pytorch.negatives import TensorLiked
 from pipelines.loaders.adapters.pytorch.resident import generator, room
 from shared.domain.errors import Invalid
@@ -32,7 +32,7 @@ SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class Rows:
+class OnDeviceRows:
     """Training data on a device. `columns`: values by row; `item` and `user` contain rows of `items` and `users`."""
 
     columns: Mapping[str, Tensor]
@@ -103,7 +103,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class OnDevice(Batches):
-    """Batches drawn on a device. `likes_path`: rows whose liked items are no negatives, if batches verify likes."""
+    """Batches drawn on a device. `likes_path`: rows whose liked items are never negatives, if batches verify likes."""
 
     device: Any = "cpu"
     likes_path: Path | None = None
@@ -112,16 +112,16 @@ class OnDevice(Batches):
     def of(cls, batches: Batches, device: Any, likes_path: Path) -> OnDevice:
         return cls(**{field.name: getattr(batches, field.name) for field in fields(Batches)}, device=device, likes_path=likes_path)
 
-    def placed(self, number: int, start: Place = Place()) -> Iterator[tuple[Batch, Place]]:  # noqa: B008  a value
+    def placed(self, number: int, start: EpochPosition = EpochPosition()) -> Iterator[tuple[TrainingBatch, EpochPosition]]:  # noqa: B008  a value
         rows = self.rows
         order = rows.order(self.negatives, self.positives, self.shuffle, (self.seed, 71, number))
         for step in range(start.batch, -(-len(order) // self.batch_size)):
             places = order[step * self.batch_size : (step + 1) * self.batch_size]
             columns, labels = rows.batch(places, self.negatives, self.unknown_share, (self.seed, 73, number, step))
-            yield Batch(columns, labels), Place(step + 1)
+            yield TrainingBatch(columns, labels), EpochPosition(step + 1)
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> OnDeviceRows:
         """Rows, read to the device."""
         frame = pl.read_parquet(self.path, columns=self._wanted())
         steps = self.rows_per_epoch()
@@ -129,13 +129,13 @@ class OnDevice(Batches):
         free = room(torch.device(self.device), SHARE)
         if takes > free:
             raise Invalid(
-                f"model.train.resident: {len(frame):,} rows and an order of {steps:,} take about {takes / 2**30:.3g} GiB, and half of the "
-                f"memory of '{self.device}', as far as it is free, is {free / 2**30:.3g}: leave it out"
+                f"model.train.resident: {len(frame):,} rows and an order of {steps:,} take about {takes / 2**30:.3g} GiB, but half of the "
+                f"free memory of '{self.device}' is {free / 2**30:.3g} GiB: leave resident out"
             )
         context = {
             feature.name: self._there(array(frame[f"{FEATURE}{feature.name}"], feature.kind)) for feature in self.graph.side("context")
         }
-        return Rows(
+        return OnDeviceRows(
             context | {self.graph.user: self._there(array(frame["user_code"], "code"))},
             self._there(array(frame["label"], "float32")),
             self._there(frame["item_row"].to_numpy().astype(np.int32)),
@@ -158,9 +158,11 @@ class OnDevice(Batches):
         columns = columns_of(self.graph, there)
         crosses = [operator.name for operator in self.graph.operators if isinstance(operator, Cross) and operator.outputs[0].side == "pair"]
         if crosses:
-            raise Invalid(f"model.train.resident: '{crosses[0]}' is a cross of user and item, which the host makes: leave one of them out")
+            raise Invalid(
+                f"model.train.resident: '{crosses[0]}' is a cross of user and item, made on the host: leave out the cross or resident"
+            )
         if _apart(self.items) or _apart(self.users) or any(name.startswith(FOLD) for name in columns):
-            raise Invalid("model.train.resident: values out of fold (target encoding) are the host's: leave one of them out")
+            raise Invalid("model.train.resident: target encoding is made on the host: leave out target encoding or resident")
         return [*columns, *(["user"] if self.liked is not None else [])]
 
     def _liked(self) -> TensorLiked:
@@ -172,5 +174,5 @@ class OnDevice(Batches):
         return torch.from_numpy(np.array(values)).to(self.device)
 
 
-def _apart(table: Catalogue | None) -> bool:
+def _apart(table: FeatureTable | None) -> bool:
     return table is not None and bool(table.apart)

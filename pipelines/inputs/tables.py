@@ -27,7 +27,7 @@ USERS = "users.features.parquet"
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class FeatureTable:
     """Features of all items or all users, by row."""
 
     columns: Codes
@@ -42,9 +42,9 @@ class Catalogue:
                 features[name] = apart[rows, folds[apart.shape[1]]]
         return features
 
-    def at(self, rows: Array) -> Catalogue:
+    def at(self, rows: Array) -> FeatureTable:
         """Returns a table of the given rows."""
-        return Catalogue(
+        return FeatureTable(
             {name: column[rows] for name, column in self.columns.items()}, {name: values[rows] for name, values in self.apart.items()}
         )
 
@@ -52,11 +52,11 @@ class Catalogue:
         return len(next(iter(self.columns.values())))
 
 
-def read_table(path: Path, graph: Graph, side: Side) -> Catalogue:
+def read_table(path: Path, graph: Graph, side: Side) -> FeatureTable:
     frame = pl.read_parquet(path)
     columns = {feature.name: array(frame[feature.name], feature.kind) for feature in graph.side(side)}
     apart = {name.removesuffix(FOLDS): array(frame[name], "float32") for name in frame.columns if name.endswith(FOLDS)}
-    return Catalogue(columns, apart)
+    return FeatureTable(columns, apart)
 
 
 def array(column: pl.Series, kind: str) -> Array:
@@ -67,7 +67,7 @@ class Users:
     """Features of users by key: table rows, and unknown users."""
 
     def __init__(
-        self, graph: Graph, table: Catalogue | None, keys: NDArray[np.int64] | None, rows: NDArray[np.int64] | None = None
+        self, graph: Graph, table: FeatureTable | None, keys: NDArray[np.int64] | None, rows: NDArray[np.int64] | None = None
     ) -> None:
         """`rows`: rows of etl's table, if users have several."""
         self.graph, self.table, self._keys, self.rows = graph, table, keys, rows

@@ -21,13 +21,13 @@ from shared.contracts.online import ONLINE, Online, OnlineView
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
 from shared.serving.signature import BLANK, Input, Signature
-from shared.serving.values_file import Values, join_values, read_values
+from shared.serving.values_file import ValueRows, join_values, read_values
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedValues:
     """Published values of a version. `fetch` returns the files of the version's export."""
 
     served: Signature
@@ -62,13 +62,13 @@ class Published:
         online = read(Online, json.loads(self.fetch(ONLINE).read_text()), f"the serving version's {ONLINE}")
         view = online.view(name)
         if view is None:
-            raise Invalid(f"the serving version's {ONLINE} has no view '{name}', which its unit is asked with")
+            raise Invalid(f"the serving version's {ONLINE} has no view '{name}', which its served unit needs")
         return view
 
-    def _part(self, view: OnlineView, name: str, keys: Ints) -> Values:
+    def _part(self, view: OnlineView, name: str, keys: Ints) -> ValueRows:
         part = read_values(self.fetch(name).read_bytes(), view, f"the serving version's {name}")
         mask = np.isin(part.keys, keys)
-        return Values(part.keys[mask], part.at[mask], {name: column[mask] for name, column in part.columns.items()})
+        return ValueRows(part.keys[mask], part.at[mask], {name: column[mask] for name, column in part.columns.items()})
 
 
 def with_blank(column: Array, wanted: Input) -> Array:

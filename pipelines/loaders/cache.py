@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.loaders.columns import LINE, Array, Flat, Lists, Long, PackedColumn, Short
+from pipelines.loaders.columns import LINE, Array, FlatColumn, ListColumn, LongListBatch, PackedColumn, ShortListBatch
 
 _VERSION = 2
 _LENGTHS = "~lengths"
@@ -124,7 +124,7 @@ class SelectionCache:
 
 
 @dataclass(frozen=True)
-class Column:
+class CachedColumn:
     """Places of a column's arrays in a file."""
 
     kind: type[PackedColumn]
@@ -141,7 +141,7 @@ class Column:
         for (at, dtype, shape), size in zip(self.arrays, sizes, strict=True):
             part = room[begin : begin + _bytes(dtype, shape)]
             if len(part) and os.preadv(file, [part.data], at) != len(part):
-                raise OSError("it ends too early")
+                raise OSError("file ends too early")
             arrays.append(part.view(dtype).reshape(shape))
             begin += size
         return _made(self.kind, arrays, self.dtype)
@@ -151,7 +151,7 @@ class Column:
 class FileLayout:
     size: int
     """Bytes of the file."""
-    columns: Mapping[str, Column]
+    columns: Mapping[str, CachedColumn]
 
 
 def _used(folder: Path) -> int:
@@ -182,11 +182,11 @@ def _read_layout(path: Path, size: int) -> FileLayout | None:
         return None
 
 
-def _where(table: pa.Table, name: str, begin: int) -> Column:
+def _where(table: pa.Table, name: str, begin: int) -> CachedColumn:
     packed = _packed_column(table, name)
     arrays = [(array.ctypes.data - begin, array.dtype, array.shape) for array in _arrays(packed)]
     places = tuple((at if _bytes(dtype, shape) else 0, dtype, shape) for at, dtype, shape in arrays)
-    return Column(type(packed), places, _dtype(packed), int(table.schema.field(name).metadata[_SUM]))
+    return CachedColumn(type(packed), places, _dtype(packed), int(table.schema.field(name).metadata[_SUM]))
 
 
 def _bytes(dtype: Any, shape: tuple[int, ...]) -> int:
@@ -194,19 +194,19 @@ def _bytes(dtype: Any, shape: tuple[int, ...]) -> int:
 
 
 def _arrays(packed: PackedColumn) -> tuple[Array, ...]:
-    if isinstance(packed, Flat):
+    if isinstance(packed, FlatColumn):
         return (packed.array,)
-    return (packed.array, packed.lengths) if isinstance(packed, Short) else (packed.lists.values, packed.lists.offsets)
+    return (packed.array, packed.lengths) if isinstance(packed, ShortListBatch) else (packed.lists.values, packed.lists.offsets)
 
 
 def _made(kind: type[PackedColumn], arrays: list[Array], dtype: Any) -> PackedColumn:
-    if kind is Flat:
-        return Flat(arrays[0])
-    return Short(arrays[0], arrays[1], dtype) if kind is Short else Long(Lists(arrays[0], arrays[1]))
+    if kind is FlatColumn:
+        return FlatColumn(arrays[0])
+    return ShortListBatch(arrays[0], arrays[1], dtype) if kind is ShortListBatch else LongListBatch(ListColumn(arrays[0], arrays[1]))
 
 
 def _dtype(packed: PackedColumn) -> Any:
-    return packed.dtype if isinstance(packed, Short) else _arrays(packed)[0].dtype
+    return packed.dtype if isinstance(packed, ShortListBatch) else _arrays(packed)[0].dtype
 
 
 def _sum(packed: PackedColumn) -> int:
@@ -230,11 +230,11 @@ def _table(rows: Mapping[str, PackedColumn]) -> pa.Table:
 
 
 def _arrow(name: str, packed: PackedColumn) -> list[tuple[str, pa.Array]]:
-    if isinstance(packed, Short):
+    if isinstance(packed, ShortListBatch):
         width = packed.array.shape[1]
         rows = pa.FixedSizeListArray.from_arrays(_array(packed.array.ravel()), width)
         return [(name, rows), (name + _LENGTHS, pa.array(packed.lengths))]
-    if isinstance(packed, Long):
+    if isinstance(packed, LongListBatch):
         return [(name, pa.LargeListArray.from_arrays(pa.array(packed.lists.offsets), _array(packed.lists.values)))]
     if packed.array.ndim == 2:
         return [(name, pa.FixedSizeListArray.from_arrays(_array(packed.array.ravel()), packed.array.shape[1]))]
@@ -250,10 +250,10 @@ def _packed_column(table: pa.Table, name: str) -> PackedColumn:
     column = table.column(name).chunk(0)
     dtype = np.dtype(table.schema.field(name).metadata[_DTYPE].decode())
     if pa.types.is_large_list(column.type):
-        return Long(Lists(column.values.to_numpy().view(dtype), column.offsets.to_numpy()))
+        return LongListBatch(ListColumn(column.values.to_numpy().view(dtype), column.offsets.to_numpy()))
     if not pa.types.is_fixed_size_list(column.type):
-        return Flat(column.to_numpy().view(dtype))
+        return FlatColumn(column.to_numpy().view(dtype))
     rows = column.flatten().to_numpy().reshape(-1, column.type.list_size)
     if name + _LENGTHS not in table.column_names:
-        return Flat(rows.view(dtype))
-    return Short(rows if dtype != np.bool_ else rows.view(dtype), table.column(name + _LENGTHS).chunk(0).to_numpy(), dtype)
+        return FlatColumn(rows.view(dtype))
+    return ShortListBatch(rows if dtype != np.bool_ else rows.view(dtype), table.column(name + _LENGTHS).chunk(0).to_numpy(), dtype)

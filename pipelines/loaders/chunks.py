@@ -21,7 +21,7 @@ from pipelines.loaders.columns import PackedColumn
 from pipelines.loaders.decoding import Nulls, check_nulls, is_list, loaded_as, pack_column, plain, refusal, refused_nulls, size_of
 from pipelines.loaders.file_protocol import File, Ranges
 from pipelines.loaders.files import Paths, find_files
-from pipelines.loaders.skipping import Corruption, Lost
+from pipelines.loaders.skipping import Corruption, SkippedData
 from shared.domain.errors import BadData, EyasError, Invalid, Unavailable
 
 _FOOTER = 64 << 10
@@ -35,7 +35,7 @@ class Corrupt(BadData):
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenFile:
     file: File
     metadata: pq.FileMetaData
     end: str
@@ -64,7 +64,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Chunk:
-    opened: Opened
+    opened: OpenFile
     group: int
     rows: int
     size: int
@@ -88,7 +88,7 @@ class Chunks:
     schema: pa.Schema
     """Schema of these columns, as they are loaded."""
     nulls: Nulls = field(default_factory=dict)
-    lost: tuple[Lost, ...] = ()
+    lost: tuple[SkippedData, ...] = ()
     """Files whose footer cannot be read."""
 
     @property
@@ -127,7 +127,7 @@ class Chunks:
                 with _reading(chunk):
                     column = file.read_row_group(chunk.group, columns=[name], use_threads=False).column(name)
                 if len(column) != chunk.rows:
-                    raise Corrupt(f"{chunk.name} is corrupt: it has {len(column):,} values of column '{name}', not {chunk.rows:,}")
+                    raise Corrupt(f"{chunk.name} is corrupt: column '{name}' has {len(column):,} values, not {chunk.rows:,}")
                 values = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
                 yield name, pack_column(values, f"{chunk.name}: column '{name}'", self.nulls.get(name))
         chunk.opened.file.check()
@@ -145,9 +145,9 @@ def _reading(chunk: Chunk) -> Iterator[None]:
 def _why(name: str, error: Exception) -> EyasError:
     reason = " ".join(str(error).split())[:200]
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in (None, errno.EIO)):
-        return Unavailable(f"{name} can't be read just now: {reason}")
+        return Unavailable(f"{name} cannot be read now: {reason}")
     if "Expected all lists to be of size" in reason:
-        return BadData(f"{name}: it has missing lists in a column of lists of a fixed size: write them full, or as lists of any length")
+        return BadData(f"{name}: a column of fixed-size lists has missing lists; fill them, or write lists of any length")
     return Corrupt(f"{name} is corrupt: {reason}")
 
 
@@ -157,13 +157,13 @@ def open_chunks(
     """Opens the files. `columns` None means all, in the first file's order. `nulls` holds a column's value for missing values. `corrupt`
     says what happens if a file's footer cannot be read."""
     if isinstance(columns, str) or (columns is not None and (not columns or len(set(columns)) < len(columns))):
-        raise Invalid("columns: give a list of names, each once")
+        raise Invalid("columns: must be a list of distinct names")
     if corrupt not in get_args(Corruption):
-        raise Invalid(f"corrupt: '{corrupt}' is neither stop nor skip")
+        raise Invalid(f"corrupt: '{corrupt}' must be stop or skip")
     opened, lost = _opened(find_files(paths, filesystem), corrupt)
     opened = [opened_file for opened_file in opened if opened_file.metadata.num_rows] or opened[:1]
     if not opened:
-        raise BadData(f"{lost[0].why} (and so are the other files)")
+        raise BadData(f"{lost[0].why} (all other files are unreadable too)")
     first = opened[0]
     wanted = tuple(columns if columns is not None else first.schema.names)
     _check_kinds(first, wanted)
@@ -177,12 +177,12 @@ def open_chunks(
         except Corrupt as error:
             if corrupt == "stop":
                 raise
-            lost.append(Lost(opened_file.file.name, None, str(error)))
+            lost.append(SkippedData(opened_file.file.name, None, str(error)))
     schema = pa.schema([(name, plain(first.schema.field(name).type)) for name in wanted])
     return Chunks(chunks, wanted, schema, nulls or {}, tuple(lost))
 
 
-def _opened(files: Sequence[File], corrupt: Corruption) -> tuple[list[Opened], list[Lost]]:
+def _opened(files: Sequence[File], corrupt: Corruption) -> tuple[list[OpenFile], list[SkippedData]]:
     with ThreadPoolExecutor(min(_AT_A_TIME, len(files)), thread_name_prefix="opening") as workers:
         opening = [workers.submit(_open, file) for file in files]
     opened, lost = [], []
@@ -192,16 +192,16 @@ def _opened(files: Sequence[File], corrupt: Corruption) -> tuple[list[Opened], l
         except Corrupt as error:
             if corrupt == "stop":
                 raise
-            lost.append(Lost(file.name, None, str(error)))
+            lost.append(SkippedData(file.name, None, str(error)))
     return opened, lost
 
 
-def _open(file: File) -> Opened:
+def _open(file: File) -> OpenFile:
     try:
         with file.open([(max(0, file.size - _FOOTER), file.size)]) as source:
             source.seek(max(0, file.size - _FOOTER))
             end = hashlib.sha256(source.read()).hexdigest()
-            opened = Opened(file, pq.ParquetFile(source).metadata, end)
+            opened = OpenFile(file, pq.ParquetFile(source).metadata, end)
             _ = opened.leaves
             return opened
     except (OSError, ValueError, pa.ArrowException, MemoryError) as error:
@@ -211,32 +211,32 @@ def _open(file: File) -> Opened:
 
 def _no_parquet(file: File, error: Exception) -> EyasError:
     if isinstance(error, OSError) and error.errno is not None:
-        return BadData(f"{file.name}: it can't be read: {error.strerror}")
+        return BadData(f"{file.name}: cannot be read: {error.strerror}")
     if not file.size:
         return Corrupt(f"{file.name}: the file is empty")
     with file.open([(0, min(4, file.size))]) as source:
         begin = source.read(4)
     if begin == b"PARE":
-        return BadData(f"{file.name}: its footer is encrypted: only what isn't can be loaded")
+        return BadData(f"{file.name}: footer is encrypted; only unencrypted files can be loaded")
     if begin != b"PAR1":
-        return BadData(f"{file.name}: it is no Parquet file: write its rows as Parquet first")
-    return Corrupt(f"{file.name}: its end is missing or damaged ({' '.join(str(error).split())[:120]}): write it anew")
+        return BadData(f"{file.name}: not a Parquet file; write its rows as Parquet first")
+    return Corrupt(f"{file.name}: footer is missing or damaged ({' '.join(str(error).split())[:120]}); write the file again")
 
 
-def _chunk(opened: Opened, group: int, columns: Sequence[str], nulls: Nulls) -> Chunk:
+def _chunk(opened: OpenFile, group: int, columns: Sequence[str], nulls: Nulls) -> Chunk:
     meta, sizes, name = opened.metadata.row_group(group), [], f"{opened.file.name}: row group {group}"
     for column in columns:
         kind, leaf = opened.schema.field(column).type, meta.column(opened.leaves[column][0])
         lists = is_list(plain(kind))
         if leaf.num_values < meta.num_rows or (not lists and leaf.num_values != meta.num_rows):
-            raise Corrupt(f"{name}: its end is damaged: column '{column}' can't have {leaf.num_values:,} values in {meta.num_rows:,} rows")
+            raise Corrupt(f"{name}: footer is damaged: column '{column}' cannot have {leaf.num_values:,} values in {meta.num_rows:,} rows")
         missing = leaf.statistics.null_count if leaf.is_stats_set and leaf.statistics.has_null_count else 0
         if missing and column not in nulls and not lists and not pa.types.is_floating(loaded_as(kind)):
             raise refused_nulls(f"{name}: column '{column}'", missing)
         sizes.append(size_of(kind, meta.num_rows, leaf.num_values))
     ranges = opened.ranges(group, columns)
     if any(not 0 <= first <= last <= opened.file.size for first, last in ranges):
-        raise Corrupt(f"{name}: its end is damaged: it can't be where it says")
+        raise Corrupt(f"{name}: footer is damaged: the position lies outside the file")
     return Chunk(opened, group, meta.num_rows, sum(sizes), max(sizes), opened.file.buffer_size(ranges))
 
 
@@ -245,7 +245,7 @@ def _leaves(kind: pa.DataType) -> int:
     return sum(_leaves(kind.field(at).type) for at in range(kind.num_fields)) if kind.num_fields else 1
 
 
-def _check_kinds(opened: Opened, wanted: Sequence[str]) -> None:
+def _check_kinds(opened: OpenFile, wanted: Sequence[str]) -> None:
     name = opened.file.name
     _check_names(opened, wanted)
     loadable = [field.name for field in opened.schema if loaded_as(field.type) is not None]
@@ -253,30 +253,28 @@ def _check_kinds(opened: Opened, wanted: Sequence[str]) -> None:
         kind = opened.schema.field(column).type
         if loaded_as(kind) is None:
             others = [other for other in wanted if other in loadable]
-            leave = f"; or leave it out: columns={others}" if others and len(others) <= _LISTED else ""
+            leave = f", or leave the column out: columns={others}" if others and len(others) <= _LISTED else ""
             raise Invalid(f"{name}: column '{column}' {refusal(kind)}{leave}")
 
 
-def _check_names(opened: Opened, wanted: Sequence[str]) -> None:
+def _check_names(opened: OpenFile, wanted: Sequence[str]) -> None:
     names = opened.schema.names
     for column in wanted:
         if names.count(column) > 1:
-            raise Invalid(f"{opened.file.name}: it has several columns '{column}': give each a name of its own")
+            raise Invalid(f"{opened.file.name}: several columns are named '{column}'; rename them")
         if column not in names:
             near = [other for other in names if other.lower() == column.lower()] or difflib.get_close_matches(column, names, 1)
             meant = f" (did you mean '{near[0]}'?)" if near else ""
             listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
-            raise Invalid(f"{opened.file.name}: it has no column '{column}'{meant}: it has {listed}")
+            raise Invalid(f"{opened.file.name}: column '{column}' is missing{meant}; columns: {listed}")
 
 
-def _check_alike(opened: Opened, first: Opened, wanted: Sequence[str], all_columns: bool) -> None:
+def _check_alike(opened: OpenFile, first: OpenFile, wanted: Sequence[str], all_columns: bool) -> None:
     _check_names(opened, wanted)
     more = [column for column in opened.schema.names if column not in wanted] if all_columns else []
     if more:
-        raise Invalid(
-            f"{opened.file.name}: it has a column '{more[0]}' that {first.file.name} doesn't have: name those to load: columns=[...]"
-        )
+        raise Invalid(f"{opened.file.name}: column '{more[0]}' is missing in {first.file.name}; name the columns to load: columns=[...]")
     for column in wanted:
         kind, there = opened.schema.field(column).type, first.schema.field(column).type
         if loaded_as(kind) is None or plain(kind) != plain(there):
-            raise Invalid(f"{opened.file.name}: column '{column}' is {kind}, but {there} in {first.file.name}: write them alike")
+            raise Invalid(f"{opened.file.name}: column '{column}' is {kind}, but {there} in {first.file.name}; write one type")

@@ -40,7 +40,7 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
     return array
 
 
-class Lists:
+class ListColumn:
     """Lists of all rows: row n's values are values[offsets[n]:offsets[n + 1]]."""
 
     def __init__(self, values: Array, offsets: Offsets) -> None:
@@ -66,7 +66,7 @@ class Lists:
     def padded(self, width: int, fill: Any = 0) -> Array:
         """Returns [rows, width]; longer lists are cut."""
         rows = pack_lists(self.values, self.offsets)
-        if isinstance(rows, Short):
+        if isinstance(rows, ShortListBatch):
             return ShortLists(rows).padded(width, fill)
         lengths = np.minimum(self.lengths, width)
         padded = aligned((len(self), width), self.dtype)
@@ -81,10 +81,10 @@ class Lists:
         return len(self.offsets) - 1
 
 
-class ShortLists(Lists):
+class ShortLists(ListColumn):
     """Lists held as rows of the same width; values and offsets are computed on demand."""
 
-    def __init__(self, short: Short) -> None:
+    def __init__(self, short: ShortListBatch) -> None:
         self._short = short
 
     @cached_property
@@ -126,11 +126,11 @@ class ShortLists(Lists):
         return len(self._short)
 
 
-Column = Array | Lists
+Column = Array | ListColumn
 
 
 @dataclass(frozen=True)
-class Flat:
+class FlatColumn:
     """A value per row, or a fixed number of values per row."""
 
     array: Array
@@ -153,7 +153,7 @@ class Flat:
 
 
 @dataclass(frozen=True)
-class Short:
+class ShortListBatch:
     """Lists as [rows, width]; contents after a list's end are undefined."""
 
     array: Array
@@ -200,8 +200,8 @@ class Short:
 
 
 @dataclass(frozen=True)
-class Long:
-    lists: Lists
+class LongListBatch:
+    lists: ListColumn
 
     def __len__(self) -> int:
         return len(self.lists)
@@ -217,17 +217,17 @@ class Long:
         np.cumsum(lengths, out=offsets[1:])
         places = np.repeat(old[:-1].take(order) - offsets[:-1], lengths)
         places += np.arange(offsets[-1])
-        return type(self)(Lists(_take_rows(self.lists.values, places, empty), offsets))
+        return type(self)(ListColumn(_take_rows(self.lists.values, places, empty), offsets))
 
     def cut(self, first: int, last: int) -> Self:
         offsets = self.lists.offsets[first : last + 1]
-        return type(self)(Lists(self.lists.values[offsets[0] : offsets[-1]], offsets - offsets[0]))
+        return type(self)(ListColumn(self.lists.values[offsets[0] : offsets[-1]], offsets - offsets[0]))
 
     def column(self) -> Column:
         return self.lists
 
 
-PackedColumn = Flat | Short | Long
+PackedColumn = FlatColumn | ShortListBatch | LongListBatch
 
 
 def pack_lists(values: Array, offsets: Array) -> PackedColumn:
@@ -237,13 +237,13 @@ def pack_lists(values: Array, offsets: Array) -> PackedColumn:
     narrow = _narrowest(values)
     size = 1 << (max(1, longest) * narrow.itemsize - 1).bit_length()
     if longest > _LONGEST or (size > SHORT and size * len(lengths) > SPARE * total):
-        return Long(Lists(values, offsets.astype(np.int64, copy=False)))
+        return LongListBatch(ListColumn(values, offsets.astype(np.int64, copy=False)))
     width = size // narrow.itemsize
     # Each list is a window of the values, as wide as a row; zeros follow the last value.
     room = np.zeros(len(values) + width, narrow)
     room[: len(values)] = values
     windows: Array = np.ndarray((len(values) + 1,), _item(size), room.data, 0, (narrow.itemsize,))
-    return Short(windows[offsets[:-1]].view(narrow).reshape(len(lengths), width), lengths.astype(np.uint8), values.dtype)
+    return ShortListBatch(windows[offsets[:-1]].view(narrow).reshape(len(lengths), width), lengths.astype(np.uint8), values.dtype)
 
 
 def _narrowest(values: Array) -> np.dtype[Any]:
@@ -260,16 +260,16 @@ def most(rows: int, values: int, itemsize: int) -> int:
 def joined(parts: Sequence[PackedColumn], slices: Sequence[slice]) -> PackedColumn:
     """Concatenates these rows of each part; lists may have different forms."""
     pairs = list(zip(parts, slices, strict=True))
-    if all(isinstance(part, Flat) for part in parts):
-        return Flat(_together([part.array[rows] for part, rows in pairs]))  # type: ignore[union-attr]
-    if all(isinstance(part, Short) for part in parts):
+    if all(isinstance(part, FlatColumn) for part in parts):
+        return FlatColumn(_together([part.array[rows] for part, rows in pairs]))  # type: ignore[union-attr]
+    if all(isinstance(part, ShortListBatch) for part in parts):
         lengths = np.concatenate([part.lengths[rows] for part, rows in pairs])  # type: ignore[union-attr]
         width = max(part.array.shape[1] for part in parts)  # type: ignore[union-attr]
-        return Short(np.concatenate([_widened(part.array[rows], width) for part, rows in pairs]), lengths, parts[0].dtype)  # type: ignore[union-attr]
-    lists = [piece for part, rows in pairs if isinstance(piece := part.cut(*rows.indices(len(part))[:2]).column(), Lists)]
+        return ShortListBatch(np.concatenate([_widened(part.array[rows], width) for part, rows in pairs]), lengths, parts[0].dtype)  # type: ignore[union-attr]
+    lists = [piece for part, rows in pairs if isinstance(piece := part.cut(*rows.indices(len(part))[:2]).column(), ListColumn)]
     ends = np.cumsum([0, *(len(piece.values) for piece in lists)])
     offsets = [piece.offsets[:-1] + end for piece, end in zip(lists, ends[:-1].tolist(), strict=True)]
-    return Long(Lists(_together([piece.values for piece in lists]), _together([*offsets, ends[-1:]])))
+    return LongListBatch(ListColumn(_together([piece.values for piece in lists]), _together([*offsets, ends[-1:]])))
 
 
 def _together(arrays: Sequence[Array]) -> Array:

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipelines.loaders.columns import Flat, PackedColumn, most, pack_lists
+from pipelines.loaders.columns import FlatColumn, PackedColumn, most, pack_lists
 from shared.domain.errors import BadData, Invalid
 
 Nulls = Mapping[str, float]
@@ -66,40 +66,40 @@ def refusal(kind: pa.DataType) -> str:
     if is_list(inner):
         inner = _stored(inner.value_type)
         if is_list(inner):
-            return f"holds lists of lists ({kind}): make one list of them, or several columns"
+            return f"holds lists of lists ({kind}); write one list, or several columns"
     if is_a.is_dictionary(inner):
         inner = inner.value_type
     if is_a.is_temporal(inner):
-        return f"holds times ({kind}): make numbers of them, such as seconds"
+        return f"holds times ({kind}); write numbers, such as seconds"
     if is_a.is_struct(inner) or is_a.is_map(inner):
-        return f"is nested ({kind}): give what is in it columns of their own"
+        return f"is nested ({kind}); write its fields as separate columns"
     if is_a.is_null(inner):
-        return "has no value in any row, and so no type"
+        return "has only missing values, and so no type; fill it"
     if is_a.is_binary(inner) or is_a.is_large_binary(inner) or is_a.is_fixed_size_binary(inner):
-        return f"holds bytes ({kind}): only numbers and lists of numbers can be loaded"
-    return f"is text ({kind}): make codes of it: only numbers and lists of numbers can be loaded"
+        return f"holds bytes ({kind}); only numbers and lists of numbers can be loaded"
+    return f"is text ({kind}); write codes: only numbers and lists of numbers can be loaded"
 
 
 def refused_nulls(name: str, missing: int) -> BadData:
     """Returns the error for missing values; `name` is the column in messages: FILE: row group N: column 'NAME'."""
     column = name.rpartition("column '")[2].removesuffix("'")
     return BadData(
-        f"{name} has {missing:,} missing values, and a whole number or a boolean can't be missing: fill them, or say what counts for them:"
-        f" nulls={{'{column}': 0}}"
+        f"{name} has {missing:,} missing values, but integers and booleans cannot be missing; fill them, or set a value: "
+        f"nulls={{'{column}': 0}}"
     )
 
 
 def check_nulls(nulls: Nulls, kinds: Mapping[str, pa.DataType]) -> None:
     for name, value in nulls.items():
         if name not in kinds:
-            raise Invalid(f"nulls: there is no column '{name}' among those that are loaded: {', '.join(kinds)}")
+            raise Invalid(f"nulls: column '{name}' is not loaded; loaded columns: {', '.join(kinds)}")
         kind = loaded_as(kinds[name])
         try:
             converted = _scalar(value, kind).as_py()
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
             converted = None
         if converted is None or (converted != value and not pa.types.is_floating(kind)):
-            raise Invalid(f"nulls: {value!r} is no value of column '{name}', which is {kind}")
+            raise Invalid(f"nulls: {value!r} is not a value of column '{name}', which is {kind}")
 
 
 def pack_column(column: pa.Array, name: str, fill: float | None) -> PackedColumn:
@@ -107,14 +107,14 @@ def pack_column(column: pa.Array, name: str, fill: float | None) -> PackedColumn
     column = _plain(column)
     kind = column.type
     if not is_list(kind):
-        return Flat(_array(column, name, fill))
+        return FlatColumn(_array(column, name, fill))
     if column.null_count and (fill is None or pa.types.is_fixed_size_list(kind)):
         raise BadData(
-            f"{name} has {column.null_count:,} missing lists: lists may be empty, not missing: fill them, or give `nulls` a value for the"
-            " column: a missing list is an empty one then"
+            f"{name} has {column.null_count:,} missing lists, but lists may only be empty; fill them, or set a value in `nulls` "
+            "to read missing lists as empty"
         )
     if pa.types.is_fixed_size_list(kind):
-        return Flat(_array(column.flatten(), name, fill).reshape(len(column), kind.list_size))
+        return FlatColumn(_array(column.flatten(), name, fill).reshape(len(column), kind.list_size))
     return pack_lists(_array(column.values, name, fill), column.offsets.to_numpy())
 
 
@@ -126,7 +126,7 @@ def _array(column: pa.Array, name: str, fill: float | None) -> NDArray[Any]:
         try:
             values = values.cast(kind, safe=pa.types.is_integer(kind))
         except pa.ArrowInvalid as error:
-            raise BadData(f"{name} has numbers that don't fit {kind}: {error}") from error
+            raise BadData(f"{name} has numbers that do not fit {kind}: {error}") from error
     missing = values.null_count
     if missing and not pa.types.is_floating(kind):
         if fill is None:

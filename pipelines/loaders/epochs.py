@@ -16,13 +16,13 @@ import numpy as np
 from pipelines.loaders.buffer_pool import BufferPool, keep_what_is_freed
 from pipelines.loaders.cache import Cache, SelectionCache
 from pipelines.loaders.chunks import Chunks
-from pipelines.loaders.columns import Column, Lists
-from pipelines.loaders.kinds import Described, Kind, described, described_by, kinds
-from pipelines.loaders.memory import MEBIBYTE, Memory
-from pipelines.loaders.orders import Orders
-from pipelines.loaders.plan import Part, Plan, Shard
-from pipelines.loaders.reading import Reading, Reads, Rows, count, cut
-from pipelines.loaders.skipping import Corruption, Skipped, without
+from pipelines.loaders.columns import Column, ListColumn
+from pipelines.loaders.kinds import ColumnType, Kind, described, described_by, kinds
+from pipelines.loaders.memory import MEBIBYTE, MemoryPlan
+from pipelines.loaders.orders import ChunkOrders
+from pipelines.loaders.plan import ChunkRows, Plan, Shard
+from pipelines.loaders.reading import ChunkReads, PoolReading, Rows, count, cut
+from pipelines.loaders.skipping import Corruption, SkipLog, without
 
 Columns = dict[str, Column]
 Stage = Callable[[Columns, np.random.Generator], Columns]
@@ -50,7 +50,7 @@ class EpochReader:
     stages: tuple[Stage, ...] = ()
     corrupt: Corruption = "stop"
     """What happens if a row group cannot be read: see skipping.py."""
-    skipped: Skipped = field(default_factory=Skipped, compare=False)
+    skipped: SkipLog = field(default_factory=SkipLog, compare=False)
     """Corrupt data that this loader and its adapters have left out so far."""
 
     @cached_property
@@ -62,8 +62,8 @@ class EpochReader:
         )
 
     @cached_property
-    def orders(self) -> Orders:
-        return Orders(self.seed, self.plan.sizes, self._memory.orders)
+    def orders(self) -> ChunkOrders:
+        return ChunkOrders(self.seed, self.plan.sizes, self._memory.orders)
 
     @cached_property
     def selection_cache(self) -> SelectionCache | None:
@@ -71,8 +71,8 @@ class EpochReader:
         return self.cache.of(self.chunks.digest) if self.cache is not None else None
 
     @cached_property
-    def _memory(self) -> Memory:
-        return Memory.shared_out(self.memory, self.chunks, self.batch_size, self.cache is not None)
+    def _memory(self) -> MemoryPlan:
+        return MemoryPlan.shared_out(self.memory, self.chunks, self.batch_size, self.cache is not None)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickles only the settings, not the values that follow from them."""
@@ -83,13 +83,13 @@ class EpochReader:
         return self.plan.steps
 
     @cached_property
-    def columns(self) -> dict[str, Described]:
+    def columns(self) -> dict[str, ColumnType]:
         """Columns of a batch: from the schema, or from a few rows that pass the stages."""
         full = (at for at, chunk in enumerate(self.chunks.chunks) if chunk.rows and self.stages)
-        rows = next((rows for at in full if (rows := self._reads(0).part(Part(at, 0, self.chunks.chunks[at].rows), np.empty))), None)
+        rows = next((rows for at in full if (rows := self._reads(0).part(ChunkRows(at, 0, self.chunks.chunks[at].rows), np.empty))), None)
         if rows is None:
             return described(self.chunks.schema)
-        return described_by(Assembly(self, 0).batch(0, [rows], [0], [min(self.batch_size, count(rows))]))
+        return described_by(BatchAssembly(self, 0).batch(0, [rows], [0], [min(self.batch_size, count(rows))]))
 
     def kinds(self, label: str | None = None) -> dict[str, Kind]:
         """Returns the role of each column in a model."""
@@ -106,9 +106,9 @@ class EpochReader:
         decoding = ThreadPoolExecutor(self._memory.decoders(self.threads), "decoding")
         # Copies are fastest in few threads, stages in many.
         assembling = ThreadPoolExecutor(self.threads if self.stages else -(-self.threads // 2), "assembling")
-        reads, make = self._reads(number), Assembly(self, number)
+        reads, make = self._reads(number), BatchAssembly(self, number)
         pools = (pool for pool in self.plan.pools(number) if pool.step + len(pool.takes) > start)
-        read: deque[Reading] = deque()
+        read: deque[PoolReading] = deque()
         made: deque[Future[Columns]] = deque()
         arenas = [self._arena() for _ in range(2)]
         left: Rows | None = None
@@ -116,7 +116,7 @@ class EpochReader:
             while True:
                 while arenas and (pool := next(pools, None)) is not None:
                     arena = arenas.pop()
-                    read.append(Reading(pool, arena, [decoding.submit(reads.part, part, arena.empty) for part in pool.parts]))
+                    read.append(PoolReading(pool, arena, [decoding.submit(reads.part, part, arena.empty) for part in pool.parts]))
                 if not read:
                     return
                 now = read.popleft()
@@ -137,8 +137,8 @@ class EpochReader:
                 workers.shutdown(cancel_futures=True)
             self._spare.extend([*arenas, *(reading.arena for reading in read)])
 
-    def _reads(self, epoch: int) -> Reads:
-        return Reads(epoch, self.chunks, self.orders if self.shuffle else None, self.selection_cache, self.corrupt, self.skipped)
+    def _reads(self, epoch: int) -> ChunkReads:
+        return ChunkReads(epoch, self.chunks, self.orders if self.shuffle else None, self.selection_cache, self.corrupt, self.skipped)
 
     @cached_property
     def _spare(self) -> list[BufferPool]:
@@ -160,7 +160,7 @@ class EpochReader:
 
 
 @dataclass(frozen=True)
-class Assembly:
+class BatchAssembly:
     loader: EpochReader
     epoch: int
 
@@ -171,6 +171,6 @@ class Assembly:
             for stage in self.loader.stages:
                 columns = stage(columns, random)
         for column in columns.values():
-            if isinstance(column, Lists):
+            if isinstance(column, ListColumn):
                 _ = column.values, column.offsets  # computed here, not in the thread that waits for the batch
         return columns

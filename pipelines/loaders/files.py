@@ -30,24 +30,24 @@ def find_files(paths: Paths, filesystem: Any = None) -> tuple[File, ...]:
     files: dict[str, File] = {}
     locations = [paths] if isinstance(paths, str | Path) else list(paths)
     if not locations:
-        raise Invalid("no path is given: name a Parquet file, a folder or a pattern such as rows/*.parquet")
+        raise Invalid("paths: empty; name a Parquet file, a folder or a pattern such as rows/*.parquet")
     for location in locations:
         for file in _of(str(location), filesystem):
             if file.name in files:
-                raise Invalid(f"{file.name}: it is named twice: its rows would come twice in an epoch")
+                raise Invalid(f"{file.name}: named twice; its rows would appear twice in an epoch")
             files[file.name] = file
     return tuple(files.values())
 
 
 def _of(path: str, filesystem: Any) -> Iterator[File]:
     if not path:
-        raise Invalid("a path is empty: name a Parquet file, a folder or a pattern such as rows/*.parquet")
+        raise Invalid("paths: one path is empty; name a Parquet file, a folder or a pattern such as rows/*.parquet")
     if filesystem is not None:
         return in_a_filesystem(path, filesystem)
     if is_object(path):
         return in_s3(path)
     if "://" in path and not path.startswith("file://"):
-        raise Invalid(f"{path}: give `filesystem` for anything but local paths and s3://")
+        raise Invalid(f"{path}: pass `filesystem` for paths that are neither local nor s3://")
     return _local(path.removeprefix("file://"))
 
 
@@ -56,7 +56,7 @@ def _local(path: str) -> Iterator[File]:
     if place.is_dir():
         paths = sorted(file for file in place.rglob("*") if is_parquet(file.relative_to(place).as_posix()) and file.is_file())
         if not paths:
-            raise BadData(f"{path}: the folder has no Parquet files (their names end in .parquet or .pq)")
+            raise BadData(f"{path}: folder without Parquet files (names end in .parquet or .pq)")
     elif place.exists() or not MAGIC & set(path):
         paths = [place]
     else:
@@ -79,11 +79,11 @@ class LocalFile:
         try:
             state = path.stat()
         except FileNotFoundError:
-            raise BadData(f"{path}: there is no such file") from None
+            raise BadData(f"{path}: file not found") from None
         except OSError as error:
-            raise BadData(f"{path}: it can't be read: {error.strerror}") from error
+            raise BadData(f"{path}: cannot be read: {error.strerror}") from error
         if not path.is_file():
-            raise BadData(f"{path}: it is not a plain file")
+            raise BadData(f"{path}: not a plain file")
         return cls(path.resolve(), state.st_size, str(state.st_mtime_ns))
 
     @property
@@ -98,4 +98,4 @@ class LocalFile:
 
     def check(self) -> None:
         if LocalFile.at(self.path) != self:
-            raise BadData(f"{self.path}: it was written anew while it was read: start again when it is whole")
+            raise BadData(f"{self.path}: changed while it was read; start again when it is complete")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.loaders.columns import Column, Lists
+from pipelines.loaders.columns import Column, ListColumn
 from shared.contracts.strict import unknown_name
 from shared.domain.errors import Invalid
 
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Described:
+class ColumnType:
     """Type of a column: a value per row, a fixed number (`width`), or lists of any length."""
 
     dtype: np.dtype[Any]
@@ -37,7 +37,7 @@ class Described:
     lists: bool = False
 
 
-def described(schema: pa.Schema) -> dict[str, Described]:
+def described(schema: pa.Schema) -> dict[str, ColumnType]:
     """Describes columns that a loader can load."""
     columns = {}
     for field in schema:
@@ -46,36 +46,36 @@ def described(schema: pa.Schema) -> dict[str, Described]:
             kind, width = kind.value_type, kind.list_size
         elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
             kind, lists = kind.value_type, True
-        columns[field.name] = Described(pa.array([], kind).to_numpy(zero_copy_only=False).dtype, width, lists)
+        columns[field.name] = ColumnType(pa.array([], kind).to_numpy(zero_copy_only=False).dtype, width, lists)
     return columns
 
 
-def described_by(batch: Mapping[str, Column]) -> dict[str, Described]:
+def described_by(batch: Mapping[str, Column]) -> dict[str, ColumnType]:
     return {
-        name: Described(column.dtype, lists=True)
-        if isinstance(column, Lists)
-        else Described(column.dtype, column.shape[1] if column.ndim > 1 else None)
+        name: ColumnType(column.dtype, lists=True)
+        if isinstance(column, ListColumn)
+        else ColumnType(column.dtype, column.shape[1] if column.ndim > 1 else None)
         for name, column in batch.items()
     }
 
 
-def label_of(columns: Mapping[str, Described], label: str | None = None) -> str | None:
+def label_of(columns: Mapping[str, ColumnType], label: str | None = None) -> str | None:
     """Returns the named label; else the column `label` if there is one."""
     if label is None:
         return LABEL if LABEL in columns and not columns[LABEL].lists else None
     if label not in columns:
         raise Invalid(f"label: {unknown_name('column', label, columns)}")
     if columns[label].lists:
-        raise Invalid(f"label: column '{label}' has lists: a label is one value a row, or a fixed number of them")
+        raise Invalid(f"label: column '{label}' has lists; a label is one value per row, or a fixed number of values")
     return label
 
 
-def kinds(columns: Mapping[str, Described], label: str | None = None) -> dict[str, Kind]:
+def kinds(columns: Mapping[str, ColumnType], label: str | None = None) -> dict[str, Kind]:
     labelled = label_of(columns, label)
     return {name: Kind.LABEL if name == labelled else _kind(column) for name, column in columns.items()}
 
 
-def _kind(column: Described) -> Kind:
+def _kind(column: ColumnType) -> Kind:
     if column.dtype.kind == "f":
         return Kind.CONTINUOUS
     return Kind.MULTI_HOT if column.lists or column.width is not None else Kind.SINGLE_HOT

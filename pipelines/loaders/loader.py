@@ -13,7 +13,7 @@ from pipelines.loaders.chunks import open_chunks
 from pipelines.loaders.decoding import Nulls
 from pipelines.loaders.epochs import EpochReader
 from pipelines.loaders.files import Paths
-from pipelines.loaders.skipping import Corruption, Skipped
+from pipelines.loaders.skipping import Corruption, SkipLog
 from shared.domain.errors import BadData
 
 if TYPE_CHECKING:
@@ -68,15 +68,13 @@ def open_loader(
 ) -> Loader:
     """Opens a loader: `paths` as in `find_files`, `columns` and `nulls` as in `open_chunks`, `settings` are Loader's."""
     chunks = open_chunks(paths, columns, nulls=nulls, filesystem=filesystem, corrupt=corrupt)
-    loader = Loader(chunks, corrupt=corrupt, skipped=Skipped({lost.name: lost for lost in chunks.lost}), **settings)
+    loader = Loader(chunks, corrupt=corrupt, skipped=SkipLog({lost.name: lost for lost in chunks.lost}), **settings)
     rows, world = chunks.rows, loader.shard.world
     where = str(paths) if isinstance(paths, str | Path) else ", ".join(map(str, paths[:3])) + (", ..." if len(paths) > 3 else "")
     if not rows:
-        raise BadData(f"there are no rows in {where}")
+        raise BadData(f"no rows in {where}")
     if rows < world:
-        raise BadData(f"there are {rows} rows in {where}: too few to be shared by {world}")
+        raise BadData(f"{rows} rows in {where}: too few for {world} ranks")
     if not len(loader):
-        raise BadData(
-            f"there are {rows:,} rows in {where}: no full batch of {loader.batch_size:,}: make batches smaller or keep the last one"
-        )
+        raise BadData(f"{rows:,} rows in {where}: no full batch of {loader.batch_size:,}; use smaller batches, or drop_last=False")
     return loader

@@ -14,7 +14,7 @@ MEBIBYTE = 2**20
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryPlan:
     """Bytes: the total, a pool, permutations that are reused, the largest chunk, decoding of a chunk, and most of a row and a batch."""
 
     total: int
@@ -26,7 +26,7 @@ class Memory:
     batch: int
 
     @classmethod
-    def shared_out(cls, total: int, chunks: Chunks, batch_size: int, cached: bool = False) -> Memory:
+    def shared_out(cls, total: int, chunks: Chunks, batch_size: int, cached: bool = False) -> MemoryPlan:
         """Divides `total`; the pool's size does not depend on a cache or on the files' location."""
         largest = max((chunk.size for chunk in chunks.chunks), default=0)
         # A column exists as read, as Arrow and as packed, with an order of the rows; a chunk for the cache is held whole.
@@ -41,7 +41,7 @@ class Memory:
             enough = max(-(-16 * (2 * largest + column + 4 * batch) // 15), -(-8 * largest // 3), -(-16 * (decoding + 4 * batch) // 3))
             raise Invalid(
                 f"memory: {total / MEBIBYTE:.0f} MiB are too few for row groups of up to {largest / MEBIBYTE:.0f} MiB and batches of"
-                f" {batch / MEBIBYTE:.0f} MiB{', with a cache' if cached else ''}: give {-(-enough // MEBIBYTE)} MiB, or write smaller row"
+                f" {batch / MEBIBYTE:.0f} MiB{', with a cache' if cached else ''}; set {-(-enough // MEBIBYTE)} MiB, or write smaller row"
                 " groups"
             )
         return cls(total, pool, orders, largest, decoding, a_row, batch)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.loaders.columns import Column, Lists, Long
+from pipelines.loaders.columns import Column, ListColumn, LongListBatch
 from shared.domain.errors import Invalid
 
 REDRAWS = 8
@@ -34,7 +34,7 @@ class Negatives:
     """Name of the label column. A label above 0 marks a positive. A batch without the column has only positives; the column is added."""
     user: str = "user"
     liked: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.bool_]] | None = None
-    """Returns whether these users liked these items; false positives are no negatives either."""
+    """Returns whether these users liked these items; false positives are not negatives either."""
     draw: Callable[[Mapping[str, Column], np.random.Generator], NDArray[Any]] | None = None
     """Draws an item for each of these rows; None draws uniformly from the catalogue."""
 
@@ -85,9 +85,9 @@ class Negatives:
         column = batch.get(name)
         if not isinstance(column, np.ndarray) or column.ndim != 1:
             there = ", ".join(name for name, array in batch.items() if isinstance(array, np.ndarray) and array.ndim == 1)
-            raise Invalid(f"negatives: '{name}' is no column of one value a row: say item=, user= and label= as they are called ({there})")
+            raise Invalid(f"negatives: '{name}' is not a column with one value per row; set item=, user= and label= to columns ({there})")
         return column
 
 
 def take_rows(column: Column, order: Ints) -> Column:
-    return Long(column).take(order).lists if isinstance(column, Lists) else column.take(order, axis=0)
+    return LongListBatch(column).take(order).lists if isinstance(column, ListColumn) else column.take(order, axis=0)

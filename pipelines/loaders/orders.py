@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 _MOST = 2**30
 
 
-class Orders:
+class ChunkOrders:
     """A permutation for each chunk and epoch.
 
     If many chunks have the same number of rows, their orders come from a few permutations that are drawn once: each order is a permutation,

@@ -25,7 +25,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Part:
+class ChunkRows:
     """Rows of a chunk, as places in the chunk's random order."""
 
     chunk: int
@@ -37,7 +37,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Left:
+class LeftoverRows:
     """Rows that the pool before left: each row's chunk, and its place in the chunk."""
 
     chunks: Ints
@@ -48,13 +48,13 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Pool:
+class PoolPlan:
     """`takes` is [batches, 1 + parts]: how many rows each batch takes of the left rows and of each part."""
 
     step: int
     """Step of the first batch."""
-    left: Left
-    parts: tuple[Part, ...]
+    left: LeftoverRows
+    parts: tuple[ChunkRows, ...]
     takes: Ints
     order: Ints
     """Order of the rows that the pool leaves, counted over the left rows and then each part's last rows."""
@@ -96,8 +96,8 @@ class Plan:
             return least // self.batch
         return -(-least // self.batch) if least else min(1, self.rows)
 
-    def pools(self, epoch: int) -> Iterator[Pool]:
-        parts, step, left = self._parts(epoch), 0, Left(np.empty(0, np.int64), np.empty(0, np.int64))
+    def pools(self, epoch: int) -> Iterator[PoolPlan]:
+        parts, step, left = self._parts(epoch), 0, LeftoverRows(np.empty(0, np.int64), np.empty(0, np.int64))
         remaining = sum(map(len, parts))
         for number, group in enumerate(_grouped(parts, self.pool)):
             remaining -= sum(map(len, group))
@@ -107,7 +107,7 @@ class Plan:
             takes = drawn(there, sizes, random) if self.shuffle else in_order(there, sizes)
             rest = there - takes.sum(axis=0)
             order = random.permutation(rest.sum()) if self.shuffle else np.arange(rest.sum())
-            yield Pool(step, left, tuple(group), takes, order)
+            yield PoolPlan(step, left, tuple(group), takes, order)
             left, step = _left(left, group, rest, order), step + len(sizes)
 
     def _batches(self, rows: int, steps: int, last: bool) -> list[int]:
@@ -118,7 +118,7 @@ class Plan:
             return [self.batch] * min(rows // self.batch, max(0, steps - 1))
         return [self.batch] * (steps - 1) + [rows - self.batch * (steps - 1)]
 
-    def _parts(self, epoch: int) -> list[Part]:
+    def _parts(self, epoch: int) -> list[ChunkRows]:
         """Returns the shard's rows, chunk by chunk in this epoch's order; the shards together have all rows."""
         order = np.arange(len(self.sizes))
         if self.shuffle:
@@ -128,13 +128,13 @@ class Plan:
         for chunk in order.tolist():
             first, last = max(begin - at, 0), min(end - at, self.sizes[chunk])
             if first < last:
-                parts.append(Part(chunk, first, last))
+                parts.append(ChunkRows(chunk, first, last))
             at += self.sizes[chunk]
         return parts
 
 
-def _grouped(parts: list[Part], rows: int) -> Iterator[list[Part]]:
-    group: list[Part] = []
+def _grouped(parts: list[ChunkRows], rows: int) -> Iterator[list[ChunkRows]]:
+    group: list[ChunkRows] = []
     for part in parts:
         group.append(part)
         if sum(map(len, group)) >= rows:
@@ -161,11 +161,11 @@ def in_order(there: Ints, sizes: list[int]) -> Ints:
     return np.diff(consumed, axis=0)
 
 
-def _left(left: Left, group: list[Part], rest: Ints, order: Ints) -> Left:
+def _left(left: LeftoverRows, group: list[ChunkRows], rest: Ints, order: Ints) -> LeftoverRows:
     """Returns the rows left, in their random order."""
     old = slice(len(left) - int(rest[0]), len(left))
     chunks = np.concatenate([left.chunks[old], *(np.full(n, part.chunk) for part, n in zip(group, rest[1:].tolist(), strict=True))])
     places = np.concatenate(
         [left.places[old], *(np.arange(part.last - n, part.last) for part, n in zip(group, rest[1:].tolist(), strict=True))]
     )
-    return Left(chunks[order], places[order])
+    return LeftoverRows(chunks[order], places[order])

@@ -30,7 +30,7 @@ class Pace:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._began = self._said = clock()
+        self._began = self._reported_at = clock()
         self.rows = self.steps = 0
         self.paused = 0.0
 
@@ -55,9 +55,9 @@ class Pace:
     def due(self, after: float = EVERY) -> bool:
         """Returns whether a line is due after this many seconds; if so, the time starts again."""
         now = self._clock()
-        if now - self._said < after:
+        if now - self._reported_at < after:
             return False
-        self._said = now
+        self._reported_at = now
         return True
 
     def left(self, steps: int) -> float:
@@ -65,18 +65,18 @@ class Pace:
         return (self._clock() - self._began) / self.steps * (steps - self.steps) if self.steps else float("nan")
 
 
-class Lines:
+class ProgressLines:
     """Progress as lines, for logs and pipes."""
 
     def __init__(self, pace: Pace, steps: int | None, name: str, say: Say) -> None:
         self._pace, self._steps, self._name, self._say = pace, steps, name, say
-        self._more, self._told = "", -1
+        self._more, self._reported_steps = "", -1
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None and self._told != self._pace.steps:
+        if kind is None and self._reported_steps != self._pace.steps:
             self._tell()
 
     def show(self, more: str) -> None:
@@ -86,13 +86,13 @@ class Lines:
 
     def _tell(self) -> None:
         pace = self._pace
-        self._told = pace.steps
+        self._reported_steps = pace.steps
         of = f" of {self._steps:,}" if self._steps is not None else ""
         left = f", {pace.left(self._steps):.0f} s left" if self._steps is not None and pace.steps < self._steps else ""
         self._say(f"{self._name}: batch {pace.steps:,}{of}{self._more}, {pace.rate:,.0f} rows/s{left}")
 
 
-class Bar:
+class ProgressBar:
     """Progress as a bar in a terminal."""
 
     def __init__(self, pace: Pace, steps: int | None, name: str, console: Console) -> None:
@@ -116,11 +116,11 @@ class Bar:
         self._bar.update(self._task, completed=self._pace.steps, rate=self._pace.rate, more=more)
 
 
-def display(pace: Pace, steps: int | None, name: str, say: Say | None = None) -> Lines | Bar:
+def display(pace: Pace, steps: int | None, name: str, say: Say | None = None) -> ProgressLines | ProgressBar:
     console = Console(stderr=True)
     if say is None and console.is_terminal:
-        return Bar(pace, steps, name, console)
-    return Lines(pace, steps, name, say or _line)
+        return ProgressBar(pace, steps, name, console)
+    return ProgressLines(pace, steps, name, say or _line)
 
 
 def _line(text: str) -> None:

@@ -15,18 +15,18 @@ from pipelines.loaders.buffer_pool import BufferPool
 from pipelines.loaders.cache import SelectionCache
 from pipelines.loaders.chunks import Chunks, Corrupt
 from pipelines.loaders.columns import Empty, PackedColumn, joined
-from pipelines.loaders.orders import Orders
-from pipelines.loaders.plan import Left, Part, Pool
-from pipelines.loaders.skipping import Corruption, Lost, Skipped
+from pipelines.loaders.orders import ChunkOrders
+from pipelines.loaders.plan import ChunkRows, LeftoverRows, PoolPlan
+from pipelines.loaders.skipping import Corruption, SkipLog, SkippedData
 
 Rows = Mapping[str, PackedColumn]
 
 
 @dataclass(frozen=True)
-class Reading:
+class PoolReading:
     """A pool that is being read."""
 
-    pool: Pool
+    pool: PoolPlan
     arena: BufferPool
     parts: list[Future[Rows]]
 
@@ -44,21 +44,21 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Reads:
+class ChunkReads:
     """Reads an epoch's chunks, each in its random order."""
 
     epoch: int
     chunks: Chunks
-    orders: Orders | None
+    orders: ChunkOrders | None
     """Random orders; None for file order."""
     cache: SelectionCache | None
     corrupt: Corruption
-    skipped: Skipped
+    skipped: SkipLog
     lost: set[int] = field(default_factory=set)
     """Chunks that are corrupt."""
     _local: threading.local = field(default_factory=threading.local)
 
-    def part(self, part: Part, empty: Empty) -> Rows:
+    def part(self, part: ChunkRows, empty: Empty) -> Rows:
         """Returns the part's rows, or nothing if its chunk is lost."""
         with self._skipping(part.chunk):
             rows = self._chunk(part.chunk)
@@ -78,9 +78,9 @@ class Reads:
                 raise
             self.lost.add(chunk)
             lost_chunk = self.chunks.chunks[chunk]
-            self.skipped.add(Lost(lost_chunk.name, lost_chunk.rows, str(error)))
+            self.skipped.add(SkippedData(lost_chunk.name, lost_chunk.rows, str(error)))
 
-    def left(self, left: Left) -> Rows:
+    def left(self, left: LeftoverRows) -> Rows:
         """Reads the rows that an earlier pool left, if that pool was not read."""
         parts, of = [], []
         for chunk in np.unique(left.chunks).tolist():

@@ -54,7 +54,7 @@ class RemoteFile:
     def check(self) -> None:
         now = self.store.stamp(self.path)
         if now not in (None, self.stamp):
-            raise BadData(f"{self.name}: it was written anew while it was read: start again when it is whole")
+            raise BadData(f"{self.name}: changed while it was read; start again when it is complete")
 
     def fetch(self, ranges: Ranges) -> list[tuple[int, memoryview]]:
         """Fetches ranges; returns each with its beginning."""
@@ -130,7 +130,7 @@ def in_s3(uri: str) -> Iterator[File]:
     s3 = S3.from_environment()
     objects = [entry for entry in data_objects(uri, [f"{SCHEME}{bucket}"], s3) if kind_of(entry.key) == "parquet"]
     if not objects:
-        raise BadData(f"{uri}: there are no Parquet files (their names end in .parquet or .pq)")
+        raise BadData(f"{uri}: no Parquet files (names end in .parquet or .pq)")
     return (RemoteFile(S3Objects(s3), f"{entry.bucket}/{entry.key}", entry.uri, entry.size, entry.tag) for entry in objects)
 
 
@@ -146,7 +146,7 @@ class Filesystem:
         def some() -> None:
             content = self.fs.cat_file(path, start=first, end=first + len(into), **self.how)
             if len(content) != len(into):
-                raise OSError(f"{len(content)} bytes of {len(into)}")
+                raise OSError(f"{len(content)} of {len(into)} bytes")
             into[:] = content
 
         self.with_retries(path, some)
@@ -170,15 +170,15 @@ class Filesystem:
             try:
                 return ask()
             except FileNotFoundError:
-                raise BadData(f"{path}: there is no such file") from None
+                raise BadData(f"{path}: file not found") from None
             except PermissionError as error:
-                raise BadData(f"{path}: it may not be read: {error}") from error
+                raise BadData(f"{path}: permission denied: {error}") from error
             except EyasError:
                 raise
             except Exception as error:
                 why = error
         reason = " ".join(str(why).split())[:200]
-        raise Unavailable(f"{path}: reading it failed {_TRIES} times: {type(why).__name__}: {reason}") from why
+        raise Unavailable(f"{path}: reading failed {_TRIES} times: {type(why).__name__}: {reason}") from why
 
 
 def in_a_filesystem(location: str, filesystem: Any) -> Iterator[File]:
@@ -188,7 +188,7 @@ def in_a_filesystem(location: str, filesystem: Any) -> Iterator[File]:
         below = store.with_retries(location, lambda: store.fs.find(path))
         paths = sorted(file for file in below if is_parquet(PurePosixPath(file).relative_to(path).as_posix()))
         if not paths:
-            raise BadData(f"{location}: the folder has no Parquet files (their names end in .parquet or .pq)")
+            raise BadData(f"{location}: folder without Parquet files (names end in .parquet or .pq)")
     elif not MAGIC & set(path) or store.with_retries(location, lambda: store.fs.exists(path)):
         paths = [path]
     else:
@@ -207,4 +207,4 @@ def _store(filesystem: Any) -> Filesystem:
         return Filesystem(ArrowFSWrapper(filesystem), {"seekable": True})
     if isinstance(filesystem, AbstractFileSystem):
         return Filesystem(filesystem)
-    raise Invalid(f"filesystem: expected one of fsspec's or of pyarrow's, not {type(filesystem).__name__}")
+    raise Invalid(f"filesystem: expected a filesystem of fsspec or pyarrow, not {type(filesystem).__name__}")

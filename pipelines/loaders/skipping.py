@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipelines.loaders.plan import Left, Pool, drawn, in_order
+from pipelines.loaders.plan import LeftoverRows, PoolPlan, drawn, in_order
 from shared.domain.errors import BadData
 
 Corruption = Literal["stop", "skip"]
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Lost:
+class SkippedData:
     """A row group, or a file whose footer cannot be read and whose number of rows is unknown."""
 
     name: str
@@ -32,10 +32,10 @@ class Lost:
 
 
 @dataclass
-class Skipped:
+class SkipLog:
     """Data that was left out so far, each group once over all epochs."""
 
-    lost: dict[str, Lost] = field(default_factory=dict)
+    lost: dict[str, SkippedData] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -52,19 +52,19 @@ class Skipped:
         """Files of which nothing could be read."""
         return len(self.lost) - self.groups
 
-    def add(self, lost: Lost) -> None:
+    def add(self, lost: SkippedData) -> None:
         with self._lock:
             new = lost.name not in self.lost
             self.lost[lost.name] = lost
         if new:
-            _log.warning("left out: %s", lost.why)
+            _log.warning("corrupt data: left out reason=%s", lost.why)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles without the lock: another process has its own."""
-        return Skipped, (dict(self.lost),)
+        return SkipLog, (dict(self.lost),)
 
 
-def without(pool: Pool, lost: Collection[int], seed: tuple[int, int], shuffle: bool) -> Pool:
+def without(pool: PoolPlan, lost: Collection[int], seed: tuple[int, int], shuffle: bool) -> PoolPlan:
     """Returns the pool without the lost chunks: their parts and left rows become empty."""
     gone = np.isin(pool.left.chunks, list(lost))
     masks = [~gone, *(np.full(len(part), part.chunk not in lost) for part in pool.parts)]
@@ -75,12 +75,12 @@ def without(pool: Pool, lost: Collection[int], seed: tuple[int, int], shuffle: b
     steps, rows = len(pool.takes), int(there.sum())
     if rows < steps:
         raise BadData(
-            f"of the rows of {steps} batches from step {pool.step} on only {rows} are left, the others are lost with corrupt row groups:"
-            " leave the files out, or give the loader more memory or a larger pool, so that other groups fill these batches"
+            f"only {rows} rows are left for {steps} batches from step {pool.step} on: corrupt row groups had the others; leave these files "
+            "out, or set more memory or a larger pool"
         )
     sizes = np.diff(np.arange(steps + 1) * rows // max(1, steps)).tolist()
     takes = drawn(there, sizes, np.random.default_rng((*seed, 5, pool.step))) if shuffle else in_order(there, sizes)
     rest = np.concatenate([mask[n:] for mask, n in zip(masks, consumed, strict=True)])
     order = (np.cumsum(rest) - 1)[pool.order[rest[pool.order]]]
     parts = tuple(part if part.chunk not in lost else replace(part, last=part.first) for part in pool.parts)
-    return Pool(pool.step, Left(pool.left.chunks[~gone], pool.left.places[~gone]), parts, takes, order)
+    return PoolPlan(pool.step, LeftoverRows(pool.left.chunks[~gone], pool.left.places[~gone]), parts, takes, order)

@@ -32,7 +32,7 @@ class Stream:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["of"] != self.loader.fingerprint:
             raise Invalid(
-                "the state is that of a loader of other rows or settings: go on with the same files, batch_size, memory, seed, shuffle, "
+                "load_state_dict: the state belongs to other rows or settings; use the same files, batch_size, memory, seed, shuffle, "
                 "drop_last and shard"
             )
         self._epoch, self._step = int(state["epoch"]), int(state["step"])

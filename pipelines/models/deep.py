@@ -49,7 +49,7 @@ def check_same(name: str, wanted: Any, before: Any) -> None:
     """Raises Invalid if a parameter differs from the parent's."""
     if wanted != before:
         wanted, before = (list(value) if isinstance(value, tuple) else value for value in (wanted, before))
-        raise Invalid(f"model.params.{name}: {wanted} is not the parent's {before}: a warm run can't change it, start a full one")
+        raise Invalid(f"model.params.{name}: {wanted} is not the parent's {before}: a warm run cannot change it; start a full run")
 
 
 def levelled(architecture: Architecture, graph: Graph, params: DeepParams | TwoTowerParams, parent: Architecture | None) -> Architecture:
@@ -58,7 +58,7 @@ def levelled(architecture: Architecture, graph: Graph, params: DeepParams | TwoT
     vectors = [name for name, _ in architecture.numbers if name in made]
     if not vectors:
         if not params.layer_norm:
-            raise Invalid("model.params: 'layer_norm' has no effect: no feature that the model takes is a vector: leave it out")
+            raise Invalid("model.params: 'layer_norm' has no effect, because the model takes no vector: leave it out")
         return architecture
     if parent is not None:
         check_same("layer_norm", params.layer_norm, any(isinstance(node, LayerNorm) for node in parent.network.nodes))
@@ -80,7 +80,7 @@ def planned(
 ) -> Architecture:
     """Plans the architecture; raises Invalid for a parameter without effect and for a model that does not fit."""
     if params.pooling != type(params)().pooling and not any(table.length for table in tables):
-        raise Invalid("model.params: 'pooling' has no effect: no feature has several codes a row: leave it out")
+        raise Invalid("model.params: 'pooling' has no effect, because no feature has several codes per row: leave it out")
     numbers = tuple((feature.name, feature.width) for feature in graph.numbers)
     architecture = levelled(architecture_of(tuple(tables), params, numbers), graph, params, parent)
     check_size(graph, architecture.size)

@@ -42,7 +42,7 @@ class Dlrm:
 def plan(graph: Graph, params: DlrmParams, parent: Architecture | None) -> Architecture:
     """Plans the architecture; raises Invalid, before training, if it cannot be exported or differs from the parent's."""
     if params.bottom != DlrmParams().bottom and not graph.numbers:
-        raise Invalid("model.params: 'bottom' has no effect: no feature is a number: leave it out")
+        raise Invalid("model.params: 'bottom' has no effect, because no feature is a number: leave it out")
     if parent is not None:
         check_parent(parent, params)
         check_same("width", params.width, parent.tables[0].width)

@@ -31,7 +31,7 @@ from pipelines.models.user_history import (
     ITEMS,
     LIKED,
     Floats,
-    Turn,
+    LoopBody,
     UserHistory,
     load_user_history,
     lower,
@@ -39,7 +39,7 @@ from pipelines.models.user_history import (
     user_history_of,
 )
 from pipelines.training.ease import solve
-from pipelines.training.likes import Ints, Pairs, Positions
+from pipelines.training.likes import Ints, LikePairs, Positions
 from pipelines.training.regularisation_search import best, climb, hold_out_likes
 from pipelines.training.sparse import sparse, together
 from shared.contracts.families import EaseParams
@@ -57,7 +57,7 @@ EXACT = 5_000
 class EaseModel:
     """Implements Trained and ScoresAll."""
 
-    meaning: ClassVar[str] = "how surely the user likes the item: about 1 for what goes with all that was liked, about 0 for what doesn't"
+    meaning: ClassVar[str] = "affinity of the user to the item: about 1 for items that match all positives, about 0 for unrelated items"
 
     user: str
     item: str
@@ -94,7 +94,7 @@ class EaseModel:
     def lower_beside(self, beside: ExternalWeights) -> Any:
         """Implements LowersExternalWeights."""
 
-        def score(turn: Turn) -> str:
+        def score(turn: LoopBody) -> str:
             first, second = turn.array("ease/first", np.array([0], np.int64)), turn.array("ease/second", np.array([1], np.int64))
             liked, items = (
                 turn.node("Cast", codes, to=7) if self.weights.size > MOST_INT32 else codes for codes in (LIKED, ITEMS)
@@ -143,8 +143,8 @@ def _check_memory(items: int, limit: int | None) -> None:
     need, there = 2 * items**2 * _precision(items).itemsize, psutil.virtual_memory().available if limit is None else limit
     if need > there:
         raise Invalid(
-            f"model.family: 'ease' keeps a weight for each pair of items: of {items:,} they take {need / 1e9:.1f} GB while it is solved,"
-            f" and {there / 1e9:.1f} GB are there: choose a larger min_count, more memory (resources.train.memory), or itemknn or mf"
+            f"model.family: 'ease' has a weight for each pair of items: {items:,} items need {need / 1e9:.1f} GB, but {there / 1e9:.1f} GB"
+            " are available: choose a larger min_count, more memory (resources.train.memory), or itemknn or mf"
         )
 
 
@@ -152,14 +152,14 @@ def _precision(items: int) -> np.dtype[Any]:
     return np.dtype(np.float64 if items <= EXACT else np.float32)
 
 
-def _solved(pairs: Pairs, strength: float, counts: NDArray[Any] | None = None) -> Floats:
+def _solved(pairs: LikePairs, strength: float, counts: NDArray[Any] | None = None) -> Floats:
     return solve((together(pairs) if counts is None else counts).astype(_precision(pairs.item_count)), strength)
 
 
-def _choose(pairs: Pairs, seed: int, log: logging.Logger) -> float:
+def _choose(pairs: LikePairs, seed: int, log: logging.Logger) -> float:
     holdout = hold_out_likes(pairs, seed)
     if holdout is None:
-        log.info("too few likes to choose the regularisation by: %g it is", UNJUDGED)
+        log.info("regularisation: default used, too few positives to choose it value=%g", UNJUDGED)
         return UNJUDGED
     counts = together(holdout.before)
 
@@ -170,7 +170,7 @@ def _choose(pairs: Pairs, seed: int, log: logging.Logger) -> float:
     return best(climb(STRENGTHS, BEGIN, judge), "regularisation", log)
 
 
-def _of_strangers(pairs: Pairs, weights: Floats) -> Floats:
+def _of_strangers(pairs: LikePairs, weights: Floats) -> Floats:
     """Returns the scores of unknown users: the mean of the scores of users with likes."""
     liked = np.bincount(pairs.items, minlength=pairs.item_count) / len(np.unique(pairs.users))
     scores: Floats = liked.astype(np.float32) @ weights

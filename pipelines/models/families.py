@@ -16,21 +16,22 @@ from pipelines.models.mf import Mf
 from pipelines.models.mlp import Mlp
 from pipelines.models.neumf import Neumf
 from pipelines.models.plugins import is_own, own_family
-from pipelines.models.popularity_model import Counts
+from pipelines.models.popularity_model import PopularityFamily
 from pipelines.models.session import Session
 from pipelines.models.two_tower import TwoTower
 from pipelines.models.wide_deep import WideDeep
 from shared.domain.errors import Invalid
 
 FAMILIES: Mapping[str, Family] = {
-    family.name: family for family in (Mlp(), Dlrm(), WideDeep(), Counts(), Mf(), Neumf(), TwoTower(), Session(), Ease(), ItemKnn(), Gbm())
+    family.name: family
+    for family in (Mlp(), Dlrm(), WideDeep(), PopularityFamily(), Mf(), Neumf(), TwoTower(), Session(), Ease(), ItemKnn(), Gbm())
 }
 
 
 def family_of(name: str, allowed: Collection[str] = ()) -> Family:
     """Returns the family; `allowed` names the modules that a `module:Class` may come from."""
     if not is_own(name) and name not in FAMILIES:
-        raise Invalid(f"model.family: '{name}' is none of this release: known: {', '.join(sorted(FAMILIES))}")
+        raise Invalid(f"model.family: unknown family '{name}'; available: {', '.join(sorted(FAMILIES))}")
     return own_family(name, allowed) if is_own(name) else FAMILIES[name]
 
 
@@ -48,14 +49,16 @@ def check_saved(family: str, files: Mapping[str, Path]) -> None:
     """Raises Invalid if the saved files do not name the model's family."""
     saved_family = family_in(files[MODEL]) if MODEL in files else None
     if saved_family != family:
-        raise Invalid(f"model.family: what '{family}' saves must have a {MODEL} with its 'family' in it, which is " + repr(saved_family))
+        raise Invalid(f"model.family: '{family}' must save a {MODEL} whose 'family' is '{family}', not {saved_family!r}")
 
 
 def check_parent(family: str, fetch: Fetch) -> None:
     """Raises Invalid if the parent of a warm run has another family."""
     before = family_in(fetch(MODEL))
     if before != family:
-        raise Invalid(f"model.family: the parent is of the family '{before}', this is '{family}': a warm run can't, start a full one")
+        raise Invalid(
+            f"model.family: the parent is of the family '{before}', not '{family}': a warm run cannot change it; start a full run"
+        )
 
 
 def family_in(path: Path) -> str:

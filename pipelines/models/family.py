@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph
 from pipelines.features.reading import Reads
-from pipelines.inputs.tables import Catalogue, Codes
+from pipelines.inputs.tables import Codes, FeatureTable
 from pipelines.models.popularity_baseline import Popularity
 from pipelines.models.tables import Table
-from pipelines.training.checkpoints import Keeping
+from pipelines.training.checkpoints import CheckpointStore
 from pipelines.training.ranks import Rank
 from shared.contracts.models import Model
 from shared.contracts.retraining import NewRows
@@ -42,15 +42,15 @@ class Task:
     model: Model
     graph: Graph
     rows: Path
-    items: Catalogue
-    users: Catalogue | None
+    items: FeatureTable
+    users: FeatureTable | None
     popularity: Popularity
     log: logging.Logger
     parent: Fetch | None = None
     history: Path | None = None
     memory: int | None = None
     """Bytes that training may take in total, if the spec sets a limit."""
-    keeping: Keeping | None = None
+    keeping: CheckpointStore | None = None
     """Where a long training saves its checkpoints."""
     rank: Rank | None = None
     """The rank of this process in a training of several processes."""

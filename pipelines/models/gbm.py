@@ -20,13 +20,13 @@ from pipelines.models.tables import EXPORT_LIMIT, check_size
 from pipelines.models.trees.by_lightgbm import LightGBM
 from pipelines.models.trees.by_sklearn import Forest
 from pipelines.models.trees.by_xgboost import XGBoost
-from pipelines.models.trees.course import SAMPLE, Course, Round
 from pipelines.models.trees.ensemble import NODE_BYTES
-from pipelines.models.trees.growing import Grower, Part, Parts, leaves_of, library
+from pipelines.models.trees.growing import Grower, Parts, TreeRows, leaves_of, library
 from pipelines.models.trees.knowledge import ITEM, USER
-from pipelines.models.trees.layout import Layout, layout_of
+from pipelines.models.trees.layout import TreeLayout, layout_of
 from pipelines.models.trees.model import FAMILY, TreeModel, load, shown
-from pipelines.models.trees.rows import ROWS, Described, Drawing, FoldKnowledge, deal, described, find_out
+from pipelines.models.trees.rows import ROWS, FoldKnowledge, FoldRows, NegativeSampling, deal, described, find_out
+from pipelines.models.trees.tree_growth import SAMPLE, Round, TreeGrowth
 from pipelines.training.preflight import check_rows, free_memory
 from pipelines.training.ranking import rank_held
 from pipelines.training.trainer import LOADER, LOOKED
@@ -59,10 +59,10 @@ class Gbm:
             memory = LOADER if task.memory is None else min(LOADER, task.memory // 4)
             batches = Batches(task.rows, graph, task.items, task.users, ROWS, params.negatives, training.seed, liked=liked, memory=memory)
             codes = task.items.columns[graph.item]
-            drawing = Drawing(params, task.popularity.scores, codes, pairs)
+            drawing = NegativeSampling(params, task.popularity.scores, codes, pairs)
             rows = described(batches, deal(rest, codes, params.folds, training.seed, folder), fold_knowledge, layout, drawing, memory)
             check_memory(params, rows, task.memory)
-            task.log.info("%s rows of %d columns to grow %d trees on", f"{rows.rows:,}", len(layout.columns), params.trees)
+            task.log.info("trees: training started rows=%d columns=%d trees=%d", rows.rows, len(layout.columns), params.trees)
             course = begun(task, params, rows, parent)
             if holdout is not None:
                 course.look = looked_at(task, params, batches, holdout, rest, fold_knowledge, layout, course)
@@ -84,7 +84,7 @@ class Gbm:
         return load(fetch)
 
 
-def check(task: Task, params: GbmParams, layout: Layout, parent: TreeModel | None) -> None:
+def check(task: Task, params: GbmParams, layout: TreeLayout, parent: TreeModel | None) -> None:
     """Raises Invalid, before training, for a model that cannot be served or cannot continue from the parent."""
     graph = task.graph
     users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
@@ -94,19 +94,19 @@ def check(task: Task, params: GbmParams, layout: Layout, parent: TreeModel | Non
     nodes = NODE_BYTES * (before + params.trees * smallest)
     if nodes > EXPORT_LIMIT:
         raise Invalid(
-            f"model.params.trees: so many take up to {nodes / 1e9:.1f} GB; one exported graph holds {EXPORT_LIMIT / 1e9:.1f} GB: choose "
-            "fewer, or a smaller depth"
+            f"model.params.trees: the trees take up to {nodes / 1e9:.1f} GB; an exported graph holds {EXPORT_LIMIT / 1e9:.1f} GB: choose "
+            "fewer trees, or a smaller depth"
         )
     check_size(graph, tables, memory=task.memory)
     if parent is None:
         return
     if params.library == "forest":
-        raise Invalid("model.params.library: a forest's trees don't go on from a parent's: a warm run can't, start a full one")
+        raise Invalid("model.params.library: a forest cannot continue from a parent's trees in a warm run; start a full run")
     for name, own, theirs in (("library", params.library, parent.library), ("objective", params.objective, parent.objective)):
         if own != theirs:
-            raise Invalid(f"model.params.{name}: '{own}' is not the parent's '{theirs}': a warm run can't change it, start a full one")
+            raise Invalid(f"model.params.{name}: '{own}' is not the parent's '{theirs}': a warm run cannot change it; start a full run")
     if layout.columns != parent.layout.columns:
-        raise Invalid("features: the columns are not those of the parent's trees: a warm run can't change them, start a full one")
+        raise Invalid("features: the columns differ from those of the parent's trees: a warm run cannot change them; start a full run")
 
 
 def _count(task: Task) -> int:
@@ -118,16 +118,16 @@ def _count(task: Task) -> int:
     return int(pl.scan_parquet(task.rows).select(pl.len()).collect().item()) * (1 + params.negatives)
 
 
-def check_memory(params: GbmParams, rows: Described, memory: int | None) -> None:
+def check_memory(params: GbmParams, rows: FoldRows, memory: int | None) -> None:
     """Raises Invalid if the rows do not fit: XGBoost keeps a byte per number, other libraries hold all rows twice."""
     wanted = rows.rows * len(rows.layout.columns) if params.library == "xgboost" else 2 * rows.size
     there = memory if memory is not None else free_memory()
     if there is not None and wanted > there:
         where = "resources.train.memory gives" if memory is not None else "this machine has free"
-        other = "" if params.library == "xgboost" else "choose library: xgboost, which holds less, or "
+        other = "" if params.library == "xgboost" else "choose library: xgboost, which needs less memory, or "
         raise Invalid(
-            f"model.params: {rows.rows:,} rows of {len(rows.layout.columns)} columns take {wanted / 1e9:.1f} GB, and {where} "
-            f"{there / 1e9:.1f} GB: {other}draw fewer negatives, or give more memory (resources.train.memory)"
+            f"model.params: {rows.rows:,} rows of {len(rows.layout.columns)} columns take {wanted / 1e9:.1f} GB, but {where} "
+            f"{there / 1e9:.1f} GB: {other}draw fewer negatives, or raise resources.train.memory"
         )
 
 
@@ -140,7 +140,7 @@ def begin(params: GbmParams, seed: int, parts: Parts, before: bytes | None, fini
     return Forest(params, seed, parts)
 
 
-def begun(task: Task, params: GbmParams, rows: Described, parent: TreeModel | None) -> Course:
+def begun(task: Task, params: GbmParams, rows: FoldRows, parent: TreeModel | None) -> TreeGrowth:
     """Starts the course from a checkpoint, from the parent's trees, or from nothing."""
     stored, before = (None, 0) if parent is None else (parent.stored, len(parent.trees.roots))
     keeping = None if task.keeping is None else task.keeping.resting_on(rows=[rows.rows, list(rows.layout.columns)])
@@ -148,12 +148,12 @@ def begun(task: Task, params: GbmParams, rows: Described, parent: TreeModel | No
     rounds: list[Round] = []
     if checkpoint is not None:
         stored, rounds = checkpoint.state["trees"].tobytes(), [Round(**fields) for fields in checkpoint.about["rounds"]]
-        task.log.info("going on from %s: %d trees are grown", checkpoint.attempt, rounds[-1].trees - before)
+        task.log.info("trees: continued from a checkpoint from_attempt=%s trees=%d", checkpoint.attempt, rounds[-1].trees - before)
     first = next(rows())
-    sample = Part(first.matrix[:SAMPLE], first.labels[:SAMPLE], first.groups[:SAMPLE])
+    sample = TreeRows(first.matrix[:SAMPLE], first.labels[:SAMPLE], first.groups[:SAMPLE])
     grower = begin(params, task.model.train.seed, rows, stored, before)
     probability = params.library != "forest" and params.objective == "logistic"
-    return Course(
+    return TreeGrowth(
         grower, params.trees, before, rows.rows, task.model.train, sample, probability, params.objective == "rank", task.log, None, keeping,
         rounds, checkpoint.attempt if checkpoint is not None else None,
     )  # fmt: skip
@@ -166,8 +166,8 @@ def looked_at(
     holdout: Path,
     rest: Path,
     fold_knowledge: FoldKnowledge,
-    layout: Layout,
-    course: Course,
+    layout: TreeLayout,
+    course: TreeGrowth,
 ) -> Validation:
     """Returns the validation: held-out rows with evenly drawn negatives, described by the knowledge from the other rows."""
 

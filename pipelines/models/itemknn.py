@@ -29,7 +29,7 @@ from pipelines.models.user_history import (
     ITEMS,
     LIKED,
     Floats,
-    Turn,
+    LoopBody,
     UserHistory,
     load_user_history,
     lower,
@@ -37,7 +37,7 @@ from pipelines.models.user_history import (
     user_history_of,
 )
 from pipelines.training.itemknn import Nearness, Neighbours, find_neighbours
-from pipelines.training.likes import Ints, Likes, Pairs, Positions
+from pipelines.training.likes import Ints, LikePairs, LikesByRow, Positions
 from pipelines.training.sparse import sparse
 from shared.contracts.families import ItemKnnParams
 
@@ -48,7 +48,7 @@ NEIGHBOURS = "neighbours.npz"
 class ItemKnnModel:
     """Implements Trained and ScoresAll."""
 
-    meaning: ClassVar[str] = "how near what the user likes is to the item: a sum over its nearest neighbours, to compare, not to read"
+    meaning: ClassVar[str] = "similarity of the user's positives to the item: a sum over its nearest neighbours, only for comparison"
 
     user: str
     item: str
@@ -87,7 +87,7 @@ class ItemKnnModel:
     def _from_liked(self) -> Any:
         """The nearness matrix by liked item, cached because the transposition takes longer than the scores of a few users."""
         items, count = self.near.items.shape
-        near = sparse(Likes(np.arange(items + 1) * count, self.near.items.reshape(-1)), items, self.near.nearness.reshape(-1))
+        near = sparse(LikesByRow(np.arange(items + 1) * count, self.near.items.reshape(-1)), items, self.near.nearness.reshape(-1))
         return near.T.tocsr()
 
     def lower(self) -> Any:
@@ -96,7 +96,7 @@ class ItemKnnModel:
     def lower_beside(self, beside: ExternalWeights) -> Any:
         """Implements LowersExternalWeights."""
 
-        def score(turn: Turn) -> str:
+        def score(turn: LoopBody) -> str:
             second = turn.array("itemknn/second", np.array([1], np.int64))
             yes = turn.node("Expand", turn.array("itemknn/yes", np.array([1], np.float32)), turn.node("Shape", LIKED))
             likes = turn.node("ScatterElements", "itemknn/none", LIKED, yes, axis=0)
@@ -140,7 +140,7 @@ class ItemKnn:
         return ItemKnnModel(value["user"], value["item"], load_user_history(fetch), near)
 
 
-def _with_strangers(near: Neighbours, pairs: Pairs) -> Neighbours:
+def _with_strangers(near: Neighbours, pairs: LikePairs) -> Neighbours:
     """Adds the code NULL as a neighbour of each item, with the mean nearness that the item's neighbours have to users."""
     liked = np.bincount(pairs.items, minlength=pairs.item_count) / len(np.unique(pairs.users))
     mean = (liked[near.items] * near.nearness).sum(axis=1, keepdims=True).astype(np.float32)

@@ -7,11 +7,11 @@ import polars as pl
 
 from pipelines.features.columns import FIRST
 from pipelines.models.family import Task
-from pipelines.training.likes import Pairs
+from pipelines.training.likes import LikePairs
 from shared.domain.errors import Invalid
 
 
-def liked_pairs(task: Task) -> Pairs:
+def liked_pairs(task: Task) -> LikePairs:
     """Returns the likes of known users for known items, by code, the oldest first; a warm run's history comes first."""
     graph = task.graph
     user_count, item_count = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
@@ -33,11 +33,11 @@ def liked_pairs(task: Task) -> Pairs:
     users, items = users[is_known].astype(np.int64), items[is_known].astype(np.int64)
     if not len(users):
         raise Invalid(
-            f"model.family: '{task.model.family}' learns from likes, and no known user liked a known item: choose a smaller min_count"
+            f"model.family: '{task.model.family}' learns from positives of known users and items, but none exist: lower min_count"
         )
     _, first = np.unique(users * item_count + items, return_index=True)
     first.sort()
-    return Pairs(users[first], items[first], user_count, item_count, in_order=newest["time"].n_unique() > 1)
+    return LikePairs(users[first], items[first], user_count, item_count, in_order=newest["time"].n_unique() > 1)
 
 
 def metrics_of_likes(likes: int, seconds: float, parameters: float, epochs: int = 1) -> dict[str, float]:

@@ -29,18 +29,18 @@ from pipelines.models.like_pairs import liked_pairs, metrics_of_likes
 from pipelines.models.mf_sgd import USUAL, contrasted
 from pipelines.models.new_row_init import grown
 from pipelines.models.tables import Table, check_size
-from pipelines.training.als import Factors, Floats, Terms, begin, sweeps
+from pipelines.training.als import AlsTerms, Factors, Floats, begin, sweeps
 from pipelines.training.als_choice import choose_strength
-from pipelines.training.likes import Pairs
+from pipelines.training.likes import LikePairs
 from shared.contracts.families import MfParams
 from shared.contracts.retraining import NewRows
 from shared.domain.errors import Invalid
 
 VECTORS = "vectors.npz"
 MEANINGS = {
-    "als": "how surely the user likes the item: about 1 for what was liked, about 0 for what means nothing to the user",
-    "softmax": "how the item stands with the user among all items: a score that compares, and has no zero",
-    "logistic": "log-odds of a like against sampled negatives: compare it, don't read it",
+    "als": "affinity of the user to the item: about 1 for positives, about 0 for unrelated items",
+    "softmax": "rank score of the item among all items for the user: only for comparison, without a zero point",
+    "logistic": "log-odds of a positive against sampled negatives: only for comparison",
 }
 
 
@@ -106,11 +106,11 @@ class Mf:
         level = 0 if params.loss == "als" else 1
         if parent is not None and parent.loss != params.loss:
             raise Invalid(
-                f"model.params.loss: '{params.loss}' is not the parent's '{parent.loss}': a warm run can't change it, start a full one"
+                f"model.params.loss: '{params.loss}' is not the parent's '{parent.loss}': a warm run cannot change it; start a full run"
             )
         width = params.width if parent is None else parent.factors.users.shape[1] - level
         if "width" in params.model_fields_set and width != params.width:
-            raise Invalid(f"model.params.width: {params.width} is not the parent's {width}: a warm run can't change it, start a full one")
+            raise Invalid(f"model.params.width: {params.width} is not the parent's {width}: a warm run cannot change it; start a full run")
         users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
         check_size(graph, 4 * (width + level) * (users + items), memory=task.memory)
         pairs = liked_pairs(task)
@@ -132,7 +132,7 @@ class Mf:
         return MfModel(value["user"], value["item"], factors, value["regularisation"], value.get("loss", "als"))
 
 
-def _solved(task: Task, params: MfParams, pairs: Pairs, width: int, parent: MfModel | None) -> tuple[Factors, list[float], float]:
+def _solved(task: Task, params: MfParams, pairs: LikePairs, width: int, parent: MfModel | None) -> tuple[Factors, list[float], float]:
     """Returns the vectors, the losses and the regularisation."""
     seed = task.model.train.seed
     factors = begin(pairs.user_count, pairs.item_count, width, seed)
@@ -142,19 +142,19 @@ def _solved(task: Task, params: MfParams, pairs: Pairs, width: int, parent: MfMo
         strength = strength or parent.regularisation
     if strength is None:
         strength = choose_strength(pairs, width, params.unobserved, seed, task.log)
-    terms = Terms(params.unobserved, strength)
+    terms = AlsTerms(params.unobserved, strength)
     losses = _fit(pairs, factors, terms, params.sweeps if parent is None else max(1, params.sweeps // 3), task.log)
     fill(factors, pairs)
     return factors, losses, strength
 
 
-def _fit(pairs: Pairs, factors: Factors, terms: Terms, count: int, log: logging.Logger) -> list[float]:
+def _fit(pairs: LikePairs, factors: Factors, terms: AlsTerms, count: int, log: logging.Logger) -> list[float]:
     losses: list[float] = []
     started = time.monotonic()
     for loss in sweeps(pairs, factors, terms, count):
         losses.append(loss)
         left = (time.monotonic() - started) / len(losses) * (count - len(losses))
-        log.info("sweep %d of %d, loss %.4f, %.0f s left", len(losses), count, loss, left)
+        log.info("sweep: finished sweep=%d of=%d loss=%.4f seconds_left=%.0f", len(losses), count, loss, left)
     return losses
 
 
@@ -163,7 +163,7 @@ def _go_on(begun: Factors, parent: Factors, rule: NewRows) -> Factors:
     return Factors(grown(parent.users, begun.users, rule), grown(parent.items, begun.items, rule))
 
 
-def fill(factors: Factors, pairs: Pairs) -> None:
+def fill(factors: Factors, pairs: LikePairs) -> None:
     """Fills the vectors of codes without likes: the mean of the users with likes, zero for unknown items."""
     liking = np.unique(pairs.users)
     without = np.ones(pairs.user_count, dtype=bool)

@@ -21,12 +21,12 @@ from pipelines.models.like_pairs import liked_pairs
 from pipelines.models.mf_sgd import contrast
 from pipelines.models.neural.architecture import Architecture, load_architecture, table_path
 from pipelines.models.neural.model import NeuralModel
-from pipelines.models.neural.network import Dense, Dropout, Join, Network, Node, Part, Product
+from pipelines.models.neural.network import ColumnSelection, Dense, Dropout, Join, Network, Node, Product
 from pipelines.models.neural.plain import sigmoid
 from pipelines.models.neural.train import train_neural
 from pipelines.models.neural.weights import WEIGHTS, Weights, begin, load_weights
 from pipelines.models.tables import Table, check_size
-from pipelines.training.mf_contrastive import Aim
+from pipelines.training.mf_contrastive import ContrastiveTask
 from shared.contracts.families import NeumfParams
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
@@ -47,7 +47,7 @@ class NeumfModel(NeuralModel):
         weights, nodes = self.weights, self.architecture.network.nodes
         user_vectors, item_vectors = (weights[table_path(table)] for table in self.tables)
         user_vectors = user_vectors[users]
-        width = next(node.stop for node in nodes if isinstance(node, Part))
+        width = next(node.stop for node in nodes if isinstance(node, ColumnSelection))
         *hidden, last = (node.name for node in nodes if isinstance(node, Dense))
         kernel, bias = weights[f"{last}/kernel"][:, 0], weights[f"{last}/bias"]
         logits: NDArray[np.float32] = (user_vectors[:, :width] * kernel[:width]) @ item_vectors[:, :width].T + bias
@@ -100,15 +100,15 @@ def plan(graph: Graph, params: NeumfParams, parent: Architecture | None) -> Arch
     user, item = (Table(name, codes, params.width + params.layers[0], None) for name, codes in sides)
     architecture = architecture_of(user, item, params)
     if parent is not None and parent.network.weights(parent.features) != architecture.network.weights(architecture.features):
-        raise Invalid("model.params: width and layers are not the parent's: a warm run can't change them, start a full one")
+        raise Invalid("model.params: width and layers are not the parent's: a warm run cannot change them; start a full run")
     check_size(graph, architecture.size)
     return architecture
 
 
 def architecture_of(user: Table, item: Table, params: NeumfParams) -> Architecture:
     width, full_width = params.width, user.width
-    products = [Part(f"product_{at}", (table.column,), 0, width) for at, table in enumerate((user, item))]
-    deep = [Part(f"deep_{at}", (table.column,), width, full_width) for at, table in enumerate((user, item))]
+    products = [ColumnSelection(f"product_{at}", (table.column,), 0, width) for at, table in enumerate((user, item))]
+    deep = [ColumnSelection(f"deep_{at}", (table.column,), width, full_width) for at, table in enumerate((user, item))]
     product, pair = Product("product", tuple(part.name for part in products)), Join("pair", tuple(part.name for part in deep))
     nodes: list[Node] = [*products, product, *deep, pair]
     for at, units in enumerate(params.layers):
@@ -121,8 +121,8 @@ def architecture_of(user: Table, item: Table, params: NeumfParams) -> Architectu
 
 def pretrained(task: Task, params: NeumfParams, architecture: Architecture) -> Weights:
     """Returns first weights: a factorisation in the first part of the vectors, and hidden layers with a small effect."""
-    task.log.info("a factorisation to begin from")
-    aim = Aim("softmax", _AGAINST, params.factorisation, blend=True, damping=_DAMPING)
+    task.log.info("factorisation: started for the first weights")
+    aim = ContrastiveTask("softmax", _AGAINST, params.factorisation, blend=True, damping=_DAMPING)
     factorisation = contrast(task, liked_pairs(task), aim, params.width - 1, _RATE, _PASSES)
     weights, width = begin(architecture, task.model.train.seed), params.width
     for table, vectors in zip(architecture.tables, (factorisation.factors.users, factorisation.factors.items), strict=True):

@@ -34,12 +34,12 @@ def own_family(name: str, allowed: Collection[str]) -> Family:
         candidate = getattr(importlib.import_module(module), wanted, None)
     except Exception as error:  # custom code can raise anything
         why = " ".join(str(error).split())
-        raise Invalid(f"model.family: '{module}' can't be imported where stages run: {type(error).__name__}: {why}") from error
+        raise Invalid(f"model.family: '{module}' cannot be imported where stages run: {type(error).__name__}: {why}") from error
     if not isinstance(candidate, type):
         raise Invalid(f"model.family: the module '{module}' has no class '{wanted}'")
     _complete(candidate, _FAMILY, f"the class '{name}'")
     if candidate.reads not in READS:  # type: ignore[attr-defined]
-        raise Invalid(f"model.family: '{name}': reads is {candidate.reads!r}: one of {', '.join(READS)} is expected")  # type: ignore[attr-defined]
+        raise Invalid(f"model.family: '{name}': reads is {candidate.reads!r}: expected one of {', '.join(READS)}")  # type: ignore[attr-defined]
     family: Family = candidate()
     return family
 
@@ -48,10 +48,10 @@ def check_allowed(name: str, allowed: Collection[str]) -> None:
     """Raises Invalid if the module is not allowed; call before the import."""
     module = module_of(name)
     if is_own(name) and module not in allowed:
-        allowed_names = ", ".join(sorted(allowed)) or "none at all"
+        allowed_names = ", ".join(sorted(allowed)) or "none"
         raise Invalid(
-            f"model.family: the module '{module}' is not allowed (allowed: {allowed_names}; a platform's EYAS_FAMILIES and a command's"
-            " --allow name them)"
+            f"model.family: the module '{module}' is not allowed; allowed: {allowed_names}; add it to EYAS_FAMILIES of the platform, or to"
+            " --allow of the command"
         )
 
 
@@ -67,7 +67,7 @@ def check_params(family: Family, model: Model) -> None:
 
 
 def check_trained(model: Trained, name: str) -> None:
-    _complete(model, _TRAINED, f"what '{name}' has trained")
+    _complete(model, _TRAINED, f"the trained model of '{name}'")
 
 
 def _complete(candidate: Any, needed: tuple[str, ...], description: str) -> None:

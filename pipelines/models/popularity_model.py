@@ -39,7 +39,7 @@ class CountModel:
 
     def save(self, folder: Path) -> dict[str, Path]:
         described, scores = folder / MODEL, folder / SCORES
-        described.write_text(json.dumps({"version": 1, "family": Counts.name, "item": self.item}, indent=1))
+        described.write_text(json.dumps({"version": 1, "family": PopularityFamily.name, "item": self.item}, indent=1))
         np.save(scores, self.by_code, allow_pickle=False)
         return {MODEL: described, SCORES: scores}
 
@@ -63,7 +63,7 @@ class CountModel:
         """Returns None for popularity: the order is the same for every user."""
 
 
-class Counts:
+class PopularityFamily:
     """Implements Family."""
 
     name = "popularity"

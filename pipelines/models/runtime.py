@@ -109,7 +109,7 @@ def _cap(tf: Any, limit: int) -> None:
         try:
             tf.config.set_logical_device_configuration(gpu, [configuration])
         except RuntimeError as error:
-            raise Conflict(f"TensorFlow uses {gpu.name} already: cap its memory before anything else of it runs") from error
+            raise Conflict(f"TensorFlow already uses {gpu.name}: limit its memory before TensorFlow runs anything") from error
 
 
 def _bytes(text: str) -> int:

@@ -34,7 +34,7 @@ Ints = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Reader:
+class SequenceSession:
     """Implements Trained; `queries` holds the transformer's output for each user's newest items at training time, by code."""
 
     family: str
@@ -45,7 +45,7 @@ class Reader:
     weights: Weights
     queries: Floats
 
-    meaning: ClassVar[str] = "how the item stands among all items as the next one: a score that compares, and has no zero"
+    meaning: ClassVar[str] = "rank score of the item among all items as the next item: only for comparison, without a zero point"
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -73,14 +73,14 @@ class Reader:
         return Embeddings(item_vectors(self.weights)[codes[self.item]], np.concatenate([self.queries, ones], axis=1))
 
 
-def load_reader(fetch: Fetch, document: dict[str, Any]) -> Reader:
+def load_reader(fetch: Fetch, document: dict[str, Any]) -> SequenceSession:
     """Loads the model; `document` is the content of model.json."""
     shape, weights = Shape(**document["transformer"]), load_weights(fetch(WEIGHTS))
     check_weights(shape, weights)
     queries = np.load(fetch(QUERIES), allow_pickle=False)
     if queries.ndim != 2 or queries.shape[1] != shape.width:
-        raise BadData(f"{QUERIES}: it isn't as model.json says: the files are not of one model: copy or train it anew")
-    return Reader(document["family"], document["user"], document["item"], document["sequence"], shape, weights, queries)
+        raise BadData(f"{QUERIES}: does not match model.json: the files are of different models: copy or train the model again")
+    return SequenceSession(document["family"], document["user"], document["item"], document["sequence"], shape, weights, queries)
 
 
 def read_sequence(graph: Graph, params: SessionParams) -> Sequence | None:
@@ -91,7 +91,7 @@ def read_sequence(graph: Graph, params: SessionParams) -> Sequence | None:
     if sequence.reverse:
         raise Invalid("features: sequence.reverse: 'session' reads the oldest first: leave it out")
     if params.length not in (SessionParams().length, sequence.length):
-        raise Invalid(f"model.params.length: the sequence feature says {sequence.length}, which is what is read: leave it out")
+        raise Invalid(f"model.params.length: the sequence feature sets the length to {sequence.length}: leave it out")
     return sequence
 
 

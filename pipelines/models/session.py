@@ -42,7 +42,7 @@ from pipelines.models.neural.train import how
 from pipelines.models.neural.weights import WEIGHTS, load_weights, save_weights
 from pipelines.models.sequence_session import (
     QUERIES,
-    Reader,
+    SequenceSession,
     item_vectors,
     load_reader,
     newest_by_code,
@@ -53,11 +53,11 @@ from pipelines.models.sequence_session import (
 from pipelines.models.tables import PRECISION, Table, check_size
 from pipelines.training.als import Factors
 from pipelines.training.batch_size import BatchSize
-from pipelines.training.likes import Likes
-from pipelines.training.loop import Loop
+from pipelines.training.likes import LikesByRow
+from pipelines.training.loop import TrainingLoop
 from pipelines.training.preflight import check_memory, check_rows
 from pipelines.training.ranking import rank_held
-from pipelines.training.trainer import LOOKED, Course
+from pipelines.training.trainer import LOOKED, Trainer
 from pipelines.training.validation import Validation
 from shared.contracts.families import SessionParams
 from shared.domain.errors import BadData, Invalid
@@ -80,13 +80,13 @@ class SessionModel:
     item: str
     shape: Shape
     weights: Weights
-    sequences: Likes
+    sequences: LikesByRow
     """The newest items by user code."""
     queries: Floats
     until: float
     """Time of the newest training row."""
 
-    meaning: ClassVar[str] = "how the item stands among all items as the next one: a score that compares, and has no zero"
+    meaning: ClassVar[str] = "rank score of the item among all items as the next item: only for comparison, without a zero point"
 
     @cached_property
     def factors(self) -> Factors:
@@ -145,7 +145,9 @@ class Session:
         parent = self.load(task.parent) if task.parent is not None else None
         shape = Shape(items, params.width, params.blocks, params.heads, params.length, params.objective)
         if parent is not None and replace(parent.shape, items=items) != shape:
-            raise Invalid("model.params: width, blocks, heads, length and objective are the parent's in a warm run: start a full one")
+            raise Invalid(
+                "model.params: width, blocks, heads, length and objective must be the parent's in a warm run; or start a full run"
+            )
         check_size(graph, PRECISION * (params.width + 1) * (users + items), memory=task.memory)
         check_rows(graph, task.rows, task.items, task.users, 1, task.parent is not None)
         check_memory(shape.size, training.optimizer, task.memory)
@@ -153,7 +155,7 @@ class Session:
         before = (parent.sequences, parent.until) if isinstance(parent, SessionModel) else None
         draw = drawn(params, items)
         size = sequences_at_once(training.batch_size, params, items)
-        task.log.info("%s", size)
+        task.log.info("batch size: chosen sequences=%d reason=%s", size.size, size.why)
         with _validation_split(task) as (rest, validation):
             training_streams = Streams(sequences_of(task, rest, before)) if sequence is None else streams(task, rest, sequence)
             windows = Windows(
@@ -184,23 +186,23 @@ class Session:
                     ranking = rank_held(validation, rest, task.history, task.popularity.items, rest.parent, step.score, training.ranked)
                 look = Validation(validation, step.score, ranking)
             startup = time.monotonic() - started
-            report = Loop(step, windows, training, task.log, look, task.keeping).run()
+            report = TrainingLoop(step, windows, training, task.log, look, task.keeping).run()
         newest = newest_by_code(graph, sequence) if sequence else newest_of(sequences_of(task, task.rows, before), shape.length)
         step.compare(newest[:64]).check(step.name, task.log)
         weights = step.weights()
         queries = queries_of(shape, weights, newest)
-        model: SessionModel | Reader
+        model: SessionModel | SequenceSession
         if sequence is None:
             until = float(pl.scan_parquet(task.rows).select(pl.col("time").max()).collect().item())
             until = max(until, parent.until) if isinstance(parent, SessionModel) else until
             model = SessionModel(graph.user, graph.item, shape, weights, as_likes(newest), queries, until)
         else:
-            model = Reader(self.name, graph.user, graph.item, sequence.name, shape, weights, queries)
-        done = Course(step, report, startup, size)
+            model = SequenceSession(self.name, graph.user, graph.item, sequence.name, shape, weights, queries)
+        done = Trainer(step, report, startup, size)
         facts = {"framework": step.name, **done.facts}
         return Fitted(model, done.metrics | {"train.parameters": float(shape.parameters)}, facts, done.document)
 
-    def load(self, fetch: Fetch) -> SessionModel | Reader:
+    def load(self, fetch: Fetch) -> SessionModel | SequenceSession:
         value = json.loads(fetch(MODEL).read_text())
         if "sequence" in value:
             return load_reader(fetch, value)
@@ -208,9 +210,9 @@ class Session:
         check_weights(shape, weights)
         queries = np.load(fetch(QUERIES), allow_pickle=False)
         with np.load(fetch(SEQUENCES), allow_pickle=False) as stored:
-            sequences = Likes(stored["start"], stored["items"])
+            sequences = LikesByRow(stored["start"], stored["items"])
         if queries.ndim != 2 or queries.shape[1] != shape.width or len(sequences.start) != len(queries) + 1:
-            raise BadData(f"{QUERIES}: it isn't as model.json says: the files are not of one model: copy or train it anew")
+            raise BadData(f"{QUERIES}: does not match model.json: the files are of different models: copy or train the model again")
         return SessionModel(value["user"], value["item"], shape, weights, sequences, queries, float(value["until"]))
 
 
@@ -226,20 +228,20 @@ def sequences_at_once(chosen: int | None, params: SessionParams, items: int | No
     """Returns the sequences per step; raises Invalid if a step cannot hold them: each item to predict needs a logit for each compared item.
     `items` counts codes, or is None before they are known."""
     if items is None:
-        return BatchSize(chosen or WINDOWS, "sequences; training counts what each item is chosen among")
+        return BatchSize(chosen or WINDOWS, "sequences; training may lower it, by the number of compared items")
     window, among = params.length + 1, drawn(params, items) or items
     most = CELLS // (window * among)
     if most < 1 or (chosen is not None and chosen > 16 * most):
         raise Invalid(
-            f"model.train.batch_size: {chosen or 1:,} sequences of {window:,} items, each to be chosen among {among:,}, take"
+            f"model.train.batch_size: {chosen or 1:,} sequences of {window:,} items, each compared with {among:,}, take"
             f" {4 * (chosen or 1) * window * among / 1e9:.1f} GB several times over: choose a smaller batch_size, length or against"
         )
     if chosen is not None:
-        return BatchSize(chosen, "as the spec says: of sequences")
-    return BatchSize(min(WINDOWS, most), f"by rule: sequences of up to {window} items, each chosen among {among:,}")
+        return BatchSize(chosen, "set in the spec, in sequences")
+    return BatchSize(min(WINDOWS, most), f"by rule: sequences of up to {window} items, each compared with {among:,}")
 
 
-def sequences_of(task: Task, rows: Path, before: tuple[Likes, float] | None) -> Likes:
+def sequences_of(task: Task, rows: Path, before: tuple[LikesByRow, float] | None) -> LikesByRow:
     """Returns the known items that each user code liked, the oldest first, repeats included.
 
     `before` holds the parent's sequences and the time of its newest row: rows up to that time are in them already.
@@ -264,16 +266,16 @@ def sequences_of(task: Task, rows: Path, before: tuple[Likes, float] | None) -> 
     is_known = (of >= FIRST) & (liked_items >= FIRST) & (liked_items < items)
     of, liked_items = of[is_known], liked_items[is_known].astype(np.int32)
     if not len(of):
-        raise Invalid("model.family: 'session' learns from likes, and no known user liked a known item: choose a smaller min_count")
+        raise Invalid("model.family: 'session' learns from positives of known users and items, but none exist: lower min_count")
     order = np.argsort(of, kind="stable")
-    return Likes(np.concatenate([[0], np.cumsum(np.bincount(of, minlength=users))]), liked_items[order])
+    return LikesByRow(np.concatenate([[0], np.cumsum(np.bincount(of, minlength=users))]), liked_items[order])
 
 
 def streams(task: Task, rows: Path, sequence: Sequence) -> Streams:
     return read_streams(rows, sequence.name, task.items.columns[task.graph.item], sequence.liked)
 
 
-def newest_of(sequences: Likes, length: int) -> NDArray[np.int32]:
+def newest_of(sequences: LikesByRow, length: int) -> NDArray[np.int32]:
     """Returns [users, length]: the newest items of each user, the oldest first, padded with NULL at the end."""
     counts = np.minimum(sequences.lengths, length)
     there = np.arange(length)[None, :] < counts[:, None]
@@ -283,9 +285,9 @@ def newest_of(sequences: Likes, length: int) -> NDArray[np.int32]:
     return newest
 
 
-def as_likes(rows: NDArray[np.int32]) -> Likes:
+def as_likes(rows: NDArray[np.int32]) -> LikesByRow:
     there = rows != NULL
-    return Likes(np.concatenate([[0], np.cumsum(there.sum(axis=1))]), rows[there])
+    return LikesByRow(np.concatenate([[0], np.cumsum(there.sum(axis=1))]), rows[there])
 
 
 def _scored(shape: Shape, weights: Weights, sequences: NDArray[np.int32], users: NDArray[Any], items: NDArray[Any]) -> Floats:
@@ -314,7 +316,9 @@ def hold_out_newest(rows: Path, share: float, seed: int, folder: Path) -> tuple[
     some = likes.filter(pl.col("len") > 1).sort("user").select("~row").collect()["~row"].to_numpy()
     chosen = np.random.default_rng((seed, 67)).random(len(some)) < share
     if not chosen.any():
-        raise Invalid(f"model.train.validation: the newest like of {share:g} of so few users is none: choose a larger share, or 0")
+        raise Invalid(
+            f"model.train.validation: {share:g} of the users leaves no newest positive to validate on: choose a larger share, or 0"
+        )
     is_held_out = pl.col("~row").is_in(pl.Series(some[chosen]).implode())
     paths = folder / "rest.parquet", folder / "held.parquet"
     for path, condition in zip(paths, (~is_held_out, is_held_out), strict=True):

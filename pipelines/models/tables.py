@@ -66,7 +66,7 @@ def padded(width: int) -> int:
 def plan_tables(graph: Graph, width: int | None, parent: Mapping[str, int] | None = None, pooling: Pooling = "mean") -> tuple[Table, ...]:
     """Returns the tables of a fitted graph; `parent` gives the widths that a warm run must keep."""
     if parent is not None and width is not None and any(parent_width != width for parent_width in parent.values()):
-        raise Invalid(f"model.params.width: {width} is not the parent's width: a warm run can't change it, start a full one")
+        raise Invalid(f"model.params.width: {width} is not the parent's width: a warm run cannot change it; start a full run")
     return tuple(
         Table(name, size, parent[name] if parent is not None else width or padded(width_by_rule(size)), length, pooling)
         for name, size, length in ((feature.name, feature.cardinality or 0, feature.width) for feature in graph.codes)
@@ -78,8 +78,8 @@ def check_size(graph: Graph, weights: int, remedy: str = REMEDY, memory: int | N
     words = sum(_size(frame) for operator in graph.operators for frame in operator.saved().frames.values() if len(frame) <= LIMIT)
     if words > EXPORT_LIMIT:
         raise Invalid(
-            f"features: the vocabularies take {words / 1e9:.1f} GB; one exported graph holds {EXPORT_LIMIT / 1e9:.1f} GB: choose a larger"
-            " min_count or a smaller serve.vocabulary_limit"
+            f"features: the vocabularies take {words / 1e9:.1f} GB; an exported graph holds {EXPORT_LIMIT / 1e9:.1f} GB: choose a"
+            " larger min_count or a smaller serve.vocabulary_limit"
         )
     check_memory(weights, memory, remedy)
 
@@ -89,7 +89,7 @@ def check_memory(weights: int, memory: int | None, remedy: str = REMEDY) -> None
     there = psutil.virtual_memory().available if memory is None else memory
     if weights > there:
         raise Invalid(
-            f"model.params: the model's weights take {weights / 1e9:.1f} GB, and {there / 1e9:.1f} GB are there: choose {remedy},"
+            f"model.params: the model's weights take {weights / 1e9:.1f} GB, but {there / 1e9:.1f} GB are available: choose {remedy},"
             " or more memory (resources.train.memory)"
         )
 

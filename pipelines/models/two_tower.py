@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from pipelines.features.columns import FIRST, Side
 from pipelines.features.graph import Graph
 from pipelines.features.reading import Reads
-from pipelines.inputs.tables import Catalogue, Codes, Users
+from pipelines.inputs.tables import Codes, FeatureTable, Users
 from pipelines.models.deep import check_pooling, levelled
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.neural import plain
 from pipelines.models.neural.architecture import Architecture, load_architecture
 from pipelines.models.neural.losses import InBatch, log_chances
 from pipelines.models.neural.model import NeuralModel
-from pipelines.models.neural.network import Dense, Dropout, Join, Length, Network, Node, Product, Total
+from pipelines.models.neural.network import Dense, Dropout, Join, Length, Network, Node, Product, RowSum
 from pipelines.models.neural.train import train_neural
 from pipelines.models.neural.weights import WEIGHTS, Weights, load_weights
 from pipelines.models.tables import Table, check_size, plan_tables
@@ -45,7 +45,7 @@ class TwoTowerModel(NeuralModel):
     """Implements Trained."""
 
     meaning: ClassVar[str] = (
-        "how the item stands with the user among all items, popularity included: a score that compares, and has no zero"
+        "rank score of the item among all items for the user, popularity included: only for comparison, without a zero point"
     )
 
     def __init__(self, architecture: Architecture, weights: Weights, queries: Floats) -> None:
@@ -87,7 +87,7 @@ class TwoTower:
         assert isinstance(params, TwoTowerParams)
         architecture = plan(graph, params, load_architecture(task.parent(MODEL)) if task.parent else None)
         if left := [feature.name for feature in graph.features if feature.side not in SIDES]:
-            task.log.info("no tower takes %s: of the moment, or of user and item together", ", ".join(left))
+            task.log.info("features: left out of both towers features=%s", ",".join(left))
         loss = InBatch(
             vector_of("user"),
             vector_of("item"),
@@ -117,16 +117,20 @@ def plan(graph: Graph, params: TwoTowerParams, parent: Architecture | None) -> A
         check_pooling(parent, params.pooling)
     widths = {table.column: table.width for table in parent.tables} if parent is not None else None
     if widths is not None and params.embedding is not None and set(widths.values()) != {params.embedding}:
-        raise Invalid(f"model.params.embedding: {params.embedding} is not the parent's width: a warm run can't change it, start a full one")
+        raise Invalid(
+            f"model.params.embedding: {params.embedding} is not the parent's width: a warm run cannot change it; start a full run"
+        )
     names = [[feature.name for feature in graph.side(side)] for side in SIDES]
     tables = _tables(graph, params, widths, [*names[0], *names[1]])
     if params.pooling != TwoTowerParams().pooling and not any(table.length for table in tables):
-        raise Invalid("model.params: 'pooling' has no effect: no feature of a user or an item has several codes a row: leave it out")
+        raise Invalid(
+            "model.params: 'pooling' has no effect, because no feature of a user or an item has several codes per row: leave it out"
+        )
     numbers = tuple((feature.name, feature.width) for side in SIDES for feature in graph.side(side) if feature.kind != "code")
     architecture = levelled(architecture_of(tables, numbers, (tuple(names[0]), tuple(names[1])), params), graph, params, parent)
     if parent is not None and _shape(parent) != _shape(architecture):
         raise Invalid(
-            "model.params: width, layers, normalise and temperature are not the parent's: a warm run can't change them, start a full one"
+            "model.params: width, layers, normalise and temperature are not the parent's: a warm run cannot change them; start a full run"
         )
     check_size(graph, architecture.size)
     return architecture
@@ -155,7 +159,7 @@ def architecture_of(
         nodes.append(Dense(f"{side}_direction", (nodes[-1].name,), params.width, "linear"))
         nodes.append(Length(vector_of(side), (nodes[-1].name,), 1 / params.temperature if side == "user" else 1.0))
     product = Product("product", (vector_of("user"), vector_of("item")))
-    return Architecture(TwoTower.name, tables, numbers, Network((*nodes, product, Total("score", (product.name,)))), "linear")
+    return Architecture(TwoTower.name, tables, numbers, Network((*nodes, product, RowSum("score", (product.name,)))), "linear")
 
 
 def vector_of(side: Side) -> str:
@@ -179,7 +183,7 @@ def vectors_of(architecture: Architecture, weights: Weights, side: Side, columns
     return plain.outputs(replace(architecture, tables=tables, numbers=numbers, network=network), weights, inputs)
 
 
-def known_users(graph: Graph, table: Catalogue | None) -> Codes:
+def known_users(graph: Graph, table: FeatureTable | None) -> Codes:
     """Returns user features by code, from each user's last row in the table; users outside it have their key alone, other codes nothing."""
     state = graph.key(graph.user).state
     keys, count = state.values.to_numpy(), state.cardinality

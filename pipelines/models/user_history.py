@@ -21,7 +21,7 @@ from pipelines.features.columns import NULL
 from pipelines.features.graph import IR_VERSION, OPSET
 from pipelines.models.external_weights import ExternalWeights
 from pipelines.models.family import Fetch
-from pipelines.training.likes import Ints, Likes, Pairs, Positions
+from pipelines.training.likes import Ints, LikePairs, LikesByRow, Positions
 
 Floats = NDArray[np.float32]
 FILE = "known.npz"
@@ -33,7 +33,7 @@ LIKED, ITEMS = "turn/liked", "turn/items"
 class UserHistory:
     """The codes of the items that each user code likes, at least one for each."""
 
-    likes: Likes
+    likes: LikesByRow
 
     @property
     def size(self) -> int:
@@ -50,11 +50,11 @@ class UserHistory:
         return scores
 
 
-def user_history_of(pairs: Pairs) -> UserHistory:
+def user_history_of(pairs: LikePairs) -> UserHistory:
     likes = pairs.by_user()
     lengths = likes.lengths
     liked = np.insert(likes.others.astype(np.int32), likes.start[:-1][lengths == 0], NULL)
-    return UserHistory(Likes(np.concatenate([[0], np.cumsum(np.maximum(lengths, 1))]), liked))
+    return UserHistory(LikesByRow(np.concatenate([[0], np.cumsum(np.maximum(lengths, 1))]), liked))
 
 
 def save_user_history(history: UserHistory, folder: Path) -> dict[str, Path]:
@@ -66,11 +66,11 @@ def save_user_history(history: UserHistory, folder: Path) -> dict[str, Path]:
 
 def load_user_history(fetch: Fetch) -> UserHistory:
     with np.load(fetch(FILE), allow_pickle=False) as stored:
-        return UserHistory(Likes(stored["start"], stored["liked"]))
+        return UserHistory(LikesByRow(stored["start"], stored["liked"]))
 
 
 @dataclass
-class Turn:
+class LoopBody:
     """Builds the body of the loop: nodes, and the arrays that they read."""
 
     arrays: dict[str, NDArray[Any]]
@@ -93,7 +93,7 @@ def lower(
     user: str,
     item: str,
     arrays: Mapping[str, NDArray[Any]],
-    score: Callable[[Turn], str],
+    score: Callable[[LoopBody], str],
     beside: ExternalWeights | None = None,
 ) -> Any:
     """Returns the ONNX model; `score` adds nodes that make a number for each of `ITEMS`, from `LIKED` and `arrays`."""
@@ -102,7 +102,7 @@ def lower(
     def tensor(name: str, kind: int, *shape: str) -> Any:
         return helper.make_tensor_value_info(name, kind, list(shape))
 
-    turn = Turn(dict(arrays) | {"known/start": history.likes.start, "known/liked": history.likes.others})
+    turn = LoopBody(dict(arrays) | {"known/start": history.likes.start, "known/liked": history.likes.others})
     first, unit = turn.array("known/first_axis", np.array([0], np.int64)), turn.array("known/one", np.array(1, np.int64))
     code = turn.node("Gather", "users/distinct", "turn/number")
     begin, end = (turn.node("Gather", "known/start", at) for at in (code, turn.node("Add", code, unit)))

@@ -18,7 +18,7 @@ from pipelines.models.deep import Numbers, check_parent, check_same, hidden_laye
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.neural.architecture import Architecture, load_architecture, table_path
 from pipelines.models.neural.model import NeuralModel, load_neural
-from pipelines.models.neural.network import Add, Dense, Join, Network, Node, Part, Total
+from pipelines.models.neural.network import Add, ColumnSelection, Dense, Join, Network, Node, RowSum
 from pipelines.models.neural.train import train_neural
 from pipelines.models.neural.weights import Weights, begin
 from pipelines.models.tables import Table, plan_tables
@@ -65,14 +65,14 @@ def tables_of(graph: Graph, params: WideDeepParams, parent: Architecture | None 
 def architecture_of(tables: tuple[Table, ...], params: WideDeepParams, numbers: Numbers = ()) -> Architecture:
     """Returns the architecture; a table of width 1 has only the wide part."""
     both, names = [table for table in tables if table.width > 1], tuple(name for name, _ in numbers)
-    nodes: list[Node] = [Part(f"{_WIDE}_{table.column}", (table.column,), 0, 1) for table in both]
+    nodes: list[Node] = [ColumnSelection(f"{_WIDE}_{table.column}", (table.column,), 0, 1) for table in both]
     weights = (*(node.name for node in nodes), *(table.column for table in tables if table.width == 1))
-    vectors = [Part(f"{_DEEP}_{table.column}", (table.column,), 1, table.width) for table in both]
+    vectors = [ColumnSelection(f"{_DEEP}_{table.column}", (table.column,), 1, table.width) for table in both]
     nodes += [*vectors, Join(_WIDE, weights), Join(_DEEP, (*(part.name for part in vectors), *names))]
     if numbers:
         nodes.append(Join(_NUMBERS, names))
     hidden = hidden_layers(_DEEP, params)
-    nodes += [*hidden, Dense("deep", (hidden[-1].name,), 1, "linear"), Total("wide", (_WIDE,))]
+    nodes += [*hidden, Dense("deep", (hidden[-1].name,), 1, "linear"), RowSum("wide", (_WIDE,))]
     if numbers:
         nodes.append(Dense("linear", (_NUMBERS,), 1, "linear"))
     logits = ("wide", "linear", "deep") if numbers else ("wide", "deep")

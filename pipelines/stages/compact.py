@@ -9,8 +9,9 @@ from datetime import date
 from pathlib import Path
 
 from pipelines.data.days import unwritten, write_part
-from pipelines.stages.runner import Context, Outcome
+from pipelines.stages.runner import Context
 from shared.contracts.archive import TABLES, EventTable, PartName, part_name
+from shared.stage_process import Outcome
 
 
 def compact(context: Context) -> Outcome:
@@ -29,7 +30,7 @@ def compact(context: Context) -> Outcome:
             part = str(PartName(table, day, number))
             files[part], rows[part] = context.out(part), len(new)
             write_part(new, files[part])
-            context.log.info("%s: %s rows", part, f"{len(new):,}")
+            context.log.info("event log: part written part=%s rows=%d", part, len(new))
     return Outcome(files, facts={"rows": rows})
 
 

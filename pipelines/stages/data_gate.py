@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.data.sources import Reach, Source
+from pipelines.data.sources import ReadableRoots, SourceRows
 from pipelines.data.validation.events import joined, judge_events, of_events_alone
 from pipelines.data.validation.judging import judge, refusal
 from pipelines.data.validation.page import page
@@ -22,14 +22,14 @@ from shared.contracts.strict import read
 from shared.contracts.validation_report import ACCEPTED, PAGE, PROFILE, QUARANTINE, REPORT, Report, Section
 from shared.domain.errors import BadData, Invalid
 
-_TOLD = 20
+_MOST_REPORTED = 20
 
 
 @dataclass(frozen=True)
 class Admitted:
     """Admitted data. `source` holds only the good rows, `events` only those of known items."""
 
-    source: Source
+    source: SourceRows
     events: pl.LazyFrame | None
     facts: dict[str, Any]
     dropped: int
@@ -43,14 +43,14 @@ class AdmittedEvents:
     dropped: int
 
 
-def judged_tables(context: Context, reach: Reach) -> JudgedTables:
+def judged_tables(context: Context, reach: ReadableRoots) -> JudgedTables:
     """Validates items and users. Their faults are reported, and refused, together with those of the interactions."""
     accepted = _accepted(context, "parent" if context.spec.mode == "warm" else ACCEPTED)
     accepted_tables = accepted.tables if accepted else {}
     return judge_tables(context.spec.recommender, reach, accepted_tables, context.output, context.scratch / "validation")
 
 
-def admit(context: Context, source: Source, tables: JudgedTables, events: pl.LazyFrame | None) -> Admitted:
+def admit(context: Context, source: SourceRows, tables: JudgedTables, events: pl.LazyFrame | None) -> Admitted:
     """Validates the file and its additional `events`. Raises BadData where a threshold stops the run."""
     spec, accepted, scratch = context.spec.recommender, _accepted(context, ACCEPTED), context.scratch / "validation"
     judged = judge(source, spec, accepted, time.time(), context.out(QUARANTINE), scratch, tables)
@@ -116,15 +116,14 @@ def _accepted(context: Context, origin: str) -> Profile | None:
     try:
         return read(Profile, json.loads(context.fetch(origin, PROFILE).read_text()), f"{PROFILE} of the last accepted batch")
     except Invalid as error:  # written by another release: judge the batch without a comparison
-        context.log.warning("nothing to compare with: %s", error)
+        context.log.warning("validation: comparison skipped error=%s", error)
         return None
 
 
 def _tell(context: Context, part: Report | Section) -> None:
     rows = part.rows
-    context.log.info(
-        "%s: %s of %s rows are good, %s quarantined", part.source, *(f"{n:,}" for n in (rows.kept, rows.read, rows.quarantined))
-    )
+    counts = rows.read, rows.kept, rows.quarantined
+    context.log.info("validation: rows checked read=%d good=%d quarantined=%d source=%s", *counts, part.source)
     for verdict in ("stop", "warn"):
-        for check in part.crossed(verdict)[:_TOLD]:
-            context.log.info("validation: %s: %s", verdict, check.says)
+        for check in part.crossed(verdict)[:_MOST_REPORTED]:
+            context.log.info("validation: threshold crossed verdict=%s reason=%s", verdict, check.says)

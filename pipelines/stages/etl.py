@@ -25,14 +25,14 @@ from pipelines.data.catalogue import read_items, read_users
 from pipelines.data.dedup import thin
 from pipelines.data.interactions import from_file, latest, open_interactions, read_events, views_from_events
 from pipelines.data.pages import of_users, views
-from pipelines.data.sources import Reach, readable
-from pipelines.data.split import Parts, split
+from pipelines.data.sources import ReadableRoots, readable
+from pipelines.data.split import SplitRows, split
 from pipelines.data.validate import check_interactions
 from pipelines.data.validation.events import EVENTS
 from pipelines.data.validation.tables import JudgedTables
 from pipelines.features.columns import Table
 from pipelines.features.engines.choice import Engine, engine
-from pipelines.features.engines.history import History
+from pipelines.features.engines.history import RowHistory
 from pipelines.features.graph import FEATURES, Graph, check_same, load_graph
 from pipelines.features.prepared import EXTRA, PAGES, Prepared, extra_columns, graph_of, prepare
 from pipelines.features.reading import Reads
@@ -41,10 +41,11 @@ from pipelines.models.plugins import check_params
 from pipelines.stages.compact import compact
 from pipelines.stages.data_gate import admit, admit_events, judged_tables, remembered
 from pipelines.stages.replay import HELD, PAST, held_out, past, past_users
-from pipelines.stages.runner import Context, Outcome, main
+from pipelines.stages.runner import Context, main
 from pipelines.stages.user_overrides import with_written
 from pipelines.stages.vectors import TableVectors
 from shared.domain.errors import BadData, Invalid
+from shared.stage_process import Outcome
 
 FIRSTS = "firsts.parquet"
 """First interaction of each item."""
@@ -104,11 +105,11 @@ def _run(context: Context, chosen: Engine) -> Outcome:
     ready = ready.fit(parts.train, parent_graph, history)
     graph = ready.graph
     for column, cardinality in graph.cardinalities().items():
-        log.info("feature %s: %s codes", column, f"{cardinality:,}")
+        log.info("feature: fitted feature=%s codes=%d", column, cardinality)
 
     files, rows = _write(context, ready, parts, history, parent_graph is not None)
     files |= remembered(context, tables) | vectors.files()
-    log.info("%s rows to train on, %s held out", f"{rows['train']:,}", f"{rows['holdout']:,}")
+    log.info("rows: split train=%d holdout=%d", rows["train"], rows["holdout"])
     digests = (*interactions.digests, *(source.digest() for source in (table, people) if source), *vectors.digests, *written)
     facts = {
         "snapshot": hashlib.sha256("".join(digests).encode()).hexdigest(),
@@ -134,7 +135,7 @@ def _build_graph(
     graph = graph_of(spec, interactions.extra, items, users, names, reads)
     if graph.left:
         left = ", ".join(dict.fromkeys(dropped.feature for dropped in graph.left))
-        context.log.info("not needed by the family '%s', and left out: %s", spec.model.family, left)
+        context.log.info("features: left out, the family does not need them family=%s features=%s", spec.model.family, left)
     return graph
 
 
@@ -150,7 +151,7 @@ def _full(context: Context, tables: JudgedTables) -> Interactions:
     facts = {name: admitted.facts[key] for name, key in _FACTS.items() if key in admitted.facts}
     if admitted.events is not None:
         facts["events"] = admitted.facts["events"]["read"]
-        context.log.info("%s events joined", f"{facts['events']:,}")
+        context.log.info("events: joined events=%d", facts["events"])
         frame = pl.concat([frame, admitted.events], how="diagonal")
         digests += _digests(context)
         pages = pl.concat([pages, views_from_events(stretches)]) if pages is not None else None
@@ -161,13 +162,13 @@ def _full(context: Context, tables: JudgedTables) -> Interactions:
 
 def _warm(context: Context, tables: JudgedTables) -> Interactions:
     if not context.has("parent", FEATURES):
-        raise Invalid("retrain.mode: a warm run needs a parent run to start from: start a full one")
+        raise Invalid("retrain.mode: a warm run needs a parent run; start a full run")
     spec, stretches = context.spec.recommender, _events(context)
     events = read_events(stretches, spec) if stretches else None
     count = int(events.select(pl.len()).collect().item()) if events is not None else 0
     if events is None or count < MIN_EVENTS:
-        raise BadData(f"{EVENTS}: {count} events since the parent; a warm run needs {MIN_EVENTS}: wait, or start a full run")
-    context.log.info("%s events since the parent read", f"{count:,}")
+        raise BadData(f"{EVENTS}: {count} events since the parent; a warm run needs {MIN_EVENTS}; wait, or start a full run")
+    context.log.info("events: read since the parent events=%d", count)
     admitted = admit_events(context, events, tables)
     extra = load_graph(context.fetcher("parent")).extra
     blank = [pl.lit(None, dtype).alias(f"{EXTRA}{name}") for name, dtype in extra.items()]
@@ -177,8 +178,8 @@ def _warm(context: Context, tables: JudgedTables) -> Interactions:
     return Interactions(frame, EVENTS, _digests(context), facts, extra, admitted.facts, pages)
 
 
-def _reach(context: Context) -> Reach:
-    return Reach(context.spec.data_roots, context.scratch / "sources")
+def _reach(context: Context) -> ReadableRoots:
+    return ReadableRoots(context.spec.data_roots, context.scratch / "sources")
 
 
 def _events(context: Context) -> list[list[Path]]:
@@ -206,7 +207,7 @@ def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> tuple[pl.La
     parent_history = pl.scan_parquet(context.fetch("parent", "history.parquet")) if context.spec.mode == "warm" else None
     thinned = thin(written, spec.data.interactions, parent_history)
     for rule, count in thinned.facts.items():
-        context.log.info("%s interactions left out: %s", f"{count:,}", rule.replace("_", " "))
+        context.log.info("interactions: left out rows=%d reason=%s", count, rule)
     checked = _laid_down(thinned.frame, context.scratch / "thinned.parquet") if any(thinned.facts) else written
     schema, need_both = spec.schema_, spec.model.params.wants_both_labels(full=context.spec.mode == "full")
     check_interactions(checked, name, schema.user, schema.item, schema.label.column, need_both)
@@ -216,7 +217,7 @@ def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> tuple[pl.La
 def _seen_by_known(context: Context, pages: pl.LazyFrame, frame: pl.LazyFrame) -> pl.LazyFrame:
     """Writes to disk the page views of users in the data."""
     page_views = _laid_down(of_users(pages, frame), context.scratch / "pages.parquet")
-    context.log.info("%s views of pages stand among the items of sequences", f"{page_views.select(pl.len()).collect().item():,}")
+    context.log.info("page views: added to sequences views=%d", page_views.select(pl.len()).collect().item())
     return page_views
 
 
@@ -225,7 +226,9 @@ def _laid_down(frame: pl.LazyFrame, path: Path) -> pl.LazyFrame:
     return pl.scan_parquet(path)
 
 
-def _write(context: Context, ready: Prepared, parts: Parts, history: History | None, warm: bool) -> tuple[dict[str, Path], dict[str, int]]:
+def _write(
+    context: Context, ready: Prepared, parts: SplitRows, history: RowHistory | None, warm: bool
+) -> tuple[dict[str, Path], dict[str, int]]:
     graph = ready.graph
     files = graph.save(context.output)
     for side in ("train", "holdout"):
@@ -246,7 +249,7 @@ def _write(context: Context, ready: Prepared, parts: Parts, history: History | N
     return files, {"train": train, "holdout": holdout}
 
 
-def _history(context: Context, parts: Parts, warm: bool) -> Path:
+def _history(context: Context, parts: SplitRows, warm: bool) -> Path:
     """Writes each pair once: `label` is 1 if the pair was ever liked, `before` if that was before this run's holdout."""
     never = pl.lit(0, dtype=pl.Int8)
     pairs = [
@@ -261,7 +264,7 @@ def _history(context: Context, parts: Parts, warm: bool) -> Path:
     return path
 
 
-def _firsts(context: Context, parts: Parts, warm: bool) -> Path:
+def _firsts(context: Context, parts: SplitRows, warm: bool) -> Path:
     """Writes the time of each item's first interaction."""
     firsts = [part.group_by("item").agg(pl.col("time").min().alias("first")) for part in (parts.train, parts.holdout)]
     if warm and context.has("parent", FIRSTS):  # absent from older parents: their items count as new at the next interaction
@@ -271,7 +274,7 @@ def _firsts(context: Context, parts: Parts, warm: bool) -> Path:
     return path
 
 
-def _stretch(parts: Parts) -> dict[str, float]:
+def _stretch(parts: SplitRows) -> dict[str, float]:
     """Returns when the data and the training rows begin and end, and when the holdout begins if all users share that moment."""
     times = [part.select(pl.col("time").min().alias("a"), pl.col("time").max().alias("b")) for part in (parts.train, parts.holdout)]
     bounds = pl.concat(times).collect(engine="streaming")

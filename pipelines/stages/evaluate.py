@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 
 from pipelines.evaluation.cases import Cases, drawn_negatives, known_likes, sample_cases
 from pipelines.evaluation.columns import by_table
-from pipelines.evaluation.forgetting import Side, forgetting
+from pipelines.evaluation.forgetting import ComparedModel, forgetting
 from pipelines.evaluation.gate_metrics import Evidence, certainties, unmeasured
-from pipelines.evaluation.judge import Judgement, judge, labelled_rows, ranks_of_retrieved, sliced, wanted_metrics
+from pipelines.evaluation.judge import ModelEvaluation, judge, labelled_rows, ranks_of_retrieved, sliced, wanted_metrics
 from pipelines.evaluation.metrics import STANDARD, is_rank_metric, rank_metric
 from pipelines.evaluation.page import page
 from pipelines.evaluation.per_user import PerUser
 from pipelines.evaluation.ranking import by_pairs
 from pipelines.evaluation.recall import Retrieve, by_files, by_model, by_popularity, recall
-from pipelines.evaluation.report import Contender, Run, Wanted, document, finite
+from pipelines.evaluation.report import Contender, ReportContents, Run, document, finite
 from pipelines.evaluation.scorers import Every, Scorer, is_pairwise, model_every, model_scorer, popularity_scorer, unit_scorer
 from pipelines.evaluation.slices import Slice, by_expression, standard
 from pipelines.features.graph import load_graph
@@ -41,27 +41,28 @@ from pipelines.models.popularity_baseline import POPULARITY, load_popularity
 from pipelines.models.retriever import IS_BESIDE, load_retriever
 from pipelines.stages.off_policy_eval import Finder, foresee
 from pipelines.stages.replay import HELD
-from pipelines.stages.rival import Rival, find_rival
-from pipelines.stages.runner import Context, Outcome, main
+from pipelines.stages.rival import ComparedVersion, find_rival
+from pipelines.stages.runner import Context, main
 from shared.contracts.plans import gated_metrics
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import BROKEN, MISSING
 from shared.contracts.trials import PAGE, REPORT
 from shared.domain.errors import Invalid
 from shared.domain.metric import FORGOTTEN, SLICES, parse_metric
+from shared.stage_process import Outcome
 
 POPULAR = "popularity"
 HOW = (
-    "a case is a positive of the holdout that its user had not liked before; users are a seeded sample where there are many",
-    "a model that scores pairs of a user and an item one by one is judged on the first of the same users, and compared on those",
-    "without '/': ranked in the full catalogue, without what the user is known to like; hr@10/99: among 99 items that the user never met",
-    "ties share the middle rank, so a model that can't tell items apart earns nothing",
+    "case: a positive of the holdout that is new for its user; many users are sampled by the seed",
+    "model that scores pairs of a user and an item: judged, and compared, on the first of the same users",
+    "without '/': ranked in the full catalogue, without the user's known positives; hr@10/99: among 99 items that are new to the user",
+    "ties: share the middle rank, so equal scores for all items earn nothing",
     "intervals: users drawn with replacement",
-    "of the candidate: it has not learned the holdout; what is exported is refitted on all rows afterwards, unless split.refit is off",
+    "candidate: has not learned the holdout; the exported model is refitted on all rows afterwards, unless split.refit is off",
 )
 
 BEFORE_REFIT = (
-    "of serving: the version has learned rows of this holdout, so the model of the last full run of its line, before the refit, was judged"
+    "serving: the version has learned rows of this holdout, so the model of its line's last full run, before the refit, is judged"
 )
 
 
@@ -71,7 +72,7 @@ def run(context: Context) -> Outcome:
     train, holdout, history = (pl.scan_parquet(context.fetch("etl", f"{name}.parquet")) for name in ("train", "holdout", "history"))
     items = pl.read_parquet(context.fetch("etl", "items.parquet"), columns=[spec.schema_.item])
     cases = sample_cases(holdout, history, items[spec.schema_.item], spec.serve.not_seen is None, seed, spec.evaluate.user_limit)
-    log.info("%s of %s held-out positives, of %s users, are ranked in a catalogue of %s", *map(_n, cases.sizes))
+    log.info("holdout: cases drawn cases=%d positives=%d users=%d catalogue=%d", *cases.sizes)
     names = wanted_metrics(spec)
     counts = {metric.negatives for metric in map(rank_metric, filter(is_rank_metric, names)) if metric.negatives is not None}
     negatives = {count: drawn_negatives(cases, count, seed) for count in sorted(counts)}
@@ -101,8 +102,8 @@ def run(context: Context) -> Outcome:
         judged.append(Contender(name, (Run(judgement, judge_seconds=time.monotonic() - begun),)))
         metrics = judgement.values(names)
         values |= {f"{name}.{metric}": value for metric, value in (metrics | sliced(judgement, names, slices)).items()}
-        text = ", ".join(f"{metric} {value:.4f}" for metric, value in metrics.items())
-        log.info("%s, %s cases of %s users: %s", name, _n(judged_cases.count), _n(len(judged_cases.users)), text)
+        sizes = judged_cases.count, len(judged_cases.users)
+        log.info("evaluation: judged contender=%s cases=%d users=%d %s", name, *sizes, _pairs(metrics))
     evidence = Evidence({contender.name: contender.runs[0].judgement for contender in judged}, slices, labelled)
     if spec.serve.retrieve is not None:
         retrieved, measured = _retrieved(context, meetings, cases, scorers["candidate"][0], rival, names)
@@ -129,7 +130,7 @@ def _slices(spec: RecommenderSpec, cases: Cases, of_users: NDArray[np.int64], li
     return (*standard(cases.owners, of_users, of_items, liked), *(by_expression(text, of_cases, of_items) for text in expressions))
 
 
-def _ranked(judgement: Judgement) -> dict[str, int]:
+def _ranked(judgement: ModelEvaluation) -> dict[str, int]:
     return {"users": judgement.ranked.users, "cases": len(judgement.ranked)}
 
 
@@ -155,7 +156,7 @@ def _forgotten(
     fetch, has_users = context.fetcher("parent"), context.has("parent", USERS)
     before = load_graph(fetch)
     parent_meetings = read_meetings(fetch, has_users, before)
-    sides: list[Side] = []
+    sides: list[ComparedModel] = []
     for model, met, keys in (
         (load_model(context.fetcher("train"), context.spec.families), meetings, items),
         (
@@ -164,18 +165,14 @@ def _forgotten(
             pl.read_parquet(fetch("items.parquet"), columns=[before.item])[before.item],
         ),
     ):
-        sides.append(Side(model_scorer(met, model.score), model_every(met, model), keys.to_numpy(), is_pairwise(model)))
+        sides.append(ComparedModel(model_scorer(met, model.score), model_every(met, model), keys.to_numpy(), is_pairwise(model)))
     forgotten = forgetting(pl.scan_parquet(held_path), history, sides[0], sides[1], spec.model.train.seed, spec.evaluate)
     facts["old"] = {"cases": forgotten.cases, "users": forgotten.users}
     if forgotten.why:
         silence[MISSING][f"candidate.{FORGOTTEN}"] = forgotten.why
-        log.info("what is forgotten isn't known: %s", forgotten.why)
+        log.info("forgetting: not measured reason=%s", forgotten.why)
     else:
-        log.info(
-            "of %s likes held out before: %s",
-            _n(forgotten.cases),
-            ", ".join(f"{name} {value:.4f}" for name, value in forgotten.metrics.items()),
-        )
+        log.info("forgetting: measured on earlier holdouts cases=%d %s", forgotten.cases, _pairs(forgotten.metrics))
     return dict(forgotten.metrics)
 
 
@@ -190,7 +187,7 @@ def _foreseen(
 
 
 def _retrieved(
-    context: Context, meetings: EvalPairs, cases: Cases, candidate: Scorer, rival: Rival | None, names: tuple[str, ...]
+    context: Context, meetings: EvalPairs, cases: Cases, candidate: Scorer, rival: ComparedVersion | None, names: tuple[str, ...]
 ) -> tuple[dict[str, PerUser], dict[str, float]]:
     """Returns the recall of retrieval by contender and case, and the candidate's metrics on the retrieved items alone."""
     assert context.spec.recommender.serve.retrieve is not None
@@ -206,8 +203,8 @@ def _retrieved(
         else:
             recalls[name] = recall(retrieve, cases, count)
         values |= {f"{name}.recall@{count}": recalls[name].mean} | {f"retrieved.{metric}": value for metric, value in served.items()}
-        summary = {f"recall@{count}": recalls[name].mean} | {f"{metric} of those": value for metric, value in served.items()}
-        context.log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in summary.items()))
+        summary = {f"recall@{count}": recalls[name].mean} | {f"retrieved.{metric}": value for metric, value in served.items()}
+        context.log.info("retrieval: judged contender=%s %s", name, _pairs(summary))
     return recalls, values
 
 
@@ -218,7 +215,7 @@ def _certainties(names: list[str], evidence: Evidence, values: dict[str, float],
     return standard_errors
 
 
-def _rival(context: Context, facts: dict[str, Any], broken: dict[str, str]) -> Rival | None:
+def _rival(context: Context, facts: dict[str, Any], broken: dict[str, str]) -> ComparedVersion | None:
     try:
         rival = find_rival(context)
     except Invalid as error:
@@ -234,12 +231,12 @@ def _rival(context: Context, facts: dict[str, Any], broken: dict[str, str]) -> R
 
 def _broken(context: Context, broken: dict[str, str], error: Exception) -> None:
     broken["serving"] = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
-    context.log.exception("the serving version couldn't be judged: %s", broken["serving"])
+    context.log.exception("serving version: evaluation failed error=%s", broken["serving"])
 
 
 def _not_comparable(context: Context, facts: dict[str, Any], error: Invalid) -> None:
     facts["serving_not_comparable"] = str(error)
-    context.log.info("the serving version can't be compared: %s", error)
+    context.log.info("serving version: not comparable reason=%s", error)
 
 
 def _finder(context: Context, meetings: EvalPairs) -> Finder:
@@ -277,7 +274,7 @@ def _report(
         "settings": {"family": spec.model.family, "split": spec.split.model_dump(mode="json"), "mode": context.spec.mode},
     }
     main = tuple(name for name in STANDARD if name in names)
-    content = finite(document(judged, POPULAR, Wanted(names, main, slices, spec.model.train.seed), about))
+    content = finite(document(judged, POPULAR, ReportContents(names, main, slices, spec.model.train.seed), about))
     files = {REPORT: context.out(REPORT), PAGE: context.out(PAGE)}
     files[REPORT].write_text(json.dumps(content, indent=1) + "\n")
     files[PAGE].write_text(page(content))
@@ -285,7 +282,7 @@ def _report(
 
 
 def _contenders(
-    context: Context, meetings: EvalPairs, rival: Rival | None, facts: dict[str, Any]
+    context: Context, meetings: EvalPairs, rival: ComparedVersion | None, facts: dict[str, Any]
 ) -> Iterator[tuple[str, Scorer, Every | None, bool]]:
     """Yields name, scorer, full scorer, and whether the model scores pairs (then `evaluate.pairs` limits its users)."""
     popularity = load_popularity(context.fetch("train", POPULARITY))
@@ -305,11 +302,11 @@ def _contenders(
         else:
             if own.used:
                 facts["serving_as_published"] = own.used
-                context.log.info("of the serving version, as it was published with them: %s", ", ".join(own.used))
+                context.log.info("serving version: uses the values published with it values=%s", ", ".join(own.used))
             yield "serving", unit, None, True
 
 
-def _retrievers(context: Context, meetings: EvalPairs, cases: Cases, rival: Rival | None) -> Iterator[tuple[str, Retrieve]]:
+def _retrievers(context: Context, meetings: EvalPairs, cases: Cases, rival: ComparedVersion | None) -> Iterator[tuple[str, Retrieve]]:
     popularity = load_popularity(context.fetch("train", POPULARITY))
     yield "popularity", by_popularity(popularity)
     yield "candidate", _finder(context, meetings)(cases.keys)
@@ -317,8 +314,8 @@ def _retrievers(context: Context, meetings: EvalPairs, cases: Cases, rival: Riva
         yield "serving", by_files(*rival.vectors, popularity)
 
 
-def _n(count: int) -> str:
-    return f"{count:,}"
+def _pairs(metrics: Mapping[str, float]) -> str:
+    return " ".join(f"{name}={value:.4f}" for name, value in metrics.items())
 
 
 if __name__ == "__main__":

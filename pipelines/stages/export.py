@@ -19,7 +19,7 @@ from pipelines.export import neighbours
 from pipelines.export.card import begin_card
 from pipelines.export.online import newest, write_online
 from pipelines.export.parity import answers, choose_pairs
-from pipelines.export.recommendations import Vectors, write_recommendations
+from pipelines.export.recommendations import RankingVectors, write_recommendations
 from pipelines.export.unit import named, write_unit
 from pipelines.export.vectors import USERS as USER_VECTORS
 from pipelines.export.vectors import vectors_by_key, write_arrays
@@ -31,9 +31,10 @@ from pipelines.models.families import load_model
 from pipelines.models.popularity_baseline import POPULARITY, load_popularity
 from pipelines.models.retriever import IS_BESIDE, load_retriever
 from pipelines.stages.etl import FIRSTS
-from pipelines.stages.runner import Context, Outcome, main
+from pipelines.stages.runner import Context, main
 from shared.contracts.card import CARD
 from shared.serving.signature import FRESH, INDEX, OUTPUT, RECOMMENDATIONS
+from shared.stage_process import Outcome
 
 _FRESH = 1000
 """Maximum number of new items."""
@@ -51,12 +52,12 @@ def run(context: Context) -> Outcome:
     files = write_unit(graph, model, context.out(served.file), spec.serve.vocabulary_limit, spec.serve.lists)
     served = named(served, files)
     size = sum(files[name].stat().st_size for name in served.files)
-    log.info("%s written, %.1f MB", " and ".join(served.files), size / 1e6)
+    log.info("served unit: written mb=%.1f files=%s", size / 1e6, ", ".join(served.files))
     columns = item_columns(items, served)
     users, rows = choose_pairs(graph, context.fetcher("etl"), len(items), spec.model.train.seed)
     samples = answers(graph, model, raw, users, rows, served)
     parity = float(np.abs(unit_answers(files[served.file], served, samples) - samples[OUTPUT]).max())
-    log.info("parity on %s rows: largest difference %.2g", f"{len(users):,}", parity)
+    log.info("parity: measured rows=%d largest_difference=%.2g", len(users), parity)
 
     files |= {
         "signature.json": _text(context, "signature.json", served.model_dump_json(indent=1)),
@@ -69,19 +70,19 @@ def run(context: Context) -> Outcome:
     files |= write_online(served, raw.users, newest(context.fetcher("etl")), spec.serve.store.ttl, context.out)
     embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE), context.spec.families).embeddings(codes)
     extra_metrics: dict[str, float] = {}
-    vectors: Vectors | None = None
+    vectors: RankingVectors | None = None
     if embeddings is not None:
         sides = vectors_by_key(graph, items[graph.item], embeddings)
         files |= {name: write_arrays(context.out(name), arrays) for name, arrays in sides.items()}
         if spec.serve.retrieve is not None:
             sought = sides[USER_VECTORS]
-            vectors = Vectors(sought["users"], sought["vectors"], embeddings.vectors, spec.serve.retrieve.candidates)
+            vectors = RankingVectors(sought["users"], sought["vectors"], embeddings.vectors, spec.serve.retrieve.candidates)
         if spec.serve.retrieve is not None and len(items) >= neighbours.FROM:
-            log.info("building the index of %s vectors", f"{len(items):,}")
+            log.info("index: building vectors=%d", len(items))
             files[INDEX] = context.out(INDEX)
             queries, candidates = sides[USER_VECTORS]["vectors"], spec.serve.retrieve.candidates
             index = neighbours.build_index(embeddings.vectors, queries, candidates, spec.model.train.seed)
-            log.info("it finds %.1f%% of the exact candidates, weighing %d rows for each", 100 * index.recall, index.weighed)
+            log.info("index: built recall=%.3f weighed_rows=%d", index.recall, index.weighed)
             files[INDEX].write_bytes(index.content)
             extra_metrics = {"export.index_recall": index.recall, "export.index_bytes": float(len(index.content))}
     if spec.serve.batch is not None:
@@ -90,7 +91,7 @@ def run(context: Context) -> Outcome:
         liked = pl.scan_parquet(context.fetch("etl", "history.parquet")).filter(pl.col("label") == 1).select("user", "item").collect()
         keys = items[graph.item].to_numpy()
         count = write_recommendations(files[RECOMMENDATIONS], score, known_users, keys, liked, spec.serve.batch.k, vectors, log)
-        log.info("recommendations for %s users written", f"{count:,}")
+        log.info("recommendations: written users=%d", count)
         extra_metrics["export.recommended_users"] = float(count)
     begun = begin_card(context.spec, graph, model.tables, model.meaning)
     files[CARD] = _text(context, CARD, begun.model_dump_json(indent=1))

@@ -24,12 +24,13 @@ from pipelines.models.popularity_baseline import POPULARITY, fit_popularity, loa
 from pipelines.models.retriever import IS_BESIDE, fetch_beside, save_beside, train_beside
 from pipelines.models.tables import report
 from pipelines.stages.replay import HELD, PAST, with_past
-from pipelines.stages.runner import Context, Outcome
-from pipelines.training.checkpoints import Keeping, rests_on
+from pipelines.stages.runner import Context
+from pipelines.training.checkpoints import CheckpointStore, rests_on
 from pipelines.training.ranks import PartDone
 from pipelines.training.report import DOCUMENT
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
+from shared.stage_process import Outcome
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ def fit(context: Context, model: Model, data: EncodedData) -> Outcome:
     parent = context.fetcher("parent") if context.spec.mode == "warm" else None
     if parent is not None:
         if not context.has("parent", MODEL):
-            raise Invalid("retrain.mode: a warm run needs a parent run to start from: start a full one")
+            raise Invalid("retrain.mode: a warm run needs a parent run; start a full run")
         check_parent(model.family, parent)
     task, replayed = _task(context, model, data, parent)
     try:
         fitted = family_of(model.family, context.spec.families).train(task)
     except PartDone:
-        context.log.info("rank %d has done its part", task.rank.number if task.rank is not None else 0)
+        context.log.info("rank: finished rank=%d", task.rank.number if task.rank is not None else 0)
         return Outcome()
     check_trained(fitted.model, model.family)
     files = dict(fitted.model.save(context.output))
@@ -65,13 +66,13 @@ def fit(context: Context, model: Model, data: EncodedData) -> Outcome:
     if parent is not None:
         metrics["train.replayed"] = float(replayed)
     if context.spec.recommender.serve.retrieve is not None and fitted.model.embeddings(task.items.columns) is None:
-        context.log.info("'%s' has no vectors to retrieve by: an mf is trained beside it", model.family)
+        context.log.info("retrieval: training an mf, the family has no embeddings family=%s", model.family)
         beside = train_beside(task, fetch_beside(parent) if parent is not None and context.has("parent", IS_BESIDE) else None)
         files |= save_beside(beside.model, context.output)
         metrics["train.retriever_seconds"] = beside.metrics["train.seconds"]
         facts["retriever"] = {"family": "mf", "tables": report(beside.model.tables)} | dict(beside.facts)
     if model.baseline is not None:
-        context.log.info("the baseline '%s' is trained beside it", model.baseline)
+        context.log.info("baseline: training family=%s", model.baseline)
         baseline = train_baseline(task, parent, lambda name: context.has("parent", name))
         files |= save_beside(baseline.model, context.output, BASELINE)
         metrics["train.baseline_seconds"] = baseline.metrics["train.seconds"]
@@ -99,7 +100,7 @@ def _task(context: Context, model: Model, data: EncodedData, parent: Fetch | Non
         parent,
         history=data.fetch("history.parquet") if parent is not None else None,
         memory=spec.resources.train.memory,
-        keeping=Keeping(context.live, made_of, context.scratch, context.log) if leads else None,
+        keeping=CheckpointStore(context.live, made_of, context.scratch, context.log) if leads else None,
         rank=context.rank,
     )
     held_path = data.fetch(HELD) if parent is not None and data.has(HELD) else None
@@ -113,5 +114,5 @@ def _replayed(context: Context, rows: Path, data: EncodedData) -> tuple[Path, in
         return rows, 0
     path = context.scratch / "replayed.parquet"
     count = with_past(rows, data.fetch(PAST), share, seed, path)
-    context.log.info("%s older rows are trained on again", f"{count:,}")
+    context.log.info("replay: older rows added rows=%d", count)
     return path, count

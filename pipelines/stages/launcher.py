@@ -34,7 +34,7 @@ REFUSED = 2
 
 
 @dataclass
-class Started:
+class RankProcess:
     number: int
     process: subprocess.Popen[bytes]
     folder: Path
@@ -52,7 +52,7 @@ class Started:
 def launch(spec: StageSpec, path: Path, log: logging.Logger) -> int:
     """Returns the stage's exit code. Only rank 0 publishes; on code 1 nothing is published."""
     count = processes_of(spec)
-    log.info("training in %d processes", count)
+    log.info("ranks: starting processes=%d", count)
     ranks = _started(spec, path, count)
     try:
         _wait(ranks, float(os.environ.get(GRACE, "15")))
@@ -69,12 +69,12 @@ def launch(spec: StageSpec, path: Path, log: logging.Logger) -> int:
     failed = _culprit(ranks)
     if failed.number:
         for line in failed.last_words():
-            sys.stderr.write(f"rank {failed.number}: {line}\n")
-    sys.stderr.write(f"{spec.stage}: failed: {_why(failed, count)}; the others were ended with it\n")
+            log.error("rank: last lines rank=%d line=%s", failed.number, line)
+    log.error("%s: failed error=%s", spec.stage, f"{_why(failed, count)}; the other ranks were stopped")
     return 1
 
 
-def _started(spec: StageSpec, path: Path, count: int) -> list[Started]:
+def _started(spec: StageSpec, path: Path, count: int) -> list[RankProcess]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -87,7 +87,7 @@ def _started(spec: StageSpec, path: Path, count: int) -> list[Started]:
         own = folder / path.name
         shutil.copy(path, own)
         environment = {"OMP_NUM_THREADS": threads, **os.environ, **shared, RANK: str(number)}
-        ranks.append(Started(number, _spawned(spec.stage, own, environment, None if number == 0 else folder / _LOG), folder))
+        ranks.append(RankProcess(number, _spawned(spec.stage, own, environment, None if number == 0 else folder / _LOG), folder))
     return ranks
 
 
@@ -99,7 +99,7 @@ def _spawned(stage: str, spec: Path, environment: Mapping[str, str], log: Path |
         return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)  # noqa: S603  as well
 
 
-def _wait(ranks: Sequence[Started], grace: float) -> None:
+def _wait(ranks: Sequence[RankProcess], grace: float) -> None:
     """Waits for all ranks. After the first failure, or the end of rank 0, kills those that are still running after `grace` seconds."""
     until: float | None = None
     while any(rank.code is None for rank in ranks):
@@ -115,21 +115,21 @@ def _wait(ranks: Sequence[Started], grace: float) -> None:
                     rank.process.wait()
 
 
-def _culprit(ranks: Sequence[Started]) -> Started:
+def _culprit(ranks: Sequence[RankProcess]) -> RankProcess:
     """Returns a rank that died by itself; else a rank that had to be killed; else a rank that left."""
     died = [rank for rank in ranks if not rank.ended_by_us and rank.code not in (0, LEFT)]
     silent = [rank for rank in ranks if rank.ended_by_us]
     return next(iter([*died, *silent, *(rank for rank in ranks if rank.code)]))
 
 
-def _why(failed: Started, count: int) -> str:
+def _why(failed: RankProcess, count: int) -> str:
     who, code = f"rank {failed.number} of {count}", failed.code or 0
     if failed.ended_by_us:
-        return f"{who} no longer answered the others"
+        return f"{who} stopped responding to the other ranks"
     if code < 0:
         return f"{who} was killed by signal {-code} ({signal.Signals(-code).name})"
     if code == LEFT:
-        return f"{who} lost the others"
+        return f"{who} lost the other ranks"
     words = failed.last_words() if failed.number else []
     return f"{who} ended with exit code {code}" + (f": {words[-1]}" if words else "")
 

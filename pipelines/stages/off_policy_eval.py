@@ -15,11 +15,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.data.answers import Log, read_log, usable
+from pipelines.data.answers import AnswerLog, read_log, usable
 from pipelines.evaluation.candidate_ranking import line_of, ranks_of
-from pipelines.evaluation.off_policy import CLIP, Candidate, Foretold, Logged, attention_of, foretell
+from pipelines.evaluation.off_policy import CLIP, Candidate, LoggedRows, OffPolicyForecast, attention_of, foretell
 from pipelines.evaluation.recall import Retrieve
-from pipelines.evaluation.reward_model import Shown, expected_likes
+from pipelines.evaluation.reward_model import ShownAnswers, expected_likes
 from pipelines.stages.rival import newest_of_refit
 from pipelines.stages.runner import Context
 from shared.contracts.gates import foretold
@@ -62,11 +62,11 @@ def foresee(context: Context, every: Every, finder: Finder | None, items: pl.Ser
         forecast, facts = _foretold(context, every, finder, items.to_numpy(), "dr" in names)
     except Exception as error:
         why = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
-        context.log.exception("the online hit rate couldn't be foretold: %s", why)
+        context.log.exception("off-policy evaluation: failed error=%s", why)
         return OffPolicyEstimator(broken=dict.fromkeys(keys, why))
     why_not = forecast if isinstance(forecast, str) else forecast.too_little
     if why_not is not None:
-        context.log.info("the online hit rate is not foretold: %s", why_not)
+        context.log.info("off-policy evaluation: skipped reason=%s", why_not)
         return OffPolicyEstimator(facts=facts, missing=dict.fromkeys(keys, why_not))
     assert not isinstance(forecast, str)
     metrics: dict[str, float] = {}
@@ -76,11 +76,14 @@ def foresee(context: Context, every: Every, finder: Finder | None, items: pl.Ser
         metrics |= {certainty(f"candidate.{key}", "serving"): own.se_to_logged}
         metrics |= {f"serving.{key}": forecast.logged.hit_rate, certainty(f"serving.{key}"): forecast.logged.se}
         metrics |= {count_of(f"{who}.{key}"): float(forecast.users) for who in ("candidate", "serving")}
-        context.log.info("hit rate by %s: %.4f +- %.4f, the log's own %.4f", name, own.hit_rate, own.se, forecast.logged.hit_rate)
+        figures = own.hit_rate, own.se, forecast.logged.hit_rate
+        context.log.info("off-policy evaluation: done estimator=%s hit_rate=%.4f standard_error=%.4f logged_hit_rate=%.4f", name, *figures)
     return OffPolicyEstimator(metrics, facts)
 
 
-def _foretold(context: Context, every: Every, finder: Finder | None, keys: Ints, modelled: bool) -> tuple[Foretold | str, dict[str, Any]]:
+def _foretold(
+    context: Context, every: Every, finder: Finder | None, keys: Ints, modelled: bool
+) -> tuple[OffPolicyForecast | str, dict[str, Any]]:
     spec, answer_range = context.spec.recommender, context.spec.answers
     assert answer_range is not None
     attribution = spec.rollout.analysis.attribution
@@ -98,12 +101,10 @@ def _foretold(context: Context, every: Every, finder: Finder | None, keys: Ints,
         "sampled_from": len(answers),
         "left_out": dict(left),
     }
-    context.log.info("%s logged answers of version %s, after what was learned from", f"{len(sample):,}", answer_range.version)
+    context.log.info("off-policy evaluation: answers sampled version=%d answers=%d", answer_range.version, len(sample))
     if sample.is_empty():
-        reasons = "; ".join(f"{count:,} are {why}" for why, count in left.items())
-        return f"version {answer_range.version} has given no answer that tells: {reasons or 'none has waited for its likes yet'}", {
-            "online": facts
-        }
+        reasons = "; ".join(f"{count:,} are {why}" for why, count in left.items()) or "no answer is past its attribution window"
+        return f"version {answer_range.version} has no usable answers: {reasons}", {"online": facts}
     logged, candidate, was, would = _compared(sample, log, keys, every, finder, spec.serve)
     likes = expected_likes(logged, candidate, was, would, attention_of(logged), len(keys)) if modelled else None
     forecast = foretell(logged, candidate, likes)
@@ -140,17 +141,17 @@ def _sample(answers: pl.DataFrame, most: int, among: int, seed: int) -> pl.DataF
 
 
 def _compared(
-    answers: pl.DataFrame, log: Log, keys: Ints, every: Every, finder: Finder | None, serve: Serve
-) -> tuple[Logged, Candidate, Shown, Shown]:
+    answers: pl.DataFrame, log: AnswerLog, keys: Ints, every: Every, finder: Finder | None, serve: Serve
+) -> tuple[LoggedRows, Candidate, ShownAnswers, ShownAnswers]:
     """Compares logged answers with the candidate's. `answers` are ordered by user."""
     explore, count = serve.order.explore, len(answers)
     lengths = answers["items"].list.len().to_numpy().astype(np.int64)
     longest = int(lengths.max())
     there = np.arange(longest)[None, :] < lengths[:, None]
     rows = np.full(there.shape, -1, np.int64)
-    chances, liked = np.ones(there.shape), np.zeros(there.shape, bool)
+    propensities, liked = np.ones(there.shape), np.zeros(there.shape, bool)
     rows[there] = _rows(keys, answers["items"].explode().to_numpy())
-    chances[there] = answers["chances"].explode().to_numpy()
+    propensities[there] = answers["propensities"].explode().to_numpy()
     answer_of_like = np.repeat(np.arange(count), answers["liked"].list.len().to_numpy())
     liked[answer_of_like, answers["liked"].explode().drop_nulls().to_numpy().astype(np.int64)] = True
 
@@ -160,7 +161,7 @@ def _compared(
     ranks, others = np.full(there.shape, -1, np.int64), np.zeros(count, np.int64)
     scores = np.zeros(there.shape)
     width = longest + explore.among
-    would = Shown(np.full((count, width), -1, np.int64), np.zeros((count, width)))
+    would = ShownAnswers(np.full((count, width), -1, np.int64), np.zeros((count, width)))
     retrieved = finder(users)(users, _candidates(serve)) if finder is not None else [None] * len(users)
     bounds = np.searchsorted(owners, np.arange(len(users) + 1))
     scored = zip(users.tolist(), _scored(every, users, len(keys)), retrieved, strict=True)
@@ -174,8 +175,8 @@ def _compared(
             would.scores[at, : len(shown)] = line.scores[shown]
             scores[at] = np.where(rows[at] >= 0, line.scores[rows[at]], 0.0)
     ranks[~there] = -1
-    logged = Logged(owners.astype(np.int64), chances, there, liked)
-    return logged, Candidate(ranks, others, explore.rate), Shown(rows, scores), would
+    logged = LoggedRows(owners.astype(np.int64), propensities, there, liked)
+    return logged, Candidate(ranks, others, explore.rate), ShownAnswers(rows, scores), would
 
 
 def _scored(every: Every, users: Ints, size: int) -> Iterator[NDArray[np.float64]]:
@@ -184,7 +185,7 @@ def _scored(every: Every, users: Ints, size: int) -> Iterator[NDArray[np.float64
     for start in range(0, len(users), step):
         scores = np.asarray(every(users[start : start + step]), np.float64)
         if not np.isfinite(scores).all():
-            raise FloatingPointError("the model answers with values that are no numbers")
+            raise FloatingPointError("model scores are not finite: some are NaN or infinite")
         yield from scores
 
 
@@ -203,7 +204,7 @@ class _PastLikes:
     """Earlier likes of users, which the spec's `not_seen` hides."""
 
     def __init__(self, likes: pl.DataFrame, keys: Ints, serve: Serve) -> None:
-        self._known: dict[int, tuple[Ints, Ints]] = {}
+        self._cache: dict[int, tuple[Ints, Ints]] = {}
         not_seen = serve.not_seen
         if not_seen is None:
             return
@@ -214,14 +215,14 @@ class _PastLikes:
         )
         for user, items, times in grouped:
             rows = _rows(keys, np.array(items, np.int64))
-            self._known[user] = rows[rows >= 0], np.array(times, np.int64)[rows >= 0]
+            self._cache[user] = rows[rows >= 0], np.array(times, np.int64)[rows >= 0]
 
     def most(self, user: int) -> int:
-        return len(self._known[user][0]) if user in self._known else 0
+        return len(self._cache[user][0]) if user in self._cache else 0
 
     def by(self, user: int, at: int) -> Ints:
-        if user not in self._known:
+        if user not in self._cache:
             return np.empty(0, np.int64)
-        rows, times = self._known[user]
+        rows, times = self._cache[user]
         start = 0 if self._span is None else int(np.searchsorted(times, at - self._span, "left"))
         return rows[start : int(np.searchsorted(times, at, "left"))]

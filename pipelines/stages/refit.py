@@ -1,6 +1,6 @@
 """Refit: fits the features and the model again on all rows, with the candidate's settings.
 
-The candidate has learned only the older part of the data. A full run fits the features anew; a warm run grows its parent's features and
+The candidate has learned only the older part of the data. A full run fits the features again; a warm run grows its parent's features and
 continues from the parent's model. Pairs of held.parquet stay out: later warm runs measure forgetting on them (pipelines.stages.replay).
 
 Publishes, under the names of etl and train: train.parquet and holdout.parquet without those pairs, the features of items and users, their
@@ -32,10 +32,11 @@ from pipelines.models.families import load_model
 from pipelines.models.family import Trained
 from pipelines.stages.fitting import EncodedData, fit
 from pipelines.stages.replay import HELD, PAST, drawn, exclude_pairs, withhold
-from pipelines.stages.runner import Context, Outcome, main
+from pipelines.stages.runner import Context, main
 from shared.contracts.refit import REFIT, Refit
 from shared.domain.gate import REFIT as GATE
 from shared.domain.metric import certainty, count_of
+from shared.stage_process import Outcome
 
 CASES = 3_000
 """Maximum number of the holdout's likes that both models rank."""
@@ -56,7 +57,8 @@ def run(context: Context) -> Outcome:
     files |= fitted.files
     metrics = {f"refit.{name.removeprefix('train.')}": value for name, value in fitted.metrics.items()}
     metrics |= {"refit.rows": float(facts["rows"]), "refit.features_seconds": seconds} | _compare(context, own)
-    context.log.info("hr@10 of the refitted model is %.4f, the candidate's %.4f", metrics[GATE.value_name], metrics[GATE.other_name])
+    hit_rates = metrics[GATE.value_name], metrics[GATE.other_name]
+    context.log.info("refit: compared with the candidate refitted_hr@10=%.4f candidate_hr@10=%.4f", *hit_rates)
     return Outcome(files, metrics, dict(fitted.facts) | facts)
 
 
@@ -88,7 +90,7 @@ def _encode(context: Context) -> tuple[dict[str, Path], dict[str, Any]]:
     newest = float(pl.scan_parquet(files[TRAIN]).select(pl.col("time").max()).collect(engine="streaming").item())
     about = Refit(rows=rows, newest=newest, held=len(withheld))
     files[REFIT].write_text(about.model_dump_json(indent=1))
-    context.log.info("%s rows to train on, %s likes are left out", f"{rows:,}", f"{len(withheld):,}")
+    context.log.info("refit: rows encoded train=%d withheld=%d", rows, len(withheld))
     return files, about.model_dump(exclude={"version"}) | {"cardinalities": ready.graph.cardinalities()}
 
 

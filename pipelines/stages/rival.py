@@ -20,7 +20,7 @@ from pipelines.export.vectors import ITEMS, USERS, vectors_by_key, write_arrays
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import signature
 from pipelines.inputs.tables import read_table
-from pipelines.inputs.version_values import Published
+from pipelines.inputs.version_values import PublishedValues
 from pipelines.models.families import load_model
 from pipelines.models.family import MODEL
 from pipelines.models.retriever import IS_BESIDE, load_retriever
@@ -34,14 +34,14 @@ SERVING, BEFORE_REFIT = "serving", "serving_before_refit"
 EQUAL = 0.01
 """Maximum share of the holdout's rows that may equal the rival's training rows."""
 _ROW = ["user", "item", "time"]
-_REMEDY = "A person can accept the run as it is: retry it with --accept"
+_REMEDY = "To accept the run without the comparison, retry it with --accept"
 
 
 @dataclass(frozen=True)
-class Rival:
+class ComparedVersion:
     served: Signature
     unit: Path
-    own: Published
+    own: PublishedValues
     """Values that the version was published with."""
     vectors: tuple[Path, Path] | None
     """Vectors of items and of users, if there are any."""
@@ -49,7 +49,7 @@ class Rival:
     """True for the model of the line's last full run before its refit, False for the version as it serves."""
 
 
-def find_rival(context: Context) -> Rival | None:
+def find_rival(context: Context) -> ComparedVersion | None:
     """Returns None if no version serves or no gate compares with it."""
     if not context.spec.inputs.get(SERVING):
         return None
@@ -62,7 +62,7 @@ def find_rival(context: Context) -> Rival | None:
     for name in served.files:
         fetch(name)
     there = context.has(SERVING, ITEMS) and context.has(SERVING, USERS)
-    return Rival(served, fetch(served.file), Published(served, fetch), (fetch(ITEMS), fetch(USERS)) if there else None)
+    return ComparedVersion(served, fetch(served.file), PublishedValues(served, fetch), (fetch(ITEMS), fetch(USERS)) if there else None)
 
 
 def _has_learned_newest(context: Context) -> bool:
@@ -85,7 +85,7 @@ def newest_of_refit(context: Context, origin: str) -> float:
 def _check_older(context: Context) -> None:
     """Raises Invalid if the model before the refit is no longer stored, or has learned more than `EQUAL` of this run's holdout."""
     if context.has(BEFORE_REFIT, REFIT) and not context.has(BEFORE_REFIT, MODEL):
-        raise Invalid(f"it has learned rows of this holdout, and the model before its refit is no longer kept. {_REMEDY}")
+        raise Invalid(f"it has learned rows of this holdout, and its model before the refit is deleted. {_REMEDY}")
     train = pl.scan_parquet(context.fetch(BEFORE_REFIT, "train.parquet"))
     holdout = pl.scan_parquet(context.fetch("etl", "holdout.parquet"))
     if _only(train.select(pl.col("time").max())) < _only(holdout.select(pl.col("time").min())):
@@ -99,7 +99,7 @@ def _only(frame: pl.LazyFrame) -> Any:
     return frame.collect(engine="streaming").item()
 
 
-def _before_refit(context: Context) -> Rival:
+def _before_refit(context: Context) -> ComparedVersion:
     fetch, families = context.fetcher(BEFORE_REFIT), context.spec.families
     graph, folder = load_graph(fetch), context.scratch / BEFORE_REFIT
     folder.mkdir(exist_ok=True)
@@ -113,5 +113,5 @@ def _before_refit(context: Context) -> Rival:
         keys = pl.read_parquet(fetch("items.parquet"), columns=[graph.item])[graph.item]
         sides = vectors_by_key(graph, keys, embeddings)
         vectors = write_arrays(folder / ITEMS, sides[ITEMS]), write_arrays(folder / USERS, sides[USERS])
-    context.log.info("the serving version has learned rows of this holdout: the model of its last full run before the refit is compared")
-    return Rival(served, folder / served.file, Published(served, context.fetcher(SERVING)), vectors, True)
+    context.log.info("serving version: has learned rows of this holdout, its model before the refit is compared")
+    return ComparedVersion(served, folder / served.file, PublishedValues(served, context.fetcher(SERVING)), vectors, True)

@@ -6,7 +6,8 @@ Publishes the files of a fit (pipelines.stages.fitting) and those of the spec's 
 from __future__ import annotations
 
 from pipelines.stages.fitting import EncodedData, fit
-from pipelines.stages.runner import Context, Outcome, main
+from pipelines.stages.runner import Context, main
+from shared.stage_process import Outcome
 
 
 def run(context: Context) -> Outcome:

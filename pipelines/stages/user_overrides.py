@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from pipelines.features.asof import AT, KEY, SINCE, Stretches, join_history, microseconds, read_history, stretches
+from pipelines.features.asof import AT, KEY, SINCE, ValidityPeriods, join_history, microseconds, read_history, stretches
 from pipelines.features.prepared import Prepared
 from pipelines.stages.runner import Context
 from shared.contracts.online import MOST_WIDTH, USERS, OnlineColumn, View, history_name
@@ -34,9 +34,8 @@ def with_written(context: Context, ready: Prepared, interactions: pl.LazyFrame) 
     history = laid_down(context.fetch(ORIGIN, name), view, context.scratch / "written.parquet")
     users = by_moments(ready.users, ready.graph.user, history, view, interactions)
     rows = history.select(pl.len()).collect(engine="streaming").item()
-    context.log.info(
-        "%s rows of what was written of users read: %s rows for %s users", f"{rows:,}", f"{len(users):,}", f"{len(ready.users):,}"
-    )
+    counts = rows, len(users), len(ready.users)
+    context.log.info("user overrides: joined overrides=%d rows=%d users=%d", *counts)
     return replace(ready, users=users), (context.spec.inputs[ORIGIN][name].sha256,)
 
 
@@ -52,6 +51,6 @@ def by_moments(users: pl.DataFrame, key: str, history: pl.LazyFrame, view: View,
     newest = interactions.select(time.max()).collect(engine="streaming").item()
     last = history.select(pl.col(AT).max()).collect(engine="streaming").item()
     began = stretches(users[key], history, view, max(newest or 0, last or 0))
-    places = Stretches.of(began[KEY], began[SINCE])
+    places = ValidityPeriods.of(began[KEY], began[SINCE])
     met = interactions.select(places.row("user", time).unique()).collect(engine="streaming").to_series().to_numpy()
     return join_history(users, key, began[np.union1d(places.last, met)], history, view)

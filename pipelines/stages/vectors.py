@@ -13,9 +13,9 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.data.sources import Reach, Source
+from pipelines.data.sources import ReadableRoots, SourceRows
 from pipelines.data.vectors import open_vectors, with_vectors
-from pipelines.encoding.cache import Vectors, is_marked
+from pipelines.encoding.cache import VectorCache, is_marked
 from pipelines.encoding.spec_encoder import check_column, check_width, of_feature, open_spec_encoder
 from pipelines.features.reading import Reads
 from pipelines.stages.runner import Context
@@ -24,7 +24,7 @@ from shared.contracts.features import Vector, VectorOf
 
 _EVERY = 5.0
 """Seconds between progress lines."""
-_TOLD = 3
+_MOST_REPORTED = 3
 
 
 @dataclass
@@ -32,13 +32,13 @@ class TableVectors:
     """Vectors of one attempt; empty if the family reads only keys. `facts`: numbers of rows by feature."""
 
     context: Context
-    reach: Reach
+    reach: ReadableRoots
     reads: Reads
     digests: list[str] = field(default_factory=list)
     facts: dict[str, dict[str, int]] = field(default_factory=dict)
-    _made: Vectors | None = None
+    _made: VectorCache | None = None
 
-    def check(self, source: Source, key: str) -> None:
+    def check(self, source: SourceRows, key: str) -> None:
         """Checks before long work begins that columns exist and encoders open."""
         for of in self._of(key):
             if of.encode is not None:
@@ -76,9 +76,9 @@ class TableVectors:
         without = marked.left.count
         facts = {"encoded": marked.encoded, "known": len(rows) - marked.encoded - without, "without": without}
         self.facts[of.output] = facts
-        log.info("%s: %s vectors encoded, %s known before; %s rows have none", of.output, *(f"{n:,}" for n in facts.values()))
-        for reason in marked.left.reasons[:_TOLD]:
-            log.info("%s: left out: %s", of.output, reason)
+        log.info("vectors: encoded feature=%s encoded=%d reused=%d missing=%d", of.output, *facts.values())
+        for reason in marked.left.reasons[:_MOST_REPORTED]:
+            log.info("vectors: row left out feature=%s reason=%s", of.output, reason)
         self.digests.append(_digest(table[of.of], marked.marks))
         return table.with_columns(vectors.alias(of.output))
 
@@ -86,15 +86,15 @@ class TableVectors:
     def _scratch(self) -> Path:
         return self.reach.scratch / "encoding"
 
-    def _earlier_vectors(self) -> Vectors:
+    def _earlier_vectors(self) -> VectorCache:
         """Returns the vectors that an earlier etl published."""
-        vectors = Vectors(self._scratch / "vectors")
+        vectors = VectorCache(self._scratch / "vectors")
         if self.context.has(EARLIER, ENCODED):
             path = self.context.fetch(EARLIER, ENCODED)
             if is_marked(path):
                 vectors.take(path)
             else:
-                self.context.log.warning("the vectors of an earlier run are of another release: all are encoded anew")
+                self.context.log.warning("vectors: encoding all again, those of the earlier run belong to another release")
         return vectors
 
     def _progress(self, name: str, rows: int) -> Callable[[int], None]:
@@ -104,7 +104,7 @@ class TableVectors:
             nonlocal last
             if time.monotonic() - last > _EVERY:
                 last = time.monotonic()
-                self.context.log.info("%s: %s of %s rows", name, f"{done:,}", f"{rows:,}")
+                self.context.log.info("vectors: encoding feature=%s done=%d of=%d", name, done, rows)
 
         return report
 

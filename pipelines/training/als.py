@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from pipelines.training.likes import Ints, Likes, Pairs
+from pipelines.training.likes import Ints, LikePairs, LikesByRow
 
 Floats = NDArray[np.float32]
 CELLS = 1 << 22
@@ -29,7 +29,7 @@ CELLS = 1 << 22
 
 
 @dataclass(frozen=True)
-class Terms:
+class AlsTerms:
     unobserved: float
     regularisation: float
 
@@ -51,7 +51,7 @@ def begin(user_count: int, item_count: int, width: int, seed: int) -> Factors:
     return Factors(*sides)
 
 
-def sweeps(pairs: Pairs, factors: Factors, terms: Terms, count: int) -> Iterator[float]:
+def sweeps(pairs: LikePairs, factors: Factors, terms: AlsTerms, count: int) -> Iterator[float]:
     """Solves all users, then all items, in place, and yields the loss per like, without regularisation. Rows without likes become zero."""
     by_user, by_item = pairs.by_user(), pairs.by_item()
     for _ in range(count):
@@ -59,7 +59,7 @@ def sweeps(pairs: Pairs, factors: Factors, terms: Terms, count: int) -> Iterator
         yield _solve(by_item, factors.items, factors.users, terms) / max(1, len(pairs))
 
 
-def _solve(likes: Likes, factors: Floats, theirs: Floats, terms: Terms) -> float:
+def _solve(likes: LikesByRow, factors: Floats, theirs: Floats, terms: AlsTerms) -> float:
     """Solves one side and returns the objective without the regularisation."""
     lengths = likes.lengths
     factors[lengths == 0] = 0
@@ -73,7 +73,7 @@ def _solve(likes: Likes, factors: Floats, theirs: Floats, terms: Terms) -> float
         return float(sum(pool.map(batch, _batches(lengths, theirs.shape[1]))))
 
 
-def _solve_batch(likes: Likes, factors: Floats, padded: Floats, shared: Floats, weights: Floats, rows: Ints) -> float:
+def _solve_batch(likes: LikesByRow, factors: Floats, padded: Floats, shared: Floats, weights: Floats, rows: Ints) -> float:
     """Solves these rows and returns their unexplained part: where left @ vector = right, likes - vector.right - weight * |vector|^2."""
     width, longest = factors.shape[1], int(likes.lengths[rows[0]])
     left = shared + weights[rows][:, None, None] * np.eye(width, dtype=np.float32)
@@ -96,11 +96,11 @@ def _solved(left: Floats, right: Floats) -> Floats:
     for at in range(len(right)):
         _, solution[at], failed = lapack.sposv(left[at].T, right[at], overwrite_a=True)
         if failed:
-            raise FloatingPointError("the equations can't be solved in single precision: choose a stronger regularisation")
+            raise FloatingPointError("the equations cannot be solved in single precision: choose a stronger regularisation")
     return solution
 
 
-def _window(likes: Likes, rows: Ints, start: int, stop: int, blank: int) -> Ints:
+def _window(likes: LikesByRow, rows: Ints, start: int, stop: int, blank: int) -> Ints:
     """Returns the others of these rows from `start` to `stop`, and `blank` behind a row's end."""
     columns = np.arange(start, stop)
     there = columns < likes.lengths[rows][:, None]

@@ -25,9 +25,6 @@ class BatchSize:
     size: int
     why: str
 
-    def __str__(self) -> str:
-        return f"{self.size:,} rows a step, {self.why}"
-
 
 def batch_size(chosen: int | None, widths: Sequence[int], lookups: float, rows: int | None, in_batch: bool = False) -> BatchSize:
     """Returns the batch size and its reason. `chosen` is the spec's value. `widths` are the layers' widths, input and output included.
@@ -36,22 +33,22 @@ def batch_size(chosen: int | None, widths: Sequence[int], lookups: float, rows: 
     if chosen is not None:
         if in_batch and chosen > MOST_IN_BATCH:
             raise Invalid(
-                f"model.train.batch_size: a step weighs each row against each other one, so {chosen:,} rows take"
-                f" {4 * chosen**2 / 1e9:.0f} GB several times over: say {MOST_IN_BATCH:,} at most"
+                f"model.train.batch_size: a step compares each row with each other row, so {chosen:,} rows take"
+                f" {4 * chosen**2 / 1e9:.0f} GB several times over: set at most {MOST_IN_BATCH:,}"
             )
-        return BatchSize(chosen, "as the spec says")
+        return BatchSize(chosen, "set in the spec")
     by_layers = _by_layers(sum(width * other for width, other in pairwise(widths)))
     by_lists = _power(int(_LOOKED_UP / max(1.0, lookups)))
     smallest = min(
         BatchSize(by_layers, f"by rule of its layers ({'-'.join(map(str, widths)) or 'none'})"),
-        BatchSize(max(FEWEST, by_lists), f"by rule of its tables ({lookups:.3g} values looked up a row)"),
-        *([BatchSize(IN_BATCH, "by rule of a step that weighs each row against each other one")] if in_batch else ()),
+        BatchSize(max(FEWEST, by_lists), f"by rule of its tables ({lookups:.3g} values looked up per row)"),
+        *([BatchSize(IN_BATCH, "by rule of a step that compares each row with each other row")] if in_batch else ()),
         key=lambda candidate: candidate.size,
     )
     if rows is None:
-        return BatchSize(smallest.size, f"{smallest.why}; less on few rows, which training counts")
+        return BatchSize(smallest.size, f"{smallest.why}; fewer for few rows, which training counts")
     by_data = max(FEWEST, _power(rows // STEPS))
-    return BatchSize(by_data, f"by rule of its {rows:,} rows an epoch, for {STEPS} steps") if by_data < smallest.size else smallest
+    return BatchSize(by_data, f"by rule of its {rows:,} rows per epoch, for {STEPS} steps") if by_data < smallest.size else smallest
 
 
 def _by_layers(products: int) -> int:

@@ -33,7 +33,7 @@ _NO_MATTER = frozenset({"checkpoint", "target"})
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class LoadedCheckpoint:
     about: Mapping[str, Any]
     attempt: str
     state: dict[str, NDArray[Any]]
@@ -41,7 +41,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Keeping:
+class CheckpointStore:
     """Saves and finds checkpoints; `rests_on` holds digests of the training's inputs, by name."""
 
     live: FsspecLive
@@ -50,7 +50,7 @@ class Keeping:
     """Scratch folder."""
     log: logging.Logger
 
-    def resting_on(self, **more: Any) -> Keeping:
+    def resting_on(self, **more: Any) -> CheckpointStore:
         return replace(self, rests_on={**self.rests_on, **{name: part(value) for name, value in more.items()}})
 
     def tell(self, progress: Progress) -> None:
@@ -58,35 +58,35 @@ class Keeping:
         try:
             self.live.tell(progress.model_dump(mode="json"))
         except (EyasError, OSError) as error:
-            self.log.warning("how far it is can't be told: %s", error)
+            self.log.warning("progress: publishing failed error=%s", error)
 
     def keep(self, about: Mapping[str, Any], state: State, best: Path | None) -> None:
         path = save_state(state, self.folder / STATE)
         try:
             self.live.keep({"rests_on": dict(self.rests_on), **about}, {STATE: path} | ({} if best is None else {BEST: best}))
         except (EyasError, OSError) as error:
-            self.log.warning("no checkpoint is kept: %s", error)
+            self.log.warning("checkpoint: saving failed error=%s", error)
         finally:
             path.unlink()
 
-    def newest_checkpoint(self) -> Checkpoint | None:
+    def newest_checkpoint(self) -> LoadedCheckpoint | None:
         """Returns the newest complete checkpoint with equal inputs, or None."""
         try:
             for checkpoint in self.live.checkpoints():
                 other = changed(self.rests_on, checkpoint.about["rests_on"])
                 if other:
-                    self.log.info("the checkpoint of %s is left alone: %s", checkpoint.attempt, "; ".join(other[:3]))
+                    self.log.info("checkpoint: ignored from_attempt=%s reason=%s", checkpoint.attempt, "; ".join(other[:3]))
                     continue
                 try:
                     paths = {name: self.live.fetch(checkpoint, name, self.folder / f"found-{name}") for name in checkpoint.files}
                 except EyasError as error:
-                    self.log.warning("%s", error)
+                    self.log.warning("checkpoint: reading failed from_attempt=%s error=%s", checkpoint.attempt, error)
                     continue
                 state = load_state(paths[STATE])
                 paths[STATE].unlink()
-                return Checkpoint(checkpoint.about, checkpoint.attempt, state, paths.get(BEST))
+                return LoadedCheckpoint(checkpoint.about, checkpoint.attempt, state, paths.get(BEST))
         except OSError as error:
-            self.log.warning("checkpoints can't be read, so training begins anew: %s", error)
+            self.log.warning("checkpoints: reading failed, training starts from the beginning error=%s", error)
         return None
 
 

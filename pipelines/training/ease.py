@@ -31,7 +31,9 @@ def solve(counts: NDArray[Any], regularisation: float) -> Floats:
     # LAPACK is column-major: its lower half of the transpose is the upper half here.
     factor, failed = factorise(counts.T, lower=True, clean=False, overwrite_a=True)
     if failed:
-        raise FloatingPointError(f"a regularisation of {regularisation:g} is too small for numbers of {counts.dtype.itemsize} bytes")
+        raise FloatingPointError(
+            f"a regularisation of {regularisation:g} is too small for numbers of {counts.dtype.itemsize} bytes: choose a larger one"
+        )
     inverse: NDArray[Any] = invert(factor, lower=True, overwrite_c=True)[0].T
     scale = -1 / inverse[diagonal]
     for rows in blocks(size, size):

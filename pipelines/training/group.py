@@ -19,12 +19,12 @@ from typing import Any
 from pipelines.training.ranks import MEETING, LeftAlone, Rank
 
 _PULSE, _PULSES_PER_PATIENCE = "pulse", 8
-_ASKED = 0.02
+_POLL = 0.02
 """Seconds between two polls of the store."""
 
 
 @dataclass(frozen=True)
-class Share:
+class RankRows:
     """A rank's own rows of a batch of `total` rows."""
 
     start: int
@@ -58,7 +58,7 @@ class Group:
 
         self._torch, self._group, self._summed, rank = torch, group, _function(self), self.rank
         patience = timedelta(seconds=rank.patience)
-        with self.not_alone("meeting"):
+        with self.not_alone("the start"):
             self._store = group.TCPStore(rank.host, rank.port, rank.count, rank.leads, timeout=timedelta(seconds=MEETING))
             self._store.set(f"gpus/{rank.number}", str(self._gpus()))
             own = all(int(self._store.get(f"gpus/{other}")) for other in range(rank.count))
@@ -72,7 +72,7 @@ class Group:
 
     def close(self) -> None:
         """Ends the group when all ranks are done; rank 0 waits until the others know."""
-        with self.not_alone("parting"):
+        with self.not_alone("the end"):
             self._group.barrier()
             if not self.leads:
                 self._store.set(f"parted/{self.rank.number}", "")
@@ -88,26 +88,26 @@ class Group:
         self._turn += 1
         key = f"turn/{self._turn}"
         if not self.leads:
-            with self.not_alone("waiting for rank 0"):
+            with self.not_alone("the wait for rank 0"):
                 return json.loads(self._waited(key))
         with self._pulse():
             outcome = work()
-        with self.not_alone("telling the others"):
+        with self.not_alone("a message to the other ranks"):
             self._store.set(key, json.dumps(outcome))
         return outcome
 
     def looking(self) -> None:
         self.before_looking()
 
-    def wish(self, wanted: Callable[[], bool]) -> None:
+    def propose_stop(self, wanted: Callable[[], bool]) -> None:
         self._wished = self.leads and wanted()
 
     def granted(self, wanted: Callable[[], bool]) -> bool:
         return self._granted
 
-    def share(self, total: int) -> Share:
+    def share(self, total: int) -> RankRows:
         number, count = self.rank.number, self.rank.count
-        return Share(number * total // count, (number + 1) * total // count, total)
+        return RankRows(number * total // count, (number + 1) * total // count, total)
 
     def joined(self, tensors: Sequence[Any]) -> list[Any]:
         """Returns the sums of all ranks' tensors, in one message that also says whether rank 0 wants all ranks to stop for a checkpoint."""
@@ -122,7 +122,7 @@ class Group:
         """Returns the sum of all ranks' tensors; the gradients are summed as well."""
         return self._summed(tensor)
 
-    def gathered(self, rows: Any, share: Share) -> Any:
+    def gathered(self, rows: Any, share: RankRows) -> Any:
         """Returns the rows of the whole batch from this rank's rows."""
         batch = rows.new_zeros((share.total, *rows.shape[1:]))
         places = self._torch.arange(share.start, share.stop, device=rows.device)
@@ -131,7 +131,7 @@ class Group:
     def broadcast(self, tensors: Sequence[Any]) -> None:
         """Replaces each rank's tensors by rank 0's."""
         torch = self._torch
-        with self.not_alone("taking over rank 0's weights"), torch.no_grad():
+        with self.not_alone("the copy of rank 0's weights"), torch.no_grad():
             for tensor in tensors:
                 flat = tensor.detach().reshape(-1).contiguous()
                 bits = flat.view(torch.uint8)
@@ -141,7 +141,7 @@ class Group:
 
     def carried(self, tensor: Any, origin: int, to: int) -> None:
         """Copies a tensor between two ranks; both must call it, other ranks need not."""
-        with self.not_alone("moving rows of a table"):
+        with self.not_alone("a move of table rows"):
             if self.rank.number == origin != to:
                 self.sent += tensor.numel() * tensor.element_size()
                 self._group.send(tensor, to)
@@ -155,11 +155,11 @@ class Group:
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         self._turn += 1
         number, count = self.rank.number, self.rank.count
-        with self.not_alone("comparing weights"):
+        with self.not_alone("the comparison of weights"):
             self._store.set(f"digest/{self._turn}/{number}", digest.hexdigest())
             digests = [self._waited(f"digest/{self._turn}/{other}").decode() for other in range(count)]
         if odd := [other for other in range(count) if digests[other] != digests[0]]:
-            raise RuntimeError(f"rank {odd[0]} ends with other weights than rank 0: nothing is published")
+            raise RuntimeError(f"rank {odd[0]} has other weights than rank 0 at the end: nothing is published")
 
     def reduced(self, tensor: Any) -> Any:
         """Sums the tensor over all ranks, in place."""
@@ -180,8 +180,8 @@ class Group:
             if now != pulse:
                 pulse, since = now, time.monotonic()
             elif time.monotonic() - since > self.rank.patience:
-                raise LeftAlone(f"nothing came of {key} in {self.rank.patience:g} s")
-            time.sleep(_ASKED)
+                raise LeftAlone(f"no {key} within {self.rank.patience:g} s")
+            time.sleep(_POLL)
         return bytes(self._store.get(key))
 
     @contextmanager
@@ -211,9 +211,9 @@ class Group:
             yield
         except RuntimeError as error:
             why = str(error).partition(". ")[0].encode("ascii", "ignore").decode()
-            raise LeftAlone(f"rank {self.rank.number} lost another one in {when}: {' '.join(why.split())[:200]}") from error
+            raise LeftAlone(f"rank {self.rank.number} lost another rank in {when}: {' '.join(why.split())[:200]}") from error
         except LeftAlone as error:
-            raise LeftAlone(f"rank {self.rank.number} waited in vain in {when}: {error}") from None
+            raise LeftAlone(f"rank {self.rank.number} timed out in {when}: {error}") from None
 
 
 def _function(group: Group) -> Any:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.training.likes import Pairs
+from pipelines.training.likes import LikePairs
 from pipelines.training.sparse import blocks, sparse
 
 Floats = NDArray[np.float32]
@@ -40,7 +40,7 @@ class Neighbours:
     nearness: Floats
 
 
-def find_neighbours(pairs: Pairs, how: Nearness, blank: int) -> Neighbours:
+def find_neighbours(pairs: LikePairs, how: Nearness, blank: int) -> Neighbours:
     by_user, by_item = pairs.by_user(), pairs.by_item()
     says = np.maximum(by_user.lengths, 1).astype(np.float32) ** np.float32(-how.damping)
     weighted = sparse(by_user, pairs.item_count, np.repeat(says, by_user.lengths))

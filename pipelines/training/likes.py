@@ -12,7 +12,7 @@ Positions = NDArray[np.int64] | NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Likes:
+class LikesByRow:
     """Likes by row of one side: positions on the other side, row after row."""
 
     start: Ints
@@ -26,15 +26,15 @@ class Likes:
     def of(self, row: int) -> Positions:
         return self.others[self.start[row] : self.start[row + 1]]
 
-    def rows(self, chosen: Positions) -> Likes:
+    def rows(self, chosen: Positions) -> LikesByRow:
         """Returns the likes of these rows, in the order of `chosen`."""
         lengths = self.lengths[chosen]
         begin = np.concatenate([[0], np.cumsum(lengths)])
-        return Likes(begin, self.others[np.arange(begin[-1]) + np.repeat(self.start[chosen] - begin[:-1], lengths)])
+        return LikesByRow(begin, self.others[np.arange(begin[-1]) + np.repeat(self.start[chosen] - begin[:-1], lengths)])
 
 
 @dataclass(frozen=True)
-class Pairs:
+class LikePairs:
     """Likes as pairs of positions, each pair once, the oldest first."""
 
     users: Ints
@@ -47,16 +47,16 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.users)
 
-    def take(self, chosen: Ints | slice) -> Pairs:
+    def take(self, chosen: Ints | slice) -> LikePairs:
         return replace(self, users=self.users[chosen], items=self.items[chosen])
 
-    def by_user(self) -> Likes:
+    def by_user(self) -> LikesByRow:
         return _likes(self.users, self.items, self.user_count)
 
-    def by_item(self) -> Likes:
+    def by_item(self) -> LikesByRow:
         return _likes(self.items, self.users, self.item_count)
 
 
-def _likes(rows: Ints, others: Ints, count: int) -> Likes:
+def _likes(rows: Ints, others: Ints, count: int) -> LikesByRow:
     order = np.lexsort((others, rows))
-    return Likes(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]), others[order])
+    return LikesByRow(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]), others[order])

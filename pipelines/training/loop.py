@@ -18,26 +18,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipelines.inputs.batches import Batch, Place
-from pipelines.training.checkpoints import BEST, Keeping, load_state, save_state
+from pipelines.inputs.batches import EpochPosition, TrainingBatch
+from pipelines.training.checkpoints import BEST, CheckpointStore, load_state, save_state
 from pipelines.training.loss_monitor import Losses
 from pipelines.training.rank_context import ALONE, RankContext
-from pipelines.training.report import Epoch, Report
-from pipelines.training.step import ReadsTogether, State, Step
-from pipelines.training.validation import Validation, describe_metrics
+from pipelines.training.report import Epoch, TrainingReport
+from pipelines.training.step import ReadsTogether, State, TrainingStep
+from pipelines.training.validation import Validation
 from shared.contracts.models import Training
 from shared.contracts.progress import Progress
 from shared.domain.errors import Invalid
 
-SAID_EVERY = 10.0
+LOG_EVERY = 10.0
 """Most seconds between two log lines."""
-TOLD_EVERY = 2.0
+REPORT_EVERY = 2.0
 """Fewest seconds between two progress reports to the platform."""
-_TOLD = 50
+_HISTORY = 50
 """Most epochs in a progress report."""
 _MISSING = {
-    "auc": "the held-out rows are all of one label; choose loss, or sample negatives (model.params.negatives)",
-    "loss": "the family's scores are no probabilities; choose auc or ndcg@10/99",
+    "auc": "all held-out rows have the same label; choose loss, or sample negatives (model.params.negatives)",
+    "loss": "the family's scores are not probabilities; choose auc or ndcg@10/99",
 }
 
 
@@ -53,12 +53,12 @@ class Feed(Protocol):
         """Differs if the data differ."""
 
     def rows_per_epoch(self) -> int: ...
-    def placed(self, number: int, start: Place = ...) -> Iterator[tuple[Batch, Place]]:
+    def placed(self, number: int, start: EpochPosition = ...) -> Iterator[tuple[TrainingBatch, EpochPosition]]:
         """Yields each batch of an epoch, and where the next batch begins."""
 
 
 @dataclass
-class Best:
+class BestEpoch:
     epoch: int
     value: float
     counted: float
@@ -67,18 +67,18 @@ class Best:
     """Validations since then."""
 
 
-class Loop:
+class TrainingLoop:
     """Trains a step. `look` validates after each epoch; `keeping` saves checkpoints and reports progress. `together` connects the ranks of
     a training: all run this loop, and the leading rank validates and saves."""
 
     def __init__(
         self,
-        step: Step,
+        step: TrainingStep,
         batches: Feed,
         training: Training,
         log: logging.Logger,
         look: Validation | None = None,
-        keeping: Keeping | None = None,
+        keeping: CheckpointStore | None = None,
         clock: Callable[[], float] = time.monotonic,
         together: RankContext = ALONE,
     ) -> None:
@@ -88,19 +88,19 @@ class Loop:
         which = [batches.batch_size, self._rows, batches.fingerprint]
         self._keeping = keeping if keeping is None else keeping.resting_on(batches=which)
         self._steps = -(-self._rows // batches.batch_size)
-        self._place, self._losses = Place(), Losses(training, step.read) if isinstance(step, ReadsTogether) else Losses(training)
+        self._place, self._losses = EpochPosition(), Losses(training, step.read) if isinstance(step, ReadsTogether) else Losses(training)
         self._epochs: list[Epoch] = []
-        self._best: Best | None = None
+        self._best: BestEpoch | None = None
         self._metric: str = training.compared_by
         self._resumed: list[dict[str, Any]] = []
         self._unkept = 0
         """Steps since the last checkpoint."""
-        self._seconds = self._waited = self._kept = 0.0
+        self._seconds = self._waited = self._save_seconds = 0.0
         """Seconds of training and of waiting for batches in this epoch; seconds of checkpoints in all epochs."""
-        self._said = self._kept_at = clock()
-        self._told = -math.inf
+        self._logged_at = self._saved_at = clock()
+        self._reported_at = -math.inf
 
-    def run(self) -> Report:
+    def run(self) -> TrainingReport:
         with tempfile.TemporaryDirectory(prefix="best-", dir=self._batches.path.parent) as folder:
             self._best_path = Path(folder) / BEST
             self._go_on()
@@ -116,20 +116,20 @@ class Loop:
             source = self._batches.placed(number - 1, self._place)
             while (upcoming := self._next(source)) is not None:
                 batch, self._place = upcoming
-                self._together.wish(lambda: self._checkpoint_due(1))
+                self._together.propose_stop(lambda: self._checkpoint_due(1))
                 self._losses.add(self._step(batch), len(batch))
                 self._unkept += 1
                 keep = self._together.granted(self._checkpoint_due)
-                if keep or self._clock() - self._said >= SAID_EVERY:
+                if keep or self._clock() - self._logged_at >= LOG_EVERY:
                     self._aside(keep)
             self._losses.settle()
             rows, loss = self._losses.rows, self._losses.next_epoch()
-        self._place = Place()
+        self._place = EpochPosition()
         epoch = self._looked(Epoch(number, loss, rows, self._seconds, self._waited))
         self._epochs.append(epoch)
         self._seconds = self._waited = 0.0
         ended = self._compared(epoch)
-        self._say(f"{epoch}, {epoch.rows_per_s:,.0f} rows/s, {self._left():.0f} s left")
+        self._say()
         if not ended and self._together.led(self._checkpoint_due):
             self._checkpoint()
         return ended
@@ -151,17 +151,15 @@ class Loop:
         wanted, unkept = self._training.checkpoint, self._unkept + coming
         if self._keeping is None or wanted is None or not unkept:
             return False
-        return self._clock() - self._kept_at >= wanted.every.total_seconds() or (wanted.steps is not None and unkept >= wanted.steps)
+        return self._clock() - self._saved_at >= wanted.every.total_seconds() or (wanted.steps is not None and unkept >= wanted.steps)
 
     def _aside(self, keep: bool) -> None:
         """Logs and saves within an epoch; the time of saving does not count as training."""
         now = self._clock()
         self._seconds += now - self._running_since
-        if now - self._said >= SAID_EVERY:
+        if now - self._logged_at >= LOG_EVERY:
             self._losses.settle()
-            rate = self._losses.rows / self._seconds if self._seconds else math.nan
-            where = f"step {self._losses.step:,} of {self._steps:,}"
-            self._say(f"{where}, loss {self._losses.mean:.4f}, {rate:,.0f} rows/s, {self._left():.0f} s left", within=True)
+            self._say(within=True)
         if keep:
             self._checkpoint()
         self._running_since = self._clock()
@@ -174,7 +172,7 @@ class Loop:
         values, rows = self._together.led(lambda: [look(), look.rows])
         if not all(map(math.isfinite, values.values())):
             raise Invalid(
-                f"model.train.learning_rate: after epoch {epoch.number} the model answers with values that are no numbers;"
+                f"model.train.learning_rate: the model's scores are not finite after epoch {epoch.number};"
                 f" {self._training.learning_rate:g} with {self._training.optimizer} is too high: lower it"
             )
         return replace(epoch, looked=values, look_seconds=self._clock() - began, look_rows=rows)
@@ -185,7 +183,7 @@ class Loop:
         if epoch.looked:
             value = epoch.looked[self._by(epoch)]
             stop = self._training.early_stop
-            best = self._best or Best(0, math.inf if self._metric == "loss" else -math.inf, value)
+            best = self._best or BestEpoch(0, math.inf if self._metric == "loss" else -math.inf, value)
             counts = best.epoch == 0 or self._better(value, best.counted, stop.min_change if stop is not None else 0.0)
             best.counted, best.looks = (value, 0) if counts else (best.counted, best.looks + 1)
             if self._better(value, best.value):
@@ -194,7 +192,7 @@ class Loop:
                     self._keep_best()
             self._best = best
             if stop is not None and best.looks >= stop.patience:
-                return f"no better {self._metric} in {stop.patience} looks"
+                return f"{self._metric} did not improve in {stop.patience} validations"
         return "all epochs are done" if last else ""
 
     def _keep_best(self) -> None:
@@ -206,62 +204,66 @@ class Loop:
         if self._metric not in epoch.looked:
             there = next((name for name in ("auc", "loss") if name in epoch.looked), None)
             if there is None or self._training.early_stop is not None:
-                raise Invalid(f"model.train.early_stop.metric: there is no {self._metric} to compare epochs by: {_MISSING[self._metric]}")
+                raise Invalid(f"model.train.early_stop.metric: {self._metric} cannot compare epochs: {_MISSING[self._metric]}")
             self._metric = there
         return self._metric
 
     def _better(self, value: float, than: float, by: float = 0.0) -> bool:
         return value < than - by if self._metric == "loss" else value > than + by
 
-    def _published(self, ended: str) -> Report:
+    def _published(self, ended: str) -> TrainingReport:
         last, number = len(self._epochs), len(self._epochs)
         metric = None
         if self._best is not None:
             number, metric = self._best.epoch, self._metric
             if number != last:
                 self._step.restore(load_state(self._best_path) if self._together.leads else {})
-            self._log.info(
-                "%s: epoch %d of %d is published, the best by %s", ended, number, last, describe_metrics({metric: self._best.value})
-            )
-        return Report(
-            self._training, self._batches.batch_size, tuple(self._epochs), number, metric, ended, self._kept, tuple(self._resumed)
+            best = number, last, metric, self._best.value, ended
+            self._log.info("epoch: best published epoch=%d of=%d metric=%s value=%.4f reason=%s", *best)
+        return TrainingReport(
+            self._training, self._batches.batch_size, tuple(self._epochs), number, metric, ended, self._save_seconds, tuple(self._resumed)
         )
 
     def _left(self) -> float:
         """Returns the seconds left if all epochs run, from the average time per row of training, validation and checkpoints."""
         done = len(self._epochs) * self._rows + self._losses.rows
-        spent = sum(epoch.seconds + epoch.look_seconds for epoch in self._epochs) + self._seconds + self._kept
+        spent = sum(epoch.seconds + epoch.look_seconds for epoch in self._epochs) + self._seconds + self._save_seconds
         return spent / done * (self._training.epochs * self._rows - done) if done else math.nan
 
-    def _say(self, text: str, within: bool = False) -> None:
-        number = len(self._epochs) + within
-        self._log.info("epoch %d of %d, %s", number, self._training.epochs, text)
-        self._said = self._clock()
-        if self._keeping is None or self._said - self._told < TOLD_EVERY:
+    def _say(self, within: bool = False) -> None:
+        number, epochs, step, left = len(self._epochs) + within, self._training.epochs, self._losses.step, self._left()
+        done, seconds = (self._losses.rows, self._seconds) if within else (self._rows, self._epochs[-1].seconds)
+        rate = done / seconds if seconds else 0.0
+        if within:
+            values = number, epochs, step, self._steps, self._losses.mean, rate, left
+            self._log.info("epoch: running epoch=%d of=%d step=%d steps=%d loss=%.4f rows_per_s=%.0f seconds_left=%.0f", *values)
+        else:
+            self._log.info(
+                "epoch: finished epoch=%d of=%d rows_per_s=%.0f seconds_left=%.0f %s", number, epochs, rate, left, self._epochs[-1]
+            )
+        self._logged_at = self._clock()
+        if self._keeping is None or self._logged_at - self._reported_at < REPORT_EVERY:
             return
-        self._told = self._said
-        done = self._losses.rows if within else self._rows
-        seconds = self._seconds if within else self._epochs[-1].seconds
-        left = self._left()
+        self._reported_at = self._logged_at
         self._keeping.tell(
             Progress(
                 at=datetime.now(UTC),
                 epoch=number,
-                epochs=self._training.epochs,
-                step=self._losses.step if within else self._steps,
+                epochs=epochs,
+                step=step if within else self._steps,
                 steps=self._steps,
                 loss=self._losses.mean if within else self._epochs[-1].loss,
-                rows_per_s=done / seconds if seconds else 0.0,
+                rows_per_s=rate,
                 seconds_left=None if math.isnan(left) else left,
-                history=tuple(epoch.progress for epoch in self._epochs[-_TOLD:]),
+                history=tuple(epoch.progress for epoch in self._epochs[-_HISTORY:]),
             )
         )
 
     def _checkpoint(self) -> None:
         began, state = self._clock(), self._step.state()
         self._together.led(lambda: self._kept_aside(state))
-        self._unkept, self._kept_at = 0, self._clock()
-        self._kept += self._kept_at - began
+        self._unkept, self._saved_at = 0, self._clock()
+        self._save_seconds += self._saved_at - began
 
     def _kept_aside(self, state: State) -> None:
         assert self._keeping is not None
@@ -274,7 +276,7 @@ class Loop:
             "resumed": self._resumed,
             "seconds": self._seconds,
             "waited": self._waited,
-            "kept": self._kept,
+            "kept": self._save_seconds,
         }
         self._keeping.keep(about, state, self._best_path if self._best_path.exists() else None)
 
@@ -288,10 +290,10 @@ class Loop:
         if checkpoint is not None and checkpoint.best is not None:
             shutil.move(checkpoint.best, self._best_path)
         self._losses.go_on(about["losses"])
-        self._place = Place(*about["place"])
+        self._place = EpochPosition(*about["place"])
         self._epochs = [Epoch(**epoch) for epoch in about["epochs"]]
-        self._best = None if about["best"] is None else Best(**about["best"])
-        self._metric, self._seconds, self._waited, self._kept = (about[name] for name in ("metric", "seconds", "waited", "kept"))
+        self._best = None if about["best"] is None else BestEpoch(**about["best"])
+        self._metric, self._seconds, self._waited, self._save_seconds = (about[name] for name in ("metric", "seconds", "waited", "kept"))
         at = {"attempt": about["attempt"], "epoch": len(self._epochs) + 1, "step": self._losses.step}
         self._resumed = [*about["resumed"], at]
-        self._log.info("going on from the checkpoint of %s: epoch %d, step %s", about["attempt"], at["epoch"], f"{at['step']:,}")
+        self._log.info("checkpoint: training continued from_attempt=%s epoch=%d step=%d", at["attempt"], at["epoch"], at["step"])

@@ -82,7 +82,7 @@ class Losses:
     def _check(self, loss: float, rows: int) -> None:
         self.step += 1
         if not math.isfinite(loss):
-            raise Invalid(self._divergence_message("the loss is no longer a number"))
+            raise Invalid(self._divergence_message("the loss is not finite"))
         self.total, self.rows = self.total + loss * rows, self.rows + rows
         self.recent.append(loss)
         if sum(count for _, count in self.begun) < FIRST_ROWS:
@@ -92,10 +92,10 @@ class Losses:
         now = sum(self.recent) / len(self.recent)
         if len(self.recent) == RECENT and now > FAR * max(began, _LEAST):
             raise Invalid(
-                self._divergence_message(f"the loss is {now:.3g} over the last {RECENT} steps and began at {began:.3g}: it diverges")
+                self._divergence_message(f"the loss diverges, from {began:.3g} at first to {now:.3g} over the last {RECENT} steps,")
             )
 
     def _divergence_message(self, symptom: str) -> str:
         rate, how = self.training.learning_rate, self.training.optimizer
         where = f"in epoch {self.epoch}, step {self.step:,}"
-        return f"model.train.learning_rate: {symptom} {where}; {rate:g} with {how} is too high: lower it, to {rate / 10:g} say"
+        return f"model.train.learning_rate: {symptom} {where}; {rate:g} with {how} is too high: lower it, for example to {rate / 10:g}"

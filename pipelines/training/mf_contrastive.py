@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.training.als import Factors, Floats
-from pipelines.training.likes import Ints, Likes, Pairs
+from pipelines.training.likes import Ints, LikePairs, LikesByRow
 
 CELLS = 1 << 20
 """Scores of a step: 4 MiB of float32, which fits in CPU caches."""
@@ -33,7 +33,7 @@ SAMPLE = 8192
 """Items that a step compares with its likes; smaller catalogues are compared as a whole."""
 WARM = 0.05
 """Share of all steps in which the rate rises."""
-KEPT = 0.5
+KEEP_SHARE = 0.5
 """Share of a user's likes that a step uses in the user's blended vector."""
 FIRM = 10
 """Likes added to each user's count for the regularisation, so that few likes have little effect."""
@@ -42,7 +42,7 @@ _MOST = np.float32(30)
 
 
 @dataclass(frozen=True)
-class Aim:
+class ContrastiveTask:
     loss: Literal["softmax", "logistic"]
     negatives: float
     """Negatives per like."""
@@ -79,7 +79,7 @@ def _column(values: NDArray[Any], like: NDArray[Any]) -> Floats:
 
 
 @dataclass(frozen=True)
-class Parts:
+class LearnedFactors:
     """The learned arrays."""
 
     own: Floats
@@ -89,7 +89,7 @@ class Parts:
     liked: Floats
     """What an item adds to the vectors of users who like it; no rows without blend."""
 
-    def factors(self, by_user: Likes) -> Factors:
+    def factors(self, by_user: LikesByRow) -> Factors:
         """Returns two tables whose inner product ranks as the score does.
 
         The items' last column is the level, centred and scaled to the size of the other columns, so that similar items still have similar
@@ -106,7 +106,7 @@ class Parts:
         return Factors(np.concatenate([users, sizes], axis=1), np.concatenate([self.items, level[:, None] / np.float32(size)], axis=1))
 
 
-def begin_parts(pairs: Pairs, width: int, blend: bool, seed: int) -> Parts:
+def begin_parts(pairs: LikePairs, width: int, blend: bool, seed: int) -> LearnedFactors:
     random = np.random.default_rng((seed, 47))
     counts = np.bincount(pairs.items, minlength=pairs.item_count)
     level = np.log((counts + 1) / counts.mean()).astype(np.float32)
@@ -115,13 +115,13 @@ def begin_parts(pairs: Pairs, width: int, blend: bool, seed: int) -> Parts:
         matrix: Floats = random.standard_normal((rows, width), dtype=np.float32) * np.float32(0.1 / np.sqrt(width))
         return matrix
 
-    return Parts(drawn(pairs.user_count), drawn(pairs.item_count), level, drawn(pairs.item_count if blend else 0))
+    return LearnedFactors(drawn(pairs.user_count), drawn(pairs.item_count), level, drawn(pairs.item_count if blend else 0))
 
 
 class Contrast:
     """Trains `parts` in place."""
 
-    def __init__(self, pairs: Pairs, parts: Parts, aim: Aim, rate: float, epochs: int, seed: int) -> None:
+    def __init__(self, pairs: LikePairs, parts: LearnedFactors, aim: ContrastiveTask, rate: float, epochs: int, seed: int) -> None:
         self.aim, self.parts, self._by_user = aim, parts, pairs.by_user()
         self._likes, self._item_count = len(pairs), pairs.item_count
         self._random = np.random.default_rng((seed, 53))
@@ -150,7 +150,7 @@ class Contrast:
         queries = parts.own[users]
         if aim.blend:
             shown = np.zeros((len(users), len(level)), np.float32)
-            shown[rows, places] = (self._random.random(len(rows), np.float32) < KEPT) / np.float32(KEPT)
+            shown[rows, places] = (self._random.random(len(rows), np.float32) < KEEP_SHARE) / np.float32(KEEP_SHARE)
             shown *= _scale(lengths)[:, None]
             queries = queries + shown @ parts.liked[columns]
         scores = queries @ theirs.T
@@ -179,7 +179,9 @@ class Contrast:
         return columns, places[SAMPLE:], weights
 
 
-def _slopes(aim: Aim, scores: Floats, rows: Ints, places: Ints, lengths: Ints, weights: Floats, item_count: int) -> tuple[Floats, float]:
+def _slopes(
+    aim: ContrastiveTask, scores: Floats, rows: Ints, places: Ints, lengths: Ints, weights: Floats, item_count: int
+) -> tuple[Floats, float]:
     """Returns the gradient by score and the loss of all likes; overwrites `scores`."""
     each = (aim.negatives / np.maximum(item_count - lengths, 1)).astype(np.float32)
     if aim.loss == "softmax":

@@ -14,7 +14,7 @@ import polars as pl
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import Feature
 from pipelines.features.prepared import FEATURE
-from pipelines.inputs.tables import Array, Catalogue
+from pipelines.inputs.tables import Array, FeatureTable
 from shared.domain.errors import BadData, Invalid
 
 _MEMINFO = Path("/proc/meminfo")
@@ -24,7 +24,7 @@ _COPIES = {"adam": 3, "adagrad": 1, "sgd": 1}
 
 
 def check_rows(
-    graph: Graph, rows: Path, items: Catalogue, users: Catalogue | None, negatives: int, warm: bool, missing: bool = False
+    graph: Graph, rows: Path, items: FeatureTable, users: FeatureTable | None, negatives: int, warm: bool, missing: bool = False
 ) -> None:
     """Raises an error for rows that cannot be trained on. `negatives`: whether positives get sampled negatives. `warm`: the rows are only
     the newest. `missing`: whether numbers may be missing."""
@@ -47,8 +47,8 @@ def check_memory(weights: int, optimizer: str, memory: int | None) -> None:
     moments = f", {_COPIES[optimizer]} times that with {optimizer}'s moments" if _COPIES[optimizer] > 1 else ""
     where = "resources.train.memory gives" if memory is not None else "this machine has free"
     raise Invalid(
-        f"model.params.width: the weights take {_gb(weights)}{moments}, and {where} {_gb(there)}: choose a smaller width or a larger "
-        "min_count, or give more memory (resources.train.memory)"
+        f"model.params.width: the weights take {_gb(weights)}{moments}, but {where} {_gb(there)}: choose a smaller width or a larger "
+        "min_count, or raise resources.train.memory"
     )
 
 
@@ -58,16 +58,16 @@ def _check_labels(rows: Path, negatives: int, warm: bool) -> None:
     figures = frame.select(pl.len(), (pl.col("label") > 0).sum(), user.min().alias("first"), user.max().alias("last"))
     count, positives, first, last = figures.collect(engine="streaming").row(0)
     if not count:
-        raise BadData(f"{rows.name}: there are no rows to train on")
+        raise BadData(f"{rows.name}: no rows to train on")
     if not positives:
-        raise BadData(f"{rows.name}: none of its {count:,} rows is a positive, so there is nothing to learn: check schema.label.positive")
+        raise BadData(f"{rows.name}: none of its {count:,} rows is a positive: check schema.label.positive")
     if positives == count and not negatives:
         raise BadData(
-            f"{rows.name}: all of its {count:,} rows are positives, so there is nothing to tell them from: check schema.label.positive, or "
-            "let negatives be sampled (model.params.negatives)"
+            f"{rows.name}: all of its {count:,} rows are positives: check schema.label.positive, or "
+            "sample negatives (model.params.negatives)"
         )
     if first == last and not warm:
-        raise BadData(f"{rows.name}: all of its {count:,} rows are of one user: a recommender learns from what several have in common")
+        raise BadData(f"{rows.name}: all of its {count:,} rows are of one user: training needs several users")
 
 
 def _check_column(feature: Feature, values: Array, where: str, missing: bool) -> None:
@@ -77,7 +77,7 @@ def _check_column(feature: Feature, values: Array, where: str, missing: bool) ->
         wrong = np.isinf(values) if missing else ~np.isfinite(values)
         bad = int(wrong.reshape(len(values), -1).any(axis=1).sum())
         if bad:
-            raise BadData(f"{where}: feature '{feature.name}' has values that are no finite numbers in {bad:,} of {len(values):,} rows")
+            raise BadData(f"{where}: feature '{feature.name}' is not finite in {bad:,} of {len(values):,} rows")
         return
     _check_codes(feature, int(values.min()), int(values.max()), where)
 
@@ -86,8 +86,8 @@ def _check_codes(feature: Feature, least: int, most: int, where: str) -> None:
     if least < 0 or most >= (feature.cardinality or 0):
         code = least if least < 0 else most
         raise BadData(
-            f"{where}: feature '{feature.name}' has the code {code:,}, and its vocabulary ends at {(feature.cardinality or 0) - 1:,}: the "
-            "rows and the features are not of one run"
+            f"{where}: feature '{feature.name}' has the code {code:,}, but its vocabulary ends at {(feature.cardinality or 0) - 1:,}: the "
+            "rows and the features are of different runs"
         )
 
 
@@ -104,7 +104,7 @@ def _check_references(graph: Graph, rows: Path, items: int, users: int | None) -
         end, table = ends[name]
         if bounds[f"{name}<"] < 0 or bounds[f"{name}>"] >= (end or 0):
             raise BadData(
-                f"{rows.name}: '{name}' goes up to {bounds[f'{name}>']:,}, and the {table} has {end:,} rows: they are not of one run"
+                f"{rows.name}: '{name}' goes up to {bounds[f'{name}>']:,}, but the {table} has {end:,} rows: they are of different runs"
             )
     user = next((feature for feature in graph.features if feature.name == graph.user), None)
     if user is not None:
@@ -115,7 +115,7 @@ def _check_moments(rows: Path, features: Sequence[Feature], missing: bool) -> No
     """Checks the features of the moment, which are in the rows themselves."""
     for feature, least, most, bad in _moments(rows, features, missing):
         if bad:
-            raise BadData(f"{rows.name}: feature '{feature.name}' has {bad:,} values that are no finite numbers")
+            raise BadData(f"{rows.name}: feature '{feature.name}' is not finite in {bad:,} rows")
         if feature.kind == "code" and least is not None and most is not None:
             _check_codes(feature, int(least), int(most), rows.name)
 

@@ -17,10 +17,10 @@ class RankContext(Protocol):
     def looking(self) -> None:
         """Called before the leading rank validates the trained model."""
 
-    def wish(self, wanted: Callable[[], bool]) -> None:
+    def propose_stop(self, wants_stop: Callable[[], bool]) -> None:
         """Called before a step: asks the leading rank whether all ranks stop after it."""
 
-    def granted(self, wanted: Callable[[], bool]) -> bool:
+    def granted(self, wants_stop: Callable[[], bool]) -> bool:
         """Called after the step: returns whether all ranks stop."""
 
 
@@ -35,11 +35,11 @@ class Alone:
     def looking(self) -> None:
         return None
 
-    def wish(self, wanted: Callable[[], bool]) -> None:
+    def propose_stop(self, wants_stop: Callable[[], bool]) -> None:
         return None
 
-    def granted(self, wanted: Callable[[], bool]) -> bool:
-        return wanted()
+    def granted(self, wants_stop: Callable[[], bool]) -> bool:
+        return wants_stop()
 
 
 ALONE = Alone()

@@ -64,8 +64,8 @@ def rank_held(
     cases = min(CASES, PAIRS // max(1, len(keys))) if full else CASES
     if cases < FEWEST:
         raise Invalid(
-            f"model.train: {', '.join(sorted(ranked))} after each epoch ranks {len(keys):,} items for each user, and a look has "
-            f"{PAIRS:,} pairs: fewer than {FEWEST} users: say {', '.join(f'{name}/{NEGATIVES}' for name in sorted(ranked))}"
+            f"model.train: {', '.join(sorted(ranked))} ranks {len(keys):,} items per user after each epoch; the limit of "
+            f"{PAIRS:,} pairs allows fewer than {FEWEST} users: set {', '.join(f'{name}/{NEGATIVES}' for name in sorted(ranked))}"
         )
     likes = _likes(held_batches.path, rest, random, cases)
     met = _met(likes["user"].unique(), held_batches.path, rest, history, keys)
@@ -74,8 +74,8 @@ def rank_held(
     starts = np.cumsum(counts) - counts
     if len(likes) < 2 or counts.max(initial=0) < 2:
         raise Invalid(
-            "model.train.early_stop.metric: nothing can be ranked: no user has a held-out like and items that it never met; hold out a "
-            "larger share (model.train.validation), or compare by auc or loss"
+            "model.train.early_stop.metric: nothing can be ranked, because no user has a held-out positive and items without "
+            "interactions; raise model.train.validation, or compare by auc or loss"
         )
     items = np.concatenate([np.append(item, negatives) for item, negatives in zip(likes["item_row"].to_list(), chosen, strict=True)])
     rows = likes[np.repeat(np.arange(len(likes)), counts)].with_columns(

@@ -49,7 +49,9 @@ def rank_of(spec: StageSpec, environment: Mapping[str, str] = os.environ) -> Ran
         host, _, port = environment[MEET].rpartition(":")
         rank = Rank(number, count, host, int(port), patience)
     except (KeyError, ValueError):
-        raise Invalid(f"{RANK} is set, so {RANKS} (a number) and {MEET} (host:port of rank 0) have to be, too") from None
+        raise Invalid(f"{RANK} is set, so {RANKS} (a number) and {MEET} (host:port of rank 0) must be set too") from None
     if count != processes_of(spec) or not 0 <= number < count or not host or patience <= 0:
-        raise Invalid(f"{RANK}={number} of {RANKS}={count} at {environment[MEET]} is none of model.train.processes: {processes_of(spec)}")
+        raise Invalid(
+            f"{RANK}={number} of {RANKS}={count} at {environment[MEET]} does not match model.train.processes: {processes_of(spec)}"
+        )
     return rank

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.training.likes import Ints, Likes, Pairs
+from pipelines.training.likes import Ints, LikePairs, LikesByRow
 
 Every = Callable[[Ints], NDArray[Any]]
 """Returns a row of scores for all items for each of these users."""
@@ -26,8 +26,8 @@ _CHUNK = 1 << 22
 class HeldOut:
     """Likes to learn from, and held-out likes to judge by."""
 
-    before: Pairs
-    liked: Likes
+    before: LikePairs
+    liked: LikesByRow
     users: Ints
     items: Ints
 
@@ -46,7 +46,7 @@ class HeldOut:
         return gains / len(self.users)
 
 
-def hold_out_likes(pairs: Pairs, seed: int) -> HeldOut | None:
+def hold_out_likes(pairs: LikePairs, seed: int) -> HeldOut | None:
     """Holds likes out; returns None if too few are left to judge by."""
     random = np.random.default_rng((seed, 43))
     held_mask = np.zeros(len(pairs), dtype=bool)
@@ -63,7 +63,7 @@ def hold_out_likes(pairs: Pairs, seed: int) -> HeldOut | None:
     return HeldOut(before, before.by_user(), after.users[cases], after.items[cases])
 
 
-def _one_of_each(pairs: Pairs, random: np.random.Generator) -> Ints:
+def _one_of_each(pairs: LikePairs, random: np.random.Generator) -> Ints:
     """Chooses a like of each of up to `MOST_CASES` users with at least two likes."""
     order = random.permutation(len(pairs))
     _, first, counts = np.unique(pairs.users[order], return_index=True, return_counts=True)
@@ -90,6 +90,6 @@ def climb(grid: Sequence[float], start: float, judge: Callable[[float], float]) 
 
 def best(tried: dict[float, float], name: str, log: logging.Logger) -> float:
     chosen = max(tried, key=lambda setting: tried[setting])
-    trials = ", ".join(f"{setting:g}: {value:.4f}" for setting, value in sorted(tried.items()))
-    log.info("%s %g, by ndcg@10 of held-out likes (%s)", name, chosen, trials)
+    trials = ",".join(f"{setting:g}:{value:.4f}" for setting, value in sorted(tried.items()))
+    log.info("%s: chosen by ndcg@10 of held-out positives value=%g trials=%s", name, chosen, trials)
     return chosen

@@ -33,7 +33,7 @@ class Epoch:
         return _rate(self.rows, self.seconds)
 
     def __str__(self) -> str:
-        return f"loss {self.loss:.4f}" + (f", {describe_metrics(self.looked)}" if self.looked else "")
+        return describe_metrics(self.loss, self.looked)
 
     @property
     def progress(self) -> EpochTold:
@@ -49,7 +49,7 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingReport:
     training: Training
     batch_size: int
     epochs: tuple[Epoch, ...]

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.training.likes import Likes, Pairs
+from pipelines.training.likes import LikePairs, LikesByRow
 
 CELLS = 1 << 24
 """Numbers of a block: 64 MiB of float32."""
 
 
-def sparse(likes: Likes, columns: int, values: NDArray[np.float32] | None = None) -> Any:
+def sparse(likes: LikesByRow, columns: int, values: NDArray[np.float32] | None = None) -> Any:
     """Returns a matrix with a row for each row of the likes; without `values` the entries are ones."""
     from scipy.sparse import csr_array
 
@@ -29,7 +29,7 @@ def blocks(rows: int, columns: int) -> Iterator[slice]:
         yield slice(at, min(at + step, rows))
 
 
-def together(pairs: Pairs) -> NDArray[np.float32]:
+def together(pairs: LikePairs) -> NDArray[np.float32]:
     """Returns [items, items]: how many users like both."""
     by_item, by_user = sparse(pairs.by_item(), pairs.user_count), sparse(pairs.by_user(), pairs.item_count)
     counts = np.empty((pairs.item_count, pairs.item_count), np.float32)

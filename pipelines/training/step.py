@@ -8,14 +8,14 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.inputs.tables import Codes
 
 State = Mapping[str, NDArray[Any]]
 
 
-class Step(Protocol):
-    def __call__(self, batch: Batch) -> Any:
+class TrainingStep(Protocol):
+    def __call__(self, batch: TrainingBatch) -> Any:
         """Trains on a batch; returns the framework's loss, whose `float` may wait for the device."""
 
     def score(self, columns: Codes) -> NDArray[np.float32]:

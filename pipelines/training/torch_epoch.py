@@ -18,7 +18,7 @@ from shared.domain.errors import Invalid
 
 
 @dataclass(frozen=True)
-class Epoch:
+class TorchEpoch:
     rows: int
     steps: int
     seconds: float
@@ -49,7 +49,7 @@ def run_epoch(
     optimizer: Any = None,
     *,
     clock: Callable[[], float] = time.perf_counter,
-) -> Epoch:
+) -> TorchEpoch:
     """Trains with an optimizer; without one it validates: no gradients, and layers such as dropout as in serving. `loss` returns the mean
     of a batch. The model and its batches must be on the same device."""
     rows, steps, waited = 0, 0, 0.0
@@ -72,13 +72,13 @@ def run_epoch(
             rows, steps = rows + len(label), steps + 1
             total = total + value.detach().double() * len(label)  # stays on the device, so that no step waits
         if not steps:
-            raise Invalid("run_epoch: there was no batch: the data set is empty, or drop_last left nothing of it")
+            raise Invalid("run_epoch: no batch: the data set is empty, or drop_last dropped all rows")
         mean = float(total) / rows  # waits for the device, so that the time covers all work
         seconds = clock() - begun
-    return Epoch(rows, steps, seconds, waited, mean)
+    return TorchEpoch(rows, steps, seconds, waited, mean)
 
 
-def summary(epochs: Sequence[Epoch]) -> str:
+def summary(epochs: Sequence[TorchEpoch]) -> str:
     """Describes a training: all rows over all seconds, not a mean of the epochs' rates."""
     rows, seconds, waited = (
         sum(epoch.rows for epoch in epochs),
@@ -91,7 +91,7 @@ def summary(epochs: Sequence[Epoch]) -> str:
     )
 
 
-def of_all_ranks(epoch: Epoch, device: Any = "cpu") -> Epoch:
+def of_all_ranks(epoch: TorchEpoch, device: Any = "cpu") -> TorchEpoch:
     """Combines the epochs of all ranks of a process group, on each rank: all rows, in the time of the slowest. `device` must be able to
     reduce ("cuda" with NCCL)."""
     sums = torch.tensor([epoch.rows, epoch.loss * epoch.rows], dtype=torch.float64, device=device)
@@ -100,7 +100,7 @@ def of_all_ranks(epoch: Epoch, device: Any = "cpu") -> Epoch:
     group.all_reduce(most, group.ReduceOp.MAX)
     rows, loss = sums.tolist()
     seconds, waited = most.tolist()
-    return Epoch(int(rows), epoch.steps, seconds, waited, loss / rows)
+    return TorchEpoch(int(rows), epoch.steps, seconds, waited, loss / rows)
 
 
 @contextmanager

@@ -19,13 +19,13 @@ from pipelines.inputs.bloom_filter import read_liked
 from pipelines.loaders.memory import MEBIBYTE
 from pipelines.models.family import Task
 from pipelines.training.batch_size import BatchSize, batch_size
-from pipelines.training.loop import Loop
+from pipelines.training.loop import TrainingLoop
 from pipelines.training.on_device import looked_there
 from pipelines.training.preflight import check_memory, check_rows
 from pipelines.training.rank_context import ALONE, RankContext
 from pipelines.training.ranking import rank_held
-from pipelines.training.report import Report
-from pipelines.training.step import Step
+from pipelines.training.report import TrainingReport
+from pipelines.training.step import TrainingStep
 from pipelines.training.validation import Validation, hold_out
 from shared.domain.errors import Invalid
 
@@ -33,7 +33,7 @@ LOOKED = 4
 """Negatives per positive in validation, if training samples none."""
 LOADER = 512 * MEBIBYTE
 """Most memory for reading ahead and shuffling batches; at most a quarter of the training's memory."""
-S = TypeVar("S", bound=Step)
+S = TypeVar("S", bound=TrainingStep)
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class TrainingRequest:
 
 
 @dataclass(frozen=True)
-class Course(Generic[S]):
+class Trainer(Generic[S]):
     step: S
     """Has the weights to publish."""
-    report: Report
+    report: TrainingReport
     startup: float
     """Seconds to check the rows and build the step."""
     size: BatchSize
@@ -81,26 +81,26 @@ class Course(Generic[S]):
 
 
 @dataclass(frozen=True)
-class Material:
+class TrainerInputs:
     batches: Batches
     validation: Batches | None
     """Validation rows after each epoch."""
     size: BatchSize = field(compare=False)
 
 
-def run(task: Task, wants: TrainingRequest, begin: Callable[[], S], together: RankContext = ALONE) -> Course[S]:
+def run(task: Task, wants: TrainingRequest, begin: Callable[[], S], together: RankContext = ALONE) -> Trainer[S]:
     """Trains the step that `begin` builds after it sets the framework's seeds; `together` connects the ranks."""
     training, started = task.model.train, time.monotonic()
     if training.processes > 1 and together is ALONE:
-        where = "what isn't a stage of a run" if task.rank is None else f"the family '{task.model.family}'"
-        raise Invalid(f"model.train.processes: {where} trains in one process: leave it out")
+        where = "a training outside a run" if task.rank is None else f"the family '{task.model.family}'"
+        raise Invalid(f"model.train.processes: {where} uses one process: leave processes out")
     if training.resident and (not wants.resident or (wants.verified and task.history is not None)):
         subject = "verified negatives of a warm run" if wants.resident else f"batches of the family '{task.model.family}'"
-        raise Invalid(f"model.train.resident: {subject} are made on the host: leave it out")
+        raise Invalid(f"model.train.resident: {subject} are made on the host: leave resident out")
     check_rows(task.graph, task.rows, task.items, task.users, wants.negatives or wants.in_batch, task.parent is not None)
     check_memory(wants.weights, training.optimizer, task.memory)
     with material(task, wants) as prepared:
-        task.log.info("%s", prepared.size)
+        task.log.info("batch size: chosen rows=%d reason=%s", prepared.size.size, prepared.size.why)
         step = begin()
         batches = _resident(prepared.batches, task) if training.resident else prepared.batches
         look = None
@@ -114,8 +114,8 @@ def run(task: Task, wants: TrainingRequest, begin: Callable[[], S], together: Ra
             if training.resident:
                 look = looked_there(look, step, _device())
         startup = time.monotonic() - started
-        report = Loop(step, batches, training, task.log, look, task.keeping, together=together).run()
-    return Course(step, report, startup, prepared.size)
+        report = TrainingLoop(step, batches, training, task.log, look, task.keeping, together=together).run()
+    return Trainer(step, report, startup, prepared.size)
 
 
 def _device() -> Any:
@@ -129,14 +129,12 @@ def _resident(batches: Batches, task: Task) -> Batches:
 
     on_device = OnDevice.of(batches, _device(), task.rows)
     size = on_device.rows.size
-    task.log.info(
-        "%s rows lie on %s, with features of items and users %.1f MB", f"{len(on_device.rows.labels):,}", on_device.device, size / 1e6
-    )
+    task.log.info("training rows: copied to the device device=%s rows=%d mb=%.1f", on_device.device, len(on_device.rows.labels), size / 1e6)
     return on_device
 
 
 @contextmanager
-def material(task: Task, wants: TrainingRequest) -> Iterator[Material]:
+def material(task: Task, wants: TrainingRequest) -> Iterator[TrainerInputs]:
     training = task.model.train
     liked = read_liked(task.rows, task.history, task.popularity.items) if wants.verified else None
     memory = LOADER if task.memory is None else min(LOADER, task.memory // 4)
@@ -148,7 +146,7 @@ def material(task: Task, wants: TrainingRequest) -> Iterator[Material]:
         batches = replace(base, path=rest, positives=wants.in_batch)
         size = batch_size(training.batch_size, wants.widths, wants.lookups, batches.rows_per_epoch(), wants.in_batch)
         batches = replace(batches, batch_size=size.size)
-        yield Material(batches, None if held_path is None else _looked_at(batches, held_path, wants), size)
+        yield TrainerInputs(batches, None if held_path is None else _looked_at(batches, held_path, wants), size)
 
 
 def _looked_at(batches: Batches, held_path: Path, wants: TrainingRequest) -> Batches:

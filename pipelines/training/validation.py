@@ -58,10 +58,10 @@ class Validation:
         return labels, scores
 
 
-def describe_metrics(values: Mapping[str, float]) -> str:
-    """Formats metrics: `validation loss 0.3012, AUC 0.8123, hr@10/99 0.4410`."""
-    words = {"loss": "validation loss", "auc": "AUC"}
-    return ", ".join(f"{words.get(name, name)} {value:.4f}" for name, value in values.items())
+def describe_metrics(loss: float, looked: Mapping[str, float]) -> str:
+    """Formats metrics as pairs: `loss=0.2912 validation_loss=0.3012 auc=0.8123 hr@10/99=0.4410`."""
+    values = {"loss": loss} | {"validation_loss" if name == "loss" else name: value for name, value in looked.items()}
+    return " ".join(f"{name}={value:.4f}" for name, value in values.items())
 
 
 def hold_out(rows: Path, share: float, seed: int, folder: Path) -> tuple[Path, Path]:
@@ -75,5 +75,7 @@ def hold_out(rows: Path, share: float, seed: int, folder: Path) -> tuple[Path, P
     for path, chosen in zip(paths, (~held_mask, held_mask), strict=True):
         pl.scan_parquet(rows).filter(chosen).sink_parquet(path, row_group_size=_ROW_GROUP, compression="lz4", statistics=False)
         if not pl.scan_parquet(path).select(pl.len()).collect().item():
-            raise Invalid(f"model.train.validation: {share:g} of so few rows leaves none on one side: choose another share, or 0")
+            raise Invalid(
+                f"model.train.validation: {share:g} leaves no rows to train on, or none to validate on: choose another share, or 0"
+            )
     return paths

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipelines.evaluation.cases import ABSENT, Cases, Negatives, UserCases, count_short, drawn_negatives
 from pipelines.trials.files import NegativesFile
-from pipelines.trials.id_map import UNKNOWN, Numbering
+from pipelines.trials.id_map import UNKNOWN, IdMap
 from shared.domain.errors import BadData
 
 Ints = NDArray[np.int64]
@@ -26,14 +26,14 @@ Ints = NDArray[np.int64]
 class TrainingPairs:
     """Training pairs as index arrays: each pair once, sorted by user and item."""
 
-    users: Numbering
-    items: Numbering
+    users: IdMap
+    items: IdMap
     pair_users: Ints
     pair_items: Ints
 
     @classmethod
     def from_pairs(cls, pairs: pl.DataFrame) -> TrainingPairs:
-        users, items = Numbering.of(pairs["user"]), Numbering.of(pairs["item"])
+        users, items = IdMap.of(pairs["user"]), IdMap.of(pairs["item"])
         pair_users, pair_items = users.places(pairs["user"]), items.places(pairs["item"])
         order = np.lexsort((pair_items, pair_users))
         return cls(users, items, pair_users[order], pair_items[order])
@@ -73,13 +73,13 @@ class HeldOutPairs:
 def held_out_pairs(pairs: pl.DataFrame, name: str, training_pairs: TrainingPairs) -> HeldOutPairs:
     frame = pairs.select("user", "item").unique().sort("user", "item")
     if frame.is_empty():
-        raise BadData(f"{name}: it has no pair to judge by")
+        raise BadData(f"{name}: no test pairs")
     users, items = training_pairs.users.places(frame["user"]), training_pairs.items.places(frame["item"])
     if (users == UNKNOWN).all():
         example = frame["user"][0]
-        raise BadData(f"{name}: none of its users is in the file to train on, {example!r} for one: are these other ids?")
+        raise BadData(f"{name}: none of its users is in the training file, for example {example!r}: check the ids")
     if (items == UNKNOWN).all():
-        raise BadData(f"{name}: none of its items is in the file to train on, {frame['item'][0]!r} for one: are these other ids?")
+        raise BadData(f"{name}: none of its items is in the training file, for example {frame['item'][0]!r}: check the ids")
     starts = np.flatnonzero((frame["user"] != frame["user"].shift(1)).fill_null(True).to_numpy())
     none = np.empty(0, np.int64)
     cases = []
@@ -109,7 +109,7 @@ def supplied(
     lines = _Lines.of(file, held_out, training_pairs)
     ours = lines.case >= 0
     if not ours.any():
-        raise BadData(f"{file.name}: none of its {len(ours):,} lines is of a pair of {held_out.name}: is it for other users?")
+        raise BadData(f"{file.name}: none of its {len(ours):,} lines matches a pair of {held_out.name}: check the ids")
     count = Counter(lines.lengths.tolist()).most_common(1)[0][0]
     keep, faults = lines.judged(held_out, training_pairs)
     of_case = np.full(held_out.cases.count, -1)
@@ -156,7 +156,7 @@ class _Lines:
     def of(cls, file: NegativesFile, held_out: HeldOutPairs, training_pairs: TrainingPairs) -> _Lines:
         frame = file.frame
         flat = frame["negatives"].explode(empty_as_null=False, keep_nulls=False)
-        users, items = Numbering.of(held_out.frame["user"]), Numbering.of(held_out.frame["item"])
+        users, items = IdMap.of(held_out.frame["user"]), IdMap.of(held_out.frame["item"])
         pairs = users.places(held_out.frame["user"]) * len(items) + items.places(held_out.frame["item"])
         user_places, item_places = users.places(frame["user"]), items.places(frame["item"])
         wanted = np.where((user_places < 0) | (item_places < 0), -1, user_places * len(items) + item_places)
@@ -164,7 +164,7 @@ class _Lines:
         at = np.minimum(np.searchsorted(pairs[order], wanted), len(pairs) - 1)
         case = np.where(pairs[order][at] == wanted, order[at], -1)
         text = [series.cast(pl.String) for series in (flat, frame["item"], held_out.frame["item"])]
-        world = Numbering.of(pl.concat([series.rename("id") for series in text]))
+        world = IdMap.of(pl.concat([series.rename("id") for series in text]))
         lengths = frame["negatives"].list.len().cast(pl.Int64).to_numpy()
         line = np.repeat(np.arange(len(frame)), lengths)
         return cls(case, lengths, line, training_pairs.items.places(flat), world.places(text[0]), world.places(text[1]))

@@ -25,11 +25,13 @@ def column_slices(request: EvaluateRequest, held_out: pl.DataFrame) -> tuple[Sli
         side = next((candidate for candidate, (table, key) in tables.items() if column in table.columns and column != key), None)
         if side is None:
             available = sorted({name for table, key in tables.values() for name in table.columns if name != key})
-            hint = f"they have: {', '.join(available)}" if available else "say --users FILE or --items FILE"
-            raise Invalid(f"--slice {column}: no table has such a column: {hint}")
+            hint = f"available: {', '.join(available)}" if available else "add --users FILE or --items FILE"
+            raise Invalid(f"--slice {column}: no table has this column; {hint}")
         made = by_column(column, *tables[side], held_out[side])
         if not made:
-            raise Invalid(f"--slice {column}: no {side} of the test pairs has a value of it: is '{tables[side][1]}' the {side}'s id?")
+            raise Invalid(
+                f"--slice {column}: no {side} of the test pairs has a value in it: check that '{tables[side][1]}' is the {side}'s id"
+            )
         slices += made
     return tuple(slices)
 

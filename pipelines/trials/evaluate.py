@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.evaluation.judge import Judgement
+from pipelines.evaluation.judge import ModelEvaluation
 from pipelines.evaluation.page import page
-from pipelines.evaluation.report import Contender, Run, Wanted, document, finite, of_names
+from pipelines.evaluation.report import Contender, ReportContents, Run, document, finite, of_names
 from pipelines.models.families import family_of
 from pipelines.trials.contenders import named_models, seeded
 from pipelines.trials.judging import codes_of, forget, judged
@@ -29,7 +29,7 @@ from pipelines.trials.trial import Trial, read_trial, trial_slices
 from shared.artifacts.writing import write_here
 from shared.contracts.models import Model
 from shared.contracts.strict import read
-from shared.contracts.trials import BASELINE, PAGE, REPORT, Evaluated, EvaluateRequest, Spread
+from shared.contracts.trials import BASELINE, PAGE, REPORT, EvaluatedModel, EvaluateRequest, SeedSpread
 from shared.domain.errors import Invalid
 
 MODELS = "models"
@@ -37,14 +37,14 @@ MODELS = "models"
 _SHOWN = ("hr@10", "ndcg@10", "mrr@10", "coverage@10")
 
 
-def evaluate(arguments: Any) -> Evaluated:
+def evaluate(arguments: Any) -> EvaluatedModel:
     request = read(EvaluateRequest, arguments, "eyas evaluate")
     log = teller("evaluate")
     with redirect_stdout(sys.stderr):  # stdout is reserved for the answer
         return _evaluate(request, log)
 
 
-def _evaluate(request: EvaluateRequest, log: logging.Logger) -> Evaluated:
+def _evaluate(request: EvaluateRequest, log: logging.Logger) -> EvaluatedModel:
     began = time.monotonic()
     models = named_models(request.models, request.settings)
     for saved in request.saved:
@@ -60,7 +60,7 @@ def _evaluate(request: EvaluateRequest, log: logging.Logger) -> Evaluated:
             runs = _tried(name, model, trial, request, Path(scratch) / str(len(contenders)), log)
             contenders.append(Contender(name, runs, {"model": model.model_dump(mode="json", by_alias=True)}))
     contenders += [_saved(Path(saved), trial, request.allow, log) for saved in request.saved]
-    wanted = Wanted(names, main, slices, request.seed)
+    wanted = ReportContents(names, main, slices, request.seed)
     about = {
         "title": f"{Path(request.train).name}",
         "summary": _summary(trial, request),
@@ -99,9 +99,9 @@ def _tried(name: str, model: Model, trial: Trial, request: EvaluateRequest, fold
         if fitted.report is not None:
             facts["report"] = fitted.report
         runs.append(Run(judgement, seed, trained - started, done - trained, facts))
-        left = f"; {(done - began) / seed * (seeds - seed):.0f} s left" if seed < seeds else ""
-        took = f"trained in {trained - started:.1f} s, judged in {done - trained:.1f} s"
-        log.info("%s, seed %d of %d: %s: %s%s", name, seed, seeds, took, _figures(judgement, trial), left)
+        left, figures = (done - began) / seed * (seeds - seed), _figures(judgement, trial)
+        values = name, seed, seeds, trained - started, done - trained, left, figures
+        log.info("model: judged model=%s seed=%d of=%d training_seconds=%.1f judging_seconds=%.1f seconds_left=%.0f %s", *values)
     return tuple(runs)
 
 
@@ -111,34 +111,34 @@ def _saved(folder: Path, trial: Trial, allow: Sequence[str], log: logging.Logger
     with undamaged(folder):
         judgement = judged(saved_model.model, saved_model.codes(trial.training_pairs), trial, f"--saved {folder}", log)
     took = time.monotonic() - began
-    log.info("%s: judged in %.1f s: %s", folder.name, took, _figures(judgement, trial))
+    log.info("model: judged model=%s judging_seconds=%.1f %s", folder.name, took, _figures(judgement, trial))
     return Contender(folder.name, (Run(judgement, judge_seconds=took),), {"saved": str(folder)})
 
 
-def _figures(judgement: Judgement, trial: Trial) -> str:
+def _figures(judgement: ModelEvaluation, trial: Trial) -> str:
     wanted = (f"hr@10/{trial.per_case}", f"ndcg@10/{trial.per_case}", "hr@10", "ndcg@10")
     values = judgement.values(wanted)
-    return ", ".join(f"{name} {values[name]:.4f}" for name in wanted)
+    return " ".join(f"{name}={values[name]:.4f}" for name in wanted)
 
 
 def _summary(trial: Trial, request: EvaluateRequest) -> list[str]:
     data = trial.data
     return [
-        f"{data['pairs to train on']:,} pairs of {data['users']:,} users and {data['items']:,} items to train on;"
-        f" {data['test pairs']:,} pairs to judge by. {request.seeds} {'seed' if request.seeds == 1 else 'seeds'}."
+        f"Training: {data['pairs to train on']:,} pairs of {data['users']:,} users and {data['items']:,} items."
+        f" Test: {data['test pairs']:,} pairs. {request.seeds} {'seed' if request.seeds == 1 else 'seeds'}."
     ]
 
 
-def _answer(report: Mapping[str, Any], trial: Trial, main: tuple[str, ...], out: Path) -> Evaluated:
+def _answer(report: Mapping[str, Any], trial: Trial, main: tuple[str, ...], out: Path) -> EvaluatedModel:
     rows = []
     for name, model in report["models"].items():
         metrics = {
-            metric: Spread(**{key: model["metrics"][metric][key] for key in ("mean", "std", "seeds")})
+            metric: SeedSpread(**{key: model["metrics"][metric][key] for key in ("mean", "std", "seeds")})
             for metric in dict.fromkeys((*main, *_SHOWN))
             if metric in model["metrics"]
         }
-        rows.append(Evaluated.Row(model=name, metrics=metrics, minutes=model["minutes"].get("train", {}).get("mean")))
-    return Evaluated(rows=tuple(rows), faults=trial.wrong, report=str(out / REPORT), page=str(out / PAGE))
+        rows.append(EvaluatedModel.Row(model=name, metrics=metrics, minutes=model["minutes"].get("train", {}).get("mean")))
+    return EvaluatedModel(rows=tuple(rows), faults=trial.wrong, report=str(out / REPORT), page=str(out / PAGE))
 
 
 def _folder(out: Path) -> Path:
@@ -147,7 +147,7 @@ def _folder(out: Path) -> Path:
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryDirectory(prefix=".trial-", dir=out).cleanup()
     except OSError as error:
-        raise Invalid(f"--out {out}: it can't be made or written to: {error.strerror}: choose another folder") from None
+        raise Invalid(f"--out {out}: cannot create or write the folder: {error.strerror}: choose another folder") from None
     if occupied := next((name for name in (REPORT, PAGE) if (out / name).is_dir()), None):
-        raise Invalid(f"--out {out}: it holds a folder '{occupied}', where the report goes: choose another folder")
+        raise Invalid(f"--out {out}: it has a folder '{occupied}' in place of the report: choose another folder")
     return out

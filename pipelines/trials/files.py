@@ -31,7 +31,7 @@ _SHOWN = 80
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairFile:
     """Rows of a file: `user` and `item` as int64 or text; optionally `time` in seconds and `label` as a number.
 
     Only labels can be null."""
@@ -52,7 +52,7 @@ class NegativesFile:
     frame: pl.DataFrame
 
 
-def read_pairs(path: Path) -> Pairs:
+def read_pairs(path: Path) -> PairFile:
     """Reads all rows in the file's order."""
     _check_there(path)
     kind = kind_of(path.name)
@@ -64,8 +64,8 @@ def read_pairs(path: Path) -> Pairs:
         else:
             frame = _from_text(path)
     if frame.is_empty():
-        raise BadData(f"{path}: it has no rows")
-    return Pairs(str(path), frame.with_columns(_ids(frame["user"], str(path)), _ids(frame["item"], str(path))))
+        raise BadData(f"{path}: no rows")
+    return PairFile(str(path), frame.with_columns(_ids(frame["user"], str(path)), _ids(frame["item"], str(path))))
 
 
 def read_negatives(path: Path) -> NegativesFile:
@@ -73,7 +73,7 @@ def read_negatives(path: Path) -> NegativesFile:
     with readable(str(path)):
         frame = _wide(path) if kind_of(path.name) == "parquet" else _from_lines(path)
     if frame.is_empty():
-        raise BadData(f"{path}: it has no rows")
+        raise BadData(f"{path}: no rows")
     negatives = frame["negatives"]
     inner = negatives.explode(empty_as_null=False, keep_nulls=False)
     typed = _ids(inner.alias("negatives"), str(path))
@@ -86,13 +86,13 @@ def read_negatives(path: Path) -> NegativesFile:
 
 def _check_there(path: Path) -> None:
     if not path.is_file():
-        raise BadData(f"{path}: there is no such file")
+        raise BadData(f"{path}: file not found")
 
 
 def _from_text(path: Path) -> pl.DataFrame:
     first = list(islice(_lines(path), 2))
     if not first:
-        raise BadData(f"{path}: it has no rows")
+        raise BadData(f"{path}: no rows")
     separator = next((candidate for candidate in _SEPARATORS if candidate in first[0]), None)
     if separator is None:
         raise BadData(f"{path}: line 1 has no tab, comma or '::' between a user and an item: {first[0][:_SHOWN]!r}")
@@ -100,7 +100,7 @@ def _from_text(path: Path) -> pl.DataFrame:
     header = _has_header(rows)
     names = rows[0] if header else [str(place) for place in range(len(rows[0]))]
     if len(set(names)) < len(names):
-        raise BadData(f"{path}: its header has a name twice: {', '.join(names)[:_SHOWN]}")
+        raise BadData(f"{path}: the header has a name twice: {', '.join(names)[:_SHOWN]}")
     fields = names if separator != "::" else [column for name in names for column in (name, f"{name}:")][:-1]
     scan = pl.scan_csv(
         path,
@@ -130,7 +130,7 @@ def _picked(scan: pl.LazyFrame, name: str, named: bool = True) -> pl.DataFrame:
     schema = scan.collect_schema()
     names = schema.names()
     if len(names) < 2:
-        raise BadData(f"{name}: it has one column; a user and an item are needed in every row")
+        raise BadData(f"{name}: only one column; each row needs a user and an item")
     guesses: dict[Role, str | None] = {role: column_called(role, names) for role in _PLAIN}
     if not named:
         guesses = dict(zip(_PLAIN, names, strict=False))
@@ -139,7 +139,7 @@ def _picked(scan: pl.LazyFrame, name: str, named: bool = True) -> pl.DataFrame:
         guesses |= {role: guesses[role] or next(rest, None) for role in ("user", "item")}
     columns = {role: column for role, column in guesses.items() if column is not None}
     if "item" not in columns:
-        raise BadData(f"{name}: which column is the item? It has: {', '.join(names[:20])}")
+        raise BadData(f"{name}: no item column; columns: {', '.join(names[:20])}")
     wanted = [pl.col(columns[role]).alias(role) for role in ("user", "item")]
     if "time" in columns:
         wanted.append(_time(columns["time"], schema[columns["time"]]).alias("time"))
@@ -167,19 +167,19 @@ def _ids(column: pl.Series, name: str) -> pl.Series:
     if column.dtype.is_float():
         integers = column.cast(pl.Int64, strict=False)
         if not (integers.cast(column.dtype) == column).fill_null(False).all():
-            raise BadData(f"{name}: column '{role}' has numbers that aren't whole, or none at all: ids are whole numbers or text")
+            raise BadData(f"{name}: column '{role}' has fractions or missing values: ids must be whole numbers or text")
         column = integers
     if column.dtype.is_integer():
         if column.null_count():
             raise BadData(f"{name}: {column.null_count():,} rows have no {role}")
         return column.cast(pl.Int64)
     if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
-        raise BadData(f"{name}: column '{role}' is {column.dtype}: ids are whole numbers or text")
+        raise BadData(f"{name}: column '{role}' is {column.dtype}: ids must be whole numbers or text")
     text = column.cast(pl.String).str.strip_chars().str.strip_chars('"')
     empty = int((text.is_null() | (text == "").fill_null(True)).sum())
     if empty:
         row = int((text.is_null() | (text == "").fill_null(True)).arg_true()[0]) + 1
-        raise BadData(f"{name}: {empty:,} rows have no {role}, the first of them is row {row:,}")
+        raise BadData(f"{name}: {empty:,} rows have no {role}; the first is row {row:,}")
     number = text.cast(pl.Int64, strict=False)
     return number if not number.null_count() and (number.cast(pl.String) == text).all() else text
 
@@ -192,7 +192,7 @@ def _lines(path: Path) -> Iterator[str]:
                 if line.strip():
                     yield line.rstrip("\r\n")
     except UnicodeDecodeError:
-        raise BadData(f"{path}: it is not UTF-8 text") from None
+        raise BadData(f"{path}: not UTF-8 text") from None
 
 
 def _from_lines(path: Path) -> pl.DataFrame:
@@ -200,7 +200,7 @@ def _from_lines(path: Path) -> pl.DataFrame:
     for number, line in enumerate(_lines(path), 1):
         match = _CASE.fullmatch(line.rstrip())
         if match is None:
-            raise BadData(f"{path}: line {number}: expected (user,item) and its negatives behind it, got {line[:_SHOWN]!r}")
+            raise BadData(f"{path}: line {number}: expected (user,item) followed by negatives, got {line[:_SHOWN]!r}")
         users.append(match[1])
         items.append(match[2])
         negatives.append(_BETWEEN.split(match[3]))
@@ -215,6 +215,6 @@ def _wide(path: Path) -> pl.DataFrame:
     rest = [name for name in schema.names() if name not in keys]
     lists = [name for name in rest if isinstance(schema[name], pl.List | pl.Array)]
     if len(keys) < 2 or (len(lists) != 1 and (lists or len({schema[name] for name in rest}) != 1)):
-        raise Invalid(f"{path}: expected columns of a user, an item, and one list of negatives or a column for each")
+        raise Invalid(f"{path}: expected a user column, an item column, and one list of negatives or one column for each negative")
     negatives = pl.col(lists[0]).cast(pl.List(pl.String)) if lists else pl.concat_list([pl.col(name).cast(pl.String) for name in rest])
     return scan.select(pl.col(keys[0]).alias("user"), pl.col(keys[1]).alias("item"), negatives.alias("negatives")).collect()

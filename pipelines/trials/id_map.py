@@ -14,13 +14,13 @@ UNKNOWN = -1
 
 
 @dataclass(frozen=True)
-class Numbering:
+class IdMap:
     """Distinct ids of users or items, sorted."""
 
     ids: pl.Series
 
     @classmethod
-    def of(cls, ids: pl.Series) -> Numbering:
+    def of(cls, ids: pl.Series) -> IdMap:
         return cls(ids.unique().sort().rename("id"))
 
     def __len__(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.evaluation.judge import Judgement, judge
+from pipelines.evaluation.judge import ModelEvaluation, judge
 from pipelines.evaluation.scorers import Every, Ints, Scores, take_columns
 from pipelines.loaders.progress import Pace
 from pipelines.models.family import ScoresAll, Task, Trained
@@ -26,7 +26,7 @@ def codes_of(task: Task, trial: Trial) -> tuple[Codes, Codes]:
     return key.coded(pl.Series(np.arange(len(trial.training_pairs.users)))), task.items.columns[ITEM]
 
 
-def judged(model: Trained, codes: tuple[Codes, Codes], trial: Trial, title: str, log: logging.Logger) -> Judgement:
+def judged(model: Trained, codes: tuple[Codes, Codes], trial: Trial, title: str, log: logging.Logger) -> ModelEvaluation:
     """Evaluates a model by indexes, which are the keys and the catalogue rows; `codes` are of users and of items."""
     cases, pace = trial.held_out.cases, Pace()
 
@@ -37,7 +37,7 @@ def judged(model: Trained, codes: tuple[Codes, Codes], trial: Trial, title: str,
         pace.rows, pace.steps = pace.rows + ranked, pace.steps + ranked
         if pace.due():
             left = pace.left(len(cases.users))
-            log.info("%s: %s of %s users ranked, %.0f s left", title, f"{pace.rows:,}", f"{len(cases.users):,}", left)
+            log.info("evaluation: ranked users=%d of=%d seconds_left=%.0f title=%s", pace.rows, len(cases.users), left, title)
 
     try:
         return judge(scorer, cases, trial.negatives, likes=trial.training_pairs.of_items, every=_every(model, *codes), tell=tell)

@@ -23,7 +23,7 @@ Fence = Mapping[str, Any]
 """Description of a search: values by their words for messages."""
 
 
-class Ledger:
+class TrialLedger:
     """Append-only file of trials; `rows` are the stored trials in order."""
 
     def __init__(self, folder: Path) -> None:
@@ -34,11 +34,11 @@ class Ledger:
     def append(self, row: TriedRow) -> None:
         line = row.model_dump_json().encode() + b"\n"
         if os.write(self._file, line) != len(line):
-            raise BadData(f"{self._path}: a line was written in part: is the disk full? Say the same command again when it isn't")
+            raise BadData(f"{self._path}: a line is incomplete, probably because the disk is full: free space, then run the command again")
         os.fsync(self._file)
         self.rows.append(row)
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> TrialLedger:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -46,20 +46,20 @@ class Ledger:
 
 
 @contextmanager
-def opened(folder: Path, fence: Fence) -> Iterator[Ledger]:
+def opened(folder: Path, fence: Fence) -> Iterator[TrialLedger]:
     """Opens a ledger for one process and one search."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise Invalid(f"--out {folder}: it can't be written to: {error.strerror}") from None
+        raise Invalid(f"--out {folder}: cannot write to the folder: {error.strerror}") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Invalid(f"--out {folder}: another search is at work there: wait for it, or choose another folder") from None
+            raise Invalid(f"--out {folder}: another search is running there: wait for its end, or choose another folder") from None
         _fence(folder, fence)
-        with Ledger(folder) as ledger:
+        with TrialLedger(folder) as ledger:
             yield ledger
     finally:
         os.close(lock)
@@ -71,7 +71,7 @@ def _fence(folder: Path, fence: Fence) -> None:
     current = json.loads(json.dumps(fence))
     if not path.exists():
         if trials.exists():
-            raise BadData(f"--out {folder}: it has {TRIALS} without {SEARCH}, so nobody knows of which search: choose another folder")
+            raise BadData(f"--out {folder}: it has {TRIALS} without {SEARCH}, so its search is unknown: choose another folder")
         write_here(path, json.dumps(current, indent=1) + "\n")
         return
     try:
@@ -79,12 +79,12 @@ def _fence(folder: Path, fence: Fence) -> None:
     except (ValueError, RecursionError):
         theirs = None
     if not isinstance(theirs, dict):
-        raise BadData(f"{path}: it is damaged: choose another folder")
+        raise BadData(f"{path}: the file is damaged: choose another folder")
     other = [name for name in current if theirs.get(name) != current[name]]
     if other and theirs.keys() == current.keys() and (not trials.exists() or not trials.stat().st_size):
         write_here(path, json.dumps(current, indent=1) + "\n")
     elif other:
-        raise Invalid(f"--out {folder}: another search is kept there, of another {' and another '.join(other)}: choose another folder")
+        raise Invalid(f"--out {folder}: it has a search with other {' and '.join(other)}: choose another folder")
 
 
 def _read_rows(path: Path) -> list[TriedRow]:
@@ -102,6 +102,6 @@ def _read_rows(path: Path) -> list[TriedRow]:
         except (ValueError, Invalid):
             row = None
         if row is None or row.number != number:
-            raise BadData(f"{path}: line {number + 1} is damaged: cut the file off before it, and the search goes on from there")
+            raise BadData(f"{path}: line {number + 1} is damaged: remove this line and all later lines to continue the search")
         rows.append(row)
     return rows

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.trials.space import Chosen, Space
-from shared.contracts.ranges import Range
+from shared.contracts.ranges import NumberRange
 from shared.contracts.tuning import TriedRow
 from shared.domain.errors import Invalid
 
@@ -56,7 +56,7 @@ def _observed_params(space: Space, row: TriedRow) -> Chosen | None:
     return space.before if space.before and space.before_is_within else None
 
 
-def _picked(trial: Any, name: str, range_: Range, integer: bool) -> Any:
+def _picked(trial: Any, name: str, range_: NumberRange, integer: bool) -> Any:
     if range_.of is not None:
         return json.loads(trial.suggest_categorical(name, _words(range_)))
     if integer:
@@ -66,7 +66,7 @@ def _picked(trial: Any, name: str, range_: Range, integer: bool) -> Any:
     return min(max(float(f"{suggested:.{_DIGITS}g}"), float(range_.low)), float(range_.high))
 
 
-def _words(range_: Range) -> list[str]:
+def _words(range_: NumberRange) -> list[str]:
     return [json.dumps(value) for value in range_.of or ()]
 
 

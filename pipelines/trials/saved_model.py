@@ -21,7 +21,7 @@ from pipelines.models.families import family_in, load_model
 from pipelines.models.family import MODEL, Trained
 from pipelines.models.plugins import check_allowed
 from pipelines.trials.cases import TrainingPairs
-from pipelines.trials.id_map import Numbering
+from pipelines.trials.id_map import IdMap
 from pipelines.trials.task import ITEM, USER
 from shared.artifacts.writing import described
 from shared.contracts.stage import File
@@ -37,8 +37,8 @@ _USERS, _ITEMS = "ids.users.parquet", "ids.items.parquet"
 class SavedModel:
     model: Trained
     graph: Graph
-    users: Numbering
-    items: Numbering
+    users: IdMap
+    items: IdMap
 
     def codes(self, training_pairs: TrainingPairs) -> tuple[Codes, Codes]:
         """Returns the codes of a file's users and items, in index order; unknown ids get the code for unknown keys."""
@@ -48,7 +48,7 @@ class SavedModel:
 
 
 def keep(folder: Path, model: Trained, graph: Graph, training_pairs: TrainingPairs) -> None:
-    """Saves a model over an earlier model. `model.json` is moved last: a folder without it is no saved model."""
+    """Saves a model over an earlier model. `model.json` is moved last: a folder without it is not a saved model."""
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -77,7 +77,7 @@ def undamaged(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise BadData(f"{where}its files are damaged, or not of one model ({why}): copy or train it anew") from error
+        raise BadData(f"{where}the files are damaged, or of different models ({why}): copy or train the model again") from error
 
 
 def saved_model_in(folder: Path) -> Path:
@@ -89,7 +89,7 @@ def check_saved_model(folder: Path, allow: Collection[str] = ()) -> None:
     """Checks the files of a saved model. `allow` lists modules for custom families, because a folder's own claim is untrusted."""
     missing = [name for name in (MODEL, FEATURES, _USERS, _ITEMS) if not (folder / name).is_file()]
     if missing:
-        raise Invalid(f"--saved {folder}: it is no model that 'eyas train' or --keep has written: it has no {missing[0]}")
+        raise Invalid(f"--saved {folder}: not a model of 'eyas train' or --keep: {missing[0]} is missing")
     with undamaged(folder):
         check_allowed(family_in(folder / MODEL), allow)
 
@@ -102,22 +102,22 @@ def check_unseen(folder: Path, request: EvaluateRequest) -> None:
     with undamaged(folder):
         of = json.loads(path.read_text())["sha256"]
     if of == file_of(request.train).sha256:
-        raise Invalid(f"--saved {folder}: it was trained on all of {request.train}: nothing held out of it is new to it: say --test FILE")
+        raise Invalid(f"--saved {folder}: the model was trained on all of {request.train}, holdout included: add --test FILE")
 
 
 def file_of(path: str) -> File:
     try:
         return described(Path(path))
     except FileNotFoundError:
-        raise BadData(f"{path}: there is no such file") from None
+        raise BadData(f"{path}: file not found") from None
     except IsADirectoryError:
-        raise BadData(f"{path}: it is a folder: name the file in it") from None
+        raise BadData(f"{path}: it is a folder: name a file in it") from None
 
 
 def read_saved_model(folder: Path, allow: Collection[str] = ()) -> SavedModel:
     check_saved_model(folder, allow)
     with undamaged(folder):
-        users, items = (Numbering(pl.read_parquet(folder / name)["id"]) for name in (_USERS, _ITEMS))
+        users, items = (IdMap(pl.read_parquet(folder / name)["id"]) for name in (_USERS, _ITEMS))
         saved_model = SavedModel(load_model(lambda name: folder / name, allow), load_graph(lambda name: folder / name), users, items)
         _check_sizes(saved_model)
     return saved_model

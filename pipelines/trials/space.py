@@ -13,13 +13,13 @@ from typing import Any
 
 from shared.contracts.families import FamilyParams
 from shared.contracts.models import Model
-from shared.contracts.ranges import Range
+from shared.contracts.ranges import NumberRange
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
 
 Document = Mapping[str, Any]
 Chosen = dict[str, Any]
-Pick = Callable[[str, Range, bool], Any]
+Pick = Callable[[str, NumberRange, bool], Any]
 """Chooses a value from name, range, and whether the number is an integer."""
 MOST_CONTEXTS = 512
 SHOWN = ("params", "train")
@@ -29,7 +29,7 @@ SHOWN = ("params", "train")
 class Space:
     base: Document
     """The spec's `model` without the searched settings."""
-    ranges: Mapping[str, Range]
+    ranges: Mapping[str, NumberRange]
     """Ranges in the order of choice."""
     integers: frozenset[str]
     """Names of integer settings."""
@@ -51,12 +51,12 @@ class Space:
         return _model(self.base, chosen)
 
 
-def space_of(model: Document, ranges: Mapping[str, Range]) -> Space:
+def space_of(model: Document, ranges: Mapping[str, NumberRange]) -> Space:
     """Builds the space; without ranges, from the family's own ranges. Raises `Invalid` for ranges that the model does not accept."""
     whole_model = _read(model)
     ranges = dict(ranges) or dict(getattr(whole_model.params, "ranges", {}))
     if not ranges:
-        raise Invalid(f"there is nothing to search: '{whole_model.family}' has no ranges of its own: say --search NAME=FROM..TO")
+        raise Invalid(f"nothing to search: the family '{whole_model.family}' has no default ranges: add --search NAME=FROM..TO")
     _read({**model, "tune": {name: range_.model_dump(by_alias=True, exclude_unset=True) for name, range_ in ranges.items()}})
     base = _without(model, ranges)
     if (fault := _fault(base, {})) is not None:
@@ -70,14 +70,14 @@ def space_of(model: Document, ranges: Mapping[str, Range]) -> Space:
     return Space(base, ordered, integers, before)
 
 
-def _check(base: Document, name: str, range_: Range, choices: Mapping[str, Range]) -> None:
+def _check(base: Document, name: str, range_: NumberRange, choices: Mapping[str, NumberRange]) -> None:
     """Raises `Invalid` if no choice of the other settings lets the model accept the whole range."""
     faults = [_fits(base, name, range_, context) for context in _contexts(name, choices)]
     if None not in faults:
         raise Invalid(f"--search {name.removeprefix('params.')}: {faults[0]}")
 
 
-def _ordered(base: Document, ranges: Mapping[str, Range]) -> dict[str, Range]:
+def _ordered(base: Document, ranges: Mapping[str, NumberRange]) -> dict[str, NumberRange]:
     """Orders ranges independently of the given order."""
 
     def rank(name: str) -> tuple[int, str]:
@@ -86,7 +86,7 @@ def _ordered(base: Document, ranges: Mapping[str, Range]) -> dict[str, Range]:
     return {name: ranges[name] for name in sorted(ranges, key=rank)}
 
 
-def _before(base: Document, model: Model, ranges: Mapping[str, Range]) -> Chosen:
+def _before(base: Document, model: Model, ranges: Mapping[str, NumberRange]) -> Chosen:
     chosen: Chosen = {}
     for name, range_ in ranges.items():
         if _fits(base, name, range_, chosen) is None:
@@ -94,7 +94,7 @@ def _before(base: Document, model: Model, ranges: Mapping[str, Range]) -> Chosen
     return chosen
 
 
-def _is_whole(base: Document, name: str, range_: Range, choices: Mapping[str, Range]) -> bool:
+def _is_whole(base: Document, name: str, range_: NumberRange, choices: Mapping[str, NumberRange]) -> bool:
     """Returns whether a setting is an integer: it rejects fractions. For custom families, integer bounds decide."""
     if not (isinstance(range_.low, int) and isinstance(range_.high, int)):
         return False
@@ -103,7 +103,7 @@ def _is_whole(base: Document, name: str, range_: Range, choices: Mapping[str, Ra
     return all(_fault(base, context | {name: range_.low + 0.5}) is not None for context in _contexts(name, choices))
 
 
-def _contexts(name: str, choices: Mapping[str, Range]) -> Iterator[Chosen]:
+def _contexts(name: str, choices: Mapping[str, NumberRange]) -> Iterator[Chosen]:
     """Yields no choice first, then all combinations of the other categorical settings."""
     others = {other: range_ for other, range_ in choices.items() if other != name}
     values = [[(other, None), *((other, value) for value in range_.of or ())] for other, range_ in others.items()]
@@ -111,7 +111,7 @@ def _contexts(name: str, choices: Mapping[str, Range]) -> Iterator[Chosen]:
         yield {other: value for other, value in combination if value is not None}
 
 
-def _fits(base: Document, name: str, range_: Range, chosen: Chosen) -> str | None:
+def _fits(base: Document, name: str, range_: NumberRange, chosen: Chosen) -> str | None:
     """Returns why the model rejects an end of the range, or None."""
     faults = (_fault(base, chosen | {name: value}) for value in range_.ends)
     return next((fault for fault in faults if fault is not None), None)

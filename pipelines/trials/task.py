@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from pipelines.features.engines.polars import Data
+from pipelines.features.engines.polars import PreparedTables
 from pipelines.features.graph import Graph, Tables, compile_graph
 from pipelines.features.reading import Reads
-from pipelines.inputs.tables import Catalogue
+from pipelines.inputs.tables import FeatureTable
 from pipelines.models.family import Task
 from pipelines.models.popularity_baseline import fit_popularity
 from shared.contracts.features import Categorify
@@ -31,13 +31,13 @@ def prepare(pairs: pl.DataFrame, model: Model, reads: Reads, folder: Path, log: 
     `pairs` has `user` and `item` as int64, and optionally `time` (seconds) and `label` (1 is positive, 0 is not; default 1)."""
     for side in (USER, ITEM):
         if pairs[side].n_unique() < 2:
-            raise BadData(f"there is {'one' if len(pairs) else 'no'} {side} to train on: at least two are needed to tell anybody's taste")
+            raise BadData(f"the training data has {'one' if len(pairs) else 'no'} {side}: at least two are needed")
     folder.mkdir(parents=True, exist_ok=True)
     graph = graph_of_keys(pairs, reads)
     items = pairs[ITEM].unique().sort()
     rows = folder / "train.parquet"
     _rows(pairs, graph, items).write_parquet(rows, row_group_size=ROW_GROUP, compression="lz4", statistics=False)
-    catalogue = Catalogue({ITEM: graph.key(ITEM).state.coded(items)}, {})
+    catalogue = FeatureTable({ITEM: graph.key(ITEM).state.coded(items)}, {})
     popularity = fit_popularity(pl.scan_parquet(rows), items)
     return Task(model, graph, rows, catalogue, None, popularity, log)
 
@@ -46,7 +46,7 @@ def graph_of_keys(pairs: pl.DataFrame, reads: Reads) -> Graph:
     """Fits a graph with a code for each user and item."""
     graph = compile_graph((Categorify(categorify=(USER, ITEM)),), Tables(USER, ITEM, TIME, _SCHEMA), reads)
     interactions = pairs.lazy().select(USER, ITEM, pl.lit(0, pl.Int64).alias(TIME))
-    return graph.fit(Data(interactions, None, None, graph.row))
+    return graph.fit(PreparedTables(interactions, None, None, graph.row))
 
 
 def _rows(pairs: pl.DataFrame, graph: Graph, items: pl.Series) -> pl.DataFrame:

@@ -35,7 +35,7 @@ from pipelines.features.raw import signature
 from pipelines.models.families import family_of
 from pipelines.models.family import Fitted, Task
 from pipelines.models.tables import report
-from pipelines.training.checkpoints import Keeping, rests_on
+from pipelines.training.checkpoints import CheckpointStore, rests_on
 from pipelines.trials.cases import TrainingPairs
 from pipelines.trials.contenders import seeded
 from pipelines.trials.progress_log import teller
@@ -55,7 +55,7 @@ from shared.serving.tensors import tensors
 _SAMPLED = 20_000
 _PARITY = 1e-3
 """Largest accepted difference between the scores of training and of the served unit."""
-_KEPT = ".kept"
+_CHECKPOINTS = ".kept"
 _STRANGER = -(2**62)
 """An id that no user or item has."""
 
@@ -96,8 +96,8 @@ def _train(request: TrainRequest, log: logging.Logger) -> TrainedAnswer:
         seconds = time.monotonic() - started
         (new / TRAINING).write_text(json.dumps(_document(request, task, fitted, training_data, parity, seconds), indent=1) + "\n")
         _move(new, out)
-    shutil.rmtree(out / _KEPT, ignore_errors=True)
-    log.info("trained in %.1f s; the served unit differs from training by at most %.2g", seconds, parity)
+    shutil.rmtree(out / _CHECKPOINTS, ignore_errors=True)
+    log.info("model: trained seconds=%.1f parity=%.2g", seconds, parity)
     return TrainedAnswer(
         seconds=seconds,
         metrics={name: float(value) for name, value in fitted.metrics.items()},
@@ -115,19 +115,17 @@ def _read(request: TrainRequest, log: logging.Logger) -> _TrainingData:
         pl.Series(USER, training_pairs.users.places(frame[USER])), pl.Series(ITEM, training_pairs.items.places(frame[ITEM]))
     )
     raw = frame.select(side if frame[side].dtype == pl.Int64 else places[side] for side in (USER, ITEM))
-    log.info(
-        "%s pairs of %s users and %s items", *(f"{count:,}" for count in (len(frame), len(training_pairs.users), len(training_pairs.items)))
-    )
+    log.info("training data: read pairs=%d users=%d items=%d", len(frame), len(training_pairs.users), len(training_pairs.items))
     for line in (*left, *(f"{count:,} {fault}" for fault, count in faults.items() if count)):
-        log.info("%s", line)
+        log.info("training data: changed reason=%s", line)
     return _TrainingData(places, raw, training_pairs, faults)
 
 
-def _keeping(request: TrainRequest, model: Model, out: Path, scratch: Path, log: logging.Logger) -> Keeping:
+def _keeping(request: TrainRequest, model: Model, out: Path, scratch: Path, log: logging.Logger) -> CheckpointStore:
     """Checkpoints from which the same command continues after an interruption."""
     made_of = rests_on(model, "full", {"train": {"pairs": file_of(request.train)}})
-    live = FsspecLive(str((out / _KEPT).absolute()), "train-1")
-    return Keeping(live, made_of, scratch, log).resting_on(min_interactions=request.min_interactions)
+    live = FsspecLive(str((out / _CHECKPOINTS).absolute()), "train-1")
+    return CheckpointStore(live, made_of, scratch, log).resting_on(min_interactions=request.min_interactions)
 
 
 def _serve(folder: Path, graph: Graph, task: Task, fitted: Fitted, training_data: _TrainingData) -> float:
@@ -150,9 +148,7 @@ def _parity(unit: Path, served: Signature, graph: Graph, fitted: Fitted, trainin
     answered = onnx_session(unit).run([OUTPUT], tensors(served, inputs))[0]
     difference = float(np.abs(answered - fitted.model.score(codes)).max())
     if not difference <= _PARITY:
-        raise BadData(
-            f"the served unit's scores differ by {difference:.2g} from training's: the model's numbers are too large, or none at all"
-        )
+        raise BadData(f"the served unit's scores differ by {difference:.2g} from training: the model's numbers are too large or not finite")
     return difference
 
 
@@ -197,9 +193,9 @@ def _folder(out: Path) -> Path:
         out.mkdir(parents=True, exist_ok=True)
         there = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     except OSError as error:
-        raise Invalid(f"--out {out}: it can't be written to: {error.strerror}") from None
+        raise Invalid(f"--out {out}: cannot write to the folder: {error.strerror}") from None
     if other := sorted(there - {TRAINED, SERVED, CARD, TRAINING}):
-        raise Invalid(f"--out {out}: it holds '{other[0]}', which no training has written: choose another folder")
+        raise Invalid(f"--out {out}: it has '{other[0]}', which is not a file of 'eyas train': choose another folder")
     return out
 
 

@@ -15,7 +15,7 @@ from pipelines.evaluation.cases import Negatives
 from pipelines.evaluation.slices import Slice, standard
 from pipelines.trials.cases import HeldOutPairs, TrainingPairs, drawn, held_out_pairs, supplied
 from pipelines.trials.columns import column_slices
-from pipelines.trials.files import Pairs, read_negatives, read_pairs
+from pipelines.trials.files import PairFile, read_negatives, read_pairs
 from pipelines.trials.holdout import cut
 from pipelines.trials.task import ITEM, USER
 from shared.contracts.trials import EvaluateRequest
@@ -50,25 +50,25 @@ def read_trial(request: EvaluateRequest, log: logging.Logger) -> Trial:
     how = [*left]
     if request.test is None:
         train, test, words = cut(pairs, request.holdout, request.seed)
-        name = f"what is held out of {pairs.name}"
+        name = f"the holdout of {pairs.name}"
         how.append(words)
     else:
         if request.holdout is not None:
-            raise Invalid("--holdout: there is a --test already: leave one of them out")
+            raise Invalid("--holdout: not possible with --test: leave out --holdout or --test")
         train, test_file = pairs.frame, read_pairs(Path(request.test))
         test, name = test_file.frame, test_file.name
         how.append(f"judged by {name}")
     training_pairs = TrainingPairs.from_pairs(train)
     for side_name, side in (("user", training_pairs.users), ("item", training_pairs.items)):
         if len(side) < 2:
-            raise BadData(f"{pairs.name}: it has one {side_name} to train on: at least two are needed to tell anybody's taste")
+            raise BadData(f"{pairs.name}: only one {side_name} to train on: at least two are needed")
     held_out = held_out_pairs(test, name, training_pairs)
     if request.negatives is None:
         negatives, negative_faults = drawn(held_out, request.sampled, request.seed)
         where = "drawn negatives"
         how.append(
             f"{request.sampled} negatives for each test pair, drawn evenly (seed {request.seed}) from the items that its user has neither"
-            " in the file to train on nor in the test"
+            " in the training file nor in the test"
         )
     else:
         file = read_negatives(Path(request.negatives))
@@ -88,25 +88,24 @@ def read_trial(request: EvaluateRequest, log: logging.Logger) -> Trial:
         "test pairs": held_out.cases.count,
         "users with test pairs": len(held_out.cases.users),
     }
-    log.info("%s pairs of %s users and %s items; %s test pairs", *(f"{data[key]:,}" for key in list(data)[:4]))
+    log.info("evaluation data: read pairs=%d users=%d items=%d test_pairs=%d", *list(data.values())[:4])
     trial = Trial(training_pairs, numbered.drop("label", strict=False), held_out, negatives, per_case, everything, tuple(how), data)
     for line in trial.wrong:
-        log.info("%s", line)
+        log.info("evaluation data: faulty reason=%s", line)
     if request.strict and trial.wrong:
-        raise BadData("; ".join(trial.wrong) + " (without --strict they are counted)")
+        raise BadData("; ".join(trial.wrong) + " (without --strict, faults are only counted)")
     return trial
 
 
 _HOW = (
-    "without '/': ranked in the full catalogue, which is every item of the file to train on, without what the user has there; the test item"
-    " is never left out",
-    "ties share the middle rank, so a model that can't tell items apart earns nothing",
-    "pairs of a user or an item that training doesn't know stand last for every model, and count",
+    "metrics without '/' rank all items of the training file, without the user's items in it; the test item is never left out",
+    "ties share the middle rank, so a model that cannot tell items apart gains nothing",
+    "pairs of a user or an item without training pairs rank last for every model, and count",
     "intervals: users drawn with replacement; ±: the standard deviation over seeds of training",
 )
 
 
-def read_train(path: str, fewest: int) -> tuple[Pairs, dict[str, int], list[str]]:
+def read_train(path: str, fewest: int) -> tuple[PairFile, dict[str, int], list[str]]:
     """Reads training pairs without repetitions and without users that have fewer than `fewest` items."""
     pairs = read_pairs(Path(path))
     frame = pairs.frame.unique(["user", "item"], keep="first", maintain_order=True)
@@ -128,5 +127,5 @@ def trial_slices(trial: Trial, request: EvaluateRequest) -> tuple[Slice, ...]:
     of_targets = np.where(held_out.items >= 0, counts[np.maximum(held_out.items, 0)], -1)
     slices = standard(held_out.cases.owners, of_users, of_targets, counts)
     lost = (held_out.users < 0) | (held_out.items < 0)
-    known_slice = (Slice("known", "pairs whose user and item are in the file to train on", ~lost),) if lost.any() else ()
+    known_slice = (Slice("known", "pairs whose user and item are in the training file", ~lost),) if lost.any() else ()
     return (*slices, *known_slice, *column_slices(request, held_out.frame))

@@ -20,7 +20,7 @@ import yaml
 from pipelines.evaluation.metrics import is_rank_metric
 from pipelines.trials import ledger, sampler
 from pipelines.trials.files import read_pairs
-from pipelines.trials.ledger import Ledger
+from pipelines.trials.ledger import TrialLedger
 from pipelines.trials.progress_log import teller
 from pipelines.trials.saved_model import file_of
 from pipelines.trials.space import Chosen, Space, space_of
@@ -55,11 +55,11 @@ def _tune(request: TuneRequest, log: logging.Logger) -> TunedAnswer:
     with ledger.opened(out, _fence(request, space)) as trial_ledger, Worker({"data": search_on, "model": dict(space.base)}) as worker:
         worker.start()
         if trial_ledger.rows:
-            log.info("%d trials are there already: the search goes on", len(trial_ledger.rows))
+            log.info("search: continued trials=%d", len(trial_ledger.rows))
         stopped = _search(_Search(request, space, trial_ledger, worker, log), started)
         default, best = trial_ledger.rows[0], _ranked(trial_ledger.rows)
         if not best:
-            raise BadData(f"all {len(trial_ledger.rows)} trials have failed; the last one: {trial_ledger.rows[-1].reason}")
+            raise BadData(f"all {len(trial_ledger.rows)} trials failed; the last reason: {trial_ledger.rows[-1].reason}")
         worker.close()
         write_here(out / BEST, _pasted(_settled(space, request, best[0].params), best[0], request))
         gain = _gain(request, space, best[0], last, log) if last is not None else None
@@ -82,7 +82,7 @@ def _tune(request: TuneRequest, log: logging.Logger) -> TunedAnswer:
 class _Search:
     request: TuneRequest
     space: Space
-    trial_ledger: Ledger
+    trial_ledger: TrialLedger
     worker: Worker
     log: logging.Logger
 
@@ -94,7 +94,7 @@ def _search(search: _Search, started: float) -> bool:
     durations: list[float] = []
     while len(trial_ledger.rows) < request.trials:
         if until is not None and time.monotonic() > until and trial_ledger.rows:
-            log.info("the time is over: %d of %d trials", len(trial_ledger.rows), request.trials)
+            log.info("search: time is over trials=%d of=%d", len(trial_ledger.rows), request.trials)
             return True
         row = _trial(search, len(trial_ledger.rows))
         trial_ledger.append(row)
@@ -132,17 +132,22 @@ def _settled(space: Space, request: TuneRequest, chosen: Chosen) -> dict[str, An
 def _tell(search: _Search, row: TriedRow, seconds: float, until: float | None) -> None:
     rows, request = search.trial_ledger.rows, search.request
     best = _ranked(rows)
-    outcome = f"{request.metric} {row.value:.4f}" if row.value is not None else f"failed: {row.reason}"
     left = seconds * (request.trials - len(rows))
     if until is not None:
         left = min(left, max(0.0, until - time.monotonic()))
-    so_far = f"; the best so far {best[0].value:.4f} by trial {best[0].number + 1}" if best else ""
-    search.log.info("%d of %d: %s: %s%s; %s left", *(len(rows), request.trials, words(row.params), outcome, so_far, _time(left)))
+    values = len(rows), request.trials, left, words(row.params)
+    if row.value is None:
+        search.log.info("trial: failed trial=%d of=%d seconds_left=%.0f settings=%r error=%s", *values, row.reason)
+    else:
+        outcome = request.metric, row.value, best[0].value, best[0].number + 1
+        search.log.info(
+            "trial: done trial=%d of=%d seconds_left=%.0f settings=%r metric=%s value=%.4f best=%.4f best_trial=%d", *values, *outcome
+        )
 
 
 def words(params: Mapping[str, Any]) -> str:
     if not params:
-        return "settings as they are"
+        return "original settings"
     return ", ".join(f"{name.removeprefix('params.')} {value}" for name, value in params.items())
 
 
@@ -160,20 +165,20 @@ def _gain(request: TuneRequest, space: Space, best: TriedRow, last: dict[str, An
             if params or not values:
                 answer = worker.tried({"model": _settled(space, request, params), "metrics": [request.metric]})
             if "failed" in answer:
-                raise BadData(f"{request.test}: {words(params)} can't be judged by it: {answer['failed']}")
+                raise BadData(f"{request.test}: evaluation of {words(params)} failed: {answer['failed']}")
             values.append(answer["metrics"][request.metric])
-    log.info("by %s: %s %.4f with settings as they are, %.4f with the best", request.test, request.metric, *values)
+    log.info("search: tested metric=%s original=%.4f best=%.4f test=%s", request.metric, *values, request.test)
     return Gain(metric=request.metric, before=values[0], after=values[1])
 
 
 def _check(request: TuneRequest) -> None:
     cut, _, count = request.metric.partition("/")
     if not is_rank_metric(request.metric) or cut.endswith("@0") or (count and not 1 <= int(count) <= 9999):
-        raise Invalid(f"--metric {request.metric}: expected a metric of ranks, such as ndcg@10 (full catalogue) or hr@10/99 (99 negatives)")
+        raise Invalid(f"--metric {request.metric}: expected a ranking metric, such as ndcg@10 (full catalogue) or hr@10/99 (99 negatives)")
     if request.on_test and request.test is None:
-        raise Invalid("--on-test: there is no --test to search on: say --test FILE, or leave it out")
+        raise Invalid("--on-test: no --test to search on: add --test FILE, or leave --on-test out")
     if request.on_test and request.holdout is not None:
-        raise Invalid("--holdout: with --on-test nothing is held out: leave one of them out")
+        raise Invalid("--holdout: not possible with --on-test, which holds nothing out: leave out --holdout or --on-test")
     if request.test is not None:
         read_pairs(Path(request.test))  # reports a wrong file hours before its use
 
@@ -213,7 +218,7 @@ def _plain(model: Mapping[str, Any]) -> dict[str, Any]:
 def _pasted(model: dict[str, Any], best: TriedRow, request: TuneRequest) -> str:
     """Formats the `model:` part of a spec."""
     where = Path(request.train).name
-    about = f"# {request.metric} {best.value:.4f} on what was held out of {where}, trial {best.number + 1} of {request.trials}\n"
+    about = f"# {request.metric} {best.value:.4f} on the holdout of {where}, trial {best.number + 1} of {request.trials}\n"
     return about + yaml.safe_dump({"model": model}, sort_keys=False, allow_unicode=True)
 
 
@@ -236,7 +241,3 @@ def _document(request: TuneRequest, space: Space, rows: list[TriedRow], gain: Ga
         "how": [*about.get("how", ()), *about.get("faults", ())],
         "request": request.model_dump(mode="json", by_alias=True),
     }
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from pipelines.evaluation.page import STYLE, table
-from pipelines.evaluation.scatter_plot import Point, points
+from pipelines.evaluation.scatter_plot import PlotPoint, points
 
 Document = Mapping[str, Any]
 _SHOWN = 10
@@ -21,14 +21,14 @@ def tune_page(search: Document) -> str:
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>',
         f"<h1>{escape(search['title'])}</h1>",
         *(f"<p>{escape(line)}</p>" for line in _summary(search)),
-        f"<h2>The best by {escape(metric)}</h2>",
+        f"<h2>Best trials by {escape(metric)}</h2>",
         _table(search, _ranked(search)[:_SHOWN]),
-        "<h2>How it went</h2>",
+        "<h2>History</h2>",
         _history(search, best["number"]),
-        "<h2>Each setting</h2>",
+        "<h2>Settings</h2>",
         *(_setting(search, name, best["number"]) for name in search["ranges"]),
         *_failures(search),
-        "<h2>How it was measured</h2>",
+        "<h2>Method</h2>",
         "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in search["how"]) + "</ul>",
         table(
             ("setting", "range"), [f"<td>{escape(name)}</td><td>{escape(range_['said'])}</td>" for name, range_ in search["ranges"].items()]
@@ -40,12 +40,14 @@ def tune_page(search: Document) -> str:
 def _summary(search: Document) -> list[str]:
     metric, best, first, gain = search["metric"], search["best"], search["trials"][0], search["gain"]
     count = len(search["trials"])
-    before = f"{first['value']:.4f} with settings as they are" if first["value"] is not None else "settings as they are fail"
-    lines = [f"{count} trials. {metric} on what trials are judged by: {best['value']:.4f} at best, {before}."]
+    before = f"{first['value']:.4f} with the original settings" if first["value"] is not None else "the original settings failed"
+    lines = [f"{count} trials. {metric} on the test pairs of the trials: {best['value']:.4f} with the best settings; {before}."]
     if gain is not None:
-        lines.append(f"On pairs that no trial has seen: {gain['metric']} {gain['after']:.4f} with the best, {gain['before']:.4f} without.")
+        lines.append(
+            f"On pairs that no trial used: {gain['metric']} {gain['after']:.4f} with the best settings, {gain['before']:.4f} without."
+        )
     else:
-        lines.append("The best of many trials looks better than it is: judge it by pairs that no trial has seen before you believe it.")
+        lines.append("The best of many trials looks better than it is: evaluate it on pairs that no trial used.")
     return lines
 
 
@@ -60,14 +62,14 @@ def _table(search: Document, rows: list[Document]) -> str:
     for row in rows:
         chosen = row["params"] or search["before"]
         settings = "".join(f'<td class="n">{escape(_value_text(chosen.get(name)))}</td>' for name in names)
-        trial = f"{row['number'] + 1}" + ("" if row["params"] else " <small>as they are</small>")
+        trial = f"{row['number'] + 1}" + ("" if row["params"] else " <small>original</small>")
         cells.append(f'<td>{trial}</td><td class="n">{row["value"]:.4f}</td>{settings}<td class="n">{row["seconds"]:.1f} s</td>')
-    return table(("trial", search["metric"], *(name.removeprefix("params.") for name in names), "took"), cells, numbers=len(names) + 2)
+    return table(("trial", search["metric"], *(name.removeprefix("params.") for name in names), "time"), cells, numbers=len(names) + 2)
 
 
 def _history(search: Document, best: int) -> str:
     drawn = [
-        Point(row["number"] + 1, row["value"], f"trial {row['number'] + 1}: {row['value']:.4f}", row["number"] == best)
+        PlotPoint(row["number"] + 1, row["value"], f"trial {row['number'] + 1}: {row['value']:.4f}", row["number"] == best)
         for row in search["trials"]
         if row["state"] == "done"
     ]
@@ -83,10 +85,10 @@ def _setting(search: Document, name: str, best: int) -> str:
             continue
         along = _value_text(value) if range_["of"] or not isinstance(value, int | float) or isinstance(value, bool) else value
         drawn.append(
-            Point(along, row["value"], f"trial {row['number'] + 1}: {_value_text(value)}, {row['value']:.4f}", row["number"] == best)
+            PlotPoint(along, row["value"], f"trial {row['number'] + 1}: {_value_text(value)}, {row['value']:.4f}", row["number"] == best)
         )
     if not drawn:
-        return f"<p>{escape(name)}: no trial that ended well chose it.</p>"
+        return f"<p>{escape(name)}: no successful trial used it.</p>"
     return points(f"{search['metric']} by {name}", drawn, (name, search["metric"]), log=range_["log"])
 
 
@@ -96,11 +98,11 @@ def _failures(search: Document) -> list[str]:
         for row in search["trials"]
         if row["state"] == "failed"
     ]
-    return ["<h2>Trials that failed</h2>", table(("trial", "settings", "why"), rows)] if rows else []
+    return ["<h2>Failed trials</h2>", table(("trial", "settings", "reason"), rows)] if rows else []
 
 
 def _chosen(row: Document) -> str:
-    return ", ".join(f"{name} {_value_text(value)}" for name, value in row["params"].items()) or "settings as they are"
+    return ", ".join(f"{name} {_value_text(value)}" for name, value in row["params"].items()) or "original settings"
 
 
 def _value_text(value: Any) -> str:

@@ -37,11 +37,11 @@ Answer = dict[str, Any]
 def main() -> int:
     answers = _own_stdout()
     requests = _requests()
-    bench: Bench | None = None
+    bench: TrialData | None = None
     for request in requests:
         try:
             if bench is None:
-                bench = Bench.made(request, Path(request["scratch"]))
+                bench = TrialData.made(request, Path(request["scratch"]))
                 answer: Answer = {"data": dict(bench.trial.data), "how": list(bench.trial.how), "faults": list(bench.trial.wrong)}
             else:
                 answer = bench.tried(request)
@@ -54,7 +54,7 @@ def main() -> int:
     return 0
 
 
-class Bench:
+class TrialData:
     """Data of all trials, read and coded once."""
 
     def __init__(self, trial: Trial, task: Task, family: Family, seed: int) -> None:
@@ -62,7 +62,7 @@ class Bench:
         self._codes = codes_of(task, trial)
 
     @classmethod
-    def made(cls, request: Answer, scratch: Path) -> Bench:
+    def made(cls, request: Answer, scratch: Path) -> TrialData:
         evaluate_request = read(EvaluateRequest, request["data"], "eyas tune")
         model = read(Model, request["model"], "model")
         trial = read_trial(evaluate_request, _quiet())
@@ -80,7 +80,7 @@ class Bench:
                 judgement = judged(fitted.model, self._codes, self.trial, "the model", _quiet())
             values = {name: judgement.values([name])[name] for name in request["metrics"]}
         except MemoryError:
-            return {"failed": "there is not enough memory for it", "seconds": time.monotonic() - started}
+            return {"failed": "not enough memory", "seconds": time.monotonic() - started}
         except EyasError as error:
             return {"failed": " ".join(str(error).split()), "seconds": time.monotonic() - started}
         except Exception as error:

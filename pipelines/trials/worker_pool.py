@@ -18,7 +18,7 @@ COMMAND = (sys.executable, "-P", "-m", "pipelines.trials.worker")
 Message = dict[str, Any]
 
 
-class Died(Exception):
+class WorkerDied(Exception):
     """The worker died; the message is the reason."""
 
 
@@ -38,7 +38,7 @@ class Worker:
             if self._process is None:
                 self.start()
             return self._ask(request)
-        except Died as error:
+        except WorkerDied as error:
             return {"failed": str(error), "seconds": 0.0}
 
     def start(self) -> None:
@@ -49,8 +49,8 @@ class Worker:
         )  # a separate process group: Ctrl-C reaches only the search, which then kills the process
         try:
             self.about = self._ask({**self._first, "scratch": self._scratch.name})
-        except Died as error:
-            raise BadData(f"the data can't be read: {error}") from None
+        except WorkerDied as error:
+            raise BadData(f"the data cannot be read: {error}") from None
         if "fault" in self.about:
             kind: type[EyasError] = Invalid if self.about.get("mendable") else BadData
             raise kind(self.about["fault"])
@@ -82,7 +82,7 @@ class Worker:
         if not line.endswith("\n"):
             code = process.wait()
             self.close()
-            raise Died(_reason(code))
+            raise WorkerDied(_reason(code))
         answer: Message = json.loads(line)
         return answer
 
@@ -95,5 +95,5 @@ class Worker:
 
 def _reason(code: int) -> str:
     if code == -signal.SIGKILL:
-        return "its process was killed, most likely for want of memory"
-    return f"its process died of {signal.Signals(-code).name}" if code < 0 else f"its process ended with code {code}"
+        return "the process was killed, probably because memory ran out"
+    return f"the process was ended by {signal.Signals(-code).name}" if code < 0 else f"the process ended with code {code}"

@@ -1,6 +1,6 @@
 """Access control: each route declares the role that it needs, which is checked before anything else.
 
-A handler module makes a `Room` and declares its routes:
+A handler module makes a `RoleRouter` and declares its routes:
 
     room = Room("runs")
 
@@ -30,9 +30,9 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from services.api.idempotency import HEADER, Once, once
+from services.api.idempotency import HEADER, KeyReservation, once
 from services.api.json_bodies import JsonRequest
-from services.api.rate_limits import FREE, WRITE, RateLimits, Work
+from services.api.rate_limits import FREE, WRITE, RateLimits, RequestCost
 from shared.domain.access import INCLUDES, Principal, Role, may
 from shared.domain.errors import EyasError, Forbidden, Invalid, no_such
 from shared.domain.ids import new_id
@@ -68,7 +68,7 @@ class Caller:
     """Looks the token up again, for long requests; raises like the first lookup."""
     recommender: str | None = None
     detail: str = ""
-    once: Once | None = None
+    once: KeyReservation | None = None
     """Set for a request with an Idempotency-Key."""
     is_charged: bool = False
     """Whether the request has been charged to its budgets."""
@@ -119,7 +119,7 @@ def _who(request: Request) -> Caller:
 Who = Annotated[Caller, Depends(_who)]
 
 
-class Guarded(APIRoute):
+class RoleRoute(APIRoute):
     """Route that can't be made without the role it needs."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **rest: Any) -> None:
@@ -136,7 +136,7 @@ class Guarded(APIRoute):
         )
         self.audited: bool = not self.verbs <= _SAFE and rest["openapi_extra"].get(_AUDITED, True)
         self.scoped: bool = rest["openapi_extra"].get(_SCOPED, True)
-        self.work = Work(**rest["openapi_extra"].get(_LIMITS, asdict(FREE)))
+        self.work = RequestCost(**rest["openapi_extra"].get(_LIMITS, asdict(FREE)))
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Rejects, before the handler, a body above the route's limit, strings that a database can't store, and a body where none is
@@ -148,12 +148,12 @@ class Guarded(APIRoute):
             request.max_values = self.work.values
             size = len(await request.body())
             if size > self.work.bytes:
-                raise HTTPException(413, f"the body has {size} bytes; at most {self.work.bytes} are read here")
+                raise HTTPException(413, f"the body has {size} bytes; this route accepts at most {self.work.bytes}")
             if not self._takes_body and (await request.body()).strip() not in _EMPTY:
-                hint = f"; what it takes goes into the query: {', '.join(sorted(self._queries))}" if self._queries else ""
-                raise Invalid(f"this takes no body{hint}")
+                hint = f"; use query parameters: {', '.join(sorted(self._queries))}" if self._queries else ""
+                raise Invalid(f"this route takes no body{hint}")
             if self.body_field is not None and not is_json(request.headers.get("content-type", "")) and await request.body():
-                raise HTTPException(415, "the body's type isn't JSON: send it with 'Content-Type: application/json'")
+                raise HTTPException(415, "the body's type is not JSON: send it with 'Content-Type: application/json'")
             if self.body_field is not None and size:
                 await request.json()  # read here: the framework's own messages say little about the fault
             return await handler(request)
@@ -201,7 +201,7 @@ class Guarded(APIRoute):
                 about = _short(caller.recommender or named)
                 await run_in_threadpool(parts.audit.end, seq, status, about, caller.detail.replace("\0", "")[:500])
             except EyasError as error:
-                log.error("the outcome of audit entry %d (%s, %d) is not recorded: %s", seq, action, status, error)
+                log.error("audit log: outcome not recorded entry=%d route=%s status=%d error=%s", seq, self.path_format, status, error)
 
         async def recording(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -221,12 +221,12 @@ class Guarded(APIRoute):
             await super().handle(scope, receive, send)
             return
         if not self.repeatable:
-            raise Invalid(f"{HEADER}: this takes none, since its answer holds a secret that isn't kept")
+            raise Invalid(f"{HEADER}: this route takes none, because its answer has a secret that is not stored")
         door, caller = scope["app"].state.door, caller_of(scope)
 
-        async def handle(first: Once, receive: Receive, send: Send) -> None:
+        async def handle(first: KeyReservation, receive: Receive, send: Send) -> None:
             caller.once = first
-            await super(Guarded, self).handle(scope, receive, send)
+            await super(RoleRoute, self).handle(scope, receive, send)
 
         await once(door.answers, door.clock, caller.principal.token_id, key, scope, receive, send, handle)
 
@@ -234,12 +234,12 @@ class Guarded(APIRoute):
         if "\0" in scope["path"]:  # no name has one, and not every database takes it
             raise HTTPException(404)
         if b"%00" in scope["query_string"]:
-            raise Invalid("the query holds a NUL character, which no name or id has")
+            raise Invalid("query: NUL characters are not allowed")
         if isinstance(self.need, Role) and not may(caller.principal, self.need):
             enough = [role.value for role in Role if self.need in INCLUDES[role]]
-            raise Forbidden(f"this needs the role {' or '.join(enough)}; the token has {caller.principal.role.value}")
+            raise Forbidden(f"this route needs the role {' or '.join(enough)}; the token has {caller.principal.role.value}")
         if not self.scoped and caller.principal.recommenders is not None:
-            raise Forbidden("this concerns all recommenders, and the token is scoped to some: use one without a scope")
+            raise Forbidden("this route covers all recommenders, but the token is scoped to some: use a token without a scope")
         name = scope["path_params"].get("name")
         if name is not None:
             caller.enters(name)
@@ -249,8 +249,8 @@ class Guarded(APIRoute):
         """Rejects unknown parameters: a misspelled filter must not return everything."""
         unknown = [name for name in query if name not in self._queries]
         if unknown:
-            hint = f"known here: {', '.join(sorted(self._queries))}" if self._queries else "this takes none"
-            raise Invalid(f"{unknown[0][:80]!r} is no query parameter of this; {hint}")
+            hint = f"use {', '.join(sorted(self._queries))}" if self._queries else "this route takes none"
+            raise Invalid(f"unknown query parameter {unknown[0][:80]!r}; {hint}")
 
 
 def is_json(kind: str) -> bool:
@@ -268,7 +268,7 @@ def _short(text: str | None) -> str | None:
     return None if text is None else text.replace("\0", "")[:100]
 
 
-class Room:
+class RoleRouter:
     """Routes of a handler module. `audited=False` is for routes other than GET that change nothing, and for data.
 
     `scoped=False` is for routes that concern all recommenders: a token that is scoped to some of them isn't enough. `work` is the limit of
@@ -276,7 +276,7 @@ class Room:
     """
 
     def __init__(self, tag: str) -> None:
-        self.router = APIRouter(tags=[tag], route_class=Guarded, generate_unique_id_function=lambda route: route.name)
+        self.router = APIRouter(tags=[tag], route_class=RoleRoute, generate_unique_id_function=lambda route: route.name)
 
     def get(self, path: str, need: Need, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
         return self._route("GET", path, need, (True, scoped), rest)
@@ -330,12 +330,12 @@ FRAMEWORK = ("/openapi.json",)
 """Made by FastAPI itself; any token may read it."""
 
 
-def table(rooms: Iterable[Room]) -> tuple[Permission, ...]:
+def table(rooms: Iterable[RoleRouter]) -> tuple[Permission, ...]:
     permissions = [
         Permission(method, route.path, route.need, route.audited, route.scoped)
         for room in rooms
         for route in room.router.routes
-        if isinstance(route, Guarded)
+        if isinstance(route, RoleRoute)
         for method in sorted(route.verbs)
     ]
     permissions += [Permission("GET", path, HOLDER, False, True) for path in FRAMEWORK]

@@ -1,7 +1,7 @@
 """Alertmanager's webhook: alerts that a recommender's spec lists start its retraining.
 
-Each alert has an outcome of its own: an alert that can't start anything doesn't stop the others, and is no error of the request, for which
-Alertmanager would deliver the whole group again. An alert that was held back may start a run when it is delivered again.
+Each alert has its own outcome. An alert that cannot start anything does not stop the others, and is not an error of the request: after an
+error Alertmanager would deliver the whole group again. An alert that was held back may start a run when it is delivered again.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, FailFast, Field
 
-from services.api.access import Caller, Room, Who
-from services.api.dependencies import Parts, With
+from services.api.access import Caller, RoleRouter, Who
+from services.api.dependencies import ControlParts, With
 from services.api.rate_limits import ALERTS
 from shared.contracts.plans import retrain_plan
 from shared.domain.access import Role
@@ -19,7 +19,7 @@ from shared.domain.errors import Conflict, NotFound
 from shared.domain.machine import Request
 from shared.domain.retrainer import blocked
 
-room = Room("monitoring")
+room = RoleRouter("monitoring")
 
 ACTOR = "alertmanager"
 _LONGEST_REASON = 300
@@ -66,7 +66,7 @@ class AlertAnswer(BaseModel):
 
 
 class Answers(BaseModel):
-    alerts: list[AlertAnswer] = Field(description="One for each alert, in their order.")
+    alerts: list[AlertAnswer] = Field(description="Results, one for each alert, in the order of the alerts.")
 
 
 @room.create("/v1/alerts", Role.OPERATOR, work=ALERTS)
@@ -79,7 +79,7 @@ def take_alerts(parts: With, who: Who, webhook: Webhook) -> Answers:
     return Answers(alerts=answers)
 
 
-def _answer(parts: Parts, who: Caller, alert: Alert) -> tuple[Outcome, str]:
+def _answer(parts: ControlParts, who: Caller, alert: Alert) -> tuple[Outcome, str]:
     if alert.status == "resolved":
         return "resolved", "nothing to do"
     name = alert.labels.get("recommender", "")
@@ -90,19 +90,19 @@ def _answer(parts: Parts, who: Caller, alert: Alert) -> tuple[Outcome, str]:
     except NotFound:
         spec = None
     if spec is None:
-        return "unknown", f"no recommender is called '{name[:80]}'"
+        return "unknown", f"unknown recommender '{name[:80]}'"
     plan = retrain_plan(spec)
     if alert.name not in plan.alerts:
-        return "not listed", f"the spec of '{name}' has no such alert in retrain.on: [alert: {{names: [...]}}]"
+        return "not listed", f"the spec of '{name}' does not list this alert; add it to retrain.on: [alert: {{names: [...]}}]"
     try:
         record = parts.retrainers.get(name)
     except NotFound:
-        return "held back", f"the retrainer of '{name}' is just being made"
+        return "held back", f"the retrainer of '{name}' is being created"
     if alert.key in record.status.alerts:
-        return "taken already", "it has had its retraining"
-    if record.asked is not None:
-        same = record.asked.key == alert.key
-        return ("asked", "it is being looked at") if same else ("held back", f"another request is open ({record.asked.verb})")
+        return "taken already", "this alert has already started its retraining"
+    if record.request is not None:
+        same = record.request.key == alert.key
+        return ("asked", "the request is being processed") if same else ("held back", f"another request is pending ({record.request.verb})")
     now = parts.clock.now()
     by = blocked("alert", record.status, parts.watch(name), plan, now)
     if by is None or not any((entry.key, entry.by) == (alert.key, by) for entry in record.status.held):  # else in the history

@@ -32,9 +32,9 @@ from services.api import (
     triggers,
     versions,
 )
-from services.api.access import Room
+from services.api.access import RoleRouter
 from services.api.auth import Auth
-from services.api.dependencies import AuthConfig, Parts
+from services.api.dependencies import AuthConfig, ControlParts
 from services.api.fast_path import FastPath
 from services.api.limits import BodyLimit, LastCatch
 from services.api.openapi import document
@@ -42,7 +42,7 @@ from services.api.streams import Listeners
 from services.gateway import Gateway
 from shared import __version__
 
-CONTROL: tuple[Room, ...] = (
+CONTROL: tuple[RoleRouter, ...] = (
     overview.room,
     recommenders.room,
     versions.room,
@@ -63,12 +63,12 @@ CONTROL: tuple[Room, ...] = (
     tokens.room,
     audit.room,
 )
-ONLINE: tuple[Room, ...] = (recommend.room, events.room)
-ROOMS: tuple[Room, ...] = (health.room, *CONTROL, *ONLINE)
+ONLINE: tuple[RoleRouter, ...] = (recommend.room, events.room)
+ROOMS: tuple[RoleRouter, ...] = (health.room, *CONTROL, *ONLINE)
 """Every route of the API; the permission table is made of them."""
 
 
-def create_app(door: AuthConfig, parts: Parts | None, gateway: Gateway | None) -> FastAPI:
+def create_app(door: AuthConfig, parts: ControlParts | None, gateway: Gateway | None) -> FastAPI:
     """Creates the application with the routes of the control plane, of the gateway, or both."""
     app = FastAPI(title="Eyas", version=__version__, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.door, app.state.parts, app.state.gateway = door, parts, gateway

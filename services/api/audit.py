@@ -8,24 +8,24 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, Field
 
-from services.api.access import Room, Who
+from services.api.access import RoleRouter, Who
 from services.api.dependencies import With
 from services.api.paging import Page, Pages
 from shared.domain.access import Role
 
-room = Room("access")
+room = RoleRouter("access")
 
 
 class AuditView(BaseModel):
     seq: int
     at: datetime
     actor: str
-    token: str = Field(description="The id of the token that was used.")
-    action: str = Field(description="Method and route.", examples=["POST /v1/runs/{id}:cancel"])
-    target: str = Field(description="The path that was asked for.")
+    token: str = Field(description="Id of the token.")
+    action: str = Field(description="Method and route of the request.", examples=["POST /v1/runs/{id}:cancel"])
+    target: str = Field(description="Path of the request.")
     recommender: str | None
-    status: int | None = Field(description="How it was answered; null while under way, and for ever if the process died in the middle.")
-    detail: str = Field(description="The reason that was given.")
+    status: int | None = Field(description="Status of the answer; null during the request, or if the process died during it.")
+    detail: str = Field(description="Reason that the caller gave.")
 
 
 @room.get("/v1/audit", Role.ADMIN)
@@ -33,11 +33,11 @@ def list_audit(
     parts: With,
     who: Who,
     pages: Pages,
-    actor: Annotated[str | None, Query(max_length=200, description="Who asked, by the token's name.")] = None,
-    recommender: Annotated[str | None, Query(max_length=200, description="What it was about.")] = None,
-    action: Annotated[str | None, Query(max_length=200, description="Method and route, as the entries have it.")] = None,
-    since: Annotated[AwareDatetime | None, Query(description="Included.")] = None,
-    until: Annotated[AwareDatetime | None, Query(description="Excluded.")] = None,
+    actor: Annotated[str | None, Query(max_length=200, description="Entries of this actor: a token's name.")] = None,
+    recommender: Annotated[str | None, Query(max_length=200, description="Entries about this recommender.")] = None,
+    action: Annotated[str | None, Query(max_length=200, description="Entries with this method and route.")] = None,
+    since: Annotated[AwareDatetime | None, Query(description="Entries from this time on.")] = None,
+    until: Annotated[AwareDatetime | None, Query(description="Entries before this time.")] = None,
 ) -> Page[AuditView]:
     """Lists audit entries, the newest first. A scoped admin reads the entries of its recommenders."""
     scope = who.principal.recommenders

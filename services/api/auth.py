@@ -24,13 +24,13 @@ log = logging.getLogger(__name__)
 OPEN = frozenset({"/healthz", "/readyz"})
 _LONGEST = 4096
 _ACCEPTED = 10_000
-_NONE = "this needs a token: send 'Authorization: Bearer TOKEN'; the first one stands in the file 'token' of the platform's home"
-_WRONG = "this token is not known here: send 'Authorization: Bearer TOKEN' with one that is"
-_UNKNOWABLE = "the token can't be looked up just now; the platform's log says why"
+_NONE = "a token is required: send 'Authorization: Bearer TOKEN'; the first token is in the file 'token' of the platform's home"
+_WRONG = "unknown token: send 'Authorization: Bearer TOKEN' with a valid token"
+_UNKNOWABLE = "the token cannot be checked now; see the platform's log"
 """For unknown callers: doesn't say where the database is."""
 
 
-class Refusal(Exception):
+class AuthRefusal(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
@@ -60,7 +60,7 @@ class Auth:
             address = (scope.get("client") or ("",))[0]
             try:
                 principal = await self._principal(headers, address)
-            except Refusal as refusal:
+            except AuthRefusal as refusal:
                 metrics.REFUSALS.labels(refusal.reason).inc()
                 header = "Bearer" if refusal.reason == "missing" else 'Bearer error="invalid_token"'
                 await problem("unauthenticated", 401, str(refusal), {"WWW-Authenticate": header})(scope, receive, send)
@@ -69,7 +69,7 @@ class Auth:
                 await refused(scope["method"], scope["path"], error)(scope, receive, send)
                 return
             except EyasError as error:
-                log.log(logging.DEBUG if error.status == 503 else logging.WARNING, "a token can't be looked up: %s", error)
+                log.log(logging.DEBUG if error.status == 503 else logging.WARNING, "token: lookup failed error=%s", error)
                 later = {"Retry-After": "1"} if error.status == 503 else None
                 await problem(error.kind, error.status, _UNKNOWABLE, later)(scope, receive, send)
                 return
@@ -78,24 +78,24 @@ class Auth:
 
     async def _principal(self, headers: list[str], address: str) -> Principal:
         if not headers:
-            raise Refusal("missing", _NONE)
+            raise AuthRefusal("missing", _NONE)
         scheme, _, text = headers[0].partition(" ")
         text = text.strip()
         if len(headers) > 1 or scheme.lower() != "bearer" or not text:
-            raise Refusal("malformed", _NONE)
+            raise AuthRefusal("malformed", _NONE)
         if len(text) > _LONGEST or not text.isascii():
-            raise Refusal("malformed", _WRONG)
+            raise AuthRefusal("malformed", _WRONG)
         token_digest = digest(text)
         if hmac.compare_digest(token_digest, self._bootstrap):
             return OWNER
         id = token_id(text)
         if id is None:
-            raise Refusal("unknown", _WRONG)
+            raise AuthRefusal("unknown", _WRONG)
         if token_digest not in self._accepted:
             self._limits.check_failures(address)
         try:
             principal = await run_in_threadpool(self._holder, id, token_digest)
-        except Refusal:
+        except AuthRefusal:
             self._accepted.pop(token_digest, None)
             self._limits.count_failure(address)
             raise
@@ -113,10 +113,10 @@ class Auth:
         try:
             token = self._tokens.get(id)
         except NotFound:
-            raise Refusal("unknown", _WRONG) from None
+            raise AuthRefusal("unknown", _WRONG) from None
         if not hmac.compare_digest(token_digest, token.digest):
-            raise Refusal("unknown", _WRONG)
+            raise AuthRefusal("unknown", _WRONG)
         refused = token.refusal(self._clock.now())
         if refused is not None:
-            raise Refusal(refused.rsplit(" ", 1)[-1], f"this token {refused}: ask an admin for another")
+            raise AuthRefusal(refused.rsplit(" ", 1)[-1], f"this token {refused}: ask an admin for another")
         return token.principal

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from services.api.dependencies import Parts
+from services.api.dependencies import ControlParts
 from shared.contracts.spec import MAX_SPEC, RecommenderSpec
 from shared.domain.errors import EyasError, Invalid
 
 
-def check_spec(parts: Parts, spec: RecommenderSpec) -> None:
+def check_spec(parts: ControlParts, spec: RecommenderSpec) -> None:
     """Rejects stages that cannot run here, and data that no stage would read wherever the files are."""
     if faults := parts.stage_faults(spec):
         refused = Invalid("; ".join(f"{field}: {fault}" for field, fault in faults.items()))
@@ -20,7 +20,7 @@ def check_spec(parts: Parts, spec: RecommenderSpec) -> None:
             raise _refusal(field, error) from None
 
 
-def resolve_spec(parts: Parts, spec: RecommenderSpec) -> RecommenderSpec:
+def resolve_spec(parts: ControlParts, spec: RecommenderSpec) -> RecommenderSpec:
     """Checks a spec; returns it with the campaigns of the file that it names."""
     check_spec(parts, spec)
     uri = spec.serve.order.unread
@@ -38,7 +38,7 @@ def _refusal(field: str, error: EyasError) -> EyasError:
     return refused
 
 
-def faults_of_places(parts: Parts, spec: RecommenderSpec, warm: bool = False) -> list[str]:
+def faults_of_places(parts: ControlParts, spec: RecommenderSpec, warm: bool = False) -> list[str]:
     """Returns which sources can't be read now. A warm run reads no interactions but the platform's own."""
     places = {field: place for field, place in spec.places().items() if not (warm and field.startswith("data.interactions"))}
     faults = [(field, parts.place_fault(place)) for field, place in places.items()]

@@ -11,19 +11,18 @@ from fastapi import Depends, Request
 
 from services.api.rate_limits import RateLimits
 from services.gateway import Gateway
-from services.monitor.earnings import Point, VersionEarning
-from services.monitor.kpi_history import Lately, Life, LifeQuery
+from services.monitor.earnings import EarningPoint, VersionEarning
+from services.monitor.kpi_history import LifeQuery, RecentKpis, VersionHistories
 from shared.contracts.online import OnlineView
 from shared.contracts.sources import Place
 from shared.contracts.spec import RecommenderSpec
-from shared.domain.drift.reading import Look
-from shared.domain.queue import Turn
+from shared.domain.drift.reading import DriftLook
+from shared.domain.queue import AdmissionDecision
 from shared.domain.retention import Sweep
 from shared.domain.stage_reuse import RunForecast
 from shared.domain.triggers import RetrainerObservation
-from shared.domain.warm_or_full import Past
+from shared.domain.warm_or_full import TrainingHistory
 from shared.ports import (
-    Answers,
     ArtifactStore,
     AuditLog,
     Catalogue,
@@ -40,6 +39,7 @@ from shared.ports import (
     RouteStore,
     RunRecord,
     RunStore,
+    StoredResponses,
     TokenStore,
 )
 
@@ -52,7 +52,7 @@ class AuthConfig:
     token: str
     """First token of the platform: an admin's, in no table."""
     tokens: TokenStore
-    answers: Answers
+    answers: StoredResponses
     """Stored answers to requests that may be repeated."""
     ready: Callable[[], Sequence[str]]
     """Returns what isn't ready yet; empty when all is."""
@@ -76,7 +76,7 @@ class Features:
 
 
 @dataclass(frozen=True)
-class Parts:
+class ControlParts:
     """Dependencies of the control plane's routes."""
 
     recommenders: RecommenderStore
@@ -93,27 +93,27 @@ class Parts:
     clock: Clock
     tokens: TokenStore
     audit: AuditLog
-    drift: Callable[[str], Look | None]
+    drift: Callable[[str], DriftLook | None]
     """Newest look at drift; None while there are too few events."""
     liked: Callable[[str], tuple[int, int] | None]
     """Likes since the version serves, and how many the first look needs; None if they are too many to count."""
     kpis: Callable[[str, timedelta], Mapping[int, VersionEarning]]
     """Earnings by version, in the newest window whose attribution has closed."""
-    series: Callable[[str, timedelta, timedelta, int], Mapping[int, Sequence[Point]]]
+    series: Callable[[str, timedelta, timedelta, int], Mapping[int, Sequence[EarningPoint]]]
     """Earnings by version, in a number of windows that end a step apart."""
-    life: Callable[[str, LifeQuery], Life]
+    life: Callable[[str, LifeQuery], VersionHistories]
     """Earnings of each version over a time, in stretches."""
-    lately: Callable[[Sequence[Recommender], int, timedelta], Mapping[str, Lately]]
-    """Recent earnings of each serving version, in about so many stretches."""
+    lately: Callable[[Sequence[Recommender], int, timedelta], Mapping[str, RecentKpis]]
+    """Recent earnings of each serving version, in about this number of periods."""
     collect: Callable[[bool], Sweep]
     """Collects garbage; if true, only returns what would go."""
-    turns: Callable[[], Mapping[str, Turn]]
+    turns: Callable[[], Mapping[str, AdmissionDecision]]
     """By unfinished run: whether it may work, else what it waits for."""
     plan: Callable[[RunRecord], RunForecast]
     """Forecast of a run that is in no store."""
     watch: Callable[[str], RetrainerObservation]
     """Current input of a recommender's triggers."""
-    past: Callable[[Recommender], Past]
+    past: Callable[[Recommender], TrainingHistory]
     """Facts by which `auto` would choose now."""
     stage_faults: Callable[[RecommenderSpec], Mapping[str, str]]
     """Fields of a spec that no stage here can satisfy (an image, a library or a GPU is missing), with the reason and what to do."""
@@ -127,8 +127,8 @@ class Parts:
     """Wakes the control loop."""
 
 
-async def _parts(request: Request) -> Parts:
-    parts: Parts = request.app.state.parts
+async def _parts(request: Request) -> ControlParts:
+    parts: ControlParts = request.app.state.parts
     return parts
 
 
@@ -142,6 +142,6 @@ async def _gateway(request: Request) -> Gateway:
     return gateway
 
 
-With = Annotated[Parts, Depends(_parts)]
+With = Annotated[ControlParts, Depends(_parts)]
 AtDoor = Annotated[AuthConfig, Depends(_door)]
 Online = Annotated[Gateway, Depends(_gateway)]

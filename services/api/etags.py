@@ -18,14 +18,14 @@ from shared.domain.errors import Malformed
 
 V = TypeVar("V", bound=BaseModel)
 
-NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names is what there is"}}
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "Not modified: If-None-Match names the current ETag"}}
 
 _TAG = re.compile(r'(?P<weak>W/)?"(?P<revision>[0-9]{1,18})?[^"\x00-\x20]*"')
 _ANY = range(1, 2**63)
 _NONE = range(0, 1)
 
 IfMatch = Annotated[
-    str | None, Header(max_length=1000, description="An `ETag` that was read before, or `*`: done only if it is still of that revision.")
+    str | None, Header(max_length=1000, description="ETag from an earlier read, or `*`: writes only if the revision is still the same.")
 ]
 
 
@@ -49,12 +49,12 @@ def _expected(if_match: IfMatch = None) -> Container[int] | None:
 
 def _expected_or_new(
     if_match: IfMatch = None,
-    if_none_match: Annotated[str | None, Header(max_length=1000, description="`*`: only if there is none by that name yet.")] = None,
+    if_none_match: Annotated[str | None, Header(max_length=1000, description="`*`: creates only; fails if the name exists.")] = None,
 ) -> Container[int] | None:
     if if_none_match is None:
         return _expected(if_match)
     if if_none_match.strip() != "*" or if_match is not None:
-        raise Malformed("If-None-Match: with a write it is `*`, which creates and never changes, and stands without If-Match")
+        raise Malformed("If-None-Match: a write allows only `*`, which creates and never changes; remove If-Match")
     return _NONE
 
 
@@ -65,7 +65,7 @@ def _revisions(header: str) -> Container[int]:
     for text in header.split(","):
         tag = _TAG.fullmatch(text.strip())
         if tag is None:
-            raise Malformed('If-Match: expected ETags as they were answered, such as "3.0a1b2c", or `*`')
+            raise Malformed('If-Match: expected ETags from earlier answers, such as "3.0a1b2c", or `*`')
         if tag["revision"] and not tag["weak"]:
             revisions.add(int(tag["revision"]))
     return revisions

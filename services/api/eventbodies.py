@@ -26,15 +26,15 @@ LISTED = 100
 """Faults that an answer lists."""
 _MODELS = (Interaction, PageView, Shown)
 _REF = "#/components/schemas/{}"
-_ONE = {"anyOf": [{"$ref": _REF.format(model.__name__)} for model in _MODELS]}
+_EVENT = {"anyOf": [{"$ref": _REF.format(model.__name__)} for model in _MODELS]}
 _BATCH = {
     "type": "object",
     "title": "Batch",
     "required": ["events"],
     "additionalProperties": False,
-    "properties": {"events": {"type": "array", "maxItems": MOST_EVENTS, "items": _ONE}},
+    "properties": {"events": {"type": "array", "maxItems": MOST_EVENTS, "items": _EVENT}},
 }
-_LINES = {"type": "string", "description": f"One event a line, as in the JSON batch; at most {MOST_LINES} lines."}
+_LINES = {"type": "string", "description": f"One event per line, as in the JSON batch; at most {MOST_LINES} lines."}
 EVENTS_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -49,7 +49,7 @@ def event_schemas() -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Refused:
+class InvalidLine:
     """Line without a valid event."""
 
     line: int
@@ -57,30 +57,30 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Sent:
+class ReceivedEvents:
     events: Sequence[Event]
     lines: Sequence[int] | None
     """NDJSON line of each event; None for a batch."""
-    refused: Sequence[Refused] = ()
+    refused: Sequence[InvalidLine] = ()
 
 
 async def _read(request: Request) -> tuple[str, bytes]:
     return request.headers.get("content-type", ""), await request.body()
 
 
-def _sent(content: Annotated[tuple[str, bytes], Depends(_read)]) -> Sent:
+def _sent(content: Annotated[tuple[str, bytes], Depends(_read)]) -> ReceivedEvents:
     kind, body = content
     if kind.partition(";")[0].strip().lower() == NDJSON:
         return _of_lines(body)
     if body and not is_json(kind):
-        raise HTTPException(415, f"the body's type is none that is read: send it with 'Content-Type: application/json', or {NDJSON}")
+        raise HTTPException(415, f"the body's type is not supported: send it with 'Content-Type: application/json', or {NDJSON}")
     return _of_batch(body)
 
 
-EventsBody = Annotated[Sent, Depends(_sent)]
+EventsBody = Annotated[ReceivedEvents, Depends(_sent)]
 
 
-def _of_batch(body: bytes) -> Sent:
+def _of_batch(body: bytes) -> ReceivedEvents:
     value = parse(body or b"null", BULK.values)
     if not isinstance(value, dict):
         raise _invalid("model_attributes_type", (), "expected an object", value)
@@ -92,7 +92,7 @@ def _of_batch(body: bytes) -> Sent:
     if not isinstance(events, list):
         raise _invalid("list_type", ("events",), "expected a list", events)
     if len(events) > MOST_EVENTS:
-        raise _invalid("list", ("events",), f"expected at most {MOST_EVENTS} of them, got {len(events)}: send them in parts")
+        raise _invalid("list", ("events",), f"expected at most {MOST_EVENTS} events, got {len(events)}: send them in parts")
     good: list[Event] = []
     faults: list[dict[str, Any]] = []
     for index, document in enumerate(events):
@@ -104,32 +104,32 @@ def _of_batch(body: bytes) -> Sent:
             break
     if faults:
         raise RequestValidationError(faults)
-    return Sent(good, None)
+    return ReceivedEvents(good, None)
 
 
-def _of_lines(body: bytes) -> Sent:
+def _of_lines(body: bytes) -> ReceivedEvents:
     check_values(body, BULK.values)
     lines = body.split(b"\n")
     if len(lines) > MOST_LINES + 1:
         raise HTTPException(413, f"the body has more than {MOST_LINES} lines: send it in parts")
     events: list[Event] = []
     places: list[int] = []
-    refused: list[Refused] = []
+    refused: list[InvalidLine] = []
     for number, line in enumerate(lines, 1):
         if line.strip():
             parsed = _of_line(line, len(refused) < LISTED)
             if isinstance(parsed, str):
-                refused.append(Refused(number, parsed))
+                refused.append(InvalidLine(number, parsed))
             else:
                 events.append(parsed)
                 places.append(number)
-    return Sent(events, places, refused)
+    return ReceivedEvents(events, places, refused)
 
 
 def _of_line(line: bytes, explained: bool) -> Event | str:
     """Returns the event, or what is wrong with it: without details unless `explained`, because an answer lists only the first faults."""
     if len(line) > MAX_LINE:
-        return f"the line has {len(line)} bytes; an event has at most {MAX_LINE}"
+        return f"the line has {len(line)} bytes; the limit is {MAX_LINE}"
     try:
         value = from_json(line)
     except ValueError as error:

@@ -7,31 +7,30 @@ from dataclasses import replace
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 
-from services.api.access import Room, Who
+from services.api.access import RoleRouter, Who
 from services.api.dependencies import Online
-from services.api.eventbodies import EVENTS_BODY, LISTED, EventsBody, Refused
+from services.api.eventbodies import EVENTS_BODY, LISTED, EventsBody, InvalidLine
 from services.api.rate_limits import BULK
-from services.gateway import Recorded
+from services.gateway import IntakeResult
 from shared.domain.access import Role
 
-room = Room("online")
+room = RoleRouter("online")
 
 
 class RefusedLine(BaseModel):
-    line: int = Field(description="Counted from 1.")
-    message: str = Field(description="What is wrong with it, the field first.")
+    line: int = Field(description="Number of the line, from 1.")
+    message: str = Field(description="Fault of the line, the field first.")
 
 
 class EventsAccepted(BaseModel):
-    accepted: int = Field(description="Events that were taken in, or were there already.")
-    duplicates: int | None = Field(description="Those that were there already; null where that is found out later.")
+    accepted: int = Field(description="Events that are stored, now or since an earlier request.")
+    duplicates: int | None = Field(description="Events that were stored earlier; null if this is determined later.")
     conflicts: int | None = Field(
-        description="Duplicates that say something else than the first event of their id: the first one stands. Null where that is found "
-        "out later."
+        description="Duplicates that differ from the first event with their id, which stays; null if this is determined later."
     )
-    hits: int | None = Field(description="Answers that earned their first positive by these events; null where that is found out later.")
-    refused: int = Field(description="Lines of NDJSON that were not taken in; 0 for a batch.")
-    lines: list[RefusedLine] = Field(description=f"The first {LISTED} of them.")
+    hits: int | None = Field(description="Answers that got their first positive by these events; null if this is determined later.")
+    refused: int = Field(description="Refused lines of NDJSON; 0 for a batch.")
+    lines: list[RefusedLine] = Field(description=f"The first {LISTED} refused lines.")
 
 
 @room.create("/v1/events", Role.CLIENT, audited=False, status_code=202, openapi_extra=EVENTS_BODY, work=BULK)
@@ -41,7 +40,7 @@ def take_events(gateway: Online, who: Who, sent: EventsBody) -> EventsAccepted:
     if sent.lines is None:
         return _accepted(gateway.record(sent.events, who.sees), ())
     recorded = gateway.record(sent.events, who.sees, partial=True)
-    late = [Refused(sent.lines[refusal.index], refusal.message) for refusal in recorded.refused]
+    late = [InvalidLine(sent.lines[refusal.index], refusal.message) for refusal in recorded.refused]
     refused = sorted([*sent.refused, *late], key=lambda refusal: refusal.line)
     if refused and not recorded.accepted:
         raise RequestValidationError(
@@ -50,7 +49,7 @@ def take_events(gateway: Online, who: Who, sent: EventsBody) -> EventsAccepted:
     return _accepted(replace(recorded, refused=()), refused)
 
 
-def _accepted(recorded: Recorded, refused: list[Refused] | tuple[()]) -> EventsAccepted:
+def _accepted(recorded: IntakeResult, refused: list[InvalidLine] | tuple[()]) -> EventsAccepted:
     return EventsAccepted(
         accepted=recorded.accepted,
         duplicates=recorded.duplicates,

@@ -63,7 +63,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "roll_back": {"body": {**_WHY, "to": 3}, "answer": {"stable": 3, "aborted": [], "rollout": None}},
     "create_run": {"body": {"mode": "full", "reason": "a new catalogue", "priority": 0, "fresh": False}},
     "cancel_run": {"body": _WHY},
-    "prioritise_run": {"body": {"priority": 10, "reason": "it can't wait"}},
+    "prioritise_run": {"body": {"priority": 10, "reason": "it cannot wait"}},
     "retry_run": {"body": {"from": "train", "reason": "more memory"}},
     "list_run_events": {
         "answer": {
@@ -124,7 +124,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
                             "unit": "share",
                             "warn": 0.2,
                             "stop": None,
-                            "says": "25.0% of the last accepted table's 12,900 keys aren't there any more",
+                            "says": "25.0% of the last accepted table's 12,900 keys are missing",
                         }
                     ],
                     "compared": True,
@@ -287,7 +287,7 @@ EXAMPLES["get_features"] = {
 }
 EXAMPLES["materialise_features"] = {"answer": {"views": 2}}
 
-_SAID: dict[str, Any] = json.loads((Path(__file__).parent / "answers.json").read_text(encoding="utf-8"))
+_ANSWERS: dict[str, Any] = json.loads((Path(__file__).parent / "answers.json").read_text(encoding="utf-8"))
 _STARTED = {
     "id": "o01m7z9x3k0qd5rwen",
     "version": 2,
@@ -299,7 +299,7 @@ _STARTED = {
     "cause": "it was the network",
     "answers_to": ["abort"],
 }
-_SAID["start_rollout"] = _SAID["get_rollout"] | _STARTED
+_ANSWERS["start_rollout"] = _ANSWERS["get_rollout"] | _STARTED
 _LISTS = {
     "list_recommenders": "get_recommender",
     "list_versions": "get_version",
@@ -307,8 +307,8 @@ _LISTS = {
     "list_runs_of_recommender": "get_run",
     "list_rollouts": "get_rollout",
 }
-for _list, _one in _LISTS.items():
-    _SAID[_list] = {"items": [_SAID[_one]], "next": None}
+for _many, _single in _LISTS.items():
+    _ANSWERS[_many] = {"items": [_ANSWERS[_single]], "next": None}
 _STRETCH = {
     "since": "2026-01-08T05:00:00Z",
     "until": "2026-01-08T10:00:00Z",
@@ -319,19 +319,19 @@ _STRETCH = {
     "low": 0.118,
     "high": 0.187,
 }
-_SAID["get_overview"] = {
+_ANSWERS["get_overview"] = {
     "items": [
         {
             "name": "movies",
-            "serving": _SAID["get_recommender"]["serving"],
+            "serving": _ANSWERS["get_recommender"]["serving"],
             "newest": "2026-01-08T10:15:00Z",
             "points": [_STRETCH],
             "last": _STRETCH,
-            "drift": {"state": "steady", "said": ["nothing has moved: the least likely of 7 readings is genres, psi 0.04"]},
+            "drift": {"state": "steady", "said": ["no drift: the least likely of 7 readings is drift of genres: psi 0.040"]},
             "under_way": [{"kind": "run", "id": "r01m7z4vbw2yfz2a9", "state": "train", "reason": "etl published r01m7z4vbw2yfz2a9-etl-1"}],
         }
     ],
     "next": None,
 }
-for _name, _answer in _SAID.items():
+for _name, _answer in _ANSWERS.items():
     EXAMPLES.setdefault(_name, {}).setdefault("answer", _answer)

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from fastapi import Path
 from pydantic import AwareDatetime, BaseModel, ConfigDict, FailFast, Field
 
-from services.api.access import Room, Who
-from services.api.dependencies import Parts, With
+from services.api.access import RoleRouter, Who
+from services.api.dependencies import ControlParts, With
 from services.api.rate_limits import BULK
 from shared.contracts.events import Key
 from shared.contracts.online import OnlineColumn, OnlineView, View
@@ -20,7 +20,7 @@ from shared.domain.errors import Conflict, Invalid, no_such
 from shared.domain.feature_values import EARLY, VIEW, DataType, StoredRow, own_place, version_of
 from shared.telemetry import metrics
 
-room = Room("features")
+room = RoleRouter("features")
 
 MOST_AT_ONCE = 5_000
 ViewPath = Annotated[str, Path(pattern=rf"^{VIEW}$", description="The view's name.")]
@@ -30,59 +30,59 @@ _Said = dict[str, _Scalar | list[_Scalar | None]]
 
 
 class ColumnView(BaseModel):
-    name: str = Field(description="The input that it is for.")
-    dtype: DataType = Field(description="int64, float32 or string.")
-    width: int | None = Field(description="Null: one value. Else a list of at most so many.")
+    name: str = Field(description="Name of the model's input.")
+    dtype: DataType = Field(description="Data type: int64, float32 or string.")
+    width: int | None = Field(description="Longest list of values; null for a single value.")
 
 
 class FeatureView(BaseModel):
     name: str
-    entity: str = Field(description="What its keys are of.")
-    columns: list[ColumnView] = Field(description="What is held of each key.")
-    ttl: str | None = Field(description="How old a value may be; null: any age.")
-    fitted: bool = Field(description="Its values mean something to the version alone: nobody else writes them.")
-    version: int = Field(description="The version that reads it so.")
-    rows: int = Field(description="How many the version was published with.")
-    loaded: bool = Field(description="Whether all of those are in the feature store.")
+    entity: str = Field(description="Entity of the keys, such as user.")
+    columns: list[ColumnView] = Field(description="Columns that are stored for each key.")
+    ttl: str | None = Field(description="Longest age of a value; null for any age.")
+    fitted: bool = Field(description="Whether each version makes the values itself; clients cannot write them.")
+    version: int = Field(description="Version that reads this view.")
+    rows: int = Field(description="Number of rows that the version was published with.")
+    loaded: bool = Field(description="Whether all these rows are in the feature store.")
 
 
 class FeatureViews(BaseModel):
-    views: list[FeatureView] = Field(description="What the serving version, and one that is tried, read.")
+    views: list[FeatureView] = Field(description="Views that the stable version and the candidate read.")
 
 
 class FeatureRow(BaseModel):
-    version: int | None = Field(description="The version that was published with it; null for what was written to the view.")
-    at: datetime = Field(description="Its event time.")
-    expired: bool = Field(description="Older than it may be: as if absent.")
-    values: _Said = Field(description="Values by column; none are shown of what has expired.")
+    version: int | None = Field(description="Version that was published with the row; null for a row that a client wrote.")
+    at: datetime = Field(description="Event time of the row.")
+    expired: bool = Field(description="Whether the row is older than the view's TTL; it then counts as absent.")
+    values: _Said = Field(description="Values by column; empty for an expired row.")
 
 
 class KeyFeatures(BaseModel):
-    key: int = Field(description="As it was asked for.")
-    rows: list[FeatureRow] = Field(description="The newest first: a column that it lacks is taken from the next.")
+    key: int = Field(description="Key of the request.")
+    rows: list[FeatureRow] = Field(description="Rows, the newest first; a column that a row lacks is taken from the next row.")
 
 
 class RowWrite(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     key: Key = Field(description="The key, such as the user's.")
-    at: AwareDatetime | None = Field(None, description="Since when it is so: the event time; now, if absent.")
-    values: dict[str, Any] = Field(description="Values by column; null is one that isn't known. The row is all that is known then.")
+    at: AwareDatetime | None = Field(None, description="Event time; now, if absent.")
+    values: dict[str, Any] = Field(description="Values by column; null for an unknown value. The row has all that is known at its time.")
 
 
 class RowWrites(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    rows: Annotated[list[RowWrite], FailFast(), Field(max_length=MOST_AT_ONCE, description="In any order.")]
+    rows: Annotated[list[RowWrite], FailFast(), Field(max_length=MOST_AT_ONCE, description="Rows, in any order.")]
 
 
 class RowsWritten(BaseModel):
     accepted: int
-    standing: int = Field(description="How many are now the newest of their key, and weren't before.")
+    standing: int = Field(description="Number of rows that became the newest of their key.")
 
 
 class Materialised(BaseModel):
-    views: int = Field(description="How many will be loaded anew.")
+    views: int = Field(description="Number of views that are loaded again.")
 
 
 @room.get("/v1/features/{name}", Role.VIEWER)
@@ -131,12 +131,12 @@ def get_features(parts: With, name: str, view: ViewPath, key: KeyPath) -> KeyFea
     return KeyFeatures(key=key, rows=sorted(rows, key=lambda row: (row.at, row.version or 0), reverse=True))
 
 
-def _views(parts: Parts, name: str) -> Mapping[int, Sequence[OnlineView]]:
+def _views(parts: ControlParts, name: str) -> Mapping[int, Sequence[OnlineView]]:
     """Returns the views by version, the stable version first."""
     parts.recommenders.get(name)
     route = parts.routes.get(name)
     if route is None:
-        raise Conflict(f"recommender '{name}' serves nothing yet: which views there are is said by a version that serves")
+        raise Conflict(f"recommender '{name}' serves nothing yet: its views are known when a version serves")
     return {version: parts.features.views(name, version) for version in sorted(route.named(), key=lambda number: number != route.stable)}
 
 
@@ -146,7 +146,7 @@ def _writable(views: Mapping[int, Sequence[OnlineView]], name: str, view: str) -
     if not matching:
         raise no_such("view", view)
     if all(online_view.fitted for online_view in matching):
-        raise Invalid(f"view '{view}' holds values that each version of '{name}' makes for itself: nobody else writes them")
+        raise Invalid(f"view '{view}' has values that each version of '{name}' makes itself: clients cannot write them")
     columns: dict[str, OnlineColumn] = {}
     for online_view in matching:
         if not online_view.fitted:
@@ -157,14 +157,14 @@ def _writable(views: Mapping[int, Sequence[OnlineView]], name: str, view: str) -
 def _row(view: View, number: int, write: RowWrite, now: datetime) -> StoredRow:
     at = write.at or now
     if at > now + EARLY:
-        raise Invalid(f"rows.{number}: its time {at.isoformat()} is still to come; nothing of this request was written")
+        raise Invalid(f"rows.{number}: time {at.isoformat()} is in the future; nothing of this request was written")
     try:
         return view.row(write.key, at, write.values)
     except Invalid as error:
         raise Invalid(f"rows.{number}: {error}; nothing of this request was written") from None
 
 
-def _view(parts: Parts, name: str, version: int, view: OnlineView) -> FeatureView:
+def _view(parts: ControlParts, name: str, version: int, view: OnlineView) -> FeatureView:
     columns = [ColumnView(**column.model_dump()) for column in view.columns]
     ttl = None if view.ttl is None else write_duration(view.ttl)
     loaded = parts.features.loaded(name, version)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from fastapi import Response
 from pydantic import BaseModel
 
-from services.api.access import ANYBODY, Room
+from services.api.access import ANYBODY, RoleRouter
 from services.api.dependencies import AtDoor
 from services.api.problems import problem
 
-room = Room("health")
+room = RoleRouter("health")
 
 
 class Alive(BaseModel):

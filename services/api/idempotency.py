@@ -20,12 +20,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from services.api.problems import problem
 from shared.domain.errors import EyasError, Invalid, Malformed
-from shared.ports import Answer, Answers, Clock
+from shared.ports import Clock, StoredResponse, StoredResponses
 
 log = logging.getLogger(__name__)
 
 HEADER = "Idempotency-Key"
-KEPT = timedelta(hours=24)
+RETENTION = timedelta(hours=24)
 STALE = timedelta(seconds=60)
 """A request without an answer for so long counts as lost with its process."""
 
@@ -35,7 +35,7 @@ _NOT_FINAL = frozenset({409, 429})
 
 
 @dataclass(frozen=True)
-class Once:
+class KeyReservation:
     """Reservation of a key. `again`: an earlier try began and never answered."""
 
     at: datetime
@@ -43,23 +43,25 @@ class Once:
     again: bool
 
 
-Handler = Callable[[Once, Receive, Send], Awaitable[None]]
+Handler = Callable[[KeyReservation, Receive, Send], Awaitable[None]]
 
 
-async def once(answers: Answers, clock: Clock, token: str, key: str, scope: Scope, receive: Receive, send: Send, handle: Handler) -> None:
+async def once(
+    answers: StoredResponses, clock: Clock, token: str, key: str, scope: Scope, receive: Receive, send: Send, handle: Handler
+) -> None:
     if not (1 <= len(key) <= 200 and key.isascii() and key.isprintable()):
         raise Malformed(f"{HEADER}: expected 1 to 200 printable ASCII characters, such as a UUID")
     body = await _read(receive)
     request = [scope["method"], scope["path"], scope["query_string"].decode("latin-1"), Headers(scope=scope).get("if-match", "")]
     digest = hashlib.sha256(json.dumps(request).encode() + b"\0" + body).hexdigest()
-    acquired, answer = await run_in_threadpool(answers.take, token, key, digest, clock.now(), STALE, KEPT)
+    acquired, answer = await run_in_threadpool(answers.take, token, key, digest, clock.now(), STALE, RETENTION)
     if not acquired:
         await _replay(answer, digest, scope, receive, send)
         return
     entropy = int.from_bytes(hashlib.sha256(f"{token}\0{key}".encode()).digest()[:4]) >> 2
     buffered = _BufferedResponse(send)
     try:
-        await handle(Once(answer.at, entropy, answer.taken_at > answer.at), _again(body, receive), buffered.send)
+        await handle(KeyReservation(answer.at, entropy, answer.taken_at > answer.at), _again(body, receive), buffered.send)
     except Exception:
         await _settle(answers.release, token, key, answer.taken_at)
         raise
@@ -94,11 +96,11 @@ class _BufferedResponse:
             await self._send(message)
 
 
-async def _replay(answer: Answer, digest: str, scope: Scope, receive: Receive, send: Send) -> None:
+async def _replay(answer: StoredResponse, digest: str, scope: Scope, receive: Receive, send: Send) -> None:
     if answer.request != digest:
-        raise Invalid(f"{HEADER}: this key came with another request within the last {KEPT.days * 24} hours: choose a new one")
+        raise Invalid(f"{HEADER}: this key was used for another request within the last {RETENTION.days * 24} hours: use a new key")
     if answer.status is None:
-        detail = "the first request with this key is still under way: ask again in a moment"
+        detail = "the first request with this key is still running: try again in a moment"
         await problem("conflict", 409, detail, {"Retry-After": "1"})(scope, receive, send)
         return
     headers = {**answer.headers, "Idempotency-Replayed": "true"}
@@ -110,7 +112,7 @@ async def _settle(write: Callable[..., None], *values: object) -> None:
     try:
         await run_in_threadpool(write, *values)
     except EyasError as error:
-        log.error("the answer to a request with a key is not kept: %s", error)
+        log.error("idempotency: answer not stored error=%s", error)
 
 
 async def _read(receive: Receive) -> bytes:

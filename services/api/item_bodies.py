@@ -40,7 +40,7 @@ SCHEMAS: dict[str, Any] = {
     "ItemWrite": {
         "type": "object",
         "title": "ItemWrite",
-        "description": "What is said of an item.",
+        "description": "Attributes and availability of an item.",
         "required": ["item"],
         "additionalProperties": False,
         "properties": {
@@ -48,15 +48,15 @@ SCHEMAS: dict[str, Any] = {
             "attributes": {
                 **VALUES,
                 "additionalProperties": {"anyOf": [*_VALUE["anyOf"], {"type": "null"}]},
-                "description": "Values by name; null forgets one.",
+                "description": "Values by name; null removes an attribute.",
             },
-            "available": {"type": "boolean", "description": "Whether it can be had; true for an item of which nobody says otherwise."},
+            "available": {"type": "boolean", "description": "Whether the item is available; true by default."},
         },
     },
     "ItemWrites": {
         "type": "object",
         "title": "ItemWrites",
-        "description": "Items to be written.",
+        "description": "Items to write.",
         "required": ["items"],
         "additionalProperties": False,
         "properties": {
@@ -64,7 +64,7 @@ SCHEMAS: dict[str, Any] = {
                 "type": "array",
                 "maxItems": MOST_AT_ONCE,
                 "items": {"$ref": "#/components/schemas/ItemWrite"},
-                "description": "Of two writes of one item the later one counts, or builds upon the first.",
+                "description": "Items; of two writes of one item the later one counts, or extends the first one.",
             }
         },
     },
@@ -74,7 +74,7 @@ ITEM_BODY: dict[str, Any] = {
         "required": True,
         "content": {
             "application/json": {"schema": {"$ref": "#/components/schemas/ItemWrites"}},
-            NDJSON: {"schema": {"type": "string", "description": "An ItemWrite a line, as JSON; empty lines are passed over."}},
+            NDJSON: {"schema": {"type": "string", "description": "One ItemWrite per line, as JSON; empty lines are skipped."}},
         },
     }
 }
@@ -96,7 +96,7 @@ class ItemBody:
 async def _body(request: Request) -> ItemBody:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("application/json", NDJSON):
-        raise HTTPException(415, f"the body's type is none that is read here: send JSON as application/json, or a line an item as {NDJSON}")
+        raise HTTPException(415, f"the body's type is not supported: send JSON as application/json, or one item per line as {NDJSON}")
     return ItemBody(await request.body(), kind == NDJSON)
 
 
@@ -120,7 +120,7 @@ def _read(entries: Iterator[tuple[_Place, Any]], declared: Mapping[str, Kind], i
         if len(faults) >= _SHOWN:
             break
         if len(writes) > MOST_AT_ONCE:
-            raise Invalid(f"more than {MOST_AT_ONCE} items in one request: send them in parts; nothing of this one was written")
+            raise Invalid(f"more than {MOST_AT_ONCE} items in one request: send them in parts; nothing of this request was written")
     if faults:
         raise RequestValidationError(faults)
     return writes
@@ -149,4 +149,4 @@ def _json(text: bytes, place: str, consequence: str = "") -> Any:
 
 
 def _refused(word: str) -> Any:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a JSON number")

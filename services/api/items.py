@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
-from services.api.access import Room, Who
-from services.api.dependencies import Parts, With
+from services.api.access import RoleRouter, Who
+from services.api.dependencies import ControlParts, With
 from services.api.item_bodies import ITEM_BODY, Items
 from services.api.paging import Page, Pages
 from services.api.rate_limits import BULK, KEYS, ONLINE
@@ -19,7 +19,7 @@ from shared.domain.catalogue import MOST_AT_ONCE
 from shared.domain.errors import Malformed, no_such
 from shared.ports import CatalogueItem
 
-room = Room("items")
+room = RoleRouter("items")
 
 ItemKey = Annotated[int, Path(ge=-(2**63), lt=2**63, description="The item's key.")]
 
@@ -27,29 +27,29 @@ ItemKey = Annotated[int, Path(ge=-(2**63), lt=2**63, description="The item's key
 class ItemView(BaseModel):
     item: int
     attributes: dict[str, bool | int | float | str | list[int | float] | list[str]] = Field(description="Values by name.")
-    available: bool = Field(description="Whether it can be had.")
-    revision: int = Field(description="Rises with every change of any item of the recommender.")
+    available: bool = Field(description="Whether the item is available.")
+    revision: int = Field(description="Number that rises with every change of any item of the recommender.")
     updated_at: datetime = Field(description="When the item last changed.")
 
 
 class Written(BaseModel):
     accepted: int
-    changed: int = Field(description="How many items are now other than before; what changes nothing writes nothing.")
+    changed: int = Field(description="Number of items that changed.")
 
 
 class Deletions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    items: Annotated[list[Key], FailFast(), Field(max_length=MOST_AT_ONCE, description="Their keys; one that isn't there is passed over.")]
+    items: Annotated[list[Key], FailFast(), Field(max_length=MOST_AT_ONCE, description="Keys of the items; unknown keys are skipped.")]
 
 
 class Deleted(BaseModel):
-    deleted: int = Field(description="How many of them were there.")
+    deleted: int = Field(description="Number of items that were deleted.")
 
 
 @room.create("/v1/items/{name}:delete", Role.OPERATOR, work=KEYS)
 def delete_items(parts: With, who: Who, name: str, body: Deletions) -> Deleted:
-    """Deletes items. A deleted item isn't available until it is put again."""
+    """Deletes items. A deleted item is not available until it is written again."""
     parts.recommenders.get(name)
     return Deleted(deleted=parts.catalogue.delete(name, body.items, parts.clock.now()))
 
@@ -73,9 +73,9 @@ def list_items(parts: With, name: str, pages: Pages) -> Page[ItemView]:
     try:
         after = None if pages.text is None else int(pages.text)
     except ValueError:
-        raise Malformed("cursor: this is none of this list: begin anew without a cursor") from None
+        raise Malformed("cursor: not a cursor of this list; start again without it") from None
     if after is not None and not -(2**63) <= after < 2**63:
-        raise Malformed("cursor: this is none of this list: begin anew without a cursor")
+        raise Malformed("cursor: not a cursor of this list; start again without it")
     return pages.page(parts.catalogue.page(name, pages.more, after), lambda entry: str(entry.item), _view)
 
 
@@ -88,13 +88,13 @@ def get_item(parts: With, name: str, item: ItemKey) -> ItemView:
 
 @room.delete("/v1/items/{name}/{item}", Role.OPERATOR, status_code=204, work=ONLINE)
 def delete_item(parts: With, who: Who, name: str, item: ItemKey) -> None:
-    """Deletes an item: it isn't available until it is put again. Put an item that only the model knows with `available` false instead."""
+    """Deletes an item: it is not available until it is written again. For an item that only the model knows, write `available` false."""
     parts.recommenders.get(name)
     if not parts.catalogue.delete(name, [item], parts.clock.now()):
         raise no_such("item", str(item))
 
 
-def _write(parts: Parts, name: str, body: Items, overwrite: bool) -> Written:
+def _write(parts: ControlParts, name: str, body: Items, overwrite: bool) -> Written:
     declared = parts.recommenders.get(name).spec.serve.attributes
     writes = body.writes(declared)
     return Written(accepted=len(writes), changed=parts.catalogue.put(name, writes, parts.clock.now(), overwrite))

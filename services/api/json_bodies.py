@@ -83,5 +83,5 @@ def refuse_unkeepable(value: Any) -> None:
 def bounded_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Returns a JSON object; limits its names, because each unknown name may become a fault."""
     if len(pairs) > MAX_NAMES:
-        raise Invalid(f"an object of the body has {len(pairs)} names; one has at most {MAX_NAMES}")
+        raise Invalid(f"an object of the body has {len(pairs)} names; the limit is {MAX_NAMES}")
     return dict(pairs)

@@ -9,16 +9,16 @@ from typing import Annotated, Self
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from services.api.access import Room
+from services.api.access import RoleRouter
 from services.api.dependencies import With
-from services.monitor.earnings import MOST_POINTS, Earning, Point, VersionEarning
+from services.monitor.earnings import MOST_POINTS, Earning, EarningPoint, VersionEarning
 from shared.contracts.quantities import parse_duration
 from shared.domain.access import Role
 from shared.domain.earned import MILLIONTHS
 from shared.domain.errors import Invalid
 from shared.domain.slices import KNOWN, NEW
 
-room = Room("monitoring")
+room = RoleRouter("monitoring")
 
 _LONGEST = timedelta(days=366)
 Span = Annotated[str, Query(max_length=20, examples=["30m", "1h"])]
@@ -28,11 +28,11 @@ class Rates(BaseModel):
     answers: int
     hits: int
     hit_rate: float
-    conversions: int = Field(description="Answers with an event of a kind that is a conversion.")
-    conversion: float = Field(description="Conversions by answers.")
-    revenue: float = Field(description="Of the events that react to them.")
-    revenue_per_answer: float = Field(description="Revenue by answers.")
-    engagement: float = Field(description="The weights of those events, by answers.")
+    conversions: int = Field(description="Answers with a conversion.")
+    conversion: float = Field(description="Conversions divided by answers.")
+    revenue: float = Field(description="Revenue of the events that are attributed to the answers.")
+    revenue_per_answer: float = Field(description="Revenue divided by answers.")
+    engagement: float = Field(description="Sum of the weights of these events, divided by answers.")
 
     @classmethod
     def of(cls, earning: Earning, **more: object) -> Self:
@@ -52,17 +52,17 @@ class Rates(BaseModel):
 
 class Kpi(Rates):
     version: int
-    kinds: dict[str, int] = Field(description="Those events by kind, positive ones alone.")
-    click_rate: list[float] = Field(description="By place, the first one first: the share of the answers whose item there was clicked.")
-    variants: dict[str, Rates] = Field(description="The same of the answers that it gave as `stable`, and as `candidate`.")
+    kinds: dict[str, int] = Field(description="Number of positives by kind.")
+    click_rate: list[float] = Field(description="Share of answers whose item was clicked, by place from the first one.")
+    variants: dict[str, Rates] = Field(description="The same figures for answers as `stable` and as `candidate`.")
     slices: dict[str, Rates] = Field(
-        description=f"The same by slice of the spec (`monitor.slices`), as it was when the answer was given, and of `{NEW}` and `{KNOWN}`."
+        description=f"The same figures by slice of the spec (`monitor.slices`) at the time of the answer, and of `{NEW}` and `{KNOWN}`."
     )
-    looked: int = Field(description="Answers that the next two rest on: the newest ones, at most 5,000.")
-    coverage: float | None = Field(description="The share of its catalogue that they showed; null where its files can't be read.")
+    looked: int = Field(description="Number of answers behind `coverage` and `novelty`: the newest ones, at most 5,000.")
+    coverage: float | None = Field(description="Share of the catalogue that these answers showed; null if its files cannot be read.")
     novelty: float | None = Field(
-        description="The mean, over all that they showed, of -log2 of the item's share of the newest 20,000 positives, where each item has "
-        "one more than it has: bits of surprise."
+        description="Mean, over the items that these answers showed, of -log2 of the item's share of the newest 20,000 positives, in bits. "
+        "Each item counts one positive more."
     )
 
     @classmethod
@@ -82,26 +82,26 @@ class Kpi(Rates):
 
 class Kpis(BaseModel):
     window: str
-    versions: list[Kpi] = Field(description="Those with answers in the newest stretch of time whose attribution window has closed.")
+    versions: list[Kpi] = Field(description="Versions with answers in the newest window of time whose attribution window has closed.")
 
 
 class KpiPoint(Rates):
-    ends: datetime = Field(description="Of the window, which doesn't hold its end.")
+    ends: datetime = Field(description="End of the window, exclusive.")
 
     @classmethod
-    def at(cls, point: Point) -> KpiPoint:
+    def at(cls, point: EarningPoint) -> KpiPoint:
         return cls.of(point.earning, ends=point.ends)
 
 
 class VersionSeries(BaseModel):
     version: int
-    points: list[KpiPoint] = Field(description="The oldest first; windows without an answer are left out.")
+    points: list[KpiPoint] = Field(description="Points, the oldest first; windows without an answer are left out.")
 
 
 class KpiSeries(BaseModel):
     window: str
-    step: str = Field(description="As it was asked for.")
-    versions: list[VersionSeries] = Field(description="Those with answers in any of the windows.")
+    step: str = Field(description="Step of the request.")
+    versions: list[VersionSeries] = Field(description="Versions with answers in any of the windows.")
 
 
 @room.get("/v1/recommenders/{name}/kpis", Role.VIEWER)
@@ -118,10 +118,10 @@ def get_kpi_series(
     name: str,
     window: Span = "1h",
     step: Span = "5m",
-    points: Annotated[int, Query(ge=1, le=MOST_POINTS, description="So many windows.")] = 12,
+    points: Annotated[int, Query(ge=1, le=MOST_POINTS, description="Number of windows.")] = 12,
 ) -> KpiSeries:
     """Returns KPIs in sliding windows that end a step apart, the last at the newest whole step whose attribution window has closed. A
-    window is a whole number of steps; window and points are at most 2,000 steps together."""
+    window is a whole number of steps; window and points together are at most 2,000 steps."""
     parts.recommenders.get(name)
     series = parts.series(name, span("window", window), span("step", step), points)
     made = [VersionSeries(version=number, points=[KpiPoint.at(point) for point in line]) for number, line in sorted(series.items()) if line]
@@ -138,5 +138,5 @@ def span(name: str, text: str) -> timedelta:
     except (ValueError, OverflowError) as error:
         raise Invalid(f"{name}: {error}") from None
     if not timedelta(0) < duration <= _LONGEST:
-        raise Invalid(f"{name}: expected more than nothing and at most {_LONGEST.days} days, got '{text}'")
+        raise Invalid(f"{name}: expected more than 0 and at most {_LONGEST.days} days, got '{text}'")
     return duration

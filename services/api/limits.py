@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
+
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.api.problems import problem, unexpected
-from shared.telemetry import metrics
+from shared.domain.ids import new_id
+from shared.telemetry import logs, metrics
 
 MAX_BODY = 1 << 20
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")
@@ -56,26 +59,32 @@ class BodyLimit:
 
 
 class LastCatch:
-    """Turns an unexpected exception into a problem without a traceback; the log has all of it. Adds the common header to each answer."""
+    """Gives each request an id, for its log lines, its response and the answer of a recommendation. Turns an unexpected exception into a
+    problem without a traceback; the log has all of it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
         started = False
+        request_id = new_id("q", scope["app"].state.door.clock.now(), secrets.randbits(30))
 
         async def watched(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message["headers"] = [*message["headers"], _NO_SNIFFING]
+                message["headers"] = [*message["headers"], _NO_SNIFFING, (b"x-request-id", request_id.encode())]
             await send(message)
 
-        try:
-            await self._app(scope, receive, watched)
-        except ClientDisconnect:
-            return  # nobody waits for an answer
-        except Exception as error:
-            if scope["type"] != "http" or started:
-                raise
-            await unexpected(scope["path"], error)(scope, receive, watched)
+        with logs.context(request=request_id):
+            try:
+                await self._app(scope, receive, watched)
+            except ClientDisconnect:
+                return  # nobody waits for an answer
+            except Exception as error:
+                if started:
+                    raise
+                await unexpected(scope["path"], error)(scope, receive, watched)

@@ -24,64 +24,64 @@ _PROBLEM = {
     "description": "RFC 9457. `errors` names each field of an invalid request.",
     "required": ["type", "title", "status", "detail"],
     "properties": {
-        "type": {"type": "string", "description": "Stable: the kind of problem behind a fixed prefix."},
-        "title": {"type": "string", "description": "The kind in words."},
-        "status": {"type": "integer", "description": "The answer's status."},
-        "detail": {"type": "string", "description": "What was wrong, where, and what to do."},
+        "type": {"type": "string", "description": "Kind of the problem after a fixed prefix; it never changes."},
+        "title": {"type": "string", "description": "Kind of the problem in words."},
+        "status": {"type": "integer", "description": "Status of the answer."},
+        "detail": {"type": "string", "description": "What is wrong, where, and what to do."},
         "errors": {
             "type": "array",
-            "description": "One for each field that is wrong.",
+            "description": "Faults, one for each invalid field.",
             "items": {
                 "type": "object",
-                "description": "A field that is wrong.",
+                "description": "Invalid field.",
                 "properties": {
-                    "field": {"type": "string", "description": "As the client wrote it."},
-                    "message": {"type": "string", "description": "What is wrong with it."},
+                    "field": {"type": "string", "description": "Name of the field, as the client wrote it."},
+                    "message": {"type": "string", "description": "Fault of the field."},
                 },
             },
         },
     },
 }
 _PROBLEMS = {
-    400: "The body, a header, or a cursor can't be understood",
-    401: "No token, or one that isn't good",
-    403: "The token's role isn't enough",
-    404: "There is none, or none that the token sees",
-    405: "The address knows other methods: see Allow",
+    400: "The body, a header or a cursor is malformed",
+    401: "The token is missing or not valid",
+    403: "The token's role or scope is not sufficient",
+    404: "The resource does not exist, or is outside the token's scope",
+    405: "The method is not allowed here; Allow lists the allowed ones",
     408: "The request was not complete within the time limit",
-    409: "Its state doesn't allow it, or somebody else changes it just now",
-    412: "It isn't as If-Match or If-None-Match expects",
+    409: "The state of the resource does not allow this, or another request changes it now",
+    412: "The revision is not the one that If-Match or If-None-Match expects",
     413: "The body is too large",
     414: "The address is too long",
-    415: "The body is of a type that isn't read",
-    422: "A parameter or a field is wrong",
-    429: "More than the token, or the recommender, may cost a second, or more than can be answered: try again later",
+    415: "The type of the body is not supported",
+    422: "A parameter or a field is not valid",
+    429: "Above the rate of the token or of the recommender, or above the capacity: try again later",
     431: "The headers are too large",
-    500: "A fault of the platform's, which its log has whole",
-    503: "A part that is needed doesn't answer: try again",
+    500: "Fault of the platform; see its log",
+    503: "A part of the platform does not answer: try again",
 }
 _OF_EACH_CONNECTION = frozenset({400, 408, 414, 431, 503})
 """Answers before any route is looked up: to malformed, slow or too large requests, and when all connections are in use."""
 _NAMED_BY_BODY = frozenset({"apply_recommender", "plan_spec"})
 """Operations whose spec names the recommender: not found for a token that doesn't see it."""
-_RETRY = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
-_ETAG = {"ETag": {"description": "For If-None-Match and If-Match.", "schema": {"type": "string"}}}
-_BEARER = "The first token stands in the file `token` of the platform's home; `POST /v1/tokens` makes others, each with a role and a scope."
-_ABOUT = """Trains recommenders, and lets each new version fly a little further at a time.
+_RETRY = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
+_ETAG = {"ETag": {"description": "Tag of the answer, for If-None-Match and If-Match.", "schema": {"type": "string"}}}
+_BEARER = "The first token is in the file `token` of the platform's home; `POST /v1/tokens` creates others, each with a role and a scope."
+_ABOUT = """Trains recommenders and rolls each new version out in small, judged steps.
 
-- A **recommender** is a spec under a name. A **run** trains it, stage by stage; what passes its gates is registered as a **version**,
-  and a **rollout** brings it to users step by step, and back when it does harm.
-- Every request but health carries `Authorization: Bearer TOKEN`. `x-eyas-role` says which role a route needs.
-- What went wrong comes as a problem (RFC 9457): what, where, and what to do.
-- Lists come in pages: give `next` as `cursor`, with the same filters. It is opaque.
-- `POST` with an `Idempotency-Key` is done once, however often it is sent. `ETag` and `If-Match` guard writes against each other.
-- `x-eyas-limits` says how large a body may be, and how many units a request costs. Above a token's rate it is 429 with `Retry-After`.
+- A **recommender** is a named spec. A **run** trains it, stage by stage. If its gates pass, the run registers a **version**, and a
+  **rollout** brings the version to users step by step, or back if it does harm.
+- Every request except health checks sends `Authorization: Bearer TOKEN`. `x-eyas-role` is the role that a route needs.
+- Errors are problems (RFC 9457): what is wrong, where, and what to do.
+- Lists have pages: send `next` as `cursor`, with the same filters. A cursor is opaque.
+- `POST` with an `Idempotency-Key` acts once, even if it is sent again. `ETag` and `If-Match` prevent lost updates.
+- `x-eyas-limits` has the largest body and the cost of a request in units. Above a token's rate the answer is 429 with `Retry-After`.
 """
 _KEY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "Of the client's own choosing: the same request with the same key within 24 hours is answered again, not done again.",
+    "description": "Key that the client chooses: a repeated request with it within 24 hours gets the first answer and acts once.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
 }
 
@@ -93,7 +93,7 @@ def document(app: FastAPI) -> dict[str, Any]:
         description=_ABOUT,
         routes=app.routes,
         tags=[{"name": name, "description": description} for name, description in TAGS.items()],
-        servers=[{"url": "/", "description": "The platform that shows this document"}],
+        servers=[{"url": "/", "description": "Platform that serves this document"}],
         contact={"name": "Eyas", "url": "https://eyas.dev"},
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
     )
@@ -141,9 +141,9 @@ def _complete(path: str, verb: str, operation: dict[str, Any]) -> None:
         if status in (429, 503):
             responses[str(status)]["headers"] = _RETRY
         if status == 401:
-            responses["401"]["headers"] = {"WWW-Authenticate": {"description": "Bearer.", "schema": {"type": "string"}}}
+            responses["401"]["headers"] = {"WWW-Authenticate": {"description": "Scheme: Bearer.", "schema": {"type": "string"}}}
         if status == 405:
-            responses["405"]["headers"] = {"Allow": {"description": "The methods.", "schema": {"type": "string"}}}
+            responses["405"]["headers"] = {"Allow": {"description": "Allowed methods.", "schema": {"type": "string"}}}
     if "304" in responses:
         responses["200"]["headers"] = _ETAG
         responses["304"]["headers"] = _ETAG

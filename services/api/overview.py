@@ -9,27 +9,27 @@ from typing import Annotated, Literal
 from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, Field
 
-from services.api.access import Room, Who
-from services.api.dependencies import Parts, With
+from services.api.access import RoleRouter, Who
+from services.api.dependencies import ControlParts, With
 from services.api.kpi_series import LAST, LifePoint, last_of
 from services.api.kpis import span
 from services.api.paging import Page, Pages
 from services.api.recommenders import Prefix, readable
 from services.api.retraining import DriftState, drift_of
 from services.api.views import RouteView
-from services.monitor.kpi_history import MOST_STRETCHES, Lately
+from services.monitor.kpi_history import MOST_STRETCHES, RecentKpis
 from shared.domain.access import Role
 from shared.domain.errors import EyasError
 from shared.domain.route import Route
 from shared.ports import Recommender
 
-room = Room("monitoring")
+room = RoleRouter("monitoring")
 
 _MOST = 200
 
 
 class UnderWay(BaseModel):
-    kind: Literal["run", "rollout"] = Field(description="What it is.")
+    kind: Literal["run", "rollout"] = Field(description="Kind of the job.")
     id: str
     state: str
     reason: str
@@ -37,17 +37,17 @@ class UnderWay(BaseModel):
 
 class DriftSaid(BaseModel):
     state: DriftState
-    said: list[str] = Field(description="What the newest look came to, in sentences, or why there is none.")
+    said: list[str] = Field(description="Result of the newest look in sentences, or why there is none.")
 
 
 class Overview(BaseModel):
     name: str
-    serving: RouteView | None = Field(description="What serves; null while nothing does.")
-    newest: AwareDatetime | None = Field(description="The newest answer of the version that serves.")
-    points: list[LifePoint] = Field(description="What that version earned, the oldest stretch first; those without an answer are left out.")
+    serving: RouteView | None = Field(description="Route that serves; null while nothing serves.")
+    newest: AwareDatetime | None = Field(description="Time of the newest answer of the serving version.")
+    points: list[LifePoint] = Field(description="Hit rates of the serving version, the oldest first; only intervals with answers.")
     last: LifePoint | None = Field(description=LAST)
-    drift: DriftSaid = Field(description="Whether tastes have moved since the serving version's first days.")
-    under_way: list[UnderWay] = Field(description=f"Rollouts and runs that haven't ended, the newest first, {_MOST} of each at most.")
+    drift: DriftSaid = Field(description="Drift since the serving version's first days.")
+    under_way: list[UnderWay] = Field(description=f"Active rollouts and runs, the newest first, at most {_MOST} of each.")
 
 
 @room.get("/v1/overview", Role.VIEWER)
@@ -57,9 +57,9 @@ def get_overview(
     pages: Pages,
     prefix: Prefix = None,
     window: Annotated[
-        str, Query(max_length=20, examples=["7d"], description="Of the points: the last such time that it was asked.")
+        str, Query(max_length=20, examples=["7d"], description="Length of the time that the points cover, up to the newest answer.")
     ] = "7d",
-    points: Annotated[int, Query(ge=1, le=MOST_STRETCHES, description="About so many stretches of time.")] = 24,
+    points: Annotated[int, Query(ge=1, le=MOST_STRETCHES, description="Approximate number of intervals.")] = 24,
 ) -> Page[Overview]:
     """Lists all recommenders by name: what serves, what it earns, whether it drifts, and which runs and rollouts are active."""
     length, routes = span("window", window), parts.routes.all()
@@ -74,7 +74,7 @@ def get_overview(
 
 
 def _faring(
-    parts: Parts, recommender: Recommender, route: Route | None, life: Lately | None, busy: Mapping[str, Sequence[UnderWay]]
+    parts: ControlParts, recommender: Recommender, route: Route | None, life: RecentKpis | None, busy: Mapping[str, Sequence[UnderWay]]
 ) -> Overview:
     return Overview(
         name=recommender.name,
@@ -87,7 +87,7 @@ def _faring(
     )
 
 
-def _drift(parts: Parts, recommender: Recommender) -> DriftSaid:
+def _drift(parts: ControlParts, recommender: Recommender) -> DriftSaid:
     """Returns `unknown` for drift that can't be measured: the other recommenders are still listed."""
     try:
         drift = drift_of(parts, recommender)
@@ -96,7 +96,7 @@ def _drift(parts: Parts, recommender: Recommender) -> DriftSaid:
     return DriftSaid(state=drift.state, said=drift.said)
 
 
-def _under_way(parts: Parts, names: Collection[str]) -> Mapping[str, Sequence[UnderWay]]:
+def _under_way(parts: ControlParts, names: Collection[str]) -> Mapping[str, Sequence[UnderWay]]:
     under_way: dict[str, list[UnderWay]] = defaultdict(list)
     for rollout in parts.rollouts.list(among=names, active=True, limit=_MOST):
         under_way[rollout.recommender].append(

@@ -24,12 +24,12 @@ P = TypeVar("P", str, int)
 
 _OWN = frozenset({"limit", "cursor"})
 _LARGEST = 2**63 - 1
-_WRONG = "cursor: this is none of this list with these filters: begin anew without a cursor, and keep the filters from page to page"
+_WRONG = "cursor: not a cursor of this list with these filters; start again without it, and keep the filters"
 
 
 class Page(BaseModel, Generic[T]):
     items: list[T]
-    next: str | None = Field(None, description="Give it as `cursor`, with the same filters, to get what comes after; null at the end.")
+    next: str | None = Field(None, description="Cursor of the next page: send it as `cursor` with the same filters; null on the last page.")
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class Paging:
 
 def _paging(
     request: Request,
-    limit: Annotated[int, Query(ge=1, le=200, description="How many rows a page has at most.")] = 50,
-    cursor: Annotated[str | None, Query(max_length=1000, description="The `next` of the page before; absent: from the start.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="Largest number of rows of a page.")] = 50,
+    cursor: Annotated[str | None, Query(max_length=1000, description="`next` of the page before; when absent, the first page.")] = None,
 ) -> Paging:
     filters = sorted((name, value) for name, value in request.query_params.multi_items() if name not in _OWN)
     canonical = json.dumps([request.url.path, filters]).encode()

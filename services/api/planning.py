@@ -7,55 +7,55 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.api.access import Room, Who
+from services.api.access import RoleRouter, Who
 from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.data_locations import faults_of_places, resolve_spec
-from services.api.dependencies import Parts, With
+from services.api.dependencies import ControlParts, With
 from services.api.rate_limits import HEAVY
 from services.api.runs import Priority, make_run, run_view
 from services.api.views import GateView, RunView, StageView
 from shared.domain.access import Role
 from shared.domain.compare import differences, numbers
 from shared.domain.errors import NotFound
-from shared.domain.warm_or_full import Wish
+from shared.domain.warm_or_full import RequestedMode
 from shared.ports import Recommender, RunRecord
-from shared.run_factory import Terms
+from shared.run_factory import RunTerms
 
-room = Room("plans")
+room = RoleRouter("plans")
 
 
 class PlanRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    mode: Wish = Field(
-        "full", description="`warm` starts from the serving version's weights; `auto` chooses between both by the spec's `retrain.auto`."
+    mode: RequestedMode = Field(
+        "full", description="Mode: `warm` starts from the serving version's weights; `auto` chooses by the spec's `retrain.auto`."
     )
     priority: Priority = 0
-    fresh: bool = Field(False, description="Run every stage, though nothing may have changed.")
+    fresh: bool = Field(False, description="Run every stage, without stage reuse.")
 
 
 class PlannedStage(BaseModel):
     stage: str
-    does: Literal["run", "reuse", "open"] = Field(description="`open`: it depends on what the stages before it publish.")
-    attempt: str | None = Field(description="The one that would stand for it.")
+    does: Literal["run", "reuse", "open"] = Field(description="Forecast; `open`: it depends on what the earlier stages publish.")
+    attempt: str | None = Field(description="Attempt that would be reused.")
     why: str
     seconds: float | None = Field(
-        description="How long the stage took in the newest run of this mode that ran it. A refit that has never run is said to take as "
-        "long as train took. Null for a stage that is reused, or if no such run is known."
+        description="Duration of the stage in the newest run of this mode that ran it; for a refit that has never run, the duration of "
+        "train. Null for a reused stage, or if there is no such run."
     )
-    memory: str | None = Field(description="The memory of its Job, such as 8Gi; null for the operator's default.")
+    memory: str | None = Field(description="Memory of the stage's Job, such as 8Gi; null for the operator's default.")
 
 
 class PlanView(BaseModel):
     recommender: str
     mode: str
-    applied: bool = Field(description="Whether this spec is the one that is applied now.")
-    waits: str | None = Field(description="What the run would wait for; null if it could begin at once.")
+    applied: bool = Field(description="Whether this spec is the current one of the recommender.")
+    waits: str | None = Field(description="What the run would wait for; null if it could start at once.")
     stages: list[PlannedStage]
     gates: list[str]
-    data: dict[str, str] = Field(description="The files that it would read, by what tells that they have changed.")
-    warnings: list[str] = Field(description="What it would stumble over as things are now, such as a file or an encoder that isn't there.")
-    serving: int | None = Field(description="The version that it would be compared with, or started from.")
+    data: dict[str, str] = Field(description="Files that the run would read, each with the text by which a change is noticed.")
+    warnings: list[str] = Field(description="What would fail now, such as a missing file or encoder.")
+    serving: int | None = Field(description="Version that the run would be compared with, or started from.")
 
 
 class DifferenceView(BaseModel):
@@ -68,16 +68,16 @@ class NumbersView(BaseModel):
     metric: str
     left: float | None
     right: float | None
-    change: float | None = Field(description="Right less left.")
+    change: float | None = Field(description="Right value minus left value.")
 
 
 class StagePair(BaseModel):
     stage: str
     left: StageView | None
     right: StageView | None
-    left_seconds: float | None = Field(description="Of the run's own work; null where it was reused or not reached.")
+    left_seconds: float | None = Field(description="Duration in the first run; null if the stage was reused or not reached.")
     right_seconds: float | None
-    parts: list[DifferenceView] = Field(description="In what the stage was made of something else.")
+    parts: list[DifferenceView] = Field(description="Inputs of the stage that differ.")
 
 
 class GatePair(BaseModel):
@@ -98,7 +98,7 @@ class Comparison(BaseModel):
     left: Side
     right: Side
     spec: list[DifferenceView]
-    lineage: list[DifferenceView] = Field(description="Data, code, mode, cause and the versions that each run knew.")
+    lineage: list[DifferenceView] = Field(description="Differences in data, code, mode, cause and the versions that each run started with.")
     metrics: list[NumbersView]
     gates: list[GatePair]
     stages: list[StagePair]
@@ -111,7 +111,7 @@ def plan_run(parts: With, name: str, request: PlanRequest | None = None) -> Plan
 
 
 @room.post("/v1/recommenders:plan", Role.OPERATOR, audited=False, openapi_extra=SPEC_BODY, work=HEAVY)
-def plan_spec(parts: With, who: Who, spec: SpecBody, mode: Annotated[Wish, Query()] = "full") -> PlanView:
+def plan_spec(parts: With, who: Who, spec: SpecBody, mode: Annotated[RequestedMode, Query()] = "full") -> PlanView:
     """Forecasts a run of a spec that isn't applied, for a new or existing recommender. Writes nothing."""
     who.enters(spec.name)
     spec = resolve_spec(parts, spec)
@@ -124,8 +124,8 @@ def plan_spec(parts: With, who: Who, spec: SpecBody, mode: Annotated[Wish, Query
     return _plan(parts, Recommender(spec.name, current.generation, spec, current.created_at, now), PlanRequest(mode=mode), applied)
 
 
-def _plan(parts: Parts, recommender: Recommender, request: PlanRequest, applied: bool) -> PlanView:
-    run = make_run(parts, recommender, request.mode, "a plan", Terms(priority=request.priority, fresh=request.fresh))
+def _plan(parts: ControlParts, recommender: Recommender, request: PlanRequest, applied: bool) -> PlanView:
+    run = make_run(parts, recommender, request.mode, "a plan", RunTerms(priority=request.priority, fresh=request.fresh))
     plan = parts.plan(run)
     return PlanView(
         recommender=recommender.name,
@@ -142,7 +142,7 @@ def _plan(parts: Parts, recommender: Recommender, request: PlanRequest, applied:
 
 @room.get("/v1/runs/{id}/compare", Role.VIEWER)
 def compare_runs(
-    parts: With, who: Who, id: str, other: Annotated[str, Query(alias="with", max_length=120, description="The other run's id.")]
+    parts: With, who: Who, id: str, other: Annotated[str, Query(alias="with", max_length=120, description="Id of the other run.")]
 ) -> Comparison:
     """Compares the settings and the numbers of two runs. The older run is the left one, so a change is from older to newer."""
     runs = who.row("run", parts.runs, id), who.row("run", parts.runs, other)

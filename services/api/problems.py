@@ -44,10 +44,10 @@ def problem(kind: str, status: int, detail: str, headers: Mapping[str, str] | No
 
 def unexpected(request_path: str, error: Exception) -> Response:
     if is_disk_fault(error):
-        log.error("request: a disk takes no write path=%s reason=%s", request_path, error)
-        return problem("unavailable", 503, "a disk of the platform is full or broken; its log says which", {"Retry-After": "1"})
-    log.error("unexpected error at %s", request_path, exc_info=error)
-    return problem("internal", 500, "something went wrong inside; the platform's log says what")
+        log.error("request: disk write failed path=%s error=%s", request_path, error)
+        return problem("unavailable", 503, "a disk of the platform is full or broken; see the platform's log", {"Retry-After": "1"})
+    log.error("request: unexpected error path=%s", request_path, exc_info=error)
+    return problem("internal", 500, "internal error; see the platform's log")
 
 
 def install(app: FastAPI) -> None:
@@ -58,7 +58,8 @@ def install(app: FastAPI) -> None:
 
 def refused(method: str, path: str, error: EyasError) -> Response:
     if error.status >= 500:  # each request fails with 503 during an outage: its cause is logged already
-        log.log(logging.DEBUG if error.status == 503 else logging.WARNING, "%s %s: %s", method, path, error)
+        level = logging.DEBUG if error.status == 503 else logging.WARNING
+        log.log(level, "request: failed method=%s path=%s error=%s", method, path, error)
     headers = None if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     errors = {"errors": [{"field": field, "message": message} for field, message in error.faults]} if error.faults else {}
     return problem(error.kind, error.status, answer_of(error), headers, **errors)
@@ -91,14 +92,14 @@ def _http(request: Request, error: Exception) -> Response:
             return problem("not-found", 404, verb)
         allowed = _allowed(request)
         if allowed:
-            message = f"{request.method} is nothing that can be done here; known: {', '.join(allowed)}"
+            message = f"{request.method} is not allowed here; use {', '.join(allowed)}"
             return problem("method-not-allowed", 405, message, {"Allow": ", ".join(allowed)})
     if error.status_code == 400:  # from the framework: nested too deeply, or a number with thousands of digits
-        return problem("malformed", 400, "the body is not valid JSON, or not of a kind that is read")
+        return problem("malformed", 400, "the body is not valid JSON, is nested too deeply, or has a number that is too long")
     if error.status_code == 413:
         metrics.LIMITED.labels("body").inc()
     kind = _KINDS.get(error.status_code, HTTPStatus(error.status_code).phrase.lower().replace(" ", "-"))
-    detail = f"there is nothing at {request.scope['path'][:500]}" if error.status_code == 404 else str(error.detail)
+    detail = f"not found: {request.scope['path'][:500]}" if error.status_code == 404 else str(error.detail)
     return problem(kind, error.status_code, detail, error.headers)
 
 
@@ -108,7 +109,7 @@ def _verb(request: Request) -> str | None:
     if request.method != "POST" or not colon or "/" in verb:
         return None
     verbs = sorted({path.rpartition(":")[2] for path in _paths(request.app) if ":" in path and _fits(path.rpartition(":")[0], place)})
-    return f"'{verb[:80]}' is nothing that can be asked here; known: {', '.join(verbs)}" if verbs else None
+    return f"unknown verb '{verb[:80]}'; use {', '.join(verbs)}" if verbs else None
 
 
 def _allowed(request: Request) -> list[str]:

@@ -33,7 +33,7 @@ class TooFast(Crowded):
 
 
 @dataclass(frozen=True)
-class Work:
+class RequestCost:
     """Cost and limits of a route's requests."""
 
     budget: Literal["none", "control", "online"]
@@ -45,21 +45,21 @@ class Work:
     """The most values of a JSON body."""
 
 
-FREE = Work("none", 0)
-WRITE = Work("control", 1)
-RUN = Work("control", 2)
-HEAVY = Work("control", 5)
+FREE = RequestCost("none", 0)
+WRITE = RequestCost("control", 1)
+RUN = RequestCost("control", 2)
+HEAVY = RequestCost("control", 5)
 """Reads a spec, or much of what is stored."""
-ALERTS = Work("control", 1, 1024 * 1024, 150_000)
-KEYS = Work("online", 1, 256 * 1024)
+ALERTS = RequestCost("control", 1, 1024 * 1024, 150_000)
+KEYS = RequestCost("online", 1, 256 * 1024)
 """Enough for 10,000 keys of any length."""
-ONLINE = Work("online", 1)
-BULK = Work("online", 1, 1024 * 1024, 150_000)
+ONLINE = RequestCost("online", 1)
+BULK = RequestCost("online", 1, 1024 * 1024, 150_000)
 """Events, items, rows of features."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class RateLimit:
     """Units per second; 0 switches a limit off."""
 
     control: float = 0
@@ -116,26 +116,26 @@ class Buckets:
 
 
 class RateLimits:
-    def __init__(self, limits: Limits = Limits(), clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: RateLimit = RateLimit(), clock: Callable[[], float] = time.monotonic) -> None:
         self._control = _buckets("control", limits.control, clock)
         self._online = _buckets("online", limits.online, clock)
         self._recommenders = _buckets("recommender", limits.recommender, clock)
         self._failures = _buckets("failures", limits.failures, clock)
 
-    def charge(self, work: Work, token: str, recommender: str | None, size: int) -> None:
+    def charge(self, work: RequestCost, token: str, recommender: str | None, size: int) -> None:
         """Charges the request, or raises TooFast. `size`: bytes of its body."""
         if work.budget == "online":
             self.charge_online(token, recommender, size)
         elif work.budget == "control" and self._control is not None and (wait := self._control.spend(token, work.units + (size >> 12))):
-            raise _too_fast("control", "this token writes faster than it may", "EYAS_CONTROL_RATE", wait)
+            raise _too_fast("control", "the token is above its rate of writes", "EYAS_CONTROL_RATE", wait)
 
     def charge_online(self, token: str, recommender: str | None, size: int) -> None:
         """Charges a unit for the request, and a unit for each KiB of its body."""
         cost = 1 + (size >> 10)
         if self._online is not None and (wait := self._online.spend(token, cost)):
-            raise _too_fast("online", "this token asks faster than it may", "EYAS_ONLINE_RATE", wait)
+            raise _too_fast("online", "the token is above its rate of requests", "EYAS_ONLINE_RATE", wait)
         if recommender is not None and self._recommenders is not None and (wait := self._recommenders.spend(recommender, cost)):
-            raise _too_fast("recommender", f"'{recommender}' is asked faster than it may", "EYAS_RECOMMENDER_RATE", wait)
+            raise _too_fast("recommender", f"'{recommender}' is above its rate of requests", "EYAS_RECOMMENDER_RATE", wait)
 
     def count_failure(self, address: str) -> None:
         """Counts a request with an invalid token from the address."""
@@ -144,7 +144,7 @@ class RateLimits:
 
     def check_failures(self, address: str) -> None:
         if self._failures is not None and (wait := self._failures.wait(address)):
-            reason = "too many requests from this address came with tokens that are not known here"
+            reason = "too many requests with unknown tokens from this address"
             raise _too_fast("failures", reason, "EYAS_FAILURE_RATE", wait)
 
 
@@ -154,4 +154,4 @@ def _buckets(kind: str, per_second: float, clock: Callable[[], float]) -> Bucket
 
 def _too_fast(limit: str, reason: str, setting: str, wait: float) -> TooFast:
     metrics.LIMITED.labels(limit).inc()
-    return TooFast(f"{reason}: wait as long as Retry-After says, or have the operator raise {setting}", wait)
+    return TooFast(f"{reason}: wait the seconds of Retry-After, or ask the operator to raise {setting}", wait)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, WithJsonSchema, model_validator
 
-from services.api.access import Room
+from services.api.access import RoleRouter
 from services.api.dependencies import Online
 from services.api.item_bodies import VALUES
 from services.api.rate_limits import KEYS, ONLINE
@@ -19,8 +19,9 @@ from shared.contracts.events import Key
 from shared.domain.access import Role
 from shared.domain.attributes import Value, check_attributes
 from shared.domain.errors import Invalid
+from shared.telemetry import logs
 
-room = Room("online")
+room = RoleRouter("online")
 
 MOST = 1000
 """Most items of an answer."""
@@ -36,14 +37,12 @@ def _context(context: object) -> dict[str, Value]:
 Context = Annotated[dict[str, Any], BeforeValidator(_context), WithJsonSchema(VALUES)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Excluded = Annotated[list[Key], FailFast(), Field(max_length=10_000, description="Items that must not be in the answer.")]
-Said = Annotated[Context, Field(description="What is known of the user, by name: what expressions call `user.NAME`.")]
+Said = Annotated[Context, Field(description="Facts about the user by name; expressions read them as `user.NAME`.")]
 Slots = Annotated[dict[Annotated[str, Field(min_length=1, max_length=40)], Count], Field(min_length=1, max_length=20)]
 
 
-Trial = Annotated[
-    bool, Query(description="Nobody is shown the answer: it is logged nowhere, so it counts for nothing, and nothing is explored.")
-]
-Explain = Annotated[bool, Query(description="Say what each stage did, and with its time.")]
+Trial = Annotated[bool, Query(description="Trial request: the answer is not logged, changes no figure, and has no exploration.")]
+Explain = Annotated[bool, Query(description="Add what each stage of the answer did, and how long it took.")]
 
 
 class Ask(BaseModel):
@@ -55,21 +54,21 @@ class Ask(BaseModel):
     context: Said = {}
     items: Annotated[list[Key], Field(max_length=100)] = Field(
         [],
-        description="What the user looked at just now, the newest last. A version of `session` with a `sequence` feature reads them and "
-        "leaves them out; of any other one a user whom it doesn't know gets what is like these.",
+        description="Items that the user has just viewed, the newest last. A version of `session` with a `sequence` feature reads them "
+        "and leaves them out; from other versions, an unknown user gets items that are similar to these.",
     )
     slots: Slots | None = Field(
         None,
-        description="Instead of `k`: places of a page, by name, with how many items. The first gets the best; no item comes twice.",
+        description="Places of a page by name, with numbers of items; instead of `k`. The first one gets the best items; no item repeats.",
     )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.slots is not None:
             if "k" in self.model_fields_set:
-                raise ValueError("give 'k' or 'slots', not both")
+                raise ValueError("set 'k' or 'slots', not both")
             if sum(self.slots.values()) > MOST:
-                raise ValueError(f"slots: {sum(self.slots.values())} items together; an answer has {MOST} at most")
+                raise ValueError(f"slots: {sum(self.slots.values())} items in total; the limit is {MOST}")
         return self
 
     @property
@@ -79,42 +78,44 @@ class Ask(BaseModel):
 
 class Item(BaseModel):
     item: int
-    score: float | None = Field(description="Null for an item that no model has scored.")
+    score: float | None = Field(description="Score of the model; null for an item without a score.")
 
 
 class Explanation(BaseModel):
     """How an answer was made. Items are explained only by rules and exploration."""
 
-    milliseconds: Mapping[str, float] = Field(description="Of each stage; requests that came together share them.")
-    together: int = Field(description="So many requests were answered at once.")
-    retrieved: int = Field(description="Candidates before the filter.")
-    filtered: int = Field(description="Of these, how many it dropped.")
+    milliseconds: Mapping[str, float] = Field(description="Duration of each stage; requests of one batch share it.")
+    together: int = Field(description="Number of requests in the batch.")
+    retrieved: int = Field(description="Number of candidates before the filter.")
+    filtered: int = Field(description="Number of candidates that the filter dropped.")
     dropped: dict[str, int] = Field(
-        description="Of what may not be shown: how many for which entry of `serve.filter`, the first that says so."
+        description="Number of dropped candidates by entry of `serve.filter`; the first entry that drops a candidate counts."
     )
-    scored: bool = Field(description="Whether the model's scores decided.")
-    explored: int | None = Field(description="The place, from 1, that was given to another candidate by chance.")
-    rules: list[list[str]] = Field(description="Of each item, which rules concern it.")
+    scored: bool = Field(description="Whether the model scored the candidates.")
+    explored: int | None = Field(description="Place, from 1, whose item was drawn at random.")
+    rules: list[list[str]] = Field(description="Rules that apply to each item.")
 
 
 class AnswerView(BaseModel):
-    request_id: str = Field(description="Give it with the user's interactions, so that they count for this answer.")
+    request_id: str = Field(description="Id of the answer: send it with the user's events, so that they count for this answer.")
     recommender: str
     version: int
     variant: Literal["stable", "candidate"]
     items: list[Item]
     fallback: str | None = Field(
-        description="Why the answer is not the model's own: 'unknown user', 'unknown user, by items', 'scoring unavailable', "
-        "'nothing left' by the filters, or null."
+        description="Reason of a fallback: 'unknown user', 'unknown user, by items', 'scoring unavailable', or 'nothing left' after the "
+        "filters; null for the version's own answer."
     )
-    slots: dict[str, list[Item]] = Field({}, description="The items by place, where the request names places.")
-    explain: Explanation | None = Field(None, description="Where the request asks for it.")
+    slots: dict[str, list[Item]] = Field({}, description="Items by place, if the request has `slots`.")
+    explain: Explanation | None = Field(None, description="Explanation, if the request asks for it.")
 
 
 @room.post("/v1/recommend/{name}", Role.CLIENT, audited=False, response_model_exclude_unset=True, work=ONLINE)
 async def recommend(gateway: Online, name: str, ask: Ask, explain: Explain = False, trial: Trial = False) -> AnswerView:
     """Returns the best items for a user, from the version that serves the user."""
-    question = Question(name, ask.user, ask.count, frozenset(ask.exclude), ask.context, tuple(ask.items), explain, trial)
+    question = Question(
+        name, ask.user, ask.count, frozenset(ask.exclude), ask.context, tuple(ask.items), explain, trial, logs.context_id("request")
+    )
     return _view(await asyncio.wrap_future(gateway.submit(question)), ask)
 
 
@@ -160,8 +161,8 @@ class AskScores(BaseModel):
 class ScoresView(BaseModel):
     version: int
     variant: Literal["stable", "candidate"]
-    items: list[Item] = Field(description="In the order of the request; a score is null where the version doesn't have the item.")
-    fallback: str | None = Field(description="'unknown user', of whom it has no scores, or null.")
+    items: list[Item] = Field(description="Items in the order of the request; the score is null if the version does not have the item.")
+    fallback: str | None = Field(description="'unknown user' if the version has no scores for the user, or null.")
 
 
 @room.post("/v1/score/{name}", Role.CLIENT, audited=False, work=KEYS)
@@ -183,7 +184,7 @@ class AskSimilar(BaseModel):
 
 class SimilarView(BaseModel):
     version: int
-    items: list[Item] = Field(description="The most like first; the score is the cosine of their vectors.")
+    items: list[Item] = Field(description="Similar items, the most similar first; the score is the cosine of the vectors.")
 
 
 @room.post("/v1/similar/{name}", Role.CLIENT, audited=False, work=ONLINE)

@@ -11,10 +11,10 @@ from fastapi import Path, Query, Response
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel, Field
 
-from services.api.access import Caller, Room, Who
+from services.api.access import Caller, RoleRouter, Who
 from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.data_locations import check_spec, faults_of_places, resolve_spec
-from services.api.dependencies import Parts, With
+from services.api.dependencies import ControlParts, With
 from services.api.etags import NOT_MODIFIED, ExpectedOrNew, tagged
 from services.api.paging import Page, Pages, Paging
 from services.api.rate_limits import HEAVY
@@ -27,31 +27,31 @@ from shared.domain.machine import Request
 from shared.domain.rollout import ANSWERS
 from shared.domain.route import Route
 from shared.ports import Recommender, RunRecord
-from shared.run_factory import Terms, back_rollout, new_run
+from shared.run_factory import RunTerms, back_rollout, new_run
 
-room = Room("recommenders")
+room = RoleRouter("recommenders")
 
-Generation = Annotated[int, Path(ge=1, le=2**31 - 1, description="Of the spec.")]
-Prefix = Annotated[str | None, Query(max_length=60, description="Of names that begin so.")]
+Generation = Annotated[int, Path(ge=1, le=2**31 - 1, description="Generation of the spec.")]
+Prefix = Annotated[str | None, Query(max_length=60, description="Only names that begin with this text.")]
 Run = Annotated[bool, Query(description="Start a run if the spec is new or changed.")]
 
 
 class Back(Why):
-    to: int | None = Field(None, ge=1, description="Any version whose files are still there; when absent, the proven one.")
+    to: int | None = Field(None, ge=1, description="Version to return to; its files must still exist. When absent, the previous version.")
 
 
 class RolledBack(BaseModel):
-    stable: int = Field(description="The version that is the stable one now.")
+    stable: int = Field(description="Number of the stable version now.")
     aborted: list[str]
     """Rollouts that were asked to abort."""
-    rollout: str | None = Field(description="The one that loads the version first and then moves everybody; null where that isn't needed.")
+    rollout: str | None = Field(description="Rollout that loads the version and then moves all users to it; null if it was loaded.")
 
 
 @room.create(
     "/v1/recommenders",
     Role.OPERATOR,
     status_code=201,
-    responses={200: {"model": AppliedRecommender, "description": "There already"}},
+    responses={200: {"model": AppliedRecommender, "description": "The recommender exists; the spec is changed or equal"}},
     openapi_extra=SPEC_BODY,
     work=HEAVY,
 )
@@ -63,7 +63,7 @@ def apply_recommender(parts: With, who: Who, spec: SpecBody, response: Response,
 @room.put(
     "/v1/recommenders/{name}",
     Role.OPERATOR,
-    responses={201: {"model": AppliedRecommender, "description": "New"}},
+    responses={201: {"model": AppliedRecommender, "description": "The recommender is new"}},
     openapi_extra=SPEC_BODY,
     work=HEAVY,
 )
@@ -78,7 +78,7 @@ def put_recommender(
 
 
 def _apply(
-    parts: Parts, who: Caller, spec: RecommenderSpec, response: Response, run: bool, expected: Container[int] | None = None
+    parts: ControlParts, who: Caller, spec: RecommenderSpec, response: Response, run: bool, expected: Container[int] | None = None
 ) -> AppliedRecommender:
     who.enters(spec.name)
     spec = resolve_spec(parts, spec)
@@ -87,7 +87,7 @@ def _apply(
 
     def full_run(changed: Recommender) -> RunRecord:
         cause = "the spec is new" if _is_new(changed) else "the spec changed"
-        return new_run(changed, who.fresh_id("r", now), "full", cause, route.stable if route else None, now, Terms(who.name))
+        return new_run(changed, who.fresh_id("r", now), "full", cause, route.stable if route else None, now, RunTerms(who.name))
 
     result = parts.recommenders.put(spec, now, who.name, expected, full_run if run else None)
     stored, started = result.recommender, result.run
@@ -120,7 +120,7 @@ def list_recommenders(
     who: Who,
     pages: Pages,
     prefix: Prefix = None,
-    serving: Annotated[bool | None, Query(description="Only those that serve (true), or that don't yet (false).")] = None,
+    serving: Annotated[bool | None, Query(description="Only recommenders that serve (true), or do not serve yet (false).")] = None,
 ) -> Page[ServingRecommender]:
     """Lists recommenders by name."""
     routes = parts.routes.all()
@@ -131,7 +131,7 @@ def list_recommenders(
 
 
 def readable(
-    parts: Parts, who: Caller, pages: Paging, prefix: str | None, keep: Callable[[str], bool] = lambda name: True
+    parts: ControlParts, who: Caller, pages: Paging, prefix: str | None, keep: Callable[[str], bool] = lambda name: True
 ) -> Sequence[Recommender]:
     """Reads only the page's specs; skips unreadable ones."""
     after = pages.text
@@ -143,7 +143,7 @@ def readable(
     return list(itertools.islice(_read(parts, names), pages.more))
 
 
-def _read(parts: Parts, names: Iterable[str]) -> Iterator[Recommender]:
+def _read(parts: ControlParts, names: Iterable[str]) -> Iterator[Recommender]:
     for name in names:
         with suppress(NotFound, Invalid, Unreadable):
             yield parts.recommenders.get(name)
@@ -185,28 +185,28 @@ def delete_recommender(parts: With, who: Who, name: str) -> None:
 
 
 @room.create("/v1/recommenders/{name}:rollback", Role.OPERATOR, status_code=202)
-def roll_back(parts: With, who: Who, name: str, wish: Back | None = None) -> RolledBack:
+def roll_back(parts: With, who: Who, name: str, body: Back | None = None) -> RolledBack:
     """Returns every user to a proven version, without analysis.
 
     An active rollout is aborted, and nothing else happens unless another version is named. Otherwise the previous stable version, or the
     named one, returns: at once if it is loaded, else by a rollout that loads it first.
     """
-    wish = wish or Back()
-    who.says(wish.reason)
+    body = body or Back()
+    who.says(body.reason)
     recommender = parts.recommenders.get(name)
     route = parts.routes.get(name)
     if route is None:
-        raise Conflict(f"recommender '{name}' serves nothing yet, so there is nothing to go back to")
+        raise Conflict(f"recommender '{name}' serves nothing yet: there is no version to roll back to")
     if (done := _done_before(parts, who, name, route)) is not None:
         return done
     active = sorted(parts.rollouts.list(name, active=True), key=lambda rollout: (rollout.created_at, rollout.id))
-    target = _target(parts, name, route, wish.to, bool(active))
+    target = _target(parts, name, route, body.to, bool(active))
     for rollout in active:
-        ask(parts, who, parts.rollouts, ANSWERS, "rollout", rollout.id, "abort", Why(reason=wish.reason))
+        ask(parts, who, parts.rollouts, ANSWERS, "rollout", rollout.id, "abort", Why(reason=body.reason))
     aborted = [rollout.id for rollout in active]
     if target == route.stable:
         return RolledBack(stable=target, aborted=aborted, rollout=None)
-    request = Request("rollback", who.name, wish.reason)
+    request = Request("rollback", who.name, body.reason)
     if active or target not in parts.server.answering(name):
         return RolledBack(stable=route.stable, aborted=aborted, rollout=_start_back(parts, who, recommender, target, request))
     now_serving = parts.routes.put(name, Route(target), parts.clock.now(), who.name, request.summary())
@@ -214,7 +214,7 @@ def roll_back(parts: With, who: Who, name: str, wish: Back | None = None) -> Rol
     return RolledBack(stable=now_serving.stable, aborted=[], rollout=None)
 
 
-def _done_before(parts: Parts, who: Caller, name: str, route: Route) -> RolledBack | None:
+def _done_before(parts: ControlParts, who: Caller, name: str, route: Route) -> RolledBack | None:
     """Returns what a killed process has done for this request."""
     if who.once is None or not who.once.again:
         return None
@@ -228,24 +228,24 @@ def _done_before(parts: Parts, who: Caller, name: str, route: Route) -> RolledBa
     return RolledBack(stable=route.stable, aborted=[], rollout=begun.id)
 
 
-def _target(parts: Parts, name: str, route: Route, wanted: int | None, active: bool) -> int:
+def _target(parts: ControlParts, name: str, route: Route, wanted: int | None, active: bool) -> int:
     """Returns the version to go to: the stable one if only an active rollout is to end."""
     if wanted is not None:
         gone = parts.registry.collected(name)
         if parts.registry.get(name, wanted).number in gone:
-            raise Conflict(f"version {wanted} of '{name}' was collected on {gone[wanted]:%Y-%m-%d}: its files are gone; choose another")
+            raise Conflict(f"version {wanted} of '{name}' was collected on {gone[wanted]:%Y-%m-%d}: its files are deleted; choose another")
         if wanted == route.stable and not active:
-            raise Conflict(f"version {wanted} of '{name}' serves everyone already")
+            raise Conflict(f"version {wanted} of '{name}' already serves all users")
         return wanted
     if active:
         return route.stable
     previous = parts.routes.previous(name)
     if previous is None:
-        raise Conflict(f"recommender '{name}' has no version before {route.stable} to go back to; name one with `to`")
+        raise Conflict(f"recommender '{name}' has no version before {route.stable} to roll back to; set `to`")
     return previous
 
 
-def _start_back(parts: Parts, who: Caller, recommender: Recommender, target: int, request: Request) -> str:
+def _start_back(parts: ControlParts, who: Caller, recommender: Recommender, target: int, request: Request) -> str:
     now = parts.clock.now()
     id = who.fresh_id("o", now)
     parts.rollouts.create(back_rollout(recommender, target, id, request, now), who.name)
@@ -255,7 +255,7 @@ def _start_back(parts: Parts, who: Caller, recommender: Recommender, target: int
 
 @room.get("/v1/schema", Role.VIEWER, tags=["specs"])
 def get_spec_schema() -> dict[str, Any]:
-    """The JSON schema of the spec, for editors."""
+    """Returns the JSON schema of the spec, for editors."""
     return RecommenderSpec.json_schema()
 
 

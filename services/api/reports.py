@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from services.api.access import Room, Who
-from services.api.dependencies import Parts, With
+from services.api.access import RoleRouter, Who
+from services.api.dependencies import ControlParts, With
 from services.api.runs import attempt_of, run_view
 from shared.contracts.features import OPERATORS
 from shared.contracts.plans import run_plan
@@ -23,7 +23,7 @@ from shared.domain.run import MACHINE
 from shared.ports import RunRecord
 from shared.run_factory import spec_of, stages_of
 
-room = Room("runs")
+room = RoleRouter("runs")
 
 _FEATURES = "features.json"
 _NAMES = ("of", "by")
@@ -33,61 +33,59 @@ _SHORT = 400
 
 class GateAsked(BaseModel):
     gate: str
-    stage: Literal["evaluate", "refit", "verify"] = Field(description="After which it is asked.")
+    stage: Literal["evaluate", "refit", "verify"] = Field(description="Stage after which the gate is checked.")
     verdict: Literal["pass", "fail", "inconclusive", "error", "open", "not asked"] = Field(
-        description="`open`: its stage hasn't ended yet; `not asked`: the run ended before."
+        description="Verdict; `open`: the stage has not ended yet; `not asked`: the run ended before the stage."
     )
-    reason: str = Field(description="Empty while it is open, and where it wasn't asked.")
-    accepted: str = Field(description="Who accepts it although it is inconclusive: `the spec`, or a person; else empty.")
-    metric: str = Field(description="What it is about, such as hr@10.")
-    value: float | None = Field(description="The candidate's; null where it wasn't measured.")
+    reason: str = Field(description="Reason of the verdict; empty for `open` and `not asked`.")
+    accepted: str = Field(description="Who accepts an inconclusive verdict: `the spec` or a person; else empty.")
+    metric: str = Field(description="Metric of the gate, such as hr@10.")
+    value: float | None = Field(description="Value of the candidate; null if not measured.")
     against: str | None = Field(
-        description="Whose value it is held against: popularity, baseline, serving, or of a refit candidate; null where a bound is."
+        description="Compared with: popularity, baseline, serving, or candidate for a refit; null if the gate has a bound."
     )
-    other: float | None = Field(description="That one's value; null where a bound is, or where it wasn't measured.")
-    users: int | None = Field(description="How many users the value rests on; null where it isn't about users, or wasn't measured.")
-    standard_error: float | None = Field(description="Of the value, or of its difference to the other one; null where it wasn't measured.")
-    needed: float | None = Field(description="What the value is held against: the bound, or the other's value with its margin.")
+    other: float | None = Field(description="Value of that one; null if the gate has a bound, or if not measured.")
+    users: int | None = Field(description="Number of users behind the value; null if it does not count users, or was not measured.")
+    standard_error: float | None = Field(description="Standard error of the value or of the difference; null if not measured.")
+    needed: float | None = Field(description="Value that the gate needs: the bound, or the other value with its margin.")
     apart: float | None = Field(
-        description="How far the value is on the good side of what is needed, as a share of that: -0.2 misses by a fifth."
+        description="Distance of the value to the needed one, as a share of the needed one: -0.2 misses it by 20 %."
     )
 
 
 class GatesView(BaseModel):
     run: str
-    gates: list[GateAsked] = Field(
-        description="All that are asked of such a run: those that its spec names, in their order, then that of its refit."
-    )
+    gates: list[GateAsked] = Field(description="Gates of the run: those of its spec in their order, then the gate of the refit.")
 
 
 class FeatureMade(BaseModel):
-    operator: str = Field(description="Such as categorify.")
-    of: list[str] = Field(description="The columns that it reads.")
-    settings: dict[str, Any] = Field(description="What its operator was told, where that isn't null.")
-    fitted: dict[str, Any] = Field(description="What was found in the training rows, short enough to be shown.")
+    operator: str = Field(description="Name of the operator, such as categorify.")
+    of: list[str] = Field(description="Columns that the operator reads.")
+    settings: dict[str, Any] = Field(description="Settings of the operator that are not null.")
+    fitted: dict[str, Any] = Field(description="Values fitted on the training rows; long values are left out.")
 
 
 class TableMade(BaseModel):
-    column: str = Field(description="The feature whose codes they are.")
-    codes: int = Field(description="Different values that have a row of their own; further ones share one.")
-    width: int | None = Field(description="Of its vectors; null before train, and of models without them.")
-    bytes: int | None = Field(description="Of its vectors; null before train, and of models without them.")
+    column: str = Field(description="Feature of the codes.")
+    codes: int = Field(description="Number of values with a row of their own; other values share one.")
+    width: int | None = Field(description="Width of the vectors; null before train, and for models without vectors.")
+    bytes: int | None = Field(description="Size of the vectors; null before train, and for models without vectors.")
 
 
 class FeatureReport(BaseModel):
-    attempt: str = Field(description="Of the etl stage.")
-    snapshot: str | None = Field(description="A digest of the rows that were read.")
-    rows: dict[str, int] = Field(description="By what they are: read from the file, dropped, of items, to train on, held out.")
-    oldest: datetime | None = Field(description="Of the rows.")
-    cut: datetime | None = Field(description="Rows from then on are held out; null where they aren't by time.")
-    newest: datetime | None = Field(description="Of the rows.")
-    features: list[FeatureMade] = Field(description="In the order of the spec, with those that are made by rule.")
-    tables: list[TableMade] = Field(description="Of features that are codes.")
+    attempt: str = Field(description="Attempt of the etl stage.")
+    snapshot: str | None = Field(description="Digest of the rows that were read.")
+    rows: dict[str, int] = Field(description="Number of rows by kind: file, dropped, items, train, holdout.")
+    oldest: datetime | None = Field(description="Time of the oldest row.")
+    cut: datetime | None = Field(description="Start of the holdout; null if the split is not by time.")
+    newest: datetime | None = Field(description="Time of the newest row.")
+    features: list[FeatureMade] = Field(description="Features in the order of the spec, with those that were added automatically.")
+    tables: list[TableMade] = Field(description="Tables of features that are codes.")
 
 
 @room.get("/v1/runs/{id}/gates", Role.VIEWER)
 def get_run_gates(parts: With, who: Who, id: str) -> GatesView:
-    """Lists each gate with its verdict and its figures, including gates that are open or weren't asked."""
+    """Lists each gate with its verdict and its figures, including gates that are open or were not asked."""
     record = who.row("run", parts.runs, id)
     metrics = run_view(parts, record).metrics
     gates = run_plan(spec_of(record), record.spec.mode).gates
@@ -136,7 +134,7 @@ def get_run_features(parts: With, who: Who, id: str) -> FeatureReport:
     attempt = attempt_of(record, "etl")
     made = parts.artifacts.manifest(attempt) if attempt else None
     if made is None or attempt is None or _FEATURES not in made.files:
-        raise NotFound(f"run {id} has made no features: it has a report of them when etl has ended well")
+        raise NotFound(f"run {id} has no feature report: it exists when etl has succeeded")
     trained = attempt_of(record, "train")
     train = parts.artifacts.manifest(trained) if trained else None
     tables = {table["column"]: table for table in _list(train, "tables")}
@@ -157,7 +155,7 @@ def get_run_features(parts: With, who: Who, id: str) -> FeatureReport:
     )
 
 
-def _features(parts: Parts, files: Files) -> list[FeatureMade]:
+def _features(parts: ControlParts, files: Files) -> list[FeatureMade]:
     document = json.loads(parts.artifacts.read(files[_FEATURES]))
     features = []
     for number, entry in enumerate(document["entries"]):

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from shared.domain.evidence_history import MOST
 from shared.domain.rollout import ANSWERS, RolloutStatus, deadline, refusal
 from shared.domain.rollout_plan import RolloutPlan
-from shared.domain.sequential_test import Sample
-from shared.domain.step_analysis import Answered, ShadowReport, StepReport
+from shared.domain.sequential_test import VariantSample
+from shared.domain.step_analysis import AnswerSummary, ShadowReport, StepReport
 from shared.ports import RolloutRecord
 
 VERBS = ("pause", "resume", "skip", "promote", "abort")
@@ -23,26 +23,26 @@ class SampleView(BaseModel):
     answers: int
     hits: int
     mean: float
-    converted: int = Field(description="Users with at least one hit.")
+    converted: int = Field(description="Number of users with at least one hit.")
 
     @classmethod
-    def of(cls, sample: Sample) -> SampleView:
+    def of(cls, sample: VariantSample) -> SampleView:
         return cls(users=sample.users, answers=sample.answers, hits=sample.hits, mean=sample.mean, converted=sample.converted)
 
 
 class AnsweredView(BaseModel):
-    answers: int = Field(description="For which the version was asked for scores, too young ones to be judged by hits included.")
-    errors: int = Field(description="Of these, how many it didn't score.")
-    p50: float | None = Field(description="Seconds of the version's work for a request: retrieval, filters, features, scores, order.")
-    p99: float | None = Field(description="In seconds.")
+    answers: int = Field(description="Number of answers of the version, also those with an open attribution window.")
+    errors: int = Field(description="Number of these answers without scores.")
+    p50: float | None = Field(description="Median latency in seconds: retrieval, filter, features, score, order.")
+    p99: float | None = Field(description="99th percentile of the same latency in seconds.")
 
     @classmethod
-    def of(cls, answered: Answered) -> AnsweredView:
+    def of(cls, answered: AnswerSummary) -> AnsweredView:
         return cls.model_validate(answered, from_attributes=True)
 
 
 class CheckView(BaseModel):
-    name: str = Field(description="`goal`, `split`, or a guardrail's metric.")
+    name: str = Field(description="Name of the check: `goal`, `split`, or a guardrail's metric.")
     verdict: str
     reason: str
 
@@ -53,14 +53,14 @@ class ReportView(BaseModel):
     since: datetime | None
     stable: SampleView
     candidate: SampleView
-    verdict: str = Field(description="Of all checks together.")
+    verdict: str = Field(description="Verdict of all checks together.")
     reason: str
-    checks: list[CheckView] = Field(description="The goal, the split and each guardrail, each with a verdict and a sentence of its own.")
+    checks: list[CheckView] = Field(description="Checks: the goal, the split and each guardrail, each with verdict and reason.")
     lift: float | None
     lower: float | None
     upper: float | None
-    stable_answers: AnsweredView | None = Field(description="What the stable version's answers were like; null of an older report.")
-    candidate_answers: AnsweredView | None = Field(description="The same of the candidate's.")
+    stable_answers: AnsweredView | None = Field(description="Latency and errors of the stable version; null in an older report.")
+    candidate_answers: AnsweredView | None = Field(description="Latency and errors of the candidate.")
 
     @classmethod
     def of(cls, report: StepReport) -> ReportView:
@@ -87,21 +87,21 @@ class LookView(BaseModel):
     at: datetime
     step: int
     weight: float
-    against: int = Field(description="The stable version then.")
-    stable: int = Field(description="Its users that were observed.")
-    candidate: int = Field(description="The candidate's.")
+    against: int = Field(description="Stable version at that time.")
+    stable: int = Field(description="Number of observed users of the stable version.")
+    candidate: int = Field(description="Number of observed users of the candidate.")
     verdict: str
-    lift: float | None = Field(description="By how much more the candidate earned; null while there are too few users.")
-    lower: float | None = Field(description="The lift is surely above: beyond -max_harm, harm is excluded.")
-    upper: float | None = Field(description="The lift is surely below: under 0, the candidate earns less.")
+    lift: float | None = Field(description="Relative difference of the candidate to the stable version; null for too few users.")
+    lower: float | None = Field(description="Lower bound of the lift: above -max_harm, harm is excluded.")
+    upper: float | None = Field(description="Upper bound of the lift: below 0, the candidate is worse.")
 
 
 class LooksView(BaseModel):
     """Evidence of a rollout, look by look."""
 
-    goal: Literal["hit_rate", "conversion"] = Field(description="What of the users the versions are compared by.")
-    max_harm: float = Field(description="Relative: the last step passes when a loss above it is excluded.")
-    looks: list[LookView] = Field(description=f"The oldest first: all of them, or {MOST} that show the whole way.")
+    goal: Literal["hit_rate", "conversion"] = Field(description="Goal by which the versions are compared.")
+    max_harm: float = Field(description="Largest accepted relative loss: the last step passes when a larger loss is excluded.")
+    looks: list[LookView] = Field(description=f"Looks, the oldest first: all of them, or {MOST} that cover the whole time.")
 
     @classmethod
     def of(cls, status: RolloutStatus, plan: RolloutPlan) -> LooksView:
@@ -114,19 +114,19 @@ class LooksView(BaseModel):
 
 class StepView(BaseModel):
     weight: float
-    min_users: int = Field(description="In each variant, before it can pass.")
-    min_answers: int = Field(description="In each variant, before it can pass.")
-    min: float = Field(description="Seconds before which it isn't left.")
-    max: float = Field(description="Seconds after which it pauses without a verdict.")
+    min_users: int = Field(description="Fewest users in each variant before the step can pass.")
+    min_answers: int = Field(description="Fewest answers in each variant before the step can pass.")
+    min: float = Field(description="Shortest duration of the step in seconds.")
+    max: float = Field(description="Seconds after which the rollout pauses if the step has no verdict.")
 
 
 class TermsView(BaseModel):
-    """What the steps of a rollout are judged by."""
+    """Terms by which the steps of a rollout are judged."""
 
-    goal: Literal["hit_rate", "conversion"] = Field(description="What of the users the versions are compared by.")
-    max_harm: float = Field(description="Relative: the last step passes when a loss above it is excluded.")
-    steps: list[StepView] = Field(description="In their order.")
-    guardrails: dict[str, str] = Field(description="By metric, as it is written.")
+    goal: Literal["hit_rate", "conversion"] = Field(description="Goal by which the versions are compared.")
+    max_harm: float = Field(description="Largest accepted relative loss: the last step passes when a larger loss is excluded.")
+    steps: list[StepView] = Field(description="Steps in their order.")
+    guardrails: dict[str, str] = Field(description="Guardrails by metric, as text.")
 
     @classmethod
     def of(cls, plan: RolloutPlan) -> TermsView:
@@ -150,12 +150,12 @@ class TermsView(BaseModel):
 
 class ShadowView(BaseModel):
     since: datetime | None
-    compared: int = Field(description="Requests that both versions answered.")
-    errors: int = Field(description="How often the candidate gave no scores.")
-    dropped: int = Field(description="Requests that weren't mirrored.")
-    overlap: float = Field(description="The mean share of the stable version's items that the candidate would have shown too.")
-    stable_p99: float | None = Field(description="In seconds.")
-    candidate_p99: float | None = Field(description="In seconds.")
+    compared: int = Field(description="Number of requests that both versions answered.")
+    errors: int = Field(description="Number of requests without scores of the candidate.")
+    dropped: int = Field(description="Number of requests that were not mirrored.")
+    overlap: float = Field(description="Mean share of the stable version's items that the candidate would also show.")
+    stable_p99: float | None = Field(description="99th percentile of the stable version's latency in seconds.")
+    candidate_p99: float | None = Field(description="99th percentile of the candidate's latency in seconds.")
     verdict: str
     reason: str
 
@@ -178,25 +178,23 @@ class RolloutView(BaseModel):
     id: str
     recommender: str
     version: int
-    kind: Literal["canary", "rollback"] = Field(description="A rollback loads a version and moves everybody to it, without analysis.")
+    kind: Literal["canary", "rollback"] = Field(description="Kind; a rollback loads a version and moves all users to it, without analysis.")
     state: str
     reason: str
-    step: int = Field(description="Index into `steps`; -1 before the first.")
+    step: int = Field(description="Index of the current step in `steps`; -1 before the first.")
     steps: list[float]
     since: datetime | None
-    looked_at: datetime | None = Field(description="When the data of this step was last looked at; null before the first look.")
+    looked_at: datetime | None = Field(description="Time of the last look at this step; null before the first look.")
     created_at: datetime
-    asked_by: str | None = Field(
-        description="Who started it, or asked to go back; null where a run did when it had registered the version."
-    )
-    cause: str = Field(description="The reason that they gave; empty without one.")
-    asked: str | None = Field(description="What was asked of it and isn't answered yet.")
-    shadow: ShadowView | None = Field(description="What the shadow has shown; null without one, and before it was first looked at.")
+    asked_by: str | None = Field(description="Who started the rollout or rollback; null if the run that registered the version did.")
+    cause: str = Field(description="Reason that this caller gave; may be empty.")
+    asked: str | None = Field(description="Verb of a pending request; null if there is none.")
+    shadow: ShadowView | None = Field(description="Result of the shadow; null without a shadow, and before its first look.")
     reports: list[ReportView]
-    against: int | None = Field(description="The version that it was last compared with; null before the first look.")
-    plan: TermsView = Field(description="Its steps, and what each of them is judged by.")
-    deadline: datetime | None = Field(description="When the step under way pauses without a verdict; null where none is.")
-    answers_to: list[str] = Field(description="What may be asked of it now: of pause, resume, skip, promote and abort.")
+    against: int | None = Field(description="Stable version at the last look; null before the first look.")
+    plan: TermsView = Field(description="Steps of the rollout, and the terms by which they are judged.")
+    deadline: datetime | None = Field(description="When the rollout pauses if the step has no verdict; null without an active step.")
+    answers_to: list[str] = Field(description="Verbs that are possible now: of pause, resume, skip, promote and abort.")
 
     @classmethod
     def of(cls, record: RolloutRecord, plan: RolloutPlan) -> RolloutView:
@@ -217,7 +215,7 @@ class RolloutView(BaseModel):
             created_at=record.created_at,
             asked_by=started.actor if started else None,
             cause=started.reason if started else "",
-            asked=record.asked.verb if record.asked else None,
+            asked=record.request.verb if record.request else None,
             shadow=ShadowView.of(status.shadow) if status.shadow else None,
             reports=[ReportView.of(report) for report in status.reports],
             against=status.looks[-1].against if status.looks else None,

@@ -9,8 +9,8 @@ from fastapi import Query, Response
 from fastapi import Request as HttpRequest
 from pydantic import Field
 
-from services.api.access import Caller, Room, Who
-from services.api.dependencies import Parts, With
+from services.api.access import Caller, RoleRouter, Who
+from services.api.dependencies import ControlParts, With
 from services.api.etags import NOT_MODIFIED, Expected, tagged
 from services.api.paging import Page, Pages
 from services.api.rollout_views import LooksView, RolloutView
@@ -25,35 +25,35 @@ from shared.domain.rollout_plan import RolloutPlan
 from shared.ports import RolloutRecord
 from shared.run_factory import asked_rollout, proven, spec_of
 
-room = Room("rollouts")
+room = RoleRouter("rollouts")
 
 State = Literal["pending", "loading", "shadow", "canary", "paused", "promoted", "rolled_back", "aborted"]
 Verb = Literal["pause", "resume", "skip", "promote", "abort"]
 
 
 class StartRollout(Why):
-    version: int = Field(ge=1, le=2**31 - 1, description="Its number: a registered version whose files are still there.")
+    version: int = Field(ge=1, le=2**31 - 1, description="Number of a registered version whose files still exist.")
 
 
 @room.create("/v1/recommenders/{name}/rollouts", Role.OPERATOR, status_code=201)
-def start_rollout(parts: With, who: Who, name: str, wish: StartRollout) -> RolloutView:
+def start_rollout(parts: With, who: Who, name: str, body: StartRollout) -> RolloutView:
     """Starts a rollout of a registered version, by the current `rollout` of the spec, as after a run.
 
     It waits until earlier rollouts have ended. If nothing serves yet, all users get the version as soon as it answers.
     """
-    who.says(wish.reason)
+    who.says(body.reason)
     recommender = parts.recommenders.get(name)
     now = parts.clock.now()
     id = who.fresh_id("o", now)
     begun = _begun_before(parts, who, id)
     if begun is None:
-        _check_start(parts, name, wish.version)
-        begun = parts.rollouts.create(asked_rollout(recommender, wish.version, id, Request("start", who.name, wish.reason), now), who.name)
+        _check_start(parts, name, body.version)
+        begun = parts.rollouts.create(asked_rollout(recommender, body.version, id, Request("start", who.name, body.reason), now), who.name)
         parts.wake()
     return _view(begun)
 
 
-def _begun_before(parts: Parts, who: Caller, id: str) -> RolloutRecord | None:
+def _begun_before(parts: ControlParts, who: Caller, id: str) -> RolloutRecord | None:
     """Returns the rollout that a killed process has started for this request."""
     if who.once is None or not who.once.again:
         return None
@@ -62,45 +62,45 @@ def _begun_before(parts: Parts, who: Caller, id: str) -> RolloutRecord | None:
     return None
 
 
-def _check_start(parts: Parts, name: str, number: int) -> None:
+def _check_start(parts: ControlParts, name: str, number: int) -> None:
     try:
         version = parts.registry.get(name, number)
     except NotFound as error:
-        raise NotFound(f"{error}: only what a run has registered can be rolled out") from None
+        raise NotFound(f"{error}: only registered versions can be rolled out") from None
     gone = parts.registry.collected(name)
     if number in gone:
         raise Conflict(
-            f"version {number} of '{name}' was collected on {gone[number]:%Y-%m-%d}: its files are gone; choose another, or start a run"
+            f"version {number} of '{name}' was collected on {gone[number]:%Y-%m-%d}: its files are deleted; choose another, or start a run"
         )
     route = parts.routes.get(name)
     if route is not None and route.stable == number:
-        raise Conflict(f"version {number} of '{name}' is the stable version already, so there is nothing to roll out; choose another")
+        raise Conflict(f"version {number} of '{name}' is already the stable version; choose another version")
     active = parts.rollouts.list(name, active=True)
     for rollout in active:
         if rollout.spec.version == number:
             able = ", ".join(sorted(ANSWERS[rollout.status.state]))
-            message = f"rollout {rollout.id} of version {number} is {rollout.status.state} already"
-            raise Conflict(f"{message}: wait until it has ended, or steer that one ({able})")
+            message = f"rollout {rollout.id} of version {number} is already {rollout.status.state}"
+            raise Conflict(f"{message}: wait until it has ended, or use one of: {able}")
     if route is None and not active and not proven(version):
         raise Conflict(f"recommender '{name}' serves nothing yet, and {unproven(number)}")
 
 
 @room.get("/v1/recommenders/{name}/rollouts", Role.VIEWER)
 def list_rollouts(
-    parts: With, name: str, pages: Pages, state: Annotated[list[State] | None, Query(description="Of these states alone.")] = None
+    parts: With, name: str, pages: Pages, state: Annotated[list[State] | None, Query(description="Only rollouts in these states.")] = None
 ) -> Page[RolloutView]:
     """Lists rollouts of a recommender, the newest first."""
     parts.recommenders.get(name)
     try:
         rollouts = parts.rollouts.list(name, states=state, limit=pages.more, before=pages.text)
     except NotFound:  # the place of an invented cursor
-        raise Malformed("cursor: this is none of this list: begin anew without a cursor") from None
+        raise Malformed("cursor: not a cursor of this list; start again without it") from None
     return pages.page(rollouts, lambda rollout: rollout.id, _view)
 
 
 @room.get("/v1/rollouts/{id}", Role.VIEWER, response_model=RolloutView, responses=NOT_MODIFIED)
 def get_rollout(parts: With, who: Who, id: str, request: HttpRequest, response: Response) -> RolloutView | Response:
-    """Returns the state of a rollout, and what was measured."""
+    """Returns the state of a rollout and its figures."""
     record = who.row("rollout", parts.rollouts, id)
     return tagged(request, response, record.revision, _view(record))
 

@@ -13,8 +13,8 @@ from fastapi import Depends, Query, Response
 from fastapi import Request as HttpRequest
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from services.api.access import Caller, Room, Who
-from services.api.dependencies import Parts, With
+from services.api.access import Caller, RoleRouter, Who
+from services.api.dependencies import ControlParts, With
 from services.api.etags import NOT_MODIFIED, Expected, tagged
 from services.api.paging import Page, Pages, Paging
 from services.api.rate_limits import RUN
@@ -31,22 +31,22 @@ from shared.domain.access import Role
 from shared.domain.errors import Conflict, Damaged, EyasError, Invalid, Malformed, NotFound
 from shared.domain.ids import attempt_name, new_id
 from shared.domain.machine import Request
-from shared.domain.queue import HIGHEST, LOWEST, Turn
+from shared.domain.queue import HIGHEST, LOWEST, AdmissionDecision
 from shared.domain.run import ANSWERS, STAGES, works
-from shared.domain.warm_or_full import Mode, Wish, choose
+from shared.domain.warm_or_full import Mode, RequestedMode, choose
 from shared.ports import HistoryEntry, Recommender, RunRecord, Version
-from shared.run_factory import Terms, collected_basis, new_run, retry_run, rollout_id, stages_of
+from shared.run_factory import RunTerms, collected_basis, new_run, retry_run, rollout_id, stages_of
 
-room = Room("runs")
+room = RoleRouter("runs")
 
 _PIECES = 100
 
-Priority = Annotated[int, Field(ge=LOWEST, le=HIGHEST, description="Higher goes first among the runs that wait; 0 is usual.")]
+Priority = Annotated[int, Field(ge=LOWEST, le=HIGHEST, description="Priority in the queue: higher values go first; 0 by default.")]
 State = Literal["pending", "etl", "train", "evaluate", "refit", "export", "verify", "registered", "rejected", "failed", "cancelled"]
-States = Annotated[list[State] | None, Query(alias="state", description="Of these states alone.")]
-Dead = Annotated[bool | None, Query(description="Only runs that gave up (true), or only others (false).")]
-Since = Annotated[AwareDatetime | None, Query(description="Created then or later.")]
-Until = Annotated[AwareDatetime | None, Query(description="Created before then.")]
+States = Annotated[list[State] | None, Query(alias="state", description="Only runs in these states.")]
+Dead = Annotated[bool | None, Query(description="Only dead letters (true), or only other runs (false).")]
+Since = Annotated[AwareDatetime | None, Query(description="Only runs created at this time or later.")]
+Until = Annotated[AwareDatetime | None, Query(description="Only runs created before this time.")]
 
 
 @dataclass(frozen=True)
@@ -67,23 +67,22 @@ Filtered = Annotated[Filters, Depends(_filters)]
 class Start(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    mode: Wish = Field(
-        "full", description="`warm` starts from the serving version's weights; `auto` chooses between both by the spec's `retrain.auto`."
+    mode: RequestedMode = Field(
+        "full", description="Mode: `warm` starts from the serving version's weights; `auto` chooses by the spec's `retrain.auto`."
     )
     reason: str = Field("", max_length=500)
     priority: Priority = 0
-    fresh: bool = Field(False, description="Run every stage, though nothing may have changed since an earlier run published it.")
+    fresh: bool = Field(False, description="Run every stage, without stage reuse.")
 
 
 class Retry(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     stage: StageName | None = Field(
-        None, alias="from", description="The first stage that runs again; the one that the run ended in if absent."
+        None, alias="from", description="First stage that runs again; when absent, the stage in which the run ended."
     )
     accept: bool = Field(
-        False,
-        description="Gates that come out inconclusive don't refuse it. That is the caller's decision; it needs a reason, and is kept.",
+        False, description="Accept inconclusive gates. This is the caller's decision: it needs a reason, and both are stored."
     )
     reason: str = Field("", max_length=500)
 
@@ -92,38 +91,40 @@ class Prioritise(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     priority: Priority
-    reason: str = Field("", max_length=500, description="Goes into the history.")
+    reason: str = Field("", max_length=500, description="Reason for the history.")
 
 
 class RunLog(BaseModel):
     text: str
-    start: int = Field(description="The offset that the text begins at.")
-    next: int = Field(description="The offset to go on from.")
-    stage: str | None = Field(description="Null before the first stage.")
-    attempt: str | None = Field(description="Null while the stage hasn't started.")
+    start: int = Field(description="Offset at which the text begins.")
+    next: int = Field(description="Offset from which to continue.")
+    stage: str | None = Field(description="Stage of the log; null before the first stage.")
+    attempt: str | None = Field(description="Attempt of the log; null before the stage has started.")
 
 
-def make_run(parts: Parts, recommender: Recommender, wish: Wish, cause: str, terms: Terms, id: str | None = None) -> RunRecord:
+def make_run(
+    parts: ControlParts, recommender: Recommender, requested_mode: RequestedMode, cause: str, terms: RunTerms, id: str | None = None
+) -> RunRecord:
     route = parts.routes.get(recommender.name)
-    mode, cause = _decided(parts, recommender, wish, cause)
+    mode, cause = _decided(parts, recommender, requested_mode, cause)
     if mode == "warm" and route is None:
-        raise Conflict(f"recommender '{recommender.name}' serves no version yet that a warm run could start from: start a full one")
+        raise Conflict(f"recommender '{recommender.name}' serves no version yet, and a warm run starts from one: start a full run")
     now = parts.clock.now()
     return new_run(recommender, id or new_id("r", now, secrets.randbits(30)), mode, cause, route.stable if route else None, now, terms)
 
 
-def _decided(parts: Parts, recommender: Recommender, wish: Wish, cause: str) -> tuple[Mode, str]:
+def _decided(parts: ControlParts, recommender: Recommender, requested_mode: RequestedMode, cause: str) -> tuple[Mode, str]:
     """Returns what `auto` means now, and the cause with that reason."""
-    if wish != "auto":
-        return wish, cause
+    if requested_mode != "auto":
+        return requested_mode, cause
     choice = choose(parts.past(recommender), auto_rule(recommender.spec.retrain))
     return choice.mode, f"{cause}; {choice.summary}"
 
 
 def start_run(
-    parts: Parts, who: Caller, recommender: Recommender, mode: Wish, cause: str, priority: int = 0, fresh: bool = False
+    parts: ControlParts, who: Caller, recommender: Recommender, mode: RequestedMode, cause: str, priority: int = 0, fresh: bool = False
 ) -> RunRecord:
-    run = make_run(parts, recommender, mode, cause, Terms(who.name, priority, fresh), who.fresh_id("r", parts.clock.now()))
+    run = make_run(parts, recommender, mode, cause, RunTerms(who.name, priority, fresh), who.fresh_id("r", parts.clock.now()))
     created = parts.runs.create(run, who.name)
     parts.wake()
     return created
@@ -152,7 +153,7 @@ def list_runs(
     who: Who,
     pages: Pages,
     filters: Filtered,
-    recommender: Annotated[str | None, Query(max_length=200, description="Of this one alone.")] = None,
+    recommender: Annotated[str | None, Query(max_length=200, description="Only runs of this recommender.")] = None,
 ) -> Page[RunView]:
     """Lists runs of every recommender that the token sees, the newest first."""
     if recommender is not None:
@@ -160,7 +161,7 @@ def list_runs(
     return _page(parts, pages, filters, recommender, who.principal.recommenders)
 
 
-def _page(parts: Parts, pages: Paging, filters: Filters, name: str | None, among: frozenset[str] | None) -> Page[RunView]:
+def _page(parts: ControlParts, pages: Paging, filters: Filters, name: str | None, among: frozenset[str] | None) -> Page[RunView]:
     def ask(after: str | None) -> Sequence[RunRecord]:
         return parts.runs.list(
             name,
@@ -176,14 +177,14 @@ def _page(parts: Parts, pages: Paging, filters: Filters, name: str | None, among
     try:
         runs = ask(pages.text)
     except NotFound:  # the place of an invented cursor
-        raise Malformed("cursor: this is none of this list: begin anew without a cursor") from None
+        raise Malformed("cursor: not a cursor of this list; start again without it") from None
     turns = parts.turns() if any(run.status.state == "pending" for run in runs) else {}
     return pages.page(runs, lambda run: run.id, lambda run: run_view(parts, run, turns))
 
 
 @room.get("/v1/runs/{id}", Role.VIEWER, response_model=RunView, responses=NOT_MODIFIED)
 def get_run(parts: With, who: Who, id: str, request: HttpRequest, response: Response) -> RunView | Response:
-    """Returns what a run does, what it has done, and how it ended."""
+    """Returns a run: its state, stages, gates, metrics and result."""
     record = who.row("run", parts.runs, id)
     return tagged(request, response, record.revision, run_view(parts, record))
 
@@ -199,7 +200,7 @@ def prioritise_run(parts: With, who: Who, id: str, wanted: Prioritise) -> RunVie
     """Changes the priority of a run in the queue."""
     record = who.row("run", parts.runs, id)
     if record.status.state != "pending" or record.intent is not None:
-        raise Conflict(f"run {id} is {record.status.state} and no longer in the queue: its priority changes nothing now")
+        raise Conflict(f"run {id} is {record.status.state} and no longer in the queue: its priority cannot change")
     who.says(wanted.reason)
     reason = Request("prioritise", who.name, wanted.reason).summary()
     entry = HistoryEntry(parts.clock.now(), "pending", "pending", f"priority {record.priority} -> {wanted.priority}, {reason}", who.name)
@@ -215,13 +216,13 @@ def retry(parts: With, who: Who, id: str, wanted: Retry | None = None) -> RunVie
     options = wanted or Retry()
     who.says(options.reason)
     if options.accept and not options.reason.strip():
-        raise Invalid("reason: to accept what is inconclusive, say why")
+        raise Invalid("reason: required with accept; write why inconclusive gates are accepted")
     now = parts.clock.now()
     cause = options.reason or f"retry of {id}, asked by {who.name}"
     run = retry_run(record, options.stage, who.fresh_id("r", now), cause, now, by=who.name, accept=options.accept)
     gone = collected_basis(run, parts.registry.collected(run.recommender))
     if gone:
-        raise Conflict(f"run {id} can't be retried: {gone}")
+        raise Conflict(f"run {id} cannot be retried: {gone}")
     created = parts.runs.create(run, who.name)
     parts.wake()
     return run_view(parts, created)
@@ -239,11 +240,11 @@ def get_run_log(
     parts: With,
     who: Who,
     id: str,
-    stage: Annotated[StageName | None, Query(description="The one under way, or the last one, when absent.")] = None,
+    stage: Annotated[StageName | None, Query(description="Stage; when absent, the active or last one.")] = None,
     offset: Annotated[int, Query(ge=0, lt=2**63)] = 0,
     last: Annotated[
         int | None,
-        Query(ge=1, le=1 << 20, description="Only the last so many bytes, from a line's beginning, of what is there from `offset` on."),
+        Query(ge=1, le=1 << 20, description="Only the last bytes from `offset` on: at most this number, from the start of a line."),
     ] = None,
 ) -> RunLog:
     """Returns the log of a stage's newest attempt, from a byte offset."""
@@ -258,7 +259,7 @@ def get_run_log(
     return RunLog(text=text, start=offset, next=following, stage=chosen, attempt=attempt)
 
 
-def _end_of_log(parts: Parts, attempt: str, stage: str | None, offset: int, last: int) -> RunLog:
+def _end_of_log(parts: ControlParts, attempt: str, stage: str | None, offset: int, last: int) -> RunLog:
     """Reads the log through, because only a reader knows its end; the number of pieces is bounded."""
     tail, following = b"", offset
     for _ in range(_PIECES):
@@ -273,21 +274,21 @@ def _end_of_log(parts: Parts, attempt: str, stage: str | None, offset: int, last
 
 @room.get("/v1/runs/{id}/validation", Role.VIEWER)
 def get_run_validation(parts: With, who: Who, id: str) -> Report:
-    """Returns what the data checks found, in interactions, events and tables, whether the run went on or stopped."""
+    """Returns the results of the data checks of interactions, events and tables, also for a run that they stopped."""
     attempt = attempt_of(who.row("run", parts.runs, id), "etl")
     manifest = parts.artifacts.manifest(attempt) if attempt else None
     if manifest is None or REPORT not in manifest.files:
-        raise NotFound(f"run {id} has no report: it has one when etl has judged its data")
+        raise NotFound(f"run {id} has no validation report: it exists when etl has checked the data")
     return read(Report, json.loads(parts.artifacts.read(manifest.files[REPORT])), f"{REPORT} of {attempt}")
 
 
 @room.get("/v1/runs/{id}/evaluation", Role.VIEWER)
 def get_run_evaluation(parts: With, who: Who, id: str) -> RunReport:
-    """Returns the model's figures on the holdout, beside popularity and the version that served, and a page with them."""
+    """Returns the figures of the candidate, the serving version and popularity on the holdout, and a page with them."""
     attempt = attempt_of(who.row("run", parts.runs, id), "evaluate")
     manifest = parts.artifacts.manifest(attempt) if attempt else None
     if manifest is None or attempt is None or not {trials.REPORT, trials.PAGE} <= set(manifest.files):
-        raise NotFound(f"run {id} has no report of its model: it has one when evaluate has judged it")
+        raise NotFound(f"run {id} has no evaluation report: it exists when evaluate has succeeded")
     report, page = (parts.artifacts.read(manifest.files[name]) for name in (trials.REPORT, trials.PAGE))
     return RunReport(attempt=attempt, report=json.loads(report), page=page.decode())
 
@@ -311,7 +312,7 @@ def attempt_of(record: RunRecord, stage: str) -> str | None:
     return attempt_name(record.id, stage, attempt) if attempt and stage == newest_stage(record) else None
 
 
-def run_view(parts: Parts, record: RunRecord, turns: Mapping[str, Turn] | None = None) -> RunView:
+def run_view(parts: ControlParts, record: RunRecord, turns: Mapping[str, AdmissionDecision] | None = None) -> RunView:
     if turns is None:
         turns = parts.turns() if record.status.state == "pending" else {}
     version = _registered(parts, record)
@@ -322,7 +323,7 @@ def run_view(parts: Parts, record: RunRecord, turns: Mapping[str, Turn] | None =
     return RunView.of(record, numbers, None, None, turns.get(record.id), _progress(parts, record))
 
 
-def _progress(parts: Parts, record: RunRecord) -> Progress | None:
+def _progress(parts: ControlParts, record: RunRecord) -> Progress | None:
     working = works(record.id, record.status)
     try:
         return next((parts.artifacts.progress(attempt) for attempt in working), None)
@@ -330,14 +331,14 @@ def _progress(parts: Parts, record: RunRecord) -> Progress | None:
         return None
 
 
-def _registered(parts: Parts, record: RunRecord) -> Version | None:
+def _registered(parts: ControlParts, record: RunRecord) -> Version | None:
     try:
         return parts.registry.of_run(record.id) if record.status.state in ("verify", "registered") else None
     except Damaged:  # reported by the version's own page; the run is shown without it
         return None
 
 
-def _rollout(parts: Parts, run: str) -> str | None:
+def _rollout(parts: ControlParts, run: str) -> str | None:
     try:
         return parts.rollouts.get(rollout_id(run)).id
     except NotFound:

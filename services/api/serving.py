@@ -9,16 +9,16 @@ from typing import Annotated, Literal
 from fastapi import Query, Request
 from pydantic import BaseModel, Field
 
-from services.api.access import Room, Who
+from services.api.access import RoleRouter, Who
 from services.api.dependencies import With
 from services.api.views import RouteView
-from services.gateway.latency_stats import Times, answers, stages
+from services.gateway.latency_stats import LatencyPercentiles, answers, stages
 from shared.domain.access import Role
 from shared.domain.errors import Unavailable
 from shared.domain.route import Route
 from shared.ports import GatewayReport, ServerReplica
 
-room = Room("serving")
+room = RoleRouter("serving")
 
 _REMEMBERED = timedelta(minutes=10)
 """How long a silent gateway is still listed."""
@@ -26,9 +26,9 @@ _REMEMBERED = timedelta(minutes=10)
 
 class Replica(BaseModel):
     name: str
-    state: Literal["ready", "loading", "down"] = Field(description="ready: it answers, and has every version that it should.")
-    versions: dict[str, list[int]] = Field(description="What it serves, by recommender.")
-    fault: str | None = Field(description="Why it isn't ready.")
+    state: Literal["ready", "loading", "down"] = Field(description="State; ready: the replica answers and has every version that it needs.")
+    versions: dict[str, list[int]] = Field(description="Loaded versions by recommender.")
+    fault: str | None = Field(description="Why the replica is not ready.")
 
     @classmethod
     def of(cls, replica: ServerReplica, who: Who) -> Replica:
@@ -37,22 +37,22 @@ class Replica(BaseModel):
             if who.sees(name):
                 versions.setdefault(name, []).append(number)
         scoped = who.principal.recommenders is not None
-        fault = "said to tokens without a scope alone" if replica.fault and scoped else replica.fault  # it names recommenders
+        fault = "shown only to tokens without a scope" if replica.fault and scoped else replica.fault  # it names recommenders
         return cls(name=replica.name, state=replica.state, versions=versions, fault=fault)
 
 
 class Server(BaseModel):
-    version: str | None = Field(description="Null when the model server doesn't answer.")
-    models: list[dict[str, str]] = Field(description="Name, version, state and recommender, as the model server lists them.")
-    replicas: list[Replica] = Field(description="Empty on a control plane that isn't the one that places versions.")
+    version: str | None = Field(description="Version of the model server; null if it does not answer.")
+    models: list[dict[str, str]] = Field(description="Models of the model server: name, version, state and recommender.")
+    replicas: list[Replica] = Field(description="Replicas; empty on a control plane without the placement lease.")
     fault: str | None
 
 
 class GatewayView(BaseModel):
     name: str
-    heard_at: datetime = Field(description="When it last told what it serves; it does so every half second.")
-    serves: int = Field(description="How many recommenders, of those that the token sees.")
-    behind: list[str] = Field(description="Recommenders whose newest route it doesn't serve.")
+    heard_at: datetime = Field(description="Time of its last report; a gateway reports twice a second.")
+    serves: int = Field(description="Number of recommenders that the gateway serves and the token sees.")
+    behind: list[str] = Field(description="Recommenders whose newest route the gateway does not serve yet.")
 
     @classmethod
     def of(cls, report: GatewayReport, routes: Mapping[str, Route]) -> GatewayView:
@@ -62,14 +62,14 @@ class GatewayView(BaseModel):
 
 class Serving(BaseModel):
     server: Server
-    gateways: list[GatewayView] = Field(description="Those that told something in the last ten minutes; gone ones among them.")
+    gateways: list[GatewayView] = Field(description="Gateways that reported in the last ten minutes, also stopped ones.")
     routes: dict[str, RouteView]
     successes: dict[str, dict[int, int]] = Field(description="Successful inference requests by recommender and version.")
 
 
 @room.get("/v1/serving", Role.VIEWER)
 def get_serving(parts: With, who: Who) -> Serving:
-    """Returns what serves now."""
+    """Returns the state of the model server, the gateways and the routes."""
     visible = {name: route for name, route in parts.routes.all().items() if who.sees(name)}
     routes = {name: RouteView.of(route) for name, route in visible.items()}
     gateways = [GatewayView.of(gateway, visible) for gateway in parts.routes.gateways(parts.clock.now() - _REMEMBERED)]
@@ -92,29 +92,27 @@ def get_serving(parts: With, who: Who) -> Serving:
 
 
 class TimesView(BaseModel):
-    stage: str = Field(description="`seen`, `retrieve`, `filter`, `features`, `score`, `order` or `log`.")
-    count: int = Field(description="How often it was timed: requests that came together count once.")
-    p50: float = Field(description="In seconds, as exact as the buckets of the histogram are narrow.")
-    p99: float = Field(description="In seconds; at most the histogram's last bound.")
+    stage: str = Field(description="Stage: `seen`, `retrieve`, `filter`, `features`, `score`, `order` or `log`.")
+    count: int = Field(description="Number of measurements; requests of one batch count once.")
+    p50: float = Field(description="Median in seconds, as exact as the buckets of the histogram.")
+    p99: float = Field(description="99th percentile in seconds, at most the histogram's last bound.")
 
     @classmethod
-    def of(cls, stage: str, times: Times) -> TimesView:
+    def of(cls, stage: str, times: LatencyPercentiles) -> TimesView:
         return cls(stage=stage, count=times.count, p50=times.p50, p99=times.p99)
 
 
 class Latency(BaseModel):
-    measured: bool = Field(
-        description="False where no gateway is in the process that answers this: each gateway's own `/metrics` has its times."
-    )
-    whole: TimesView | None = Field(description="Whole answers, each request counted, as stage `whole`; null before the first.")
-    stages: list[TimesView] = Field(description="In the order in which an answer goes through them.")
+    measured: bool = Field(description="Whether a gateway runs in this process; if false, see `/metrics` of each gateway.")
+    whole: TimesView | None = Field(description="Times of complete answers, one per request, as stage `whole`; null before the first.")
+    stages: list[TimesView] = Field(description="Stages in the order of an answer.")
 
 
 @room.get("/v1/serving/latency", Role.VIEWER)
 def get_latency(
-    request: Request, who: Who, recommender: Annotated[str | None, Query(max_length=200, description="Of this one alone.")] = None
+    request: Request, who: Who, recommender: Annotated[str | None, Query(max_length=200, description="Only this recommender.")] = None
 ) -> Latency:
-    """Returns how long answers of the gateway in this process have taken since its start."""
+    """Returns the latency of answers of the gateway in this process, since its start."""
 
     def sees(name: str) -> bool:
         return recommender in (None, name) and who.sees(name)

@@ -9,8 +9,8 @@ from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.api.access import Caller
-from services.api.dependencies import Parts
-from services.api.idempotency import Once
+from services.api.dependencies import ControlParts
+from services.api.idempotency import KeyReservation
 from shared.domain.errors import Conflict
 from shared.domain.machine import HasState, Request, requests
 from shared.ports import Record, ResourceStore
@@ -22,14 +22,14 @@ P = TypeVar("P")
 class Why(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    reason: str = Field("", max_length=500, description="Goes into the history.")
+    reason: str = Field("", max_length=500, description="Reason for the history.")
 
 
 Because = Annotated[Why | None, Body()]
 
 
 def ask(  # noqa: PLR0913, PLR0917  the pieces of one request
-    parts: Parts,
+    parts: ControlParts,
     who: Caller,
     store: ResourceStore[S, P],
     table: Mapping[str, frozenset[str]],
@@ -48,14 +48,14 @@ def ask(  # noqa: PLR0913, PLR0917  the pieces of one request
     state = record.status.state
     possible = requests(table, state)
     if verb not in possible:
-        left = f"possible now: {', '.join(sorted(possible))}" if possible else "nothing can be asked of it now"
-        raise Conflict(f"{kind} {id} is {state.replace('_', ' ')} and doesn't answer to '{verb}'; {left}")
+        left = f"possible now: {', '.join(sorted(possible))}" if possible else "no request is possible now"
+        raise Conflict(f"{kind} {id} is {state.replace('_', ' ')} and does not accept '{verb}'; {left}")
     updated = store.ask(id, request, parts.clock.now(), expected)
     parts.wake()
     return updated
 
 
-def _already_requested(record: Record[S, P], store: ResourceStore[S, P], request: Request, once: Once) -> bool:
+def _already_requested(record: Record[S, P], store: ResourceStore[S, P], request: Request, once: KeyReservation) -> bool:
     """Returns whether a killed process has stored this request."""
     reason = request.summary()
-    return record.asked == request or any(entry.at >= once.at and reason in entry.reason for entry in store.history(record.id))
+    return record.request == request or any(entry.at >= once.at and reason in entry.reason for entry in store.history(record.id))

@@ -1,7 +1,7 @@
 """Server-sent events: a run's changes of state and its log, as they come.
 
 A listener holds no thread: its stream polls in a thread that is given back at once. The token is looked up again every few seconds, so that
-a revoked token hears nothing more. A stream that ends without `end` (the platform stops, the network breaks) goes on by `Last-Event-ID`,
+a revoked token receives nothing more. A stream that ends without `end` (the platform stops, the network breaks) goes on by `Last-Event-ID`,
 which browsers' EventSource sends by itself.
 """
 
@@ -20,9 +20,9 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from services.api.access import Caller, Room, Who
-from services.api.auth import Refusal
-from services.api.dependencies import Parts, With
+from services.api.access import Caller, RoleRouter, Who
+from services.api.auth import AuthRefusal
+from services.api.dependencies import ControlParts, With
 from services.api.problems import answer_of
 from services.api.runs import attempt_of, newest_stage
 from services.api.views import EventView
@@ -32,7 +32,7 @@ from shared.domain.errors import Crowded, EyasError, Malformed
 from shared.domain.run import STAGES
 from shared.ports import RunRecord
 
-room = Room("runs")
+room = RoleRouter("runs")
 
 MOST = 100
 POLL = 0.5
@@ -47,7 +47,7 @@ _UNFINISHED = frozenset({"pending", *STAGES})
 
 LastEvent = Annotated[
     str | None,
-    Header(alias="Last-Event-ID", max_length=200, description="The id of the last event that was read: the stream goes on after it."),
+    Header(alias="Last-Event-ID", max_length=200, description="Id of the last event that was read: the stream continues after it."),
 ]
 
 
@@ -61,7 +61,7 @@ class Listeners:
     @contextmanager
     def place(self) -> Iterator[None]:
         if self.count >= self.most:
-            raise Crowded(f"{self.most} streams are open already, as many as there can be: try again later, or ask without a stream")
+            raise Crowded(f"{self.most} streams are open, which is the limit: try again later, or read without a stream")
         self.count += 1
         try:
             yield
@@ -85,7 +85,7 @@ class EventStream(StreamingResponse):
                 await self._events.aclose()
 
 
-class Look(Protocol):
+class EventPoll(Protocol):
     """Returns new events, whether the end is reached, and whether more can be read at once."""
 
     def __call__(self) -> tuple[list[str], bool, bool]: ...
@@ -106,7 +106,7 @@ def stream_run_log(
     who: Who,
     id: str,
     request: Request,
-    stage: Annotated[StageName | None, Query(description="This one alone, to its end; all from the one under way on, when absent.")] = None,
+    stage: Annotated[StageName | None, Query(description="Only this stage, to its end; when absent, all from the active one on.")] = None,
     last: LastEvent = None,
 ) -> EventStream:
     """Streams a log as server-sent events: `log` with all that the stage writes; `end` when the stage, or the run, has ended."""
@@ -114,11 +114,11 @@ def stream_run_log(
     return _stream(request, who, _Text(parts, id, stage, last))
 
 
-def _stream(request: Request, who: Caller, look: Look) -> EventStream:
+def _stream(request: Request, who: Caller, look: EventPoll) -> EventStream:
     return EventStream(_stream_events(look, who, request.app.state.closing), request.app.state.listeners)
 
 
-async def _stream_events(look: Look, who: Caller, closing: Callable[[], bool]) -> AsyncGenerator[str]:
+async def _stream_events(look: EventPoll, who: Caller, closing: Callable[[], bool]) -> AsyncGenerator[str]:
     yield "retry: 2000\n\n"
     spoke = checked = time.monotonic()
     while not closing():
@@ -127,7 +127,7 @@ async def _stream_events(look: Look, who: Caller, closing: Callable[[], bool]) -
                 await who.again()
                 checked = time.monotonic()
             events, ended, more = await run_in_threadpool(look)
-        except (EyasError, Refusal) as error:
+        except (EyasError, AuthRefusal) as error:
             yield _event("problem", {"detail": answer_of(error) if isinstance(error, EyasError) else str(error)})
             return
         for event in events:
@@ -154,7 +154,7 @@ def _end(record: RunRecord) -> str:
 class _Changes:
     """History of a run from an entry on, and the last lines of the current stage."""
 
-    def __init__(self, parts: Parts, id: str, seq: int | None) -> None:
+    def __init__(self, parts: ControlParts, id: str, seq: int | None) -> None:
         self._parts, self._id, self._seq = parts, id, seq
         self._attempt: str | None = None
         self._offset, self._rest = 0, ""
@@ -191,7 +191,7 @@ class _Changes:
 class _Text:
     """Whole log of a stage, or of all stages in order."""
 
-    def __init__(self, parts: Parts, id: str, stage: str | None, last: str | None) -> None:
+    def __init__(self, parts: ControlParts, id: str, stage: str | None, last: str | None) -> None:
         self._parts, self._id, self._stage = parts, id, stage
         self._attempt, self._offset = _place(id, stage, last)
 
@@ -233,7 +233,7 @@ class _Text:
         return ([_event("log", data, f"{attempt}:{self._offset}")] if text else []), more
 
 
-def _piece(parts: Parts, attempt: str, offset: int) -> tuple[str, int, bool]:
+def _piece(parts: ControlParts, attempt: str, offset: int) -> tuple[str, int, bool]:
     """Returns the text from an offset on, as far as one poll reads, the next offset, and whether there is more."""
     texts: list[str] = []
     for _ in range(_PIECES):
@@ -249,7 +249,7 @@ def _number(last: str | None) -> int | None:
     if last is None:
         return None
     if not _small(last):
-        raise Malformed("Last-Event-ID: this is no id of an event of this stream: begin anew without it")
+        raise Malformed("Last-Event-ID: not an event id of this stream; start again without it")
     return int(last)
 
 
@@ -260,7 +260,7 @@ def _place(run: str, wanted: str | None, last: str | None) -> tuple[str | None, 
     attempt, _, offset = last.rpartition(":")
     stage, _, number = attempt.removeprefix(f"{run}-").partition("-")
     if not _ATTEMPT.fullmatch(attempt) or not _small(offset):
-        raise Malformed("Last-Event-ID: this is no id of an event of this stream: begin anew without it")
+        raise Malformed("Last-Event-ID: not an event id of this stream; start again without it")
     if not attempt.startswith(f"{run}-") or stage not in STAGES or not _small(number) or wanted not in (None, stage):
         return None, 0
     return attempt, int(offset)

@@ -35,13 +35,13 @@ class TokenCache:
         self._clock = clock
         self._patience = patience
         self._pause = pause
-        self._seen: dict[str, tuple[Token, datetime]] = {}
+        self._cache: dict[str, tuple[Token, datetime]] = {}
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="tokens")
         self._away_until = 0.0
         self._outages = Outages(log, QUIET)
 
     def get(self, id: str) -> Token:
-        token, at = self._seen.get(id, (None, None))
+        token, at = self._cache.get(id, (None, None))
         if token is None or at is None or self._clock.now() - at > REMEMBERED:
             return self._remember(self._tokens.get(id))
         if time.monotonic() < self._away_until:
@@ -51,20 +51,19 @@ class TokenCache:
             return self._remember(lookup.result(self._patience))
         except (TooLate, Unavailable) as error:
             lookup.cancel()
-            message = "tokens can't be looked up, tokens of clients seen lately stay good: %s"
-            self._outages.fail("", message, str(error) or "no answer", level=logging.WARNING)
+            self._outages.fail("", "token lookup: failed, cache in use error=%s", str(error) or "no answer", level=logging.WARNING)
             self._away_until = time.monotonic() + self._pause
             return token
         except NotFound:
-            self._seen.pop(id, None)
+            self._cache.pop(id, None)
             raise
 
     def _remember(self, token: Token) -> Token:
         self._away_until = 0.0
-        self._outages.succeed("", "tokens are looked up: recovered")
+        self._outages.succeed("", "token lookup: recovered")
         if token.role is Role.CLIENT:
-            self._seen.pop(token.id, None)  # the newest comes last
-            self._seen[token.id] = (token, self._clock.now())
-            while len(self._seen) > _MOST:
-                self._seen.pop(next(iter(self._seen)), None)
+            self._cache.pop(token.id, None)  # the newest comes last
+            self._cache[token.id] = (token, self._clock.now())
+            while len(self._cache) > _MOST:
+                self._cache.pop(next(iter(self._cache)), None)
         return token

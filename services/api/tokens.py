@@ -14,8 +14,8 @@ from typing import Annotated
 from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.api.access import HOLDER, Caller, Room, Who
-from services.api.dependencies import Parts, With
+from services.api.access import HOLDER, Caller, RoleRouter, Who
+from services.api.dependencies import ControlParts, With
 from services.api.paging import Page, Pages
 from shared.contracts.quantities import parse_duration
 from shared.domain.access import OWNER, RESERVED, Role, Token, digest, may_grant, token_text
@@ -23,7 +23,7 @@ from shared.domain.errors import Conflict, Forbidden, Invalid, no_such
 from shared.domain.ids import new_id
 from shared.domain.naming import NAME
 
-room = Room("access")
+room = RoleRouter("access")
 
 _LABEL = re.compile(r"[a-z0-9][a-z0-9._@-]{0,59}")
 _LONGEST = timedelta(days=3660)
@@ -32,10 +32,10 @@ _LONGEST = timedelta(days=3660)
 class NewToken(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(max_length=60, description="Who holds it: for histories and the audit log.", examples=["shop", "ada@example.org"])
+    name: str = Field(max_length=60, description="Holder's name, for histories and the audit log.", examples=["shop", "ada@example.org"])
     role: Role
-    recommenders: Annotated[list[str], Field(max_length=1000)] | None = Field(None, description="Its scope; null is all of them.")
-    expires_in: str | None = Field("90d", max_length=20, description="Such as 12h or 90d; null: never.")
+    recommenders: Annotated[list[str], Field(max_length=1000)] | None = Field(None, description="Scope; null for all recommenders.")
+    expires_in: str | None = Field("90d", max_length=20, description="Lifetime, such as 12h or 90d; null for a token that never expires.")
 
 
 class TokenView(BaseModel):
@@ -58,14 +58,14 @@ class TokenView(BaseModel):
 
 class MadeToken(BaseModel):
     about: TokenView
-    token: str = Field(description="Shown this once: only its digest is kept.")
+    token: str = Field(description="Text of the token. It is shown only once, because only its digest is stored.")
 
 
 class Self(BaseModel):
     name: str
-    token: str = Field(description="The token's id.")
+    token: str = Field(description="Id of the token.")
     role: Role
-    recommenders: list[str] | None = Field(description="Null: all of them.")
+    recommenders: list[str] | None = Field(description="Scope of the token; null for all recommenders.")
     expires_at: datetime | None
 
 
@@ -90,12 +90,12 @@ def list_tokens(parts: With, who: Who, pages: Pages) -> Page[TokenView]:
 
 @room.post("/v1/tokens", Role.ADMIN, status_code=201)
 def create_token(parts: With, who: Who, new: NewToken, response: Response) -> MadeToken:
-    """Creates a token. Its role, scope and expiry can't exceed those of the caller's token."""
+    """Creates a token. Its role, scope and expiry cannot exceed those of the caller's token."""
     now = parts.clock.now()
     scope, expires_at = _scope(new.recommenders), _expiry(new.expires_in, now)
     who.says(f"{new.role.value} '{_label(new.name)}' for {', '.join(sorted(scope)) if scope is not None else 'all recommenders'}")
     if not may_grant(who.principal, new.role, scope, expires_at):
-        raise Forbidden("a token can't be mightier than the one that makes it: not in role, in recommenders, or by expiring later")
+        raise Forbidden("a token cannot exceed the token that creates it: not in role, recommenders or expiry")
     id = new_id("t", now, secrets.randbits(30))
     text = token_text(id, secrets.token_bytes(32))
     token = Token(id, new.name, digest(text), new.role, scope, now, who.name, expires_at)
@@ -114,12 +114,12 @@ def get_token(parts: With, who: Who, id: str) -> TokenView:
 def revoke_token(parts: With, who: Who, id: str) -> TokenView:
     """Revokes a token for good, from the next request on; repeating it changes nothing."""
     if id == OWNER.token_id:
-        raise Conflict("the token that the platform starts with is revoked by deleting its file, or changing its Secret, and starting anew")
+        raise Conflict("the platform's first token cannot be revoked here: delete its file, or change its Secret, and restart")
     _managed(parts, who, id)
     return TokenView.of(parts.tokens.revoke(id, parts.clock.now(), who.name))
 
 
-def _managed(parts: Parts, who: Caller, id: str) -> Token:
+def _managed(parts: ControlParts, who: Caller, id: str) -> Token:
     token = parts.tokens.get(id)
     if not _manages(who, token):
         raise no_such("token", id)
@@ -133,9 +133,9 @@ def _manages(who: Caller, token: Token) -> bool:
 
 def _label(name: str) -> str:
     if not _LABEL.fullmatch(name):
-        raise Invalid("name: lower-case letters, digits, dots, dashes, underscores and @, a letter or digit first, at most 60")
+        raise Invalid("name: expected lower-case letters, digits, '.', '-', '_' and '@', a letter or digit first, at most 60 characters")
     if name in RESERVED:
-        raise Invalid(f"name: '{name}' means somebody else in histories; choose another")
+        raise Invalid(f"name: '{name}' is reserved; choose another name")
     return name
 
 
@@ -143,10 +143,10 @@ def _scope(names: list[str] | None) -> frozenset[str] | None:
     if names is None:
         return None
     if not names:
-        raise Invalid("recommenders: name at least one, or leave it out for all of them")
+        raise Invalid("recommenders: expected at least one name; leave the field out for all recommenders")
     for index, name in enumerate(names):
         if not NAME.fullmatch(name):
-            raise Invalid(f"recommenders.{index}: {name[:80]!r} is no recommender's name")
+            raise Invalid(f"recommenders.{index}: {name[:80]!r} is not a recommender's name")
     return frozenset(names)
 
 
@@ -158,5 +158,5 @@ def _expiry(text: str | None, now: datetime) -> datetime | None:
     except (ValueError, OverflowError) as error:
         raise Invalid(f"expires_in: {error}") from None
     if not timedelta(0) < life <= _LONGEST:
-        raise Invalid(f"expires_in: expected more than nothing and at most {_LONGEST.days} days, got '{text}'")
+        raise Invalid(f"expires_in: expected more than 0 and at most {_LONGEST.days} days, got '{text}'")
     return now + life

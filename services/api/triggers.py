@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
-from services.api.access import Room
+from services.api.access import RoleRouter
 from services.api.dependencies import With
 from services.api.paging import Page, Pages
 from services.api.retraining import RetrainerView
@@ -16,19 +16,19 @@ from shared.domain.access import Role
 from shared.domain.cron import zone
 from shared.domain.errors import NotFound
 from shared.domain.retrainer import blocked, chosen
-from shared.domain.triggers import Finding, RetrainerObservation, RetrainerStatus, RetrainPlan, Schedule, findings, recent
+from shared.domain.triggers import RetrainerObservation, RetrainerStatus, RetrainPlan, Schedule, TriggerReading, findings, recent
 
-room = Room("monitoring")
+room = RoleRouter("monitoring")
 
 
 class TriggerView(BaseModel):
     trigger: str
-    mode: str = Field(description="How it would retrain.")
-    fires: bool = Field(description="Whether it wants a retraining now.")
+    mode: str = Field(description="Mode of the retraining.")
+    fires: bool = Field(description="Whether the trigger fires now.")
     found: str
     value: float | None
     threshold: float | None
-    held_by: str | None = Field(description="What holds it back now, or would; null when it could start a run.")
+    held_by: str | None = Field(description="What holds the trigger back; null if it could start a run now.")
 
 
 class ScheduleView(BaseModel):
@@ -36,8 +36,8 @@ class ScheduleView(BaseModel):
     timezone: str
     mode: str
     misfire: str
-    next: datetime = Field(description="When it is due next, in UTC.")
-    next_local: str = Field(description="The same on the clock of the schedule's zone.")
+    next: datetime = Field(description="Next due time in UTC.")
+    next_local: str = Field(description="Next due time in the schedule's time zone.")
 
     @classmethod
     def of(cls, schedule: Schedule, now: datetime) -> ScheduleView:
@@ -60,10 +60,10 @@ class FiringView(BaseModel):
 
 class Triggers(BaseModel):
     retrainer: RetrainerView | None
-    triggers: list[TriggerView] = Field(description="Those of the spec, in the order in which they are answered.")
+    triggers: list[TriggerView] = Field(description="Triggers of the spec, by precedence.")
     schedule: ScheduleView | None
     max_per_day: int | None
-    firings: list[FiringView] = Field(description="Of the last 24 hours, the newest first.")
+    firings: list[FiringView] = Field(description="Retrainings of the last 24 hours, the newest first.")
 
 
 @room.get("/v1/recommenders/{name}/triggers", Role.VIEWER)
@@ -98,7 +98,9 @@ def list_trigger_events(parts: With, name: str, pages: Pages) -> Page[EventView]
     return pages.page(entries, lambda entry: entry.seq, EventView.of)
 
 
-def _view(finding: Finding, status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> TriggerView:
+def _view(
+    finding: TriggerReading, status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime
+) -> TriggerView:
     mode, why = chosen(finding.mode, observation, plan)
     return TriggerView(
         trigger=finding.trigger,
@@ -111,7 +113,7 @@ def _view(finding: Finding, status: RetrainerStatus, observation: RetrainerObser
     )
 
 
-def _alerts(plan: RetrainPlan) -> list[Finding]:
+def _alerts(plan: RetrainPlan) -> list[TriggerReading]:
     if not plan.alerts:
         return []
-    return [Finding("alert", False, plan.alert_mode or plan.mode, f"waits for {', '.join(sorted(plan.alerts))}")]
+    return [TriggerReading("alert", False, plan.alert_mode or plan.mode, f"waits for the alerts {', '.join(sorted(plan.alerts))}")]

@@ -10,8 +10,8 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import AwareDatetime
 
-from services.api.access import Room, Who
-from services.api.dependencies import Parts, With
+from services.api.access import RoleRouter, Who
+from services.api.dependencies import ControlParts, With
 from services.api.paging import Page, Pages
 from services.api.views import ServedView, VersionView
 from shared.contracts.card import CARD, Card
@@ -21,9 +21,9 @@ from shared.domain.errors import Invalid, NotFound
 from shared.domain.naming import aliases, check_tag, number_of
 from shared.ports import Version
 
-room = Room("versions")
+room = RoleRouter("versions")
 
-At = Annotated[AwareDatetime | None, Query(description="What served then, such as 2026-01-01T12:00:00Z: at most one entry.")]
+At = Annotated[AwareDatetime | None, Query(description="Only the entry that served at this time, such as 2026-01-01T12:00:00Z.")]
 
 
 @room.get("/v1/recommenders/{name}/versions", Role.VIEWER)
@@ -54,10 +54,10 @@ def get_card(parts: With, name: str, version: str) -> Card:
     registered = parts.registry.get(name, number_of(name, version, named, parts.registry.tags(name)))
     label = f"version {registered.number} of '{name}'"
     if registered.number in parts.registry.collected(name):
-        raise NotFound(f"{label} was collected: its card went with its files")
+        raise NotFound(f"{label} was collected: its card is deleted with its files")
     content = json.loads(parts.artifacts.read(registered.files[CARD])) if CARD in registered.files else {}
     if "gates" not in content:
-        raise NotFound(f"{label} has no card: it was registered before cards were completed; start a new run for one that has")
+        raise NotFound(f"{label} has no card: it is older than model cards; start a new run to get one")
     return read(Card, content, f"{CARD} of {label}")
 
 
@@ -86,20 +86,20 @@ def list_served(parts: With, name: str, pages: Pages, at: At = None) -> Page[Ser
     return pages.page(parts.routes.history(name, pages.more, pages.number), lambda entry: entry.route.generation, ServedView.entry)
 
 
-def _then(parts: Parts, name: str, at: datetime) -> Page[ServedView]:
+def _then(parts: ControlParts, name: str, at: datetime) -> Page[ServedView]:
     entry = parts.routes.at(name, at)
     return Page(items=[ServedView.entry(entry)] if entry else [], next=None)
 
 
-def _number(parts: Parts, name: str, word: str) -> int:
+def _number(parts: ControlParts, name: str, word: str) -> int:
     """Accepts only numbers for writes: an alias may mean another version a moment later."""
     parts.recommenders.get(name)
     if not word.isdecimal():
-        raise Invalid(f"version {word[:80]!r}: tags are put on a number, since an alias may mean another version by now")
+        raise Invalid(f"version {word[:80]!r}: expected a number; an alias may name another version by now")
     return number_of(name, word, {}, {})
 
 
-def _viewer(parts: Parts, name: str) -> Callable[[Version], VersionView]:
+def _viewer(parts: ControlParts, name: str) -> Callable[[Version], VersionView]:
     named = aliases(parts.routes.get(name), parts.routes.previous(name))
     tags, collected = parts.registry.tags(name), parts.registry.collected(name)
 

@@ -12,10 +12,10 @@ from shared.contracts.codec import encode
 from shared.contracts.progress import Progress
 from shared.contracts.records import Lineage
 from shared.contracts.stage import Files
-from shared.domain.queue import Turn
+from shared.domain.queue import AdmissionDecision
 from shared.domain.route import Route
 from shared.domain.run import STAGES, StageDone
-from shared.domain.stage_reuse import Basis, part
+from shared.domain.stage_reuse import ReuseBasis, part
 from shared.ports import HistoryEntry, Recommender, RouteEntry, RunRecord, Version
 from shared.run_factory import stages_of
 
@@ -26,7 +26,7 @@ class RouteView(BaseModel):
     candidate: int | None
     weight: float
     step: int
-    shadow: bool = Field(description="The candidate is asked beside the stable version, for nobody to see.")
+    shadow: bool = Field(description="Whether the candidate is in shadow: its answers are not shown.")
     rollout: str | None
     since: datetime | None
 
@@ -63,41 +63,41 @@ class RecommenderView(BaseModel):
 
 
 class ServingRecommender(RecommenderView):
-    serving: RouteView | None = Field(description="Null until a first version has been promoted.")
+    serving: RouteView | None = Field(description="Route that serves; null until a first version has been promoted.")
 
 
 class SpecEntry(BaseModel):
     generation: int
-    at: datetime = Field(description="When it was written.")
-    actor: str = Field(description="By whom.")
+    at: datetime = Field(description="Time of the change.")
+    actor: str = Field(description="Who changed the spec.")
 
 
 class SpecView(SpecEntry):
-    spec: dict[str, Any] = Field(description="As it was stored then; this platform may not read it any more.")
+    spec: dict[str, Any] = Field(description="Spec as it was stored then; this version of the platform may not be able to read it.")
 
 
 class AppliedRecommender(RecommenderView):
-    run: str | None = Field(description="The run that this change has started.")
+    run: str | None = Field(description="Run that this change started; null if none.")
 
 
 class Valid(BaseModel):
     valid: Literal[True] = True
-    spec: dict[str, Any] = Field(description="With every default filled in.")
-    warnings: list[str] = Field(description="What a run would stumble over as things are now, such as a file that isn't there.")
+    spec: dict[str, Any] = Field(description="Spec with every default filled in.")
+    warnings: list[str] = Field(description="What would fail in a run now, such as a missing file.")
 
 
 class StageView(BaseModel):
     stage: str
-    attempt: str = Field(description="The one that published it: of an earlier run where it is reused.")
+    attempt: str = Field(description="Attempt that published the stage; of an earlier run if the stage is reused.")
     started_at: datetime
     ended_at: datetime
     reused: bool
-    why: str = Field(description="Why it was reused, or why it ran.")
-    digest: str | None = Field(description="Of what it was made of; null where that can't stand for a later stage.")
+    why: str = Field(description="Why the stage was reused, or why it ran.")
+    digest: str | None = Field(description="Digest of the stage's inputs; null if the stage cannot be reused.")
 
     @classmethod
     def of(cls, done: StageDone) -> StageView:
-        basis = done.basis or Basis()
+        basis = done.basis or ReuseBasis()
         return cls(
             stage=done.stage,
             attempt=done.attempt,
@@ -123,26 +123,24 @@ class RunView(BaseModel):
     mode: str
     cause: str
     created_at: datetime
-    priority: int = Field(description="Higher goes first among those that wait.")
-    position: int | None = Field(description="In the queue for a free place; null if it waits for something else, or not at all.")
-    attempt: int = Field(description="Of the stage under way.")
-    attempt_since: datetime | None = Field(description="When the attempt under way was started; null while none is.")
-    why: str = Field(description="Why the stage under way runs, or is reused.")
-    retry_at: datetime | None = Field(description="When the next attempt starts, after the pause that follows a fault.")
-    dead_letter: bool = Field(description="It gave up: out of attempts or of patience. `:retry` goes on from where it ended.")
-    retry_of: str | None = Field(description="The run that it goes on from.")
+    priority: int = Field(description="Priority in the queue: higher values go first.")
+    position: int | None = Field(description="Position in the queue; null if the run waits for something else, or does not wait.")
+    attempt: int = Field(description="Number of the attempt of the active stage.")
+    attempt_since: datetime | None = Field(description="Start of the active attempt; null if there is none.")
+    why: str = Field(description="Why the active stage runs, or is reused.")
+    retry_at: datetime | None = Field(description="Start of the next attempt, after the pause that follows a fault.")
+    dead_letter: bool = Field(description="Whether the run gave up: no attempts or no time left. `:retry` continues where it ended.")
+    retry_of: str | None = Field(description="Run that this run continues.")
     asked_by: str | None
-    lineage: dict[str, Any] = Field(description="What it was made of: spec, data, code, seeds, and the versions that it knew.")
-    asked: str | None = Field(description="What was asked of it and isn't answered yet.")
+    lineage: dict[str, Any] = Field(description="Inputs of the run: spec, data, code, seeds, and the version that served.")
+    asked: str | None = Field(description="Verb of a pending request; null if there is none.")
     stages: list[StageView]
-    planned_stages: list[str] = Field(description="All that it goes through, in order.")
+    planned_stages: list[str] = Field(description="All stages of the run, in order.")
     gates: list[GateView]
     metrics: dict[str, float]
     version: int | None
     rollout: str | None
-    progress: Progress | None = Field(
-        None, description="Of the stage under way, as it told last; null of stages that don't, and between them."
-    )
+    progress: Progress | None = Field(None, description="Last reported progress of the active stage; null if there is none.")
 
     @classmethod
     def of(
@@ -151,7 +149,7 @@ class RunView(BaseModel):
         metrics: Mapping[str, float],
         version: int | None,
         rollout: str | None,
-        turn: Turn | None = None,
+        turn: AdmissionDecision | None = None,
         progress: Progress | None = None,
     ) -> RunView:
         status, spec = record.status, record.spec
@@ -174,7 +172,7 @@ class RunView(BaseModel):
             retry_of=spec.retry_of,
             asked_by=spec.by,
             lineage=_lineage(record),
-            asked=record.asked.verb if record.asked else None,
+            asked=record.request.verb if record.request else None,
             stages=[StageView.of(done) for done in status.stages],
             planned_stages=list(stages_of(record)),
             gates=[GateView.model_validate(gate, from_attributes=True) for gate in status.gates],
@@ -201,9 +199,9 @@ def _lineage(record: RunRecord) -> dict[str, Any]:
 class VersionView(BaseModel):
     recommender: str
     version: int
-    aliases: list[str] = Field(description="Of serving, previous and candidate: those that mean this version now.")
+    aliases: list[str] = Field(description="Aliases that name this version now: of serving, previous and candidate.")
     tags: list[str]
-    collected_at: datetime | None = Field(description="When its files were given up; such a version can't serve again.")
+    collected_at: datetime | None = Field(description="When the files were collected; such a version cannot serve again.")
     run: str
     digest: str
     metrics: dict[str, float]
@@ -219,7 +217,7 @@ class VersionView(BaseModel):
 
 
 class ServedView(RouteView):
-    until: datetime | None = Field(description="Null: it serves still.")
+    until: datetime | None = Field(description="End of the time; null if this route still serves.")
     actor: str
     reason: str
 

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from services.cli import paths
-from services.cli.faults import Guarded
+from services.cli.faults import FaultReportingGroup
 from services.cli.output import AsJson, say, show, show_json, show_table, show_text, when
 from services.cli.session import client
 
-app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="Tokens of the API: who may do what.")
+app = typer.Typer(cls=FaultReportingGroup, no_args_is_help=True, rich_markup_mode=None, help="API tokens and their rights.")
 
-Limit = Annotated[int, typer.Option(min=1, max=200, help="How many at most.")]
+Limit = Annotated[int, typer.Option(min=1, max=200, help="Maximum number of rows.")]
 
 
 @app.command("list")
@@ -36,20 +36,20 @@ def list_tokens(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) 
         for token in page["items"]
     ]
     show_table(
-        ("ID", "NAME", "ROLE", "RECOMMENDERS", "EXPIRES", "REVOKED", "MADE BY"),
+        ("ID", "NAME", "ROLE", "RECOMMENDERS", "EXPIRES", "REVOKED", "CREATED BY"),
         rows,
-        "no token but the first one",
-        drop=("MADE BY", "REVOKED", "EXPIRES", "RECOMMENDERS"),
+        "no tokens besides the first one",
+        drop=("CREATED BY", "REVOKED", "EXPIRES", "RECOMMENDERS"),
     )
 
 
 @app.command()
 def create(
     ctx: typer.Context,
-    holder: Annotated[str, typer.Argument(metavar="HOLDER", help="Who will hold it.", show_default=False)],
-    role: Annotated[str, typer.Option(help="client, viewer, operator or admin.", show_default=False)],
-    recommender: Annotated[list[str] | None, typer.Option(help="Its scope; repeatable; all when absent.", show_default=False)] = None,
-    expires_in: Annotated[str, typer.Option(help="Such as 12h or 90d, or never.")] = "90d",
+    holder: Annotated[str, typer.Argument(metavar="HOLDER", help="Name of the token's holder.", show_default=False)],
+    role: Annotated[str, typer.Option(help="Role: client, viewer, operator or admin.", show_default=False)],
+    recommender: Annotated[list[str] | None, typer.Option(help="Scope; repeatable. Default: all.", show_default=False)] = None,
+    expires_in: Annotated[str, typer.Option(help="Lifetime, such as 12h or 90d, or never.")] = "90d",
     as_json: AsJson = False,
 ) -> None:
     """Create a token. Its secret is shown only once."""
@@ -60,14 +60,14 @@ def create(
         return
     about = created["about"]
     ends = f"until {when(about['expires_at'])}" if about["expires_at"] else "until it is revoked"
-    typer.echo(f"{about['id']}: {about['role']} '{about['name']}' of {_scope(about)}, {ends}; it is shown this once:", err=True)
+    typer.echo(f"{about['id']}: {about['role']} '{about['name']}' for {_scope(about)}, {ends}; its secret is shown only once:", err=True)
     show_text(created["token"])
 
 
 @app.command()
 def revoke(
     ctx: typer.Context,
-    id: Annotated[str, typer.Argument(metavar="ID", callback=paths.checked_id, help="The token's id.", show_default=False)],
+    id: Annotated[str, typer.Argument(metavar="ID", callback=paths.checked_id, help="Id of the token.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
     """Revoke a token permanently, with immediate effect."""
@@ -85,15 +85,15 @@ def whoami(ctx: typer.Context, as_json: AsJson = False) -> None:
         show_json(identity)
         return
     ends = f", until {when(identity['expires_at'])}" if identity["expires_at"] else ""
-    say(f"{identity['name']}: {identity['role']} of {_scope(identity)}{ends} (token {identity['token']})")
+    say(f"{identity['name']}: {identity['role']} for {_scope(identity)}{ends} (token {identity['token']})")
 
 
 def audit(
     ctx: typer.Context,
-    actor: Annotated[str | None, typer.Option(help="Who asked: the name of a token's holder.", show_default=False)] = None,
-    recommender: Annotated[str | None, typer.Option(help="Only what concerns this one.", show_default=False)] = None,
-    since: Annotated[str | None, typer.Option(help="Such as 2026-01-31T12:00:00Z.", show_default=False)] = None,
-    until: Annotated[str | None, typer.Option(help="Such as 2026-01-31T12:00:00Z.", show_default=False)] = None,
+    actor: Annotated[str | None, typer.Option(help="Show only requests of this token holder.", show_default=False)] = None,
+    recommender: Annotated[str | None, typer.Option(help="Show only requests on this recommender.", show_default=False)] = None,
+    since: Annotated[str | None, typer.Option(help="Start time, such as 2026-01-31T12:00:00Z.", show_default=False)] = None,
+    until: Annotated[str | None, typer.Option(help="End time, such as 2026-01-31T12:00:00Z.", show_default=False)] = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
@@ -113,8 +113,8 @@ def audit(
         for entry in page["items"]
     ]
     filtered = any((actor, recommender, since, until))
-    empty = "nothing like that has been asked for" if filtered else "nothing has been asked for yet"
-    show_table(("TIME", "ACTOR", "ASKED FOR", "ANSWER", "REASON"), rows, empty, drop=("REASON", "ACTOR"))
+    empty = "no matching write requests" if filtered else "no write requests yet"
+    show_table(("TIME", "ACTOR", "REQUEST", "ANSWER", "REASON"), rows, empty, drop=("REASON", "ACTOR"))
 
 
 def _scope(token: dict[str, Any]) -> str:

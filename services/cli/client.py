@@ -1,4 +1,4 @@
-"""HTTP client of the API: sends and receives JSON, and turns each error of the platform into a one-line `Refused`."""
+"""HTTP client of the API: sends and receives JSON, and turns each error of the platform into a one-line `ReportedError`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx
 
 from services.cli import hints
 from services.cli.exit_codes import Exit
-from services.cli.faults import Refused
+from services.cli.faults import ReportedError
 
 TIMEOUT = httpx.Timeout(30, connect=5)
 _HINT = httpx.Timeout(2, connect=1)
@@ -36,7 +36,7 @@ class Client:
                 trust_env=False,
             )
         except httpx.InvalidURL as error:
-            raise Refused(f"'{url}' is no address: {error}", Exit.WRONG) from None
+            raise ReportedError(f"'{url}' is not an address: {error}", Exit.WRONG) from None
 
     def get(self, path: str, **query: Any) -> Any:
         return self._ask("GET", path, params={name: value for name, value in query.items() if value is not None})
@@ -44,7 +44,7 @@ class Client:
     def knows(self, path: str) -> bool:
         try:
             self._ask("GET", path)
-        except Refused as error:
+        except ReportedError as error:
             if error.status == 404:
                 return False
             raise
@@ -96,7 +96,7 @@ class Client:
                 time.sleep(wait)
                 answer = self._http.request(method, path, **request)
         except UnicodeEncodeError:  # an argument in an encoding other than the machine's
-            raise Refused("what was given is not UTF-8 text, so nothing was sent", Exit.WRONG) from None
+            raise ReportedError("an argument is not UTF-8 text, so nothing was sent", Exit.WRONG) from None
         except httpx.HTTPError as error:
             raise self._unanswered(method, path, error) from None
         if answer.status_code == 204:
@@ -105,18 +105,18 @@ class Client:
             return _json(answer, self.url)
         raise self._refused(answer, path)
 
-    def _unanswered(self, method: str, path: str, error: httpx.HTTPError) -> Refused:
+    def _unanswered(self, method: str, path: str, error: httpx.HTTPError) -> ReportedError:
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            return Refused(f"nothing answers at {self.url}: start the platform with `eyas up`, or say where it is by --url")
+            return ReportedError(f"nothing answers at {self.url}: start the platform with `eyas up`, or set its address with --url")
         if isinstance(error, httpx.TimeoutException):
-            return Refused(f"{self.url} didn't answer {method} {path} in time; it may still do what was asked")
-        return Refused(f"{method} {self.url}{path}: {str(error) or type(error).__name__}")
+            return ReportedError(f"{self.url} did not answer {method} {path} in time; the request may still take effect")
+        return ReportedError(f"{method} {self.url}{path}: {str(error) or type(error).__name__}")
 
-    def _refused(self, answer: httpx.Response, path: str) -> Refused:
+    def _refused(self, answer: httpx.Response, path: str) -> ReportedError:
         line = _line(answer, self.url)
         if answer.status_code == 404 and line.startswith("not-found"):
             line = hints.added(line, path, self._peek)
-        return Refused(line, Exit.WRONG if 400 <= answer.status_code < 500 else Exit.AWAY, answer.status_code)
+        return ReportedError(line, Exit.WRONG if 400 <= answer.status_code < 500 else Exit.AWAY, answer.status_code)
 
     def _peek(self, path: str, **query: Any) -> Any:
         """Fetches data for a hint; returns None after any error or a short timeout."""
@@ -152,7 +152,7 @@ def _address(url: str) -> str:
     except ValueError:  # unclosed brackets or an invalid port
         good = False
     if not good:
-        raise Refused(f"'{url}' is no address: expected one such as http://127.0.0.1:8080", Exit.WRONG)
+        raise ReportedError(f"'{url}' is not an address: expected for example http://127.0.0.1:8080", Exit.WRONG)
     return url
 
 
@@ -160,7 +160,7 @@ def _json(answer: httpx.Response, url: str) -> Any:
     try:
         return answer.json()
     except ValueError:
-        raise Refused(f"{url} answered something else than JSON: is it an Eyas platform?") from None
+        raise ReportedError(f"{url} did not answer with JSON: is it an Eyas platform?") from None
 
 
 def _line(answer: httpx.Response, url: str) -> str:
@@ -168,7 +168,7 @@ def _line(answer: httpx.Response, url: str) -> str:
         problem = answer.json()
         kind, detail = str(problem["type"]).rsplit("/", 1)[-1], str(problem["detail"])
     except (ValueError, KeyError, TypeError):
-        return f"{url} answered {answer.status_code} without a word that Eyas would say: is it an Eyas platform?"
+        return f"{url} answered {answer.status_code} without a problem document: is it an Eyas platform?"
     if answer.status_code == 401:
-        return f"{url} refuses the token: name the file of the right one by --token-file ({detail})"
+        return f"{url} rejects the token: set the file of a valid token with --token-file ({detail})"
     return f"{kind}: {detail}"

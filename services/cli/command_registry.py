@@ -10,11 +10,11 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from services.cli.faults import Guarded
+from services.cli.faults import FaultReportingGroup
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommandEntry:
     name: str
     place: str
     """`module:function` below services.cli; for a group, `module:app`."""
@@ -44,73 +44,73 @@ class Entry:
 
 RECOMMENDER = "/v1/recommenders/{name}"
 ENTRIES = (
-    Entry("up", "platform:up", "eyas up --data-root data"),
-    Entry("serve", "platform:serve_role", "eyas serve --role gateway --host 0.0.0.0"),
-    Entry("migrate", "platform:migrate", "eyas migrate"),
-    Entry("apply", "recommenders:apply", "eyas apply movies.yaml", "POST /v1/recommenders"),
-    Entry("recommenders", "listing:recommenders", "eyas recommenders --watch", "GET /v1/recommenders"),
-    Entry("overview", "listing:overview", "eyas overview --watch", "GET /v1/overview"),
-    Entry("run", "runs:run", "eyas run movies --mode warm --watch", f"POST {RECOMMENDER}/runs"),
-    Entry("runs", "runs:runs", "eyas runs movies --limit 5", f"GET {RECOMMENDER}/runs"),
-    Entry("cancel", "runs:cancel", "eyas cancel r01m7z4vbw2yfz2a9 --reason 'wrong data'", "POST /v1/runs/{id}:cancel"),
-    Entry("retry", "runs:retry", "eyas retry r01m7z4vbw2yfz2a9 --from train", "POST /v1/runs/{id}:retry"),
-    Entry("prioritise", "runs:prioritise", "eyas prioritise r01m7z4vbw2yfz2a9 10", "POST /v1/runs/{id}:prioritise"),
-    Entry("plan", "runs:plan", "eyas plan movies", f"POST {RECOMMENDER}:plan"),
-    Entry("compare", "runs:compare", "eyas compare r01m7z4vbw2yfz2a9 r01m7z2yyn7qyezgy", "GET /v1/runs/{id}/compare"),
-    Entry("watch", "runs:watch", "eyas watch r01m7z4vbw2yfz2a9", "JSON Lines: the events `state` and `end` of `GET /v1/runs/{id}/stream`"),
-    Entry("logs", "runs:logs", "eyas logs r01m7z4vbw2yfz2a9 --follow", "JSON Lines: `stage`, `attempt` and `text` of each piece"),
-    Entry("validation", "report:validation", "eyas validation r01m7z4vbw2yfz2a9", "GET /v1/runs/{id}/validation"),
-    Entry(
+    CommandEntry("up", "platform:up", "eyas up --data-root data"),
+    CommandEntry("serve", "platform:serve_role", "eyas serve --role gateway --host 0.0.0.0"),
+    CommandEntry("migrate", "platform:migrate", "eyas migrate"),
+    CommandEntry("apply", "recommenders:apply", "eyas apply movies.yaml", "POST /v1/recommenders"),
+    CommandEntry("recommenders", "listing:recommenders", "eyas recommenders --watch", "GET /v1/recommenders"),
+    CommandEntry("overview", "listing:overview", "eyas overview --watch", "GET /v1/overview"),
+    CommandEntry("run", "runs:run", "eyas run movies --mode warm --watch", f"POST {RECOMMENDER}/runs"),
+    CommandEntry("runs", "runs:runs", "eyas runs movies --limit 5", f"GET {RECOMMENDER}/runs"),
+    CommandEntry("cancel", "runs:cancel", "eyas cancel r01m7z4vbw2yfz2a9 --reason 'wrong data'", "POST /v1/runs/{id}:cancel"),
+    CommandEntry("retry", "runs:retry", "eyas retry r01m7z4vbw2yfz2a9 --from train", "POST /v1/runs/{id}:retry"),
+    CommandEntry("prioritise", "runs:prioritise", "eyas prioritise r01m7z4vbw2yfz2a9 10", "POST /v1/runs/{id}:prioritise"),
+    CommandEntry("plan", "runs:plan", "eyas plan movies", f"POST {RECOMMENDER}:plan"),
+    CommandEntry("compare", "runs:compare", "eyas compare r01m7z4vbw2yfz2a9 r01m7z2yyn7qyezgy", "GET /v1/runs/{id}/compare"),
+    CommandEntry("watch", "runs:watch", "eyas watch r01m7z4vbw2yfz2a9", "JSON Lines: `state` and `end` of `GET /v1/runs/{id}/stream`"),
+    CommandEntry("logs", "runs:logs", "eyas logs r01m7z4vbw2yfz2a9 --follow", "JSON Lines: `stage`, `attempt` and `text` of each piece"),
+    CommandEntry("validation", "report:validation", "eyas validation r01m7z4vbw2yfz2a9", "GET /v1/runs/{id}/validation"),
+    CommandEntry(
         "evaluation",
         "trials:evaluation",
         "eyas evaluation r01m7z4vbw2yfz2a9 --to report",
         "the `report` of `GET /v1/runs/{id}/evaluation`, without its page",
     ),
-    Entry("models", "models:models", "eyas models", "`families` and `presets`, as lists"),
-    Entry("versions", "registry:versions", "eyas versions movies", f"GET {RECOMMENDER}/versions"),
-    Entry("card", "registry:card", "eyas card movies serving", f"GET {RECOMMENDER}/versions/{{version}}/card"),
-    Entry("tag", "registry:tag", "eyas tag movies 7 champion", f"PUT {RECOMMENDER}/versions/{{version}}/tags/{{tag}}"),
-    Entry("untag", "registry:untag", "eyas untag movies 7 champion", "`recommender`, `version`, `untagged`"),
-    Entry("history", "registry:history", "eyas history movies --at 2026-01-01T12:00:00Z", f"GET {RECOMMENDER}/history"),
-    Entry("gc", "registry:gc", "eyas gc --dry-run", "POST /v1/gc"),
-    Entry("rollback", "recommenders:rollback", "eyas rollback movies --reason 'fewer clicks'", f"POST {RECOMMENDER}:rollback"),
-    Entry("delete", "recommenders:delete", "eyas delete movies --yes", "`recommender`, `deleted`"),
-    Entry("recommend", "online:recommend", "eyas recommend movies 42 -k 5 --explain", "POST /v1/recommend/{name}"),
-    Entry("similar", "online:similar", "eyas similar movies 318 -k 5", "POST /v1/similar/{name}"),
-    Entry("events", "online:events", "eyas events movies clicks.jsonl", "`accepted`, `duplicates` and `hits` of all requests together"),
-    Entry("serving", "online:serving", "eyas serving --watch", "GET /v1/serving"),
-    Entry("kpis", "kpis:kpis", "eyas kpis movies --window 1h --parts", f"GET {RECOMMENDER}/kpis"),
-    Entry("drift", "recommenders:drift", "eyas drift movies", f"GET {RECOMMENDER}/drift"),
-    Entry("triggers", "recommenders:triggers", "eyas triggers movies --history", f"GET {RECOMMENDER}/triggers"),
-    Entry("retrain", "recommenders:retrain", "eyas retrain movies --reason 'new catalogue'", f"POST {RECOMMENDER}:retrain"),
-    Entry("whoami", "access:whoami", "eyas whoami", "GET /v1/whoami"),
-    Entry("audit", "access:audit", "eyas audit --recommender movies --limit 20", "GET /v1/audit"),
-    Entry(
+    CommandEntry("models", "models:models", "eyas models", "`families` and `presets`, as lists"),
+    CommandEntry("versions", "registry:versions", "eyas versions movies", f"GET {RECOMMENDER}/versions"),
+    CommandEntry("card", "registry:card", "eyas card movies serving", f"GET {RECOMMENDER}/versions/{{version}}/card"),
+    CommandEntry("tag", "registry:tag", "eyas tag movies 7 champion", f"PUT {RECOMMENDER}/versions/{{version}}/tags/{{tag}}"),
+    CommandEntry("untag", "registry:untag", "eyas untag movies 7 champion", "`recommender`, `version`, `untagged`"),
+    CommandEntry("history", "registry:history", "eyas history movies --at 2026-01-01T12:00:00Z", f"GET {RECOMMENDER}/history"),
+    CommandEntry("gc", "registry:gc", "eyas gc --dry-run", "POST /v1/gc"),
+    CommandEntry("rollback", "recommenders:rollback", "eyas rollback movies --reason 'fewer clicks'", f"POST {RECOMMENDER}:rollback"),
+    CommandEntry("delete", "recommenders:delete", "eyas delete movies --yes", "`recommender`, `deleted`"),
+    CommandEntry("recommend", "online:recommend", "eyas recommend movies 42 -k 5 --explain", "POST /v1/recommend/{name}"),
+    CommandEntry("similar", "online:similar", "eyas similar movies 318 -k 5", "POST /v1/similar/{name}"),
+    CommandEntry("events", "online:events", "eyas events movies clicks.jsonl", "`accepted`, `duplicates` and `hits` of all requests"),
+    CommandEntry("serving", "online:serving", "eyas serving --watch", "GET /v1/serving"),
+    CommandEntry("kpis", "kpis:kpis", "eyas kpis movies --window 1h --parts", f"GET {RECOMMENDER}/kpis"),
+    CommandEntry("drift", "recommenders:drift", "eyas drift movies", f"GET {RECOMMENDER}/drift"),
+    CommandEntry("triggers", "recommenders:triggers", "eyas triggers movies --history", f"GET {RECOMMENDER}/triggers"),
+    CommandEntry("retrain", "recommenders:retrain", "eyas retrain movies --reason 'new catalogue'", f"POST {RECOMMENDER}:retrain"),
+    CommandEntry("whoami", "access:whoami", "eyas whoami", "GET /v1/whoami"),
+    CommandEntry("audit", "access:audit", "eyas audit --recommender movies --limit 20", "GET /v1/audit"),
+    CommandEntry(
         "evaluate", "trials:evaluate", "eyas evaluate --train ratings.csv --out report --model mf --model ease", "the figures of each model"
     ),
-    Entry(
-        "train", "tuning:train", "eyas train --train ratings.csv --model mf --out model", "the metrics, the parity and where the files are"
+    CommandEntry(
+        "train", "tuning:train", "eyas train --train ratings.csv --model mf --out model", "the metrics, the parity and the files' paths"
     ),
-    Entry(
+    CommandEntry(
         "tune",
         "tuning:tune",
         "eyas tune --train ratings.csv --model mf --out search --trials 20",
-        "the best trials and where the files are",
+        "the best trials and the paths of the files",
     ),
-    Entry("open", "open_console:open_", "eyas open movies", "`url`"),
-    Entry("doctor", "doctor:doctor", "eyas doctor", "`able`, and `findings` as a list"),
-    Entry("completion", "completing:completion", "eyas completion bash"),
-    Entry("rollout", "rollouts:app"),
-    Entry("items", "items:app"),
-    Entry("features", "features:app"),
-    Entry("data", "data:app"),
-    Entry("tokens", "access:app"),
+    CommandEntry("open", "open_console:open_", "eyas open movies", "`url`"),
+    CommandEntry("doctor", "doctor:doctor", "eyas doctor", "`able`, and `findings` as a list"),
+    CommandEntry("completion", "completing:completion", "eyas completion bash"),
+    CommandEntry("rollout", "rollouts:app"),
+    CommandEntry("items", "items:app"),
+    CommandEntry("features", "features:app"),
+    CommandEntry("data", "data:app"),
+    CommandEntry("tokens", "access:app"),
 )
 INNER = {
-    "rollout start": ("eyas rollout start movies 7 --reason 'it was the network'", f"POST {RECOMMENDER}/rollouts"),
+    "rollout start": ("eyas rollout start movies 7 --reason 'network failure is fixed'", f"POST {RECOMMENDER}/rollouts"),
     "rollout status": ("eyas rollout status movies --watch", "GET /v1/rollouts/{id}"),
     **{f"rollout {verb}": (f"eyas rollout {verb} movies", "POST /v1/rollouts/{id}:{verb}") for verb in ("pause", "resume", "skip")},
-    "rollout promote": ("eyas rollout promote movies --reason 'enough seen'", "POST /v1/rollouts/{id}:{verb}"),
+    "rollout promote": ("eyas rollout promote movies --reason 'enough evidence'", "POST /v1/rollouts/{id}:{verb}"),
     "rollout abort": ("eyas rollout abort movies --reason 'wrong items'", "POST /v1/rollouts/{id}:{verb}"),
     "items put": ("eyas items put movies items.jsonl --partial", "`accepted` and `changed` of all requests together"),
     "items get": ("eyas items get movies 318", "GET /v1/items/{name}/{item}"),
@@ -120,16 +120,16 @@ INNER = {
     "features get": ("eyas features get movies user 42", "GET /v1/features/{name}/{view}/{key}"),
     "features put": ("eyas features put movies user users.jsonl", "`accepted` and `standing` of all requests together"),
     "features materialise": ("eyas features materialise movies", "POST /v1/features/{name}:materialise"),
-    "features explain": ("eyas features explain movies.yaml --no-data", "the features, tables and inputs, and what reads them"),
+    "features explain": ("eyas features explain movies.yaml --no-data", "the features, tables and inputs, with their readers"),
     "features convert": ("eyas features convert model.json", "`features` and `notes`"),
     "features encode": (
         "eyas features encode movies.csv --encoder clip.onnx --key movieId --column poster --out vectors.parquet",
         "the counts, and the file's width",
     ),
-    "data synth": ("eyas data synth ml-100k --to data --seed 1", "`rows`: of each file"),
+    "data synth": ("eyas data synth ml-100k --to data --seed 1", "`rows` by file"),
     "data download": ("eyas data download ml-100k --to data", "the folder, its size, its digest and its licence"),
     "data describe": ("eyas data describe data/ml-100k/ratings.parquet", "`rows`, and `columns` as a list"),
-    "data convert": ("eyas data convert ratings.csv ratings.parquet", "`rows`: of each file"),
+    "data convert": ("eyas data convert ratings.csv ratings.parquet", "`rows` by file"),
     "data validate": ("eyas data validate movies.yaml --to report", "the report"),
     "tokens list": ("eyas tokens list", "GET /v1/tokens"),
     "tokens create": ("eyas tokens create ada --role viewer --expires-in 30d", "POST /v1/tokens"),
@@ -153,7 +153,7 @@ class _Commands(MutableMapping[str, Any]):
         self._made[name] = command
 
     def __delitem__(self, name: str) -> None:
-        raise TypeError(f"the command '{name}' stays")
+        raise TypeError(f"cannot delete the command '{name}'")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -162,7 +162,7 @@ class _Commands(MutableMapping[str, Any]):
         return len(self._entries)
 
 
-class Contents(Guarded):
+class CommandGroup(FaultReportingGroup):
     """The root command `eyas`."""
 
     def __init__(self, **options: Any) -> None:

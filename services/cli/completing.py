@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from services.cli import paths
-from services.cli.home import Session
+from services.cli.home import ClientSession
 
 if TYPE_CHECKING:
     from services.cli.client import Client
@@ -21,9 +21,9 @@ SECONDS = 0.8
 _MOST = 200
 _STAGES = ("etl", "train", "evaluate", "refit", "export", "verify")
 _SCRIPTS = {
-    "bash": 'Put into ~/.bashrc: eval "$(eyas completion bash)"',
-    "zsh": 'Put into ~/.zshrc, after compinit: eval "$(eyas completion zsh)"',
-    "fish": "Put into ~/.config/fish/config.fish: eyas completion fish | source",
+    "bash": 'Add to ~/.bashrc: eval "$(eyas completion bash)"',
+    "zsh": 'Add to ~/.zshrc, after compinit: eval "$(eyas completion zsh)"',
+    "fish": "Add to ~/.config/fish/config.fish: eyas completion fish | source",
 }
 
 Words = list[tuple[str, str]]
@@ -74,7 +74,7 @@ def called(ctx: typer.Context, incomplete: str) -> Words:
     def ask(http: Client) -> Iterator[tuple[str, str]]:
         for version in http.get(paths.recommender(_argument(ctx, "name"), "/versions"), limit=_MOST)["items"]:
             words = [*version["aliases"], *version["tags"]]
-            yield str(version["version"]), ", ".join(words) or f"of {version['run']}"
+            yield str(version["version"]), ", ".join(words) or f"run {version['run']}"
             yield from ((word, f"version {version['version']}") for word in words)
 
     return _complete(ctx, ask, incomplete)
@@ -87,7 +87,7 @@ def stages(incomplete: str) -> list[str]:
 def _complete(ctx: Any, ask: Any, incomplete: str) -> Words:
     root = ctx.find_root().params
     try:
-        http = Session(root.get("url"), root.get("token_file"), root.get("token")).client(SECONDS)
+        http = ClientSession(root.get("url"), root.get("token_file"), root.get("token")).client(SECONDS)
         try:
             return [(word, about) for word, about in ask(http) if word.startswith(incomplete)]
         finally:

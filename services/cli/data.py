@@ -9,33 +9,33 @@ import typer
 
 from services.cli.datatools import placed, run_tool
 from services.cli.exit_codes import Exit
-from services.cli.faults import Guarded, Refused
+from services.cli.faults import FaultReportingGroup, ReportedError
 from services.cli.output import AsJson, say, show_json, show_table
 from services.cli.report import show_report
 from shared.domain.errors import Invalid
 
 if TYPE_CHECKING:
-    from shared.contracts.datatools import Described, Written
+    from shared.contracts.datatools import DescribedData, WrittenFiles
 
-app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="Data, before a platform sees it.")
+app = typer.Typer(cls=FaultReportingGroup, no_args_is_help=True, rich_markup_mode=None, help="Data files, without a platform.")
 
-SetName = Annotated[str, typer.Argument(metavar="NAME", help="ml-100k, ml-1m, ml-20m, ml-25m or criteo.", show_default=False)]
-To = Annotated[Path, typer.Option("--to", help="The folder to write to.", show_default=False)]
+SetName = Annotated[str, typer.Argument(metavar="NAME", help="Data set: ml-100k, ml-1m, ml-20m, ml-25m or criteo.", show_default=False)]
+To = Annotated[Path, typer.Option("--to", help="Folder to write to.", show_default=False)]
 
 
 @app.command()
 def synth(
     dataset: SetName,
     to: To,
-    rows: Annotated[int | None, typer.Option(min=1, help="Of interactions; as many as the real set has, when absent.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, other rows.")] = 0,
-    parquet: Annotated[bool, typer.Option("--parquet", help="Parquet, in place of its makers' layout.")] = False,
+    rows: Annotated[int | None, typer.Option(min=1, help="Number of interactions. Default: as in the real data set.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the rows.")] = 0,
+    parquet: Annotated[bool, typer.Option("--parquet", help="Write Parquet instead of the original layout.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a synthetic twin of a public data set. Equal seeds give equal rows."""
-    from shared.contracts.datatools import Synth, Written
+    from shared.contracts.datatools import Synth, WrittenFiles
 
-    _tell_rows(run_tool("synth", Synth(name=dataset, to=_absolute(to), rows=rows, seed=seed, parquet=parquet), Written), to, as_json)
+    _tell_rows(run_tool("synth", Synth(name=dataset, to=_absolute(to), rows=rows, seed=seed, parquet=parquet), WrittenFiles), to, as_json)
 
 
 @app.command()
@@ -53,14 +53,14 @@ def download(dataset: SetName, to: To, as_json: AsJson = False) -> None:
 
 @app.command()
 def describe(
-    place: Annotated[str, typer.Argument(metavar="FILE", help="A file, a folder, a glob, or s3://BUCKET/KEY.", show_default=False)],
-    top: Annotated[int, typer.Option(min=0, max=100, help="How many of the most frequent values of each column.")] = 5,
+    place: Annotated[str, typer.Argument(metavar="FILE", help="File, folder, glob, or s3://BUCKET/KEY.", show_default=False)],
+    top: Annotated[int, typer.Option(min=0, max=100, help="Number of most frequent values to show for each column.")] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Describe data: the number of rows, and each column's type, nulls, distinct values, range and most frequent values."""
-    from shared.contracts.datatools import Describe, Described
+    from shared.contracts.datatools import Describe, DescribedData
 
-    description = run_tool("describe", Describe(uri=_place(place), top=top), Described)
+    description = run_tool("describe", Describe(uri=_place(place), top=top), DescribedData)
     if as_json:
         show_json(description.model_dump(mode="json"))
         return
@@ -75,39 +75,37 @@ def describe(
 
 @app.command()
 def convert(
-    source: Annotated[str, typer.Argument(metavar="FROM", help="A file, a folder, a glob, or s3://BUCKET/KEY.", show_default=False)],
-    to: Annotated[Path, typer.Argument(metavar="TO", help="The file to write; for a data set, the folder.", show_default=False)],
-    dataset: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="The data set that FROM is, where its files don't tell.")
-    ] = None,
-    short: Annotated[list[str] | None, typer.Option(metavar="COLUMN=FEATURE", help="TFRecord: a feature's name; repeatable.")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, max=1 << 20, help="TFRecord: so many rows an Example.")] = None,
+    source: Annotated[str, typer.Argument(metavar="FROM", help="File, folder, glob, or s3://BUCKET/KEY.", show_default=False)],
+    to: Annotated[Path, typer.Argument(metavar="TO", help="File to write; for a data set, the folder.", show_default=False)],
+    dataset: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Data set of FROM, if its files do not show it.")] = None,
+    short: Annotated[list[str] | None, typer.Option(metavar="COLUMN=FEATURE", help="TFRecord: name of a feature; repeatable.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, max=1 << 20, help="TFRecord: number of rows per Example.")] = None,
     grouped: Annotated[bool, typer.Option("--grouped", help="TFRecord: columns of one type share a feature.")] = False,
-    narrow: Annotated[bool, typer.Option("--narrow", help="TFRecord: fractions may lose what float32 doesn't hold.")] = False,
+    narrow: Annotated[bool, typer.Option("--narrow", help="TFRecord: round fractions to float32.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Convert data to the file type of TO. A public data set becomes interactions, items and users."""
-    from shared.contracts.datatools import Convert, Written
+    from shared.contracts.datatools import Convert, WrittenFiles
 
     request = Convert(
         source=_place(source), to=_absolute(to), name=dataset, short=_pairs(short or []), batch=batch, grouped=grouped, narrow=narrow
     )
-    _tell_rows(run_tool("convert", request, Written), to, as_json)
+    _tell_rows(run_tool("convert", request, WrittenFiles), to, as_json)
 
 
 @app.command()
 def validate(
-    source: Annotated[str, typer.Argument(metavar="FILE|SPEC", help="A spec, or a file or glob of interactions.", show_default=False)],
+    source: Annotated[str, typer.Argument(metavar="FILE|SPEC", help="Spec, or a file or glob of interactions.", show_default=False)],
     column: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="WHAT=NAME", help="A file's column of the user, item, time or label; found by its name when absent. Repeatable."
+            metavar="WHAT=NAME", help="Column of the user, item, time or label in a file. Default: recognised by name. Repeatable."
         ),
     ] = None,
-    positive: Annotated[str, typer.Option(help="What of a file's label is liked.")] = ">= 4",
-    data_root: Annotated[list[str] | None, typer.Option(help="Where a spec's relative paths lie; repeatable.")] = None,
-    against: Annotated[Path | None, typer.Option(help="The profile.json of an accepted batch, to compare with.")] = None,
-    to: Annotated[Path | None, typer.Option(help="A folder for the report, as JSON and as a page, the profile and the bad rows.")] = None,
+    positive: Annotated[str, typer.Option(help="Condition on a file's label for a positive.")] = ">= 4",
+    data_root: Annotated[list[str] | None, typer.Option(help="Folder of a spec's relative paths; repeatable.")] = None,
+    against: Annotated[Path | None, typer.Option(help="profile.json of an accepted batch to compare with.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder for the report (JSON and HTML), the profile and the bad rows.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check interactions as a run would. Exit code 0: usable; 1: a run would stop; 2: the command line is wrong."""
@@ -127,7 +125,7 @@ def validate(
         show_json(validation.report.model_dump(mode="json"))
     else:
         show_report(validation.report)
-        say(f"stop: {validation.refusal}" if validation.refusal else f"{validation.report.verdict}: a run would use it")
+        say(f"stop: {validation.refusal}" if validation.refusal else f"{validation.report.verdict}: a run would use the data")
     if validation.refusal is not None:
         raise typer.Exit(Exit.NO)
 
@@ -139,7 +137,7 @@ def _pair(written: str) -> tuple[str, str]:
     return role, name
 
 
-def _tell_rows(answer: Written, to: Path, as_json: bool) -> None:
+def _tell_rows(answer: WrittenFiles, to: Path, as_json: bool) -> None:
     if as_json:
         show_json(answer.model_dump(mode="json"))
         return
@@ -148,7 +146,7 @@ def _tell_rows(answer: Written, to: Path, as_json: bool) -> None:
         say(f"{folder / name}: {rows:,} rows")
 
 
-def _row(column: Described.Column) -> tuple[Any, ...]:
+def _row(column: DescribedData.Column) -> tuple[Any, ...]:
     about = "about " if column.estimated else ""
     distinct = None if column.distinct is None else f"{about}{column.distinct:,}"
     lists = f" of {column.shortest} to {column.longest}" if column.longest is not None else ""
@@ -170,7 +168,7 @@ def _pairs(options: list[str]) -> dict[str, str]:
     for option in options:
         column, _, feature = option.partition("=")
         if not column or not feature:
-            raise Refused(f"--short {option}: expected COLUMN=FEATURE", Exit.WRONG)
+            raise ReportedError(f"--short {option}: expected COLUMN=FEATURE", Exit.WRONG)
         features[column] = feature
     return features
 

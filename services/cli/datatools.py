@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from services.cli.exit_codes import Exit
-from services.cli.faults import Refused
+from services.cli.faults import ReportedError
 
 if TYPE_CHECKING:
     from shared.contracts.strict import Strict
@@ -20,11 +20,11 @@ def placed(path: Path | None) -> str | None:
 
 
 def run_tool(tool: str, request: Strict, answer: type[S]) -> S:
-    """Returns the tool's answer; raises `Refused` with the tool's error."""
+    """Returns the tool's answer; raises `ReportedError` with the tool's error."""
     from services.wiring.tools import work_on_data
     from shared.contracts.strict import read
 
     reply = work_on_data(tool, request)
     if reply.fault is not None:
-        raise Refused(reply.fault, Exit.WRONG if reply.code == Exit.WRONG else Exit.AWAY)
+        raise ReportedError(reply.fault, Exit.WRONG if reply.code == Exit.WRONG else Exit.AWAY)
     return read(answer, reply.found, f"the answer of '{tool}'")

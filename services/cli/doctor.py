@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import typer
 
-from services.cli.doctor_checks import Finding, examine
+from services.cli.doctor_checks import CheckFinding, examine
 from services.cli.exit_codes import Exit
 from services.cli.home import default_home
 from services.cli.output import AsJson, say, show_json, show_table
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Check whether this machine can run the platform, and say how to fix what is missing. Exit code 1 if the platform can't run."""
+    """Check whether this machine can run the platform, and show how to fix what is missing. Exit code 1 if the platform cannot run."""
     findings = examine(default_home())
     able = all(finding.good for finding in findings if finding.needed)
     if as_json:
         show_json({"able": able, "findings": [_plain(finding) for finding in findings]})
     else:
         show_table(
-            ("", "PART", "FOUND", "HOW TO MEND IT"),
+            ("", "PART", "STATUS", "HOW TO FIX IT"),
             [(_mark(finding), finding.part, finding.detail, "" if finding.good else finding.mend) for finding in findings],
             "",
-            drop=("FOUND",),
+            drop=("STATUS",),
         )
-        say("the platform can run here: eyas up" if able else "the platform can't run here until the lines marked 'lacks' are mended")
+        say("the platform can run here: eyas up" if able else "the platform cannot run here: fix the lines marked 'missing'")
     if not able:
         raise typer.Exit(Exit.NO)
 
 
-def _mark(finding: Finding) -> str:
+def _mark(finding: CheckFinding) -> str:
     if finding.good:
         return "ok"
-    return "lacks" if finding.needed else "could"
+    return "missing" if finding.needed else "optional"
 
 
-def _plain(finding: Finding) -> dict[str, object]:
+def _plain(finding: CheckFinding) -> dict[str, object]:
     return {
         "part": finding.part,
         "good": finding.good,

@@ -20,7 +20,7 @@ _PORTS = (("API", 8080), ("metrics", 9090))
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckFinding:
     part: str
     good: bool
     detail: str
@@ -29,44 +29,44 @@ class Finding:
     """False if the platform runs without this part."""
 
 
-def examine(home: Path) -> Sequence[Finding]:
+def examine(home: Path) -> Sequence[CheckFinding]:
     return (
         python(),
         memory(),
         cores(),
         *folder(home),
         pipelines(),
-        framework("PyTorch", "torch", "the loader then gives batches to PyTorch, too"),
-        framework("JAX", "jax", "models can then be trained on it (model.framework: jax)"),
+        framework("PyTorch", "torch", "lets the loader give batches to PyTorch"),
+        framework("JAX", "jax", "lets models train with JAX (model.framework: jax)"),
         *triton(),
         shared_memory(),
         *(port(part, number) for part, number in _PORTS),
         gpu(),
-        tool("make", "install make by your system's packages; without it use `eyas` itself"),
-        tool("uv", "pip install uv: it resolves in seconds what takes pip many minutes"),
+        tool("make", "install your system's package make, or use `eyas` without make"),
+        tool("uv", "pip install uv: it resolves dependencies in seconds, pip in many minutes"),
     )
 
 
-def python() -> Finding:
+def python() -> CheckFinding:
     running = ".".join(map(str, sys.version_info[:3]))
-    return Finding("Python", sys.version_info[:2] == (3, 11), running, "use Python 3.11: the embedded Triton is built for it")
+    return CheckFinding("Python", sys.version_info[:2] == (3, 11), running, "use Python 3.11: the embedded Triton is built for it")
 
 
-def memory() -> Finding:
+def memory() -> CheckFinding:
     import psutil
 
     total, free = psutil.virtual_memory().total, psutil.virtual_memory().available
-    return Finding(
-        "memory", free >= 2 * GIB, f"{_size(free)} free of {_size(total)}", "2 GiB must be free: a training and Triton stand side by side"
+    return CheckFinding(
+        "memory", free >= 2 * GIB, f"{_size(free)} free of {_size(total)}", "2 GiB must be free: a training and Triton run at the same time"
     )
 
 
-def cores() -> Finding:
+def cores() -> CheckFinding:
     count = len(os.sched_getaffinity(0))
-    return Finding("cores", count >= 2, str(count), "with one core, training and answering disturb each other", needed=False)
+    return CheckFinding("cores", count >= 2, str(count), "with one core, a training slows the answers", needed=False)
 
 
-def folder(home: Path) -> Sequence[Finding]:
+def folder(home: Path) -> Sequence[CheckFinding]:
     """Checks the nearest existing parent folder, so that nothing is created."""
     place = home.absolute()
     while not place.exists() and place != place.parent:
@@ -74,30 +74,30 @@ def folder(home: Path) -> Sequence[Finding]:
     writable = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
     free = shutil.disk_usage(place).free
     return (
-        Finding(
+        CheckFinding(
             "home", writable, f"{home} ({'writable' if writable else 'not writable'})", "set EYAS_HOME to a folder that you may write to"
         ),
-        Finding("disk", free >= 2 * GIB, f"{_size(free)} free in {place}", "2 GiB must be free, or set EYAS_HOME to a larger disk"),
+        CheckFinding("disk", free >= 2 * GIB, f"{_size(free)} free in {place}", "2 GiB must be free, or set EYAS_HOME to a larger disk"),
     )
 
 
-def pipelines() -> Finding:
+def pipelines() -> CheckFinding:
     absent = [name for name in _PIPELINES if find_spec(name) is None]
     detail = f"lacks {', '.join(absent)}" if absent else "TensorFlow, polars, ONNX"
-    return Finding("training", not absent, detail, "pip install 'eyas[pipelines]'")
+    return CheckFinding("training", not absent, detail, "pip install 'eyas[pipelines]'")
 
 
-def framework(part: str, name: str, use: str) -> Finding:
+def framework(part: str, name: str, use: str) -> CheckFinding:
     mend = f"make setup-{name}, or pip install 'eyas[{name}]': {use}"
     if find_spec(name) is None:
-        return Finding(part, False, "not installed", mend, needed=False)
+        return CheckFinding(part, False, "not installed", mend, needed=False)
     try:
-        return Finding(part, True, version(name), mend, needed=False)
+        return CheckFinding(part, True, version(name), mend, needed=False)
     except PackageNotFoundError:  # a local build without package metadata
-        return Finding(part, True, "of a version that isn't known", mend, needed=False)
+        return CheckFinding(part, True, "unknown version", mend, needed=False)
 
 
-def triton() -> Sequence[Finding]:
+def triton() -> Sequence[CheckFinding]:
     how = "pip install 'eyas[triton]'"
     package = find_spec("pytriton")
     folders = list(package.submodule_search_locations or ()) if package else []
@@ -105,54 +105,53 @@ def triton() -> Sequence[Finding]:
         (path for path in (Path(folder) / "tritonserver/bin/tritonserver" for folder in folders) if os.access(path, os.X_OK)), None
     )
     if binary is None:
-        return (Finding("Triton", False, "the wheel is there without its tritonserver" if package else "not installed", how),)
+        return (CheckFinding("Triton", False, "the wheel has no tritonserver" if package else "not installed", how),)
     library = "libpython3.11.so.1.0"
     try:
         ctypes.CDLL(library)
-        return Finding("Triton", True, str(binary)), Finding("Triton's Python", True, library)
+        return CheckFinding("Triton", True, str(binary)), CheckFinding("Triton's Python", True, library)
     except OSError:
-        mend = f"the linker must find {library}: install your system's libpython3.11, or put its folder on LD_LIBRARY_PATH"
-        return Finding("Triton", True, str(binary)), Finding("Triton's Python", False, f"{library} can't be loaded", mend)
+        mend = f"the linker must find {library}: install your system's libpython3.11, or add its folder to LD_LIBRARY_PATH"
+        return CheckFinding("Triton", True, str(binary)), CheckFinding("Triton's Python", False, f"cannot load {library}", mend)
 
 
-def shared_memory() -> Finding:
+def shared_memory() -> CheckFinding:
     place = Path("/dev/shm")  # noqa: S108 - where Triton and its models meet
     mend = "Triton's Python backend needs /dev/shm, writable, with 64 MiB free (docker run --shm-size=1g)"
     if not place.is_dir() or not os.access(place, os.W_OK):
-        return Finding("shared memory", False, f"{place} can't be written", mend)
+        return CheckFinding("shared memory", False, f"{place} is not writable", mend)
     free = shutil.disk_usage(place).free
-    return Finding("shared memory", free >= 64 << 20, f"{_size(free)} free in {place}", mend)
+    return CheckFinding("shared memory", free >= 64 << 20, f"{_size(free)} free in {place}", mend)
 
 
-def port(part: str, number: int) -> Finding:
+def port(part: str, number: int) -> CheckFinding:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", number))
         except OSError:
-            return Finding(
-                f"port of the {part}", False, f"{number} is taken", "another one will be taken, or name one: eyas up --help", needed=False
-            )
-    return Finding(f"port of the {part}", True, f"{number} is free")
+            mend = "another port will be used; to choose one: eyas up --help"
+            return CheckFinding(f"port of the {part}", False, f"{number} is in use", mend, needed=False)
+    return CheckFinding(f"port of the {part}", True, f"{number} is free")
 
 
-def gpu() -> Finding:
+def gpu() -> CheckFinding:
     command = shutil.which("nvidia-smi")
     mend = "not needed here: the embedded platform trains and serves on the CPU"
     if command is None:
-        return Finding("GPU", False, "none (no nvidia-smi)", mend, needed=False)
+        return CheckFinding("GPU", False, "none (no nvidia-smi)", mend, needed=False)
     try:
         output = subprocess.run([command, "-L"], capture_output=True, text=True, timeout=10, check=True).stdout  # noqa: S603
     except (OSError, subprocess.SubprocessError):
-        return Finding("GPU", False, "nvidia-smi doesn't answer", mend, needed=False)
+        return CheckFinding("GPU", False, "nvidia-smi does not answer", mend, needed=False)
     names = [line.split(":", 1)[1].split("(")[0].strip() for line in output.splitlines() if ":" in line]
-    return Finding("GPU", bool(names), ", ".join(names) or "none", mend, needed=False)
+    return CheckFinding("GPU", bool(names), ", ".join(names) or "none", mend, needed=False)
 
 
-def tool(name: str, mend: str) -> Finding:
+def tool(name: str, mend: str) -> CheckFinding:
     beside = Path(sys.executable).parent / name
     place = shutil.which(name) or (str(beside) if beside.exists() else None)
-    return Finding(name, place is not None, place or "not found", mend, needed=False)
+    return CheckFinding(name, place is not None, place or "not found", mend, needed=False)
 
 
 def _size(count: int) -> str:

@@ -16,21 +16,15 @@ class Exit(IntEnum):
         made.meaning = meaning
         return made
 
-    DONE = 0, "Done. What was waited for ended well: the run registered a version, the rollout was promoted, the data may be used."
+    DONE = 0, "Success: done; an awaited run registered a version, an awaited rollout was promoted, checked data is usable."
     NO = (
         1,
         (
-            "Done, and the answer is no: the run registered nothing, the rollout wasn't promoted, the data would stop a run, "
-            "the machine lacks a part, or you said no."
+            "Done, with a negative result: the run registered no version, the rollout was not promoted, the data would stop a run, "
+            "the machine lacks a part, or you answered no."
         ),
     )
-    WRONG = 2, "What was asked is wrong, and asking again won't help: a word, a file, a name, the token, its role, or what a state allows."
-    AWAY = (
-        3,
-        (
-            "No usable answer: no platform there, none in time, a fault of the platform's own, or one of `eyas` itself. "
-            "Asking again may help."
-        ),
-    )
-    INTERRUPTED = 130, "Ctrl-C, or a watched picture was told to end (SIGTERM). What it had asked of the platform goes on there."
-    UNREAD = 141, "Whoever read what it writes has gone, as `head` does."
+    WRONG = 2, "Invalid request, a retry does not help: a wrong word, file, name, token or role, or a state that does not allow the action."
+    AWAY = (3, ("No usable answer: no platform, a timeout, a fault of the platform, or a fault of `eyas`. A retry may help."))
+    INTERRUPTED = 130, "Interrupted by Ctrl-C or SIGTERM. Work that the platform has accepted continues there."
+    UNREAD = 141, "The reader of the output has closed it, as `head` does."

@@ -22,14 +22,14 @@ _KINDS = {"code": "codes", "float32": "number"}
 
 def explain(
     file: Annotated[Path, typer.Argument(metavar="SPEC", help="The spec: YAML or JSON.", show_default=False)],
-    data: Annotated[bool, typer.Option("--data/--no-data", help="Fit the features on the data; else its schemas alone are read.")] = True,
-    rows: Annotated[int, typer.Option(min=1, help="Of more interactions than this a sample of users is fitted.")] = 2_000_000,
-    data_root: Annotated[list[str] | None, typer.Option(help="Where a spec's relative paths lie; repeatable.")] = None,
+    data: Annotated[bool, typer.Option("--data/--no-data", help="Fit the features on the data, or read only the schemas.")] = True,
+    rows: Annotated[int, typer.Option(min=1, help="Fit a sample of users if there are more interactions.")] = 2_000_000,
+    data_root: Annotated[list[str] | None, typer.Option(help="Folder of a spec's relative paths; repeatable.")] = None,
     family: Annotated[
-        str | None, typer.Option(help="As another family reads them than the spec's; or keys, sequence, deep or trees.", metavar="NAME")
+        str | None, typer.Option(help="Family instead of the spec's family; or keys, sequence, deep or trees.", metavar="NAME")
     ] = None,
     allow: Allow = None,
-    draw: Annotated[Literal["dot", "mermaid"] | None, typer.Option(help="Only the graph, for Graphviz or Mermaid.")] = None,
+    draw: Annotated[Literal["dot", "mermaid"] | None, typer.Option(help="Print only the graph, for Graphviz or Mermaid.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the feature graph, its schema, the sizes of the embedding tables, and the inputs of a version."""
@@ -60,14 +60,14 @@ def _show(explanation: Explanation) -> None:
         (feature.name, feature.side, _KINDS[feature.kind] + _length(feature), _number(feature.cardinality), feature.made)
         for feature in explanation.features
     ]
-    show_table(("FEATURE", "SIDE", "TYPE", "CODES", "MADE OF"), features, "")
+    show_table(("FEATURE", "SIDE", "TYPE", "CODES", "MADE FROM"), features, "")
     say("")
     tables = [
         (table.feature, _number(table.codes), _number(table.width), _bytes(table.bytes), table.values_per_row, _bytes(table.bytes_per_row))
         for table in explanation.tables
     ]
     show_table(
-        ("TABLE", "CODES", "WIDTH", "SIZE", "VALUES A ROW", "READ A ROW"), tables, f"the family {explanation.family} looks up nothing"
+        ("TABLE", "CODES", "WIDTH", "SIZE", "VALUES / ROW", "READ / ROW"), tables, f"family {explanation.family} has no embedding tables"
     )
     if tables:
         say(_summed(explanation.totals))
@@ -88,8 +88,8 @@ def _show(explanation: Explanation) -> None:
 def _headline(explanation: Explanation) -> str:
     training_data = explanation.data
     if training_data is None:
-        return f"{explanation.recommender}, family {explanation.family}: by the schemas alone; '-' is what only fitting tells"
-    sample = f", of one user in {training_data.one_user_in}: there may be more codes" if training_data.one_user_in > 1 else ""
+        return f"{explanation.recommender}, family {explanation.family}: from the schemas only; '-' needs a fit on data"
+    sample = f", from one user in {training_data.one_user_in}: there may be more codes" if training_data.one_user_in > 1 else ""
     counted = f"{training_data.rows:,} rows to train on, {training_data.items:,} items, {training_data.users:,} users"
     return f"{explanation.recommender}, family {explanation.family}: fitted on {counted}{sample}"
 
@@ -104,12 +104,12 @@ def _length(field: FeatureExplained | InputExplained) -> str:
 
 def _summed(totals: Totals) -> str:
     if totals.bytes is None or totals.bytes_per_batch is None:
-        return "in all: known once fitted"
-    batch = f"{_bytes(totals.bytes_per_row)} a row, {_bytes(totals.bytes_per_batch)} a batch of {totals.batch_size:,}"
-    padded = "widths are whole 16 bytes"
+        return "total: known after a fit"
+    batch = f"{_bytes(totals.bytes_per_row)} per row, {_bytes(totals.bytes_per_batch)} per batch of {totals.batch_size:,}"
+    padded = "widths are multiples of 16 bytes"
     if totals.padded_bytes != totals.bytes:
-        padded = f"padded to whole 16 bytes it would be {_bytes(totals.padded_bytes)}"
-    return f"in all {_bytes(totals.bytes)}; read {batch} ({totals.batch_size_why}); {padded}"
+        padded = f"padded to multiples of 16 bytes: {_bytes(totals.padded_bytes)}"
+    return f"total {_bytes(totals.bytes)}; read {batch} ({totals.batch_size_why}); {padded}"
 
 
 def _runtimes(operators: tuple[OperatorExplained, ...]) -> str:

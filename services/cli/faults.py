@@ -17,7 +17,7 @@ from services.cli.sanitise import plain
 from shared.domain.errors import EyasError
 
 
-class Refused(Exception):
+class ReportedError(Exception):
     """Error whose line is ready to print."""
 
     def __init__(self, line: str, code: int = Exit.AWAY, status: int | None = None) -> None:
@@ -27,7 +27,7 @@ class Refused(Exception):
         """HTTP status of the platform's answer, if the platform answered."""
 
 
-class Guarded(TyperGroup):
+class FaultReportingGroup(TyperGroup):
     """Command group that turns each error into one line and an exit code. With EYAS_DEBUG set, unexpected errors keep their traceback."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> Any:
@@ -47,13 +47,13 @@ class Guarded(TyperGroup):
         if not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             commands = self.list_commands(ctx)
             message = f"`{ctx.command_path}` has no command '{args[0]}'"
-            raise Refused(f"{message}: {meant(args[0], commands) or f'`{ctx.command_path} --help` lists them'}", Exit.WRONG)
+            raise ReportedError(f"{message}: {meant(args[0], commands) or f'`{ctx.command_path} --help` lists them'}", Exit.WRONG)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except Refused as error:
+        except ReportedError as error:
             _end(str(error), error.code)
         except EyasError as error:
             _end(str(error), Exit.WRONG if error.status < 500 else Exit.AWAY)
@@ -65,7 +65,7 @@ class Guarded(TyperGroup):
         except Exception as error:
             if os.environ.get("EYAS_DEBUG"):
                 raise
-            _end(f"unexpected {type(error).__name__}: {error} (set EYAS_DEBUG=1 to see where)", Exit.AWAY)
+            _end(f"unexpected {type(error).__name__}: {error} (set EYAS_DEBUG=1 for the traceback)", Exit.AWAY)
 
 
 def meant(word: str, candidates: Any) -> str:
@@ -97,7 +97,7 @@ def _misused(error: TyperException) -> int:
         near = meant(option, option_names)
         _tell(f"`{ctx.command_path}` has no option {option}: {near or f'`{ctx.command_path} --help` lists them'}")
         return Exit.WRONG
-    _tell(f"{message[:1].lower()}{message[1:].rstrip('.')} (`{ctx.command_path} --help` says more)")
+    _tell(f"{message[:1].lower()}{message[1:].rstrip('.')} (see `{ctx.command_path} --help`)")
     return Exit.WRONG
 
 

@@ -13,22 +13,22 @@ from services.cli.converting import convert
 from services.cli.encoding import encode
 from services.cli.exit_codes import Exit
 from services.cli.explaining import explain
-from services.cli.faults import Guarded, Refused
+from services.cli.faults import FaultReportingGroup, ReportedError
 from services.cli.files import AT_ONCE, batches, json_lines
 from services.cli.output import AsJson, say, show, show_json, show_table, when
 from services.cli.session import Name, client
 
 app = typer.Typer(
-    cls=Guarded,
+    cls=FaultReportingGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="The features of a spec, and the feature store: what versions are told of users.",
+    help="Features of a spec, and the feature store: values of users that versions read.",
 )
 
 View = Annotated[
-    str, typer.Argument(metavar="VIEW", callback=paths.checked_view, help="The view's name, such as user.", show_default=False)
+    str, typer.Argument(metavar="VIEW", callback=paths.checked_view, help="Name of the view, such as user.", show_default=False)
 ]
-Key = Annotated[int, typer.Argument(metavar="KEY", min=-(2**63), max=2**63 - 1, help="Such as the user's key.", show_default=False)]
+Key = Annotated[int, typer.Argument(metavar="KEY", min=-(2**63), max=2**63 - 1, help="Key, such as the user's.", show_default=False)]
 
 
 @app.command("list")
@@ -50,7 +50,7 @@ def _draw_views(answer: Any) -> None:
         )
         for view in answer["views"]
     ]
-    empty = "the serving versions read nothing out of the feature store"
+    empty = "the serving versions read nothing from the feature store"
     show_table(("VIEW", "VERSION", "ROWS", "LOADED", "TTL", "COLUMNS"), rows, empty, drop=("TTL", "ROWS"))
 
 
@@ -69,7 +69,7 @@ def get(ctx: typer.Context, name: Name, view: View, key: Key, as_json: AsJson = 
         )
         for row in answer["rows"]
     ]
-    show_table(("FROM", "AT", "VALUES"), rows, "nothing is held of it")
+    show_table(("FROM", "AT", "VALUES"), rows, "no stored values")
 
 
 @app.command()
@@ -86,8 +86,8 @@ def put(
     for batch in batches(json_lines(file, _row), AT_ONCE):
         try:
             answer = http.put(paths.features(name, view), {"rows": batch})
-        except Refused as error:
-            raise Refused(f"{error} (rows are counted from the {accepted + 1}. of {file}; those before are written)", error.code) from None
+        except ReportedError as error:
+            raise ReportedError(f"{error} (counted from row {accepted + 1} of {file}; earlier rows are written)", error.code) from None
         accepted += answer["accepted"]
         standing += answer["standing"]
     summary = f"{name}: {accepted} rows written to {view}, {standing} of them are now the newest of their key"
@@ -99,12 +99,12 @@ def materialise(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None
     """Load the feature store again: the values published with the serving versions, and the rows written since."""
     answer = client(ctx).post(f"{paths.features(name)}:materialise")
     follow = f"follow it with: eyas features list {name} --watch"
-    show(answer, as_json, lambda answer: say(f"{name}: {answer['views']} views are loaded anew; {follow}"))
+    show(answer, as_json, lambda answer: say(f"{name}: {answer['views']} views are loading again; {follow}"))
 
 
 def _row(place: str, value: Any, _: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not {"key", "values"} <= value.keys():
-        raise Refused(f'{place}: expected a row such as {{"key": 42, "values": {{"age": 30}}}}', Exit.WRONG)
+        raise ReportedError(f'{place}: expected a row such as {{"key": 42, "values": {{"age": 30}}}}', Exit.WRONG)
     return value
 
 

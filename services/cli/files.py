@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from services.cli.exit_codes import Exit
-from services.cli.faults import Refused
+from services.cli.faults import ReportedError
 
 T = TypeVar("T")
 
@@ -21,10 +21,10 @@ BYTES = 900_000
 
 
 def read_text(file: Path) -> str:
-    """Reads a spec; raises `Refused` for files above 1 MiB."""
+    """Reads a spec; raises `ReportedError` for files above 1 MiB."""
     with _reading(file):
         if file.is_file() and file.stat().st_size > _SPEC:
-            raise Refused(f"{file} is larger than 1 MiB: is it a spec?", Exit.WRONG)
+            raise ReportedError(f"{file} is larger than 1 MiB: is it a spec?", Exit.WRONG)
         return file.read_text(encoding="utf-8")
 
 
@@ -54,11 +54,11 @@ def batches(entries: Sequence[T], most: int) -> Iterator[list[T]]:
 
 def _value(place: str, line: str) -> Any:
     if len(line.encode()) > BYTES:
-        raise Refused(f"{place}: a line of more than {BYTES} bytes", Exit.WRONG)
+        raise ReportedError(f"{place}: the line is longer than {BYTES} bytes", Exit.WRONG)
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{place}: not JSON: {error}", Exit.WRONG) from None
+        raise ReportedError(f"{place}: not JSON: {error}", Exit.WRONG) from None
 
 
 @contextmanager
@@ -66,6 +66,6 @@ def _reading(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Refused(f"{file}: {error.strerror or error}", Exit.WRONG) from None
+        raise ReportedError(f"{file}: {error.strerror or error}", Exit.WRONG) from None
     except UnicodeDecodeError:
-        raise Refused(f"{file} is not UTF-8 text", Exit.WRONG) from None
+        raise ReportedError(f"{file} is not UTF-8 text", Exit.WRONG) from None

@@ -21,11 +21,11 @@ def added(line: str, path: str, peek: Callable[..., Any]) -> str:
         if match[1] in names:  # the recommender exists; something below it does not
             return line
         near = meant(match[1], [*names, *_of(peek("/v1/recommenders", limit=_MOST, prefix=match[1][0]), "name")])
-        few = f"there is {', '.join(names)}" if 0 < len(names) <= _FEW else "`eyas recommenders` lists them"
+        few = f"known: {', '.join(names)}" if 0 < len(names) <= _FEW else "list recommenders with `eyas recommenders`"
         return f"{line}: {near or few}"
     if (match := _RUN.match(path)) and f"'{match[1]}'" in line:
         near = meant(match[1], _of(peek("/v1/runs", limit=_MOST), "id"))
-        return f"{line}: {near or '`eyas runs NAME` lists those of a recommender'}"
+        return f"{line}: {near or 'list runs with `eyas runs NAME`'}"
     return line
 
 

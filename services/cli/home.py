@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from services.cli.exit_codes import Exit
-from services.cli.faults import Refused
+from services.cli.faults import ReportedError
 from shared.domain.errors import Invalid
 from shared.secret_file import read_secret_file
 
@@ -36,19 +36,19 @@ def token(file: Path) -> str:
     try:
         text = read_secret_file(file).strip()
     except Invalid as error:
-        hint = "" if os.access(file, os.R_OK) else "; start the platform with `eyas up`, or name its file by --token-file"
-        raise Refused(f"{error}{hint}", Exit.WRONG) from None
+        hint = "" if os.access(file, os.R_OK) else "; start the platform with `eyas up`, or set its file with --token-file"
+        raise ReportedError(f"{error}{hint}", Exit.WRONG) from None
     return usable(text, str(file))
 
 
 def usable(token: str, place: str) -> str:
     if not token or not token.isascii() or not token.isprintable():
-        raise Refused(f"{place} holds no usable token", Exit.WRONG)
+        raise ReportedError(f"{place}: no usable token; expected printable ASCII characters", Exit.WRONG)
     return token
 
 
 @dataclass(frozen=True)
-class Session:
+class ClientSession:
     url: str | None = None
     token_file: Path | None = None
     token: str | None = None

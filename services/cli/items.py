@@ -10,18 +10,18 @@ import typer
 
 from services.cli import paths
 from services.cli.exit_codes import Exit
-from services.cli.faults import Guarded, Refused
+from services.cli.faults import FaultReportingGroup, ReportedError
 from services.cli.files import AT_ONCE, batches, json_lines
 from services.cli.output import AsJson, say, show, show_json, show_table, when
 from services.cli.session import Name, client
 from shared.domain.catalogue import read_write
 from shared.domain.errors import Invalid
 
-app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="The catalogue: what filters know of items.")
+app = typer.Typer(cls=FaultReportingGroup, no_args_is_help=True, rich_markup_mode=None, help="The catalogue: items and their attributes.")
 
 _SHOWN = 100
 
-Item = Annotated[int, typer.Argument(metavar="ITEM", min=-(2**63), max=2**63 - 1, help="The item's key.", show_default=False)]
+Item = Annotated[int, typer.Argument(metavar="ITEM", min=-(2**63), max=2**63 - 1, help="Key of the item.", show_default=False)]
 
 
 @app.command()
@@ -31,7 +31,7 @@ def put(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="JSON Lines: item, and optionally attributes, available.", show_default=False)
     ],
-    partial: Annotated[bool, typer.Option("--partial", help="Change only what is named; null forgets an attribute.")] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="Change only the given fields; null deletes an attribute.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write items. All lines are checked before the first request."""
@@ -40,13 +40,11 @@ def put(
     for batch in batches(json_lines(file, _checked), AT_ONCE):
         try:
             answer = http.lines("POST" if partial else "PUT", paths.items(name), batch)
-        except Refused as error:
-            raise Refused(
-                f"{error} (lines are counted from the {accepted + 1}. item of {file}; those before are written)", error.code
-            ) from None
+        except ReportedError as error:
+            raise ReportedError(f"{error} (counted from item {accepted + 1} of {file}; earlier items are written)", error.code) from None
         accepted += answer["accepted"]
         changed += answer["changed"]
-    summary = f"{name}: {accepted} items written, {changed} of them are now other than before"
+    summary = f"{name}: {accepted} items written, {changed} of them changed"
     show({"accepted": accepted, "changed": changed}, as_json, lambda _: say(summary))
 
 
@@ -59,14 +57,14 @@ def get(ctx: typer.Context, name: Name, item: Item, as_json: AsJson = False) -> 
 def _draw_item(item: Any) -> None:
     say(f"item {item['item']}: {'available' if item['available'] else 'not available'}, changed {when(item['updated_at'])}")
     attributes = [(name, json.dumps(value, ensure_ascii=False)) for name, value in item["attributes"].items()]
-    show_table(("ATTRIBUTE", "VALUE"), attributes, "it has no attributes")
+    show_table(("ATTRIBUTE", "VALUE"), attributes, "no attributes")
 
 
 @app.command("list")
 def list_items(
     ctx: typer.Context,
     name: Name,
-    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many at most.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum number of items.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List items, ordered by key."""
@@ -83,21 +81,21 @@ def list_items(
         show_json({"items": items, "next": cursor})
         return
     rows = [(item["item"], "yes" if item["available"] else "no", when(item["updated_at"]), _short(item["attributes"])) for item in items]
-    show_table(("ITEM", "AVAILABLE", "CHANGED", "ATTRIBUTES"), rows, "the catalogue holds no items", drop=("CHANGED", "AVAILABLE"))
+    show_table(("ITEM", "AVAILABLE", "CHANGED", "ATTRIBUTES"), rows, "the catalogue has no items", drop=("CHANGED", "AVAILABLE"))
     if cursor is not None:
-        typer.echo("there are more: ask for them with --limit", err=True)
+        typer.echo("there are more items: raise --limit", err=True)
 
 
 @app.command()
 def delete(
     ctx: typer.Context,
     name: Name,
-    items: Annotated[list[int], typer.Argument(metavar="ITEM...", min=-(2**63), max=2**63 - 1, help="Their keys.", show_default=False)],
+    items: Annotated[list[int], typer.Argument(metavar="ITEM...", min=-(2**63), max=2**63 - 1, help="Item keys.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Delete items. They are unavailable until they are put again."""
+    """Delete items. They are unavailable until they are written again."""
     answer = client(ctx).post(f"{paths.items(name)}:delete", {"items": items})
-    none = "" if answer["deleted"] else "; none of them was there"
+    none = "" if answer["deleted"] else "; the catalogue had none of them"
     show(answer, as_json, lambda answer: say(f"{name}: {answer['deleted']} of {len(items)} items deleted{none}"))
 
 
@@ -111,5 +109,5 @@ def _checked(place: str, value: Any, line: str) -> str:
     try:
         read_write(value, {})
     except Invalid as error:
-        raise Refused(f"{place}: {error}", Exit.WRONG) from None
+        raise ReportedError(f"{place}: {error}", Exit.WRONG) from None
     return line

@@ -25,11 +25,11 @@ _LEAST = ("ENGAGEMENT", "REVENUE", "CONVERSION", "HITS")
 def kpis(  # noqa: PLR0913, PLR0917  the options of a command
     ctx: typer.Context,
     name: Name,
-    window: Annotated[str, typer.Option(help="Such as 30m, 6h or 7d.")] = "1h",
-    parts: Annotated[bool, typer.Option("--parts", help="By variant and slice, too.")] = False,
-    series: Annotated[bool, typer.Option("--series", help="Windows that end a step apart, instead of the newest alone.")] = False,
-    step: Annotated[str, typer.Option(help="Of the series; a window is a whole number of them.")] = "5m",
-    points: Annotated[int, typer.Option(min=1, max=500, help="Of the series: so many windows.")] = 12,
+    window: Annotated[str, typer.Option(help="Length of the window, such as 30m, 6h or 7d.")] = "1h",
+    parts: Annotated[bool, typer.Option("--parts", help="Show variants and slices too.")] = False,
+    series: Annotated[bool, typer.Option("--series", help="Show a series of windows instead of the newest window.")] = False,
+    step: Annotated[str, typer.Option(help="Step of the series; the window must be a multiple of it.")] = "5m",
+    points: Annotated[int, typer.Option(min=1, max=500, help="Number of windows in the series.")] = 12,
     watch: watching.Watch = False,
     as_json: AsJson = False,
 ) -> None:

@@ -12,8 +12,8 @@ from services.cli import watching
 from services.cli.output import AsJson, say, show_table, when
 from services.cli.session import client
 
-Prefix = Annotated[str | None, typer.Option(help="Of names that begin so.", show_default=False)]
-Limit = Annotated[int, typer.Option(min=1, max=200, help="How many at most.")]
+Prefix = Annotated[str | None, typer.Option(help="Show only names with this prefix.", show_default=False)]
+Limit = Annotated[int, typer.Option(min=1, max=200, help="Maximum number of recommenders.")]
 
 
 def recommenders(
@@ -39,12 +39,10 @@ class _List:
         http = client(ctx)
 
         def draw(page: Any) -> None:
-            begins = f" that begins with '{prefix}'" if prefix else " yet: eyas apply FILE creates one"
-            show_table(
-                self.columns, [self.row(recommender) for recommender in page["items"]], f"there is no recommender{begins}", drop=self.drop
-            )
+            begins = f" begins with '{prefix}'" if prefix else " exists yet: create one with eyas apply FILE"
+            show_table(self.columns, [self.row(recommender) for recommender in page["items"]], f"no recommender{begins}", drop=self.drop)
             if page["next"]:
-                say(f"there are more than {limit}: ask for them with --limit or --prefix")
+                say(f"there are more than {limit}: raise --limit or set --prefix")
 
         watching.shown(lambda: http.get(self.path, prefix=prefix, limit=limit), draw, as_json, watch)
 
@@ -87,5 +85,5 @@ _APPLIED = _List(
     drop=("CREATED", "GENERATION", "SPEC CHANGED", "CANDIDATE"),
 )
 _FARING = _List(
-    "/v1/overview", ("NAME", "SERVES", "HIT RATE", "NEWEST ANSWER", "TASTES", "UNDER WAY"), _faring, drop=("NEWEST ANSWER", "TASTES")
+    "/v1/overview", ("NAME", "SERVES", "HIT RATE", "NEWEST ANSWER", "DRIFT", "ACTIVE"), _faring, drop=("NEWEST ANSWER", "DRIFT")
 )

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command_registry import Contents
+from services.cli.command_registry import CommandGroup
 from services.cli.completing import VARIABLE
-from services.cli.home import Session
+from services.cli.home import ClientSession
 
 app = typer.Typer(
     name="eyas",
-    cls=Contents,
-    help="Trains recommenders and lets them fly a little further at a time.",
+    cls=CommandGroup,
+    help="Trains recommenders and rolls each new version out in small, judged steps.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -27,15 +27,15 @@ app = typer.Typer(
 @app.callback()
 def options(
     ctx: typer.Context,
-    url: Annotated[str | None, typer.Option(envvar="EYAS_URL", help="Of the platform; what `eyas up` wrote down, when absent.")] = None,
+    url: Annotated[str | None, typer.Option(envvar="EYAS_URL", help="Address of the platform. Default: as written by `eyas up`.")] = None,
     token_file: Annotated[
-        Path | None, typer.Option(envvar="EYAS_TOKEN_FILE", help="The file with the token; the one in the platform's home, when absent.")
+        Path | None, typer.Option(envvar="EYAS_TOKEN_FILE", help="File with the token. Default: the token in the platform's home.")
     ] = None,
     token: Annotated[
-        str | None, typer.Option(envvar="EYAS_TOKEN", help="The token itself; better by the environment, for all see command lines.")
+        str | None, typer.Option(envvar="EYAS_TOKEN", help="The token itself. Prefer the variable: other users can see command lines.")
     ] = None,
 ) -> None:
-    ctx.obj = Session(url, token_file, token)
+    ctx.obj = ClientSession(url, token_file, token)
 
 
 def main() -> None:

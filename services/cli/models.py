@@ -21,12 +21,12 @@ def models(as_json: AsJson = False) -> None:
         ]
         show_json({"families": families, "presets": presets})
         return
-    show_table(("FAMILY", "WHAT IT IS"), [(name, kind.meaning.rstrip(".")) for name, kind in FAMILIES.items()], "")
+    show_table(("FAMILY", "DESCRIPTION"), [(name, kind.meaning.rstrip(".")) for name, kind in FAMILIES.items()], "")
     rows = [
         (name, preset.family, _settings_text(preset.params), _settings_text(preset.train), preset.about) for name, preset in PRESETS.items()
     ]
     say("")
-    show_table(("PRESET", "FAMILY", "PARAMS", "TRAIN", "TUNED ON"), rows, "there are no presets", drop=("TRAIN", "PARAMS"))
+    show_table(("PRESET", "FAMILY", "PARAMS", "TRAIN", "TUNED ON"), rows, "no presets", drop=("TRAIN", "PARAMS"))
 
 
 def _settings_text(settings: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from services.cli import paths, watching
 from services.cli.exit_codes import Exit
-from services.cli.faults import Refused
+from services.cli.faults import ReportedError
 from services.cli.files import batches, json_lines
 from services.cli.output import AsJson, say, show_json, show_table
 from services.cli.session import Name, client
@@ -21,9 +21,9 @@ _BATCH = 1000
 def recommend(
     ctx: typer.Context,
     name: Name,
-    user: Annotated[int, typer.Argument(metavar="USER", help="The user's key.", show_default=False)],
-    k: Annotated[int, typer.Option("-k", "--k", min=1, max=1000, help="How many items.")] = 10,
-    explain: Annotated[bool, typer.Option("--explain", help="Say what each stage did, and which rules concern which item.")] = False,
+    user: Annotated[int, typer.Argument(metavar="USER", help="Key of the user.", show_default=False)],
+    k: Annotated[int, typer.Option("-k", "--k", min=1, max=1000, help="Number of items.")] = 10,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the work of each stage, and the rules that apply to each item.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask for recommendations for a user. The answer is logged like any other."""
@@ -31,7 +31,7 @@ def recommend(
     if as_json:
         show_json(answer)
         return
-    fallback = f", not its own: {answer['fallback']}" if answer["fallback"] else ""
+    fallback = f", fallback: {answer['fallback']}" if answer["fallback"] else ""
     say(f"request {answer['request_id']}: version {answer['version']} ({answer['variant']}){fallback}")
     explanation = answer.get("explain")
     if explanation:
@@ -49,8 +49,8 @@ def recommend(
 def similar(
     ctx: typer.Context,
     name: Name,
-    item: Annotated[int, typer.Argument(metavar="ITEM", help="The item's key.", show_default=False)],
-    k: Annotated[int, typer.Option("-k", "--k", min=1, max=1000, help="How many items.")] = 10,
+    item: Annotated[int, typer.Argument(metavar="ITEM", help="Key of the item.", show_default=False)],
+    k: Annotated[int, typer.Option("-k", "--k", min=1, max=1000, help="Number of items.")] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Ask for similar items, by the vectors of the stable version."""
@@ -60,7 +60,7 @@ def similar(
         return
     say(f"version {answer['version']}")
     rows = [(place, neighbour["item"], neighbour["score"]) for place, neighbour in enumerate(answer["items"], 1)]
-    show_table(("PLACE", "ITEM", "LIKENESS"), rows, "nothing is like this item")
+    show_table(("PLACE", "ITEM", "SIMILARITY"), rows, "no similar items")
 
 
 def events(
@@ -84,17 +84,17 @@ def events(
     for batch in batches(interactions, _BATCH) if interactions else ():
         try:
             answer = http.post("/v1/events", {"events": batch})
-        except Refused as error:
-            raise Refused(f"{error} (lines of {file} that were sent before: {accepted})", error.code) from None
+        except ReportedError as error:
+            raise ReportedError(f"{error} ({accepted} lines of {file} were sent before)", error.code) from None
         accepted += answer["accepted"]
         later = later or answer["hits"] is None
         hits, duplicates = hits + (answer["hits"] or 0), duplicates + (answer["duplicates"] or 0)
-    again = f", {duplicates} of them known already" if duplicates else ""
+    again = f", {duplicates} of them duplicates" if duplicates else ""
     if as_json:
         show_json({"accepted": accepted, "duplicates": duplicates, "hits": None if later else hits})
         return
-    earned = "what they earn shows in a moment" if later else f"{hits} answers became hits"
-    say(f"{name}: {accepted} events taken in{again}, {earned}")
+    earned = "hits are counted in a moment" if later else f"{hits} answers became hits"
+    say(f"{name}: {accepted} events accepted{again}, {earned}")
 
 
 def serving(ctx: typer.Context, watch: watching.Watch = False, as_json: AsJson = False) -> None:
@@ -108,7 +108,7 @@ def _draw_serving(serving: Any) -> None:
     if server["fault"]:
         say(f"no Triton answers: {server['fault']}")
     rows = [(replica["name"], replica["state"], _versions(replica["versions"]), replica["fault"] or "") for replica in server["replicas"]]
-    show_table(("TRITON", "STATE", "VERSIONS", "WHY"), rows, "this control plane knows no replica: the one that places versions does")
+    show_table(("TRITON", "STATE", "VERSIONS", "WHY"), rows, "no replicas here: another control plane places the versions")
 
 
 def _versions(versions: dict[str, list[int]]) -> str:
@@ -120,7 +120,7 @@ def _interaction(name: str, place: str, value: Any, _: str) -> dict[str, Any]:
     from shared.contracts.strict import read
 
     if not isinstance(value, dict):
-        raise Refused(f'{place}: expected an object such as {{"user": 1, "item": 2}}', Exit.WRONG)
+        raise ReportedError(f'{place}: expected an object such as {{"user": 1, "item": 2}}', Exit.WRONG)
     if value.setdefault("recommender", name) != name:
-        raise Refused(f"{place}: this is an event of '{value['recommender']}', not of '{name}'", Exit.WRONG)
+        raise ReportedError(f"{place}: the event is of '{value['recommender']}', not of '{name}'", Exit.WRONG)
     return read(event_model(value), value, place).model_dump(mode="json", exclude_none=True)

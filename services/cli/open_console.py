@@ -8,7 +8,7 @@ import typer
 
 from services.cli import completing, paths
 from services.cli.exit_codes import Exit
-from services.cli.faults import Refused
+from services.cli.faults import ReportedError
 from services.cli.output import AsJson, show, show_text
 from services.cli.session import client
 
@@ -26,11 +26,11 @@ def open_(
             metavar="[WHAT]",
             callback=paths.checked_id_or_none,
             autocompletion=completing.names,
-            help="A recommender's name, a run's id or a rollout's; the first page when absent.",
+            help="Name of a recommender, or id of a run or rollout. Default: the first page.",
             show_default=False,
         ),
     ] = None,
-    browser: Annotated[bool, typer.Option("--browser", help="Open it in a browser, too.")] = False,
+    browser: Annotated[bool, typer.Option("--browser", help="Open the page in a browser too.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the console's address, or the address of a recommender, run or rollout in the console."""
@@ -42,7 +42,7 @@ def open_(
         import webbrowser
 
         if not webbrowser.open(link["url"]):
-            raise Refused("no browser can be opened here: take the address above to one", Exit.NO)
+            raise ReportedError("cannot open a browser here: open the address above elsewhere", Exit.NO)
 
 
 def _place(http: Client, name_or_id: str) -> str:
@@ -50,6 +50,6 @@ def _place(http: Client, name_or_id: str) -> str:
     for place in _PLACES:
         if http.knows(f"/v1/{place}/{name_or_id}"):
             return place
-    raise Refused(
-        f"no recommender, run or rollout is called '{name_or_id}': `eyas recommenders` and `eyas runs NAME` list them", Exit.WRONG
+    raise ReportedError(
+        f"no recommender, run or rollout '{name_or_id}': list them with `eyas recommenders` and `eyas runs NAME`", Exit.WRONG
     )

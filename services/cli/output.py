@@ -11,16 +11,16 @@ import typer
 
 from services.cli import terminal
 from services.cli.sanitise import plain, width
-from services.cli.tables import Line, Table, laid_out, wrapped
+from services.cli.tables import Table, TableLine, laid_out, wrapped
 
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 _PAGE: ContextVar[list[str] | None] = ContextVar("_PAGE", default=None)
 """Lines of the active `drawn` call; None when lines go to stdout."""
 
 _GOOD = {"registered", "promoted", "pass", "ok", "serves", "ready"}
-_BAD = {"failed", "rejected", "rolled_back", "stop", "fail", "lacks", "error", "dead"}
-_DOUBTFUL = {"paused", "inconclusive", "warn", "aborted", "cancelled", "could"}
+_BAD = {"failed", "rejected", "rolled_back", "stop", "fail", "missing", "error", "dead"}
+_DOUBTFUL = {"paused", "inconclusive", "warn", "aborted", "cancelled", "optional"}
 _UNDER_WAY = {"pending", "etl", "train", "evaluate", "refit", "export", "verify", "loading", "shadow", "canary"}
 _PAINTED = {"STATE", "VERDICT", "FIRES", ""}
 
@@ -100,7 +100,7 @@ def in_its_colour(word: str, shown: str) -> str:
     return shown
 
 
-def _painted(line: Line) -> str:
+def _painted(line: TableLine) -> str:
     if line.kind == "head":
         return line.text([terminal.painted(cell, "bold") for cell in line.cells])
     if line.kind == "note":

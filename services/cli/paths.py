@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from services.cli.exit_codes import Exit
-from services.cli.faults import Refused
+from services.cli.faults import ReportedError
 from shared.domain.feature_values import VIEW
 from shared.domain.naming import NAME
 from shared.domain.segments import segment
@@ -15,19 +15,19 @@ _ID = re.compile(r"[a-z0-9-]{1,80}")
 
 def checked_name(name: str) -> str:
     if not NAME.fullmatch(name):
-        raise Refused(f"{name!r} is no recommender's name: lower-case letters, digits and dashes, a letter first, at most 40", Exit.WRONG)
+        raise ReportedError(f"{name!r} is not a recommender name: use a-z, 0-9 and dashes, a letter first, at most 40", Exit.WRONG)
     return name
 
 
 def checked_view(view: str) -> str:
     if not re.fullmatch(VIEW, view):
-        raise Refused(f"{view!r} is no view's name: lower-case letters, digits and underscores, a letter first, at most 60", Exit.WRONG)
+        raise ReportedError(f"{view!r} is not a view name: use a-z, 0-9 and underscores, a letter first, at most 60", Exit.WRONG)
     return view
 
 
 def checked_id(id: str) -> str:
     if not _ID.fullmatch(id):
-        raise Refused(f"{id!r} is no id: lower-case letters, digits and dashes, at most 80", Exit.WRONG)
+        raise ReportedError(f"{id!r} is not an id: use a-z, 0-9 and dashes, at most 80", Exit.WRONG)
     return id
 
 

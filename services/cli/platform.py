@@ -10,20 +10,18 @@ import typer
 from services.cli.home import default_home
 from services.cli.output import say
 
-Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Of the API; 8080, or a free one, when absent.")]
-MetricsPort = Annotated[int | None, typer.Option(min=0, max=65535, help="Of /metrics; 9090, or a free one, when absent.")]
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the API. Default: 8080, or a free port.")]
+MetricsPort = Annotated[int | None, typer.Option(min=0, max=65535, help="Port of /metrics. Default: 9090, or a free port.")]
 
 
 def up(
-    home: Annotated[
-        Path | None, typer.Option(help="The one folder that holds all state; $EYAS_HOME or var/eyas when absent.", show_default=False)
-    ] = None,
+    home: Annotated[Path | None, typer.Option(help="Folder of all state. Default: $EYAS_HOME, or var/eyas.", show_default=False)] = None,
     port: Port = None,
     metrics_port: MetricsPort = None,
     data_root: Annotated[
-        list[str] | None, typer.Option(help="A folder, or s3://BUCKET/PREFIX, that specs may read data from; repeatable.")
+        list[str] | None, typer.Option(help="Folder or s3://BUCKET/PREFIX that specs may read data from; repeatable.")
     ] = None,
-    tritons: Annotated[int | None, typer.Option(min=1, max=16, help="How many Tritons serve; one when absent.")] = None,
+    tritons: Annotated[int | None, typer.Option(min=1, max=16, help="Number of Triton replicas. Default: 1.")] = None,
 ) -> None:
     """Start the platform on this machine. Runs until it is interrupted."""
     from services.wiring import serve
@@ -40,8 +38,8 @@ def up(
 
 
 def serve_role(
-    role: Annotated[Literal["control", "gateway"], typer.Option(help="Which part.", show_default=False)],
-    host: Annotated[str | None, typer.Option(help="The address to listen at; 127.0.0.1 when absent.", show_default=False)] = None,
+    role: Annotated[Literal["control", "gateway"], typer.Option(help="Part to run.", show_default=False)],
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.", show_default=False)] = None,
     port: Port = None,
     metrics_port: MetricsPort = None,
 ) -> None:

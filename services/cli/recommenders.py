@@ -38,32 +38,32 @@ def rollback(
     name: Name,
     to: Annotated[
         int | None,
-        typer.Option(min=1, autocompletion=completing.versions, help="A certain version, by number.", show_default=False),
+        typer.Option(min=1, autocompletion=completing.versions, help="Number of the version to return to.", show_default=False),
     ] = None,
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Go back to the previous version. An active rollout is aborted; otherwise the previous stable version returns."""
-    wish = {"reason": reason} | ({} if to is None else {"to": to})
-    show(client(ctx).post(paths.recommender(name, ":rollback"), wish), as_json, partial(_draw_rollback, name))
+    body = {"reason": reason} | ({} if to is None else {"to": to})
+    show(client(ctx).post(paths.recommender(name, ":rollback"), body), as_json, partial(_draw_rollback, name))
 
 
 def _draw_rollback(name: str, answer: Any) -> None:
-    aborted = f" (asked to abort: {', '.join(answer['aborted'])})" if answer["aborted"] else ""
-    loads = f"; rollout {answer['rollout']} loads the other version and then moves everybody" if answer["rollout"] else ""
-    say(f"{name}: version {answer['stable']} is the stable one{aborted}{loads}")
+    aborted = f" (aborting: {', '.join(answer['aborted'])})" if answer["aborted"] else ""
+    loads = f"; rollout {answer['rollout']} loads this version and then moves all users" if answer["rollout"] else ""
+    say(f"{name}: version {answer['stable']} is stable{aborted}{loads}")
 
 
 def delete(
     ctx: typer.Context,
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask whether it is meant.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a recommender. Serving and retraining stop, and versions without a tag become garbage."""
     path = paths.recommender(name)
     if not yes:
-        typer.confirm(f"Delete {name}? It stops serving at once, and its versions are collected; tagged ones stay", abort=True, err=True)
+        typer.confirm(f"Delete {name}? It stops serving at once; its versions without a tag are collected", abort=True, err=True)
     client(ctx).delete(path)
     show({"recommender": name, "deleted": True}, as_json, lambda _: say(f"{name}: deleted"))
 
@@ -89,8 +89,8 @@ def _draw_drift(drift: Any) -> None:
         for reading in drift["readings"]
     ]
     if rows:
-        columns = ("FEATURE", "DETECTOR", "MOVED BY", "THRESHOLD", "BY CHANCE", "STANDS SINCE")
-        show_table(columns, rows, "", drop=("THRESHOLD", "BY CHANCE", "DETECTOR"))
+        columns = ("FEATURE", "DETECTOR", "SIZE", "THRESHOLD", "CHANCE", "SINCE")
+        show_table(columns, rows, "", drop=("THRESHOLD", "CHANCE", "DETECTOR"))
     if drift["retrainer"]:
         _show_retrainer(drift["retrainer"])
 
@@ -98,8 +98,8 @@ def _draw_drift(drift: Any) -> None:
 def triggers(
     ctx: typer.Context,
     name: Name,
-    history: Annotated[bool, typer.Option("--history", help="Show what fired, what was held back, and why.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=200, help="Lines of the history.")] = 20,
+    history: Annotated[bool, typer.Option("--history", help="Show past firings and held-back triggers, with reasons.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="Maximum number of rows of the history.")] = 20,
     watch: watching.Watch = False,
     as_json: AsJson = False,
 ) -> None:
@@ -114,7 +114,7 @@ def triggers(
 
 def _draw_triggered(name: str, page: Any) -> None:
     lines = [(when(transition["at"]), transition["target"], transition["reason"], transition["actor"]) for transition in page["items"]]
-    show_table(("AT", "STATE", "REASON", "BY"), lines, f"nothing has happened to the retrainer of {name} yet", drop=("BY",))
+    show_table(("AT", "STATE", "REASON", "BY"), lines, f"the retrainer of {name} has no history yet", drop=("BY",))
 
 
 def _draw_triggers(name: str, answer: Any) -> None:
@@ -122,8 +122,8 @@ def _draw_triggers(name: str, answer: Any) -> None:
         (trigger["trigger"], trigger["mode"], "yes" if trigger["fires"] else "no", trigger["found"], trigger["held_by"])
         for trigger in answer["triggers"]
     ]
-    columns = ("TRIGGER", "MODE", "FIRES", "FOUND", "HELD BACK BY")
-    show_table(columns, rows, f"the spec of {name} names no trigger: retrain by hand", drop=("MODE",))
+    columns = ("TRIGGER", "MODE", "FIRES", "OBSERVED", "HELD BACK BY")
+    show_table(columns, rows, f"the spec of {name} has no trigger: use eyas retrain {name}", drop=("MODE",))
     if answer["schedule"]:
         due = answer["schedule"]
         say(f"next: {when(due['next'])} UTC, {due['next_local']} in {due['timezone']}")
@@ -137,10 +137,10 @@ def _draw_triggers(name: str, answer: Any) -> None:
 def retrain(ctx: typer.Context, name: Name, reason: Reason = "", as_json: AsJson = False) -> None:
     """Request a retraining. It starts in the mode of the spec, when no run is active."""
     answer = client(ctx).post(paths.recommender(name, ":retrain"), {"reason": reason})
-    show(answer, as_json, lambda _: say(f"{name}: retraining asked for"))
+    show(answer, as_json, lambda _: say(f"{name}: retraining requested"))
 
 
 def _show_retrainer(retrainer: dict[str, Any]) -> None:
     say(f"retrainer: {retrainer['state']}  {retrainer['reason']}")
     for trigger in retrainer["held"]:
-        say(f"{'let go' if trigger['dropped'] else 'held back'}: {trigger['trigger']} since {when(trigger['since'])}: {trigger['by']}")
+        say(f"{'dropped' if trigger['dropped'] else 'held back'}: {trigger['trigger']} since {when(trigger['since'])}: {trigger['by']}")

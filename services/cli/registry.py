@@ -14,13 +14,13 @@ from services.cli.tables import HARD
 from shared.domain.metric import is_detail
 
 Version = Annotated[
-    int, typer.Argument(metavar="VERSION", min=1, autocompletion=completing.versions, help="Its number.", show_default=False)
+    int, typer.Argument(metavar="VERSION", min=1, autocompletion=completing.versions, help="Version number.", show_default=False)
 ]
 Called = Annotated[
-    str, typer.Argument(metavar="VERSION", autocompletion=completing.called, help="Its number, alias or tag.", show_default=False)
+    str, typer.Argument(metavar="VERSION", autocompletion=completing.called, help="Version number, alias or tag.", show_default=False)
 ]
-Tag = Annotated[str, typer.Argument(metavar="TAG", help="A lower-case word.", show_default=False)]
-Limit = Annotated[int, typer.Option(min=1, max=200, help="How many at most.")]
+Tag = Annotated[str, typer.Argument(metavar="TAG", help="Tag: a lower-case word.", show_default=False)]
+Limit = Annotated[int, typer.Option(min=1, max=200, help="Maximum number of rows.")]
 
 
 def versions(ctx: typer.Context, name: Name, limit: Limit = 20, watch: watching.Watch = False, as_json: AsJson = False) -> None:
@@ -43,7 +43,7 @@ def _draw_versions(name: str, page: Any) -> None:
         )
         for version in page["items"]
     ]
-    columns = ("VERSION", "CALLED", "REGISTERED", "RUN", "MODE", "PARENT", "METRICS")
+    columns = ("VERSION", "NAMES", "REGISTERED", "RUN", "MODE", "PARENT", "METRICS")
     show_table(columns, rows, f"{name} has no version yet", drop=("PARENT", "MODE", "RUN", "REGISTERED", "METRICS"))
 
 
@@ -60,12 +60,12 @@ def card(ctx: typer.Context, name: Name, version: Called, as_json: AsJson = Fals
     say(f"data: {counts}; {span}; {data['fingerprint'][:24]}")
     for fit in card.get("fits", ()):
         epochs = "" if fit["epochs"] is None else f"; epochs, sweeps or trees: {fit['epochs']}"
-        label = "candidate (the metrics)" if fit["stage"] == "train" else "refit (what serves)"
-        say(f"{label}: {fit['rows']:,} rows; the newest of {when(fit['newest']) or '?'}{epochs}")
+        label = "candidate (evaluated)" if fit["stage"] == "train" else "refit (serves)"
+        say(f"{label}: {fit['rows']:,} rows; newest {when(fit['newest']) or '?'}{epochs}")
     who = [name for name in ("candidate", "popularity", "baseline", "serving") if name != "baseline" or _named(card["metrics"], name)]
     show_table(("METRIC", *map(str.upper, who)), [(metric, *map(of.get, who)) for metric, of in card["metrics"].items()], "no metrics")
     show_table(("GATE", "VERDICT", "REASON"), [(gate["gate"], gate["verdict"], gate["reason"]) for gate in card["gates"]], "no gates")
-    show_table(("ON A SERVER", "VALUE"), sorted(card["serving"].items()), "not measured")
+    show_table(("SERVING", "VALUE"), sorted(card["serving"].items()), "not measured")
     show_table(("FILE", "SIZE"), [(file, _mebibytes(size)) for file, size in card["files"].items()], "no files")
 
 
@@ -89,7 +89,7 @@ def untag(ctx: typer.Context, name: Name, version: Version, tag: Tag, as_json: A
 def history(
     ctx: typer.Context,
     name: Name,
-    at: Annotated[str | None, typer.Option(help="What served then, such as 2026-01-01T12:00:00Z.", show_default=False)] = None,
+    at: Annotated[str | None, typer.Option(help="Show what served at a time, such as 2026-01-01T12:00:00Z.", show_default=False)] = None,
     limit: Limit = 20,
     watch: watching.Watch = False,
     as_json: AsJson = False,
@@ -121,7 +121,7 @@ def _draw_history(name: str, at: str | None, page: Any) -> None:
 
 def gc(
     ctx: typer.Context,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be collected.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Collect garbage now: versions beyond the kept number, outputs of old runs, and files without a reference."""
@@ -129,7 +129,7 @@ def gc(
     if as_json:
         show_json(report)
         return
-    would = "would go" if dry_run else "went"
+    would = "would move" if dry_run else "moved"
     counted = f"{len(report['versions'])} versions, {len(report['attempts'])} attempts and {report['blobs']} files {would} to the trash"
     freed = f"{'would free' if dry_run else 'freed'} {_mebibytes(report['erased_bytes'])}"
     say(f"{counted} ({_mebibytes(report['bytes'])}); the trash {freed}")

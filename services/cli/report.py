@@ -47,9 +47,7 @@ def _show(part: Report | Section, named: str) -> None:
         (check.verdict, check.name, check.column or "", _figure(check, check.figure), _figure(check, check.stop), check.says)
         for check in ordered
     ]
-    show_table(
-        ("VERDICT", "CHECK", "COLUMN", "FIGURE", "ALLOWED", "WHAT WAS SEEN"), lines, "nothing was checked", drop=("ALLOWED", "FIGURE")
-    )
+    show_table(("VERDICT", "CHECK", "COLUMN", "FIGURE", "ALLOWED", "OBSERVED"), lines, "nothing was checked", drop=("ALLOWED", "FIGURE"))
 
 
 def _figure(check: Check, value: float | None) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from services.cli import completing, paths, watching
 from services.cli.exit_codes import Exit
-from services.cli.faults import Guarded, Refused
+from services.cli.faults import FaultReportingGroup, ReportedError
 from services.cli.output import AsJson, say, show, show_table
 from services.cli.registry import Version
 from services.cli.runs import ENDED
@@ -19,7 +19,7 @@ from shared.domain.rollout_plan import percent
 if TYPE_CHECKING:
     from services.cli.client import Client
 
-app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="A version's way to the users.")
+app = typer.Typer(cls=FaultReportingGroup, no_args_is_help=True, rich_markup_mode=None, help="Rollouts of new versions to the users.")
 
 ENDS = {"promoted": Exit.DONE, "rolled_back": Exit.NO, "aborted": Exit.NO}
 _UNDER_WAY = ("loading", "shadow", "canary", "paused")
@@ -31,7 +31,7 @@ Which = Annotated[
         "--id",
         callback=paths.checked_id_or_none,
         autocompletion=completing.rollouts,
-        help="A certain rollout; when absent, the one under way, else the newest.",
+        help="Id of a rollout. Default: the active rollout, else the newest.",
         show_default=False,
     ),
 ]
@@ -52,7 +52,7 @@ def _draw_start(rollout: Any, under_way: list[Any]) -> None:
     say(f"{id}: version {rollout['version']} of {name} is {state}: eyas rollout status {name} --id {id} --watch")
     for other in under_way:
         if other["id"] != id:
-            say(f"it waits until rollout {other['id']} of version {other['version']} has ended, which is {other['state']}")
+            say(f"waits for the end of rollout {other['id']} of version {other['version']}, which is {other['state']}")
 
 
 @app.command()
@@ -97,9 +97,9 @@ def _draw(rollout: Any) -> None:
     checks = [(percent(report["weight"]), each["name"], each["verdict"], each["reason"]) for report in reports for each in report["checks"]]
     if checks:
         say()
-        show_table(("WEIGHT", "CHECK", "VERDICT", "SAYS"), checks, "")
+        show_table(("WEIGHT", "CHECK", "VERDICT", "REASON"), checks, "")
     if rollout["state"] == "paused":
-        say(f"\nit waits for you: eyas rollout resume, skip, promote or abort {rollout['recommender']}")
+        say(f"\npaused: use eyas rollout resume, skip, promote or abort {rollout['recommender']}")
 
 
 @app.command()
@@ -144,11 +144,11 @@ def _steer(ctx: typer.Context, name: str, id: str | None, verb: str, reason: str
     http = client(ctx)
     rollout = _find(http, name, id)
     answer = http.post(paths.rollout(rollout["id"], f":{verb}"), {"reason": reason})
-    show(answer, as_json, lambda _: say(f"{rollout['id']}: {verb} asked for"))
+    show(answer, as_json, lambda _: say(f"{rollout['id']}: {verb} requested"))
 
 
 def _await_run(http: Client, name: str) -> Any:
-    """Returns the active rollout. If there is none, waits until the newest run has ended, and raises `Refused` if it registered nothing."""
+    """Returns the active rollout. If there is none, waits for the newest run, and raises `ReportedError` if it registered nothing."""
     waits = False
     while True:
         rollouts = http.get(paths.recommender(name, "/rollouts"), limit=1, state=_UNDER_WAY)["items"]
@@ -157,10 +157,10 @@ def _await_run(http: Client, name: str) -> Any:
         runs = http.get(paths.recommender(name, "/runs"), limit=1)["items"]
         if not runs or runs[0]["state"] in ENDED:
             if waits and runs[0]["state"] != "registered":
-                raise Refused(f"run {runs[0]['id']} was {runs[0]['state']}, so no rollout began: {runs[0]['reason']}", Exit.NO)
+                raise ReportedError(f"run {runs[0]['id']} ended as {runs[0]['state']}, so no rollout starts: {runs[0]['reason']}", Exit.NO)
             return None
         if not waits:
-            typer.echo(f"run {runs[0]['id']} is under way: its rollout is waited for", err=True)
+            typer.echo(f"run {runs[0]['id']} is active: waiting for its rollout", err=True)
         waits = True
         time.sleep(watching.EVERY)
 
@@ -169,10 +169,10 @@ def _find(http: Client, name: str, id: str | None) -> Any:
     if id is not None:
         rollout = http.get(paths.rollout(id))
         if rollout["recommender"] != name:
-            raise Refused(f"rollout {id} belongs to '{rollout['recommender']}', not to '{name}'", Exit.WRONG)
+            raise ReportedError(f"rollout {id} belongs to '{rollout['recommender']}', not to '{name}'", Exit.WRONG)
         return rollout
     path = paths.recommender(name, "/rollouts")
     newest = http.get(path, limit=1, state=_UNDER_WAY)["items"] or http.get(path, limit=1)["items"]
     if not newest:
-        raise Refused(f"recommender '{name}' has no rollout yet: one starts when a run has registered a version", Exit.WRONG)
+        raise ReportedError(f"recommender '{name}' has no rollout yet: a rollout starts when a run has registered a version", Exit.WRONG)
     return newest[0]

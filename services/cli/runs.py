@@ -11,7 +11,7 @@ import typer
 
 from services.cli import completing, paths, watching
 from services.cli.exit_codes import Exit
-from services.cli.faults import Refused
+from services.cli.faults import ReportedError
 from services.cli.output import AsJson, say, show, show_json, show_json_line, show_table, when
 from services.cli.sanitise import plain
 from services.cli.session import Name, Reason, client
@@ -24,7 +24,7 @@ _POLL = 0.5
 
 RunId = Annotated[
     str,
-    typer.Argument(metavar="RUN", callback=paths.checked_id, autocompletion=completing.runs, help="The run's id.", show_default=False),
+    typer.Argument(metavar="RUN", callback=paths.checked_id, autocompletion=completing.runs, help="Id of the run.", show_default=False),
 ]
 
 
@@ -32,12 +32,12 @@ def run(  # noqa: PLR0913, PLR0917  the options of a command
     ctx: typer.Context,
     name: Name,
     mode: Annotated[
-        Literal["full", "warm", "auto"], typer.Option(help="`warm` starts from the serving version's weights; `auto` chooses.")
+        Literal["full", "warm", "auto"], typer.Option(help="Mode: `warm` starts from the serving version's weights; `auto` chooses.")
     ] = "full",
     reason: Reason = "",
-    priority: Annotated[int, typer.Option(min=-100, max=100, help="Higher goes first among the runs that wait.")] = 0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run every stage, though nothing may have changed.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Until it has ended; exit code 1 unless it registered a version.")] = False,
+    priority: Annotated[int, typer.Option(min=-100, max=100, help="Priority among pending runs: higher starts first.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run every stage, without stage reuse.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end of the run; exit code 1 unless it registered a version.")] = False,
     watch: watching.Watch = False,
     as_json: AsJson = False,
 ) -> None:
@@ -74,8 +74,8 @@ def _draw_run(run: Any) -> None:
 def runs(
     ctx: typer.Context,
     name: Name,
-    limit: Annotated[int, typer.Option(min=1, max=200, help="How many at most.")] = 20,
-    dead_letter: Annotated[bool, typer.Option("--dead-letter", help="Only runs that gave up: `eyas retry` goes on with one.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="Maximum number of runs.")] = 20,
+    dead_letter: Annotated[bool, typer.Option("--dead-letter", help="Show only runs that gave up: `eyas retry` continues one.")] = False,
     watch: watching.Watch = False,
     as_json: AsJson = False,
 ) -> None:
@@ -100,7 +100,7 @@ def runs(
 def cancel(ctx: typer.Context, id: RunId, reason: Reason = "", as_json: AsJson = False) -> None:
     """Cancel a run."""
     answer = client(ctx).post(paths.run(id, ":cancel"), {"reason": reason})
-    show(answer, as_json, lambda _: say(f"run {id}: asked to end"))
+    show(answer, as_json, lambda _: say(f"run {id}: cancellation requested"))
 
 
 def retry(
@@ -109,23 +109,23 @@ def retry(
     stage: Annotated[
         str | None,
         typer.Option(
-            "--from", autocompletion=completing.stages, help="The first stage that runs again; the one that it ended in if absent."
+            "--from", autocompletion=completing.stages, help="First stage to run again. Default: the stage in which the run ended."
         ),
     ] = None,
-    accept: Annotated[bool, typer.Option("--accept", help="Gates that come out inconclusive don't refuse it; needs --reason.")] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Accept inconclusive gates; needs --reason.")] = False,
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Start a new run that continues an ended run and reuses its stages."""
-    wish = {"from": stage, "reason": reason} | ({"accept": True} if accept else {})
-    new_run = client(ctx).post(paths.run(id, ":retry"), wish)
+    body = {"from": stage, "reason": reason} | ({"accept": True} if accept else {})
+    new_run = client(ctx).post(paths.run(id, ":retry"), body)
     show(new_run, as_json, lambda new_run: say(f"run {new_run['id']} started"))
 
 
 def prioritise(
     ctx: typer.Context,
     id: RunId,
-    priority: Annotated[int, typer.Argument(metavar="PRIORITY", min=-100, max=100, help="Higher goes first.", show_default=False)],
+    priority: Annotated[int, typer.Argument(metavar="PRIORITY", min=-100, max=100, help="Higher starts first.", show_default=False)],
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
@@ -139,7 +139,7 @@ def plan(
     ctx: typer.Context,
     name: Name,
     mode: Annotated[
-        Literal["full", "warm", "auto"], typer.Option(help="`warm` starts from the serving version's weights; `auto` chooses.")
+        Literal["full", "warm", "auto"], typer.Option(help="Mode: `warm` starts from the serving version's weights; `auto` chooses.")
     ] = "full",
     as_json: AsJson = False,
 ) -> None:
@@ -149,16 +149,16 @@ def plan(
         show_json(plan)
         return
     show_table(
-        ("STAGE", "DOES", "ATTEMPT", "SECONDS", "MEMORY", "WHY"),
+        ("STAGE", "ACTION", "ATTEMPT", "SECONDS", "MEMORY", "WHY"),
         [tuple(stage[name] for name in ("stage", "does", "attempt", "seconds", "memory", "why")) for stage in plan["stages"]],
         "",
         drop=("MEMORY", "ATTEMPT"),
     )
     durations = [stage["seconds"] for stage in plan["stages"] if stage["seconds"] is not None]
     if durations:
-        say(f"time: about {sum(durations):,.0f} s, as long as these stages took in the newest run that ran them")
+        say(f"time: about {sum(durations):,.0f} s, from the newest run of these stages")
     say(f"gates: {'; '.join(plan['gates']) or 'none'}")
-    say(f"queue: {plan['waits'] or 'it could begin at once'}")
+    say(f"queue: {plan['waits'] or 'the run could start at once'}")
     for warning in plan["warnings"]:
         say(f"warning: {warning}")
 
@@ -169,7 +169,7 @@ def compare(
     other: Annotated[
         str,
         typer.Argument(
-            metavar="OTHER", callback=paths.checked_id, autocompletion=completing.runs, help="The other run's id.", show_default=False
+            metavar="OTHER", callback=paths.checked_id, autocompletion=completing.runs, help="Id of the other run.", show_default=False
         ),
     ],
     as_json: AsJson = False,
@@ -182,13 +182,13 @@ def compare(
     differing = [(f"spec: {difference['path']}", difference["left"], difference["right"]) for difference in comparison["spec"]]
     differing += [(difference["path"], difference["left"], difference["right"]) for difference in comparison["lineage"]]
     older, newer = comparison["left"]["id"], comparison["right"]["id"]
-    show_table(("WHAT", older, newer), differing, "spec, data and code are the same")
+    show_table(("SETTING", older, newer), differing, "spec, data and code are the same")
     numbers = [(metric["metric"], metric["left"], metric["right"], metric["change"]) for metric in comparison["metrics"]]
-    show_table(("METRIC", older, newer, "CHANGE"), numbers, "neither has measured anything")
+    show_table(("METRIC", older, newer, "CHANGE"), numbers, "no metrics")
     gates = [(gate["gate"], *((gate[side] or {}).get("verdict") for side in ("left", "right"))) for gate in comparison["gates"]]
-    show_table(("GATE", older, newer), gates, "neither has met a gate")
+    show_table(("GATE", older, newer), gates, "no gates")
     seconds = [(stage["stage"], _took(stage, "left"), _took(stage, "right")) for stage in comparison["stages"]]
-    show_table(("SECONDS OF", older, newer), seconds, "neither has published a stage")
+    show_table(("SECONDS", older, newer), seconds, "no published stages")
 
 
 def _took(stage: Any, side: str) -> Any:
@@ -200,9 +200,9 @@ def logs(
     id: RunId,
     stage: Annotated[
         str | None,
-        typer.Option(autocompletion=completing.stages, help="etl, train, evaluate, refit, export or verify; the newest when absent."),
+        typer.Option(autocompletion=completing.stages, help="Stage: etl, train, evaluate, refit, export or verify. Default: the newest."),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the run has ended.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the log of a stage. With --json, one line of JSON for each piece: stage, attempt, text."""
@@ -226,7 +226,7 @@ def watch(ctx: typer.Context, id: RunId, as_json: AsJson = False) -> None:
         elif name == "state":
             say(f"{when(data['at'])}  {data['target']}  {' '.join(data['reason'].split())}".rstrip(), data["target"])
         if name == "problem":
-            raise Refused(data["detail"])
+            raise ReportedError(data["detail"])
         if name == "end":
             if data["state"] != "registered":
                 raise typer.Exit(Exit.NO)

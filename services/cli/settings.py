@@ -10,17 +10,16 @@ import typer
 from shared.domain.errors import Invalid
 
 Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the model; train.NAME is of its training. Repeatable."),
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the model, or train.NAME of its training. Repeatable.")
 ]
-Fewest = Annotated[int, typer.Option(min=1, help="Users with fewer items are left out.")]
+Fewest = Annotated[int, typer.Option(min=1, help="Minimum number of items of a user; other users are left out.")]
 
 Allow = Annotated[
     list[str] | None,
     typer.Option(
         metavar="MODULE",
-        help="A module that a family of one's own may be of, where a spec or a kept model names it. Its code runs: allow what you trust."
-        " Repeatable; one that --model names is allowed.",
+        help="Module of custom families that a spec or a saved model may name. Its code runs: allow only trusted modules. Repeatable; a "
+        "module that --model names is allowed.",
     ),
 ]
 

@@ -42,7 +42,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """Line of cells, each padded to its column. `kind` selects its style."""
 
     cells: tuple[str, ...]
@@ -57,7 +57,7 @@ class Line:
         return (" " * _GAP).join(padded).rstrip().replace(HARD, " ")
 
 
-def laid_out(table: Table, room: int | None) -> list[Line]:
+def laid_out(table: Table, room: int | None) -> list[TableLine]:
     if room is None:
         return list(_grid(table, _natural(table)))
     left_out: list[str] = []
@@ -75,7 +75,7 @@ def laid_out(table: Table, room: int | None) -> list[Line]:
     lines = list(_grid(fitted, widths))
     if left_out:
         note = f"without {', '.join(left_out)}: a wider terminal or --json shows them"
-        lines += [Line((part,), (0,), "note") for part in wrapped(note, room)]
+        lines += [TableLine((part,), (0,), "note") for part in wrapped(note, room)]
     return lines
 
 
@@ -121,28 +121,28 @@ def _floor(table: Table, place: int, least: int) -> int:
     return max(words, min(natural, least))
 
 
-def _grid(table: Table, widths: tuple[int, ...]) -> Iterator[Line]:
-    yield Line(table.columns, widths, "head")
+def _grid(table: Table, widths: tuple[int, ...]) -> Iterator[TableLine]:
+    yield TableLine(table.columns, widths, "head")
     for row in table.rows:
         parts = [wrapped(cell, wide) if width(cell) > wide else [cell] for cell, wide in zip(row, widths, strict=True)]
         for number in range(max(map(len, parts))):
-            yield Line(tuple(part[number] if number < len(part) else "" for part in parts), widths, columns=table.columns)
+            yield TableLine(tuple(part[number] if number < len(part) else "" for part in parts), widths, columns=table.columns)
 
 
-def _blocks(table: Table, room: int) -> Iterator[Line]:
+def _blocks(table: Table, room: int) -> Iterator[TableLine]:
     """Yields each row as a block with a line for each column."""
     names = max(map(width, table.columns))
     beside = room - names - _GAP
     for number, row in enumerate(table.rows):
         if number:
-            yield Line(("",), (0,), "rest")
+            yield TableLine(("",), (0,), "rest")
         for name, value in zip(table.columns, row, strict=True):
             parts = wrapped(value, max(beside, 1))
             if max(map(width, parts)) <= beside:
-                yield from (Line(("" if later else name, part), (names, 0), "pair") for later, part in enumerate(parts))
+                yield from (TableLine(("" if later else name, part), (names, 0), "pair") for later, part in enumerate(parts))
             else:
-                yield Line((name,), (0,), "head")
-                yield from (Line((part,), (0,), "rest") for part in wrapped(value, room))
+                yield TableLine((name,), (0,), "head")
+                yield from (TableLine((part,), (0,), "rest") for part in wrapped(value, room))
 
 
 def _cell_text(value: Any) -> str:

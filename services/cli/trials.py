@@ -16,42 +16,40 @@ from services.cli.session import client
 from services.cli.settings import Allow, Fewest, Settings, allowed, settings
 
 if TYPE_CHECKING:
-    from shared.contracts.trials import Spread
+    from shared.contracts.trials import SeedSpread
 from shared.domain.errors import Invalid
 
 
 def evaluate(  # noqa: PLR0913, PLR0917  the options of a command
-    train: Annotated[Path, typer.Option(help="Who met what: user, item, and perhaps rating and time in each row.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="The folder for report.json and report.html.", show_default=False)],
-    model: Annotated[list[str] | None, typer.Option(help="A family; repeatable. Popularity stands beside them.")] = None,
-    saved: Annotated[list[Path] | None, typer.Option(help="The folder of a kept model, judged as it is; repeatable.")] = None,
-    test: Annotated[Path | None, typer.Option(help="Pairs to judge by; held out of --train when absent.")] = None,
-    negatives: Annotated[
-        Path | None, typer.Option(help="Lines of (user,item) and what it is ranked among; drawn and verified when absent.")
-    ] = None,
+    train: Annotated[Path, typer.Option(help="Interactions: user, item, and optionally rating and time in each row.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder for report.json and report.html.", show_default=False)],
+    model: Annotated[list[str] | None, typer.Option(help="Family to train; repeatable. Popularity is always evaluated too.")] = None,
+    saved: Annotated[list[Path] | None, typer.Option(help="Folder of a saved model to evaluate without training; repeatable.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Test pairs. Default: held out of --train.")] = None,
+    negatives: Annotated[Path | None, typer.Option(help="Lines of (user,item) and its negatives. Default: drawn and verified.")] = None,
     set_: Settings = None,
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="How often each model is trained.")] = 1,
-    sampled: Annotated[int, typer.Option(min=1, max=9999, help="Negatives that are drawn for each pair.")] = 99,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Number of trainings of each model, each with its own seed.")] = 1,
+    sampled: Annotated[int, typer.Option(min=1, max=9999, help="Number of negatives drawn for each pair.")] = 99,
     holdout: Annotated[
         Literal["last", "random", "newest"] | None,
         typer.Option(
-            help="Without --test: each user's newest item, one of each user's at random, or the newest tenth of the rows. By time where"
-            " there are times."
+            help="Holdout without --test: the newest item of each user, a random item of each user, or the newest tenth of the rows. "
+            "Default: by time if the rows have times."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of what is held out and drawn.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the holdout and the negatives.")] = 1,
     min_interactions: Fewest = 1,
-    users: Annotated[Path | None, typer.Option(help="A table of users, for --slice.")] = None,
-    items: Annotated[Path | None, typer.Option(help="A table of items, for --slice.")] = None,
-    slice_: Annotated[list[str] | None, typer.Option("--slice", metavar="COLUMN", help="A column of these tables; repeatable.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the trained models, below OUT/models.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="End where the files have faults, in place of counting them.")] = False,
+    users: Annotated[Path | None, typer.Option(help="Table of users, for --slice.")] = None,
+    items: Annotated[Path | None, typer.Option(help="Table of items, for --slice.")] = None,
+    slice_: Annotated[list[str] | None, typer.Option("--slice", metavar="COLUMN", help="Column of --users or --items; repeatable.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Save the trained models in OUT/models.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at faults in the files instead of counting them.")] = False,
     allow: Allow = None,
     as_json: AsJson = False,
 ) -> None:
     """Train models on a file with each seed and evaluate them: sampled and full catalogue, slices, intervals. Writes JSON and HTML."""
     from shared.contracts.strict import read
-    from shared.contracts.trials import Evaluated, EvaluateRequest
+    from shared.contracts.trials import EvaluatedModel, EvaluateRequest
 
     request = {
         "train": placed(train),
@@ -73,7 +71,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  the options of a command
         "slices": tuple(slice_ or ()),
         "strict": strict,
     }
-    evaluation = run_tool("evaluate", read(EvaluateRequest, request, "eyas evaluate"), Evaluated)
+    evaluation = run_tool("evaluate", read(EvaluateRequest, request, "eyas evaluate"), EvaluatedModel)
     if as_json:
         show_json(evaluation.model_dump(mode="json"))
         return
@@ -91,7 +89,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  the options of a command
 def evaluation(
     ctx: typer.Context,
     id: RunId,
-    to: Annotated[Path | None, typer.Option(help="A folder for report.json and report.html.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder for report.json and report.html.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the metrics of a run's candidate on the holdout, with those of popularity and of the serving version."""
@@ -124,7 +122,7 @@ def _write(folder: Path, texts: dict[str, str]) -> None:
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise Invalid(f"--to {folder}: it can't be written to: {error.strerror}") from None
+        raise Invalid(f"--to {folder}: cannot write: {error.strerror}") from None
 
 
 def _interval(figure: dict[str, Any] | None) -> str:
@@ -134,7 +132,7 @@ def _interval(figure: dict[str, Any] | None) -> str:
     return f"{figure['mean']:.4f}" + (f" ({ends[0]:.4f} to {ends[1]:.4f})" if ends else "")
 
 
-def _spread_text(figure: Spread | None) -> str:
+def _spread_text(figure: SeedSpread | None) -> str:
     if figure is None:
         return "-"
     return f"{figure.mean:.4f}" + (f" ±{figure.std:.4f}" if figure.seeds > 1 else "")

@@ -16,27 +16,25 @@ from services.cli.output import AsJson, say, show_json, show_table
 from services.cli.settings import Allow, Fewest, Settings, allowed, settings, value
 
 if TYPE_CHECKING:
-    from shared.contracts.ranges import Range
+    from shared.contracts.ranges import NumberRange
     from shared.contracts.tuning import TriedRow, TunedAnswer
 from shared.domain.errors import Invalid
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _BETWEEN = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?")
 
-Spec = Annotated[
-    Path | None, typer.Argument(metavar="[SPEC]", help="A spec, whose `model` is taken; else say --model.", show_default=False)
-]
-Train = Annotated[Path, typer.Option(help="Who met what: user, item, and perhaps time in each row.", show_default=False)]
-Named = Annotated[str | None, typer.Option("--model", help="A family, or a preset.", show_default=False)]
+Spec = Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="Spec with the `model` to train; or use --model.", show_default=False)]
+Train = Annotated[Path, typer.Option(help="Interactions: user, item, and optionally time in each row.", show_default=False)]
+Named = Annotated[str | None, typer.Option("--model", help="Family or preset.", show_default=False)]
 
 
 def train(  # noqa: PLR0913, PLR0917  the options of a command
     train: Train,
     spec: Spec = None,
     model: Named = None,
-    out: Annotated[Path | None, typer.Option(help="The folder for the model and the unit that serves it.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the model and its served unit.", show_default=False)] = None,
     set_: Settings = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of weights, shuffling and negatives; the spec's, or 1, when absent.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights, shuffling and negatives. Default: the spec's, or 1.")] = None,
     min_interactions: Fewest = 1,
     allow: Allow = None,
     as_json: AsJson = False,
@@ -59,7 +57,7 @@ def train(  # noqa: PLR0913, PLR0917  the options of a command
     if as_json:
         show_json(answer.model_dump(mode="json"))
         return
-    show_table(("WHAT", "VALUE"), [*answer.metrics.items(), ("parity of the served unit", f"{answer.parity:.2g}")], "")
+    show_table(("METRIC", "VALUE"), [*answer.metrics.items(), ("parity of the served unit", f"{answer.parity:.2g}")], "")
     say(f"{answer.model}\n{answer.served}\n{answer.training}")
 
 
@@ -67,33 +65,31 @@ def tune(  # noqa: PLR0913, PLR0917  the options of a command
     train: Train,
     spec: Spec = None,
     model: Named = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder of the search; the same command goes on with it.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the search; the same command continues it.", show_default=False)] = None,
     set_: Settings = None,
     search: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=RANGE",
-            help="What is chosen: width=32..256, train.learning_rate=1e-4..1e-2:log (by its size), or loss=als,softmax. Repeatable; the "
-            "spec's `model.tune`, or the family's own ranges, when absent.",
+            help="Setting to search: width=32..256, train.learning_rate=1e-4..1e-2:log (log scale), or loss=als,softmax. Repeatable. "
+            "Default: the spec's `model.tune`, or the family's ranges.",
         ),
     ] = None,
     test: Annotated[
-        Path | None, typer.Option(help="Pairs that no trial sees: the best and the settings as they were are judged by them.")
+        Path | None, typer.Option(help="Test pairs that no trial sees; the best and the original settings are evaluated on them.")
     ] = None,
-    on_test: Annotated[
-        bool, typer.Option("--on-test", help="Judge the trials by --test, in place of what is held out of --train.")
-    ] = False,
-    trials: Annotated[int, typer.Option(min=1, max=10_000, help="How many, those included that are there already.")] = 20,
-    minutes: Annotated[float | None, typer.Option(help="After which no trial begins.")] = None,
-    metric: Annotated[str, typer.Option(help="ndcg@10 and hr@10 are of the full catalogue, ndcg@10/99 of 99 negatives.")] = "ndcg@10",
+    on_test: Annotated[bool, typer.Option("--on-test", help="Evaluate the trials on --test instead of a holdout of --train.")] = False,
+    trials: Annotated[int, typer.Option(min=1, max=10_000, help="Number of trials, including earlier ones.")] = 20,
+    minutes: Annotated[float | None, typer.Option(help="Time in minutes after which no trial starts.")] = None,
+    metric: Annotated[
+        str, typer.Option(help="Metric: ndcg@10 and hr@10 rank the full catalogue, ndcg@10/99 ranks 99 negatives.")
+    ] = "ndcg@10",
     holdout: Annotated[
         Literal["last", "random", "newest"] | None,
-        typer.Option(help="Each user's newest item (where there are times), one of each user's, or the newest tenth of the rows."),
+        typer.Option(help="Holdout: each user's newest item (if rows have times), a random item, or the newest tenth of the rows."),
     ] = None,
     min_interactions: Fewest = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Of what is held out, of choices and of training.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the holdout, the search and the training.")] = 1,
     allow: Allow = None,
     as_json: AsJson = False,
 ) -> None:
@@ -107,7 +103,7 @@ def tune(  # noqa: PLR0913, PLR0917  the options of a command
         raise Invalid("--search: a setting is given twice")
     fixed_keys = {f"{part}.{key}" for part in ("params", "train") for key in document.get(part, {})} if spec is None else set()
     if both := sorted(fixed_keys & {key for key, _ in own}):
-        raise Invalid(f"--search {both[0].removeprefix('params.')}: --set gives it one value already: leave one of them out")
+        raise Invalid(f"--search {both[0].removeprefix('params.')}: --set already fixes this setting; remove one of the two")
     ranges = dict(document.pop("tune", {})) if not own else {}
     request = {
         "train": str(train.absolute()),
@@ -138,20 +134,20 @@ def _show(answer: TunedAnswer) -> None:
     show_table(heads, [_row(row, names) for row in answer.best], "")
     if answer.default not in answer.best:
         outcome = f"{answer.default.value:.4f}" if answer.default.value is not None else f"failed: {answer.default.reason}"
-        say(f"settings as they are: {outcome}")
+        say(f"original settings: {outcome}")
     if answer.failed:
         say(f"{answer.failed} of {answer.failed + answer.done} trials failed")
     if answer.gain is not None:
         gain = answer.gain
-        say(f"on pairs that no trial has seen: {gain.metric} {gain.after:.4f}, {gain.before:.4f} with settings as they are")
+        say(f"on the test pairs: {gain.metric} {gain.after:.4f}, {gain.before:.4f} with the original settings")
     if answer.stopped:
-        say("the time was over: the same command goes on")
+        say("the time is over: the same command continues the search")
     for file in answer.files:
         say(file)
 
 
 def _row(row: TriedRow, names: list[str]) -> tuple[Any, ...]:
-    settings = (row.params.get(name) for name in names) if row.params else ("as it is" for _ in names)
+    settings = (row.params.get(name) for name in names) if row.params else ("original" for _ in names)
     shown = (json.dumps(value) if isinstance(value, list) else value for value in settings)
     return (row.number + 1, f"{row.value:.4f}", *shown)
 
@@ -164,7 +160,7 @@ def _model(spec: Path | None, name: str | None, assignments: list[str] | None) -
     from shared.contracts.strict import read
 
     if (spec is None) == (name is None):
-        raise Invalid("say either a SPEC or --model NAME, such as --model mf")
+        raise Invalid("model: set either SPEC or --model NAME, such as --model mf")
     if spec is not None:
         parsed_spec = parse_spec(read_text(spec), str(spec))
         document = parsed_spec.model.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -178,13 +174,13 @@ def _model(spec: Path | None, name: str | None, assignments: list[str] | None) -
 
 def _folder(out: Path | None) -> str:
     if out is None:
-        raise Invalid("--out: say which folder to write to, such as --out model")
+        raise Invalid("--out: missing; set the folder to write to, such as --out model")
     return str(out.absolute())
 
 
-def _range(text: str) -> tuple[str, Range]:
+def _range(text: str) -> tuple[str, NumberRange]:
     from shared.contracts.presets import FRAMEWORK, place_of
-    from shared.contracts.ranges import Range
+    from shared.contracts.ranges import NumberRange
     from shared.contracts.strict import read
 
     name, between, range_text = text.partition("=")
@@ -192,13 +188,13 @@ def _range(text: str) -> tuple[str, Range]:
         raise Invalid(f"--search {text}: expected NAME=FROM..TO, NAME=FROM..TO:log or NAME=ONE,OTHER, such as width=32..256")
     where = f"--search {text}"
     if name == FRAMEWORK:
-        raise Invalid(f"{where}: a search has one framework: say --set framework=torch")
+        raise Invalid(f"{where}: a search has one framework; use --set framework=torch")
     if numbers := _BETWEEN.fullmatch(range_text.strip()):
         low, high = _number(numbers[1]), _number(numbers[2])
-        return place_of(name), read(Range, {"from": low, "to": high, "log": numbers[3] is not None}, where)
+        return place_of(name), read(NumberRange, {"from": low, "to": high, "log": numbers[3] is not None}, where)
     if ".." in range_text:
         raise Invalid(f"{where}: expected two numbers, such as width=32..256 or learning_rate=1e-4..1e-2:log")
-    return place_of(name), read(Range, {"of": _values(range_text)}, where)
+    return place_of(name), read(NumberRange, {"of": _values(range_text)}, where)
 
 
 def _values(text: str) -> list[Any]:
@@ -210,5 +206,5 @@ def _values(text: str) -> list[Any]:
 def _number(text: str) -> int | float:
     number = float(text)
     if not math.isfinite(number):
-        raise Invalid(f"--search: {text} is too large a number")
+        raise Invalid(f"--search: the number {text} is too large")
     return int(number) if number.is_integer() and re.fullmatch(r"[+-]?\d+", text) else number

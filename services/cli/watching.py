@@ -15,7 +15,7 @@ import typer
 
 from services.cli import terminal
 from services.cli.exit_codes import Exit
-from services.cli.faults import Refused
+from services.cli.faults import ReportedError
 from services.cli.output import drawn, show, show_json_line
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ EVERY = 1.0
 PATIENCE = 30.0
 """Seconds without an answer before the command gives up."""
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Look again each second, until it ends or Ctrl-C; into a pipe, what changes.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh each second until the end or Ctrl-C; a pipe gets only changes.")]
 
 Ask = Callable[[], Any]
 Draw = Callable[[Any], None]
@@ -48,11 +48,11 @@ def shown(ask: Ask, draw: Draw, as_json: bool, watch: bool, ended: Ended = never
 
 
 def _watched(ask: Ask, draw: Draw, as_json: bool, ended: Ended) -> Exit:
-    picture: Picture = Lines(draw)
+    picture: WatchOutput = LineOutput(draw)
     if as_json:
-        picture = Documents()
+        picture = DocumentOutput()
     elif terminal.redraws():
-        picture = Screen(draw)
+        picture = ScreenOutput(draw)
     with picture:
         value = ask()
         while True:
@@ -70,7 +70,7 @@ def again(ask: Ask, note: Callable[[str], None]) -> Any:
     while True:
         try:
             return ask()
-        except Refused as error:
+        except ReportedError as error:
             if error.code != Exit.AWAY or time.monotonic() - good > PATIENCE:
                 raise
             note(str(error))
@@ -81,12 +81,12 @@ class Away:
     """Reports once on stderr that the platform does not answer."""
 
     def __init__(self) -> None:
-        self._said = False
+        self._printed = False
 
     def __call__(self, why: str) -> None:
-        if not self._said:
+        if not self._printed:
             typer.echo(f"eyas: {why}; trying again", err=True)
-        self._said = True
+        self._printed = True
 
 
 def patiently(http: Client, path: str, **query: Any) -> Any:
@@ -104,14 +104,14 @@ def stream_events(http: Client, path: str) -> Iterator[tuple[str, Any]]:
                 last, away = at or last, Away()
                 yield name, data
             heard = time.monotonic()
-        except Refused as error:
+        except ReportedError as error:
             if error.code != Exit.AWAY or heard is None or time.monotonic() - heard > PATIENCE:
                 raise
             away(str(error))
         time.sleep(EVERY)
 
 
-class Picture:
+class WatchOutput:
     """Output of a watched answer."""
 
     def show(self, value: Any) -> None:
@@ -120,14 +120,14 @@ class Picture:
     def note(self, why: str) -> None:
         """Reports that the last request failed."""
 
-    def __enter__(self) -> Picture:
+    def __enter__(self) -> WatchOutput:
         return self
 
     def __exit__(self, *_: object) -> None:
         return
 
 
-class Documents(Picture):
+class DocumentOutput(WatchOutput):
     def __init__(self) -> None:
         self._last: Any = None
 
@@ -137,7 +137,7 @@ class Documents(Picture):
         self._last = value
 
 
-class Lines(Picture):
+class LineOutput(WatchOutput):
     """Prints the lines that the last answer did not have. Blanks are ignored, because column widths can change."""
 
     def __init__(self, draw: Draw) -> None:
@@ -156,36 +156,36 @@ class Lines(Picture):
         self._away(why)
 
 
-class Screen(Picture):
+class ScreenOutput(WatchOutput):
     """Alternate screen of a terminal, so that the earlier text returns at the end."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
         self._value: Any = None
-        self._seen = False
+        self._has_value = False
 
     def show(self, value: Any) -> None:
-        self._value, self._seen = value, True
-        self._paint(terminal.painted("Ctrl-C ends it", "dim"))
+        self._value, self._has_value = value, True
+        self._paint(terminal.painted("press Ctrl-C to end", "dim"))
 
     def note(self, why: str) -> None:
         self._paint(terminal.painted(f"{why}; trying again", "yellow"))
 
-    def __enter__(self) -> Picture:
+    def __enter__(self) -> WatchOutput:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: restores the screen
         _write("\x1b[?1049h\x1b[?25l\x1b[?7l")
         return self
 
     def __exit__(self, *_: object) -> None:
         _write("\x1b[?7h\x1b[?25h\x1b[?1049l")
-        if self._seen:
+        if self._has_value:
             self._draw(self._value)
 
     def _paint(self, last: str) -> None:
         lines = drawn(lambda: self._draw(self._value))
         room = max(terminal.height() - 2, 1)
         if len(lines) > room:
-            lines = [*lines[: room - 1], terminal.painted(f"{len(lines) - room + 1} more lines: a higher terminal shows them", "dim")]
+            lines = [*lines[: room - 1], terminal.painted(f"{len(lines) - room + 1} more lines: use a taller terminal", "dim")]
         _write("\x1b[H" + "".join(f"{line}\x1b[K\r\n" for line in lines) + f"{last}\x1b[K\x1b[J")
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
 
-from services.console.charts import Mark, Stretch
+from services.console.charts import EventMark, ShadedPeriod
 from services.console.formatting import moment, plain, share
 from shared.domain.segments import way
 
@@ -67,7 +67,7 @@ def _of_routes(place: str, served: Sequence[Json], rollouts: Sequence[Json]) -> 
         if before is None or before.get("until") != route["since"]:
             if route["generation"] == 1 or before is not None:  # without a gap or generation 1, the entry is only the oldest that was read
                 yield Event(
-                    at, f"Version {route['stable']} serves everybody, the first one", route["reason"], route["actor"], version, tone="good"
+                    at, f"Version {route['stable']}, the first one, serves all users", route["reason"], route["actor"], version, tone="good"
                 )
         elif route["rollout"]:
             yield _describe_step(at, route, before, by_hand)
@@ -77,7 +77,7 @@ def _of_routes(place: str, served: Sequence[Json], rollouts: Sequence[Json]) -> 
     for id, rollout in ended.items():
         at = moment(rollout["since"])
         if id not in routed_ids and at is not None and rollout["state"] != "promoted":  # ended before any user got the candidate
-            summary = f"Rollout of version {rollout['version']} ended before it began"
+            summary = f"Rollout of version {rollout['version']} ended before any user got it"
             yield Event(at, summary, rollout["reason"], "", way("rollouts", id), rollout["state"], _ROLLOUTS[rollout["state"]])
 
 
@@ -98,13 +98,13 @@ def _describe_end(at: datetime, route: Json, before: Json, ended: Mapping[str, J
     rollout_id = before["rollout"]
     link = way("rollouts", rollout_id) if rollout_id else None
     if before["candidate"] is not None and route["stable"] == before["candidate"]:
-        yield Event(at, f"Version {route['stable']} serves everybody", route["reason"], route["actor"], link, "promoted", "good")
+        yield Event(at, f"Version {route['stable']} serves all users", route["reason"], route["actor"], link, "promoted", "good")
     elif before["candidate"] is not None and route["stable"] == before["stable"]:
         state = ended.get(rollout_id, {}).get("state", "rolled_back")
-        summary = f"Version {before['candidate']} is taken back, version {route['stable']} serves everybody"
+        summary = f"Version {before['candidate']} is withdrawn, version {route['stable']} serves all users"
         yield Event(at, summary, route["reason"], route["actor"], link, state, _ROLLOUTS.get(state, "plain"))
     elif route["stable"] != before["stable"]:
-        summary = f"Version {route['stable']} serves everybody instead of version {before['stable']}"
+        summary = f"Version {route['stable']} serves all users instead of version {before['stable']}"
         yield Event(at, summary, route["reason"], route["actor"], version, tone="bad")
 
 
@@ -116,7 +116,7 @@ def _of_runs(runs: Sequence[Json], ends: Mapping[str, str]) -> Iterable[Event]:
         yield Event(at, f"{summary} ({plain(run['mode'])})", run["cause"], by, link, "", "busy")
         if state in _RUNS:
             ended = moment(ends.get(run["id"]) or (run["stages"][-1]["ended_at"] if run["stages"] else run["created_at"]))
-            summary = f"Version {run['version']} is registered" if state == "registered" else f"Run is {plain(state)}"
+            summary = f"Version {run['version']} is registered" if state == "registered" else f"Run {plain(state)}"
             yield Event(max(at, ended), summary, run["reason"], "", link, state, _RUNS[state])
 
 
@@ -126,7 +126,7 @@ def _of_triggers(fired: Sequence[Json], causes: set[str]) -> Iterable[Event]:
         if transition["target"] == "retraining" and transition["source"] != "retraining" and transition["reason"] not in causes:
             yield Event(at, "A trigger fires", transition["reason"], transition["actor"], tone="busy")
         elif transition["source"] == transition["target"]:
-            yield Event(at, f"Retraining is {plain(transition['target'])}", transition["reason"], transition["actor"], tone="")
+            yield Event(at, f"Retrainer is {plain(transition['target'])}", transition["reason"], transition["actor"], tone="")
 
 
 def _of_specs(place: str, specs: Sequence[Json]) -> Iterable[Event]:
@@ -144,19 +144,19 @@ def lettered(events: Sequence[Event], since: datetime, until: datetime) -> list[
     return [replace(event, letter=letters.get(id(event), "")) for event in events]
 
 
-def marks(events: Sequence[Event]) -> list[Mark]:
+def marks(events: Sequence[Event]) -> list[EventMark]:
     return [
-        Mark(event.at.timestamp(), f"{event.letter}: {event.summary}", event.tone, event.letter)
+        EventMark(event.at.timestamp(), f"{event.letter}: {event.summary}", event.tone, event.letter)
         for event in reversed(events)
         if event.letter
     ]
 
 
-def canaries(served: Sequence[Json], since: datetime, until: datetime) -> list[Stretch]:
+def canaries(served: Sequence[Json], since: datetime, until: datetime) -> list[ShadedPeriod]:
     """Periods in which two versions served."""
     stretches = []
     for route in served:
         begins, ends = moment(route["since"]), moment(route["until"]) or until
         if route["candidate"] is not None and begins is not None and begins < until and ends > since:
-            stretches.append(Stretch(max(begins, since).timestamp(), min(ends, until).timestamp()))
+            stretches.append(ShadedPeriod(max(begins, since).timestamp(), min(ends, until).timestamp()))
     return stretches

@@ -18,7 +18,7 @@ T = TypeVar("T")
 _INSIDE = "http://console.internal"
 
 
-class Refused(Exception):
+class ApiProblem(Exception):
     """An error answer of the API, with its problem unchanged."""
 
     def __init__(self, status: int, detail: str, errors: tuple[Json, ...] = ()) -> None:
@@ -85,18 +85,18 @@ class Api:
         if self.online == HERE:
             return await self.ask("POST", path, query, body)
         if self.online is None:
-            raise Refused(503, "this control plane knows no gateway to ask: whoever runs it sets EYAS_GATEWAY_URL")
+            raise ApiProblem(503, "this control plane has no address of a gateway: the operator sets EYAS_GATEWAY_URL")
         try:
             async with httpx.AsyncClient(base_url=self.online, timeout=_PATIENCE, trust_env=False) as client:
                 answer = await client.post(path, params=query, json=body, headers={"Authorization": f"Bearer {self.token}"})
         except httpx.HTTPError as error:
-            raise Refused(503, f"the gateway at {self.online} (EYAS_GATEWAY_URL) doesn't answer: {type(error).__name__}") from None
+            raise ApiProblem(503, f"the gateway at {self.online} (EYAS_GATEWAY_URL) does not answer: {type(error).__name__}") from None
         if answer.status_code != 200:
             raise _refused(answer)
         try:
             return answer.json()
         except ValueError:
-            raise Refused(503, f"what answers at {self.online} (EYAS_GATEWAY_URL) is no gateway") from None
+            raise ApiProblem(503, f"the server at {self.online} (EYAS_GATEWAY_URL) is not a gateway") from None
 
     async def all(self, *awaitables: Awaitable[T]) -> list[T]:
         """Awaits all at once."""
@@ -105,7 +105,7 @@ class Api:
     async def unless(self, status: int, awaitable: Awaitable[T]) -> T | None:
         try:
             return await awaitable
-        except Refused as refused:
+        except ApiProblem as refused:
             if refused.status == status:
                 return None
             raise
@@ -117,9 +117,9 @@ def at(*parts: object, verb: str | None = None) -> str:
     return path if verb is None else f"{path}:{segment(verb)}"
 
 
-def _refused(answer: httpx.Response) -> Refused:
+def _refused(answer: httpx.Response) -> ApiProblem:
     try:
         problem = answer.json()
-        return Refused(answer.status_code, str(problem["detail"]), tuple(problem.get("errors", ())))
+        return ApiProblem(answer.status_code, str(problem["detail"]), tuple(problem.get("errors", ())))
     except (ValueError, KeyError, TypeError):
-        return Refused(answer.status_code, f"the API answered {answer.status_code} without a reason; the platform's log says more")
+        return ApiProblem(answer.status_code, f"the API answered {answer.status_code} without a reason; see the platform's log")

@@ -19,7 +19,7 @@ _MOST_LANES = 6
 
 
 @dataclass(frozen=True)
-class Point:
+class ChartPoint:
     """Value with optional bounds of its band."""
 
     x: float
@@ -29,15 +29,15 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     name: str
-    points: Sequence[Point]
+    points: Sequence[ChartPoint]
     hue: int = 0
     """Index of one of the style sheet's eight colours."""
 
 
 @dataclass(frozen=True)
-class Mark:
+class EventMark:
     """Event: a vertical line with a letter on top."""
 
     x: float
@@ -47,7 +47,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class ShadedPeriod:
     """Period that is shaded behind the lines."""
 
     start: float
@@ -68,7 +68,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Scale:
+class ChartScale:
     low: float
     high: float
     start: float
@@ -86,21 +86,21 @@ def spark(values: Sequence[float | None], label: str) -> Markup:
     numbers = [value for value in values if value is not None]
     if not numbers:
         return element("span", DASH, class_="quiet")
-    across, up = Scale(0, max(1, len(values) - 1), 2, width - 2), Scale(min(numbers), max(numbers), height - 3, 3)
+    across, up = ChartScale(0, max(1, len(values) - 1), 2, width - 2), ChartScale(min(numbers), max(numbers), height - 3, 3)
     shapes = [
         element("polyline", points=_path(run, across, up))
         if len(run) > 1
         else element("circle", cx=across(run[0].x), cy=up(run[0].y or 0), r=2)
-        for run in _runs([Point(index, value) for index, value in enumerate(values)])
+        for run in _runs([ChartPoint(index, value) for index, value in enumerate(values)])
     ]
     return _picture("spark", label, width, height, shapes)
 
 
 def timeline(
-    lines: Sequence[Line],
+    lines: Sequence[ChartLine],
     label: str,
-    marks: Sequence[Mark] = (),
-    stretches: Sequence[Stretch] = (),
+    marks: Sequence[EventMark] = (),
+    stretches: Sequence[ShadedPeriod] = (),
     levels: Sequence[tuple[float, str]] = (),
     axis: Axis = Axis(),
 ) -> Markup:
@@ -113,10 +113,10 @@ def timeline(
     ys = [y for point in points for y in (point.y, point.low, point.high) if y is not None] + [y for y, _ in levels]
     ticks = _ticks(min(ys, default=0.0), max(ys, default=1.0))
     left, right = 56, axis.width - 24
-    across = Scale(first, last, left, right)
+    across = ChartScale(first, last, left, right)
     lanes = _lanes([across(mark.x) for mark in marks])
     top, bottom = 22 + _LANE * max(lanes, default=0), axis.height - 26
-    up = Scale(ticks[0], ticks[-1], bottom, top)
+    up = ChartScale(ticks[0], ticks[-1], bottom, top)
     shapes: list[Markup] = []
     for stretch in stretches:
         size = {"width": across(stretch.end) - across(stretch.start), "height": bottom - top}
@@ -142,7 +142,7 @@ def bars(rows: Sequence[tuple[str, float, float]], label: str, names: tuple[str,
         return Markup("")
     width, height = max(240, 44 * len(rows) + 20), 160
     top, bottom = 8, height - 22
-    up = Scale(0, max(max(before, after) for _, before, after in rows) or 1.0, bottom, top)
+    up = ChartScale(0, max(max(before, after) for _, before, after in rows) or 1.0, bottom, top)
     shapes = []
     for index, (name, *shares) in enumerate(rows):
         x = 12 + 44 * index
@@ -177,7 +177,7 @@ def _level(kind: str, y: float, left: float, right: float, *inside: Markup) -> M
     return element("line", *inside, class_=kind, x1=left, x2=right, y1=y, y2=y)
 
 
-def _label_x(axis: Axis, first: float, last: float, across: Scale) -> list[Markup]:
+def _label_x(axis: Axis, first: float, last: float, across: ChartScale) -> list[Markup]:
     ticks = _moments(first, last) if axis.clock else [(x, f"{x:,.4g}") for x in _ticks(first, last)]
     return [
         element("text", text, class_="tick", x=across(x), y=axis.height - 8, text_anchor="middle")
@@ -186,7 +186,7 @@ def _label_x(axis: Axis, first: float, last: float, across: Scale) -> list[Marku
     ]
 
 
-def _drawn(line: Line, across: Scale, up: Scale, unit: str) -> list[Markup]:
+def _drawn(line: ChartLine, across: ChartScale, up: ChartScale, unit: str) -> list[Markup]:
     hue = f"hue{line.hue % 8}"
     shapes = []
     for run in _runs(line.points):
@@ -216,8 +216,8 @@ def _lanes(xs: Sequence[float]) -> list[int]:
     return lanes
 
 
-def _runs(points: Sequence[Point]) -> list[list[Point]]:
-    runs: list[list[Point]] = [[]]
+def _runs(points: Sequence[ChartPoint]) -> list[list[ChartPoint]]:
+    runs: list[list[ChartPoint]] = [[]]
     for point in points:
         if point.y is None:
             runs.append([])
@@ -226,7 +226,7 @@ def _runs(points: Sequence[Point]) -> list[list[Point]]:
     return [run for run in runs if run]
 
 
-def _path(run: Sequence[Point], across: Scale, up: Scale) -> str:
+def _path(run: Sequence[ChartPoint], across: ChartScale, up: ChartScale) -> str:
     return " ".join(f"{across(point.x):.1f},{up(point.y or 0):.1f}" for point in run)
 
 

@@ -13,10 +13,10 @@ from markupsafe import Markup
 DASH = "\u2013"
 
 _TONES = {
-    "good": ("steady", "registered", "promoted", "ready", "in step", "passed", "pass", "ok", "serving", "done"),
-    "bad": ("drifted", "failed", "rejected", "rolled_back", "fail", "error", "refused", "dead", "down", "silent", "stop", "gave up"),
-    "busy": ("fires", "etl", "train", "evaluate", "refit", "export", "verify", "loading", "shadow", "canary", "running", "rolling_back"),
-    "wait": ("pending", "paused", "inconclusive", "queued", "waiting", "behind", "warn", "open"),
+    "good": ("no drift", "registered", "promoted", "ready", "up to date", "passed", "pass", "ok", "serving", "done"),
+    "bad": ("drift", "failed", "rejected", "rolled_back", "fail", "error", "refused", "dead", "down", "silent", "stop", "dead letter"),
+    "busy": ("firing", "etl", "train", "evaluate", "refit", "export", "verify", "loading", "shadow", "canary", "running", "rolling_back"),
+    "wait": ("pending", "paused", "inconclusive", "queued", "waiting", "unconfirmed", "behind", "warn", "open"),
 }
 TONES = {state: tone for tone, states in _TONES.items() for state in states}
 

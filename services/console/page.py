@@ -17,22 +17,15 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from services.console import render
-from services.console.api import Api, Json, Refused
-from services.console.render import LIVE, Fault, fault
-from services.console.session import Form, Unacceptable, forget, form_of, token_of
+from services.console.api import Api, ApiProblem, Json
+from services.console.render import LIVE, PageFault, fault
+from services.console.session import RejectedForm, SubmittedForm, forget, form_of, token_of
 
 Shown = Callable[[Request, Api], Awaitable[Response]]
-Done = Callable[[Request, Api, Form], Awaitable[Response]]
+Done = Callable[[Request, Api, SubmittedForm], Awaitable[Response]]
 
 _RANK = {"client": 0, "viewer": 1, "operator": 2, "admin": 3}
-_TITLES = {
-    403: "Not permitted",
-    404: "Nothing here",
-    409: "Not now",
-    412: "Changed meanwhile",
-    422: "Not valid",
-    503: "Not available just now",
-}
+_TITLES = {403: "Not permitted", 404: "Not found", 409: "Conflict", 412: "Changed in the meantime", 422: "Not valid", 503: "Not available"}
 
 
 @dataclass(frozen=True)
@@ -76,8 +69,8 @@ class Pages:
                 async def handle_form(api: Api) -> Response:
                     try:
                         form = request.state.form = await form_of(request, api.token)
-                    except Unacceptable as error:
-                        return fault(request, Fault(403, "Not taken", str(error)))
+                    except RejectedForm as error:
+                        return fault(request, PageFault(403, "Form refused", str(error)))
                     return await done(request, api, form)
 
                 return await _entered(request, handle_form)
@@ -96,17 +89,17 @@ async def _entered(request: Request, then: Callable[[Api], Awaitable[Response]])
     try:
         request.state.who = Who.of(await api.get("/v1/whoami"))
         return await then(api)
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status == 401:
             response = await _to_door(request)
             forget(request, response)
             return response
-        return fault(request, Fault(refused.status, _TITLES.get(refused.status, "Refused"), refused.detail, refused.errors))
+        return fault(request, PageFault(refused.status, _TITLES.get(refused.status, "Refused"), refused.detail, refused.errors))
 
 
 async def _to_door(request: Request) -> Response:
     if request.method != "GET" or request.headers.get(LIVE) is not None:
-        return fault(request, Fault(401, "Signed out", "Sign in again; nothing was done.", unsaved_text=await _typed(request)))
+        return fault(request, PageFault(401, "Signed out", "Sign in again; nothing was done.", unsaved_text=await _typed(request)))
     path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return render.onwards("/login" if path == "/" else f"/login?next={quote(path, safe='/')}")
 
@@ -116,7 +109,7 @@ async def _typed(request: Request) -> str:
     if request.method != "POST":
         return ""
     try:
-        form: Form = request.state.form if hasattr(request.state, "form") else await form_of(request, None)
-    except Unacceptable:
+        form: SubmittedForm = request.state.form if hasattr(request.state, "form") else await form_of(request, None)
+    except RejectedForm:
         return ""
     return form.values.get("spec", "")

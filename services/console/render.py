@@ -17,7 +17,7 @@ from services.console import assets, charts, formatting
 from services.console.session import inside, split, token_of, word
 from shared.domain.segments import way
 
-SAID = "eyas-said"
+FLASH_COOKIE = "eyas-said"
 THEME = "eyas-theme"
 THEMES = ("light", "dark")
 LIVE = "x-eyas-live"
@@ -25,7 +25,7 @@ LIVE = "x-eyas-live"
 
 
 @dataclass(frozen=True)
-class Fault:
+class PageFault:
     status: int
     title: str
     detail: str
@@ -48,7 +48,7 @@ def page(request: Request, template: str, every: float | None = None, status: in
     """`every` is the refresh interval in seconds; None for no refresh."""
     token = token_of(request)
     live = request.headers.get(LIVE) is not None
-    message = unquote(request.cookies.get(SAID, ""))
+    message = unquote(request.cookies.get(FLASH_COOKIE, ""))
     theme = request.cookies.get(THEME, "")
     text = (
         _environment()
@@ -69,7 +69,7 @@ def page(request: Request, template: str, every: float | None = None, status: in
     )
     response = Response(text, status, media_type="text/html; charset=utf-8", headers={"Cache-Control": "no-store", "Vary": "Cookie"})
     if message and not live:
-        response.delete_cookie(SAID)
+        response.delete_cookie(FLASH_COOKIE)
     return response
 
 
@@ -79,7 +79,7 @@ def macro(template: str, name: str, *arguments: Any) -> str:
     return rendered
 
 
-def fault(request: Request, problem: Fault) -> Response:
+def fault(request: Request, problem: PageFault) -> Response:
     return page(request, "fault.html", status=problem.status, fault=problem)
 
 
@@ -87,7 +87,7 @@ def onwards(path: str, message: str = "") -> Response:
     """Redirects to a page, which shows the message once."""
     response = Response(status_code=303, headers={"Location": quote(inside(path), safe="/:?=&%#,~+-._"), "Cache-Control": "no-store"})
     if message:
-        response.set_cookie(SAID, quote(message[:500]), 60, httponly=True, samesite="lax")
+        response.set_cookie(FLASH_COOKIE, quote(message[:500]), 60, httponly=True, samesite="lax")
     return response
 
 

@@ -28,9 +28,8 @@ def sentence(rollout: Json) -> str:
 
 
 def _back(state: str) -> str:
-    return {"promoted": "Everybody went back to", "aborted": "Nobody went back to", "rolled_back": "There was no way back to"}.get(
-        state, "Everybody is going back to"
-    )
+    words = {"promoted": "All users are back on", "aborted": "Aborted rollback to", "rolled_back": "Failed rollback to"}
+    return words.get(state, "Rolling all users back to")
 
 
 def _rolled_back(rollout: Json) -> str:
@@ -41,7 +40,7 @@ def _rolled_back(rollout: Json) -> str:
     goal = next(check for check in report["checks"] if check["name"] == "goal")
     broken = [check["name"].replace("_", " ") for check in report["checks"] if check["verdict"] == "fail" and check["name"] != "goal"]
     if broken:
-        return f"Version {version} broke its guardrail of {' and '.join(broken)} in its canary at {_at(report)}: {after}"
+        return f"Version {version} broke the guardrail {' and '.join(broken)} in its canary at {_at(report)}: {after}"
     if goal["verdict"] == "fail" and report["lift"] is not None:
         return f"Version {version} earned {_lift(report['lift'], rollout)} than {_other(rollout)} in its canary at {_at(report)}: {after}"
     return f"Version {version} was rolled back: {rollout['reason']}"
@@ -52,24 +51,24 @@ def _promoted(rollout: Json) -> str:
     if report is None:
         return f"Version {version} was promoted: {rollout['reason']}"
     if report["reason"] != rollout["reason"]:
-        return f"Version {version} was promoted by hand, before the evidence was in: {rollout['reason']}"
+        return f"Version {version} was promoted by hand, without the evidence: {rollout['reason']}"
     harm = share(rollout["plan"]["max_harm"])
-    earned = "" if report["lift"] is None else f"earned {_lift(report['lift'], rollout)} than {_other(rollout)}, and "
-    return f"Version {version} {earned}surely doesn't lose more than {harm}: promoted after {users(report['candidate']['users'])}"
+    earned = "" if report["lift"] is None else f"earned {_lift(report['lift'], rollout)} than {_other(rollout)} and "
+    return f"Version {version} {earned}excludes a loss above {harm}: promoted after {users(report['candidate']['users'])}"
 
 
 def _canary(rollout: Json) -> str:
-    weight, reason = share(rollout["steps"][rollout["step"]]), rollout["reason"] or "nothing is known of it yet"
-    return f"Version {rollout['version']} answers {weight} of the users beside {_other(rollout)}; {reason}"
+    weight, reason = share(rollout["steps"][rollout["step"]]), rollout["reason"] or "no look yet"
+    return f"Version {rollout['version']} serves {weight} of the users beside {_other(rollout)}; {reason}"
 
 
 def _paused(rollout: Json) -> str:
     place = f" at {share(rollout['steps'][rollout['step']])}" if rollout["step"] >= 0 else ""
-    return f"Version {rollout['version']} waits{place} for somebody to decide: {rollout['reason']}"
+    return f"Version {rollout['version']} is paused{place} and waits for a decision: {rollout['reason']}"
 
 
 def _aborted(rollout: Json) -> str:
-    return f"The rollout of version {rollout['version']} was ended by hand: {rollout['reason']}"
+    return f"The rollout of version {rollout['version']} was aborted: {rollout['reason']}"
 
 
 _BY_STATE = {"rolled_back": _rolled_back, "promoted": _promoted, "canary": _canary, "paused": _paused, "aborted": _aborted}
@@ -82,17 +81,17 @@ def needs(rollout: Json, now: datetime) -> list[str]:
     step = rollout["plan"]["steps"][rollout["step"]]
     report = next((step_report for step_report in rollout["reports"] if step_report["step"] == rollout["step"]), None)
     if report is None:
-        missing = ["the first look at what its users do"]
+        missing = ["the first look"]
     else:
         missing = [*_missing(report, step), *_unsure(report, rollout)]
         begun = moment(report["since"])
         if begun is not None and step["min"] > (now - begun).total_seconds():
-            missing.append(f"{span(step['min'] - (now - begun).total_seconds())} more, which this step lasts at least")
+            missing.append(f"{span(step['min'] - (now - begun).total_seconds())} more: the shortest duration of this step")
     until = moment(rollout["deadline"])
     if until is not None:
         left = (until - now).total_seconds()
         missing.append(
-            f"{span(left)} are left; without a verdict it pauses then" if left > 0 else "its time is over: the next look decides"
+            f"{span(left)} left; then the rollout pauses without a verdict" if left > 0 else "deadline passed: the next look decides"
         )
     return missing
 
@@ -101,7 +100,7 @@ def _missing(report: Json, step: Json) -> list[str]:
     missing = []
     users = step["min_users"] - min(report["stable"]["users"], report["candidate"]["users"])
     if users > 0:
-        missing.append(f"{users:,} more users in the smaller variant, whose time to react is over ({step['min_users']:,} are wanted)")
+        missing.append(f"{users:,} more users with a closed attribution window in the smaller variant (of {step['min_users']:,})")
     both = report["stable_answers"], report["candidate_answers"]
     answers = step["min_answers"] - min(side["answers"] if side else 0 for side in both)
     if None not in both and answers > 0:
@@ -114,9 +113,9 @@ def _unsure(report: Json, rollout: Json) -> list[str]:
     last = rollout["step"] == len(rollout["steps"]) - 1
     if last and report["lower"] is not None and report["lower"] <= -rollout["plan"]["max_harm"]:
         harm = share(rollout["plan"]["max_harm"])
-        doubts.append(f"certainty that it doesn't lose more than {harm}: it could still be {percent(-report['lower'])} (lower bound)")
+        doubts.append(f"evidence against a loss above {harm}: the loss could still be {percent(-report['lower'])} (lower bound)")
     checks = [check for check in report["checks"] if check["name"] not in ("goal", "split") and check["verdict"] == "inconclusive"]
-    return doubts + [f"the guardrail of {check['name'].replace('_', ' ')}: {check['reason']}" for check in checks]
+    return doubts + [f"the guardrail {check['name'].replace('_', ' ')}: {check['reason']}" for check in checks]
 
 
 def _newest(rollout: Json) -> Json | None:

@@ -20,7 +20,7 @@ _THEIRS = tuple(f"{name}." for name in _CONTENDERS)
 
 
 @dataclass(frozen=True)
-class Usual:
+class UsualDuration:
     """Median duration of a stage in `runs` earlier runs."""
 
     seconds: float
@@ -36,7 +36,7 @@ class Row:
     attempt: str = ""
     number: int = 0
     seconds: float | None = None
-    usual: Usual | None = None
+    usual: UsualDuration | None = None
     share: float | None = None
     why: str = ""
     reused: bool = False
@@ -44,14 +44,14 @@ class Row:
     """Whether the stage can have a log."""
 
 
-def usual(runs: Sequence[Json], mode: str) -> dict[str, Usual]:
+def usual(runs: Sequence[Json], mode: str) -> dict[str, UsualDuration]:
     """Durations by stage, from runs of the same mode if there are any. Reused stages do not count."""
     same = [run for run in runs if run["mode"] == mode] or list(runs)
-    by_stage: dict[str, Usual] = {}
+    by_stage: dict[str, UsualDuration] = {}
     for stage in STAGES:
         took = [seconds_of(entry) for run in same for entry in run["stages"] if entry["stage"] == stage and not entry["reused"]]
         if took:
-            by_stage[stage] = Usual(statistics.median(took), len(took))
+            by_stage[stage] = UsualDuration(statistics.median(took), len(took))
     if "train" in by_stage:  # best estimate before the first refit
         by_stage.setdefault("refit", by_stage["train"])
     return by_stage
@@ -62,7 +62,7 @@ def seconds_of(stage: Json) -> float:
     return took.total_seconds()
 
 
-def stages(run: Json, usual_by_stage: dict[str, Usual], now: datetime) -> list[Row]:
+def stages(run: Json, usual_by_stage: dict[str, UsualDuration], now: datetime) -> list[Row]:
     done = {entry["stage"]: entry for entry in run["stages"]}
     planned = _planned(run)
     ended_in = planned[min(len(done), len(planned) - 1)]
@@ -118,7 +118,7 @@ def sentence(run: Json, rows: Sequence[Row], gates: Sequence[Json], took: float 
     """Summary of a run's state and reason."""
     state, reason = run["state"], run["reason"].rstrip(".")
     if run["asked"] and state not in ENDED:
-        return f"It was asked to {run['asked']} and will answer in a moment."
+        return f"Pending request: {run['asked']}."
     if state == "registered":
         after = f" after {span(took)}" if took is not None else ""
         passed = sum(gate["verdict"] == "pass" for gate in gates)
@@ -127,18 +127,18 @@ def sentence(run: Json, rows: Sequence[Row], gates: Sequence[Json], took: float 
     if state == "rejected":
         return f"Rejected{_refused(gates)}: {reason}."
     if state == "failed":
-        more = " It gave up, and waits for somebody to retry it." if run["dead_letter"] else ""
+        more = " It is a dead letter: retry it, or start a new run." if run["dead_letter"] else ""
         detail = next((reason.removeprefix(f"{row.name}: ") for row in rows if row.state == "failed"), reason)
         return f"Failed{_where(rows)}: {detail or 'no reason was given'}.{more}"
     if state == "cancelled":
         return f"Cancelled{_where(rows)}: {reason or 'no reason was given'}."
     time = _time(left(run, rows), rows)
     if state == "pending":
-        place = f", at place {run['position']} of the queue" if run["position"] else ""
-        return f"It waits{place}: {reason or 'its turn has not come yet'}. {time}"
+        place = f" at position {run['position']} in the queue" if run["position"] else ""
+        return f"Pending{place}: {reason or 'waits in the queue'}. {time}"
     if run["retry_at"]:
         return f"{state.capitalize()} pauses before attempt {run['attempt']}: {reason}. {time}"
-    return f"{state.capitalize()} is under way{_epoch(run['progress'])}{_attempt(run)}. {time}"
+    return f"{state.capitalize()} is running{_epoch(run['progress'])}{_attempt(run)}. {time}"
 
 
 def _refused(gates: Sequence[Json]) -> str:
@@ -147,8 +147,8 @@ def _refused(gates: Sequence[Json]) -> str:
     if not refused:
         return ""
     verdicts = {gate["verdict"] for gate in refused}
-    word = {"fail": "failed", "error": "broke"}.get(next(iter(verdicts)), "could not be told") if len(verdicts) == 1 else "did not pass"
-    return f" after {refused[0]['stage']}: {len(refused)} of the {len(judged_gates)} gates that were asked {word}"
+    word = {"fail": "failed", "error": "had an error"}.get(next(iter(verdicts)), "inconclusive") if len(verdicts) == 1 else "did not pass"
+    return f" after {refused[0]['stage']}: {len(refused)} of {len(judged_gates)} checked gates {word}"
 
 
 def _where(rows: Sequence[Row]) -> str:
@@ -166,9 +166,9 @@ def _attempt(run: Json) -> str:
 
 def _time(seconds: float | None, rows: Sequence[Row]) -> str:
     if seconds is None:
-        return "How long it will take is not known: no earlier run of this recommender tells it."
+        return "The remaining time is not known: there is no earlier run."
     run_count = max((row.usual.runs for row in rows if row.usual), default=0)
-    by = f", by what {run_count} earlier run{'' if run_count == 1 else 's'} took" if run_count else ", as it tells itself"
+    by = f", based on {run_count} earlier run{'' if run_count == 1 else 's'}" if run_count else ", by its own estimate"
     return f"About {span(round(seconds)) if seconds >= 1 else 'a second'} of work left{by}."
 
 
@@ -206,4 +206,4 @@ def retried_from(run: Json) -> str:
 
 
 def place(run: Json) -> str:
-    return plain(run["state"]) + (f" at place {run['position']}" if run["position"] else "")
+    return plain(run["state"]) + (f" at position {run['position']}" if run["position"] else "")

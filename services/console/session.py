@@ -21,12 +21,12 @@ _HOURS = 12
 _FIELDS = 200
 
 
-class Unacceptable(Exception):
+class RejectedForm(Exception):
     """Form of another site, or one that is too long or invalid."""
 
 
 @dataclass(frozen=True)
-class Form:
+class SubmittedForm:
     values: dict[str, str]
 
     def __getitem__(self, name: str) -> str:
@@ -61,24 +61,24 @@ def word(token: str) -> str:
     return hmac.new(token.encode(), b"a form of the console", hashlib.sha256).hexdigest()
 
 
-async def form_of(request: Request, token: str | None) -> Form:
+async def form_of(request: Request, token: str | None) -> SubmittedForm:
     """Reads a form and checks its origin and word. `token` is None at sign-in, where no word exists."""
     if not _from_here(request):
-        raise Unacceptable("this form was sent from another site: open the page here and send it again")
+        raise RejectedForm("this form was sent from another site: open the page here and send it again")
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
-        raise Unacceptable("this is no form of the console")
+        raise RejectedForm("this is not a form of the console")
     body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > BODY:
-            raise Unacceptable(f"this form is longer than {BODY >> 20} MiB")
+            raise RejectedForm(f"this form is longer than {BODY >> 20} MiB")
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS, errors="strict")
     except ValueError:
-        raise Unacceptable("this form can't be read: too many fields, or no UTF-8") from None
-    form = Form(dict(fields))
+        raise RejectedForm("this form cannot be read: too many fields, or not UTF-8") from None
+    form = SubmittedForm(dict(fields))
     if token is not None and not hmac.compare_digest(form["word"].encode(), word(token).encode()):
-        raise Unacceptable("this form is not of the one who is signed in here now: open the page anew and send it again")
+        raise RejectedForm("this form belongs to another sign-in: reload the page and send it again")
     return form
 
 

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.console import assets, pages
 from services.console.api import HERE
-from services.console.render import Fault, fault
+from services.console.render import PageFault, fault
 
 log = logging.getLogger(__name__)
 
@@ -71,19 +71,19 @@ class Site:
 
         if len(scope["path"]) + len(scope["query_string"]) > _LONGEST or not scope["query_string"].isascii():
             scope = {**scope, "query_string": b""}  # an invalid query could break the error page
-            await fault(Request(scope), Fault(400, "No address", "This address is too long, or isn't one."))(scope, receive, guarded)
+            await fault(Request(scope), PageFault(400, "Invalid address", "The address is too long or not valid."))(scope, receive, guarded)
             return
         try:
             await self._pages(scope, receive, watched)
         except ClientDisconnect:
             return
         except Exception:
-            log.exception("a page failed: %s", scope["path"])
+            log.exception("page: failed path=%s", scope["path"])
             if begun:
                 raise
-            await fault(Request(scope), Fault(500, "Something went wrong", "The platform's log says what."))(scope, receive, guarded)
+            await fault(Request(scope), PageFault(500, "Internal error", "See the platform's log."))(scope, receive, guarded)
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    problem = Fault(404, "Nothing here", f"There is no page at {scope['path'][:200]}.")
+    problem = PageFault(404, "Not found", f"There is no page at {scope['path'][:200]}.")
     await fault(Request(scope), problem)(scope, receive, send)

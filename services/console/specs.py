@@ -18,7 +18,7 @@ MOST_LINES = 4_000
 
 
 @dataclass(frozen=True)
-class Changed:
+class DiffLine:
     """Line of a comparison. `mark`: `+` and `-` for a line of one text only, `@` for a gap."""
 
     mark: str
@@ -39,12 +39,12 @@ def short(document: Any) -> str:
         return full_text(document)
 
 
-def changes(before: str, after: str) -> list[Changed]:
+def changes(before: str, after: str) -> list[DiffLine]:
     """Changed lines with three lines of context. Long texts are not compared, because the time grows faster than their length."""
     if before != after and max(before.count("\n"), after.count("\n")) > MOST_LINES:
-        return [Changed("@", f"more than {MOST_LINES} lines: compare them with a tool of your own")]
+        return [DiffLine("@", f"more than {MOST_LINES} lines: compare them with another tool")]
     lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=3))[2:]
-    changed_lines = [Changed("@", "\u22ef") if line.startswith("@@") else Changed(line[:1], line[1:]) for line in lines]
+    changed_lines = [DiffLine("@", "\u22ef") if line.startswith("@@") else DiffLine(line[:1], line[1:]) for line in lines]
     return changed_lines[1:] if lines[:1] and lines[0].startswith("@@ -1,") else changed_lines
 
 

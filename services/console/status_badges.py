@@ -11,7 +11,7 @@ from shared.domain.segments import way
 ENDED = run_summary.ENDED | rollout_summary.ENDED
 """States of ended runs and rollouts."""
 DRAWN = 10
-"""Fewest users of a chart point, because a single user's result is no change of the hit rate."""
+"""Fewest users of a chart point, because a single user's result is not a change of the hit rate."""
 
 
 def drawn(points: Sequence[Json], all_points: Sequence[Json] | None = None) -> list[Json]:
@@ -37,7 +37,7 @@ def light(drift: Json) -> Json:
 
 _LIGHTS = {
     "unknown": ("not known yet", "plain"),
-    "steady": ("steady", "good"),
-    "unsure": ("not sure", "plain"),
-    "drifting": ("drifting", "bad"),
+    "steady": ("no drift", "good"),
+    "unsure": ("unsure", "plain"),
+    "drifting": ("drift", "bad"),
 }

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
-class Through(Response):
+class StreamProxy(Response):
     """`path` is made by `at`; `query` is encoded."""
 
     def __init__(self, request: Request, token: str, path: str, query: str = "") -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from shared.domain.queue import Turn, admit
+from shared.domain.queue import AdmissionDecision, admit
 from shared.ports import Clock, Leases, RunRecord, RunStore
 from shared.telemetry import metrics
 
@@ -42,7 +42,7 @@ class AdmissionLease:
             self._leases.release(_LEASE, self._holder)
 
 
-class Turns:
+class Admissions:
     """Admission decisions, cached for a moment so that a thousand pending runs cost one query; an admitted run counts as active. With
     several control planes (`stile` is set), the queue is read again once the lease is held."""
 
@@ -51,7 +51,7 @@ class Turns:
         self._clock = clock
         self._limit = limit
         self._stile = stile
-        self._turns: Mapping[str, Turn] = {}
+        self._turns: Mapping[str, AdmissionDecision] = {}
         self._looked: datetime | None = None
         self._pending: frozenset[str] = frozenset()
         self._let_in: set[str] = set()

@@ -18,38 +18,38 @@ from shared.ports import ArtifactStore
 
 
 @dataclass(frozen=True)
-class Part:
+class ArchivePart:
     name: PartName
     file: File
     rows: int
 
 
-class Archive:
+class EventArchive:
     def __init__(self, artifacts: ArtifactStore) -> None:
         self._artifacts = artifacts
-        self._known: dict[str, tuple[Manifest, ...]] = {}  # manifests never change
+        self._manifests: dict[str, tuple[Manifest, ...]] = {}  # manifests never change
 
     def compactions(self, recommender: str) -> Sequence[Manifest]:
-        manifests = list(self._known.get(recommender, ()))
+        manifests = list(self._manifests.get(recommender, ()))
         while (manifest := self._artifacts.manifest(_name(recommender, len(manifests)))) is not None:
             manifests.append(manifest)
-        self._known[recommender] = tuple(manifests)
+        self._manifests[recommender] = tuple(manifests)
         return manifests
 
-    def days(self, recommender: str, table: EventTable) -> Mapping[date, Sequence[Part]]:
-        parts_by_day: dict[date, list[Part]] = {}
+    def days(self, recommender: str, table: EventTable) -> Mapping[date, Sequence[ArchivePart]]:
+        parts_by_day: dict[date, list[ArchivePart]] = {}
         for manifest in self.compactions(recommender):
             for name, file in manifest.files.items():
                 parsed = part_name(name)
                 if parsed.table == table:
-                    parts_by_day.setdefault(parsed.day, []).append(Part(parsed, file, manifest.facts["rows"][name]))
+                    parts_by_day.setdefault(parsed.day, []).append(ArchivePart(parsed, file, manifest.facts["rows"][name]))
         return parts_by_day
 
     def add(self, recommender: str, number: int, done: Manifest) -> bool:
         """Publishes the result of a try as compaction `number`; returns False if another try was first."""
         rows = done.facts.get("rows", {})
         if not all(part_name(file).number == number and isinstance(rows.get(file), int) for file in done.files):
-            raise Damaged(f"{done.attempt} published files that are no days of events, or without their number of rows")
+            raise Damaged(f"{done.attempt}: published files are not days of events, or lack their number of rows")
         name = _name(recommender, number)
         try:
             self._artifacts.publish(done.model_copy(update={"attempt": name, "run": name}))
@@ -67,5 +67,5 @@ def _name(recommender: str, number: int) -> str:
     return f"compacted-{recommender}-{number}"
 
 
-def rows_of(days: Mapping[date, Sequence[Part]]) -> Mapping[date, int]:
+def rows_of(days: Mapping[date, Sequence[ArchivePart]]) -> Mapping[date, int]:
     return {day: sum(part.rows for part in parts) for day, parts in days.items()}

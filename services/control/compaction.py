@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
-from services.control.archive import Archive, Part, rows_of
+from services.control.archive import ArchivePart, EventArchive, rows_of
 from shared.contracts.archive import TABLES, EventTable
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, StageSpec
@@ -30,7 +30,7 @@ _SOON = timedelta(0)
 
 
 @dataclass
-class _Turn:
+class _CompactionState:
     """State of one recommender. `failed`: compaction and number of the newest failed try; the next try waits for the next turn."""
 
     at: datetime
@@ -39,9 +39,9 @@ class _Turn:
 
 
 @dataclass(frozen=True)
-class _Due:
+class _DueCompaction:
     table: EventTable
-    days: Mapping[date, Sequence[Part]] = field(default_factory=dict)
+    days: Mapping[date, Sequence[ArchivePart]] = field(default_factory=dict)
 
 
 class Compactor:
@@ -60,23 +60,23 @@ class Compactor:
         self._executor = executor
         self._clock = clock
         self._every = every
-        self._archive = Archive(artifacts)
-        self._turns: dict[str, _Turn] = {}
+        self._archive = EventArchive(artifacts)
+        self._turns: dict[str, _CompactionState] = {}
 
     def step(self) -> None:
         """Starts and follows compactions; call every few seconds. Looks for due days every `every`, and at each call while a try is
         running."""
         for name in self._recommenders.heads():
             now = self._clock.now()
-            turn = self._turns.setdefault(name, _Turn(now))
+            turn = self._turns.setdefault(name, _CompactionState(now))
             if turn.at <= now:
                 turn.at = now + self._every  # applies if the look fails
                 try:
                     turn.at = now + self._look(self._recommenders.get(name).spec, turn)
                 except EyasError as error:
-                    log.error("the events of '%s' were not compacted: %s", name, error)
+                    log.error("events: compaction failed recommender=%s error=%s", name, error)
 
-    def _look(self, spec: RecommenderSpec, turn: _Turn) -> timedelta:
+    def _look(self, spec: RecommenderSpec, turn: _CompactionState) -> timedelta:
         """Returns the time until the next look."""
         number = len(self._archive.compactions(spec.name))
         if not turn.shown:
@@ -89,7 +89,8 @@ class Compactor:
             if done is not None and done.failure is None:
                 turn.shown = False
                 if self._archive.add(spec.name, number, done):
-                    log.info("events of '%s' compacted: %d rows in %d files", spec.name, sum(done.facts["rows"].values()), len(done.files))
+                    rows = sum(done.facts["rows"].values())
+                    log.info("events: compacted recommender=%s rows=%d files=%d", spec.name, rows, len(done.files))
                 return _SOON
             if done is None and job is None:
                 return _SOON if self._start(spec, number, attempt) else self._every
@@ -98,7 +99,7 @@ class Compactor:
             if (job is None or job.phase != "lost") and turn.failed < (number, n):
                 turn.failed = (number, n)
                 why = done.failure.message if done is not None and done.failure is not None else job.reason if job is not None else ""
-                log.warning("events of '%s' were not compacted: %s", spec.name, why)
+                log.warning("events: compaction failed recommender=%s reason=%s", spec.name, why)
                 return self._every
         raise AssertionError
 
@@ -123,12 +124,12 @@ class Compactor:
         )
         return True
 
-    def _due(self, recommender: str, table: EventTable, closed: datetime) -> _Due:
+    def _due(self, recommender: str, table: EventTable, closed: datetime) -> _DueCompaction:
         written = self._archive.days(recommender, table)
         days = due(self._days.counts(recommender, table, closed), rows_of(written))
-        return _Due(table, {day: written.get(day, ()) for day in days[:AT_ONCE]})
+        return _DueCompaction(table, {day: written.get(day, ()) for day in days[:AT_ONCE]})
 
-    def _dumped(self, recommender: str, wanted: _Due) -> Files:
+    def _dumped(self, recommender: str, wanted: _DueCompaction) -> Files:
         files: Files = {}
         with tempfile.TemporaryDirectory(prefix="eyas-days-") as folder:
             for day in wanted.days:

@@ -18,7 +18,7 @@ from shared.contracts.strict import read
 from shared.domain.errors import Damaged, EyasError, Invalid, NotFound, Unavailable, Unreadable
 from shared.domain.feature_values import own_place, version_of
 from shared.ports import ArtifactStore, Clock, FeatureHistory, FeatureStore, RecommenderStore, Registry, RolloutStore, RouteStore
-from shared.serving.values_file import Values, read_values
+from shared.serving.values_file import ValueRows, read_values
 from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class FeatureMaterialiser:
             views = self.views(recommender, version)
             marks = self._store.marks() if any(view.parts for view in views) else {}
         except (EyasError, ValueError) as error:  # state unknown
-            log.debug("features of %s version %d: %s", recommender, version, error)
+            log.debug("features: reading failed recommender=%s version=%d error=%s", recommender, version, error)
             return False
         return all(marks.get((recommender, own_place(view.name, version)), 0) >= len(view.parts) for view in views)
 
@@ -133,7 +133,7 @@ class FeatureMaterialiser:
             for view in [view for name, view in self._store.marks() if name == recommender]:
                 self._store.forget(recommender, view)
         except Unavailable as error:
-            log.warning("features of %s, which was deleted, are dropped later: %s", recommender, error)
+            log.warning("features: dropping failed, it is repeated later recommender=%s error=%s", recommender, error)
 
     def _version(self, recommender: str, version: int, marks: Mapping[tuple[str, str], int]) -> int:
         """Loads the next part of each view; returns how many parts are left."""
@@ -164,18 +164,18 @@ class FeatureMaterialiser:
                 self._store.write(recommender, place, rows)
             metrics.FEATURES_LOADED.labels(recommender).inc(len(values))
         if self._faults.pop((recommender, version), None) is not None:
-            log.info("features of %s version %d: going on", recommender, version)
+            log.info("features: loading recovered recommender=%s version=%d", recommender, version)
         self._store.mark(recommender, place, min(number + 1, len(view.parts)))
         if number + 1 >= len(view.parts):
-            log.info("features of %s version %d: view '%s' holds %d rows", recommender, version, view.name, view.rows)
+            log.info("features: view loaded recommender=%s version=%d view=%s rows=%d", recommender, version, view.name, view.rows)
 
-    def _part(self, recommender: str, version: int, view: OnlineView, name: str) -> Values | None:
+    def _part(self, recommender: str, version: int, view: OnlineView, name: str) -> ValueRows | None:
         """Returns None if the part can never be read."""
         label = f"version {version} of {recommender}: {name}"
         try:
             file = self._registry.get(recommender, version).files.get(name)
             if file is None:
-                raise NotFound(f"{label}: it isn't among the version's files")
+                raise NotFound(f"{label}: not among the version's files")
             content = self._artifacts.read(file)
         except _DEAD as error:
             self._failed(recommender, version, error)
@@ -234,4 +234,4 @@ class FeatureMaterialiser:
         message = str(error)
         if self._faults.get((recommender, version)) != message:
             self._faults[recommender, version] = message
-            log.error("features of %s version %d can't be loaded: %s", recommender, version, message)
+            log.error("features: loading failed recommender=%s version=%d error=%s", recommender, version, message)

@@ -33,7 +33,20 @@ from shared.domain.retention import (
     versions_to_go,
 )
 from shared.domain.run import MACHINE
-from shared.ports import Clock, Discarded, ExpiringRows, Pin, Registry, RolloutStore, RouteStore, RunRecord, RunStore, Shelf, Trash, Version
+from shared.ports import (
+    BlobPin,
+    Clock,
+    DiscardedObject,
+    ExpiringRows,
+    Registry,
+    RolloutStore,
+    RouteStore,
+    RunRecord,
+    RunStore,
+    Shelf,
+    Trash,
+    Version,
+)
 from shared.run_factory import spec_of
 
 log = logging.getLogger(__name__)
@@ -73,7 +86,7 @@ class GarbageCollector:
         rollouts: RolloutStore,
         leftovers: ExpiringRows,
         clock: Clock,
-        wish: Retention,
+        retention: Retention,
     ) -> None:
         self._attic = attic
         self._registry = registry
@@ -82,7 +95,7 @@ class GarbageCollector:
         self._rollouts = rollouts
         self._leftovers = leftovers
         self._clock = clock
-        self._wish = wish
+        self._retention = retention
 
     def sweep(self) -> Sweep:
         done = Sweep()
@@ -90,7 +103,7 @@ class GarbageCollector:
             pass
         if done.versions or done.attempts or done.blobs or done.restored or done.erased:
             log.info(
-                "collected %d versions, %d attempts and %d blobs (%.1f MiB) into the trash, restored %d, freed %.1f MiB",
+                "garbage collection: finished versions=%d attempts=%d blobs=%d mib=%.1f restored=%d freed_mib=%.1f",
                 *(len(done.versions), len(done.attempts), done.blobs, done.bytes / 2**20, done.restored, done.erased_bytes / 2**20),
             )
         return done
@@ -128,7 +141,7 @@ class GarbageCollector:
         yield from self._empty(now, done)
         self._drop_pins(now)
         self._drop_live()
-        done.rows += self._leftovers.forget(now - self._wish.runs, now - self._wish.answers)
+        done.rows += self._leftovers.forget(now - self._retention.runs, now - self._retention.answers)
 
     def _manifests(self, now: datetime, done: Sweep) -> Iterator[str]:
         manifests = {manifest.name: manifest for manifest in self._attic.shelf("manifests")}
@@ -178,7 +191,7 @@ class GarbageCollector:
                     done.erased += 1
                     done.erased_bytes += discarded.size
 
-    def _still(self, shelf: Shelf) -> Generator[str, None, Callable[[Discarded], bool]]:
+    def _still(self, shelf: Shelf) -> Generator[str, None, Callable[[DiscardedObject], bool]]:
         """Reads the references of a shelf; returns a function that says whether something in the trash is referenced."""
         now = self._clock.now()
         if shelf == "blobs":
@@ -224,13 +237,13 @@ class GarbageCollector:
         for version in references.uncollected_versions():
             of.setdefault(version.recommender, []).append(version)
         closed = self._routes.closed()
-        deleted = replace(self._wish, versions=0, served=timedelta(0))
+        deleted = replace(self._retention, versions=0, served=timedelta(0))
         going = {}
         for name, versions in of.items():
-            wish = deleted if name in closed else self._wish
+            retention = deleted if name in closed else self._retention
             # without holders, which take several queries
-            if versions_to_go([VersionFacts(version.number, version.created_at) for version in versions], wish, now):
-                going[name] = versions_to_go(self._facts(name, versions, references), wish, now)
+            if versions_to_go([VersionFacts(version.number, version.created_at) for version in versions], retention, now):
+                going[name] = versions_to_go(self._facts(name, versions, references), retention, now)
         return going
 
     def _facts(self, name: str, versions: Sequence[Version], references: _References) -> list[VersionFacts]:
@@ -251,7 +264,7 @@ class GarbageCollector:
         ]
 
     def _attempts(self, references: _References, facts: Sequence[AttemptFacts], now: datetime) -> tuple[str, ...]:
-        return attempts_to_go(facts, self._stages(references), self._ended(references), self._wish, now)
+        return attempts_to_go(facts, self._stages(references), self._ended(references), self._retention, now)
 
     def _stages(self, references: _References) -> frozenset[str]:
         """Returns the referenced attempts: of a kept version's run (a warm start reads them), of the last full run in its lineage (later
@@ -271,7 +284,7 @@ class GarbageCollector:
                 needed.add(record.status.basis.attempt)
         return frozenset(needed)
 
-    def _files(self, references: _References, pins: Iterable[Pin], attempts: Iterable[str], now: datetime) -> frozenset[str]:
+    def _files(self, references: _References, pins: Iterable[BlobPin], attempts: Iterable[str], now: datetime) -> frozenset[str]:
         ended, grace = self._ended(references), self._grace(references)
         needed = {file.sha256 for version in references.uncollected_versions() for file in version.files.values()}
         for pin in pins:
@@ -294,7 +307,7 @@ class GarbageCollector:
 
     def _grace(self, references: _References) -> timedelta:
         """Returns the grace period, never shorter than the timeout of a stage of an active run."""
-        longest = self._wish.grace
+        longest = self._retention.grace
         for run in references.active.values():
             with suppress(Invalid):  # such a run starts no stage
                 longest = max(longest, *run_plan(spec_of(run)).timeouts.values())

@@ -7,15 +7,15 @@ from itertools import islice
 from typing import Any
 
 from shared.contracts.spec import RecommenderSpec
-from shared.domain.drift.reading import Look
+from shared.domain.drift.reading import DriftLook
 from shared.domain.errors import EyasError
 from shared.domain.metric import FORGOTTEN
-from shared.domain.warm_or_full import Link, Past
+from shared.domain.warm_or_full import Link, TrainingHistory
 from shared.ports import Recommender, Registry, RouteStore, RunStore, Version
 from shared.run_factory import spec_of
 
 LONGEST = 1_000
-_KEPT = ("schema", "features", "model.family", "model.params")
+_UNCHANGED_FIELDS = ("schema", "features", "model.family", "model.params")
 """Parts of a spec that a warm run can't change."""
 _RECENT = 20
 """How many rejected runs are read."""
@@ -32,29 +32,29 @@ def line_of(version: Version, get: Callable[[str, int], Version]) -> Iterator[Ve
         yield version
 
 
-class Lines:
+class ModelLineages:
     def __init__(self, registry: Registry, runs: RunStore, routes: RouteStore) -> None:
         self._registry, self._runs, self._routes = registry, runs, routes
-        self._known: dict[str, tuple[int, tuple[Link, ...]]] = {}
+        self._lineages: dict[str, tuple[int, tuple[Link, ...]]] = {}
 
-    def past(self, recommender: Recommender, drift: Look | None) -> Past:
+    def past(self, recommender: Recommender, drift: DriftLook | None) -> TrainingHistory:
         """Returns the facts for `auto` under the recommender's current spec."""
         route = self._routes.get(recommender.name)
         if route is None:
-            return Past()
+            return TrainingHistory()
         try:
             version = self._registry.get(recommender.name, route.stable)
             spec = spec_of(self._runs.get(version.run))
         except EyasError:  # its row or run is missing or damaged: no ancestors
-            return Past()
-        return Past(self._line(version, spec), _changed(spec, recommender.spec), self._refused(version), _farthest(drift))
+            return TrainingHistory()
+        return TrainingHistory(self._line(version, spec), _changed(spec, recommender.spec), self._refused(version), _farthest(drift))
 
     def _line(self, version: Version, spec: RecommenderSpec) -> tuple[Link, ...]:
         """Caches the lineage: versions don't change."""
         name = version.recommender
-        cached_line = self._known.get(name)
+        cached_line = self._lineages.get(name)
         if cached_line is None or cached_line[0] != version.number:
-            cached_line = self._known[name] = version.number, self._read(version, (spec.schema_.user, spec.schema_.item))
+            cached_line = self._lineages[name] = version.number, self._read(version, (spec.schema_.user, spec.schema_.item))
         return cached_line[1]
 
     def _read(self, version: Version, columns: tuple[str, str]) -> tuple[Link, ...]:
@@ -74,7 +74,7 @@ def _link(version: Version, columns: tuple[str, str]) -> Link:
 
 def _changed(before: RecommenderSpec, now: RecommenderSpec) -> str | None:
     old, new = before.document(), now.document()
-    return next((path for path in _KEPT if _at(old, path) != _at(new, path)), None)
+    return next((path for path in _UNCHANGED_FIELDS if _at(old, path) != _at(new, path)), None)
 
 
 def _at(document: dict[str, Any], path: str) -> Any:
@@ -84,7 +84,7 @@ def _at(document: dict[str, Any], path: str) -> Any:
     return value
 
 
-def _farthest(look: Look | None) -> tuple[str, float] | None:
+def _farthest(look: DriftLook | None) -> tuple[str, float] | None:
     """Returns column and size of the largest drift that chance does not explain."""
     significant = (
         [reading for reading in look.readings if reading.detector == "psi" and reading.chance <= reading.limit] if look is not None else []

@@ -59,7 +59,7 @@ def warmth(recommenders: RecommenderStore) -> Callable[[str], timedelta]:
 
 
 @dataclass(frozen=True)
-class _Past:
+class _FormerRoute:
     """Versions that left a route, under one of its generations."""
 
     generation: int
@@ -88,7 +88,7 @@ class Placement:
         self._clock = clock
         self._keep_warm = keep_warm
         self._term_of = term
-        self._past: dict[str, _Past] = {}
+        self._past: dict[str, _FormerRoute] = {}
         self._routed: Mapping[str, Route] | None = None
         self._routed_at = clock.now()
         self._of_route: dict[str, frozenset[int]] = {}
@@ -102,7 +102,7 @@ class Placement:
         """Recommenders with versions that are still loading, and their messages."""
         self._doubted: set[str] = set()
         """Recommenders that another control plane may have changed: they are placed once more."""
-        self._told: tuple[object, datetime] | None = None
+        self._reported: tuple[object, datetime] | None = None
         """Term and time of the last full placement."""
         self._faults: dict[tuple[str, int], str] = {}
         self._lock = threading.Lock()
@@ -129,7 +129,7 @@ class Placement:
                     fault = error
                     away |= isinstance(error, Unavailable)
         for recommender in pending.keys() - self._pending.keys():
-            log.info("placing: waiting for the model server: %s", pending[recommender])
+            log.info("placement: waiting for the model server recommender=%s reason=%s", recommender, pending[recommender])
         self._pending = pending
         self.settled |= not away and not pending
         if fault is not None:
@@ -184,23 +184,23 @@ class Placement:
         if self._term_of is None:
             return
         term, now = self._term_of(), self._clock.now()
-        if self._told is None or self._told[0] != term or now - self._told[1] >= TELL_AGAIN:
-            self._told = term, now
+        if self._reported is None or self._reported[0] != term or now - self._reported[1] >= TELL_AGAIN:
+            self._reported = term, now
             self._doubted = set(self._placed)
 
-    def _past_of(self, recommender: str, route: Route, now: datetime) -> _Past:
+    def _past_of(self, recommender: str, route: Route, now: datetime) -> _FormerRoute:
         """Reads past versions again after a while: a previous version may be collected without a change of the route."""
         past = self._past.get(recommender)
         if past is None or past.generation != route.generation or not timedelta(0) <= now - past.read_at < _READ_AGAIN:
             left, previous = self._routes.left(recommender), self._routes.previous(recommender)
-            past = self._past[recommender] = _Past(route.generation, now, left, previous)
+            past = self._past[recommender] = _FormerRoute(route.generation, now, left, previous)
         return past
 
     def _recent(self, left: Mapping[int, datetime], now: datetime) -> frozenset[int]:
         self._leaving += [at + GRACE for at in left.values()]
         return frozenset(version for version, at in left.items() if now - at < GRACE)
 
-    def _kept_warm(self, past: _Past, span: timedelta, now: datetime) -> frozenset[int]:
+    def _kept_warm(self, past: _FormerRoute, span: timedelta, now: datetime) -> frozenset[int]:
         """Returns the previous stable version while it is kept warm."""
         at = None if past.previous is None else past.left.get(past.previous)
         self._leaving += [] if at is None else [at + span]
@@ -222,6 +222,6 @@ class Placement:
         if self._placed.get(recommender) == wanted:
             return
         self._placed[recommender] = wanted
-        log.info("placed %s: versions %s", recommender, ", ".join(map(str, sorted(wanted - set(faults)))) or "none")
+        log.info("placement: finished recommender=%s versions=%s", recommender, ",".join(map(str, sorted(wanted - set(faults)))) or "none")
         for number, why in faults.items():
-            log.warning("%s version %d can't be loaded: %s", recommender, number, why)
+            log.warning("version: loading failed recommender=%s version=%d error=%s", recommender, number, why)

@@ -23,7 +23,7 @@ from shared.contracts.codec import decode, encode
 from shared.domain.errors import Damaged, EyasError, Stale, Unavailable, Unreadable, is_explained
 from shared.domain.machine import Decision, HasState, Machine, Request
 from shared.ports import Clock, Due, HistoryEntry, Record, ResourceStore
-from shared.telemetry import metrics
+from shared.telemetry import logs, metrics
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Simple(Generic[S, E]):
 
 
 @dataclass(frozen=True)
-class _Look:
+class _LastPass:
     revision: int
     again: datetime
     faults: int = 0
@@ -102,7 +102,7 @@ class Reconciler(Generic[S, O, E]):
         self._kind = kind
         self._clock = clock
         self._replica = replica
-        self._looks: dict[str, _Look] = {}
+        self._looks: dict[str, _LastPass] = {}
         self._unfinished: frozenset[str] = frozenset()
 
     def tick(self) -> int:
@@ -142,23 +142,26 @@ class Reconciler(Generic[S, O, E]):
     def _guarded(self, row: Due, now: datetime) -> bool:
         began = time.monotonic()
         name = self._kind.machine.name
-        try:
-            return self.reconcile(self._kind.store.get(row.id), now)
-        except Stale:
-            log.debug("%s %s: changed meanwhile, looking again", name, row.id)
-        except Unreadable as error:
-            self._leave(row, error)
-        except Exception as error:
-            self._fault(row, now, error)
-        finally:
-            metrics.RECONCILE_SECONDS.labels(name).observe(time.monotonic() - began)
+        with logs.context(**{name: row.id}):
+            try:
+                record = self._kind.store.get(row.id)
+                with logs.context(recommender=record.recommender):
+                    return self.reconcile(record, now)
+            except Stale:
+                log.debug("%s: changed by another writer, it is read again", name)
+            except Unreadable as error:
+                self._leave(row, error)
+            except Exception as error:
+                self._fault(row, now, error)
+            finally:
+                metrics.RECONCILE_SECONDS.labels(name).observe(time.monotonic() - began)
         return False
 
     def _leave(self, row: Due, error: Unreadable) -> None:
         """Leaves the row until somebody writes it; logs this once."""
-        self._looks[row.id] = _Look(row.revision, _NEVER)
+        self._looks[row.id] = _LastPass(row.revision, _NEVER)
         metrics.RECONCILE_FAULTS.labels(self._kind.machine.name).inc()
-        log.error("%s; it is left as it is", error)
+        log.error("%s: unreadable, it stays unchanged error=%s", self._kind.machine.name, error)
 
     def _fault(self, row: Due, now: datetime, error: Exception) -> None:
         """Counts faults of an unchanged row. A row that was written since its last fault starts at one: the cause may be gone."""
@@ -167,23 +170,23 @@ class Reconciler(Generic[S, O, E]):
         current = self._kind.store.get(row.id)
         faults = look.faults + 1 if look and look.revision == current.revision else 1
         rest = min(0.25 * 2**faults, _BACKOFF_LIMIT)
-        self._looks[row.id] = _Look(current.revision, now + timedelta(seconds=rest), faults)
+        self._looks[row.id] = _LastPass(current.revision, now + timedelta(seconds=rest), faults)
         metrics.RECONCILE_FAULTS.labels(name).inc()
         if faults >= _HOPELESS and _lasts(error) and self._give_up(current, now, str(error)):
             return
         if is_explained(error):
-            log.warning("%s %s: %s; again in %.1f s", name, row.id, error, rest)
+            log.warning("%s: pass failed retry_seconds=%.1f error=%s", name, rest, error)
         else:
-            log.exception("%s %s: unexpected error; again in %.1f s", name, row.id, rest)
+            log.exception("%s: unexpected error retry_seconds=%.1f", name, rest)
 
     def reconcile(self, record: Record[S, Any], now: datetime) -> bool:
         """Passes over one row; returns True if it was written."""
         if record.intent is not None:
-            log.info("%s %s: finishing what was under way", self._kind.machine.name, record.id)
+            log.info("%s: interrupted step is finished", self._kind.machine.name)
             return self._carry_out(record, self._restore(record.intent), now)
         decision = self._kind.decide(record, self._kind.observe(record), now)
         if decision.next == record.status and not decision.effects and not decision.consumes_request:
-            self._looks[record.id] = _Look(record.revision, now + (decision.requeue_after or _IDLE))
+            self._looks[record.id] = _LastPass(record.revision, now + (decision.requeue_after or _IDLE))
             return False
         self._begin(record, decision, now)
         return True
@@ -213,7 +216,7 @@ class Reconciler(Generic[S, O, E]):
         try:
             self._begin(record, decision, now)
         except EyasError as error:
-            log.warning("%s %s: it can't go on, and can't be ended yet: %s", self._kind.machine.name, record.id, error)
+            log.warning("%s: cannot continue, ending it failed error=%s", self._kind.machine.name, error)
         return True
 
     def _commit(self, record: Record[S, Any], decision: Decision[S, E], now: datetime) -> None:
@@ -222,12 +225,12 @@ class Reconciler(Generic[S, O, E]):
         moved = before.state != after.state or bool(decision.effects)
         entry = None
         if moved or decision.consumes_request or decision.note:
-            entry = HistoryEntry(now, before.state, after.state, *_reason_and_actor(record.asked, decision, moved, finished))
+            entry = HistoryEntry(now, before.state, after.state, *_reason_and_actor(record.request, decision, moved, finished))
         clear = decision.consumes_request or finished
         self._kind.store.commit(record, after, due_at=now, entry=entry, finished=finished, clear_request=clear)
         self._looks.pop(record.id, None)
         if before.state != after.state:
-            log.info("%s %s: %s -> %s %s", self._kind.machine.name, record.id, before.state, after.state, after.reason)
+            log.info("%s: state changed from=%s to=%s reason=%s", self._kind.machine.name, before.state, after.state, after.reason)
         self._kind.committed(record, after)
 
     def _intent(self, decision: Decision[S, E]) -> Mapping[str, Any]:
@@ -257,5 +260,5 @@ def _reason_and_actor(request: Request | None, decision: Decision[Any, Any], mov
         return reason, "eyas"
     if decision.consumes_request:
         names_request = moved or request.verb in reason
-        return (reason if names_request else f"{request.summary()}: refused, it is {decision.next.state}"), request.actor
+        return (reason if names_request else f"{request.summary()}: refused in the state {decision.next.state}"), request.actor
     return f"{reason} ({request.summary()} came too late)".lstrip(), "eyas"

@@ -29,7 +29,7 @@ class Replica:
         self._leases = leases
         self._clock = clock
         self._term = term
-        self._held: dict[str, datetime] = {}
+        self._lease_ends: dict[str, datetime] = {}
         self._terms: dict[str, int] = {}
         self._steps: set[str] = set()
         self._closed = False
@@ -41,7 +41,7 @@ class Replica:
             if self._closed:
                 return
             self._take(replica_lease(self.holder))
-            for name in self._steps & set(self._held):
+            for name in self._steps & set(self._lease_ends):
                 self._take(name)
 
     @property
@@ -74,7 +74,7 @@ class Replica:
             self._closed = True
             for name in (*self._steps, replica_lease(self.holder)):
                 self._leases.release(name, self.holder)
-            self._held.clear()
+            self._lease_ends.clear()
 
     def _is_free(self, lease: str) -> bool:
         """Takes the lease if it is free. Reads first: a waiting replica writes nothing."""
@@ -88,13 +88,13 @@ class Replica:
         was_held = self._holds(lease)
         if self._leases.hold(lease, self.holder, self._term):
             self._terms[lease] = self._terms.get(lease, 0) + (not was_held)
-            self._held[lease] = now
+            self._lease_ends[lease] = now
             return True
-        if self._held.pop(lease, None) is not None:
-            log.warning("%s: another replica has taken over", lease)
+        if self._lease_ends.pop(lease, None) is not None:
+            log.warning("lease: taken over by another replica lease=%s", lease)
         return False
 
     def _holds(self, lease: str) -> bool:
         """Checks by this process's clock, from a moment before the grant. Returns False after the clock was set back."""
-        since = self._held.get(lease)
+        since = self._lease_ends.get(lease)
         return since is not None and timedelta(0) <= self._clock.now() - since < self._term

@@ -12,23 +12,23 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from services.control.model_lineage import Lines
+from services.control.model_lineage import ModelLineages
 from services.control.reconcile import Simple
 from shared.contracts.plans import retrain_plan
 from shared.contracts.records import RetrainerSpec
 from shared.domain import retrainer as domain
 from shared.domain import rollout as rollouts
 from shared.domain import run as runs
-from shared.domain.drift.reading import Look
+from shared.domain.drift.reading import DriftLook
 from shared.domain.errors import NotFound
 from shared.domain.machine import Request
 from shared.domain.retrainer import StartRun, run_id
 from shared.domain.route import Route
 from shared.domain.triggers import RetrainerObservation, RetrainerStatus, RetrainPlan
-from shared.domain.warm_or_full import Past
+from shared.domain.warm_or_full import TrainingHistory
 from shared.ports import (
     Clock,
-    Newest,
+    NewestTimes,
     Recommender,
     RecommenderStore,
     Record,
@@ -39,13 +39,13 @@ from shared.ports import (
     RunStore,
     SignalSource,
 )
-from shared.run_factory import Terms, new_run, rollout_id
+from shared.run_factory import RunTerms, new_run, rollout_id
 from shared.telemetry import metrics
 
 LONGEST_REST = timedelta(minutes=5)
 REST = 0.1
 """Share of a recommender's quiet time: the longest delay of changes that time alone causes."""
-_NOTHING = Newest(None, None)
+_NOTHING = NewestTimes(None, None)
 
 
 class Retrainers(Simple[RetrainerStatus, StartRun]):
@@ -63,12 +63,12 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         recommenders: RecommenderStore,
         routes: RouteStore,
         signals: SignalSource,
-        lines: Lines,
+        lines: ModelLineages,
         clock: Clock,
     ) -> None:
         self._activity = signals.activity
         self._ensured: Mapping[str, int] | None = None
-        self._seen: tuple[Mapping[str, Route], Mapping[str, int], Mapping[str, Newest]] = {}, {}, {}
+        self._last_inputs: tuple[Mapping[str, Route], Mapping[str, int], Mapping[str, NewestTimes]] = {}, {}, {}
         self.store = store
         self._runs = runs
         self._rollouts = rollouts
@@ -93,20 +93,20 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         """Returns recommenders whose route, spec or use has changed."""
         if self._activity is None:
             return ()
-        before, self._seen = self._seen, (self._routes.all(), self._recommenders.heads(), self._activity.newest())
-        return set[str]().union(*(_changed(old, new) for old, new in zip(before, self._seen, strict=True)))
+        before, self._last_inputs = self._last_inputs, (self._routes.all(), self._recommenders.heads(), self._activity.newest())
+        return set[str]().union(*(_changed(old, new) for old, new in zip(before, self._last_inputs, strict=True)))
 
     def observe(self, record: RetrainerRecord) -> RetrainerObservation:
         try:
             applied = self._recommenders.get(record.recommender).updated_at
         except NotFound:
             _hide(record.recommender)
-            return RetrainerObservation(record.asked, gone=True)
+            return RetrainerObservation(record.request, gone=True)
         _show(record)
         if record.status.state == "retraining":
             ended, promoted = self._ended(record.status.run)
-            return RetrainerObservation(record.asked, ended=ended, promoted=promoted, applied=applied)
-        return self.look(record.recommender, record.asked, applied)
+            return RetrainerObservation(record.request, ended=ended, promoted=promoted, applied=applied)
+        return self.look(record.recommender, record.request, applied)
 
     def look(self, recommender: str, request: Request | None = None, applied: datetime | None = None) -> RetrainerObservation:
         """Reads the input of all triggers, whatever state the retrainer has."""
@@ -128,12 +128,12 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
             past=self._past(recommender, signals.drift),
         )
 
-    def past(self, recommender: Recommender) -> Past:
+    def past(self, recommender: Recommender) -> TrainingHistory:
         """Returns the facts by which `auto` would choose, whatever mode the spec asks for."""
         serves = self._routes.get(recommender.name) is not None
         return self._lines.past(recommender, self._signals.signals(recommender.name).drift if serves else None)
 
-    def _past(self, name: str, drift: Look | None) -> Past | None:
+    def _past(self, name: str, drift: DriftLook | None) -> TrainingHistory | None:
         with suppress(NotFound):
             recommender = self._recommenders.get(name)
             return self._lines.past(recommender, drift) if retrain_plan(recommender.spec).chooses else None
@@ -162,7 +162,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         )
         if self._activity is None or status.state != "watching" or waits:
             return None
-        routes, _, newest = self._seen
+        routes, _, newest = self._last_inputs
         route = routes.get(name)
         last = [newest.get(name, _NOTHING).at, observation.applied, route.since if route is not None else None]
         quiet = now - max((at for at in last if at is not None), default=now)
@@ -186,7 +186,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
                 effect.reason,
                 serving,
                 self._clock.now(),
-                Terms(trigger=effect.trigger),
+                RunTerms(trigger=effect.trigger),
             )
             self._runs.create(run, "eyas")
 
@@ -209,7 +209,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
     def _ended(self, run: str | None) -> tuple[str | None, bool]:
         """Returns how the retraining ended, by its run or the rollout that followed, and whether its version was promoted."""
         if run is None:
-            return "its run is unknown", False
+            return "the run is unknown", False
         try:
             record = self._runs.get(run)
         except NotFound:

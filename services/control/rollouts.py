@@ -15,8 +15,8 @@ from shared.domain.errors import EyasError
 from shared.domain.rollout import RolloutObservation, RolloutStatus, SetRoute
 from shared.domain.rollout_plan import RolloutPlan
 from shared.domain.route import Route
-from shared.domain.sequential_test import Sample
-from shared.domain.step_analysis import Look
+from shared.domain.sequential_test import VariantSample
+from shared.domain.step_analysis import StepLook
 from shared.domain.traffic import Traffic
 from shared.ports import Clock, KpiSource, ModelServer, Registry, RolloutRecord, RolloutStore, RouteStore, ShadowTotals
 from shared.run_factory import proven, spec_of
@@ -70,14 +70,14 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         serves = route is not None and route.stable == version
         stable = None if route is None or serves else route.stable
         if state == "pending":
-            return RolloutObservation(record.asked, blocked_by=self._blocked_by(record), stable=stable)
+            return RolloutObservation(record.request, blocked_by=self._blocked_by(record), stable=stable)
         answering = self._server.answering(record.recommender)
         named = route.named() if route is not None else frozenset()
         if self._values is not None and version not in named and not self._values.loaded(record.recommender, version):
             answering -= {version}
         first = route is None and version in answering
         observation = RolloutObservation(
-            record.asked,
+            record.request,
             stable=stable,
             serves=serves,
             answering=answering,
@@ -147,18 +147,18 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
             return None
         return hit_rate.rate if hit_rate.hits else None
 
-    def _look(self, record: RolloutRecord, route: Route) -> Look:
+    def _look(self, record: RolloutRecord, route: Route) -> StepLook:
         analysis, now = spec_of(record).rollout.analysis, self._clock.now()
         under = record.recommender, route.generation
         try:
             if route.shadow:
-                return Look(mirror=self._sources.mirrors.total(*under))
+                return StepLook(mirror=self._sources.mirrors.total(*under))
             users = self._sources.kpis.samples(*under, analysis.window, analysis.attribution, now)
             answers = self._sources.kpis.traffic(*under, now)
         except EyasError as error:
-            return Look(fault=str(error))
-        return Look(
-            (users.get("stable", Sample()), users.get("candidate", Sample())),
+            return StepLook(fault=str(error))
+        return StepLook(
+            (users.get("stable", VariantSample()), users.get("candidate", VariantSample())),
             (answers.get("stable", Traffic()), answers.get("candidate", Traffic())),
         )
 

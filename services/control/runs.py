@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from services.control.admission import Turns
+from services.control.admission import Admissions
 from services.control.card import complete
 from services.control.snapshots import Snapshots
 from services.control.stage_cache import StageCache, published, takes_events
@@ -24,7 +24,7 @@ from shared.contracts.strict import read
 from shared.domain import run as domain
 from shared.domain.errors import NotFound
 from shared.domain.rollout import RolloutStatus
-from shared.domain.run import Published, RegisterVersion, RunObservation, RunStatus, StageDone, StartStage, StopStage
+from shared.domain.run import AttemptResult, RegisterVersion, RunObservation, RunStatus, StageDone, StartStage, StopStage
 from shared.ports import Clock, Executor, Record, RolloutStore, RunRecord, Version
 from shared.run_factory import collected_basis, rests_on, rollout_id, spec_of, stages_of
 from shared.serving.signature import RECOMMENDATIONS
@@ -49,7 +49,7 @@ class Runs:
         clock: Clock,
         data_roots: tuple[str, ...],
         bases: StageCache,
-        turns: Turns,
+        turns: Admissions,
         families: tuple[str, ...] = (),
     ) -> None:
         self.store = bases.runs
@@ -79,8 +79,8 @@ class Runs:
 
     def _look(self, record: RunRecord) -> RunObservation:
         status = record.status
-        if record.asked is not None:  # requests are answered first, whatever artifacts say
-            return RunObservation(record.asked)
+        if record.request is not None:  # requests are answered first, whatever artifacts say
+            return RunObservation(record.request)
         if status.state == "pending":
             waits = self._turns.wait(record)
             return RunObservation(waits=waits) if waits else RunObservation(ahead=self._bases.of(record, "etl", ()))
@@ -104,7 +104,7 @@ class Runs:
             return RunObservation(job=job, ahead=self._bases.of(record, status.state, status.stages) if ended else None)
         numbers = {**self._metrics(status), **manifest.metrics}
         failure = manifest.failure.message if manifest.failure else None
-        published = Published(numbers, failure, record.spec.serving is not None, self._bases.steady(record), manifest.silence())
+        published = AttemptResult(numbers, failure, record.spec.serving is not None, self._bases.steady(record), manifest.silence())
         following = domain.next_stage(stages_of(record), status.state)
         if failure or following is None:
             return RunObservation(job=job, published=published)

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from services.control.archive import Archive, Part, rows_of
+from services.control.archive import ArchivePart, EventArchive, rows_of
 from shared.contracts.archive import EventTable
 from shared.contracts.online import USERS, history_name
 from shared.contracts.stage import Files
-from shared.domain.archive import Stretch, stretches
+from shared.domain.archive import TimePart, stretches
 from shared.ports import ArtifactStore, EventDays, EventLog, FeatureHistory
 
 EVENTS = "events.csv"
@@ -29,7 +29,7 @@ class Snapshots:
         self._events = events
         self._days = days
         self._artifacts = artifacts
-        self._archive = Archive(artifacts)
+        self._archive = EventArchive(artifacts)
 
     def take(self, recommender: str, since: datetime | None, until: datetime) -> Files:
         """Returns interactions of [since, until): `events.csv`, or stretches of time with sorted names, each a CSV or the parts of a
@@ -44,7 +44,7 @@ class Snapshots:
                 files |= self._exported(
                     recommender, stretch, EVENTS if (stretch.since, stretch.until) == (since, until) else f"{number:05d}.csv"
                 )
-        return files or self._exported(recommender, Stretch(since, until), EVENTS)
+        return files or self._exported(recommender, TimePart(since, until), EVENTS)
 
     def answers(self, recommender: str, since: datetime, until: datetime, liked_since: datetime | None) -> Files:
         """Returns impressions since `since` and likes since `liked_since`, by days: the parts of compacted days, dumps of the others. Days
@@ -74,7 +74,7 @@ class Snapshots:
                 path.unlink()
         return files
 
-    def _compacted_days(self, recommender: str, table: EventTable) -> Mapping[date, Sequence[Part]]:
+    def _compacted_days(self, recommender: str, table: EventTable) -> Mapping[date, Sequence[ArchivePart]]:
         """Returns the compacted days whose files all exist."""
         days = self._archive.days(recommender, table)
         return {day: parts for day, parts in days.items() if all(self._artifacts.holds(part.file) for part in parts)}
@@ -91,7 +91,7 @@ class Snapshots:
             path = Path(folder) / history_name(USERS)
             return {path.name: self._artifacts.put(path)} if self._history.export(recommender, USERS, until, path) else {}
 
-    def _exported(self, recommender: str, stretch: Stretch, name: str) -> Files:
+    def _exported(self, recommender: str, stretch: TimePart, name: str) -> Files:
         with tempfile.TemporaryDirectory(prefix="eyas-events-") as folder:
             path = Path(folder) / EVENTS
             rows = self._events.export(recommender, stretch.since, stretch.until, path)

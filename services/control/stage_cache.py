@@ -18,12 +18,12 @@ from shared.contracts.stage import Files, Manifest, digest_of
 from shared.contracts.validation_report import ACCEPTED, PROFILE
 from shared.domain.errors import EyasError, NotFound
 from shared.domain.run import StageDone
-from shared.domain.stage_reuse import NEVER, Basis, StageOutput, digest, part, why_not
+from shared.domain.stage_reuse import NEVER, ReuseBasis, StageOutput, digest, part, why_not
 from shared.ports import ArtifactStore, DataSource, Registry, RunRecord, RunStore, StageOutputs, Version
 from shared.run_factory import adopted, spec_of
 
 _DATA, _INPUT = "data: ", "input: "
-_LOG = "what the log says of answers is taken anew each time"
+_LOG = "the log of answers is read again by each run"
 _BESIDE = (ACCEPTED, EARLIER)
 """Inputs that stage reuse ignores."""
 
@@ -50,44 +50,44 @@ class StageCache:
         self._data = data
         self._code = code
 
-    def of(self, record: RunRecord, stage: str, done: tuple[StageDone, ...]) -> Basis:
+    def of(self, record: RunRecord, stage: str, done: tuple[StageDone, ...]) -> ReuseBasis:
         """Returns the basis of a stage that would start now, after the stages in `done`."""
         spec = spec_of(record)
         adopted_stage = adopted(record, stage, done)
         if adopted_stage is not None and self.intact(adopted_stage.attempt) is not None:
-            old = adopted_stage.basis or Basis()
-            return Basis(old.digest, old.parts, adopted_stage.attempt, f"published by run {record.spec.retry_of}", adopted_stage.began)
+            old = adopted_stage.basis or ReuseBasis()
+            return ReuseBasis(old.digest, old.parts, adopted_stage.attempt, f"published by run {record.spec.retry_of}", adopted_stage.began)
         parts = self._parts(record, spec, stage, done)
         if stage in NEVER:
-            return Basis(parts=parts, why=NEVER[stage])
+            return ReuseBasis(parts=parts, why=NEVER[stage])
         if stage == "etl":
             if takes_events(record, spec):
-                return Basis(parts=parts, why="the platform's events are taken anew each time")
+                return ReuseBasis(parts=parts, why="the platform's events are read again by each run")
             if spec.data.users is not None and self._has_values(record.recommender):
-                return Basis(parts=parts, why="what was written of users is taken anew each time")
+                return ReuseBasis(parts=parts, why="written user values are read again by each run")
             if any(place.query for place in _places(record, spec)):
-                return Basis(parts=parts, why="a database is asked anew each time")
+                return ReuseBasis(parts=parts, why="the database is queried again by each run")
             if not all(self._data.fingerprint(uri, contents) for uri, contents in _uris(record, spec)):
-                return Basis(parts=parts, why="its data can't be seen from here")
+                return ReuseBasis(parts=parts, why="the control plane cannot check the data for changes")
         if stage == "evaluate" and estimators(spec):
-            return Basis(parts=parts, why=_LOG)
-        basis = Basis(digest(stage, parts), parts)
+            return ReuseBasis(parts=parts, why=_LOG)
+        basis = ReuseBasis(digest(stage, parts), parts)
         if record.spec.fresh:
-            return replace(basis, why="asked to run everything anew")
+            return replace(basis, why="requested with 'fresh': no stage is reused")
         equal = self._outputs.find(record.recommender, stage, basis.digest)
         if equal is None:
             return replace(basis, why=why_not(parts, self._outputs.newest(record.recommender, stage)))
         manifest = self.intact(equal.attempt)
         if manifest is None:
-            return replace(basis, why=f"what {equal.attempt} published is gone or damaged")
+            return replace(basis, why=f"artifacts of {equal.attempt} are missing or damaged")
         if stage == "etl" and not _still_judged(manifest, self._accepted(record)):
-            return replace(basis, why=f"other data was accepted since {equal.attempt} was compared with it")
+            return replace(basis, why=f"other data was accepted after {equal.attempt} was validated")
         return replace(basis, attempt=equal.attempt, why=f"nothing has changed since {equal.attempt}", since=equal.at)
 
     def changed(self, record: RunRecord, stage: str) -> str | None:
         """Returns why a stage runs, as far as is known before its inputs exist; None if they decide."""
         if record.spec.fresh:
-            return "asked to run everything anew"
+            return "requested with 'fresh': no stage is reused"
         if stage == "evaluate" and estimators(spec_of(record)):
             return _LOG
         newest = self._outputs.newest(record.recommender, stage)
@@ -223,12 +223,12 @@ class StageCache:
             serving=spec.serving,
             seeds={"train": spec_of(record).model.train.seed},
             retry_of=spec.retry_of,
-            attempts={done.stage: _attempt(done, done.basis or Basis()) for done in stages},
+            attempts={done.stage: _attempt(done, done.basis or ReuseBasis()) for done in stages},
             stages=facts,
         )
 
 
-def _attempt(done: StageDone, basis: Basis) -> AttemptLineage:
+def _attempt(done: StageDone, basis: ReuseBasis) -> AttemptLineage:
     return AttemptLineage(done.attempt, done.reused, basis.why, basis.digest or None)
 
 
@@ -257,5 +257,5 @@ def _still_judged(etl: Manifest, accepted: Files) -> bool:
 def published(artifacts: ArtifactStore, attempt: str) -> Manifest:
     manifest = artifacts.manifest(attempt)
     if manifest is None:
-        raise NotFound(f"the manifest of {attempt} is gone from {artifacts.url}")
+        raise NotFound(f"manifest of {attempt}: not found in {artifacts.url}")
     return manifest

@@ -38,13 +38,13 @@ class OnChange:
         self._rest = rest
         self._due = due
         self._clock = clock
-        self._seen: object = None
+        self._last_value: object = None
         self._settled = self._next = -math.inf
 
     def __call__(self) -> None:
         mark, now = self._mark(), self._clock()  # before the step reads: later commits belong to the next step
-        if mark != self._seen:
-            self._seen, self._settled = mark, now + SETTLE
+        if mark != self._last_value:
+            self._last_value, self._settled = mark, now + SETTLE
         if now >= self._settled and now < self._next:
             return
         self._next = -math.inf
@@ -56,7 +56,7 @@ class OnChange:
 
     def rest(self) -> float:
         """Returns the seconds until the step is due, if nothing changes before."""
-        if self._mark() != self._seen:
+        if self._mark() != self._last_value:
             return 0.0
         now = self._clock()
         return 0.0 if now < self._settled else max(0.0, self._next - now)
@@ -122,6 +122,6 @@ class Loop:
         try:
             step()
         except Exception as error:
-            self._outages.fail(number, "%s: %s", self._thread.name, error, error=error)
+            self._outages.fail(number, "loop: step failed loop=%s error=%s", self._thread.name, error, error=error)
         else:
-            self._outages.succeed(number, "%s: recovered", self._thread.name)
+            self._outages.succeed(number, "loop: step recovered loop=%s", self._thread.name)

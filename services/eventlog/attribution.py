@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Row, Select, bindparam, func, or_, select, update
 
-from services.eventlog.impression_lookup import Answer, Positive, named, portions, targets
+from services.eventlog.impression_lookup import Positive, StoredImpression, named, portions, targets
 from services.eventlog.tables import impressions, interactions
 from shared.contracts.events import Impression
 
@@ -38,11 +38,11 @@ _EARLIEST = (
 )
 
 
-def attribute(connection: Connection, events: Sequence[Positive], attribution: int) -> tuple[list[Answer | None], int]:
+def attribute(connection: Connection, events: Sequence[Positive], attribution: int) -> tuple[list[StoredImpression | None], int]:
     """Writes the hits of new positives; returns each positive's answer, and how many answers became hits within `attribution`."""
     answers = targets(connection, events)
-    before: dict[str, Answer] = {}
-    after: dict[str, Answer] = {}
+    before: dict[str, StoredImpression] = {}
+    after: dict[str, StoredImpression] = {}
     for event, answer in zip(events, answers, strict=True):
         if answer is not None:
             so_far = after.get(answer.request_id) or before.setdefault(answer.request_id, answer)
@@ -64,7 +64,7 @@ def attribute_earlier(connection: Connection, shown: Sequence[Impression], insta
         return
     rows = [{"row": event.seq, "name": answer.request_id, "place": answer.showed[event.item]} for event, answer in moved]
     connection.execute(_GIVEN_TO, rows)
-    gained: dict[str, Answer] = {}
+    gained: dict[str, StoredImpression] = {}
     for event, answer in moved:
         gained[answer.request_id] = _earlier(gained.get(answer.request_id, answer), event.at)
     _hit(connection, gained)
@@ -99,12 +99,12 @@ def _count_anew(connection: Connection, left: Sequence[Positive]) -> None:
         connection.execute(_HIT_ANEW, rows)
 
 
-def _hit(connection: Connection, answers: Mapping[str, Answer]) -> None:
+def _hit(connection: Connection, answers: Mapping[str, StoredImpression]) -> None:
     if answers:
         connection.execute(_HIT, [{"name": name, "when": answer.hit_at} for name, answer in answers.items()])
 
 
-def _earlier(answer: Answer, at: int) -> Answer:
+def _earlier(answer: StoredImpression, at: int) -> StoredImpression:
     at = answer.hit_by(at)
     return answer if answer.hit_at is not None and answer.hit_at <= at else replace(answer, hit_at=at)
 

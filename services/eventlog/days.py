@@ -58,7 +58,7 @@ def _of(recommender: str, table: EventTable, day: date) -> Select[Any]:
         if table == "interactions"
         else (
             *(_shown.request_id, _shown.user, _shown.version, _shown.variant, _shown.generation, _shown.step, _items, _shown.fallback),
-            *(_shown.chances, _shown.slices, _shown.bucket, _shown.score, _shown.at),
+            *(_shown.propensities, _shown.slices, _shown.bucket, _shown.score, _shown.at),
         )
     )
     at, start = _TABLES[table].c.at, start_of(day)
@@ -94,7 +94,7 @@ def _impression(row: Row[Any]) -> dict[str, Any]:
         "generation": row.generation,
         "step": row.step,
         "items": _list(row.showed, row.request_id),
-        "chances": None if row.chances is None else _list(row.chances, row.request_id),
+        "propensities": None if row.propensities is None else _list(row.propensities, row.request_id),
         "fallback": row.fallback,
         "slices": row.slices.split() if row.slices else [],
         "bucket": row.bucket,
@@ -107,6 +107,6 @@ def _list(text: str, request_id: str) -> list[Any] | None:
     try:
         values: list[Any] = json.loads(text)
     except ValueError:
-        log.error("what answer '%s' showed can't be read: it is left out", request_id)
+        log.error("impression: unreadable items, left out request=%s", request_id)
         return None
     return values

@@ -10,11 +10,11 @@ from sqlalchemy import Connection, bindparam, select
 from services.eventlog.impression_lookup import portions
 from services.eventlog.tables import interactions
 
-_SAID = ("user", "item", "value", "request_id", "kind", "revenue")
+_COMPARED = ("user", "item", "value", "request_id", "kind", "revenue")
 """Fields that are compared between events of one id. Not the time: an event without a time has its time of arrival."""
 
 _done = interactions.c
-_KNOWN = select(_done.recommender, _done.event, *(_done[name] for name in _SAID)).where(
+_STORED_EVENTS = select(_done.recommender, _done.event, *(_done[name] for name in _COMPARED)).where(
     _done.recommender == bindparam("recommender"), _done.event.in_(bindparam("events", expanding=True))
 )
 
@@ -31,7 +31,7 @@ def unknown(connection: Connection, rows: Sequence[dict[str, Any]]) -> tuple[lis
             first[key] = row
             new.append(row)
         else:
-            conflicts += any(row[name] != first[key][name] for name in _SAID)
+            conflicts += any(row[name] != first[key][name] for name in _COMPARED)
     return new, conflicts
 
 
@@ -43,6 +43,6 @@ def _stored(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> dict[t
     stored: dict[tuple[str, str], Any] = {}
     for recommender, events in ids.items():
         for some in portions(sorted(events)):
-            for stored_row in connection.execute(_KNOWN, {"recommender": recommender, "events": some}).mappings():
+            for stored_row in connection.execute(_STORED_EVENTS, {"recommender": recommender, "events": some}).mappings():
                 stored[stored_row["recommender"], stored_row["event"]] = stored_row
     return stored

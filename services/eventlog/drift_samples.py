@@ -11,8 +11,8 @@ from sqlalchemy import JSON, Engine, Integer, Select, Text, bindparam, cast, col
 
 from services.eventlog.tables import answered_by_version, impressions, instant, interactions, length, moment
 from services.eventlog.user_aggregates import hits, over_users, sample
-from shared.domain.sequential_test import Sample
-from shared.ports import Like, Newest, Scored
+from shared.domain.sequential_test import VariantSample
+from shared.ports import AnswerScore, Like, NewestTimes
 
 _shown, _liked = impressions.c, interactions.c
 
@@ -31,17 +31,17 @@ class SqlDriftSamples:
         with self._reads.connect() as connection:
             return [Like(row.user, row.item, moment(row.at)) for row in connection.execute(query)]
 
-    def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[Scored]:
+    def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[AnswerScore]:
         order = (_shown.at.desc(), _shown.request_id.desc()) if newest else (_shown.at, _shown.request_id)
         conditions = (_shown.recommender == recommender, _shown.version == version, _shown.at >= instant(since))
         own = (_shown.fallback.is_(None), _shown.score.is_not(None))  # an empty answer has no score
         query = select(_shown.user, _shown.score, _shown.at).where(*conditions, *own).order_by(*order).limit(count)
         with self._reads.connect() as connection:
-            return [Scored(row.user, row.score, moment(row.at)) for row in connection.execute(query)]
+            return [AnswerScore(row.user, row.score, moment(row.at)) for row in connection.execute(query)]
 
     def blocks(
         self, recommender: str, version: int, since: datetime, until: datetime, every: timedelta, attribution: timedelta
-    ) -> Mapping[int, Sample]:
+    ) -> Mapping[int, VariantSample]:
         begin, span = instant(since), length(every)
         conditions = (_shown.recommender == recommender, _shown.version == version, _shown.at >= begin, _shown.at < instant(until))
         block = ((_shown.at - begin) // span).label("block")
@@ -55,10 +55,10 @@ class SqlDriftSamples:
             rows = connection.execute(over_users(users, "block")).all()
         return {row.block: sample(row) for row in rows}
 
-    def newest(self, versions: Mapping[str, int]) -> Mapping[str, Newest]:
+    def newest(self, versions: Mapping[str, int]) -> Mapping[str, NewestTimes]:
         with self._reads.connect() as connection:
             rows = connection.execute(self._newest, {"versions": json.dumps(dict(versions))}).all()
-        return {row.name: Newest(*(None if at is None else moment(at) for at in (row.answer, row.event))) for row in rows}
+        return {row.name: NewestTimes(*(None if at is None else moment(at) for at in (row.answer, row.event))) for row in rows}
 
 
 def _newest(dialect: str) -> Select[Any]:

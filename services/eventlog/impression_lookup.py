@@ -48,7 +48,7 @@ class Positive:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StoredImpression:
     """An impression, and the time of its earliest known positive."""
 
     request_id: str
@@ -70,18 +70,18 @@ class Answer:
         return self.hit_at is not None and self.hit_at - self.at <= attribution
 
 
-def targets(connection: Connection, events: Sequence[Positive]) -> list[Answer | None]:
+def targets(connection: Connection, events: Sequence[Positive]) -> list[StoredImpression | None]:
     """Returns the answer of each event: the answer that it names, if user and item match; else the newest answer within the
     window that showed the item to this user."""
     by_request = named(connection, {event.request_id for event in events if event.request_id is not None})
-    answers: list[Answer | None] = []
+    answers: list[StoredImpression | None] = []
     for event in events:
         answer = by_request.get(event.request_id or "")
         answers.append(answer if answer is not None and answer.was_given_to(event) else _newest(connection, event, by_request))
     return answers
 
 
-def named(connection: Connection, names: Iterable[str]) -> dict[str, Answer]:
+def named(connection: Connection, names: Iterable[str]) -> dict[str, StoredImpression]:
     return {row.request_id: _answer(row) for some in portions(sorted(names)) for row in connection.execute(_NAMED, {"names": some})}
 
 
@@ -91,7 +91,7 @@ def portions(values: Iterable[T], size: int = AT_ONCE) -> Iterator[list[T]]:
         yield some
 
 
-def _newest(connection: Connection, event: Positive, by_request: dict[str, Answer]) -> Answer | None:
+def _newest(connection: Connection, event: Positive, by_request: dict[str, StoredImpression]) -> StoredImpression | None:
     bounds = {"recommender": event.recommender, "user_key": event.user, "until": event.at, "since": event.at - event.within}
     with connection.execute(_OF_USER, bounds) as rows:
         for row in rows:
@@ -101,8 +101,8 @@ def _newest(connection: Connection, event: Positive, by_request: dict[str, Answe
     return None
 
 
-def _answer(row: Row[Any]) -> Answer:
-    return Answer(row.request_id, row.recommender, row.user, _places(row), row.at, row.hit_at)
+def _answer(row: Row[Any]) -> StoredImpression:
+    return StoredImpression(row.request_id, row.recommender, row.user, _places(row), row.at, row.hit_at)
 
 
 def _places(row: Row[Any]) -> Mapping[int, int]:
@@ -111,5 +111,5 @@ def _places(row: Row[Any]) -> Mapping[int, int]:
         items = json.loads(row.showed)
         return {item: place for place, item in reversed(list(enumerate(items)))}
     except (ValueError, TypeError) as error:
-        log.error("what answer '%s' showed can't be read, so it earns nothing: %s", row.request_id, error)
+        log.error("impression: unreadable items, earns no hits request=%s error=%s", row.request_id, error)
         return {}

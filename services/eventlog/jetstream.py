@@ -45,14 +45,14 @@ class JetStreamEventLog:
     def impressions(self, impressions: Sequence[Impression]) -> None:
         for impression in impressions:
             if impression.at.tzinfo is None:
-                raise Invalid(f"an event's time needs a zone: {impression.at.isoformat()}")
+                raise Invalid(f"event time without a time zone: {impression.at.isoformat()}")
         if impressions:
             self._stream.publish(list(of_impressions(impressions)))
 
     def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> IngestResult:
         pairs = list(zip(interactions, positive, strict=True))
         if any(interaction.at is None for interaction, _ in pairs):
-            raise Invalid("an interaction is stored with its time: the time of arrival where the client gave none")
+            raise Invalid("interaction without a time: set the client's time, or the time of arrival")
         if pairs:
             self._stream.publish(list(of_interactions(interactions, positive, attribution)))
         return IngestResult(len(pairs), None, None, None)
@@ -70,7 +70,7 @@ class JetStreamEventLog:
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedMessages:
     messages: int = 0
     new: int = 0
     duplicates: int = 0
@@ -92,11 +92,11 @@ class Joiner:
             pass
         metrics.EVENTS_WAITING.set(self._stream.waiting())
 
-    def join(self, wait: float = _WAIT) -> Joined:
+    def join(self, wait: float = _WAIT) -> JoinedMessages:
         """Stores one batch of messages."""
         messages = self._stream.fetch(self._at_once, wait)
         if not messages:
-            return Joined()
+            return JoinedMessages()
         parcels, unread = _read(messages)
         try:
             stored = self._store([parcel for _, parcel in parcels])
@@ -104,13 +104,13 @@ class Joiner:
             self._stream.give_back(messages, _AGAIN)
             raise
         except Exception:
-            log.exception("%d messages can't be stored together: they are stored one by one", len(parcels))
+            log.exception("event log: storing a batch failed, storing its messages one by one messages=%d", len(parcels))
             stored = self._one_by_one(parcels)
         else:
             self._stream.acknowledge([message for message, _ in parcels])
         if unread:
             self._stream.give_back(unread, _AGAIN * 12)
-        return Joined(len(messages), stored.new, stored.duplicates or 0, stored.conflicts or 0, stored.hits or 0)
+        return JoinedMessages(len(messages), stored.new, stored.duplicates or 0, stored.conflicts or 0, stored.hits or 0)
 
     def _store(self, parcels: Sequence[Parcel]) -> IngestResult:
         """Stores impressions first, so that hits are counted with their positives."""
@@ -131,7 +131,7 @@ class Joiner:
             try:
                 stored = self._store([parcel])
             except Exception as error:
-                log.error("a message can't be stored, and waits in the stream: %s", error)
+                log.error("event log: storing a message failed, it stays in the stream error=%s", error)
                 self._stream.give_back([message], _AGAIN * 12)
                 continue
             total.update(new=stored.new, duplicates=stored.duplicates or 0, conflicts=stored.conflicts or 0, hits=stored.hits or 0)
@@ -145,6 +145,6 @@ def _read(messages: Sequence[Msg]) -> tuple[list[tuple[Msg, Parcel]], list[Msg]]
         try:
             parcels.append((message, read_parcel(message.data)))
         except Unreadable as error:
-            log.error("%s: it waits in the stream", error)
+            log.error("event log: unreadable message, it stays in the stream error=%s", error)
             unread.append(message)
     return parcels, unread

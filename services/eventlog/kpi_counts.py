@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select
 
 from services.eventlog.tables import impressions, interactions
 from shared.contracts.events import REFUSED
-from shared.domain.earned import MILLIONTHS, Earned
+from shared.domain.earned import MILLIONTHS, AnswerOutcomes
 
 _shown, _done = impressions.c, interactions.c
 Key = tuple[Any, ...]
@@ -43,7 +43,7 @@ def earned_by(
     attribution: int,
     conversions: Collection[str],
     keys: Sequence[ColumnElement[Any]] = (),
-) -> Mapping[Key, Earned]:
+) -> Mapping[Key, AnswerOutcomes]:
     """Returns the KPIs by the values of `keys`, which are columns of answers; groups without answers are left out."""
     conditions = answers_of(recommender, version, since, until)
     named = [key.label(f"key_{at}") for at, key in enumerate(keys)]
@@ -65,8 +65,7 @@ def earned_by(
     for tally, (size, answers, hit) in rows(select(*named, _shown.size, func.count(), hits).where(*conditions), _shown.size):
         tally.answers += answers
         tally.hits += hit
-        if size is not None:
-            tally.shown[size] = answers
+        tally.shown[size] = answers
     revenue = (func.sum(_done.revenue // MILLIONTHS), func.sum(_done.revenue % MILLIONTHS))  # two sums, because one sum of large values
     for tally, (kind, count, units, rest) in rows(reactions(_done.kind, func.count(), *revenue), _done.kind):  # could exceed 64 bits
         tally.revenue += int(units or 0) * MILLIONTHS + int(rest or 0)
@@ -80,7 +79,7 @@ def earned_by(
         for tally, (count,) in rows(reactions(answered).where(_done.kind.in_(sorted(conversions)))):
             tally.conversions = int(count)
     return {
-        key: Earned(tally.answers, tally.hits, tally.conversions, tally.revenue, tally.kinds, tally.shown, tally.clicked)
+        key: AnswerOutcomes(tally.answers, tally.hits, tally.conversions, tally.revenue, tally.kinds, tally.shown, tally.clicked)
         for key, tally in tallies.items()
         if tally.answers
     }

@@ -14,9 +14,9 @@ from services.eventlog.tables import impressions, instant, interactions, length
 from services.eventlog.traffic import read_items, traffic_of
 from services.eventlog.user_aggregates import hits, over_users, sample
 from shared.contracts.events import SERVER_AWAY
-from shared.domain.coverage_novelty import Showings
-from shared.domain.earned import Earned, Part
-from shared.domain.sequential_test import Sample
+from shared.domain.coverage_novelty import ItemShowings
+from shared.domain.earned import AnswerGroup, AnswerOutcomes
+from shared.domain.sequential_test import VariantSample
 from shared.domain.traffic import Traffic
 from shared.ports import HitRate
 
@@ -29,7 +29,9 @@ class SqlKpis:
     def __init__(self, engine: Engine) -> None:
         self._reads = engine.execution_options(read_only=True)
 
-    def samples(self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime) -> Mapping[str, Sample]:
+    def samples(
+        self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime
+    ) -> Mapping[str, VariantSample]:
         """Reads only an index, in its order, one user after the other, so that nothing is sorted or buffered."""
         query = _samples(recommender, generation, length(window), length(attribution), instant(now))
         with self._reads.connect() as connection:
@@ -46,15 +48,18 @@ class SqlKpis:
 
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
-    ) -> Earned:
-        return self._earned(recommender, version, since, until, attribution, conversions).get((), Earned())
+    ) -> AnswerOutcomes:
+        return self._earned(recommender, version, since, until, attribution, conversions).get((), AnswerOutcomes())
 
     def parts(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
-    ) -> Mapping[Part, Earned]:
+    ) -> Mapping[AnswerGroup, AnswerOutcomes]:
         keys = (_shown.variant, _shown.fallback, _shown.slices)
         earnings = self._earned(recommender, version, since, until, attribution, conversions, keys)
-        return {Part(variant, fallback, tuple((slices or "").split())): earned for (variant, fallback, slices), earned in earnings.items()}
+        return {
+            AnswerGroup(variant, fallback, tuple((slices or "").split())): earned
+            for (variant, fallback, slices), earned in earnings.items()
+        }
 
     def steps(
         self,
@@ -65,17 +70,17 @@ class SqlKpis:
         every: timedelta,
         attribution: timedelta,
         conversions: Collection[str],
-    ) -> Mapping[int, Earned]:
+    ) -> Mapping[int, AnswerOutcomes]:
         step = (_shown.at - instant(since)) // length(every)
         earnings = self._earned(recommender, version, since, until, attribution, conversions, (step,))
         return {int(at): earned for (at,), earned in earnings.items()}
 
-    def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> Showings:
+    def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> ItemShowings:
         newest = (_shown.at.desc(), _shown.request_id.desc())
         query = _of_answers(select(_shown["items"]), recommender, version, since, until).order_by(*newest).limit(limit)
         with self._reads.connect() as connection:
             lists = [read for text in connection.execute(query).scalars() if (read := read_items(text)) is not None]
-        return Showings(len(lists), Counter(item for shown_items in lists for item in set(shown_items)))
+        return ItemShowings(len(lists), Counter(item for shown_items in lists for item in set(shown_items)))
 
     def liked(self, recommender: str, until: datetime, limit: int) -> Mapping[int, int]:
         newest = (_done.at.desc(), _done.seq.desc())
@@ -92,7 +97,7 @@ class SqlKpis:
         attribution: timedelta,
         conversions: Collection[str],
         keys: Sequence[ColumnElement[Any]] = (),
-    ) -> Mapping[Key, Earned]:
+    ) -> Mapping[Key, AnswerOutcomes]:
         with self._reads.connect() as connection:
             return earned_by(connection, recommender, version, instant(since), instant(until), length(attribution), conversions, keys)
 

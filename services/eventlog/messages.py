@@ -63,7 +63,7 @@ def read_parcel(payload: bytes) -> Parcel:
     try:
         value = json.loads(payload)
         if value["format"] != FORMAT:
-            raise Unreadable(f"a message of format {value['format']!r}, where {FORMAT} is known: newer code wrote it")
+            raise Unreadable(f"message format {value['format']!r}, expected {FORMAT}: a newer release wrote it")
         microseconds = timedelta(microseconds=1)
         return Parcel(
             _impressions.validate_json(json.dumps(value["impressions"])),
@@ -72,7 +72,7 @@ def read_parcel(payload: bytes) -> Parcel:
             value["attribution"] * microseconds,
         )
     except (ValueError, KeyError, TypeError, ValidationError) as error:
-        raise Unreadable(f"a message that is none of ours: {type(error).__name__}") from None
+        raise Unreadable(f"not a message of Eyas: {type(error).__name__}") from None
 
 
 def _written(parcel: Parcel, identities: Sequence[str]) -> Message:

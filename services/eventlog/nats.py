@@ -51,7 +51,7 @@ class JetStream:
         try:
             import nats
         except ImportError:
-            raise Unsupported("events on NATS need its client: install it with pip install 'eyas[cluster]'") from None
+            raise Unsupported("events on NATS need the NATS client: install it with pip install 'eyas[cluster]'") from None
         self._nats = nats
         self._servers = [server.strip() for server in url.split(",")]
         self._most_bytes = most_bytes
@@ -96,7 +96,7 @@ class JetStream:
             return future.result(patience + PATIENCE)
         except (TooLate, TimeoutError, OSError, self._nats.errors.Error) as error:
             future.cancel()
-            raise Unavailable(f"NATS at {self.place} doesn't answer as it should: {_why(error)}") from None
+            raise Unavailable(f"NATS at {self.place} fails: {_why(error)}") from None
 
     @property
     def place(self) -> str:
@@ -155,7 +155,7 @@ class JetStream:
 
         async def note(error: Exception) -> None:
             errors.append(error)
-            log.debug("nats: %s", error)
+            log.debug("nats: connection failed error=%s", error)
 
         try:
             opening = client.connect(server, name="eyas", connect_timeout=2, allow_reconnect=False, error_cb=note)

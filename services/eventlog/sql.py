@@ -77,7 +77,7 @@ class SqlEventLog:
                 "limit": limit,
             }
             with self._reads.connect() as connection:
-                for user, item, at in connection.execute(_SEEN, bounds):
+                for user, item, at in connection.execute(_SEEN_ITEMS, bounds):
                     histories.setdefault(user, {})[item] = moment(at)
         return histories
 
@@ -124,26 +124,32 @@ def _seen_query() -> Select[Any]:
 
 
 _EVER = -(2**63)
-_SEEN = _seen_query()
+_SEEN_ITEMS = _seen_query()
 
 
 def _impression(impression: Impression) -> dict[str, Any]:
     items = json.dumps(impression.items, separators=(",", ":"))
-    chances = None if impression.chances is None else _chances(impression.chances)
-    row = impression.model_dump(exclude={"items", "slices", "at", "chances"})
+    propensities = None if impression.propensities is None else _chances(impression.propensities)
+    row = impression.model_dump(exclude={"items", "slices", "at", "propensities"})
     slices = " ".join(impression.slices) or None
-    return row | {"items": items, "size": len(impression.items), "at": instant(impression.at), "chances": chances, "slices": slices}
+    return row | {
+        "items": items,
+        "size": len(impression.items),
+        "at": instant(impression.at),
+        "propensities": propensities,
+        "slices": slices,
+    }
 
 
 @lru_cache(1024)
-def _chances(chances: tuple[float, ...]) -> str:
+def _chances(propensities: tuple[float, ...]) -> str:
     """Cached, because most answers have the same propensities."""
-    return json.dumps([float(f"{chance:.9g}") for chance in chances], separators=(",", ":"))
+    return json.dumps([float(f"{chance:.9g}") for chance in propensities], separators=(",", ":"))
 
 
 def _interaction(interaction: Interaction, positive: bool, attribution: timedelta) -> dict[str, Any]:
     if interaction.at is None:
-        raise Invalid("an interaction is stored with its time: the time of arrival where the client gave none")
+        raise Invalid("interaction without a time: set the client's time, or the time of arrival")
     return {
         "recommender": interaction.recommender,
         "user": interaction.user,

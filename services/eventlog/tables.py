@@ -34,8 +34,8 @@ impressions = Table(
     Column("hit_at", BigInteger),  # time of the earliest positive of this answer
     Column("bucket", Integer),  # bucket of the scoring latency; null if the version wasn't asked, or the latency is unknown
     Column("score", Float),  # mean score of the items shown
-    Column("size", Integer),  # number of items; null if unknown
-    Column("chances", Text),  # JSON list of the items' propensities; null without exploration
+    Column("size", Integer, nullable=False),  # number of items
+    Column("propensities", Text),  # JSON list of the items' propensities; null without exploration
     Column("slices", Text),  # names separated by spaces, in order; null without slices
     Index("impressions_by_user", "recommender", "user", "at"),
     Index("impressions_by_version", "recommender", "version", "at", "hit_at", "size", "request_id", "variant", "fallback", "slices"),
@@ -58,7 +58,7 @@ interactions = Table(
     Column("kind", Text),
     Column("revenue", BigInteger),  # in millionths of the currency unit
     Column("within", BigInteger),  # of a positive: maximum age of an answer that the event doesn't name
-    Column("answer", Text),  # request id of the answer, as far as it is known
+    Column("answer", Text),  # request id of the answer, if known
     Column("position", Integer),  # place of the item in the answer
     Index("interactions_by_user", "recommender", "user", "positive", "at", "item"),
     Index("interactions_by_time", "recommender", "at", "seq", "positive", "item"),
@@ -81,7 +81,7 @@ _MICROSECOND = timedelta(microseconds=1)
 def instant(at: datetime) -> int:
     """Returns the stored form of a time."""
     if at.tzinfo is None:
-        raise Invalid(f"an event's time needs a zone: {at.isoformat()}")
+        raise Invalid(f"event time without a time zone: {at.isoformat()}")
     return (at - _EPOCH) // _MICROSECOND
 
 

@@ -107,5 +107,5 @@ def read_items(text: str) -> Sequence[int] | None:
     try:
         return list(json.loads(text))
     except (ValueError, TypeError) as error:
-        log.error("what an answer showed can't be read, so it isn't looked at: %s", error)
+        log.error("impression: unreadable items, not counted error=%s", error)
         return None

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Float, Select, Subquery, case, cast, func, select
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
-from shared.domain.sequential_test import Sample
+from shared.domain.sequential_test import VariantSample
 
 
 def hits(answers: ReadOnlyColumnCollection[str, Any], attribution: int) -> ColumnElement[int]:
@@ -29,5 +29,5 @@ def over_users(users: Subquery, group: str) -> Select[Any]:
     ).group_by(users.c[group])
 
 
-def sample(row: Any) -> Sample:
-    return Sample(row.users, row.total, row.squares, row.answers, row.hits, row.converted)
+def sample(row: Any) -> VariantSample:
+    return VariantSample(row.users, row.total, row.squares, row.answers, row.hits, row.converted)

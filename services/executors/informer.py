@@ -30,7 +30,7 @@ class Expired(Exception):
     """The watch's version is too old: list again."""
 
 
-class Source(Protocol):
+class WatchSource(Protocol):
     """Lists and watches Jobs and pods."""
 
     def all_of(self, kind: Kind) -> tuple[Sequence[dict[str, Any]], str]:
@@ -54,7 +54,7 @@ class JobInformer:
 
     def __init__(
         self,
-        source: Source,
+        source: WatchSource,
         changed: Callable[[str], None] = lambda name: None,
         *,
         resync: float = 600.0,
@@ -71,7 +71,7 @@ class JobInformer:
         self._fresh: dict[str, int] = {}
         self._lists = 0
         self._begun = False
-        self._trouble: dict[Kind, str] = dict.fromkeys(KINDS, "it has not been listed yet")
+        self._trouble: dict[Kind, str] = dict.fromkeys(KINDS, "not listed yet")
         self._stopped = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(kind,), name=f"watch-{kind}", daemon=True) for kind in KINDS]
 
@@ -95,9 +95,9 @@ class JobInformer:
             if not self._begun:
                 self._begun = bool(self._lock.wait_for(lambda: not self._trouble or self._stopped.is_set(), patience))
             if self._stopped.is_set():
-                raise Unavailable("the Kubernetes API is not watched any more: the executor is closed")
+                raise Unavailable("the watch of the Kubernetes API has ended: the executor is closed")
             if self._trouble:
-                raise Unavailable(f"the Kubernetes API can't be heard: {'; '.join(dict.fromkeys(self._trouble.values()))}")
+                raise Unavailable(f"the Kubernetes API cannot be watched: {'; '.join(dict.fromkeys(self._trouble.values()))}")
 
     def find(self, name: str) -> ObservedJob | None:
         with self._lock:
@@ -133,7 +133,7 @@ class JobInformer:
                     if self._stopped.is_set():
                         return
             except Expired:
-                log.info("the watch of %s has expired; listing them again", kind)
+                log.info("kubernetes watch: expired, listing again kind=%s", kind)
                 version = ""
             except Exception as error:
                 version = ""
@@ -148,9 +148,9 @@ class JobInformer:
             already_lost = kind in self._trouble
             self._trouble[kind] = str(error)
         if not isinstance(error, Unavailable):
-            log.exception("the watch of %s failed", kind)
+            log.exception("kubernetes watch: failed kind=%s", kind)
         elif not already_lost:
-            log.warning("the watch of %s was lost: %s", kind, error)
+            log.warning("kubernetes watch: lost kind=%s error=%s", kind, error)
 
     def _list(self, kind: Kind) -> str:
         with self._lock:
@@ -160,7 +160,7 @@ class JobInformer:
         with self._lock:
             names = self._replace_jobs(items, began) if kind == "jobs" else self._replace_pods(items)
             if self._trouble.pop(kind, None) is not None and not self._trouble:
-                log.info("the cluster is heard")
+                log.info("kubernetes watch: re-established")
             self._lock.notify_all()
         self._tell(names)
         return version

@@ -22,7 +22,7 @@ from typing import Any
 
 from services.executors.informer import REMEMBERED, JobInformer, ObservedJob
 from services.executors.jobsettings import JobSettings
-from services.executors.jobspec import ATTEMPT, INSTANCE, MANAGED, Stored, job_name, manifest, needs
+from services.executors.jobspec import ATTEMPT, INSTANCE, MANAGED, StoredSpec, job_name, manifest, needs
 from services.executors.jobstate import STOPPED, explain, gone, rank, state
 from services.executors.kubernetes import Cluster, Object
 from services.executors.text import whole_characters
@@ -54,7 +54,7 @@ class KubernetesExecutor:
         self._modules = dict(modules)
         self._patience = patience
         self._stopped: OrderedDict[str, None] = OrderedDict()
-        self._kept: OrderedDict[str, None] = OrderedDict()
+        self._stored_logs: OrderedDict[str, None] = OrderedDict()
         self._outages = Outages(log)
         self._warned: OrderedDict[str, tuple[float, list[Object]]] = OrderedDict()
         self._left: OrderedDict[str, None] = OrderedDict()
@@ -71,8 +71,8 @@ class KubernetesExecutor:
             path.write_text(spec.model_dump_json(by_alias=True, indent=1))
             file = self._artifacts.put(path)
         if fault := needs(spec, self._settings).gpu_fault:
-            log.info("stage %s: its Job gets no GPU: %s", spec.attempt, fault)
-        body = manifest(spec, Stored(self._artifacts.url, file), self._settings, self._modules)
+            log.info("job: gets no GPU attempt=%s reason=%s", spec.attempt, fault)
+        body = manifest(spec, StoredSpec(self._artifacts.url, file), self._settings, self._modules)
         # The pod may wait for days: the pins protect its inputs from garbage collection until the run has ended.
         self._artifacts.pin(spec.attempt, [file, *(input_file for files in spec.inputs.values() for input_file in files.values())])
         try:
@@ -80,10 +80,10 @@ class KubernetesExecutor:
         except Conflict:
             there = self._cluster.get(job_name(spec.attempt))
             if there is None:
-                raise Unavailable(f"the Job of {spec.attempt} went away while it was adopted") from None
+                raise Unavailable(f"the Job of attempt {spec.attempt} was deleted during its adoption") from None
             if not self._ours(there, spec.attempt):
                 where = f"{there['metadata']['name']} in the namespace {self._settings.namespace}"
-                raise Conflict(f"the Job {where} is not this platform's attempt {spec.attempt}; it is in the way") from None
+                raise Conflict(f"the Job {where} has the name of attempt {spec.attempt}, but is not of this platform") from None
             self._tracker.add(there)
 
     def observe(self, attempt: str) -> Job | None:
@@ -166,9 +166,9 @@ class KubernetesExecutor:
         if time.monotonic() - at > 2:
             try:
                 warnings = self._cluster.warnings([name, *(pod["metadata"]["name"] for pod in observed.pods)])
-                self._outages.succeed("", "reasons why pods wait: recovered")
+                self._outages.succeed("", "pod warnings: recovered")
             except Unavailable as error:
-                self._outages.fail("", "reasons why pods wait can't be read: %s", error, level=logging.WARNING)
+                self._outages.fail("", "pod warnings: reading failed error=%s", error, level=logging.WARNING)
             _remember(self._warned, name, (time.monotonic(), warnings))
         return warnings
 
@@ -186,7 +186,7 @@ class KubernetesExecutor:
                 return
             time.sleep(pause)
             pause = min(pause * 1.5, 0.5)
-        log.warning("the pods of %s had not ended %d s after they were told to; their node may be gone", name, bound)
+        log.warning("job: pods still run after the stop, their node may be lost job=%s seconds=%d", name, bound)
 
     @contextlib.contextmanager
     def _last_words(self, attempt: str, observed: ObservedJob, seconds: float) -> Iterator[None]:
@@ -213,7 +213,7 @@ class KubernetesExecutor:
     def _keep(self, attempt: str, observed: ObservedJob) -> None:
         pods = _voices(observed)
         with self._keeping:
-            if attempt not in self._kept and attempt not in self._stopped and pods and observed.present:
+            if attempt not in self._stored_logs and attempt not in self._stopped and pods and observed.present:
                 self._keep_safely(attempt, pods, False, 30.0)
 
     def _keep_safely(self, attempt: str, pods: Voices, follow: bool, seconds: float) -> None:
@@ -221,9 +221,9 @@ class KubernetesExecutor:
         try:
             if self._artifacts.kept_log(attempt, 0, 1) is None:
                 self._copy(attempt, pods, follow, seconds)
-            _remember(self._kept, attempt, None)
+            _remember(self._stored_logs, attempt, None)
         except (EyasError, OSError) as error:
-            log.warning("the log of %s is not kept yet: %s", attempt, error)
+            log.warning("attempt log: not copied yet attempt=%s error=%s", attempt, error)
 
     def _copy(self, attempt: str, pods: Voices, follow: bool, seconds: float) -> None:
         """Keeps the first rank's log, then the logs of the other ranks with the rank's number in each line. Reads all at once: pods that

@@ -29,7 +29,7 @@ GpuEngine = Literal["nvtabular", "torch", "tensorflow", "jax"]
 APART = frozenset({"default", "nvtabular", "torch", "jax"})
 """Engines that need no image unless a spec uses them."""
 ARTIFACTS = "EYAS_ARTIFACTS_"
-TAKEN = frozenset({"scratch", "tmp", "shm", "cache"})
+RESERVED = frozenset({"scratch", "tmp", "shm", "cache"})
 
 
 def _matches(pattern: str, wanted: str) -> AfterValidator:
@@ -51,110 +51,110 @@ Variable = Annotated[str, _matches(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an en
 class Identity(Strict):
     """User and group of stages. Root is refused here and by the cluster."""
 
-    user: int = Field(65532, ge=1, description="User number of the processes.")
-    group: int = Field(65532, ge=1, description="Group number of the processes; volumes that can be are given to it.")
+    user: int = Field(65532, ge=1, description="User id of the processes.")
+    group: int = Field(65532, ge=1, description="Group id of the processes, and of the volumes that support an owner.")
 
 
 class Toleration(Strict):
-    key: str | None = Field(None, description="The taint's key; every key if not given.")
-    operator: Literal["Exists", "Equal"] = Field("Equal", description="How it is compared.")
-    value: str | None = Field(None, description="The taint's value.")
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(None, description="Every effect if not given.")
+    key: str | None = Field(None, description="Key of the taint. Default: all keys.")
+    operator: Literal["Exists", "Equal"] = Field("Equal", description="Operator that compares the value.")
+    value: str | None = Field(None, description="Value of the taint.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(None, description="Effect of the taint, or all.")
 
 
 class Volume(Strict):
     """A volume with one source, mounted into every stage."""
 
-    name: Label = Field(description="Within the pod.")
-    mount: Folder = Field(description="Where stages see it.")
-    read_only: bool = Field(False, description="Whether stages may only read it.")
-    claim: Subdomain | None = Field(None, description="A PersistentVolumeClaim.")
-    host_path: Folder | None = Field(None, description="A folder of the node: for clusters of one node.")
-    config_map: Subdomain | None = Field(None, description="A ConfigMap, as files.")
-    secret: Subdomain | None = Field(None, description="A Secret, as files.")
+    name: Label = Field(description="Name of the volume in the pod.")
+    mount: Folder = Field(description="Path of the volume in stages.")
+    read_only: bool = Field(False, description="Whether stages can only read the volume.")
+    claim: Subdomain | None = Field(None, description="Source: a PersistentVolumeClaim.")
+    host_path: Folder | None = Field(None, description="Source: a folder of the node, for clusters of one node.")
+    config_map: Subdomain | None = Field(None, description="Source: a ConfigMap, as files.")
+    secret: Subdomain | None = Field(None, description="Source: a Secret, as files.")
 
     @model_validator(mode="after")
-    def _one_source(self) -> Volume:
+    def _check_source(self) -> Volume:
         sources = [source for source in ("claim", "host_path", "config_map", "secret") if getattr(self, source) is not None]
         if len(sources) != 1:
-            raise ValueError(f"volume '{self.name}': name one of claim, host_path, config_map, secret; it names {len(sources)}")
-        if self.name in TAKEN:
-            raise ValueError(f"volume '{self.name}': the names {', '.join(sorted(TAKEN))} are taken")
+            raise ValueError(f"volume '{self.name}': expected one of claim, host_path, config_map, secret; got {len(sources)}")
+        if self.name in RESERVED:
+            raise ValueError(f"volume '{self.name}': the names {', '.join(sorted(RESERVED))} are reserved")
         return self
 
 
 class SecretVariable(Strict):
     """An environment variable from a key of a Secret."""
 
-    name: Variable = Field(description="Of the variable.")
-    secret: Subdomain = Field(description="The Secret.")
-    key: str = Field(description="The Secret's key.", pattern=r"^[-._a-zA-Z0-9]{1,253}$")
+    name: Variable = Field(description="Name of the variable.")
+    secret: Subdomain = Field(description="Name of the Secret.")
+    key: str = Field(description="Key of the Secret.", pattern=r"^[-._a-zA-Z0-9]{1,253}$")
 
 
 class Owner(Strict):
     """Owner of the Jobs, which are deleted with it: the control plane's Deployment."""
 
-    kind: Literal["Deployment"] = Field("Deployment", description="Its kind.")
-    api_version: Literal["apps/v1"] = Field("apps/v1", alias="apiVersion", description="Its kind's version.")
-    name: Subdomain = Field(description="Its name; of the same namespace.")
-    uid: str | None = Field(None, min_length=1, description="Its uid; the cluster is asked for it at start if it isn't given.")
+    kind: Literal["Deployment"] = Field("Deployment", description="Kind of the owner.")
+    api_version: Literal["apps/v1"] = Field("apps/v1", alias="apiVersion", description="API version of the owner.")
+    name: Subdomain = Field(description="Name of the owner, in the same namespace.")
+    uid: str | None = Field(None, min_length=1, description="Uid of the owner. Default: read from the cluster at start.")
 
 
 class StageDefaults(Strict):
     """Resources of a stage if its spec gives none, and the nodes it runs on."""
 
-    cpu: Cpu = Field(1000, description="Cores.")
+    cpu: Cpu = Field(1000, description="CPU cores.")
     memory: Memory = Field(4 << 30, description="Memory.")
-    gpu: int = Field(0, ge=0, le=64, description="Whole GPUs.")
-    node_selector: dict[str, str] = Field(default_factory=dict, description="Added to that of all stages.")
-    tolerations: tuple[Toleration, ...] = Field((), description="Added to those of all stages.")
+    gpu: int = Field(0, ge=0, le=64, description="Number of whole GPUs.")
+    node_selector: dict[str, str] = Field(default_factory=dict, description="Node labels, added to those of all stages.")
+    tolerations: tuple[Toleration, ...] = Field((), description="Tolerations, added to those of all stages.")
 
 
 class JobSettings(Strict):
-    namespace: Label = Field(description="Where the Jobs are made.")
-    instance: Label = Field("eyas", description="Which platform they are of: two of them may share a namespace.")
+    namespace: Label = Field(description="Namespace of the Jobs.")
+    instance: Label = Field("eyas", description="Name of the platform: several platforms can share a namespace.")
     images: dict[str, str] = Field(description=f"Image by engine: {', '.join(ENGINES)}.")
     gpu_engines: tuple[GpuEngine, ...] = Field(
-        (), description="Engines whose images have a library for GPUs. Other stages get no GPU, and a spec that asks for one is refused."
+        (), description="Engines whose images have a library for GPUs. Other stages get no GPU; a spec that requests one is rejected."
     )
-    pull_policy: Literal["IfNotPresent", "Always", "Never"] = Field("IfNotPresent", description="When nodes fetch the image.")
-    pull_secrets: tuple[Subdomain, ...] = Field((), description="Secrets to fetch it with.")
-    python: str = Field("python", min_length=1, description="The interpreter within the image.")
-    service_account: Subdomain = Field("default", description="Of the pods; its token is never mounted.")
-    identity: Identity = Field(Identity(), description="Whom stages run as.")
+    pull_policy: Literal["IfNotPresent", "Always", "Never"] = Field("IfNotPresent", description="Pull policy of the images.")
+    pull_secrets: tuple[Subdomain, ...] = Field((), description="Secrets to pull the images with.")
+    python: str = Field("python", min_length=1, description="Python interpreter in the image.")
+    service_account: Subdomain = Field("default", description="Service account of the pods; its token is never mounted.")
+    identity: Identity = Field(Identity(), description="User and group of the stages.")
     stages: dict[StageName, StageDefaults] = Field(default_factory=dict, description="Defaults by stage.")
-    scratch: Memory = Field(20 << 30, description="The most that a stage may write to its scratch folder; /tmp is as large.")
-    shared_memory: Memory = Field(1 << 30, description="The most of /dev/shm; it counts as the stage's memory.")
-    cache: Subdomain | None = Field(None, description="A PersistentVolumeClaim for caches, mounted at /cache.")
-    volumes: tuple[Volume, ...] = Field((), description="Further volumes: data, the artifact store's folder.")
-    environment: dict[Variable, str] = Field(default_factory=dict, description="Plain variables. Secrets don't belong here.")
-    secret_variables: tuple[SecretVariable, ...] = Field((), description="Variables from Secrets, by reference.")
-    secrets: tuple[Subdomain, ...] = Field((), description="Secrets of which every key becomes a variable.")
+    scratch: Memory = Field(20 << 30, description="Size limit of a stage's scratch folder, and of its /tmp.")
+    shared_memory: Memory = Field(1 << 30, description="Size limit of /dev/shm; its use counts as the stage's memory.")
+    cache: Subdomain | None = Field(None, description="PersistentVolumeClaim for caches, mounted at /cache.")
+    volumes: tuple[Volume, ...] = Field((), description="More volumes: data, the folder of the artifact store.")
+    environment: dict[Variable, str] = Field(default_factory=dict, description="Plain environment variables, without secrets.")
+    secret_variables: tuple[SecretVariable, ...] = Field((), description="Environment variables from keys of Secrets.")
+    secrets: tuple[Subdomain, ...] = Field((), description="Secrets whose keys all become environment variables.")
     artifacts_secret: Subdomain | None = Field(
-        None, description=f"A Secret of which every key becomes a variable that begins with {ARTIFACTS}: the artifact store's AWS_..."
+        None, description=f"Secret whose keys all become variables with the prefix {ARTIFACTS}: the artifact store's AWS_..."
     )
-    node_selector: dict[str, str] = Field(default_factory=dict, description="Labels that a node must have.")
-    tolerations: tuple[Toleration, ...] = Field((), description="Taints that are no hindrance.")
+    node_selector: dict[str, str] = Field(default_factory=dict, description="Node labels that the pods require.")
+    tolerations: tuple[Toleration, ...] = Field((), description="Taints that the pods tolerate.")
     priority_class: Subdomain | None = Field(None, description="PriorityClass of the pods.")
-    owner: Owner | None = Field(None, description="What the Jobs go away with.")
-    rendezvous: Label | None = Field(None, description="A headless Service over pods that are labelled eyas.dev/ranks: how ranks meet.")
-    grace: Duration = Field(timedelta(seconds=20), description="Between the request to end and the end by force.")
-    ttl: Duration = Field(timedelta(days=1), description="How long an ended Job stays to be looked at; its log is kept anyway.")
-    longest_wait: Duration = Field(timedelta(days=1), description="After so long without a node a Job ends.")
+    owner: Owner | None = Field(None, description="Owner of the Jobs: its deletion deletes them.")
+    rendezvous: Label | None = Field(None, description="Headless Service of the pods with the label eyas.dev/ranks, where ranks meet.")
+    grace: Duration = Field(timedelta(seconds=20), description="Time between SIGTERM and SIGKILL.")
+    ttl: Duration = Field(timedelta(days=1), description="Time that an ended Job stays in the cluster; its log is kept longer.")
+    longest_wait: Duration = Field(timedelta(days=1), description="Longest wait for a node, after which a Job ends.")
 
     @model_validator(mode="after")
-    def _fit_together(self) -> JobSettings:
+    def _check_together(self) -> JobSettings:
         for engine, image in self.images.items():
             if engine not in ENGINES:
                 raise unknown_name("engine", engine, ENGINES)
             if not image or image != image.strip() or " " in image:
-                raise ValueError(f"images: '{engine}' needs an image's name, got {image!r}")
+                raise ValueError(f"images: expected an image name for '{engine}', got {image!r}")
         missing = [engine for engine in ENGINES if engine not in self.images and engine not in APART]
         if missing and "default" not in self.images:
-            raise ValueError(f"images: there is none for {', '.join(missing)}; name it, or a 'default'")
+            raise ValueError(f"images: no image for {', '.join(missing)}; set one, or set 'default'")
         for engine in self.gpu_engines:
             if self._image_fault(engine):
-                raise ValueError(f"gpu_engines: '{engine}' has no image; name it in images")
+                raise ValueError(f"gpu_engines: '{engine}' has no image; set one in images")
         _once("volumes", [volume.name for volume in self.volumes])
         _once("volumes, mount", [volume.mount for volume in self.volumes])
         _once("environment, secret_variables", [*self.environment, *(variable.name for variable in self.secret_variables)])
@@ -170,7 +170,7 @@ class JobSettings(Strict):
         if engine in self.images or ("default" in self.images and engine != "nvtabular"):
             return None
         field, other = ("resources.etl.engine", "polars") if engine == "nvtabular" else ("model.framework", "tensorflow")
-        return field, f"'{engine}' has no image here: say {other}, or ask the operator for one (images in the values of the chart)"
+        return field, f"'{engine}' has no image here: use {other}, or ask the operator for one (images in the values of the chart)"
 
     def faults(self, recommender: RecommenderSpec) -> dict[str, str]:
         """Returns the fields of a spec that no image can satisfy, each with the reason and what to do."""
@@ -188,7 +188,7 @@ def read_settings(path: Path) -> JobSettings:
     try:
         text = path.read_text()
     except OSError as error:
-        raise Invalid(f"the settings of Jobs can't be read: {path}: {error.strerror}") from None
+        raise Invalid(f"{path}: cannot read the settings of Jobs: {error.strerror}") from None
     value: Any = load(text, str(path))
     if not isinstance(value, Mapping):
         raise Invalid(f"{path}: expected a mapping with namespace and images")

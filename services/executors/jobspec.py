@@ -61,7 +61,7 @@ class Needs:
 def job_name(attempt: str) -> str:
     """Returns the attempt's name; a long name is cut and ends with its hash. The same attempt always has the same name."""
     if not _ATTEMPT.fullmatch(attempt):
-        raise Invalid(f"{attempt!r} can't name an attempt: lower-case letters, digits and dashes only, at most 121")
+        raise Invalid(f"{attempt!r} is not an attempt name: use at most 121 lower-case letters, digits and dashes")
     if len(attempt) <= LONGEST_NAME:
         return attempt
     return f"{attempt[: LONGEST_NAME - 11].rstrip('-')}-{hashlib.sha256(attempt.encode()).hexdigest()[:10]}"
@@ -87,18 +87,18 @@ def needs(spec: StageSpec, settings: JobSettings) -> Needs:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredSpec:
     """A stage spec's document in the artifact store."""
 
     url: str
     file: File
 
 
-def manifest(spec: StageSpec, stored: Stored, settings: JobSettings, modules: Mapping[str, str]) -> dict[str, Any]:
+def manifest(spec: StageSpec, stored: StoredSpec, settings: JobSettings, modules: Mapping[str, str]) -> dict[str, Any]:
     """Returns the Job of an attempt. `modules`: the Python module of each stage."""
     module = modules.get(spec.stage)
     if module is None:
-        raise Invalid(f"stage '{spec.stage}' can't run here: no module is known for it (known: {', '.join(sorted(modules))})")
+        raise Invalid(f"stage '{spec.stage}' has no module here; known stages: {', '.join(sorted(modules))}")
     name = job_name(spec.attempt)
     wanted = needs(spec, settings)
     limit = math.ceil(spec.recommender.resources.of(spec.stage).timeout.total_seconds())
@@ -178,7 +178,7 @@ def _pod(spec: StageSpec, settings: JobSettings, wanted: Needs, limit: int) -> d
     return pod | {key: value for key, value in more.items() if value}
 
 
-def _container(spec: StageSpec, stored: Stored, settings: JobSettings, wanted: Needs, module: str) -> dict[str, Any]:
+def _container(spec: StageSpec, stored: StoredSpec, settings: JobSettings, wanted: Needs, module: str) -> dict[str, Any]:
     amounts = {"cpu": write_cpu(wanted.cpu), "memory": write_memory(wanted.memory)} | ({GPU: str(wanted.gpu)} if wanted.gpu else {})
     launch = ["--module", module, "--artifacts", stored.url, "--spec", f"{stored.file.sha256}:{stored.file.size}", "--scratch", SCRATCH]
     container: dict[str, Any] = {
@@ -241,7 +241,7 @@ def _environment(spec: StageSpec, settings: JobSettings, wanted: Needs) -> list[
 
 def _rendezvous(settings: JobSettings) -> str:
     if settings.rendezvous is None:
-        raise Invalid("model.train.processes: several processes need a headless Service to meet; the operator names it as 'rendezvous'")
+        raise Invalid("model.train.processes: several processes need a headless Service; the operator sets it as 'rendezvous'")
     return settings.rendezvous
 
 

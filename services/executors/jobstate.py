@@ -21,7 +21,7 @@ from shared.domain.run import RESOURCES, Fault, Job
 
 Object = Mapping[str, Any]
 
-STOPPED = Job("failed", "killed by signal 15: it was asked to stop")
+STOPPED = Job("failed", "killed by signal 15: the attempt was stopped")
 _IMAGE = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError"}
 )
@@ -75,18 +75,18 @@ def _judge_job(job: Object, pods: Sequence[Object], count: int, condition: Objec
     if condition is not None:
         return _ended_without_a_pod(job, condition, pods)
     if "deletionTimestamp" in job["metadata"]:
-        return Job("lost", "its Job was deleted", "evicted")
+        return Job("lost", "the Job was deleted", "evicted")
     if len(pods) > count == 1:
-        return Job("lost", "its pod was taken away while it ran", "evicted")
+        return Job("lost", "the pod was deleted while it ran", "evicted")
     if job["spec"].get("suspend"):
-        return Job("waiting", "its Job is suspended")
-    return None if pods else Job("waiting", "its pod is not made yet")
+        return Job("waiting", "the Job is suspended")
+    return None if pods else Job("waiting", "the pod is not created yet")
 
 
 def _judge_alive_ranks(job: Object, pods: Sequence[Object], count: int) -> Job:
     missing = set(range(count)) - {rank(pod) for pod in pods}
     if missing and len(pods) < count:
-        return Job("waiting", f"rank {min(missing)}: its pod is not made yet")
+        return Job("waiting", f"rank {min(missing)}: the pod is not created yet")
     alive = [(rank(pod), _alive(pod)) for pod in pods if _end(job, pod) is None]
     waits = next(((number, rank_job) for number, rank_job in alive if rank_job.phase == "waiting"), None)
     if waits is not None:
@@ -140,7 +140,7 @@ def _named(number: int | None, job: Job) -> Job:
 
 def gone(last_state: Job) -> Job:
     """Returns the state of a Job that no longer exists, from its last state."""
-    return last_state if last_state.phase not in ("waiting", "running") else Job("lost", "its Job was deleted while it worked", "evicted")
+    return last_state if last_state.phase not in ("waiting", "running") else Job("lost", "the Job was deleted while it ran", "evicted")
 
 
 def explain(job: Job, events: Sequence[Object]) -> Job:
@@ -154,7 +154,7 @@ def explain(job: Job, events: Sequence[Object]) -> Job:
 def _explained(job: Job, events: Sequence[Object]) -> Job:
     warnings = [(str(event.get("reason", "")), _line(str(event.get("message", "")))) for event in events]
     refused = next((message for reason, message in warnings if reason == "FailedCreate"), None)
-    if job.reason == "its pod is not made yet" and refused is not None:
+    if job.reason == "the pod is not created yet" and refused is not None:
         return Job("waiting", *_refused(refused))
     if job.fault == "image" and job.reason.endswith(_NO_CAUSE):
         cause = next(
@@ -167,18 +167,18 @@ def _explained(job: Job, events: Sequence[Object]) -> Job:
     return job
 
 
-_NO_CAUSE = " (the cluster tries again)"
-_BEING_MADE = "its container is being made"
+_NO_CAUSE = " (the cluster retries)"
+_BEING_MADE = "the container is being created"
 
 
 def _refused(message: str) -> tuple[str, Fault | None]:
     quota = _QUOTA.search(message)
     if quota:
         name, requested, used, limited = (part.strip() for part in quota.groups())
-        return f"quota '{name}' is exceeded: it asks for {requested}; used {used} of {limited}", "quota"
+        return f"quota '{name}' is exceeded: requested {requested}, used {used} of {limited}", "quota"
     if "quota" in message:
-        return f"the quota forbids its pod: {message}", "quota"
-    return f"its pod can't be made: {message}", None
+        return f"the quota forbids the pod: {message}", "quota"
+    return f"cannot create the pod: {message}", None
 
 
 def _ended_without_a_pod(job: Object, condition: Object, pods: Sequence[Object]) -> Job:
@@ -187,7 +187,7 @@ def _ended_without_a_pod(job: Object, condition: Object, pods: Sequence[Object])
         return _deadline(job)
     if pods:
         return _alive(pods[0])  # the pod's events have not arrived yet
-    return Job("lost", "its pod is gone", "evicted")
+    return Job("lost", "the pod is missing", "evicted")
 
 
 def _overdue(job: Object, now: datetime) -> Job | None:
@@ -199,7 +199,7 @@ def _overdue(job: Object, now: datetime) -> Job | None:
 
 
 def _deadline(job: Object) -> Job:
-    return Job("failed", f"had not ended {job['spec'].get('activeDeadlineSeconds')} s after it was asked for, waiting included", "deadline")
+    return Job("failed", f"not ended {job['spec'].get('activeDeadlineSeconds')} s after the Job's creation, waiting included", "deadline")
 
 
 def _end(job: Object, pod: Object) -> Job | None:
@@ -209,15 +209,15 @@ def _end(job: Object, pod: Object) -> Job | None:
     if phase == "Succeeded":
         return Job("succeeded")
     if phase != "Failed":
-        return Job("lost", "its pod was deleted while it worked", "evicted") if "deletionTimestamp" in metadata else None
+        return Job("lost", "the pod was deleted while it ran", "evicted") if "deletionTimestamp" in metadata else None
     if why == "DeadlineExceeded":
         return Job("failed", f"ran longer than {pod['spec'].get('activeDeadlineSeconds')} s ({_field(job, 'timeout')})", "deadline")
     if why == "Evicted" and _OVER_ITS_LIMIT.search(message):
-        return Job("failed", f"used more disk than it may: {message}", "crash")
+        return Job("failed", f"used more disk than the limit: {message}", "crash")
     disrupted = _true(pod, "DisruptionTarget")
     if disrupted is not None or why:
         reason = message or _line((disrupted or {}).get("message", "")) or str(why)
-        return Job("lost", f"its node gave it up: {reason}", "evicted")
+        return Job("lost", f"the pod was disrupted: {reason}", "evicted")
     return _exited(job, pod)
 
 
@@ -225,13 +225,13 @@ def _exited(job: Object, pod: Object) -> Job:
     ended = (_container(pod).get("state") or {}).get("terminated") or {}
     code, message = int(ended.get("exitCode", -1)), str(ended.get("message", ""))
     if ended.get("reason") == "OOMKilled":
-        return Job("failed", f"out of memory: it needs more than its limit of {_limit(pod, 'memory')} ({_field(job, 'memory')})", "memory")
+        return Job("failed", f"out of memory: above the limit of {_limit(pod, 'memory')} ({_field(job, 'memory')})", "memory")
     if _taken_away(pod, _time(ended.get("finishedAt"))):
-        return Job("lost", "its pod was deleted while it worked", "evicted")
+        return Job("lost", "the pod was deleted while it ran", "evicted")
     if not ended:
-        return Job("failed", "its pod failed without a word", "crash")
+        return Job("failed", "the pod failed without a message", "crash")
     if ended.get("reason") in _UNSTARTED:
-        return Job("failed", f"its container can't start: {_line(message)}", "crash")
+        return Job("failed", f"the container cannot start: {_line(message)}", "crash")
     if 128 < code <= 192:
         return Job("failed", f"killed by signal {code - 128}", "crash")
     return Job("failed", exit_reason(code, message), exit_fault(code))
@@ -261,9 +261,9 @@ def _alive(pod: Object) -> Job:
     image = next((container["image"] for container in pod["spec"]["containers"] if container["name"] == CONTAINER), "")
     if why in _IMAGE:
         cause = _NO_CAUSE if not message or message.startswith("Back-off") else f": {message}"
-        return Job("waiting", f"its image {image} can't be fetched{cause}", "image")
+        return Job("waiting", f"cannot pull image {image}{cause}", "image")
     if why in _UNMADE:
-        return Job("waiting", f"its container can't be made: {message}")
+        return Job("waiting", f"cannot create the container: {message}")
     return Job("waiting", _BEING_MADE)
 
 
@@ -275,9 +275,8 @@ def _short_of(pod: Object, message: str) -> str:
         return f"waits for a node: {message}"
     wanted = " and ".join(f"{_limit(pod, name, 'requests')} {name}" for name in short)
     others = [part.strip() for part in re.split(r",\s+(?=\d+ )", match[2]) if not _SHORT.search(part)]
-    besides = f" (besides: {', '.join(others)})" if others else ""
-    them = "it" if len(short) == 1 else "both" if len(short) == 2 else "all"
-    return f"waits for a node with {wanted}: 0 of {match[1]} nodes has {them} free{besides}"
+    besides = f" (also: {', '.join(others)})" if others else ""
+    return f"waits for a node with {wanted}: 0 of {match[1]} nodes have enough free{besides}"
 
 
 def _field(job: Object, name: str) -> str:

@@ -144,7 +144,7 @@ class Cluster:
         except ApiException as error:
             raise _ours(error) from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise Unavailable(f"the Kubernetes API doesn't answer: {_short(error)}") from None
+            raise Unavailable(f"the Kubernetes API does not answer: {_short(error)}") from None
         return response
 
     def _stream(self, response: urllib3.HTTPResponse) -> Iterator[bytes]:
@@ -171,7 +171,7 @@ def connect(settings: JobSettings, kubeconfig: str | None = None) -> Cluster:
             config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
     except (config.ConfigException, OSError) as error:
         where = "the pod's service account" if kubeconfig is None else kubeconfig
-        raise Invalid(f"the Kubernetes API can't be reached through {where}: {_short(error)}") from None
+        raise Invalid(f"cannot reach the Kubernetes API through {where}: {_short(error)}") from None
     configuration.retries = False  # the caller decides about retries
     return Cluster(client.ApiClient(configuration), settings)
 
@@ -186,12 +186,12 @@ def _ours(error: ApiException) -> EyasError | Expired:
     if error.status == 410:
         return Expired()
     if error.status in (400, 413, 422):
-        return Invalid(f"the Kubernetes API refuses it: {message}")
+        return Invalid(f"the Kubernetes API rejects the request: {message}")
     if error.status == 403 and "exceeded quota" in message:
         return Unavailable(f"a quota of the namespace is exceeded: {message}")
     if error.status in (401, 403):
-        return Unavailable(f"the control plane lacks a right on the Kubernetes API: {message}")
-    return Unavailable(f"the Kubernetes API has a fault (status {error.status}): {message}")
+        return Unavailable(f"the control plane has no permission on the Kubernetes API: {message}")
+    return Unavailable(f"the Kubernetes API failed with status {error.status}: {message}")
 
 
 def _message(error: ApiException) -> str:

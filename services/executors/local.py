@@ -44,6 +44,7 @@ _HANDED_ON = (
     "LD_LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
     "EYAS_GPU_MEMORY",
+    "EYAS_LOG",
     "OMP_NUM_THREADS",
 )
 _QUIET = {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -58,13 +59,13 @@ def handed_on() -> dict[str, str]:
 
 
 def local_faults(engines: Mapping[str, Path], recommender: RecommenderSpec) -> dict[str, str]:
-    """Returns the fields of a spec that this machine can't satisfy, each with the reason and what to do. A missing GPU is no fault: the
+    """Returns the fields of a spec that this machine can't satisfy, each with the reason and what to do. A missing GPU is not a fault: the
     stage then runs on the CPU."""
     faults, engine, framework = gpu_faults(recommender, None), recommender.resources.etl.engine, recommender.model.framework
     if engine != DEFAULT_ENGINE and (fault := _engine_fault(engine, engines)):
         faults["resources.etl.engine"] = fault
     if framework != "tensorflow" and find_spec(framework) is None:
-        faults["model.framework"] = f"{framework} is not installed here: make setup-{framework}, or say tensorflow"
+        faults["model.framework"] = f"{framework} is not installed here: run make setup-{framework}, or use tensorflow"
     return faults
 
 
@@ -73,8 +74,8 @@ def _engine_fault(engine: str, engines: Mapping[str, Path]) -> str:
     python = engines.get(engine)
     if python is not None and os.access(python, os.X_OK):
         return ""
-    where = "is not set" if python is None else f"is {python}, which is no program"
-    return f"{engine}'s environment is missing: make setup-{engine} (EYAS_{engine.upper()}_PYTHON {where})"
+    where = "is not set" if python is None else f"is {python}, which is not a program"
+    return f"{engine}'s environment is missing: run make setup-{engine} (EYAS_{engine.upper()}_PYTHON {where})"
 
 
 class LocalExecutor:
@@ -111,7 +112,7 @@ class LocalExecutor:
         folder = self._folder(spec.attempt)
         module = self._modules.get(spec.stage)
         if module is None:
-            raise Invalid(f"stage '{spec.stage}' can't run here: no module is known for it (known: {', '.join(sorted(self._modules))})")
+            raise Invalid(f"stage '{spec.stage}' has no module here; known stages: {', '.join(sorted(self._modules))}")
         with self._lock:
             if self._closed:
                 raise Unavailable(f"{spec.attempt} was not started: the executor is closed")
@@ -123,7 +124,7 @@ class LocalExecutor:
                 _write(folder / "spec.json", spec.model_dump_json(by_alias=True, indent=1))
             except OSError as error:  # without its folder the attempt can be started again
                 shutil.rmtree(folder, ignore_errors=True)
-                raise Unavailable(f"{spec.attempt} was not started: its folder {folder} can't be written: {error.strerror}") from None
+                raise Unavailable(f"{spec.attempt} was not started: cannot write its folder {folder}: {error.strerror}") from None
             command = [python, "-P", "-m", module, "--spec", str((folder / "spec.json").absolute())]
             env = self._env | self._only.get(spec.stage, {})
             child = self._nursery.spawn(command, folder, env, folder / "log.txt")
@@ -149,10 +150,10 @@ class LocalExecutor:
         try:
             end = self._unwritten.get(attempt) or json.loads((folder / "exit.json").read_text())
         except FileNotFoundError:
-            return Job("lost", "the platform ended while it ran")
+            return Job("lost", "the platform ended during the attempt")
         code = int(end["code"])
         if end["closed"] and code != 0:
-            return Job("lost", "the platform was stopped while it ran")
+            return Job("lost", "the platform was stopped during the attempt")
         return Job("succeeded") if code == 0 else Job("failed", _why(code, folder / "log.txt"), exit_fault(code))
 
     def stop(self, attempt: str) -> None:
@@ -191,14 +192,14 @@ class LocalExecutor:
             _write(self._folder(attempt) / "exit.json", json.dumps(end))
         except OSError as error:
             self._unwritten[attempt] = end
-            log.error("attempt %s: its end is known until the platform ends, and can't be written: %s", attempt, error)
+            log.error("attempt: exit.json not written, a restart of the platform loses the result attempt=%s error=%s", attempt, error)
         finally:
             with self._lock:
                 self._children.pop(attempt, None)
 
     def _folder(self, attempt: str) -> Path:
         if not _ATTEMPT.fullmatch(attempt):
-            raise Invalid(f"{attempt!r} can't name an attempt: lower-case letters, digits and dashes only")
+            raise Invalid(f"{attempt!r} is not an attempt name: use lower-case letters, digits and dashes")
         return self._root / attempt
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shared.contracts.stage import FULL
 from shared.domain.run import Fault
+from shared.telemetry.logs import message_of
 
 
 def whole_characters(piece: bytes) -> bytes:
@@ -18,9 +19,9 @@ def whole_characters(piece: bytes) -> bytes:
 
 
 def exit_reason(code: int, text: str) -> str:
-    """Returns the exit code and the last printed line."""
+    """Returns the exit code and the last printed message."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"exit code {code}: {lines[-1]}" if lines else f"exit code {code}, and it printed nothing"
+    return f"exit code {code}: {message_of(lines[-1])}" if lines else f"exit code {code} without output"
 
 
 def exit_fault(code: int) -> Fault:

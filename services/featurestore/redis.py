@@ -56,7 +56,7 @@ class RedisFeatureStore:
             from redis.backoff import NoBackoff
             from redis.retry import Retry
         except ImportError:
-            raise Unsupported("features in Redis need its client: install it with pip install 'eyas[cluster]'") from None
+            raise Unsupported("features in Redis need the Redis client: install it with pip install 'eyas[cluster]'") from None
         self._errors = redis.RedisError
         again = Retry(NoBackoff(), 1)  # for a connection that the server has closed
         limits: dict[str, Any] = {"socket_timeout": patience, "socket_connect_timeout": patience, "retry": again}
@@ -116,7 +116,7 @@ class RedisFeatureStore:
         try:
             return work()
         except self._errors as error:
-            raise Unavailable(f"Redis, which holds the features, doesn't answer as it should: {type(error).__name__}") from None
+            raise Unavailable(f"feature store: Redis fails: {type(error).__name__}") from None
 
 
 def _place(recommender: str, view: str) -> str:
@@ -138,5 +138,5 @@ def _sound(recommender: str, view: str, key: int, value: bytes) -> StoredRow | N
         at, _, text = value.decode().split(" ", 2)
         return read_row(key, moment(int(at)), text)
     except (ValueError, OverflowError, RecursionError) as error:
-        log.error("values of %s, view %s, key %d can't be read and count as absent: %s", recommender, view, key, error)
+        log.error("feature values: unreadable, count as absent recommender=%s view=%s key=%d error=%s", recommender, view, key, error)
         return None

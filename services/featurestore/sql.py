@@ -127,7 +127,8 @@ def sound(row: Row[Any]) -> StoredRow | None:
     try:
         return read_row(row.entity, moment(row.at), row.body)
     except (ValueError, RecursionError) as error:
-        log.error("values of %s, view %s, key %d can't be read and count as absent: %s", row.recommender, row.view, row.entity, error)
+        values = (row.recommender, row.view, row.entity, error)
+        log.error("feature values: unreadable, count as absent recommender=%s view=%s key=%d error=%s", *values)
         return None
 
 

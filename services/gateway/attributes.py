@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from services.gateway.loaded_version import Unit
+from services.gateway.loaded_version import LoadedVersion
 from services.gateway.sorted_keys import Mask, find
 from shared.domain.attributes import Kind, kinds_of
 from shared.ports import CatalogueItem
@@ -29,7 +29,7 @@ NOBODYS = 2**31 - 1
 """Code of a text that no item has."""
 _CROWDED = 100_000
 """Number of words from which unused words are removed, each time the number has doubled."""
-_KEPT = 16
+_CACHED_CONDITIONS = 16
 _SCALARS: Mapping[Kind, tuple[Any, float]] = {
     "number": (np.float64, np.nan),
     "text": (np.int32, -1),
@@ -41,7 +41,7 @@ _LISTS: Mapping[Kind, Any] = {"numbers": np.float64, "texts": np.int32}
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class TextOrder:
     """The order of texts. Places of texts are odd, so an unknown text gets an even place between two of them."""
 
     places: Ints
@@ -54,13 +54,13 @@ class Order:
         return 2 * position + (position < len(self.texts) and self.texts[position] == text)
 
 
-class Words:
+class TextCodes:
     """Texts by code. One thread appends; any thread may read."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._texts = list(texts)
         self._codes = {text: code for code, text in enumerate(self._texts)}
-        self._order: Order | None = None
+        self._order: TextOrder | None = None
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -79,7 +79,7 @@ class Words:
     def code(self, text: str) -> int:
         return self._codes.get(text, NOBODYS)
 
-    def order(self, count: int) -> Order:
+    def order(self, count: int) -> TextOrder:
         """The order of at least the first `count` codes."""
         current_order = self._order
         if current_order is None or len(current_order.texts) < count:
@@ -87,7 +87,7 @@ class Words:
             order = sorted(range(len(texts)), key=texts.__getitem__)
             places = np.empty(len(texts), np.int64)
             places[order] = np.arange(len(texts)) * 2 + 1
-            self._order = current_order = Order(places, [texts[code] for code in order])
+            self._order = current_order = TextOrder(places, [texts[code] for code in order])
         return current_order
 
     def keep_order(self) -> None:
@@ -97,7 +97,7 @@ class Words:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class ListAttribute:
     """A list attribute: each value of each item, sorted by value."""
 
     has_value: Mask
@@ -109,7 +109,7 @@ class Pairs:
         """Returns which slots have the value. Repeated values, such as a region, are cached with the state."""
         mask = self._having.get(value)
         if mask is None:
-            if len(self._having) >= _KEPT:
+            if len(self._having) >= _CACHED_CONDITIONS:
                 self._having.clear()
             self._having[value] = mask = self._find(value)
         return mask
@@ -128,9 +128,9 @@ class Slots:
     keys: Keys
     """Sorted."""
     of: Rows
-    _aligned: WeakKeyDictionary[Unit, Rows] = field(default_factory=WeakKeyDictionary)
+    _aligned: WeakKeyDictionary[LoadedVersion, Rows] = field(default_factory=WeakKeyDictionary)
 
-    def align(self, unit: Unit) -> Rows:
+    def align(self, unit: LoadedVersion) -> Rows:
         """Returns the slot of each row; -1 (the slot after the last one) for items that the catalogue does not know."""
         aligned = self._aligned.get(unit)
         if aligned is None:
@@ -149,12 +149,12 @@ class Attributes:
     """One state of a catalogue."""
 
     slots: Slots
-    words: Words
+    words: TextCodes
     texts: int
     """Number of words that this state may use."""
     available: Mask
     scalars: Mapping[tuple[str, Kind], Column]
-    lists: Mapping[tuple[str, Kind], Pairs]
+    lists: Mapping[tuple[str, Kind], ListAttribute]
 
     def __len__(self) -> int:
         return len(self.slots.keys)
@@ -170,10 +170,10 @@ class Attributes:
 def nothing() -> Attributes:
     """Returns the empty catalogue: each item is available and has no attributes."""
     none = np.empty(0, np.int64)
-    return Attributes(Slots(none, none.astype(np.intp)), Words(), 0, np.ones(1, bool), {}, {})
+    return Attributes(Slots(none, none.astype(np.intp)), TextCodes(), 0, np.ones(1, bool), {}, {})
 
 
-class Ledger:
+class AttributeBuilder:
     """Builds each state from the one before. For one thread."""
 
     def __init__(self, crowded: int = _CROWDED) -> None:
@@ -229,7 +229,7 @@ def _tidied(state: Attributes) -> Attributes:
     used = np.unique(np.concatenate([*scalars.values(), *(pairs.values for pairs in lists.values()), np.array([-1])]))[1:]
     codes = np.full(len(state.words) + 1, -1, np.int32)  # the last code maps -1 to -1
     codes[used] = np.arange(len(used))
-    words = Words(state.words[code] for code in used.tolist())
+    words = TextCodes(state.words[code] for code in used.tolist())
     return replace(
         state,
         words=words,
@@ -237,7 +237,7 @@ def _tidied(state: Attributes) -> Attributes:
         scalars={**state.scalars, **{key: codes[column] for key, column in scalars.items()}},
         lists={
             **state.lists,
-            **{key: Pairs(pairs.has_value, codes[pairs.values], pairs.slots) for key, pairs in lists.items()},
+            **{key: ListAttribute(pairs.has_value, codes[pairs.values], pairs.slots) for key, pairs in lists.items()},
         },  # the order of the pairs stays valid
     )
 
@@ -245,7 +245,7 @@ def _tidied(state: Attributes) -> Attributes:
 class _NewValues:
     """Values of the changes, by attribute and kind."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: TextCodes) -> None:
         self._words = words
         self.scalars: dict[tuple[str, Kind], tuple[list[int], list[Any]]] = {}
         self.lists: dict[tuple[str, Kind], tuple[list[int], list[int], list[Any]]] = {}
@@ -281,8 +281,8 @@ def _scalar(former: Column | None, kind: Kind, count: int, changed: Rows, new_va
 
 
 def _pairs(
-    former: Pairs | None, kind: Kind, count: int, changed: Rows, new_values: tuple[list[int], list[int], list[Any]] | None
-) -> Pairs | None:
+    former: ListAttribute | None, kind: Kind, count: int, changed: Rows, new_values: tuple[list[int], list[int], list[Any]] | None
+) -> ListAttribute | None:
     has_value = np.zeros(count, bool) if former is None else _grown(former.has_value, count, False)
     has_value[changed] = False
     values, slots = np.empty(0, _LISTS[kind]), np.empty(0, np.intp)
@@ -297,7 +297,7 @@ def _pairs(
         slots = np.concatenate((slots, np.asarray(new_values[1], np.intp)))
         order = np.argsort(values, kind="stable")
         values, slots = values[order], slots[order]
-    return Pairs(has_value, values, slots) if has_value.any() else None
+    return ListAttribute(has_value, values, slots) if has_value.any() else None
 
 
 def has_value(column: Column) -> Mask:

@@ -65,12 +65,12 @@ class Batcher(Generic[K, A]):
         future.set_running_or_notify_cancel()
         with self._lock:
             if self._closing:
-                raise Unavailable("this gateway is closing: ask another one")
+                raise Unavailable("gateway: shutting down; send the request to another gateway")
             queue = self._queues.get(key)
             if queue is None:
                 queue = self._queues[key] = _Queue()
             if len(queue.waiting) >= self._most(queue):
-                raise Overloaded(f"{len(queue.waiting)} requests wait already, which takes {self._wait:g} s: ask again in a moment")
+                raise Overloaded(f"{len(queue.waiting)} requests are already waiting, about {self._wait:g} s of work; retry in a moment")
             queue.waiting.append((request, future))
             if queue.in_flight >= self._in_flight:
                 return future
@@ -102,7 +102,7 @@ class Batcher(Generic[K, A]):
             try:
                 results = self._work([request for request, _ in batch])
             except Exception as error:
-                log.exception("answering %d requests", len(batch))
+                log.exception("batch: answering failed requests=%d", len(batch))
                 results = [error] * len(batch)
             pace = (time.perf_counter() - began) / len(batch)
             queue.pace = pace if not queue.pace else (1 - _MEMORY) * queue.pace + _MEMORY * pace

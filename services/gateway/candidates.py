@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from services.gateway.filtering import Filter, FilterInput
-from services.gateway.loaded_version import Unit
+from services.gateway.loaded_version import LoadedVersion
 from services.gateway.rules import Rules
 from services.gateway.stage_timer import StageTimer
 from shared.serving.nearest import Rows
@@ -23,7 +23,7 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Wish:
+class RankingRequest:
     """A ranking request, independent of the version."""
 
     recommender: str
@@ -40,14 +40,14 @@ class Wish:
     at: datetime = _LONG_AGO
     """Time of the request."""
 
-    def allowed_rows(self, unit: Unit, rows: Rows) -> Rows:
+    def allowed_rows(self, unit: LoadedVersion, rows: Rows) -> Rows:
         """Returns the rows whose items may be shown, in their order."""
         return rows[self.filter.keep(unit, rows, self.filter_input)]
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    wish: Wish
+    request: RankingRequest
     rows: Rows
     """Rows after the filter."""
     retrieved: bool
@@ -58,52 +58,52 @@ class Candidates:
     """Rows before the filter; None if no filter applies."""
 
 
-def candidates(wishes: Sequence[Wish], unit: Unit, laps: StageTimer) -> list[Candidates]:
+def candidates(requests: Sequence[RankingRequest], unit: LoadedVersion, laps: StageTimer) -> list[Candidates]:
     """Returns candidates for users that the version can score."""
-    if not wishes:
+    if not requests:
         return []
-    retrieve = wishes[0].filter.serve.retrieve
+    retrieve = requests[0].filter.serve.retrieve
     if retrieve is None or unit.vectors is None or retrieve.candidates >= len(unit.items):
-        picks = [Candidates(wish, wish.allowed_rows(unit, unit.every), False, len(unit.items), unit.every) for wish in wishes]
+        picks = [Candidates(request, request.allowed_rows(unit, unit.every), False, len(unit.items), unit.every) for request in requests]
     else:
-        retrieved = unit.retrieve_many([wish.user for wish in wishes], retrieve.candidates)
+        retrieved = unit.retrieve_many([request.user for request in requests], retrieve.candidates)
         laps.lap("retrieve")
         picks = [
-            (_by_session(wish, unit) if rows is None else None) or _retrieved(wish, unit, rows, retrieve.candidates)
-            for wish, rows in zip(wishes, retrieved, strict=True)
+            (_by_session(request, unit) if rows is None else None) or _retrieved(request, unit, rows, retrieve.candidates)
+            for request, rows in zip(requests, retrieved, strict=True)
         ]
     laps.lap("filter")
     return picks
 
 
-def alike(wish: Wish, unit: Unit) -> Candidates | None:
+def alike(request: RankingRequest, unit: LoadedVersion) -> Candidates | None:
     """Returns items similar to those in the request; None if the version has vectors of none of them."""
-    rows = unit.rows(wish.items)
+    rows = unit.rows(request.items)
     if unit.vectors is None or not len(rows):
         return None
-    count = wish.filter.serve.retrieve.candidates if wish.filter.serve.retrieve else _WIDER * wish.k
+    count = request.filter.serve.retrieve.candidates if request.filter.serve.retrieve else _WIDER * request.k
     similar_rows = unit.vectors.alike(rows, count)
-    return Candidates(wish, wish.allowed_rows(unit, similar_rows), True, len(similar_rows), similar_rows)
+    return Candidates(request, request.allowed_rows(unit, similar_rows), True, len(similar_rows), similar_rows)
 
 
-def _by_session(wish: Wish, unit: Unit) -> Candidates | None:
+def _by_session(request: RankingRequest, unit: LoadedVersion) -> Candidates | None:
     """Returns items similar to the session for a user without a vector; None if too few are left."""
-    similar_candidates = alike(wish, unit) if unit.reads(wish.items) else None
-    return similar_candidates if similar_candidates is not None and len(similar_candidates.rows) >= wish.k else None
+    similar_candidates = alike(request, unit) if unit.reads(request.items) else None
+    return similar_candidates if similar_candidates is not None and len(similar_candidates.rows) >= request.k else None
 
 
-def popular(wish: Wish, unit: Unit) -> Candidates:
+def popular(request: RankingRequest, unit: LoadedVersion) -> Candidates:
     """Returns the most popular items that may be shown, more than requested."""
-    rows = _with_fresh(wish, unit, _popular(wish, unit, _WIDER * wish.k))
-    return Candidates(wish, rows, True, len(unit.popular_rows), unit.popular_rows)
+    rows = _with_fresh(request, unit, _popular(request, unit, _WIDER * request.k))
+    return Candidates(request, rows, True, len(unit.popular_rows), unit.popular_rows)
 
 
-def _with_fresh(wish: Wish, unit: Unit, rows: Rows) -> Rows:
+def _with_fresh(request: RankingRequest, unit: LoadedVersion, rows: Rows) -> Rows:
     """Mixes in new items evenly, in the spec's share: new items cannot be popular yet."""
-    share = wish.filter.serve.fresh
+    share = request.filter.serve.fresh
     if not share or not len(unit.fresh_rows):
         return rows
-    fresh = deque(wish.allowed_rows(unit, unit.fresh_rows[: _WIDER * wish.k]).tolist())
+    fresh = deque(request.allowed_rows(unit, unit.fresh_rows[: _WIDER * request.k]).tolist())
     mixed: dict[int, None] = {}
     for row in rows.tolist():
         while fresh and int((len(mixed) + 1) * share) > int(len(mixed) * share):
@@ -112,20 +112,20 @@ def _with_fresh(wish: Wish, unit: Unit, rows: Rows) -> Rows:
     return np.fromiter(mixed, np.intp, len(mixed))
 
 
-def _popular(wish: Wish, unit: Unit, count: int) -> Rows:
+def _popular(request: RankingRequest, unit: LoadedVersion, count: int) -> Rows:
     """Filters the `count` most popular items, or all if too few are left."""
-    first = wish.allowed_rows(unit, unit.popular_rows[:count])
-    return first if len(first) >= wish.k else wish.allowed_rows(unit, unit.popular_rows)[:count]
+    first = request.allowed_rows(unit, unit.popular_rows[:count])
+    return first if len(first) >= request.k else request.allowed_rows(unit, unit.popular_rows)[:count]
 
 
-def _retrieved(wish: Wish, unit: Unit, rows: Rows | None, count: int) -> Candidates:
+def _retrieved(request: RankingRequest, unit: LoadedVersion, rows: Rows | None, count: int) -> Candidates:
     if rows is None:  # the model knows the user, the vectors do not
-        return Candidates(wish, _popular(wish, unit, count), True, len(unit.popular_rows), unit.popular_rows)
-    allowed_rows = wish.allowed_rows(unit, rows)
+        return Candidates(request, _popular(request, unit, count), True, len(unit.popular_rows), unit.popular_rows)
+    allowed_rows = request.allowed_rows(unit, rows)
     for wider in (_WIDER * count, len(unit.items)):
-        if len(allowed_rows) >= wish.k or len(rows) == len(unit.items):
+        if len(allowed_rows) >= request.k or len(rows) == len(unit.items):
             break
-        more = unit.retrieve(wish.user, min(wider, len(unit.items)))
+        more = unit.retrieve(request.user, min(wider, len(unit.items)))
         rows = rows if more is None else more
-        allowed_rows = wish.allowed_rows(unit, rows)[:count]
-    return Candidates(wish, allowed_rows, True, len(rows), rows)
+        allowed_rows = request.allowed_rows(unit, rows)[:count]
+    return Candidates(request, allowed_rows, True, len(rows), rows)

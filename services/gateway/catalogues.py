@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
-from services.gateway.attributes import Attributes, Ledger, nothing
-from services.gateway.loaded_version import Unit
+from services.gateway.attributes import AttributeBuilder, Attributes, nothing
+from services.gateway.loaded_version import LoadedVersion
 from shared.ports import Catalogue, CatalogueHead, Clock
 from shared.telemetry import metrics
 from shared.telemetry.outages import Outages
@@ -29,7 +29,7 @@ _NOTHING = nothing()
 
 class _Copy:
     def __init__(self, cleared: int) -> None:
-        self.ledger = Ledger()
+        self.ledger = AttributeBuilder()
         self.cleared = cleared
         self.revision = cleared
         """Last revision read."""
@@ -37,7 +37,7 @@ class _Copy:
 
 class Catalogues:
     def __init__(
-        self, store: Catalogue, units: Callable[[str], Iterable[Unit]], clock: Clock, page: int = PAGE, patience: float = PATIENCE
+        self, store: Catalogue, units: Callable[[str], Iterable[LoadedVersion]], clock: Clock, page: int = PAGE, patience: float = PATIENCE
     ) -> None:
         self._store = store
         self._units = units
@@ -71,7 +71,7 @@ class Catalogues:
                 self._looked_at = None  # more to read
             self._outages.succeed("", "catalogues: recovered")
         except Exception as error:
-            self._outages.fail("", "catalogues: they can't be read, the last copies are used: %s", error, error=error)
+            self._outages.fail("", "catalogues: reading failed, the last copies stay in use error=%s", error, error=error)
 
     def due(self) -> float | None:
         """Seconds until a pass has work although nothing has changed; None if never."""

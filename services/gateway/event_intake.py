@@ -25,18 +25,18 @@ TOLERANCE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RefusedEvent:
     index: int
     message: str
 
 
 @dataclass(frozen=True)
-class Recorded:
+class IntakeResult:
     accepted: int
     hits: int | None
     duplicates: int | None = 0
     conflicts: int | None = 0
-    refused: Sequence[Refusal] = ()
+    refused: Sequence[RefusedEvent] = ()
 
 
 @dataclass
@@ -54,13 +54,13 @@ class _Sorted:
         judged.append(positive)
 
 
-class Feedback:
+class EventIntake:
     def __init__(self, recommenders: RecommenderStore, events: EventLog, clock: Clock) -> None:
         self._recommenders = recommenders
         self._events = events
         self._clock = clock
 
-    def record(self, events: Sequence[Event], sees: Callable[[str], bool] = lambda _: True, partial: bool = False) -> Recorded:
+    def record(self, events: Sequence[Event], sees: Callable[[str], bool] = lambda _: True, partial: bool = False) -> IntakeResult:
         """Records all events, or none if one is bad. `partial`: records the good events and reports the bad ones."""
         now = self._clock.now()
         specs: dict[str, RecommenderSpec] = {}
@@ -72,11 +72,11 @@ class Feedback:
             except Invalid as error:
                 if not partial:
                     raise Invalid(f"events.{index}.{error}") from None
-                refused.append(Refusal(index, str(error)))
+                refused.append(RefusedEvent(index, str(error)))
         if good.shown:
             self._events.impressions(good.shown)
         results = [self._append(name, *batch) for name, batch in good.done.items()]
-        return Recorded(
+        return IntakeResult(
             len(events) - len(refused),
             _sum([result.hits for result in results]),
             _sum([good.own_impressions, *(result.duplicates for result in results)]),
@@ -90,7 +90,7 @@ class Feedback:
                 raise no_such("recommender", name)
             return self._recommenders.get(name).spec
         except NotFound:
-            raise Invalid(f"recommender: there is no recommender '{name}'") from None
+            raise Invalid(f"recommender: unknown recommender '{name}'") from None
 
     def _append(self, name: str, spec: RecommenderSpec, batch: list[Interaction], positive: list[bool]) -> IngestResult:
         result = self._events.interactions(batch, positive, spec.rollout.analysis.attribution)
@@ -121,14 +121,14 @@ def _judged(interaction: Interaction, spec: RecommenderSpec) -> tuple[str, bool]
     if kind not in known_kinds:
         raise Invalid(f"kind: {unknown_name('kind', kind, known_kinds)}")
     if known_kinds[kind].positive == "by_label" and interaction.value is None:
-        raise Invalid(f"value: a {kind} needs one, for the label rule '{spec.positive()}' reads it")
+        raise Invalid(f"value: required for the kind '{kind}', because the label rule '{spec.positive()}' reads it")
     return kind, spec.feedback.positive(kind, interaction.value, spec.positive())
 
 
 def _viewed(page_view: PageView, spec: RecommenderSpec, at: datetime) -> Interaction:
     """Returns the view as an interaction with the page's key, which no item has."""
     if spec.schema_.page is None:
-        raise Invalid("page: nothing would be learned of it: name the column of pages in the spec (schema.page)")
+        raise Invalid("page: the spec has no column of pages; set schema.page")
     return Interaction(
         id=page_view.id, recommender=page_view.recommender, user=page_view.user, item=page_key(page_view.page), kind=PAGE, at=at
     )
@@ -160,9 +160,9 @@ def _when(event: Event, now: datetime) -> datetime:
     try:
         at = event.at.astimezone(UTC)
     except OverflowError:
-        raise Invalid(f"at: {event.at.isoformat()} is outside the years of our calendar") from None
+        raise Invalid(f"at: {event.at.isoformat()} is out of range; write a time between the years 1 and 9999 (UTC)") from None
     if at > now + TOLERANCE:
-        raise Invalid(f"at: {event.at.isoformat()} is in the future (here it is {now.isoformat()})")
+        raise Invalid(f"at: {event.at.isoformat()} is in the future; the server time is {now.isoformat()}")
     return at
 
 

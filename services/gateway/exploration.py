@@ -15,7 +15,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Chances:
+class Propensities:
     shown: tuple[float, ...]
     """Propensity of the shown item of each place."""
     fitting: tuple[int, ...]
@@ -26,34 +26,34 @@ class Chances:
 
     @staticmethod
     @lru_cache(1024)
-    def equal(places: int, others: int, rate: float) -> Chances:
+    def equal(places: int, others: int, rate: float) -> Propensities:
         """For candidates that all fit everywhere."""
-        return Chances._made([others] * places, range(places), rate)
+        return Propensities._made([others] * places, range(places), rate)
 
     @classmethod
-    def of(cls, fits: Any, free: Sequence[bool], rate: float) -> Chances:
+    def of(cls, fits: Any, free: Sequence[bool], rate: float) -> Propensities:
         """`fits` by candidate and place."""
         return cls._made(np.sum(fits, axis=0).tolist(), [place for place, is_free in enumerate(free) if is_free], rate)
 
     @classmethod
-    def _made(cls, fitting: Sequence[int], free: Sequence[int], rate: float) -> Chances:
+    def _made(cls, fitting: Sequence[int], free: Sequence[int], rate: float) -> Propensities:
         shown_chances = [1.0] * len(fitting)
         for place in free:
             if fitting[place]:
                 shown_chances[place] = 1.0 - rate / len(free)
         return cls(tuple(shown_chances), tuple(fitting), tuple(free), rate)
 
-    def after(self, place: int) -> Chances:
+    def after(self, place: int) -> Propensities:
         """Returns the propensities after this place was explored."""
         chance = self.rate / len(self.free) / self.fitting[place]
         return replace(self, shown=(*self.shown[:place], chance, *self.shown[place + 1 :]))
 
 
-def drawn(chances: Chances, luck: float, rate: float) -> tuple[int, int] | None:
+def drawn(propensities: Propensities, luck: float, rate: float) -> tuple[int, int] | None:
     """Returns the explored place and the index among the candidates that fit there; None: no exploration."""
-    if luck >= rate or not chances.free:
+    if luck >= rate or not propensities.free:
         return None
-    where = luck / rate * len(chances.free)
-    place = chances.free[min(int(where), len(chances.free) - 1)]
-    count = chances.fitting[place]
+    where = luck / rate * len(propensities.free)
+    place = propensities.free[min(int(where), len(propensities.free) - 1)]
+    count = propensities.fitting[place]
     return (place, min(int((where - int(where)) * count), count - 1)) if count else None

@@ -11,22 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from services.gateway.attributes import DTYPES, Attributes, Column, Order, has_value
+from services.gateway.attributes import DTYPES, Attributes, Column, TextOrder, has_value
 from services.gateway.sorted_keys import Mask
 from shared.domain.attributes import Kind, Value, kinds_of
 from shared.domain.expressions import (
     LISTS,
     ORDERS,
     SCALARS,
-    All,
+    AllOf,
+    AnyOf,
+    BooleanOperand,
     Compare,
     Has,
-    Holds,
-    Member,
+    Membership,
     Name,
     Not,
     Operand,
-    Some,
     Tree,
     operands,
     truth,
@@ -41,7 +41,7 @@ class TruthMasks:
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class FilterColumns:
     """One state of the catalogue at some slots, and one user's context."""
 
     attributes: Attributes
@@ -53,12 +53,12 @@ class Columns:
             case Not():
                 negated = self.look(tree.part)
                 return TruthMasks(negated.false, negated.true)
-            case All():
+            case AllOf():
                 parts = [self.look(part) for part in tree.parts]
                 return TruthMasks(
                     np.logical_and.reduce([masks.true for masks in parts]), np.logical_or.reduce([masks.false for masks in parts])
                 )
-            case Some():
+            case AnyOf():
                 parts = [self.look(part) for part in tree.parts]
                 return TruthMasks(
                     np.logical_or.reduce([masks.true for masks in parts]), np.logical_and.reduce([masks.false for masks in parts])
@@ -68,12 +68,12 @@ class Columns:
         match tree:
             case Compare():
                 return self._compare(tree)
-            case Member():
+            case Membership():
                 return self._member(tree)
             case Has():
                 has = self._has(tree.name.name)
                 return TruthMasks(has, ~has)
-            case Holds():
+            case BooleanOperand():
                 values = self._column(tree.operand, "boolean")
                 return self._everywhere(None) if values is None else TruthMasks(values == 1, values == 0)
 
@@ -104,7 +104,7 @@ class Columns:
             return None
         return np.array(self._code(value), DTYPES[kind])
 
-    def _places(self, operand: Operand, codes: Column, order: Order) -> Column:
+    def _places(self, operand: Operand, codes: Column, order: TextOrder) -> Column:
         if _of_item(operand):
             places: Column = order.places[codes]  # unknown codes get any place: `both` masks them
             return places
@@ -112,7 +112,7 @@ class Columns:
         assert isinstance(value, str)
         return np.array(order.place(value))
 
-    def _member(self, test: Member) -> TruthMasks:
+    def _member(self, test: Membership) -> TruthMasks:
         true, false = np.zeros(len(self.slots), bool), np.zeros(len(self.slots), bool)
         for kind, many in LISTS.items():
             membership = self._among(test, kind, many)
@@ -122,7 +122,7 @@ class Columns:
                 false |= ~inside & both
         return TruthMasks(true, false & ~true)
 
-    def _among(self, test: Member, kind: Kind, many: Kind) -> tuple[Mask, Mask] | None:
+    def _among(self, test: Membership, kind: Kind, many: Kind) -> tuple[Mask, Mask] | None:
         """Returns where the element is in the list, and where both are known."""
         element = self._side(test.element, kind)
         if element is None:

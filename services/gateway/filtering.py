@@ -13,8 +13,8 @@ from datetime import datetime
 import numpy as np
 
 from services.gateway.attributes import Attributes
-from services.gateway.filter_evaluation import Columns
-from services.gateway.loaded_version import Unit
+from services.gateway.filter_evaluation import FilterColumns
+from services.gateway.loaded_version import LoadedVersion
 from services.gateway.sorted_keys import Mask
 from shared.contracts.serving import Serve, window
 from shared.domain.attributes import Value, check_attributes
@@ -51,7 +51,7 @@ class Filter:
         """Returns the time from which liked items are dropped; None: no limit."""
         return None if self._window is None else now - self._window
 
-    def keep(self, unit: Unit, rows: Rows, filter_input: FilterInput) -> Mask:
+    def keep(self, unit: LoadedVersion, rows: Rows, filter_input: FilterInput) -> Mask:
         """Returns True where a row's item may be shown."""
         allowed = np.ones(len(rows), bool)
         if filter_input.dropped:
@@ -62,12 +62,12 @@ class Filter:
             slots = filter_input.attributes.slots.align(unit)[rows]
             if self._available:
                 allowed &= filter_input.attributes.available[slots]
-            columns = Columns(filter_input.attributes, slots, filter_input.context)
+            columns = FilterColumns(filter_input.attributes, slots, filter_input.context)
             for tree in self._trees:
                 allowed &= columns.look(tree).true
         return allowed
 
-    def dropped(self, unit: Unit, rows: Rows, filter_input: FilterInput) -> Mapping[str, int]:
+    def dropped(self, unit: LoadedVersion, rows: Rows, filter_input: FilterInput) -> Mapping[str, int]:
         """Counts dropped rows by the first filter entry that drops them, for explanations; `keep` decides what is shown."""
         left, drop_counts = np.ones(len(rows), bool), dict[str, int]()
         slots = filter_input.attributes.slots.align(unit)[rows]
@@ -76,7 +76,7 @@ class Filter:
         tests = [("seen before, or excluded", ~excluded[rows])]
         if self._available and len(filter_input.attributes):
             tests.append(("not available", filter_input.attributes.available[slots]))
-        columns = Columns(filter_input.attributes, slots, filter_input.context)
+        columns = FilterColumns(filter_input.attributes, slots, filter_input.context)
         tests += [(text, columns.look(tree).true) for text, tree in zip(self._texts, self._trees, strict=True)]
         for text, fine in tests:
             count = int((left & ~fine).sum())

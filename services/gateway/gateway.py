@@ -17,19 +17,19 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from services.gateway.batcher import Batcher
-from services.gateway.candidates import Wish
+from services.gateway.candidates import RankingRequest
 from services.gateway.catalogues import Catalogues
-from services.gateway.event_intake import Feedback, Recorded
+from services.gateway.event_intake import EventIntake, IntakeResult
 from services.gateway.filtering import FilterInput
 from services.gateway.impression_writer import ImpressionWriter
-from services.gateway.loaded_version import Unit
+from services.gateway.loaded_version import LoadedVersion
 from services.gateway.loader import Loader
 from services.gateway.model_inputs import ModelInputs
 from services.gateway.rules import Rules
 from services.gateway.score_and_similar import Scores, Similar, scores_of, similar_to
-from services.gateway.scoring import Explanation, Ranked, Scoring, Shown
-from services.gateway.shadow import Mirrored, Shadow
-from services.gateway.snapshot import Served, Snapshot
+from services.gateway.scoring import AnswerExplanation, RankedRequests, Scoring, ShownItems
+from services.gateway.shadow import MirroredBatch, Shadow
+from services.gateway.snapshot import ServedRecommender, Snapshot
 from services.gateway.stage_timer import StageTimer
 from services.gateway.user_features import UserFeatures
 from shared.contracts.events import ANSWERED_BY_VERSION, FAILED, NOTHING_LEFT, OVERLOADED, SERVER_AWAY, Event, Impression
@@ -68,6 +68,8 @@ class Question:
     explain: bool = False
     trial: bool = False
     """True: nobody sees the answer, so it is not logged, not counted and not explored."""
+    id: str = ""
+    """Id of the answer; a new one if empty."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Answer:
 class Explained:
     """How the gateway made an answer."""
 
-    explanation: Explanation
+    explanation: AnswerExplanation
     together: int
     """Number of requests that were answered together; `seconds` covers all of them."""
     seconds: Mapping[str, float]
@@ -114,7 +116,7 @@ class Gateway:
         self._luck = luck
         self._loader = Loader(stores.routes, stores.registry, stores.artifacts, stores.recommenders, clock, id, stores.indexes)
         self._journal = ImpressionWriter(stores.events)
-        self._feedback = Feedback(stores.recommenders, stores.events, clock)
+        self._feedback = EventIntake(stores.recommenders, stores.events, clock)
         self._server = server
         self._values = UserFeatures(stores.features)
         self._feeding = ModelInputs(self._values)
@@ -159,7 +161,7 @@ class Gateway:
         """All versions that the routes name."""
         return [(name, number) for name, served in self._loader.snapshot.served.items() for number in served.units]
 
-    def record(self, events: Sequence[Event], sees: Callable[[str], bool] = lambda _: True, partial: bool = False) -> Recorded:
+    def record(self, events: Sequence[Event], sees: Callable[[str], bool] = lambda _: True, partial: bool = False) -> IntakeResult:
         """Records events. Recommenders that the sender may not see count as unknown. `partial`: accepts the good events of a bad batch."""
         return self._feedback.record(events, sees, partial)
 
@@ -194,23 +196,29 @@ class Gateway:
         """Scores the items with the user's version, on the caller's thread."""
         served = self._served(name, self._loader.snapshot)
         version, variant = choose(served.route, user)
-        return scores_of(self._server, self._feeding, self._wish(name, served, user, 1), served.units[version], variant, items)
+        return scores_of(self._server, self._feeding, self._request(name, served, user, 1), served.units[version], variant, items)
 
     def similar(self, name: str, item: int, k: int, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT) -> Similar:
         """Returns similar items by the stable version; the spec's filter applies."""
         served = self._served(name, self._loader.snapshot)
         served.filter.check(context)
-        return similar_to(self._wish(name, served, 0, k, exclude, context), served.units[served.route.stable], item)
+        return similar_to(self._request(name, served, 0, k, exclude, context), served.units[served.route.stable], item)
 
-    def _wish(
-        self, name: str, served: Served, user: int, k: int, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT
-    ) -> Wish:
-        """Builds the wish of a request that is not an answer: seen items stay, and no rules apply."""
-        return Wish(
+    def _request(
+        self,
+        name: str,
+        served: ServedRecommender,
+        user: int,
+        k: int,
+        exclude: Collection[int] = (),
+        context: Mapping[str, Value] = _NO_CONTEXT,
+    ) -> RankingRequest:
+        """Builds the ranking request that is not an answer: seen items stay, and no rules apply."""
+        return RankingRequest(
             name, user, k, served.filter, FilterInput(self._catalogues.of(name), context, frozenset(exclude)), Rules(), at=self._clock.now()
         )
 
-    def _served(self, name: str, snapshot: Snapshot) -> Served:
+    def _served(self, name: str, snapshot: Snapshot) -> ServedRecommender:
         served = snapshot.served.get(name)
         if snapshot.read_at is None:
             raise Unavailable("this gateway has not read its routes yet: try again in a moment")
@@ -226,7 +234,7 @@ class Gateway:
                 return served
         fault = self._loader.fault(name)
         if fault is not None:
-            raise _Unloaded(f"what serves '{name}' can't be loaded: {fault}")
+            raise _Unloaded(f"the route of '{name}' cannot be loaded: {fault}")
         if name in self._routes.all():
             raise Unavailable(f"this gateway has not read the new route of '{name}' yet: try again in a moment")
         raise Conflict(f"recommender '{name}' serves nothing yet: its first version answers once a run has passed its gates")
@@ -305,7 +313,7 @@ class Gateway:
         """Logs empty answers for requests that a version of a canary did not answer, so that its analysis counts these users."""
         now = self._clock.now()
         impressions = [
-            _impression(new_id("q", now, secrets.randbits(30)), request, Shown(()), now, why)
+            _impression(_id_of(request.question, now), request, ShownItems(()), now, why)
             for request in routed
             if request.served.route.judged and not request.question.trial
         ]
@@ -314,14 +322,14 @@ class Gateway:
 
     def _answer_together(self, routed: Sequence[_Routed]) -> Sequence[Answer]:
         now, laps = self._clock.now(), StageTimer()
-        wishes = self._build_wishes(routed, now, laps)
-        ranked = self._scoring.show(wishes, routed[0].unit, laps)
+        requests = self._build_requests(routed, now, laps)
+        ranked = self._scoring.show(requests, routed[0].unit, laps)
         answers, impressions = self._build_answers(routed, ranked, now)
         if impressions:
             self._journal.write(*impressions)
         laps.lap("log")
         if impressions:
-            self._mirror(routed, wishes, ranked)
+            self._mirror(routed, requests, ranked)
             for stage, seconds in laps.seconds.items():
                 metrics.ANSWER_STAGE_SECONDS.labels(routed[0].question.recommender, stage).observe(seconds)
         return [
@@ -329,7 +337,7 @@ class Gateway:
             for answer, shown in zip(answers, ranked.shown, strict=True)
         ]
 
-    def _build_wishes(self, routed: Sequence[_Routed], now: datetime, laps: StageTimer) -> list[Wish]:
+    def _build_requests(self, routed: Sequence[_Routed], now: datetime, laps: StageTimer) -> list[RankingRequest]:
         name, served, unit = routed[0].question.recommender, routed[0].served, routed[0].unit
         filter, rules = served.filter, served.ordering.at(now)
         seen_items: Mapping[int, Mapping[int, datetime]] = {}
@@ -338,7 +346,7 @@ class Gateway:
             seen_items = self._journal.seen_items(name, {request.question.user for request in routed}, filter.since(now), patience)
             laps.lap("seen")
         attributes = self._catalogues.of(name)
-        wishes = []
+        requests = []
         for request in routed:
             question = request.question
             dropped = question.exclude | seen_items[question.user].keys() if question.user in seen_items else question.exclude
@@ -346,16 +354,18 @@ class Gateway:
                 dropped = frozenset({*dropped, *question.items})
             filter_input = FilterInput(attributes, question.context, dropped)
             luck = self._luck() if rules.explore.rate and not question.trial else 1.0
-            wishes.append(Wish(name, question.user, question.k, filter, filter_input, rules, luck, question.items, question.explain, now))
-        return wishes
+            requests.append(
+                RankingRequest(name, question.user, question.k, filter, filter_input, rules, luck, question.items, question.explain, now)
+            )
+        return requests
 
-    def _build_answers(self, routed: Sequence[_Routed], ranked: Ranked, now: datetime) -> tuple[list[Answer], list[Impression]]:
+    def _build_answers(self, routed: Sequence[_Routed], ranked: RankedRequests, now: datetime) -> tuple[list[Answer], list[Impression]]:
         """Builds one answer per request, and an impression unless the request is a trial."""
         answers: list[Answer] = []
         impressions: list[Impression] = []
         bucket, timed = bucket_of(ranked.seconds), False
         for request, shown in zip(routed, ranked.shown, strict=True):
-            id_ = new_id("q", now, secrets.randbits(30))
+            id_ = _id_of(request.question, now)
             fallback = shown.fallback if shown.items else NOTHING_LEFT
             answers.append(Answer(id_, request.question.recommender, request.version, request.variant, shown.items, fallback))
             if request.question.trial:
@@ -369,12 +379,14 @@ class Gateway:
             timed = timed or (own and shown.model_called)
         return answers, impressions
 
-    def _mirror(self, routed: Sequence[_Routed], wishes: Sequence[Wish], ranked: Ranked) -> None:
+    def _mirror(self, routed: Sequence[_Routed], requests: Sequence[RankingRequest], ranked: RankedRequests) -> None:
         served, route = routed[0].served, routed[0].served.route
         if route.shadow and route.candidate is not None:
             public = [place for place, request in enumerate(routed) if not request.question.trial]
-            stable = Ranked([ranked.shown[place] for place in public], ranked.seconds)
-            self._shadow.mirror(Mirrored([wishes[place] for place in public], route.generation, served.units[route.candidate], stable))
+            stable = RankedRequests([ranked.shown[place] for place in public], ranked.seconds)
+            self._shadow.mirror(
+                MirroredBatch([requests[place] for place in public], route.generation, served.units[route.candidate], stable)
+            )
 
 
 class _Unloaded(Unavailable):
@@ -393,7 +405,7 @@ class _Routed:
     """A question with its chosen version."""
 
     question: Question
-    served: Served
+    served: ServedRecommender
     version: int
     variant: Variant
 
@@ -402,11 +414,15 @@ class _Routed:
         return self.question.recommender, self.version
 
     @property
-    def unit(self) -> Unit:
+    def unit(self) -> LoadedVersion:
         return self.served.units[self.version]
 
 
-def _impression(id: str, routed: _Routed, shown: Shown, now: datetime, fallback: str | None, bucket: int | None = None) -> Impression:
+def _id_of(question: Question, now: datetime) -> str:
+    return question.id or new_id("q", now, secrets.randbits(30))
+
+
+def _impression(id: str, routed: _Routed, shown: ShownItems, now: datetime, fallback: str | None, bucket: int | None = None) -> Impression:
     route = routed.served.route
     return Impression(
         request_id=id,
@@ -420,7 +436,7 @@ def _impression(id: str, routed: _Routed, shown: Shown, now: datetime, fallback:
         fallback=fallback,
         bucket=bucket,
         score=shown.score,
-        chances=shown.chances,
+        propensities=shown.propensities,
         slices=routed.served.slices.of(routed.question.context),
         at=now,
     )

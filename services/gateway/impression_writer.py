@@ -37,7 +37,7 @@ _READERS = 8
 
 
 @dataclass(eq=False)
-class _Entry:
+class _QueuedImpression:
     impression: Impression
     settled: threading.Event = field(default_factory=threading.Event)
 
@@ -52,7 +52,7 @@ class ImpressionWriter:
         self._patience = patience
         self._pause = pause
         self._capacity = capacity
-        self._line: deque[_Entry] = deque()
+        self._line: deque[_QueuedImpression] = deque()
         self._weight = 0
         self._more = threading.Condition()
         self._closing = threading.Event()
@@ -74,9 +74,9 @@ class ImpressionWriter:
             if not self._away and not entry.settled.wait(max(0.0, until - time.monotonic())):
                 self._gone(f"a write took more than {self._patience:g} s")
 
-    def add(self, *impressions: Impression) -> Sequence[_Entry]:
+    def add(self, *impressions: Impression) -> Sequence[_QueuedImpression]:
         """Queues impressions without waiting."""
-        entries = [_Entry(impression) for impression in impressions]
+        entries = [_QueuedImpression(impression) for impression in impressions]
         with self._more:
             for entry in entries:
                 self._line.append(entry)
@@ -100,7 +100,7 @@ class ImpressionWriter:
             except TooLate:
                 future.cancel()
                 if patience >= self._patience:  # a shorter deadline does not prove an outage
-                    self._gone(f"a look took more than {self._patience:g} s")
+                    self._gone(f"reading seen items took more than {self._patience:g} s")
             except Unavailable as error:
                 self._gone(str(error))
         metrics.UNFILTERED.labels(recommender).inc(len(users))
@@ -118,7 +118,7 @@ class ImpressionWriter:
             for entry in self._line:
                 self._lose(entry)
             if self._line:
-                log.error("%d answers never came into the event log: it is away", len(self._line))
+                log.error("event log: impressions are lost at shutdown impressions=%d", len(self._line))
 
     def _work(self) -> None:
         while batch := self._next():
@@ -134,14 +134,14 @@ class ImpressionWriter:
             else:
                 self._settle(batch)
 
-    def _next(self) -> Sequence[_Entry]:
+    def _next(self) -> Sequence[_QueuedImpression]:
         """Returns the first waiting impressions, empty on closing. They stay in the queue until they are durable."""
         with self._more:
             while not self._line and not self._closing.is_set():
                 self._more.wait()
             return list(itertools.islice(self._line, _AT_ONCE))
 
-    def _store(self, batch: Sequence[_Entry]) -> None:
+    def _store(self, batch: Sequence[_QueuedImpression]) -> None:
         try:
             self._events.impressions([entry.impression for entry in batch])
         except Unavailable:
@@ -152,9 +152,9 @@ class ImpressionWriter:
                     self._store([entry])
                 return
             self._lose(batch[0])
-            log.exception("answer '%s' can't be stored", batch[0].impression.request_id)
+            log.exception("impression: storing failed request=%s", batch[0].impression.request_id)
 
-    def _settle(self, batch: Sequence[_Entry]) -> None:
+    def _settle(self, batch: Sequence[_QueuedImpression]) -> None:
         stored = set(batch)
         with self._more:
             while self._line and self._line[0] in stored:
@@ -165,7 +165,7 @@ class ImpressionWriter:
         if self._away and left < _AT_ONCE:
             self._away, left = False, 0
         if not self._away:
-            self._outages.succeed("", "event log: recovered, impressions are written")
+            self._outages.succeed("", "event log: recovered, waiting impressions are written")
         metrics.WAITING.set(left if self._away else 0)
 
     def _release(self) -> None:
@@ -178,13 +178,13 @@ class ImpressionWriter:
 
     def _gone(self, reason: str) -> None:
         self._away = True
-        self._outages.fail("", "event log: no answer, answers go out and their impressions wait: %s", reason)
+        self._outages.fail("", "event log: unavailable, answers go out and their impressions wait reason=%s", reason)
 
-    def _drop_first(self) -> _Entry:
+    def _drop_first(self) -> _QueuedImpression:
         entry = self._line.popleft()
         self._weight -= entry.weight
         return entry
 
-    def _lose(self, entry: _Entry) -> None:
+    def _lose(self, entry: _QueuedImpression) -> None:
         metrics.LOST.labels(entry.impression.recommender).inc()
         entry.settled.set()

@@ -15,7 +15,7 @@ STAGES = ("seen", "retrieve", "filter", "features", "score", "order", "log")
 
 
 @dataclass(frozen=True)
-class Times:
+class LatencyPercentiles:
     """Percentiles in seconds, with the resolution of the histogram's buckets and at most its last bound."""
 
     count: int
@@ -23,12 +23,12 @@ class Times:
     p99: float
 
 
-def answers(sees: Callable[[str], bool]) -> Times | None:
+def answers(sees: Callable[[str], bool]) -> LatencyPercentiles | None:
     """Returns the times of whole answers of the visible recommenders; None without answers."""
     return _read(metrics.REQUEST_SECONDS, sees, lambda labels: "whole").get("whole")
 
 
-def stages(sees: Callable[[str], bool]) -> Mapping[str, Times]:
+def stages(sees: Callable[[str], bool]) -> Mapping[str, LatencyPercentiles]:
     """Returns the times per stage; requests that were answered together count once."""
     times = _read(metrics.ANSWER_STAGE_SECONDS, sees, lambda labels: labels["stage"])
     return {name: times[name] for name in STAGES if name in times}
@@ -47,7 +47,9 @@ def quantile(share: float, buckets: Iterable[tuple[float, float]]) -> float:
     return bound
 
 
-def _read(histogram: MetricWrapperBase, sees: Callable[[str], bool], key: Callable[[Mapping[str, str]], str]) -> Mapping[str, Times]:
+def _read(
+    histogram: MetricWrapperBase, sees: Callable[[str], bool], key: Callable[[Mapping[str, str]], str]
+) -> Mapping[str, LatencyPercentiles]:
     counts: dict[str, dict[float, float]] = {}
     for family in histogram.collect():
         for sample in family.samples:
@@ -56,7 +58,7 @@ def _read(histogram: MetricWrapperBase, sees: Callable[[str], bool], key: Callab
                 bound = float(sample.labels["le"])
                 bucket_counts[bound] = bucket_counts.get(bound, 0.0) + sample.value
     return {
-        name: Times(int(bucket_counts[math.inf]), quantile(0.5, bucket_counts.items()), quantile(0.99, bucket_counts.items()))
+        name: LatencyPercentiles(int(bucket_counts[math.inf]), quantile(0.5, bucket_counts.items()), quantile(0.99, bucket_counts.items()))
         for name, bucket_counts in counts.items()
         if bucket_counts[math.inf]
     }

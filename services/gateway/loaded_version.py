@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from services.gateway.sorted_keys import find
-from services.gateway.vectors import Vectors, build_vectors, read_vectors
+from services.gateway.vectors import VersionVectors, build_vectors, read_vectors
 from shared.contracts.online import ONLINE, Online, OnlineView
 from shared.contracts.strict import read
 from shared.domain.errors import BadData, Damaged, NotFound, Unavailable
@@ -24,7 +24,7 @@ from shared.domain.feature_values import StoredRow
 from shared.ports import ArtifactStore, CandidateIndex, Indexes, Version
 from shared.serving.nearest import Keys, Rows
 from shared.serving.signature import FRESH, INDEX, Input, Signature
-from shared.serving.values_file import Values, join_values, read_values
+from shared.serving.values_file import ValueRows, join_values, read_values
 from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ OWN_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Unit:
+class LoadedVersion:
     version: int
     user_input: str
     columns: Mapping[str, Array]
@@ -46,7 +46,7 @@ class Unit:
     fresh: Keys
     """New items, newest first."""
     users: Keys
-    vectors: Vectors | None
+    vectors: VersionVectors | None
     """None: the version does not retrieve."""
     _by_key: Rows
     """Rows sorted by item key."""
@@ -59,7 +59,7 @@ class Unit:
     """Name of the input that takes the items of the request."""
     views: tuple[OnlineView, ...] = ()
     """Views of the feature store that the version reads."""
-    own: Mapping[str, Values] = field(default_factory=dict)
+    own: Mapping[str, ValueRows] = field(default_factory=dict)
     """Values by view that the version was published with, if they fit into OWN_BYTES."""
 
     def knows(self, user: int) -> bool:
@@ -127,7 +127,7 @@ class Unit:
         return {**{name: np.repeat(values, len(self.items), axis=0) for name, values in request_columns.items()}, **self.columns}
 
 
-def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> Unit:
+def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> LoadedVersion:
     """Loads a version for the gateway; raises Unavailable if its files cannot be served."""
     label = f"version {version.number} of {version.recommender}"
     signature = read(Signature, json.loads(_file(version, artifacts, label, "signature.json")), f"signature.json of {label}")
@@ -140,12 +140,12 @@ def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> U
     items = _keys(columns[signature.item], f"{label}: catalogue.npz, '{signature.item}'")
     uneven = [name for name, column in columns.items() if len(column) != len(items)]
     if uneven or not len(items):
-        raise Unavailable(f"{label}: catalogue.npz is empty or its column '{(uneven or [signature.item])[0]}' has another length")
+        raise Unavailable(f"{label}: catalogue.npz is empty, or its column '{(uneven or [signature.item])[0]}' has a different length")
     for column in columns.values():
         column.flags.writeable = False  # constant, so that packed columns can be cached
     order = np.argsort(items, kind="stable")
     views = _views(version, artifacts, label, signature)
-    return Unit(
+    return LoadedVersion(
         version=version.number,
         user_input=signature.user,
         columns=columns,
@@ -174,39 +174,38 @@ def _views(version: Version, artifacts: ArtifactStore, label: str, signature: Si
         view = online.view(str(model_input.view))
         columns = {column.name: (column.dtype, column.width) for column in view.columns} if view else {}
         if columns.get(model_input.name) != (model_input.dtype, model_input.width):
-            raise Unavailable(
-                f"{label} wants '{model_input.name}' of the view '{model_input.view}', and its {ONLINE} has no such column of that type"
-            )
+            raise Unavailable(f"{label}: {ONLINE} has no column '{model_input.name}' of the expected type in the view '{model_input.view}'")
     wanted = {model_input.view for model_input in inputs}
     return tuple(view for view in online.views if view.name in wanted)
 
 
-def _own(version: Version, artifacts: ArtifactStore, label: str, views: Sequence[OnlineView]) -> Mapping[str, Values]:
+def _own(version: Version, artifacts: ArtifactStore, label: str, views: Sequence[OnlineView]) -> Mapping[str, ValueRows]:
     """Reads all rows of a view, or none."""
-    own_values: dict[str, Values] = {}
+    own_values: dict[str, ValueRows] = {}
     room = OWN_BYTES
     for view in views:
-        parts: list[Values] = []
+        parts: list[ValueRows] = []
         for name in view.parts:
             parts.append(read_values(_file(version, artifacts, label, name), view, f"{label}: {name}"))
             room -= parts[-1].nbytes
             if room < 0:
-                log.info("%s: its %d rows of the view '%s' are held by the feature store alone", label, view.rows, view.name)
+                ids = (version.recommender, version.number, view.name)
+                log.info("view: too large, only the feature store has it recommender=%s version=%d view=%s rows=%d", *ids, view.rows)
                 return own_values
         if parts:
             own_values[view.name] = join_values(parts)
     return own_values
 
 
-def _vectors(version: Version, artifacts: ArtifactStore, label: str, items: Keys, indexes: Indexes) -> Vectors | None:
+def _vectors(version: Version, artifacts: ArtifactStore, label: str, items: Keys, indexes: Indexes) -> VersionVectors | None:
     if not {"embeddings.npz", "queries.npz"} <= version.files.keys():
         return None
     keys, vectors = read_vectors(_file(version, artifacts, label, "embeddings.npz"), f"{label}: embeddings.npz", "items")
     users, queries = read_vectors(_file(version, artifacts, label, "queries.npz"), f"{label}: queries.npz", "users")
     if not np.array_equal(keys, items):
-        raise Unavailable(f"{label}: embeddings.npz has other items than catalogue.npz, or another order")
+        raise Unavailable(f"{label}: embeddings.npz and catalogue.npz have different items, or a different order")
     if queries.shape[1] != vectors.shape[1] or (np.diff(users) <= 0).any():
-        raise Unavailable(f"{label}: queries.npz doesn't fit embeddings.npz: its users must be sorted and its vectors as wide")
+        raise Unavailable(f"{label}: queries.npz does not fit embeddings.npz: users must be sorted, and vectors must have the same width")
     return build_vectors(items, vectors, users, queries, _index(version, artifacts, label, items, vectors, indexes))
 
 
@@ -216,7 +215,8 @@ def _index(version: Version, artifacts: ArtifactStore, label: str, items: Keys, 
         try:
             return indexes.open(items, vectors, artifacts.read(version.files[INDEX]))
         except (Damaged, NotFound, BadData) as error:
-            log.error("%s: %s; its candidates are found exactly, slower", label, error)
+            ids = (version.recommender, version.number)
+            log.error("index: unusable, slower exact search is used recommender=%s version=%d error=%s", *ids, error)
             metrics.UNUSABLE.labels(version.recommender).inc()
     return indexes.open(items, vectors, None)
 
@@ -225,7 +225,7 @@ def _check_inputs(signature: Signature, label: str) -> None:
     """Checks that keys are int64, one per row."""
     for model_input in signature.inputs:
         if model_input.name in (signature.user, signature.item) and (model_input.dtype != "int64" or model_input.width is not None):
-            raise Unavailable(f"{label}: the key '{model_input.name}' must be one int64 a row")
+            raise Unavailable(f"{label}: the key '{model_input.name}' must be one int64 per row")
 
 
 def _file(version: Version, artifacts: ArtifactStore, label: str, name: str) -> bytes:
@@ -241,5 +241,5 @@ def _array(version: Version, artifacts: ArtifactStore, label: str, name: str) ->
 
 def _keys(array: Array, place: str) -> Keys:
     if array.ndim != 1 or array.dtype != np.int64:
-        raise Unavailable(f"{place} must be one int64 a row, found {array.dtype} of shape {array.shape}")
+        raise Unavailable(f"{place}: expected one int64 per row, got {array.dtype} of shape {array.shape}")
     return array

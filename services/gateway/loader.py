@@ -15,9 +15,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from services.gateway.filtering import Filter
-from services.gateway.loaded_version import Unit, load_unit
+from services.gateway.loaded_version import LoadedVersion, load_unit
 from services.gateway.rules import Ordering
-from services.gateway.snapshot import Served, Snapshot
+from services.gateway.snapshot import ServedRecommender, Snapshot
 from shared.domain.errors import EyasError
 from shared.domain.route import Route
 from shared.ports import ArtifactStore, Clock, Indexes, RecommenderStore, Registry, RouteStore
@@ -25,7 +25,7 @@ from shared.ports import ArtifactStore, Clock, Indexes, RecommenderStore, Regist
 log = logging.getLogger(__name__)
 
 HEARTBEAT = timedelta(milliseconds=500)
-_STORE = "the control plane"
+_STORE = "*"  # a fault of the control plane concerns all recommenders
 
 
 class Loader:
@@ -54,7 +54,7 @@ class Loader:
         self._lock = threading.Lock()
         self.snapshot = Snapshot()
 
-    def units(self, name: str) -> Sequence[Unit]:
+    def units(self, name: str) -> Sequence[LoadedVersion]:
         """Returns the recommender's served versions."""
         served = self.snapshot.served.get(name)
         return list(served.units.values()) if served else []
@@ -70,7 +70,7 @@ class Loader:
                 self._pass(self._clock.now())
                 self._healed(_STORE)
             except Exception as error:
-                self._fault(_STORE, "going on with the last routes", error)
+                self._fault(_STORE, "last", error)
 
     def beat(self) -> None:
         """Reports the heartbeat between passes; does nothing while the store has a fault."""
@@ -81,7 +81,7 @@ class Loader:
             try:
                 self._report(now)
             except Exception as error:
-                self._fault(_STORE, "going on with the last routes", error)
+                self._fault(_STORE, "last", error)
 
     def due(self) -> float | None:
         """Seconds until a pass has work although nothing has changed; None if never."""
@@ -110,19 +110,19 @@ class Loader:
 
     def _following(self, routes: Mapping[str, Route], specs: Mapping[str, int], now: datetime) -> Snapshot:
         """Returns the next snapshot; a recommender whose new route cannot be served keeps its former route."""
-        served: dict[str, Served] = {}
+        served: dict[str, ServedRecommender] = {}
         for name, route in routes.items():
             former = self.snapshot.served.get(name)
             try:
                 served[name] = self._load(name, route, specs.get(name, 0), former)
                 self._healed(name)
             except Exception as error:
-                self._fault(name, f"going on with generation {former.route.generation if former else 'none'}", error)
+                self._fault(name, former.route.generation if former else "none", error)
                 if former is not None:
                     served[name] = former
         return replace(self.snapshot, served=served, read_at=now)
 
-    def _load(self, name: str, route: Route, generation: int, former: Served | None) -> Served:
+    def _load(self, name: str, route: Route, generation: int, former: ServedRecommender | None) -> ServedRecommender:
         if former is not None and (former.route, former.spec) == (route, generation):
             return former
         stored = self._recommenders.get(name)
@@ -136,16 +136,16 @@ class Loader:
         }
         if former is not None and same:
             return replace(former, route=route, units=units, spec=stored.generation)
-        return Served(route, units, Filter(serve), Ordering(serve.order), slices, stored.generation)
+        return ServedRecommender(route, units, Filter(serve), Ordering(serve.order), slices, stored.generation)
 
-    def _fault(self, subject: str, consequence: str, error: Exception) -> None:
+    def _fault(self, subject: str, generation: int | str, error: Exception) -> None:
         message = f"{type(error).__name__}: {error}"
         if self._faults.get(subject) != message:
             self._faults[subject] = message
-            log.error(
-                "gateway %s: %s: %s; %s", self._id, subject, message, consequence, exc_info=None if isinstance(error, EyasError) else error
-            )
+            ids = (self._id, subject, generation)
+            cause = None if isinstance(error, EyasError) else error
+            log.error("route: loading failed gateway=%s recommender=%s generation_in_use=%s error=%s", *ids, message, exc_info=cause)
 
     def _healed(self, subject: str) -> None:
         if self._faults.pop(subject, None) is not None:
-            log.info("gateway %s: %s: in step again", self._id, subject)
+            log.info("route: loading recovered gateway=%s recommender=%s", self._id, subject)

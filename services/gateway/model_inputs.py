@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from services.gateway.candidates import Wish
-from services.gateway.loaded_version import Array, Unit
+from services.gateway.candidates import RankingRequest
+from services.gateway.loaded_version import Array, LoadedVersion
 from services.gateway.user_features import UserFeatures
 from shared.domain.attributes import Value
 from shared.domain.feature_values import Stored
@@ -25,24 +25,26 @@ class ModelInputs:
     def __init__(self, values: UserFeatures) -> None:
         self._values = values
 
-    def of(self, wishes: Sequence[Wish], unit: Unit) -> Mapping[str, Array]:
-        """Returns a column per request input, in the order of the wishes, which share a recommender."""
-        columns: dict[str, Array] = {unit.user_input: np.array([wish.user for wish in wishes], np.int64)}
+    def of(self, requests: Sequence[RankingRequest], unit: LoadedVersion) -> Mapping[str, Array]:
+        """Returns a column per request input, in the order of the ranking requests, which share a recommender."""
+        columns: dict[str, Array] = {unit.user_input: np.array([request.user for request in requests], np.int64)}
         stored: Sequence[Mapping[str, Stored]] = ()
-        if unit.views and wishes:
-            first = wishes[0]
+        if unit.views and requests:
+            first = requests[0]
             patience = first.filter.serve.deadlines.features.total_seconds()
-            stored = self._values.of(first.recommender, unit, [wish.user for wish in wishes], first.at, patience)
+            stored = self._values.of(first.recommender, unit, [request.user for request in requests], first.at, patience)
         for model_input in unit.others:
             if model_input.origin == "store":
                 columns[model_input.name] = column(model_input, [values.get(model_input.name) for values in stored])
                 continue
             if model_input.name == unit.moment:
-                columns[model_input.name] = np.array([(wish.at - _EPOCH) // timedelta(seconds=1) for wish in wishes], np.int64)
+                columns[model_input.name] = np.array([(request.at - _EPOCH) // timedelta(seconds=1) for request in requests], np.int64)
             elif model_input.name == unit.session:
-                columns[model_input.name] = column(model_input, [wish.items[-(model_input.width or 1) :] for wish in wishes])
+                columns[model_input.name] = column(model_input, [request.items[-(model_input.width or 1) :] for request in requests])
             else:
-                columns[model_input.name] = column(model_input, [wish.filter_input.context.get(model_input.name) for wish in wishes])
+                columns[model_input.name] = column(
+                    model_input, [request.filter_input.context.get(model_input.name) for request in requests]
+                )
         return columns
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from services.gateway.candidates import Candidates
-from services.gateway.exploration import Chances, drawn
-from services.gateway.filter_evaluation import Columns
-from services.gateway.loaded_version import Unit
+from services.gateway.exploration import Propensities, drawn
+from services.gateway.filter_evaluation import FilterColumns
+from services.gateway.loaded_version import LoadedVersion
 from services.gateway.sorted_keys import Mask
 from shared.serving.nearest import Rows, Scores, best
 
@@ -24,7 +24,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 _WEIGHED = 5_000
 """Minimum number of the best candidates among which rules choose."""
 _BEHIND = 1e6
-EXPLORED = "explored: another candidate would stand here"
+EXPLORED = "explored: drawn at random for this place"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Arranged:
     rows: Rows
     """Best first."""
     scores: Sequence[float | None]
-    chances: tuple[float, ...] | None
+    propensities: tuple[float, ...] | None
     """Propensity of each item in its place; None without exploration."""
     explored: int | None = None
     """Place of the explored item, from 0."""
@@ -40,42 +40,44 @@ class Arranged:
     """Descriptions of the rules that concern each item; only if the request asks for an explanation."""
 
 
-def arrange(pick: Candidates, scores: Scores | None, unit: Unit, explores: bool = True) -> Arranged:
+def arrange(pick: Candidates, scores: Scores | None, unit: LoadedVersion, explores: bool = True) -> Arranged:
     """Orders the candidates. `scores` are row by row; None: the candidates stay in order, without exploration."""
-    wish = pick.wish
-    explore = wish.rules.explore if explores and scores is not None else None
-    if not wish.rules.plain:
-        return _Answer(pick, scores, unit).arranged(explore.rate if explore else 0.0)
-    spare = explore.among if explore and wish.luck < explore.rate else 1 if explore and explore.rate else 0
-    places = np.arange(min(wish.k + spare, len(pick.rows))) if scores is None else best(scores, unit.items[pick.rows], wish.k + spare)
-    shown, pool = places[: wish.k], places[wish.k :]
-    chances = None
+    request = pick.request
+    explore = request.rules.explore if explores and scores is not None else None
+    if not request.rules.plain:
+        return _RuledAnswer(pick, scores, unit).arranged(explore.rate if explore else 0.0)
+    spare = explore.among if explore and request.luck < explore.rate else 1 if explore and explore.rate else 0
+    places = np.arange(min(request.k + spare, len(pick.rows))) if scores is None else best(scores, unit.items[pick.rows], request.k + spare)
+    shown, pool = places[: request.k], places[request.k :]
+    propensities = None
     explored = None
     if explore and explore.rate:
-        chances = Chances.equal(len(shown), len(pool), explore.rate)
-        draw = drawn(chances, wish.luck, explore.rate)
+        propensities = Propensities.equal(len(shown), len(pool), explore.rate)
+        draw = drawn(propensities, request.luck, explore.rate)
         if draw is not None:
             explored, which = draw
             shown = shown.copy()
             shown[explored] = pool[which]
-            chances = chances.after(explored)
+            propensities = propensities.after(explored)
     shown_scores = tuple(None for _ in shown) if scores is None else tuple(scores[shown].tolist())
-    why = tuple((EXPLORED,) if place == explored else () for place in range(len(shown))) if wish.explain else ()
-    return Arranged(pick.rows[shown], shown_scores, chances.shown if chances else None, explored, why)
+    why = tuple((EXPLORED,) if place == explored else () for place in range(len(shown))) if request.explain else ()
+    return Arranged(pick.rows[shown], shown_scores, propensities.shown if propensities else None, explored, why)
 
 
-class _Answer:
+class _RuledAnswer:
     """One answer with rules. A place is an index into `_rows`; `_line` lists places by descending worth."""
 
-    def __init__(self, pick: Candidates, scores: Scores | None, unit: Unit) -> None:
-        self._wish, self._unit, self._rules = pick.wish, unit, pick.wish.rules
+    def __init__(self, pick: Candidates, scores: Scores | None, unit: LoadedVersion) -> None:
+        self._request, self._unit, self._rules = pick.request, unit, pick.request.rules
         rows, numeric_scores = pick.rows, _numbers(scores, len(pick.rows))
         pinned = self._absent(rows)
         self._own = len(rows)
         self._rows = rows = np.concatenate((rows, pinned))
         worth = np.concatenate((_standard(numeric_scores), np.full(len(pinned), -np.inf)))
-        self._columns = Columns(
-            self._wish.filter_input.attributes, self._wish.filter_input.attributes.slots.align(unit)[rows], self._wish.filter_input.context
+        self._columns = FilterColumns(
+            self._request.filter_input.attributes,
+            self._request.filter_input.attributes.slots.align(unit)[rows],
+            self._request.filter_input.context,
         )
         behind = np.zeros(len(rows), bool)
         self._touched = [(shift, self._columns.look(shift.tree).true) for shift in self._rules.shifts]
@@ -93,33 +95,33 @@ class _Answer:
 
     def arranged(self, rate: float) -> Arranged:
         shown, free = self._greedy() if self._shares or self._values or self._rules.diversity else self._straight()
-        chances, explored = None, None
+        propensities, explored = None, None
         if rate:
             pool = self._pool(shown)
             fits = self._fits(shown, pool, free)
-            chances = Chances.of(fits, free, rate)
-            draw = drawn(chances, self._wish.luck, rate)
+            propensities = Propensities.of(fits, free, rate)
+            draw = drawn(propensities, self._request.luck, rate)
             if draw is not None:
                 explored, which = draw
                 shown[explored] = pool[np.flatnonzero(fits[:, explored])[which]]
-                chances = chances.after(explored)
+                propensities = propensities.after(explored)
         shown_scores = [self._score(place) for place in shown]
-        why = [self._why(place, at == explored) for at, place in enumerate(shown)] if self._wish.explain else ()
-        return Arranged(self._rows[np.asarray(shown, np.intp)], shown_scores, chances.shown if chances else None, explored, why)
+        why = [self._why(place, at == explored) for at, place in enumerate(shown)] if self._request.explain else ()
+        return Arranged(self._rows[np.asarray(shown, np.intp)], shown_scores, propensities.shown if propensities else None, explored, why)
 
     def _absent(self, rows: Rows) -> Rows:
-        """Returns items that a rule pins by key and that are no candidates: they are shown too, if the filter allows them."""
-        keys = [pin.item for pin in self._rules.pins if isinstance(pin.item, int) and pin.place < self._wish.k]
+        """Returns items that a rule pins by key and that are not candidates: they are shown too, if the filter allows them."""
+        keys = [pin.item for pin in self._rules.pins if isinstance(pin.item, int) and pin.place < self._request.k]
         if not keys:
             return rows[:0]
-        absent = self._wish.allowed_rows(self._unit, self._unit.rows(dict.fromkeys(keys)))
+        absent = self._request.allowed_rows(self._unit, self._unit.rows(dict.fromkeys(keys)))
         return absent[~np.isin(absent, rows)]
 
     def _pinned(self) -> Mapping[int, int]:
         """Returns the pinned candidate for each place of the answer."""
         pinned: dict[int, int] = {}
         for pin in self._rules.pins:
-            if pin.place >= self._wish.k:
+            if pin.place >= self._request.k:
                 continue
             if isinstance(pin.item, int):
                 where = np.flatnonzero(self._unit.items[self._rows] == pin.item)
@@ -133,21 +135,21 @@ class _Answer:
 
     def _weighed(self) -> Rows:
         """Returns the best candidates in order, including the best ones of each kind for which a quota demands a minimum."""
-        count = max(_WEIGHED, 20 * self._wish.k) + self._rules.explore.among
+        count = max(_WEIGHED, 20 * self._request.k) + self._rules.explore.among
         worth = np.where(self._behind, self._worth - _BEHIND, self._worth)[: self._own]
         keys = self._unit.items[self._rows[: self._own]]
         line = best(worth, keys, count)
         wanted = [np.flatnonzero(where[: self._own]) for share, where in self._shares if share.at_least]
         if wanted and len(worth) > count:
-            line = np.unique(np.concatenate([line, *(places[best(worth[places], keys[places], self._wish.k)] for places in wanted)]))
+            line = np.unique(np.concatenate([line, *(places[best(worth[places], keys[places], self._request.k)] for places in wanted)]))
             line = line[np.lexsort((keys[line], -worth[line]))]
         return self._others(line, list(self._pins.values()))
 
     def _straight(self) -> tuple[list[int], list[bool]]:
         """Like `_greedy`, for rules under which the items of an answer do not depend on each other."""
-        rest = iter(self._line[: self._wish.k].tolist())
+        rest = iter(self._line[: self._request.k].tolist())
         shown, free = list[int](), list[bool]()
-        for at in range(self._wish.k):
+        for at in range(self._request.k):
             place = self._pins[at] if at in self._pins else next(rest, None)
             if place is not None:
                 shown.append(place)
@@ -159,12 +161,12 @@ class _Answer:
         line, shown, free = self._line, list[int](), list[bool]()
         open_ = np.ones(len(line), bool)
         counts = [sum(bool(where[place]) for place in self._pins.values()) for _, where in self._shares]
-        distinct_counters = [_Values(at_most, codes, line, self._pins.values()) for at_most, codes in self._values]
-        like = _Likeness(self._unit, self._rows[line], self._rules.diversity)
+        distinct_counters = [_ValueCounts(at_most, codes, line, self._pins.values()) for at_most, codes in self._values]
+        like = _Similarity(self._unit, self._rows[line], self._rules.diversity)
         for place in self._pins.values():
             like.shown(int(self._rows[place]))
-        left = self._wish.k - len(self._pins)
-        for at in range(self._wish.k):
+        left = self._request.k - len(self._pins)
+        for at in range(self._request.k):
             if at in self._pins:
                 shown.append(self._pins[at])
                 free.append(False)
@@ -225,7 +227,7 @@ class _Answer:
     def _codes(self, attribute: str) -> Any:
         """Returns an integer per value of an attribute; -1 for unknown."""
         codes = np.full(len(self._rows), -1, np.int64)
-        for (name, _), column in self._wish.filter_input.attributes.scalars.items():
+        for (name, _), column in self._request.filter_input.attributes.scalars.items():
             if name == attribute:
                 values = column[self._columns.slots]
                 there = ~np.isnan(values) if values.dtype == np.float64 else values >= 0
@@ -242,7 +244,7 @@ class _Answer:
         return [*reasons, EXPLORED] if explored else reasons
 
 
-class _Values:
+class _ValueCounts:
     """Counts how often each value of an attribute is shown."""
 
     def __init__(self, at_most: int, codes: Any, line: Rows, pins: Any) -> None:
@@ -262,10 +264,10 @@ class _Values:
                 self.open &= self._codes != code
 
 
-class _Likeness:
+class _Similarity:
     """Maximal marginal relevance: the similarity of each candidate to the items already shown, by the version's vectors."""
 
-    def __init__(self, unit: Unit, rows: Rows, diversity: float) -> None:
+    def __init__(self, unit: LoadedVersion, rows: Rows, diversity: float) -> None:
         self._vectors, self._diversity = unit.vectors if diversity else None, diversity
         self._most: Any = 0.0
         if self._vectors is not None:

@@ -13,7 +13,7 @@ _NONE = Explore(rate=0.0)
 
 
 @dataclass(frozen=True)
-class Shift:
+class MoveRule:
     tree: Tree
     by: float | None
     """Standard deviations of the candidates' scores; None: behind all others."""
@@ -21,7 +21,7 @@ class Shift:
 
 
 @dataclass(frozen=True)
-class Pinned:
+class PinnedItem:
     item: int | Tree
     place: int
     """From 0."""
@@ -29,7 +29,7 @@ class Pinned:
 
 
 @dataclass(frozen=True)
-class Share:
+class ShareRule:
     tree: Tree
     at_most: int | None
     at_least: int | None
@@ -46,10 +46,10 @@ class Distinct:
 class Rules:
     """The rules that hold at one time."""
 
-    shifts: Sequence[Shift] = ()
-    pins: Sequence[Pinned] = ()
+    shifts: Sequence[MoveRule] = ()
+    pins: Sequence[PinnedItem] = ()
     """At most one per place; the first one wins."""
-    shares: Sequence[Share] = ()
+    shares: Sequence[ShareRule] = ()
     distinct: Sequence[Distinct] = ()
     diversity: float = 0.0
     explore: Explore = _NONE
@@ -76,14 +76,16 @@ class Ordering:
 
     def _rules(self, now: datetime) -> Rules:
         active_rules = list(_active_rules(self._order, now))
-        pins: dict[int, Pinned] = {}
+        pins: dict[int, PinnedItem] = {}
         for rule, text in active_rules:
             if isinstance(rule, Pin):
-                pins.setdefault(rule.at - 1, Pinned(rule.pin if isinstance(rule.pin, int) else _tree(rule), rule.at - 1, text))
+                pins.setdefault(rule.at - 1, PinnedItem(rule.pin if isinstance(rule.pin, int) else _tree(rule), rule.at - 1, text))
         return Rules(
             shifts=tuple(_shift(rule, text) for rule, text in active_rules if isinstance(rule, Boost | Bury)),
             pins=tuple(pins[place] for place in sorted(pins)),
-            shares=tuple(Share(_tree(rule), rule.at_most, rule.at_least, text) for rule, text in active_rules if isinstance(rule, Quota)),
+            shares=tuple(
+                ShareRule(_tree(rule), rule.at_most, rule.at_least, text) for rule, text in active_rules if isinstance(rule, Quota)
+            ),
             distinct=tuple(Distinct(rule.each, rule.at_most) for rule, _ in active_rules if isinstance(rule, Each)),
             diversity=self._order.diversity,
             explore=self._order.explore,
@@ -113,10 +115,10 @@ def _words(rule: Rule, campaign: Campaign | None) -> str:
     return f"{text} (campaign '{campaign.name}')" if campaign else text
 
 
-def _shift(rule: Boost | Bury, text: str) -> Shift:
+def _shift(rule: Boost | Bury, text: str) -> MoveRule:
     if isinstance(rule, Boost):
-        return Shift(_tree(rule), rule.by, text)
-    return Shift(_tree(rule), None if rule.by is None else -rule.by, text)
+        return MoveRule(_tree(rule), rule.by, text)
+    return MoveRule(_tree(rule), None if rule.by is None else -rule.by, text)
 
 
 def _tree(rule: Rule) -> Tree:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from services.gateway.breaker import Breaker
-from services.gateway.candidates import Candidates, Wish, alike, candidates, popular
-from services.gateway.loaded_version import Array, Unit
+from services.gateway.candidates import Candidates, RankingRequest, alike, candidates, popular
+from services.gateway.loaded_version import Array, LoadedVersion
 from services.gateway.model_inputs import ModelInputs
 from services.gateway.ordering import Arranged, arrange
 from services.gateway.stage_timer import StageTimer
@@ -45,7 +45,7 @@ _NO_SCORES: Scores = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True)
-class Explanation:
+class AnswerExplanation:
     """How an answer came about."""
 
     looked: int
@@ -59,15 +59,15 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownItems:
     items: Items
     """Best first; an item that no model scored has no score."""
     fallback: str | None = None
     model_called: bool = False
     """Whether the version was asked for scores."""
-    chances: tuple[float, ...] | None = None
+    propensities: tuple[float, ...] | None = None
     """Propensity of each item in its place; None without exploration."""
-    explanation: Explanation | None = None
+    explanation: AnswerExplanation | None = None
 
     @property
     def score(self) -> float | None:
@@ -77,10 +77,10 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankedRequests:
     """What a version shows for several requests, in their order."""
 
-    shown: Sequence[Shown]
+    shown: Sequence[ShownItems]
     seconds: float
     """Duration of all stages together: retrieval, filter, features, scoring and order."""
 
@@ -102,22 +102,22 @@ class Scoring:
         """Whether the latest call, at most AWAY seconds ago, found the model server away."""
         return time.monotonic() < self._away_until
 
-    def show(self, wishes: Sequence[Wish], unit: Unit, laps: StageTimer) -> Ranked:
+    def show(self, requests: Sequence[RankingRequest], unit: LoadedVersion, laps: StageTimer) -> RankedRequests:
         """Ranks the candidates of each request for one version."""
         began = time.perf_counter()
-        scorable = [unit.scores(wish.user, wish.items) for wish in wishes]
-        own_shown = iter(self._own([wish for wish, is_known in zip(wishes, scorable, strict=True) if is_known], unit, laps))
-        shown = [next(own_shown) if is_known else _stranger(wish, unit) for wish, is_known in zip(wishes, scorable, strict=True)]
+        scorable = [unit.scores(request.user, request.items) for request in requests]
+        own_shown = iter(self._own([request for request, is_known in zip(requests, scorable, strict=True) if is_known], unit, laps))
+        shown = [next(own_shown) if is_known else _stranger(request, unit) for request, is_known in zip(requests, scorable, strict=True)]
         laps.lap("order")
-        return Ranked(shown, time.perf_counter() - began)
+        return RankedRequests(shown, time.perf_counter() - began)
 
-    def _own(self, wishes: Sequence[Wish], unit: Unit, laps: StageTimer) -> Iterator[Shown]:
+    def _own(self, requests: Sequence[RankingRequest], unit: LoadedVersion, laps: StageTimer) -> Iterator[ShownItems]:
         """Scores users that the version knows, or whose session it reads."""
-        picks = candidates(wishes, unit, laps)
+        picks = candidates(requests, unit, laps)
         to_score = [pick for pick in picks if len(pick.rows)]
         if not to_score:
             return (shown(pick, None, unit) for pick in picks)
-        key = (wishes[0].recommender, unit.version)
+        key = (requests[0].recommender, unit.version)
         if not self._breaker.lets(key):
             metrics.UNASKED.labels(key[0], str(key[1])).inc(len(to_score))
             return (_unscored(pick, unit, model_called=False) for pick in picks)
@@ -132,28 +132,27 @@ class Scoring:
         laps.lap("score")
         return (self._shown(pick, unit, result) for pick, result in zip(picks, results, strict=True))
 
-    def _shown(self, pick: Candidates, unit: Unit, result: Scored) -> Shown:
+    def _shown(self, pick: Candidates, unit: LoadedVersion, result: ScoredCandidates) -> ShownItems:
         if isinstance(result.scores, Exception):
-            self._failed(pick.wish, unit, result.scores)
+            self._failed(pick.request, unit, result.scores)
             return _unscored(pick, unit, result.model_called)
         if result.model_called:
-            self._answered(pick.wish, unit)
+            self._answered(pick.request, unit)
         return shown(pick, result.scores, unit, result.model_called, explores=self._explores)
 
-    def _failed(self, wish: Wish, unit: Unit, error: Exception) -> None:
+    def _failed(self, request: RankingRequest, unit: LoadedVersion, error: Exception) -> None:
         """Logs the first failure; counts each one."""
-        key = (wish.recommender, unit.version)
+        key = (request.recommender, unit.version)
         reason = str(error) if isinstance(error, EyasError) else f"{type(error).__name__}: {error}"
-        message = "%s version %d: %s; answers go out without its scores"
-        self._outages.fail(key, message, *key, reason, error=error, level=self._level)
+        self._outages.fail(key, "version: scoring failed recommender=%s version=%d error=%s", *key, reason, error=error, level=self._level)
 
-    def _answered(self, wish: Wish, unit: Unit) -> None:
-        key = (wish.recommender, unit.version)
-        self._outages.succeed(key, "%s version %d: recovered, it scores", *key, level=min(self._level, logging.INFO))
+    def _answered(self, request: RankingRequest, unit: LoadedVersion) -> None:
+        key = (request.recommender, unit.version)
+        self._outages.succeed(key, "version: scoring recovered recommender=%s version=%d", *key, level=min(self._level, logging.INFO))
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class ScoredCandidates:
     """Scores of the candidates, or the exception if the version gives no usable scores."""
 
     scores: Scores | Exception
@@ -162,14 +161,16 @@ class Scored:
     """Whether the model server was asked."""
 
 
-def scored(server: Scorer, feeding: ModelInputs, picks: Sequence[Candidates], unit: Unit, laps: StageTimer | None = None) -> list[Scored]:
+def scored(
+    server: Scorer, feeding: ModelInputs, picks: Sequence[Candidates], unit: LoadedVersion, laps: StageTimer | None = None
+) -> list[ScoredCandidates]:
     """Scores the candidates with few calls; the results are in the order of the picks."""
-    results: list[Scored] = []
+    results: list[ScoredCandidates] = []
     asking = [pick for pick in picks if len(pick.rows)]
     try:
-        request_columns = feeding.of([pick.wish for pick in asking], unit)
+        request_columns = feeding.of([pick.request for pick in asking], unit)
     except Exception as error:
-        results = [Scored(error)] * len(asking)
+        results = [ScoredCandidates(error)] * len(asking)
         asking = []
     if laps is not None and unit.views:
         laps.lap("features")
@@ -177,44 +178,46 @@ def scored(server: Scorer, feeding: ModelInputs, picks: Sequence[Candidates], un
         part = slice(len(results), len(results) + len(some))
         results += _scored(server, some, unit, {name: values[part] for name, values in request_columns.items()})
     remaining = iter(results)
-    return [next(remaining) if len(pick.rows) else Scored(_NO_SCORES) for pick in picks]
+    return [next(remaining) if len(pick.rows) else ScoredCandidates(_NO_SCORES) for pick in picks]
 
 
 def shown(
     pick: Candidates,
     scores: Scores | None,
-    unit: Unit,
+    unit: LoadedVersion,
     model_called: bool = False,
     fallback: str | None = None,
     explores: bool = True,
-) -> Shown:
+) -> ShownItems:
     """Orders the candidates; without scores the most likely come first."""
     arranged = arrange(pick, scores, unit, explores)
     items = tuple(zip(unit.items[arranged.rows].tolist(), arranged.scores, strict=True))
-    return Shown(items, fallback, model_called, arranged.chances, _explain(pick, scores, unit, arranged) if pick.wish.explain else None)
+    return ShownItems(
+        items, fallback, model_called, arranged.propensities, _explain(pick, scores, unit, arranged) if pick.request.explain else None
+    )
 
 
-def _explain(pick: Candidates, scores: Scores | None, unit: Unit, arranged: Arranged) -> Explanation:
-    dropped = {} if pick.before is None else pick.wish.filter.dropped(unit, pick.before, pick.wish.filter_input)
-    return Explanation(pick.looked, len(pick.rows), scores is not None, arranged.explored, arranged.why, dropped)
+def _explain(pick: Candidates, scores: Scores | None, unit: LoadedVersion, arranged: Arranged) -> AnswerExplanation:
+    dropped = {} if pick.before is None else pick.request.filter.dropped(unit, pick.before, pick.request.filter_input)
+    return AnswerExplanation(pick.looked, len(pick.rows), scores is not None, arranged.explored, arranged.why, dropped)
 
 
-def _stranger(wish: Wish, unit: Unit) -> Shown:
+def _stranger(request: RankingRequest, unit: LoadedVersion) -> ShownItems:
     """Returns similar or popular items for a user unknown to the version."""
-    similar_candidates = alike(wish, unit)
+    similar_candidates = alike(request, unit)
     if similar_candidates is not None and len(similar_candidates.rows):
         return shown(similar_candidates, None, unit, fallback=BY_ITEMS)
-    return shown(popular(wish, unit), None, unit, fallback=UNKNOWN_USER)
+    return shown(popular(request, unit), None, unit, fallback=UNKNOWN_USER)
 
 
-def _unscored(pick: Candidates, unit: Unit, model_called: bool) -> Shown:
+def _unscored(pick: Candidates, unit: LoadedVersion, model_called: bool) -> ShownItems:
     """Returns the retrieved candidates in their order, or popular items."""
     if not len(pick.rows):
         return shown(pick, None, unit)
-    return shown(pick if pick.retrieved else popular(pick.wish, unit), None, unit, model_called, NO_SCORES)
+    return shown(pick if pick.retrieved else popular(pick.request, unit), None, unit, model_called, NO_SCORES)
 
 
-def _calls(picks: Sequence[Candidates], unit: Unit) -> Iterator[Sequence[Candidates]]:
+def _calls(picks: Sequence[Candidates], unit: LoadedVersion) -> Iterator[Sequence[Candidates]]:
     """Groups picks that share a call."""
     some: list[Candidates] = []
     rows = 0
@@ -229,24 +232,26 @@ def _calls(picks: Sequence[Candidates], unit: Unit) -> Iterator[Sequence[Candida
         yield some
 
 
-def _scored(server: Scorer, picks: Sequence[Candidates], unit: Unit, request_columns: Mapping[str, Array]) -> list[Scored]:
+def _scored(
+    server: Scorer, picks: Sequence[Candidates], unit: LoadedVersion, request_columns: Mapping[str, Array]
+) -> list[ScoredCandidates]:
     """Scores the picks with one call. A whole catalogue is sent unfiltered and filtered afterwards: its columns can then be cached."""
     full_catalogue = len(picks) == 1 and not picks[0].retrieved
     rows = [unit.every if full_catalogue else pick.rows for pick in picks]
     ends = np.cumsum([len(request_rows) for request_rows in rows])
     try:
         feed = unit.feed(request_columns) if full_catalogue else unit.feed_of(request_columns, rows)
-        patience = picks[0].wish.filter.serve.deadlines.score.total_seconds()
-        scores = np.asarray(server.score(picks[0].wish.recommender, unit.version, feed, patience))
+        patience = picks[0].request.filter.serve.deadlines.score.total_seconds()
+        scores = np.asarray(server.score(picks[0].request.recommender, unit.version, feed, patience))
         if scores.shape != (ends[-1],):
-            raise Unavailable(f"the server gave scores of shape {scores.shape} for {ends[-1]} items")
+            raise Unavailable(f"the model server returned scores of shape {scores.shape} for {ends[-1]} items")
     except Exception as error:
-        return [Scored(error, model_called=True)] * len(picks)
+        return [ScoredCandidates(error, model_called=True)] * len(picks)
     parts = np.split(scores, ends[:-1])
-    return [Scored(_numbers(pick, part, full_catalogue), model_called=True) for pick, part in zip(picks, parts, strict=True)]
+    return [ScoredCandidates(_numbers(pick, part, full_catalogue), model_called=True) for pick, part in zip(picks, parts, strict=True)]
 
 
 def _numbers(pick: Candidates, scores: Scores, full_catalogue: bool) -> Scores | Exception:
     if not np.isfinite(scores).all():
-        return Unavailable("the server gave scores that are no numbers")
+        return Unavailable("the model server returned NaN or infinite scores")
     return scores[pick.rows] if full_catalogue else scores

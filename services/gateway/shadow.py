@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from services.gateway.candidates import Wish
-from services.gateway.loaded_version import Unit
+from services.gateway.candidates import RankingRequest
+from services.gateway.loaded_version import LoadedVersion
 from services.gateway.model_inputs import ModelInputs
-from services.gateway.scoring import Ranked, Scoring, Shown
+from services.gateway.scoring import RankedRequests, Scoring, ShownItems
 from services.gateway.stage_timer import StageTimer
-from shared.domain.traffic import Mirror, bucket_of
+from shared.domain.traffic import ShadowCounts, bucket_of
 from shared.ports import Scorer, ShadowTotals
 from shared.telemetry import metrics
 from shared.telemetry.outages import Outages
@@ -40,25 +40,25 @@ Key = tuple[str, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Mirrored:
+class MirroredBatch:
     """Requests that were answered together."""
 
-    wishes: Sequence[Wish]
+    requests: Sequence[RankingRequest]
     generation: int
-    unit: Unit
+    unit: LoadedVersion
     """The candidate version."""
-    stable: Ranked
+    stable: RankedRequests
     """The answers that went out."""
 
     @property
     def key(self) -> Key:
-        return self.wishes[0].recommender, self.generation
+        return self.requests[0].recommender, self.generation
 
     @property
     def comparable(self) -> Sequence[int]:
         """Positions of requests that the stable version scored and the candidate can score."""
-        pairs = enumerate(zip(self.wishes, self.stable.shown, strict=True))
-        return [n for n, (wish, shown) in pairs if shown.fallback is None and self.unit.scores(wish.user, wish.items)]
+        pairs = enumerate(zip(self.requests, self.stable.shown, strict=True))
+        return [n for n, (request, shown) in pairs if shown.fallback is None and self.unit.scores(request.user, request.items)]
 
 
 class Shadow:
@@ -69,15 +69,15 @@ class Shadow:
         self._mirrors = mirrors
         self._id = id
         self._workers = workers
-        self._queue: queue.Queue[Mirrored] = queue.Queue(waiting)
-        self._totals: dict[Key, Mirror] = {}
-        self._told: dict[Key, Mirror] = {}
+        self._queue: queue.Queue[MirroredBatch] = queue.Queue(waiting)
+        self._totals: dict[Key, ShadowCounts] = {}
+        self._reported: dict[Key, ShadowCounts] = {}
         self._told_at: datetime | None = None
         self._started = False
         self._outages = Outages(log)
         self._lock = threading.Lock()
 
-    def mirror(self, mirrored: Mirrored) -> None:
+    def mirror(self, mirrored: MirroredBatch) -> None:
         """Queues the requests; returns at once and never raises."""
         if not mirrored.comparable:
             return
@@ -85,7 +85,7 @@ class Shadow:
         try:
             self._queue.put_nowait(mirrored)
         except queue.Full:
-            self._add(mirrored, Mirror(dropped=len(mirrored.comparable)))
+            self._add(mirrored, ShadowCounts(dropped=len(mirrored.comparable)))
 
     def report(self, now: datetime) -> None:
         """Writes changed totals, at most every half second. Never raises: failed writes are repeated at the next call."""
@@ -99,14 +99,14 @@ class Shadow:
 
     def _tell(self) -> None:
         with self._lock:
-            new = {key: mirror for key, mirror in self._totals.items() if self._told.get(key) != mirror}
+            new = {key: mirror for key, mirror in self._totals.items() if self._reported.get(key) != mirror}
         try:
             for (recommender, generation), mirror in new.items():
                 self._mirrors.add(recommender, generation, self._id, mirror)
-                self._told[recommender, generation] = mirror
-            self._outages.succeed("", "gateway %s: shadow totals: recovered", self._id)
+                self._reported[recommender, generation] = mirror
+            self._outages.succeed("", "shadow totals: recovered gateway=%s", self._id)
         except Exception as error:
-            self._outages.fail("", "gateway %s: shadow totals can't be written and are kept: %s", self._id, error)
+            self._outages.fail("", "shadow totals: writing failed, they are written later gateway=%s error=%s", self._id, error)
 
     def _start(self) -> None:
         """Starts the daemon threads at the first shadow request."""
@@ -125,30 +125,30 @@ class Shadow:
             try:
                 self._add(mirrored, self._compared(mirrored))
             except Exception:
-                log.exception("the shadow of %s", mirrored.key[0])
-                self._add(mirrored, Mirror(len(mirrored.comparable), len(mirrored.comparable)))
+                log.exception("shadow: comparison failed recommender=%s", mirrored.key[0])
+                self._add(mirrored, ShadowCounts(len(mirrored.comparable), len(mirrored.comparable)))
             time.sleep(min(LONGEST_REST, REST * (time.monotonic() - began)))
 
-    def _compared(self, mirrored: Mirrored) -> Mirror:
+    def _compared(self, mirrored: MirroredBatch) -> ShadowCounts:
         """Compares one batch. A batch has one duration, so it counts as one observation of latency."""
         places = mirrored.comparable
-        ranked = self._scoring.show(mirrored.wishes, mirrored.unit, StageTimer())
+        ranked = self._scoring.show(mirrored.requests, mirrored.unit, StageTimer())
         if self._scoring.server_away:
-            return Mirror(dropped=len(places))
+            return ShadowCounts(dropped=len(places))
         pairs = [(mirrored.stable.shown[place], ranked.shown[place]) for place in places]
         errors = sum(candidate.fallback is not None for _, candidate in pairs)
         overlap = sum(_overlap(stable, candidate) for stable, candidate in pairs if candidate.fallback is None)
         stable, candidate = ({bucket_of(seconds): 1} for seconds in (mirrored.stable.seconds, ranked.seconds))
-        return Mirror(len(pairs), errors, stable, candidate if errors < len(pairs) else {}, overlap)
+        return ShadowCounts(len(pairs), errors, stable, candidate if errors < len(pairs) else {}, overlap)
 
-    def _add(self, mirrored: Mirrored, delta: Mirror) -> None:
+    def _add(self, mirrored: MirroredBatch, delta: ShadowCounts) -> None:
         with self._lock:
-            self._totals[mirrored.key] = self._totals.get(mirrored.key, Mirror()).plus(delta)
+            self._totals[mirrored.key] = self._totals.get(mirrored.key, ShadowCounts()).plus(delta)
         for outcome, count in (("compared", delta.compared - delta.errors), ("error", delta.errors), ("dropped", delta.dropped)):
             metrics.SHADOWS.labels(mirrored.key[0], outcome).inc(count)
 
 
-def _overlap(stable: Shown, candidate: Shown) -> float:
+def _overlap(stable: ShownItems, candidate: ShownItems) -> float:
     """Returns the share of the shown items that the candidate shows too; 1 for an empty answer."""
     items = {item for item, _ in stable.items}
     return len(items & {item for item, _ in candidate.items}) / len(items) if items else 1.0

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from services.gateway.filtering import Filter
-from services.gateway.loaded_version import Unit
+from services.gateway.loaded_version import LoadedVersion
 from services.gateway.rules import Ordering
 from shared.domain.route import Route
 from shared.domain.slices import Slices
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
+class ServedRecommender:
     """A recommender's route, the versions that it names, and the compiled serving part of the spec."""
 
     route: Route
-    units: Mapping[int, Unit]
+    units: Mapping[int, LoadedVersion]
     filter: Filter
     ordering: Ordering
     slices: Slices
@@ -28,7 +28,7 @@ class Served:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    served: Mapping[str, Served] = field(default_factory=dict)
+    served: Mapping[str, ServedRecommender] = field(default_factory=dict)
     read_at: datetime | None = None
     """None: routes were never read."""
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from services.gateway.breaker import Breaker
-from services.gateway.loaded_version import Unit
+from services.gateway.loaded_version import LoadedVersion
 from shared.contracts.online import AWAY, OnlineView
 from shared.domain.errors import EyasError
 from shared.domain.feature_values import Stored, StoredRow, is_over, own_place
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 FRESH = 1.0
 """Seconds for which a reading of the store is reused for a user."""
-_KEPT = 20_000
+_CACHED_USERS = 20_000
 _READERS = 8
 
 
@@ -56,7 +56,9 @@ class UserFeatures:
         self._lock = threading.Lock()
         self._outages = Outages(log, QUIET, now)
 
-    def of(self, recommender: str, unit: Unit, users: Sequence[int], now: datetime, patience: float) -> Sequence[Mapping[str, Stored]]:
+    def of(
+        self, recommender: str, unit: LoadedVersion, users: Sequence[int], now: datetime, patience: float
+    ) -> Sequence[Mapping[str, Stored]]:
         """Returns known values by column for each user. Never raises for a fault of the store."""
         rows_by_user = self._read_rows(recommender, unit, users, now, patience)
         return [self._merged(recommender, unit, user, rows_by_user.get(user), now) for user in users]
@@ -64,7 +66,9 @@ class UserFeatures:
     def close(self) -> None:
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    def _read_rows(self, recommender: str, unit: Unit, users: Sequence[int], now: datetime, patience: float) -> dict[int, _StoreRows]:
+    def _read_rows(
+        self, recommender: str, unit: LoadedVersion, users: Sequence[int], now: datetime, patience: float
+    ) -> dict[int, _StoreRows]:
         rows_by_user: dict[int, _StoreRows] = {}
         moment = self._now()
         with self._lock:
@@ -81,11 +85,11 @@ class UserFeatures:
             for user in missing:
                 rows_by_user[user] = self._cache[recommender, unit.version, user] = _of_user(response, unit, user, until)
                 self._cache.move_to_end((recommender, unit.version, user))
-            while len(self._cache) > _KEPT:
+            while len(self._cache) > _CACHED_USERS:
                 self._cache.popitem(last=False)
         return rows_by_user
 
-    def _ask(self, recommender: str, unit: Unit, users: Sequence[int], now: datetime, patience: float) -> FeatureRows | None:
+    def _ask(self, recommender: str, unit: LoadedVersion, users: Sequence[int], now: datetime, patience: float) -> FeatureRows | None:
         """Returns None if the store does not answer in time."""
         if self._store is None or not self._breaker.lets(recommender):
             return None
@@ -100,7 +104,7 @@ class UserFeatures:
             good = True
         except TooLate:
             future.cancel()
-            self._missed(f"it took more than {patience:g} s")
+            self._missed(f"no answer within {patience:g} s")
             return None
         except Exception as error:
             self._missed(str(error) if isinstance(error, EyasError) else f"{type(error).__name__}: {error}")
@@ -112,9 +116,11 @@ class UserFeatures:
         return response
 
     def _missed(self, why: str) -> None:
-        self._outages.fail("", "feature store: no answer, the versions' own values are used: %s", why)
+        self._outages.fail("", "feature store: unavailable, the versions' own values are used reason=%s", why)
 
-    def _merged(self, recommender: str, unit: Unit, user: int, store_rows: _StoreRows | None, now: datetime) -> Mapping[str, Stored]:
+    def _merged(
+        self, recommender: str, unit: LoadedVersion, user: int, store_rows: _StoreRows | None, now: datetime
+    ) -> Mapping[str, Stored]:
         values: dict[str, Stored] = {}
         for view in unit.views:
             view_rows = store_rows.rows[view.name] if store_rows is not None else ()
@@ -131,13 +137,13 @@ class UserFeatures:
         return values
 
 
-def _places(view: OnlineView, unit: Unit) -> list[str]:
+def _places(view: OnlineView, unit: LoadedVersion) -> list[str]:
     """Returns where the view's rows are stored. A fitted view has codes of one version, so rows of other writers do not fit."""
     own = own_place(view.name, unit.version)
     return [own] if view.fitted else [view.name, own]
 
 
-def _of_user(response: FeatureRows, unit: Unit, user: int, until: float) -> _StoreRows:
+def _of_user(response: FeatureRows, unit: LoadedVersion, user: int, until: float) -> _StoreRows:
     rows: dict[str, list[StoredRow]] = {}
     expired: set[str] = set()
     for view in unit.views:

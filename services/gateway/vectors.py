@@ -25,7 +25,7 @@ _FADES = 0.8
 
 
 @dataclass(frozen=True, eq=False)
-class Vectors:
+class VersionVectors:
     """Vectors of items, by row of the catalogue, and of known users, by key."""
 
     keys: Keys
@@ -74,8 +74,8 @@ class Vectors:
         return rows[self._norms[rows] > 0]
 
 
-def build_vectors(keys: Keys, items: Array, users: Keys, queries: Array, index: CandidateIndex) -> Vectors:
-    return Vectors(keys, items, users, queries, index, np.linalg.norm(items, axis=1))
+def build_vectors(keys: Keys, items: Array, users: Keys, queries: Array, index: CandidateIndex) -> VersionVectors:
+    return VersionVectors(keys, items, users, queries, index, np.linalg.norm(items, axis=1))
 
 
 def read_vectors(content: bytes, place: str, key: str) -> tuple[Keys, Array]:
@@ -84,9 +84,9 @@ def read_vectors(content: bytes, place: str, key: str) -> tuple[Keys, Array]:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             keys, vectors = stored[key], np.ascontiguousarray(stored["vectors"])
     except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
-        raise Unavailable(f"{place} can't be read: {error}") from None
+        raise Unavailable(f"{place}: cannot be read: {error}") from None
     if keys.ndim != 1 or keys.dtype != np.int64 or vectors.ndim != 2 or vectors.dtype != np.float32 or len(keys) != len(vectors):
-        raise Unavailable(f"{place}: one int64 '{key}' and one float32 vector a row are wanted, found {keys.dtype} and {vectors.shape}")
+        raise Unavailable(f"{place}: expected one int64 '{key}' and one float32 vector per row, got {keys.dtype} and {vectors.shape}")
     if not np.isfinite(vectors).all():
-        raise Unavailable(f"{place}: its vectors hold values that are no numbers")
+        raise Unavailable(f"{place}: the vectors contain NaN or infinite values")
     return keys, vectors

@@ -26,7 +26,6 @@ class OpenIndexes:
             return ExactIndex(keys, vectors)
         header, written = unpack(content, len(vectors), vectors.shape[1], vectors.data, INDEX)
         if importlib.util.find_spec("faiss") is None:
-            count = f"{len(keys):,}"
-            log.warning("faiss isn't installed (pip install 'eyas[ann]'): candidates among %s items are found exactly, slower", count)
+            log.warning("index: faiss is not installed (pip install 'eyas[ann]'), using the slower exact search items=%d", len(keys))
             return ExactIndex(keys, vectors)
         return QuantisedIndex(keys, vectors, read_scan(written), header.weighed, header.weighed * header.candidates)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from services.monitor.features import ItemFeatures
 from shared.contracts.retraining import DriftTrigger
 from shared.domain.drift.detectors import LOOKS, detected
-from shared.domain.drift.reading import Column, Look, Value
+from shared.domain.drift.reading import DriftColumn, DriftLook, DriftValue
 from shared.domain.drift.seasons import Season, seasons_back, waits_for
 from shared.ports import DriftSamples, Like
 
@@ -23,7 +23,7 @@ _JUST_AFTER = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
-class Served:
+class MeasuredVersion:
     """Version that is measured."""
 
     recommender: str
@@ -35,7 +35,7 @@ class Served:
 class _Reference:
     """Fixed reference: a version's first window."""
 
-    served: Served
+    served: MeasuredVersion
     count: int
     likes: tuple[Like, ...]
     until: datetime
@@ -49,10 +49,10 @@ class DriftLooks:
         self._sightings = sightings
         self._features = features
         self._references: dict[str, _Reference] = {}
-        self._looks: dict[str, tuple[_Reference, Look]] = {}
-        self._seasonal: dict[str, tuple[tuple[Served, int, Season], Look]] = {}
+        self._looks: dict[str, tuple[_Reference, DriftLook]] = {}
+        self._seasonal: dict[str, tuple[tuple[MeasuredVersion, int, Season], DriftLook]] = {}
 
-    def newest(self, served: Served, rule: DriftTrigger) -> Look | None:
+    def newest(self, served: MeasuredVersion, rule: DriftTrigger) -> DriftLook | None:
         """Returns None while there are too few likes for two separate windows."""
         if rule.season != "none":
             return self._newest_of_season(served, rule.min_events, rule.season)
@@ -69,7 +69,7 @@ class DriftLooks:
         self._looks[served.recommender] = (reference, look)
         return look
 
-    def _newest_of_season(self, served: Served, count: int, season: Season) -> Look | None:
+    def _newest_of_season(self, served: MeasuredVersion, count: int, season: Season) -> DriftLook | None:
         """Compares the newest window with the same hours of the version's first day, or week."""
         question = served, count, season
         cached = self._seasonal.get(served.recommender)
@@ -79,7 +79,7 @@ class DriftLooks:
             return last
         now = self._sightings.likes(served.recommender, served.since, count, newest=True)
         begin = now[-1].at
-        look = Look(served.version, now[0].at, (), waits_for(season, begin - served.since))
+        look = DriftLook(served.version, now[0].at, (), waits_for(season, begin - served.since))
         if not look.note:
             back = seasons_back(season, begin - served.since)
             first = self._sightings.likes(served.recommender, begin - back, count, newest=False)
@@ -90,11 +90,11 @@ class DriftLooks:
         self._seasonal[served.recommender] = question, look
         return look
 
-    def liked(self, served: Served, most: int) -> int:
+    def liked(self, served: MeasuredVersion, most: int) -> int:
         """Counts likes since the version serves, up to `most`."""
         return len(self._sightings.likes(served.recommender, served.since, most, newest=False))
 
-    def _reference(self, served: Served, count: int) -> _Reference | None:
+    def _reference(self, served: MeasuredVersion, count: int) -> _Reference | None:
         cached = self._references.get(served.recommender)
         if cached is not None and (cached.served, cached.count) == (served, count):
             return cached
@@ -105,18 +105,18 @@ class DriftLooks:
         self._references[served.recommender] = made
         return made
 
-    def _look(self, reference: _Reference) -> Look:
+    def _look(self, reference: _Reference) -> DriftLook:
         served, count = reference.served, reference.count
         now = self._sightings.likes(served.recommender, reference.until + _JUST_AFTER, count, newest=True)
         columns = self._features.of(served.recommender, served.version).columns(reference.likes, now)
-        return Look(served.version, now[0].at, detected([*columns, self._scores(served, count, "none")]))
+        return DriftLook(served.version, now[0].at, detected([*columns, self._scores(served, count, "none")]))
 
-    def _scores(self, served: Served, count: int, season: Season) -> Column:
+    def _scores(self, served: MeasuredVersion, count: int, season: Season) -> DriftColumn:
         """Returns the scores of answers, at first and now."""
         now = self._sightings.scores(served.recommender, served.version, served.since, count, newest=True)
         since = served.since
         if season != "none" and now:
             since = now[-1].at - seasons_back(season, now[-1].at - served.since)
         first = self._sightings.scores(served.recommender, served.version, since, count, newest=False)
-        sides = (tuple(Value(scored.user, (), scored.score) for scored in side) for side in (first, now))
-        return Column("scores", SCORES, *sides)
+        sides = (tuple(DriftValue(scored.user, (), scored.score) for scored in side) for side in (first, now))
+        return DriftColumn("scores", SCORES, *sides)

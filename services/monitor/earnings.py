@@ -11,7 +11,7 @@ from services.monitor.catalogues import CatalogueSizes
 from shared.contracts.events import FRONT_END, SERVER_AWAY, UNKNOWN_USER
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.coverage_novelty import LIKES, LOOKED, coverage, novelty
-from shared.domain.earned import Earned, Part, gathered, sliding, total
+from shared.domain.earned import AnswerGroup, AnswerOutcomes, gathered, sliding, total
 from shared.domain.errors import EyasError, Invalid
 from shared.domain.slices import KNOWN, NEW
 from shared.ports import ArtifactStore, Clock, KpiSource, RecommenderStore, Registry
@@ -24,13 +24,13 @@ _BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Earning:
-    earned: Earned
+    earned: AnswerOutcomes
     engagement: float
     """Weights of all positives, per answer."""
 
 
 @dataclass(frozen=True)
-class Spread:
+class ItemSpread:
     """Coverage and novelty of the newest answers; None if unknown: the version's files can't be read, or it has shown nothing."""
 
     looked: int = 0
@@ -42,11 +42,11 @@ class Spread:
 class VersionEarning(Earning):
     variants: Mapping[str, Earning] = field(default_factory=dict)
     slices: Mapping[str, Earning] = field(default_factory=dict)
-    spread: Spread = Spread()
+    spread: ItemSpread = ItemSpread()
 
 
 @dataclass(frozen=True)
-class Point:
+class EarningPoint:
     ends: datetime
     earning: Earning
 
@@ -68,10 +68,12 @@ class Earnings:
         for number in self._numbers(recommender):
             parts = self._kpis.parts(recommender, number, until - window, until, attribution, spec.feedback.conversions())
             if parts:
-                earnings[number] = _version(parts, spec, self._spread(recommender, number, until - window, until) if spread else Spread())
+                earnings[number] = _version(
+                    parts, spec, self._spread(recommender, number, until - window, until) if spread else ItemSpread()
+                )
         return earnings
 
-    def series(self, recommender: str, window: timedelta, step: timedelta, points: int) -> Mapping[int, Sequence[Point]]:
+    def series(self, recommender: str, window: timedelta, step: timedelta, points: int) -> Mapping[int, Sequence[EarningPoint]]:
         """Returns earnings by version in windows that end a step apart, the last at the newest whole step whose attribution has closed.
         Leaves out windows without answers."""
         width = check_series(window, step, points)
@@ -85,42 +87,42 @@ class Earnings:
             steps = self._kpis.steps(recommender, number, since, until, step, attribution, conversions)
             windows = zip(ends, sliding(steps, width, points), strict=True)
             if steps:
-                series[number] = [Point(end, _earning(earned, spec)) for end, earned in windows if earned.answers]
+                series[number] = [EarningPoint(end, _earning(earned, spec)) for end, earned in windows if earned.answers]
         return series
 
     def _numbers(self, recommender: str) -> Sequence[int]:
         return [version.number for version in self._registry.list(recommender)]
 
-    def _spread(self, recommender: str, version: int, since: datetime, until: datetime) -> Spread:
+    def _spread(self, recommender: str, version: int, since: datetime, until: datetime) -> ItemSpread:
         showings = self._kpis.showings(recommender, version, since, until, LOOKED)
         try:
             size = self._sizes.of(recommender, version)
         except (EyasError, KeyError):  # collected or damaged: serving the version reports it
-            return Spread(showings.answers)
+            return ItemSpread(showings.answers)
         likes = self._kpis.liked(recommender, until, LIKES)
-        return Spread(showings.answers, coverage(showings, size), novelty(showings, likes, size))
+        return ItemSpread(showings.answers, coverage(showings, size), novelty(showings, likes, size))
 
 
 def check_series(window: timedelta, step: timedelta, points: int) -> int:
     """Returns the number of steps in a window."""
     width, rest = divmod(window, step)
     if rest or not width:
-        raise Invalid("step: a window is a whole number of steps, such as window=1h with step=5m")
+        raise Invalid("step: the window must be a multiple of the step, such as window=1h with step=5m")
     if not 1 <= points <= MOST_POINTS:
         raise Invalid(f"points: expected 1 to {MOST_POINTS}")
     if width + points > MOST_STEPS:
-        raise Invalid(f"step: {width + points} steps to be counted, and at most {MOST_STEPS} are: say a longer step, or fewer points")
+        raise Invalid(f"step: {width + points} steps in all, at most {MOST_STEPS} are allowed: set a longer step or fewer points")
     return width
 
 
-def _version(parts: Mapping[Part, Earned], spec: RecommenderSpec, spread: Spread) -> VersionEarning:
+def _version(parts: Mapping[AnswerGroup, AnswerOutcomes], spec: RecommenderSpec, spread: ItemSpread) -> VersionEarning:
     overall = _earning(total(parts.values()), spec)
     variants = {name: _earning(earned, spec) for name, earned in gathered(parts, lambda part: (part.variant,)).items()}
     slices = {name: _earning(earned, spec) for name, earned in sorted(gathered(parts, _slices).items())}
     return VersionEarning(overall.earned, overall.engagement, variants, slices, spread)
 
 
-def _slices(part: Part) -> Sequence[str]:
+def _slices(part: AnswerGroup) -> Sequence[str]:
     """Returns the slices of a part. Answers of a front end, or while the model server was away, don't show whether the version knows the
     user."""
     fallback = part.fallback or ""
@@ -128,5 +130,5 @@ def _slices(part: Part) -> Sequence[str]:
     return [*own, *part.slices]
 
 
-def _earning(earned: Earned, spec: RecommenderSpec) -> Earning:
+def _earning(earned: AnswerOutcomes, spec: RecommenderSpec) -> Earning:
     return Earning(earned, earned.engagement(spec.feedback.weights()))

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 from prometheus_client import Gauge
 
-from services.monitor.earnings import Earning, Earnings, Spread, VersionEarning
+from services.monitor.earnings import Earning, Earnings, ItemSpread, VersionEarning
 from shared.domain.route import Route
 from shared.domain.slices import KNOWN, NEW
-from shared.ports import Activity, Clock, Newest, RecommenderStore, RouteStore
+from shared.ports import Activity, Clock, NewestTimes, RecommenderStore, RouteStore
 from shared.telemetry import metrics
 from shared.telemetry.outages import Outages
 
@@ -23,7 +23,7 @@ PLACES = 20
 """Places with a gauge of their click rate."""
 SPREAD_EVERY = timedelta(seconds=30)
 """Interval of coverage and novelty, which read impressions row by row."""
-_NOTHING = Newest(None, None)
+_NOTHING = NewestTimes(None, None)
 
 Values = Mapping[Gauge, dict[tuple[str, ...], float]]
 _RATES: Mapping[Gauge, Callable[[Earning], float]] = {
@@ -55,7 +55,7 @@ class EarningsGauges:
         self._earnings = earnings
         self._clock = clock
         self._shown: dict[Gauge, set[tuple[str, ...]]] = {}
-        self._spreads: dict[str, tuple[datetime, Mapping[int, Spread]]] = {}
+        self._spreads: dict[str, tuple[datetime, Mapping[int, ItemSpread]]] = {}
         self._activity = activity
         self._spans: dict[str, tuple[int, timedelta]] = {}
         """Generation of the spec, and how far back its measurements reach."""
@@ -79,9 +79,9 @@ class EarningsGauges:
             self._moving = True
             try:
                 self._measure(name, values)
-                self._outages.succeed(name, "gauges of '%s': recovered", name)
+                self._outages.succeed(name, "kpi gauges: recovered recommender=%s", name)
             except Exception as error:
-                self._outages.fail(name, "gauges of '%s': %s", name, error, error=error)
+                self._outages.fail(name, "kpi gauges: update failed recommender=%s error=%s", name, error, error=error)
         for gauge, series in values.items():
             for labels, value in series.items():
                 gauge.labels(*labels).set(value)
@@ -90,7 +90,7 @@ class EarningsGauges:
                 gauge.remove(*labels)
             self._shown[gauge] = set(series)
 
-    def _rests(self, name: str, route: Route, generation: int, newest: Newest, now: datetime) -> bool:
+    def _rests(self, name: str, route: Route, generation: int, newest: NewestTimes, now: datetime) -> bool:
         """Returns whether no version of the route has answered within the time that the gauges cover."""
         span = self._spans.get(name)
         if span is None or span[0] != generation or route.candidate is not None or route.since is None:
@@ -110,10 +110,10 @@ class EarningsGauges:
             cached = self._spreads[name] = (now, {number: earning.spread for number, earning in earnings.items()})
         declared = {*spec.monitor.slices, NEW, KNOWN}
         for number, earning in earnings.items():
-            _note(values, (name, str(number)), earning, cached[1].get(number, Spread()), declared)
+            _note(values, (name, str(number)), earning, cached[1].get(number, ItemSpread()), declared)
 
 
-def _note(values: Values, labels: tuple[str, ...], earning: VersionEarning, spread: Spread, declared: set[str]) -> None:
+def _note(values: Values, labels: tuple[str, ...], earning: VersionEarning, spread: ItemSpread, declared: set[str]) -> None:
     _rates(values, _RATES, labels, earning)
     for variant, part in earning.variants.items():
         _rates(values, _OF_VARIANTS, (*labels, variant), part)

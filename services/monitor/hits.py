@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from services.monitor.drift import Served
+from services.monitor.drift import MeasuredVersion
 from shared.contracts.retraining import KpiTrigger
 from shared.domain.drift.detectors import LOOKS
 from shared.domain.drift.hit_rate_detector import MOST, Block, fall
 from shared.domain.drift.rates import below_limit
-from shared.domain.drift.reading import Look, Reading
-from shared.domain.drift.seasons import DAY, KEPT_WEEKS, WEEK, WEEKS_BACK, History, Series, block_length, seasonal_fall
-from shared.domain.sequential_test import Sample
+from shared.domain.drift.reading import DriftLook, DriftReading
+from shared.domain.drift.seasons import DAY, KEPT_WEEKS, WEEK, WEEKS_BACK, AnswerHistory, BlockSeries, block_length, seasonal_fall
+from shared.domain.sequential_test import VariantSample
 from shared.ports import DriftSamples
 
 ONE_MICROSECOND = timedelta(microseconds=1)
@@ -33,16 +33,16 @@ class Era:
 
 
 @dataclass
-class _Part:
+class _HitBlocks:
     """Sums of answers in blocks of equal length. The last block ends at `end`."""
 
     every: timedelta
     end: datetime
     weeks: int
     """Weeks that are kept."""
-    series: Series = field(default_factory=Series)
+    series: BlockSeries = field(default_factory=BlockSeries)
 
-    def add(self, samples: Sequence[Sample]) -> None:
+    def add(self, samples: Sequence[VariantSample]) -> None:
         for sample in samples:
             self.series.add(sample)
         self.end += len(samples) * self.every
@@ -53,22 +53,22 @@ class _Part:
 class _SeasonalState:
     """Counted answers of a recommender, of whichever version."""
 
-    served: Served
+    served: MeasuredVersion
     question: tuple[timedelta, timedelta]
     """Lengths of a block and of attribution."""
     eras: tuple[Era, ...]
     since: datetime
     """Start of the oldest era."""
-    blocks: _Part
-    days: _Part
-    look: Look | None = None
+    blocks: _HitBlocks
+    days: _HitBlocks
+    look: DriftLook | None = None
     look_basis: tuple[object, ...] = ()
 
 
-def _part(since: datetime, closed: datetime, every: timedelta, weeks: int) -> _Part:
+def _part(since: datetime, closed: datetime, every: timedelta, weeks: int) -> _HitBlocks:
     """Returns a part without blocks, from the first whole block on, or from `weeks` ago."""
     first = _begin(since - ONE_MICROSECOND, every) + every
-    return _Part(every, max(first, _begin(closed, every) - weeks * WEEK), weeks)
+    return _HitBlocks(every, max(first, _begin(closed, every) - weeks * WEEK), weeks)
 
 
 def _begin(at: datetime, every: timedelta) -> datetime:
@@ -77,12 +77,12 @@ def _begin(at: datetime, every: timedelta) -> datetime:
 
 
 @dataclass(frozen=True)
-class _Earned:
+class _BlockSums:
     """Sums of closed blocks; events after the attribution window change none."""
 
-    question: tuple[Served, timedelta, timedelta]
+    question: tuple[MeasuredVersion, timedelta, timedelta]
     closed: int
-    sums: Mapping[int, Sample]
+    sums: Mapping[int, VariantSample]
 
 
 class HitLooks:
@@ -91,10 +91,10 @@ class HitLooks:
     def __init__(self, sightings: DriftSamples, eras: Callable[[str], Sequence[Era]]) -> None:
         self._sightings = sightings
         self._eras = eras
-        self._looks: dict[str, tuple[_Earned, KpiTrigger | None, Look | None]] = {}
+        self._looks: dict[str, tuple[_BlockSums, KpiTrigger | None, DriftLook | None]] = {}
         self._histories: dict[str, _SeasonalState] = {}
 
-    def newest(self, served: Served, rule: KpiTrigger, attribution: timedelta, now: datetime) -> Look | None:
+    def newest(self, served: MeasuredVersion, rule: KpiTrigger, attribution: timedelta, now: datetime) -> DriftLook | None:
         """Looks at answers whose attribution window has closed, up to the newest whole block. None while there are too few blocks."""
         if rule.season != "none":
             return self._seasonal(served, rule, attribution, now)
@@ -102,16 +102,16 @@ class HitLooks:
         closed = (now - attribution - served.since) // question[1]
         if closed < 2:
             return None
-        earned, judged_rule, look = self._looks.get(served.recommender, (_Earned(question, 0, {}), None, None))
+        earned, judged_rule, look = self._looks.get(served.recommender, (_BlockSums(question, 0, {}), None, None))
         if earned.question != question:
-            earned = _Earned(question, 0, {})
+            earned = _BlockSums(question, 0, {})
         if (earned.closed, judged_rule) != (closed, rule):
             earned = self._closed(earned, closed)
             look = _look(earned, rule)
             self._looks[served.recommender] = (earned, rule, look)
         return look
 
-    def _seasonal(self, served: Served, rule: KpiTrigger, attribution: timedelta, now: datetime) -> Look:
+    def _seasonal(self, served: MeasuredVersion, rule: KpiTrigger, attribution: timedelta, now: datetime) -> DriftLook:
         closed, question = now - attribution, (block_length(rule.window), attribution)
         state = self._histories.get(served.recommender)
         if state is None or (state.served, state.question) != (served, question):
@@ -123,7 +123,7 @@ class HitLooks:
         return state.look
 
     def _begun(
-        self, before: _SeasonalState | None, served: Served, question: tuple[timedelta, timedelta], closed: datetime
+        self, before: _SeasonalState | None, served: MeasuredVersion, question: tuple[timedelta, timedelta], closed: datetime
     ) -> _SeasonalState:
         """Returns the counts of earlier versions if they still count, else no blocks."""
         eras = tuple(self._eras(served.recommender))
@@ -140,7 +140,7 @@ class HitLooks:
             number = (end - begin) // part.every
             if number <= 0:
                 continue
-            samples = [Sample()] * number
+            samples = [VariantSample()] * number
             for era in state.eras:
                 since, until = max(_begin(era.since, part.every), begin), end
                 if era.until is not None:
@@ -153,30 +153,30 @@ class HitLooks:
                     samples[first + place] = samples[first + place].plus(sample)
             part.add(samples)
 
-    def _closed(self, earned: _Earned, closed: int) -> _Earned:
+    def _closed(self, earned: _BlockSums, closed: int) -> _BlockSums:
         served, every, attribution = earned.question
         begin, end = (served.since + number * every for number in (earned.closed, closed))
         new = self._sightings.blocks(served.recommender, served.version, begin, end, every, attribution)
-        return _Earned(earned.question, closed, {**earned.sums, **{earned.closed + number: sample for number, sample in new.items()}})
+        return _BlockSums(earned.question, closed, {**earned.sums, **{earned.closed + number: sample for number, sample in new.items()}})
 
 
-def _look(earned: _Earned, rule: KpiTrigger) -> Look | None:
+def _look(earned: _BlockSums, rule: KpiTrigger) -> DriftLook | None:
     """Compares everything since a block with everything before it, for the version alone."""
     served, every, _ = earned.question
     first = max(earned.closed - MOST, 0)
-    before = Sample()
+    before = VariantSample()
     for number, sample in earned.sums.items():
         if number < first:
             before = before.plus(sample)
-    blocks = [Block(served.since + (n + 1) * every, earned.sums.get(n, Sample())) for n in range(first, earned.closed)]
+    blocks = [Block(served.since + (n + 1) * every, earned.sums.get(n, VariantSample())) for n in range(first, earned.closed)]
     falls = [fall(served.version, before, blocks, rule.min_answers, goal) for goal, rate in rule.rates().items() if rate.fall is not None]
-    newest = Series(block.sample for block in blocks[-LOOKS:])
+    newest = BlockSeries(block.sample for block in blocks[-LOOKS:])
     readings = [reading for look in falls if look is not None for reading in look.readings] + _below(newest, LOOKS, rule)
-    return Look(served.version, blocks[-1].until, tuple(readings)) if readings else None
+    return DriftLook(served.version, blocks[-1].until, tuple(readings)) if readings else None
 
 
-def _seasonal_look(state: _SeasonalState, rule: KpiTrigger) -> Look:
-    history = History(state.blocks.end, state.blocks.every, state.blocks.series, state.days.series)
+def _seasonal_look(state: _SeasonalState, rule: KpiTrigger) -> DriftLook:
+    history = AnswerHistory(state.blocks.end, state.blocks.every, state.blocks.series, state.days.series)
     version, rates = state.served.version, rule.rates()
     falls = [
         seasonal_fall(version, history, rule.season, rule.min_answers, -rate.fall, goal)
@@ -184,11 +184,11 @@ def _seasonal_look(state: _SeasonalState, rule: KpiTrigger) -> Look:
         if rate.fall is not None
     ]
     readings = [reading for look in falls for reading in look.readings] + _below(history.blocks, DAY // history.every, rule)
-    note = next((look.note for look in falls), "it waits for a full day of answers") if not readings else ""
-    return Look(version, history.until, tuple(readings), note)
+    note = next((look.note for look in falls), "waits for a full day of answers") if not readings else ""
+    return DriftLook(version, history.until, tuple(readings), note)
 
 
-def _below(blocks: Series, number: int, rule: KpiTrigger) -> list[Reading]:
+def _below(blocks: BlockSeries, number: int, rule: KpiTrigger) -> list[DriftReading]:
     """Compares the newest blocks with limits; returns nothing while there are fewer."""
     if len(blocks) < number:
         return []

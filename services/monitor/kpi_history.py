@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 from shared.domain.errors import Invalid
 from shared.domain.route import Route
-from shared.domain.sequential_test import Sample
-from shared.ports import Clock, DriftSamples, Newest, Recommender, RecommenderStore, RouteStore
+from shared.domain.sequential_test import VariantSample
+from shared.ports import Clock, DriftSamples, NewestTimes, Recommender, RecommenderStore, RouteStore
 
 MOST_STRETCHES = 200
 MOST_VERSIONS = 12
@@ -32,12 +32,12 @@ _Z = 1.959963984540054
 
 
 @dataclass(frozen=True)
-class Stretch:
+class KpiPeriod:
     """Stretch of time. Counts users: each is worth the share of their answers that were hits."""
 
     since: datetime
     until: datetime
-    sample: Sample
+    sample: VariantSample
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -54,21 +54,21 @@ class LifeQuery:
 
 
 @dataclass(frozen=True)
-class Lately:
+class RecentKpis:
     """Recent earnings of the serving version."""
 
     newest: datetime | None
-    stretches: Sequence[Stretch]
+    stretches: Sequence[KpiPeriod]
 
 
 @dataclass(frozen=True)
-class Life:
+class VersionHistories:
     since: datetime
     until: datetime
     every: timedelta
     newest: datetime | None
     """Newest answer of the serving version."""
-    versions: Mapping[int, Sequence[Stretch]]
+    versions: Mapping[int, Sequence[KpiPeriod]]
     left_out: int
     """Versions that answered earlier in this time, above the limit."""
 
@@ -84,7 +84,7 @@ def bounds(mean: float, users: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def telling(line: Sequence[Stretch]) -> Stretch | None:
+def telling(line: Sequence[KpiPeriod]) -> KpiPeriod | None:
     """Returns the newest stretch with enough users; without one, the stretch with most users."""
     enough = [stretch for stretch in line if stretch.sample.users >= _TELLING]
     return enough[-1] if enough else max(line, key=lambda stretch: stretch.sample.users, default=None)
@@ -98,8 +98,8 @@ class KpiHistories:
         self._clock = clock
         self._counted: OrderedDict[tuple[str, int, timedelta, datetime, timedelta], _Counted] = OrderedDict()
 
-    def of(self, name: str, query: LifeQuery) -> Life:
-        """Returns about so many stretches of equal and round length. Leaves out answers whose attribution hasn't closed. Ends by default
+    def of(self, name: str, query: LifeQuery) -> VersionHistories:
+        """Returns about `points` periods of equal and round length. Leaves out answers whose attribution hasn't closed. Ends by default
         when the newest answer was counted, so that an unused recommender shows the time of its use."""
         recommender = self._recommenders.get(name)
         now, attribution = self._clock.now(), recommender.spec.rollout.analysis.attribution
@@ -117,7 +117,7 @@ class KpiHistories:
         chosen = sorted(sorted(numbers, key=lambda number: numbers[number])[-MOST_VERSIONS:])
         stretches = {number: self._stretches(name, number, start, min(ends, now - attribution), every, attribution) for number in chosen}
         drawn = {number: line for number, line in stretches.items() if line}
-        return Life(start, ends, every, newest, drawn, len(numbers) - len(chosen))
+        return VersionHistories(start, ends, every, newest, drawn, len(numbers) - len(chosen))
 
     def _newest_of_any(self, name: str, serving: Route | None, newest: datetime | None) -> datetime | None:
         """Returns the newest answer of the serving version or, if that has had no request since it serves, of versions of earlier routes:
@@ -131,7 +131,7 @@ class KpiHistories:
             (answer for answer in (newest, *(activity.answer for activity in activities if activity)) if answer is not None), default=None
         )
 
-    def lately(self, recommenders: Sequence[Recommender], points: int, window: timedelta) -> Mapping[str, Lately]:
+    def lately(self, recommenders: Sequence[Recommender], points: int, window: timedelta) -> Mapping[str, RecentKpis]:
         """Returns, for each serving recommender, its version's earnings in the last `window` of requests, or since its creation if that is
         shorter."""
         now, routes = self._clock.now(), self._routes.all()
@@ -144,14 +144,16 @@ class KpiHistories:
         }
 
     def _lately(
-        self, recommender: Recommender, version: int, activity: Newest | None, points: int, window: timedelta, now: datetime
-    ) -> Lately:
+        self, recommender: Recommender, version: int, activity: NewestTimes | None, points: int, window: timedelta, now: datetime
+    ) -> RecentKpis:
         if activity is None or activity.answer is None:
-            return Lately(None, ())
+            return RecentKpis(None, ())
         attribution = recommender.spec.rollout.analysis.attribution
         ends = _last(activity.answer, attribution, now)
         start, every = _stepped(max(recommender.created_at, ends - window), ends, points)
-        return Lately(activity.answer, self._stretches(recommender.name, version, start, min(ends, now - attribution), every, attribution))
+        return RecentKpis(
+            activity.answer, self._stretches(recommender.name, version, start, min(ends, now - attribution), every, attribution)
+        )
 
     def _numbers(self, name: str, since: datetime, until: datetime) -> dict[int, datetime]:
         """Returns the versions that were on the route in this time, and until when."""
@@ -168,7 +170,7 @@ class KpiHistories:
 
     def _stretches(
         self, name: str, number: int, start: datetime, until: datetime, every: timedelta, attribution: timedelta
-    ) -> Sequence[Stretch]:
+    ) -> Sequence[KpiPeriod]:
         """Counts finished stretches once a minute at most, and the current stretch whenever there is more of it."""
         if until <= start:
             return ()
@@ -188,7 +190,7 @@ class KpiHistories:
         while len(self._counted) > _MOST_CACHED:
             self._counted.popitem(last=False)
         return [
-            Stretch(start + at * every, min(until, start + (at + 1) * every), sample)
+            KpiPeriod(start + at * every, min(until, start + (at + 1) * every), sample)
             for at, sample in sorted(counted.samples.items())
             if sample.users
         ]
@@ -199,7 +201,7 @@ class _Counted:
     """Counts of a version up to a time; `expires` is a time of the monotonic clock."""
 
     until: datetime
-    samples: Mapping[int, Sample]
+    samples: Mapping[int, VariantSample]
     expires: float
 
 
@@ -209,7 +211,7 @@ def _last(newest: datetime | None, attribution: timedelta, now: datetime) -> dat
 
 
 def _stepped(begins: datetime, ends: datetime, points: int) -> tuple[datetime, timedelta]:
-    """Returns the start of the first of about so many stretches, and their length."""
+    """Returns the start of the first of about `points` periods, and their length."""
     every = _round((ends - begins) / points)
     return _BEGAN + (begins - _BEGAN) // every * every, every
 

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from services.monitor.drift import DriftLooks, Served
+from services.monitor.drift import DriftLooks, MeasuredVersion
 from services.monitor.features import ItemFeatures
 from services.monitor.hits import Era, HitLooks
 from shared.contracts.retraining import DriftTrigger, OnNewData, OnNewEvents, Trigger
 from shared.contracts.spec import RecommenderSpec
-from shared.domain.drift.reading import Look
+from shared.domain.drift.reading import DriftLook
 from shared.domain.errors import EyasError
 from shared.ports import (
     Activity,
@@ -19,7 +19,7 @@ from shared.ports import (
     Clock,
     DriftSamples,
     EventLog,
-    Newest,
+    NewestTimes,
     RecommenderStore,
     Registry,
     RouteStore,
@@ -75,12 +75,12 @@ class Monitor:
         snapshot, events = self._arrived(recommender, spec, served.version)
         return Signals(self._look(served, spec), kpi, snapshot, events)
 
-    def drift(self, recommender: str) -> Look | None:
+    def drift(self, recommender: str) -> DriftLook | None:
         """Returns the newest look; None while there are too few likes for two separate samples."""
         served = self._served(recommender)
         return None if served is None else self._look(served, self._recommenders.get(recommender).spec)
 
-    def _look(self, served: Served, spec: RecommenderSpec) -> Look | None:
+    def _look(self, served: MeasuredVersion, spec: RecommenderSpec) -> DriftLook | None:
         return self._drift.newest(served, spec.retrain.drift or DriftTrigger())
 
     def liked(self, recommender: str) -> tuple[int, int] | None:
@@ -92,10 +92,10 @@ class Monitor:
             return 0, wanted
         return (self._drift.liked(served, wanted), wanted) if wanted <= _COUNTED else None
 
-    def _served(self, recommender: str) -> Served | None:
+    def _served(self, recommender: str) -> MeasuredVersion | None:
         route = self._routes.get(recommender)
         since = self._routes.serving_since(recommender, route.stable) if route else None
-        return None if route is None or since is None else Served(recommender, route.stable, since)
+        return None if route is None or since is None else MeasuredVersion(recommender, route.stable, since)
 
     def _eras(self, recommender: str) -> Sequence[Era]:
         """Returns when each version was the stable one, the newest first. Ends at a retraining that a fallen hit rate caused: what that run
@@ -122,7 +122,7 @@ class Monitor:
         """Logs a recommender that can't be measured once, and goes on with the others."""
         drifts: set[tuple[str, str, str]] = set()
         routes, specs = self._routes.all(), self._recommenders.heads()
-        newest: Mapping[str, Newest] = self.activity.newest() if self.activity is not None else {}
+        newest: Mapping[str, NewestTimes] = self.activity.newest() if self.activity is not None else {}
         if self.activity is None:
             self._looked = {}
         elif not self._looked.keys() <= routes.keys():
@@ -136,9 +136,9 @@ class Monitor:
                 shown = self._export_drift(name)
                 self._looked[name] = state, shown
                 drifts |= shown
-                self._outages.succeed(name, "drift of '%s': recovered", name)
+                self._outages.succeed(name, "drift: recovered recommender=%s", name)
             except Exception as error:
-                self._outages.fail(name, "drift of '%s': %s", name, error, error=error)
+                self._outages.fail(name, "drift: measurement failed recommender=%s error=%s", name, error, error=error)
         for gone in self._drifts - drifts:  # a new version has no drift yet, and may have other features
             metrics.DRIFT.remove(*gone)
             metrics.DRIFT_CHANCE.remove(*gone)

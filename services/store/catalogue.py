@@ -78,7 +78,7 @@ class SqlCatalogue:
             raise no_such("item", str(item))
         damage = _damage(row)
         if damage:
-            raise Unreadable(f"item {item} of '{recommender}' is damaged: {damage}; put it again")
+            raise Unreadable(f"item {item} of '{recommender}' is damaged: {damage}; write it again")
         return _read(row)
 
     def page(self, recommender: str, limit: int, after: int | None = None) -> Sequence[CatalogueItem]:
@@ -134,7 +134,7 @@ class SqlCatalogue:
         damage = _damage(row)
         if damage and (row.recommender, row.item, row.revision) not in self._damaged:
             self._damaged.add((row.recommender, row.item, row.revision))
-            log.error("item %d of '%s' has no attributes until it is put again: %s", row.item, row.recommender, damage)
+            log.error("item: damaged, no attributes until written again recommender=%s item=%d error=%s", row.recommender, row.item, damage)
         return _read(row)
 
 
@@ -148,7 +148,7 @@ def forget(connection: Connection, recommender: str) -> None:
 def _damage(row: Row[Any]) -> str:
     if isinstance(row.attributes, Damage):
         return row.attributes.said
-    return "" if isinstance(row.attributes, dict) else "its attributes are no object"
+    return "" if isinstance(row.attributes, dict) else "attributes: not an object"
 
 
 def _row(recommender: str, entry: CatalogueItem) -> dict[str, Any]:

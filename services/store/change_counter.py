@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from sqlalchemy import Connection, select, update
 
-from services.store.tables import marks
+from services.store.tables import change_counters
 
 T = TypeVar("T")
 
@@ -17,8 +17,8 @@ STATE = "state"
 """Name of the counter of routes and recommenders."""
 _AGAIN = 10.0
 """Seconds after which the rows are read anyway: during an upgrade an older control plane may not raise the counter."""
-_MARK = select(marks.c.value).where(marks.c.name == STATE)
-_RAISED = update(marks).where(marks.c.name == STATE).values(value=marks.c.value + 1)
+_MARK = select(change_counters.c.value).where(change_counters.c.name == STATE)
+_RAISED = update(change_counters).where(change_counters.c.name == STATE).values(value=change_counters.c.value + 1)
 
 
 def raise_mark(connection: Connection) -> None:

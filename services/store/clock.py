@@ -51,11 +51,9 @@ class DatabaseClock:
         """Logs once when the machine's clock becomes wrong, and once when it is right again."""
         wrong = abs(ahead) > _WRONG
         if wrong and not self._wrong:
-            how = "ahead of" if ahead > timedelta(0) else "behind"
-            seconds = abs(ahead).total_seconds()
-            log.warning("clock: this machine's is %s the database's, which is used instead seconds=%.0f", how, seconds)
+            log.warning("clock: differs from the database's clock, which is used instead seconds_ahead=%.0f", ahead.total_seconds())
         elif self._wrong and not wrong:
-            log.info("clock: this machine's agrees with the database's again")
+            log.info("clock: agrees with the database's clock again")
         self._wrong = wrong
 
 

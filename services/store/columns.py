@@ -25,7 +25,7 @@ class Instant(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            raise ValueError(f"a time without a zone can't be stored: {value!r}")
+            raise ValueError(f"a time without a time zone cannot be stored: {value!r}")
         return (value - _EPOCH) // _MICROSECOND
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
@@ -36,7 +36,7 @@ class Damage:
     """Replaces a stored text that is not JSON, so that the other rows can still be read."""
 
     def __init__(self, text: str, message: str) -> None:
-        self.said = f"{text[:40]!r} is no JSON: {message}"
+        self.said = f"{text[:40]!r} is not JSON: {message}"
 
 
 def sound(row: Row[Any]) -> Row[Any]:

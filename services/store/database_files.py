@@ -34,15 +34,6 @@ FULL = "the disk of the database is full"
 _SUFFIXES = ("", "-wal", "-shm")
 _CALM = 2.0
 """Seconds without a failed write before a successful write ends the fault: on a full disk some writes still succeed."""
-_MISSING = (
-    "database: not ready: moved away or deleted: %s. Move the same files back, and it goes on by itself. Or stop the platform, restore a"
-    " backup (or move what is left away to begin empty), and start it. If only -wal or -shm is gone, stop and start it: what they hold is"
-    " written into the database first"
-)
-_REPLACED = (
-    "database: not ready: another file stands in the place of %s. Move the former files back. Or stop the platform, leave a database and no"
-    " -wal or -shm of another one in their place, and start it"
-)
 
 Identity = tuple[int, int]
 
@@ -97,7 +88,7 @@ class DatabaseFiles:
         if missing or replaced or self._fault:
             self._report(self._opened)
         if missing or replaced:
-            raise Unavailable(f"database {self.path}: its files are not in their place", answer=AWAY)
+            raise Unavailable(f"database {self.path}: its files are missing or replaced", answer=AWAY)
 
     def _compare(self, opened: list[Identity]) -> tuple[list[str], list[str]]:
         """Returns the paths without a file, and the paths with another file."""
@@ -117,10 +108,21 @@ class DatabaseFiles:
         """
         with self._lock:
             missing, replaced = self._compare(opened)
-            fault = _REPLACED if replaced else _MISSING if missing else ""
+            fault = "replaced" if replaced else "missing" if missing else ""
             before, self._fault = self._fault, fault
-            if fault and fault != before:
-                log.error(fault, ", ".join(replaced or missing))
+            if fault == "missing" != before:
+                log.error(
+                    "database: not ready: files moved away or deleted; move the same files back, or stop the platform, restore a backup"
+                    " (or move the rest away to begin empty), and start it; if only -wal or -shm is missing, stop and start it: their"
+                    " content is written into the database first paths=%s",
+                    ", ".join(missing),
+                )
+            elif fault == "replaced" != before:
+                log.error(
+                    "database: not ready: files replaced; move the former files back, or stop the platform, leave a database without"
+                    " -wal and -shm of another one, and start it paths=%s",
+                    ", ".join(replaced),
+                )
             elif before and not fault:
                 log.warning("database: ready again: its files are back path=%s", self.path)
 
@@ -128,9 +130,7 @@ class DatabaseFiles:
         with self._lock:
             before, self._full_at = self._full_at, time.monotonic()
         if before is None:
-            log.error(
-                "database: not ready: no write succeeds path=%s reason=%s. Free some space, and it goes on by itself", self.path, reason
-            )
+            log.error("database: not ready: writes fail; free some disk space path=%s reason=%s", self.path, reason)
         return Unavailable(f"database {self.path}: {reason}", answer=FULL)
 
     def check_room(self) -> None:

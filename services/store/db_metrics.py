@@ -32,6 +32,6 @@ def _end(connection: Connection, _cursor: Any, statement: str, *_: Any) -> None:
 
 
 def _fault(context: ExceptionContext) -> None:
-    """Counts faults of the database; an integrity error is no fault: it tells a writer that another writer was first."""
+    """Counts faults of the database; an integrity error is not a fault: it tells a writer that another writer was first."""
     if isinstance(context.sqlalchemy_exception, OperationalError | InterfaceError) and not context.is_pre_ping:
         metrics.DATABASE_FAULTS.inc()

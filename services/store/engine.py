@@ -39,7 +39,7 @@ def open_engine(url: str, password: str | None = None) -> Engine:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        raise Invalid(f"the database URL can't be read: {_EXPECTED}") from None
+        raise Invalid(f"the database URL cannot be read: {_EXPECTED}") from None
     if password is not None:
         parsed = parsed.set(password=password)
     if parsed.drivername in ("sqlite", "sqlite+pysqlite"):

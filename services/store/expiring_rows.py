@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import Engine, delete, select
 
-from services.store.tables import answers, stage_outputs
+from services.store.tables import stage_outputs, stored_responses
 
 
 class SqlExpiringRows:
@@ -23,4 +23,4 @@ class SqlExpiringRows:
     def forget(self, outputs_before: datetime, answers_before: datetime) -> int:
         with self._engine.begin() as connection:
             outputs = connection.execute(delete(stage_outputs).where(stage_outputs.c.at < outputs_before)).rowcount
-            return outputs + connection.execute(delete(answers).where(answers.c.at < answers_before)).rowcount
+            return outputs + connection.execute(delete(stored_responses).where(stored_responses.c.at < answers_before)).rowcount

@@ -29,7 +29,7 @@ def take_turn(connection: Connection, *name: str) -> None:
         connection.execute(select(func.pg_advisory_xact_lock(int.from_bytes(digest[:8], signed=True))))
 
 
-class Turns:
+class WriteLock:
     """The right to write to SQLite, held from a transaction's start until its connection is back in the pool."""
 
     def __init__(self, engine: Engine, patience: float) -> None:

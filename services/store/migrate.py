@@ -23,16 +23,18 @@ _PATIENCE = "10min"
 _ENCODING = (
     select(column("encoding")).select_from(table("pg_database")).where(column("datname") == func.current_database()).scalar_subquery()
 )
+_BEFORE_RELEASE = frozenset(f"{number:04}" for number in range(1, 11))
+"""Revisions of the development before the first release."""
 _one_at_a_time = threading.Lock()  # Alembic keeps its context in a global variable
 
 
 def upgrade(engine: Engine) -> None:
-    """Migrates the database; idempotent. Refuses a database that newer code has migrated, without changes."""
+    """Migrates the database; idempotent. Refuses a database of an unknown revision, without changes."""
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     with _one_at_a_time, engine.begin() as connection:
         _wait_for_others(connection)
-        _refuse_newer(connection, ScriptDirectory.from_config(config))
+        _refuse_unknown(connection, ScriptDirectory.from_config(config))
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
@@ -45,14 +47,18 @@ def _wait_for_others(connection: Connection) -> None:
         take_turn(connection, "migration")
         encoding = connection.execute(select(func.pg_encoding_to_char(_ENCODING))).scalar()
         if encoding != "UTF8":
-            raise Unsupported(f"the database {connection.engine.url.database} is encoded in {encoding}: make one with ENCODING 'UTF8'")
+            raise Unsupported(f"the database {connection.engine.url.database} is encoded in {encoding}: create one with ENCODING 'UTF8'")
 
 
-def _refuse_newer(connection: Connection, script: ScriptDirectory) -> None:
+def _refuse_unknown(connection: Connection, script: ScriptDirectory) -> None:
     revisions = {step.revision for step in script.walk_revisions()}
     unknown = sorted(set(MigrationContext.configure(connection).get_current_heads()) - revisions)
-    if unknown:
-        raise Unsupported(
-            f"the database {connection.engine.url.database} is at revision {', '.join(unknown)}, which this Eyas doesn't know:"
-            " a newer one has migrated it. Start that one, or restore a backup"
-        )
+    if not unknown:
+        return
+    database = connection.engine.url.database
+    if unknown[0] in _BEFORE_RELEASE:
+        raise Unsupported(f"the database {database} is older than the first release: start with an empty database and another home")
+    raise Unsupported(
+        f"the database {database} is at revision {', '.join(unknown)}, which this release does not know: a newer release has migrated it; "
+        "start that release, or restore a backup"
+    )

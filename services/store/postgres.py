@@ -41,29 +41,29 @@ _SET = "SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name,
 # Messages for operators, by SQLSTATE or by a prefix of the SQLSTATE.
 _FAULTS = {
     "08": "the connection was lost",
-    "40001": "others wrote at the same time",
-    "40P01": "two writers waited for each other, and one gave way",
-    "42501": "this user lacks a right: grant it (the user must own the database, or may create tables in its schema)",
-    "53": "the server has run out of something",
+    "40001": "other writers changed the same rows",
+    "40P01": "deadlock of two writers: one was cancelled",
+    "42501": "this user lacks a privilege: grant it (the user must own the database, or may create tables in its schema)",
+    "53": "the server is out of resources",
     "55P03": f"other writers took more than {_PATIENCE:g} s",
     "57014": f"the statement took more than {_SETTINGS['statement_timeout']}",
     "57P": "the server is shutting down or starting",
-    "58": "the server can't read or write its files",
-    "25006": "the server takes no writes: it is a standby, or was set to read only",
-    "25P03": "a transaction was left idle",
+    "58": "the server cannot read or write its files",
+    "25006": "the server is read-only: it is a standby, or set to read-only",
+    "25P03": "a transaction was idle for too long",
 }
 # Messages for operators, by the text of connection errors, which have no SQLSTATE.
 _REFUSALS = {
     "password authentication failed": "the password or the user is wrong: correct the database URL",
-    "no password supplied": "the server wants a password: put it into the database URL",
+    "no password supplied": "the server requires a password: add it to the database URL",
     "does not exist": "create it, or correct the database URL",
-    "no pg_hba.conf entry": "the server doesn't let this user in from here: see its pg_hba.conf",
+    "no pg_hba.conf entry": "the server refuses this user from this host: see its pg_hba.conf",
     "starting up": "the server is starting",
     "shutting down": "the server is shutting down",
     "too many clients": "the server has no connection left: raise its max_connections",
     "remaining connection slots": "the server has no connection left: raise its max_connections",
-    "resolve": "the host's name is unknown: correct the database URL",
-    "translate host name": "the host's name is unknown: correct the database URL",
+    "resolve": "the host name is unknown: correct the database URL",
+    "translate host name": "the host name is unknown: correct the database URL",
 }
 
 
@@ -81,7 +81,7 @@ def open_engine(url: URL) -> Engine:
     except ImportError:
         raise Unsupported("PostgreSQL needs the driver psycopg: install it with pip install 'eyas[cluster]'") from None
     if not url.database:
-        raise Invalid("the database URL names no database: postgresql://user:password@host:5432/database")
+        raise Invalid("the database URL has no database name: use postgresql://user:password@host:5432/database")
     engine = create_engine(
         url.set(drivername="postgresql+psycopg"),
         poolclass=_Pool,
@@ -143,9 +143,9 @@ def _explanation(error: Any, psycopg: Any, *, connected: bool, lost: bool) -> tu
     if not connected and isinstance(error, psycopg.OperationalError):
         message = str(error)
         hints = [hint for words, hint in _REFUSALS.items() if words in message]
-        return Unavailable, hints[0] if hints else "no connection: is the server running, and the address right?"
+        return Unavailable, hints[0] if hints else "no connection: check that the server runs and the address is correct"
     if not connected and isinstance(error, psycopg.ProgrammingError):
-        return Invalid, "the database URL has a parameter that PostgreSQL doesn't know"
+        return Invalid, "the database URL has a parameter unknown to PostgreSQL"
     if isinstance(error, psycopg.DataError):
-        return Invalid, "a value can't be stored"
+        return Invalid, "a value cannot be stored"
     return None

@@ -52,8 +52,8 @@ class SqlRecommenders:
                 return PutResult(_generation_of(connection, stored_run, row, spec), False, stored_run)
             present = row.generation if row is not None and living else 0
             if expected is not None and present not in expected:
-                is_now = f"has generation {present}" if present else "isn't there"
-                raise Changed(f"recommender '{spec.name}' {is_now}, which isn't what was expected: read it again, and decide anew")
+                is_now = f"has generation {present}" if present else "does not exist"
+                raise Changed(f"recommender '{spec.name}' has changed: it {is_now}; read it again, then decide")
             before = None if row is None else self._readable(row)
             if living and before is not None and before.spec == spec:
                 return PutResult(before, False)
@@ -120,7 +120,7 @@ class SqlRecommenders:
         except (Invalid, Unreadable) as error:
             if (row.name, row.generation) not in self._unreadable:
                 self._unreadable.add((row.name, row.generation))
-                log.error("recommender '%s' is left out until its spec is applied again: %s", row.name, error)
+                log.error("recommender: left out until its spec is applied again recommender=%s error=%s", row.name, error)
             return None
 
 

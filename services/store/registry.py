@@ -36,7 +36,7 @@ class SqlRegistry:
 
     def register(self, version: Version) -> Version:
         if digest_of(version.files) != version.digest:
-            raise Invalid(f"run '{version.run}' can't be registered: its files don't match the digest {version.digest[:12]}")
+            raise Invalid(f"run '{version.run}' cannot be registered: its files do not match the digest {version.digest[:12]}")
         with self._engine.begin() as connection:
             take_turn(connection, "versions", version.recommender)
             return _of_run(connection, version.run) or _append(connection, version)
@@ -123,7 +123,7 @@ class SqlRegistry:
         except Damaged as error:
             if (row.recommender, row.number) not in self._damaged:
                 self._damaged.add((row.recommender, row.number))
-                log.error("%s", error)
+                log.error("version: damaged recommender=%s version=%d error=%s", row.recommender, row.number, error)
             return None
 
 
@@ -138,7 +138,7 @@ def refuse_collected(connection: Connection, recommender: str, number: int) -> N
     marked = collected_versions.c
     at = connection.execute(select(marked.at).where(marked.recommender == recommender, marked.number == number)).scalar()
     if at is not None:
-        raise Conflict(f"version {number} of '{recommender}' was collected on {at:%Y-%m-%d}: its files are gone; start a new run")
+        raise Conflict(f"version {number} of '{recommender}' was collected on {at:%Y-%m-%d}: its files are deleted; start a new run")
 
 
 def _of_run(connection: Connection, run: str) -> Version | None:
@@ -158,12 +158,9 @@ def _version(row: Row[Any]) -> Version:
     try:
         files: Files = decode(Files, sound(row).files)
         lineage: Lineage = decode(Lineage, row.lineage)
-        fault = "" if digest_of(files) == row.digest else f"the files in its row don't match its digest {row.digest[:12]}"
+        fault = "" if digest_of(files) == row.digest else f"the files in its row do not match its digest {row.digest[:12]}"
     except ValueError as error:
-        fault = f"its row can't be read ({' '.join(str(error).split())[:200]})"
+        fault = f"its row cannot be read ({' '.join(str(error).split())[:200]})"
     if fault:
-        raise Damaged(
-            f"version {row.number} of '{row.recommender}' is damaged: {fault};"
-            " it isn't served or read until the row is restored from a backup"
-        )
+        raise Damaged(f"version {row.number} of '{row.recommender}' is damaged: {fault}; restore its row from a backup")
     return Version(**row._asdict() | {"files": files, "lineage": lineage})

@@ -42,7 +42,7 @@ from services.store.tables import history, leases, resources
 from shared.contracts.codec import decode, encode
 from shared.domain.errors import Changed, Conflict, QueueFull, Stale, Unreadable, no_such
 from shared.domain.machine import HasState, Request
-from shared.domain.queue import Queued
+from shared.domain.queue import UnfinishedRun
 from shared.ports import REPLICAS, Due, HistoryEntry, Record
 from shared.telemetry import metrics
 
@@ -163,12 +163,14 @@ class SqlResources(Generic[S, P]):
         with self._reads.connect() as connection:
             return connection.execute(query).scalar()
 
-    def queued(self) -> Sequence[Queued]:
+    def queued(self) -> Sequence[UnfinishedRun]:
         begun = (resources.c.state != "pending") | resources.c.intent.is_not(None)
         light = (resources.c.id, resources.c.recommender, resources.c.priority, resources.c.created_at, begun.label("active"))
         query = select(*light).where(resources.c.kind == self._kind, resources.c.finished.is_(False))
         with self._reads.connect() as connection:
-            return [Queued(row.id, row.recommender, row.priority, row.created_at, bool(row.active)) for row in connection.execute(query)]
+            return [
+                UnfinishedRun(row.id, row.recommender, row.priority, row.created_at, bool(row.active)) for row in connection.execute(query)
+            ]
 
     def write_intent(self, record: Record[S, P], intent: Mapping[str, Any]) -> Record[S, P]:
         with self._engine.begin() as connection:
@@ -178,14 +180,14 @@ class SqlResources(Generic[S, P]):
     def commit(
         self, record: Record[S, P], status: S, *, due_at: datetime, entry: HistoryEntry | None, finished: bool, clear_request: bool
     ) -> Record[S, P]:
-        request = None if clear_request else record.asked
-        written = {"status": encode(self._status_type, status), "state": status.state, "intent": None, "asked": encode(_REQUEST, request)}
+        request = None if clear_request else record.request
+        written = {"status": encode(self._status_type, status), "state": status.state, "intent": None, "request": encode(_REQUEST, request)}
         written["dead_letter"] = getattr(status, "dead_letter", False)
         with self._engine.begin() as connection:
             self._advance(connection, record, **written, due_at=due_at, finished=finished)
             if entry is not None:
                 self._append(connection, record.id, entry)
-        return replace(record, status=status, intent=None, asked=request, due_at=due_at, revision=record.revision + 1)
+        return replace(record, status=status, intent=None, request=request, due_at=due_at, revision=record.revision + 1)
 
     def prioritise(self, record: Record[S, P], priority: int, entry: HistoryEntry) -> Record[S, P]:
         with self._engine.begin() as connection:
@@ -201,15 +203,15 @@ class SqlResources(Generic[S, P]):
                 raise no_such(self._kind, id)
             if expected is not None and row.revision not in expected:
                 is_now = f"{row.state} at revision {row.revision}"
-                raise Changed(f"{self._kind} '{id}' is {is_now}, which isn't what was expected: read it again, and decide anew")
+                raise Changed(f"{self._kind} '{id}' has changed: it is {is_now}; read it again, then decide")
             if row.finished:
-                raise Conflict(f"{self._kind} '{id}' has ended ({row.state}): it can't be asked to {request.verb}")
+                raise Conflict(f"{self._kind} '{id}' has ended ({row.state}): cannot {request.verb} it")
             record = self._record(row)
-            if record.asked is not None:
-                raise Conflict(f"{self._kind} '{id}' still has a request open ({record.asked.verb}): ask again when it is done")
+            if record.request is not None:
+                raise Conflict(f"{self._kind} '{id}' has an open request ({record.request.verb}): retry when it is done")
             due_at = min(record.due_at, now)
-            self._advance(connection, record, asked=encode(_REQUEST, request), due_at=due_at)
-        return replace(record, asked=request, due_at=due_at, revision=record.revision + 1)
+            self._advance(connection, record, request=encode(_REQUEST, request), due_at=due_at)
+        return replace(record, request=request, due_at=due_at, revision=record.revision + 1)
 
     def history(self, id: str, limit: int | None = None, after: int | None = None) -> Sequence[HistoryEntry]:
         query = select(history) if after is None else select(history).where(history.c.seq > after)
@@ -259,7 +261,7 @@ class SqlResources(Generic[S, P]):
         values |= {
             "kind": self._kind,
             "state": record.status.state,
-            "asked": encode(_REQUEST, record.asked),
+            "request": encode(_REQUEST, record.request),
             "finished": False,
             "dead_letter": False,
         }
@@ -276,8 +278,8 @@ class SqlResources(Generic[S, P]):
         if count >= self._max_pending:
             metrics.LIMITED.labels("runs").inc()
             raise QueueFull(
-                f"recommender '{recommender}' has {count} pending {self._kind}s, and at most {self._max_pending} may wait: wait until some "
-                "have begun, cancel some, or have the operator raise EYAS_MAX_PENDING_RUNS"
+                f"recommender '{recommender}' has {count} pending {self._kind}s, at most {self._max_pending} may wait: wait until some "
+                "have begun, cancel some, or raise EYAS_MAX_PENDING_RUNS"
             )
 
     def _advance(self, connection: Connection, record: Record[S, P], **values: Any) -> None:
@@ -300,7 +302,7 @@ class SqlResources(Generic[S, P]):
         except Unreadable as error:
             if self._unreadable.get(row.id) != row.revision:
                 self._unreadable[row.id] = row.revision
-                log.error("left out of a list: %s", error)
+                log.error("%s: unreadable, left out of lists id=%s error=%s", self._kind, row.id, error)
             return None
 
     def _record(self, row: Row[Any]) -> Record[S, P]:
@@ -313,15 +315,13 @@ class SqlResources(Generic[S, P]):
                 row.created_at,
                 row.due_at,
                 row.revision,
-                decode(_REQUEST, row.asked),
+                decode(_REQUEST, row.request),
                 decode(_INTENT, row.intent),
                 row.priority,
             )
         except ValueError as error:
             message = " ".join(str(error).split())[:300]
-            raise Unreadable(
-                f"{self._kind} '{row.id}' ({row.state}) is stored in a form that this version of the platform can't read: {message}"
-            ) from error
+            raise Unreadable(f"{self._kind} '{row.id}' ({row.state}) has a stored form that this release cannot read: {message}") from error
 
 
 def _chosen(conditions: Sequence[ColumnElement[bool]], states: Collection[str] | None, limit: int) -> Select[Any]:

@@ -20,7 +20,7 @@ from sqlalchemy.engine import ExceptionContext
 
 from services.store.database_files import AWAY, DatabaseFiles, files_of, guarded_connection
 from services.store.db_metrics import measure
-from services.store.locks import Turns
+from services.store.locks import WriteLock
 from shared.domain.errors import Invalid, Unavailable, Unsupported
 
 _PATIENCE = 10.0
@@ -36,7 +36,7 @@ def open_engine(url: URL) -> Engine:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Unavailable(f"database {path}: its folder can't be made: {error.strerror}", answer=AWAY) from None
+        raise Unavailable(f"database {path}: its folder cannot be created: {error.strerror}", answer=AWAY) from None
     files = DatabaseFiles(path)
     engine = create_engine(
         url,
@@ -51,7 +51,7 @@ def open_engine(url: URL) -> Engine:
     event.listen(engine, "do_connect", lambda _dialect, _record, arguments, _options: _open(files, arguments))
     event.listen(engine, "connect", lambda connection, _record: _prepare(connection))
     event.listen(engine, "engine_disposed", lambda _engine: files.close())
-    turns = Turns(engine, _PATIENCE)
+    turns = WriteLock(engine, _PATIENCE)
     event.listen(engine, "begin", lambda connection: _begin(connection, turns, files))
     event.listen(engine, "handle_error", _explain)
     return engine
@@ -59,7 +59,7 @@ def open_engine(url: URL) -> Engine:
 
 def database_file(url: URL) -> Path:
     if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
-        raise Unsupported("a database in memory is not supported, for each thread would see one of its own: use sqlite:///path/to/file.db")
+        raise Unsupported("an in-memory database is not supported, because each thread would see its own: use sqlite:///path/to/file.db")
     return Path(url.database)
 
 
@@ -75,7 +75,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA {setting}").close()
 
 
-def _begin(connection: Connection, turns: Turns, files: DatabaseFiles) -> None:
+def _begin(connection: Connection, turns: WriteLock, files: DatabaseFiles) -> None:
     files.check()
     if connection.get_execution_options().get("read_only", False):
         connection.exec_driver_sql("BEGIN")
@@ -95,7 +95,7 @@ def _explain(context: ExceptionContext) -> None:
     if code & 0xFF in _PASSING:
         raise Unavailable(f"database {place}: {error}", answer=AWAY) from error
     if code & 0xFF == sqlite3.SQLITE_READONLY:
-        raise Unavailable(f"database {place} can't be written: check the permissions of the file and its folder", answer=AWAY) from error
+        raise Unavailable(f"database {place} cannot be written: check the permissions of the file and its folder", answer=AWAY) from error
     if code & 0xFF == sqlite3.SQLITE_CORRUPT:
         raise Unavailable(f"database {place} is damaged: stop the platform and restore it from a backup", answer=AWAY) from error
     if code & 0xFF == sqlite3.SQLITE_NOTADB:

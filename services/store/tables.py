@@ -40,7 +40,7 @@ resources = Table(
     Column("status", Json, nullable=False),
     Column("state", Text, nullable=False),  # copied from the status, so that lists can filter by state
     Column("intent", Json),
-    Column("asked", Json),
+    Column("request", Json),
     Column("revision", Integer, nullable=False),
     Column("finished", Boolean, nullable=False),
     Column("created_at", Instant, nullable=False),
@@ -180,8 +180,8 @@ gateways = Table(
 )
 
 # Totals of each shadow so far: one row per gateway process.
-mirrors = Table(
-    "mirrors",
+shadow_totals = Table(
+    "shadow_totals",
     metadata,
     Column("recommender", Text, primary_key=True),
     Column("generation", Integer, primary_key=True, autoincrement=False),
@@ -218,8 +218,8 @@ catalogues = Table(
 )
 
 # Change counters of rows that are read as a whole, many times a second.
-marks = Table(
-    "marks",
+change_counters = Table(
+    "change_counters",
     metadata,
     Column("name", Text, primary_key=True),
     Column("value", BigInteger, nullable=False),
@@ -259,16 +259,16 @@ audit = Table(
 )
 
 # Responses to requests with an Idempotency-Key: a repeated request gets the stored response and is not executed again.
-answers = Table(
-    "answers",
+stored_responses = Table(
+    "stored_responses",
     metadata,
     Column("token", Text, primary_key=True),
     Column("key", Text, primary_key=True),
-    Column("request", Text, nullable=False),  # digest of method, path and body
+    Column("digest", Text, nullable=False),  # of method, path and body
     Column("status", Integer),  # null while the first request is running
     Column("headers", Json),
     Column("body", Text),
     Column("at", Instant, nullable=False),  # when the first request arrived
     Column("taken_at", Instant, nullable=False),  # when a process last began to execute the request
-    Index("answers_age", "at"),
+    Index("stored_responses_age", "at"),
 )

@@ -34,7 +34,7 @@ class SqlTokens:
             with self._engine.begin() as connection:
                 connection.execute(insert(tokens).values(values))
         except IntegrityError:
-            raise Conflict(f"a token named '{token.name}' is there already: revoke it first, or choose another name") from None
+            raise Conflict(f"token '{token.name}' already exists: revoke it first, or choose another name") from None
 
     def get(self, id: str) -> Token:
         with self._reads.connect() as connection:
@@ -64,7 +64,7 @@ class SqlTokens:
         except Unreadable as error:
             if row.id not in self._damaged:
                 self._damaged.add(row.id)
-                log.error("left out of a list: %s", error)
+                log.error("token: damaged, left out of lists id=%s error=%s", row.id, error)
             return None
 
 
@@ -72,9 +72,9 @@ def _token(row: Row[Any]) -> Token:
     try:
         role, scope = Role(row.role), sound(row).recommenders
         if not isinstance(scope, list | None):
-            raise ValueError("recommenders: no list")
+            raise ValueError("recommenders: not a list")
     except ValueError as error:
-        raise Unreadable(f"token '{row.name}' ({row.id}) is damaged and opens nothing: {error}; revoke it and make another") from None
+        raise Unreadable(f"token '{row.name}' ({row.id}) is damaged and not valid: {error}; revoke it and create another") from None
     return Token(
         id=row.id,
         name=row.name,

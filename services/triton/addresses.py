@@ -30,7 +30,7 @@ class Addresses(Protocol):
         """Returns HOST:PORT of each replica; waits briefly at most."""
 
 
-class Fixed:
+class FixedAddresses:
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = tuple(addresses)
 
@@ -38,33 +38,34 @@ class Fixed:
         return self._addresses
 
 
-class Named:
+class ServiceAddresses:
     """The addresses of a headless service. A thread resolves the name, since DNS may be slow; the last result stays while DNS fails."""
 
     def __init__(self, name: str, port: int, every: float = RESOLVE_EVERY, resolve: Callable[[str], Sequence[str]] | None = None) -> None:
         self._name, self._port, self._every = name, port, every
         self._resolve = resolve or resolved
-        self._found: tuple[str, ...] = ()
-        self._asked = -math.inf
+        self._addresses: tuple[str, ...] = ()
+        self._resolved_at = -math.inf
         self._asking = threading.Lock()
         self._silent = False
 
     def current(self) -> Sequence[str]:
-        if time.monotonic() - self._asked >= self._every and self._asking.acquire(blocking=False):
-            first, self._asked = self._asked < 0, time.monotonic()
+        if time.monotonic() - self._resolved_at >= self._every and self._asking.acquire(blocking=False):
+            first, self._resolved_at = self._resolved_at < 0, time.monotonic()
             asking = threading.Thread(target=self._ask, name="resolve", daemon=True)
             asking.start()
             if first:
                 asking.join(self._every)
-        return self._found
+        return self._addresses
 
     def _ask(self) -> None:
         try:
-            self._found = tuple(sorted(f"{address}:{self._port}" for address in self._resolve(self._name)))
+            self._addresses = tuple(sorted(f"{address}:{self._port}" for address in self._resolve(self._name)))
             self._silent = False
         except OSError as error:
             if not self._silent:
-                log.warning("%s can't be resolved: %s; going on with %s", self._name, error, ", ".join(self._found) or "nobody")
+                last = ",".join(self._addresses) or "none"
+                log.warning("address: resolving failed name=%s addresses_in_use=%s error=%s", self._name, last, error)
             self._silent = True
         finally:
             self._asking.release()
@@ -79,13 +80,13 @@ def addresses(text: str) -> Addresses:
     """Parses the setting; raises Invalid for a malformed or repeated address."""
     if text.startswith(_DNS):
         name, port = _parted(text.removeprefix(_DNS))
-        return Named(name, port)
+        return ServiceAddresses(name, port)
     listed = [part.strip() for part in text.split(",")]
     for address in listed:
         _parted(address)
     if len(set(listed)) < len(listed):
-        raise Invalid(f"'{text}' names an address twice")
-    return Fixed(listed)
+        raise Invalid(f"'{text}' repeats an address; write each HOST:PORT once")
+    return FixedAddresses(listed)
 
 
 def folder_of(address: str) -> str:
@@ -96,5 +97,5 @@ def folder_of(address: str) -> str:
 def _parted(text: str) -> tuple[str, int]:
     match = _ADDRESS.fullmatch(text)
     if not match or not 0 < int(match[2]) < 65536:
-        raise Invalid(f"'{text}' is no HOST:PORT")
+        raise Invalid(f"'{text}' is not HOST:PORT")
     return match[1], int(match[2])

@@ -29,7 +29,7 @@ class Certificates:
             try:
                 (self.folder / name).read_bytes()
             except OSError as error:
-                raise Invalid(f"certificates of Triton: {self.folder / name} can't be read: {error.strerror}") from None
+                raise Invalid(f"Triton certificates: {self.folder / name} cannot be read: {error.strerror}") from None
 
     def version(self) -> tuple[int, ...]:
         """Returns numbers that change whenever a file is replaced; equal numbers mean equal files."""

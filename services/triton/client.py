@@ -32,7 +32,7 @@ _CHANNEL = [
 ]
 
 
-class Lost(Unavailable):
+class ServerLost(Unavailable):
     """This server cannot answer: away, silent, without the version, or the version's process died. Another replica may answer."""
 
 
@@ -71,7 +71,7 @@ class Client:
                 client.close()
                 return
         except (OSError, ValueError) as error:
-            log.warning("certificates of Triton: not renewed, the former ones stay in use: %s", error)
+            log.warning("certificates: renewal failed, the former ones stay in use error=%s", error)
             return
         if self._replaced is not None:
             self._replaced.close()
@@ -91,7 +91,7 @@ class Client:
             answer = self._client.infer(model, inputs, outputs=requested, model_version=str(version), **limits)
             arrays = {name: answer.as_numpy(name) for name in wanted}
             if missing := [name for name, value in arrays.items() if value is None]:
-                raise InferenceServerException(f"the answer has no '{missing[0]}'")
+                raise InferenceServerException(f"the answer has no output '{missing[0]}'")
             return {name: np.asarray(value) for name, value in arrays.items()}
 
         return _call(ask)
@@ -133,6 +133,6 @@ def _call(ask: Callable[[], T]) -> T:
     except InferenceServerException as error:
         message = str(error.message() or "")
         lost = error.status() in _LOST or "Stub process" in message
-        raise (Lost if lost else Unavailable)(f"Triton: {plain(message)}") from None
+        raise (ServerLost if lost else Unavailable)(f"Triton: {plain(message)}") from None
     except ValueError as error:  # gRPC's error for a closed channel
-        raise Lost(f"Triton: {error}") from None
+        raise ServerLost(f"Triton: {error}") from None

@@ -40,7 +40,7 @@ class Counters:
         return {key: self._base.get(key, 0) + self._last.get(key, 0) for key in self._base.keys() | self._last.keys()}
 
 
-class Tally:
+class ReplicaCounts:
     """Counters of one server, by recommender and version. Thread-safe."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Tally:
             try:
                 self._counters.saw(successes())
             except Unavailable as error:
-                log.debug("counters were not read: %s", error)
+                log.debug("counters: reading failed error=%s", error)
 
     def restarted(self) -> None:
         with self._lock:

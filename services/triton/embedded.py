@@ -41,7 +41,7 @@ _LONGEST_SOCKET = 107
 
 
 @dataclass(frozen=True)
-class Network:
+class TritonNetwork:
     """Listening addresses of a Triton for other machines."""
 
     host: str
@@ -71,7 +71,7 @@ class Network:
 class EmbeddedTriton:
     """Owns one tritonserver. `home` holds its repository (`models/`), backends, socket and log."""
 
-    def __init__(self, home: Path, *, start_timeout: float = 60.0, network: Network | None = None) -> None:
+    def __init__(self, home: Path, *, start_timeout: float = 60.0, network: TritonNetwork | None = None) -> None:
         self.key = network.key if network else ""
         self.certificates = network.certificates if network else None
         self.home = home.absolute()
@@ -135,7 +135,7 @@ class EmbeddedTriton:
                 return
             output = self._output_since(written)
             self._clear()
-            raise Unavailable(f"the embedded Triton doesn't start: {_reason(output)} (the whole story is in {self.log})")
+            raise Unavailable(f"the embedded Triton does not start: {_reason(output)}; read {self.log}")
 
     def ensure_running(self) -> bool:
         """Restarts a dead server. Returns True if it did: then nothing is loaded."""
@@ -286,4 +286,4 @@ def _reason(output: str) -> str:
     telling = [
         line for line in lines if any(word in line.lower() for word in ("error", "shim:", "failed", "cannot open")) and "NVML" not in line
     ]
-    return (telling or lines or ["it ended without a word"])[-1][:400]
+    return (telling or lines or ["the process ended without output"])[-1][:400]

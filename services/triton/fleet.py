@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from services.triton.counters import Tally
+from services.triton.counters import ReplicaCounts
 from services.triton.model_server import TritonServer
 from services.triton.probe import Key
-from services.triton.replica import Member
-from services.triton.replica_selection import Choice
+from services.triton.replica import FleetReplica
+from services.triton.replica_selection import ReplicaSelector
 from services.triton.repository import ModelRepository, recommender_of
-from services.triton.server_process import Hosts
+from services.triton.server_process import ServerProcesses
 from services.triton.tensors import Feed
 from services.triton.watchdog import HANGS
 from shared.domain.errors import EyasError, Pending, Unavailable
@@ -48,7 +48,7 @@ class TritonFleet:
 
     def __init__(
         self,
-        hosts: Hosts,
+        hosts: ServerProcesses,
         store: ArtifactStore,
         *,
         timeout: float = 2.0,
@@ -64,13 +64,13 @@ class TritonFleet:
         self._hangs = hangs
         self._heal_every = heal_every
         self._patience = patience
-        self._choice = Choice(timeout)
+        self._choice = ReplicaSelector(timeout)
         self._lock = threading.Lock()
         self._wanted: dict[str, tuple[ServedUnit, ...]] = {}
         self._since: dict[str, float] = {}
         """Since when the wanted versions of a recommender are being placed."""
-        self._tallies: dict[str, Tally] = {}
-        self._members: Mapping[str, Member] = {}
+        self._tallies: dict[str, ReplicaCounts] = {}
+        self._members: Mapping[str, FleetReplica] = {}
         self._closed = False
 
     def place(self, recommender: str, units: Sequence[ServedUnit]) -> Mapping[int, str]:
@@ -170,7 +170,7 @@ class TritonFleet:
         for member in members.values():
             member.close()
 
-    def _follow(self) -> list[Member]:
+    def _follow(self) -> list[FleetReplica]:
         """Adds and removes replicas; a new replica gets all wanted versions, like a restarted one."""
         with self._lock:
             hosts = self._hosts.current()
@@ -179,20 +179,20 @@ class TritonFleet:
             updated = {name: member for name, member in self._members.items() if name in hosts}
             for name, host in hosts.items():
                 if name not in updated:
-                    log.info("Triton %s: found", name)
-                    tally = self._tallies.setdefault(name, Tally())  # perhaps the same server as before
+                    log.info("replica: added replica=%s", name)
+                    tally = self._tallies.setdefault(name, ReplicaCounts())  # perhaps the same server as before
                     server = TritonServer(host, ModelRepository(host.repository.parent, self._store), tally=tally, **self._times)
                     for recommender, units in self._wanted.items():
                         server.want(recommender, units)
-                    updated[name] = Member(name, server, self._hangs)
+                    updated[name] = FleetReplica(name, server, self._hangs)
             gone = [member for name, member in self._members.items() if name not in updated]
             self._members = updated
         for member in gone:
-            log.info("Triton %s: gone", member.name)
+            log.info("replica: removed replica=%s", member.name)
             threading.Thread(target=member.close, name="close", daemon=True).start()
         return list(updated.values())
 
-    def _judge(self, members: Sequence[Member]) -> None:
+    def _judge(self, members: Sequence[FleetReplica]) -> None:
         wanted = {(name, unit.number) for name, units in self._wanted.items() for unit in units}
         available = frozenset(key for member in members if member.up for key in member.server.placed) & wanted
         for member in members:
@@ -208,7 +208,7 @@ def _outcome(placing: Future[dict[int, str]]) -> dict[int, str] | Exception:
         return error
 
 
-def _trouble(outcomes: Mapping[Member, dict[int, str] | Exception], members: Sequence[Member]) -> Exception:
+def _trouble(outcomes: Mapping[FleetReplica, dict[int, str] | Exception], members: Sequence[FleetReplica]) -> Exception:
     faults = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
     faults += [Unavailable(f"Triton {member.name}: {member.fault()}") for member in members]
     return faults[0] if faults else Unavailable("no Triton is known yet")

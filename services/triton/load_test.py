@@ -23,7 +23,7 @@ _PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
-class Latency:
+class MeasuredLatency:
     p50: float
     p99: float
     """Milliseconds of one call, measured by its caller."""
@@ -32,7 +32,7 @@ class Latency:
     calls: int
 
 
-def latency(server: ModelServer, recommender: str, number: int, feed: Columns, rows: int) -> Latency:
+def latency(server: ModelServer, recommender: str, number: int, feed: Columns, rows: int) -> MeasuredLatency:
     """Makes sequential calls: 200, or as many as fit into 30 seconds, but at least 20."""
     times: list[float] = []
     began = time.perf_counter()
@@ -45,7 +45,7 @@ def latency(server: ModelServer, recommender: str, number: int, feed: Columns, r
             break
     measured = np.asarray(times[_WARM_UP:])
     p50, p99 = np.percentile(measured, [50, 99]) * 1000
-    return Latency(float(p50), float(p99), float(rows * len(measured) / measured.sum()), len(measured))
+    return MeasuredLatency(float(p50), float(p99), float(rows * len(measured) / measured.sum()), len(measured))
 
 
 def one_request(signature: Signature, catalogue: Columns, users: Columns, batch: int) -> dict[str, Array]:
@@ -61,11 +61,11 @@ def read_arrays(path: Path, names: list[str]) -> dict[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as content:
             if missing := [name for name in names if name not in content.files]:
-                raise BadData(f"{path.name}: it has no array '{missing[0]}', which signature.json names")
+                raise BadData(f"{path.name}: the array '{missing[0]}' is missing; signature.json names it")
             arrays = {name: content[name] for name in names}
     except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise BadData(f"{path.name}: it can't be read: {error}") from None
+        raise BadData(f"{path.name}: cannot be read: {error}") from None
     lengths = {len(array) if array.ndim else 0 for array in arrays.values()}
     if len(lengths) != 1 or 0 in lengths:
-        raise BadData(f"{path.name}: its arrays must have one and the same length, of at least one row")
+        raise BadData(f"{path.name}: all arrays must have the same length, at least one row")
     return arrays

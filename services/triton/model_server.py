@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from services.triton.client import LOAD_TIMEOUT, Client, Lost
-from services.triton.counters import Tally
-from services.triton.probe import Key, Suspects, probe
-from services.triton.repository import ModelRepository, Placed, recommender_of
-from services.triton.server_process import Host
+from services.triton.client import LOAD_TIMEOUT, Client, ServerLost
+from services.triton.counters import ReplicaCounts
+from services.triton.probe import Key, ProbeSchedule, probe
+from services.triton.repository import ModelRepository, PlacedUnit, recommender_of
+from services.triton.server_process import ServerProcess
 from services.triton.tensors import Feed, tensors
 from shared.domain.errors import EyasError, Pending, Unavailable
 from shared.ports import ServedUnit, ServerInfo
@@ -40,18 +40,18 @@ class TritonServer:
 
     def __init__(
         self,
-        host: Host,
+        host: ServerProcess,
         repository: ModelRepository,
         *,
         timeout: float = 2.0,
         probe_every: float = 10.0,
         heal_every: float = 15.0,
-        tally: Tally | None = None,
+        tally: ReplicaCounts | None = None,
         trial_wait: float = LOAD_TIMEOUT,
     ) -> None:
         """`trial_wait`: seconds that a call waits for the trials that it started, before it raises Pending."""
         if repository.root != host.repository:
-            raise ValueError(f"Triton reads {host.repository}, and models would be written to {repository.root}")
+            raise ValueError(f"model repository: Triton reads {host.repository}, but models are written to {repository.root}")
         self._host = host
         self._repository = repository
         self._timeout = timeout
@@ -61,7 +61,7 @@ class TritonServer:
         """Recommenders whose versions still have to be placed."""
         self._returning: set[str] = set()
         """Part of `_owed`: lost by a restart, or wanted while the server was away."""
-        self._serving: Mapping[Key, Placed] = {}
+        self._serving: Mapping[Key, PlacedUnit] = {}
         self._proven: set[tuple[str, str]] = set()
         self._trial_wait = trial_wait
         self._pending: set[str] = set()
@@ -70,10 +70,10 @@ class TritonServer:
         """Recommenders whose proven versions are placed, with trials under way."""
         self._trials: dict[tuple[str, str], Future[str | None]] = {}
         self._pool = ThreadPoolExecutor(TRIALS, thread_name_prefix="trial")
-        self._suspects = Suspects(probe_every, heal_every, time.monotonic())
+        self._suspects = ProbeSchedule(probe_every, heal_every, time.monotonic())
         self._doubts: set[Key] = set()
         self._tidied = False
-        self._tally = tally or Tally()
+        self._tally = tally or ReplicaCounts()
         self._generation = host.generation
         self._client = Client(host.address, host.key, host.certificates)
 
@@ -99,13 +99,13 @@ class TritonServer:
     def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
         placed = self._serving.get(key)
         if placed is None:
-            raise Lost(f"{key[0]} version {key[1]} is not on the model server")
+            raise ServerLost(f"{key[0]} version {key[1]} is not on the model server")
         inputs = tensors(placed.signature, feed)
         try:
             return self._client.infer(placed.model, placed.number, inputs, placed.signature.output, timeout)
         except Unavailable as error:
             self._suspects.add(key)
-            if isinstance(error, Lost):
+            if isinstance(error, ServerLost):
                 self._doubts.add(key)
             raise
 
@@ -190,14 +190,14 @@ class TritonServer:
             for recommender in sorted(self._owed - self._pending):
                 try:
                     for number, why in self._place(recommender).items():
-                        log.warning("%s version %d didn't come back: %s", recommender, number, why)
+                        log.warning("version: restoring failed recommender=%s version=%d error=%s", recommender, number, why)
                 except Pending as error:
-                    log.debug("%s", error)
+                    log.debug("version: still loading reason=%s", error)
                 except (Unavailable, OSError) as error:  # the other recommenders are still placed
                     trouble = trouble or error
             self._heal()
             if trouble is not None:
-                raise Unavailable(f"Triton runs, but not all versions are back: {trouble}") from trouble
+                raise Unavailable(f"Triton runs, but not all versions are restored: {trouble}") from trouble
         return restarted
 
     def close(self) -> None:
@@ -212,7 +212,7 @@ class TritonServer:
         if self._host.generation == self._generation:
             return
         if self._generation:
-            log.warning("Triton was started again: its versions are loaded again")
+            log.warning("triton: restarted, its versions are loaded again")
         old, self._serving = self._client, {}
         self._client = Client(self._host.address, self._host.key, self._host.certificates)
         self._tally.restarted()
@@ -228,13 +228,13 @@ class TritonServer:
             self._repository.tidy()
             self._tidied = True
         faults: dict[int, str] = {}
-        good: dict[int, Placed] = {}
+        good: dict[int, PlacedUnit] = {}
         for unit in self._wanted[recommender]:
             try:
                 good[unit.number] = self._repository.add(unit)
             except EyasError as error:
                 if not self._client.ready():
-                    raise Unavailable(f"Triton doesn't answer: {recommender} can't be placed now") from error
+                    raise Unavailable(f"Triton does not answer: {recommender} cannot be placed now") from error
                 faults[unit.number] = str(error)
         self._trying.discard(recommender)
         try:
@@ -250,14 +250,14 @@ class TritonServer:
         self._returning.discard(recommender)
         return faults
 
-    def _list_proven(self, recommender: str, wanted: Mapping[int, Placed]) -> None:
+    def _list_proven(self, recommender: str, wanted: Mapping[int, PlacedUnit]) -> None:
         """Serves versions that need no trial, and keeps served ones."""
         serving = {placed.number: placed for placed in self._of(recommender)}
         proven = {number: placed for number, placed in wanted.items() if placed.proof in self._proven}
         if serving != serving | proven:
             self._list(recommender, serving | proven, [placed for placed in wanted.values() if placed.proof not in self._proven])
 
-    def _try(self, recommender: str, units: Iterable[Placed]) -> dict[int, str]:
+    def _try(self, recommender: str, units: Iterable[PlacedUnit]) -> dict[int, str]:
         """Returns the faults of versions that fail their trial; raises Pending while trials run. Proven versions are not tried again."""
         new = {placed.number: placed for placed in units if placed.proof not in self._proven}
         begun = {placed.proof: placed for placed in new.values() if placed.proof not in self._trials}
@@ -284,7 +284,7 @@ class TritonServer:
             raise away
         return faults
 
-    def _trial(self, placed: Placed, client: Client) -> str | None:
+    def _trial(self, placed: PlacedUnit, client: Client) -> str | None:
         """Returns why the version cannot be served, or None. Raises Unavailable if the server went away."""
         self._repository.add_trial(placed)
         try:
@@ -292,17 +292,17 @@ class TritonServer:
             probe(client, placed, placed.trial, self._timeout)
         except EyasError as error:
             if client is not self._client or not client.ready():
-                raise Unavailable(f"Triton doesn't answer: {placed.recommender} can't be placed now") from error
+                raise Unavailable(f"Triton does not answer: {placed.recommender} cannot be placed now") from error
             return str(error)
         finally:
             self._drop(placed.trial, client)
         return None
 
-    def _list(self, recommender: str, good: Mapping[int, Placed], trying: Sequence[Placed] = ()) -> dict[int, str]:
+    def _list(self, recommender: str, good: Mapping[int, PlacedUnit], trying: Sequence[PlacedUnit] = ()) -> dict[int, str]:
         """Makes Triton serve exactly `good`; returns versions that failed to load. Versions in trial stay on disk."""
         faults: dict[int, str] = {}
         on_disk = self._repository.models(recommender)
-        by_model: dict[str, list[Placed]] = {}
+        by_model: dict[str, list[PlacedUnit]] = {}
         for placed in good.values():
             by_model.setdefault(placed.model, []).append(placed)
         for model, listed in by_model.items():
@@ -314,7 +314,7 @@ class TritonServer:
             except Unavailable as error:
                 if not self._client.ready():
                     raise
-                log.warning("%s: versions are loaded one by one: %s", model, error)
+                log.warning("model: loading failed, versions are loaded one by one model=%s error=%s", model, error)
                 faults |= self._one_by_one(model, before, listed)
         loaded = {number: placed for number, placed in good.items() if number not in faults}
         self._route(recommender, loaded)
@@ -328,7 +328,7 @@ class TritonServer:
                 self._tally.read(self._client.successes)
         return faults
 
-    def _one_by_one(self, model: str, before: Sequence[Placed], wanted: Sequence[Placed]) -> dict[int, str]:
+    def _one_by_one(self, model: str, before: Sequence[PlacedUnit], wanted: Sequence[PlacedUnit]) -> dict[int, str]:
         """Finds the proven version that failed to load with the list, and leaves it out."""
         faults: dict[int, str] = {}
         standing = [placed for placed in wanted if placed in before]
@@ -348,7 +348,7 @@ class TritonServer:
             self._relist(model, standing)
         return faults
 
-    def _relist(self, model: str, listed: Sequence[Placed]) -> None:
+    def _relist(self, model: str, listed: Sequence[PlacedUnit]) -> None:
         """Sets the served versions of a model. Counters vanish with their versions, so they are read before and after."""
         leaving = {key: placed for key, placed in self._serving.items() if placed.model == model and placed not in listed}
         if leaving:  # stops new requests for the leaving versions
@@ -358,7 +358,7 @@ class TritonServer:
         self._client.load(model)
         self._tally.read(self._client.successes)
 
-    def _route(self, recommender: str, placed: Mapping[int, Placed]) -> None:
+    def _route(self, recommender: str, placed: Mapping[int, PlacedUnit]) -> None:
         others = {key: other for key, other in self._serving.items() if key[0] != recommender}
         self._serving = others | {(recommender, number): unit for number, unit in placed.items()}
 
@@ -375,7 +375,7 @@ class TritonServer:
             if self._answers(placed) or not self._client.ready() or not self._suspects.may_heal(key, now):
                 continue
             self._owed.add(placed.recommender)  # until the version is back
-            log.warning("%s version %d doesn't answer: it is loaded again", *key)
+            log.warning("version: no answer, it is loaded again recommender=%s version=%d", *key)
             neighbours = [other for other in self._serving.values() if other.model == placed.model and other is not placed]
             if neighbours:
                 self._relist(placed.model, neighbours)
@@ -386,10 +386,10 @@ class TritonServer:
             self._route(placed.recommender, {unit.number: unit for unit in (*self._of(placed.recommender), placed)})
             self._owed.discard(placed.recommender)
 
-    def _of(self, recommender: str) -> list[Placed]:
+    def _of(self, recommender: str) -> list[PlacedUnit]:
         return [placed for (name, _), placed in self._serving.items() if name == recommender]
 
-    def _answers(self, placed: Placed) -> bool:
+    def _answers(self, placed: PlacedUnit) -> bool:
         key = (placed.recommender, placed.number)
         try:
             probe(self._client, placed, placed.model, self._timeout)
@@ -405,5 +405,5 @@ class TritonServer:
         try:
             client.unload(model)
         except Unavailable as error:
-            log.debug("unloading %s: %s", model, error)
+            log.debug("model: unloading failed model=%s error=%s", model, error)
         self._repository.remove_model(model)

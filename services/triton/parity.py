@@ -37,7 +37,7 @@ class Skew:
 
     def __str__(self) -> str:
         rows = f"{self.rows:,} row{'s' if self.rows > 1 else ''}"
-        first = f"first row {self.row}: {self.raw} is {self.trained} in training, {self.served} served"
+        first = f"first in row {self.row}: {self.raw} is {self.trained} in training, {self.served} in serving"
         return f"feature '{self.column}' differs in {rows}, {first}"
 
 
@@ -98,7 +98,7 @@ def refuse_skewed(parity: Parity) -> None:
     if parity.skewed:
         more = f"; and {len(parity.skewed) - _NAMED} more" if len(parity.skewed) > _NAMED else ""
         listed = "; ".join(str(skew) for skew in parity.skewed[:_NAMED])
-        raise BadData(f"parity: of {parity.rows:,} rows, {listed}{more}: the exported features aren't those that the model was trained on")
+        raise BadData(f"parity: {parity.rows:,} rows compared, {listed}{more}: the exported features differ from those of training")
 
 
 def _floats(signature: Signature) -> list[str]:
@@ -110,15 +110,14 @@ def _finite(values: Array, name: str, start: int, who: str) -> None:
     if not good.all():
         row = int(np.argmin(good))
         subject = "scores" if "/" not in name else f"'{name}'"
-        raise BadData(
-            f"parity.npz: {who} gave {format_value(values[row])} for row {start + row}: mend the model, its {subject} must be finite"
-        )
+        value = format_value(values[row])
+        raise BadData(f"parity.npz, row {start + row}: {who} returned {value}; correct the model, its {subject} must be finite")
 
 
 def _differs(feature: Feature, served: Array, trained: Array) -> Array:
     """Returns which rows differ."""
     if served.shape != trained.shape:
-        raise BadData(f"parity: feature '{feature.column}' has the shape {served.shape} served, {trained.shape} in training")
+        raise BadData(f"parity: feature '{feature.column}' has the shape {served.shape} in serving, {trained.shape} in training")
     same = (
         np.isclose(served, trained, rtol=_NEAR, atol=_NEAR, equal_nan=feature.missing) if feature.dtype == "float32" else served == trained
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from services.triton.client import Client
-from services.triton.repository import Placed
+from services.triton.repository import PlacedUnit
 from services.triton.tensors import dummy, tensors
 from shared.domain.errors import Unavailable
 from shared.serving.signature import Signature
@@ -16,7 +16,7 @@ Key = tuple[str, int]
 _ROWS = 2
 
 
-def probe(client: Client, placed: Placed, model: str, timeout: float) -> None:
+def probe(client: Client, placed: PlacedUnit, model: str, timeout: float) -> None:
     """Makes one real inference; raises Unavailable unless it returns one finite float32 score per row."""
     probe_version(client, model, placed.number, placed.signature, timeout)
 
@@ -25,16 +25,15 @@ def probe_version(client: Client, model: str, number: int, signature: Signature,
     inputs = tensors(signature, dummy(signature, _ROWS))
     scores = client.infer(model, number, inputs, signature.output, timeout)
     if scores.shape != (_ROWS,):
-        raise Unavailable(f"it gave scores of the shape {scores.shape} for {_ROWS} rows, expected ({_ROWS},)")
+        raise Unavailable(f"output '{signature.output}' has the shape {scores.shape} for {_ROWS} rows, expected ({_ROWS},)")
     if scores.dtype != np.float32:
-        raise Unavailable(f"it gave scores of the type {scores.dtype}, expected float32")
+        raise Unavailable(f"output '{signature.output}' has the type {scores.dtype}, expected float32")
     if not np.isfinite(scores).all():
-        raise Unavailable(
-            f"it gave {scores[~np.isfinite(scores)][0]} as a score for a row of zeros and empty texts: scores must be finite numbers"
-        )
+        bad = scores[~np.isfinite(scores)][0]
+        raise Unavailable(f"output '{signature.output}' is {bad} for a row of zeros and empty texts; scores must be finite numbers")
 
 
-class Suspects:
+class ProbeSchedule:
     """Schedules probes: at once after a failed request, and of all versions at intervals. Limits how often a version is healed."""
 
     def __init__(self, probe_every: float, heal_every: float, now: float) -> None:

@@ -46,9 +46,7 @@ class RemoteTriton:
         """Returns whether the server has restarted; only its owner can start it."""
         before = self._generation
         if self.generation == 0:
-            raise Unavailable(
-                f"no Triton has announced itself in {self._home} yet: is the server at {self.address} started on that folder?"
-            )
+            raise Unavailable(f"no Triton has announced itself in {self._home}: start the server at {self.address} with this --home")
         return self._generation != before
 
     def vouch(self) -> None:

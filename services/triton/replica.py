@@ -16,7 +16,7 @@ import numpy as np
 
 from services.triton.model_server import TritonServer
 from services.triton.probe import Key
-from services.triton.replica_selection import AWAY_PATIENCE, Standing
+from services.triton.replica_selection import AWAY_PATIENCE, VersionState
 from services.triton.tensors import Feed
 from services.triton.watchdog import HANGS, Watchdog
 from shared.domain.errors import EyasError
@@ -28,7 +28,7 @@ T = TypeVar("T")
 LOOK_EVERY = 1.0
 
 
-class Member:
+class FleetReplica:
     def __init__(self, name: str, server: TritonServer, hangs: float = HANGS) -> None:
         self.name = name
         self.server = server
@@ -43,8 +43,8 @@ class Member:
         self._reported: Future[bool] | None = None
         self._changed = False
         """Whether versions were left to the next look."""
-        self._asked = 0.0
-        self._asking: Future[None] | None = None
+        self._checked_at = 0.0
+        self._check: Future[None] | None = None
         self._life = 0
         self._watchdog = Watchdog(server.reachable, lambda: server.kill(self._life), hangs)
         self._waiting: dict[str, tuple[tuple[ServedUnit, ...], Future[None]]] = {}
@@ -59,12 +59,12 @@ class Member:
         """Whether the replica can take a change: it answers, and its versions are restored."""
         return self.up is None or (self.up and not self.server.returning)
 
-    def standing(self, key: Key) -> Standing | None:
+    def standing(self, key: Key) -> VersionState | None:
         if key not in self.server.placed:
             return None
         if self.up is False or (self.server.owing and not self.ready):
-            return Standing.AWAY
-        return Standing.DOUBTED if self.server.doubted(key) else Standing.GOOD
+            return VersionState.AWAY
+        return VersionState.DOUBTED if self.server.doubted(key) else VersionState.GOOD
 
     def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
         return self.server.ask(key, feed, timeout)
@@ -126,7 +126,7 @@ class Member:
             recommenders = {recommender for recommender, _ in self.lacking}
             self.submit(lambda: self.server.retry(recommenders))
         if ready != self.ready:
-            log.info("Triton %s: %s", self.name, "ready" if ready else f"not ready: {self.fault()}")
+            log.info("replica: readiness changed replica=%s ready=%s reason=%s", self.name, ready, "none" if ready else self.fault())
             self.unready_since = now
         self.ready = ready
 
@@ -137,10 +137,10 @@ class Member:
     def fault(self) -> str | None:
         """Returns why the replica is not ready; None if it is."""
         if self.up is False or self._trouble is not None:
-            return self._trouble or "Triton doesn't answer"
+            return self._trouble or "Triton does not answer"
         if self.server.owing:
-            return "its versions are being loaded"
-        return f"it lacks {', '.join(f'{name} {number}' for name, number in sorted(self.lacking))}" if self.lacking else None
+            return "versions are still loading"
+        return f"missing versions: {', '.join(f'{name} {number}' for name, number in sorted(self.lacking))}" if self.lacking else None
 
     def status(self) -> ServerReplica:
         state: Literal["ready", "loading", "down"] = "ready" if self.ready else "down" if self.up is False else "loading"
@@ -165,13 +165,13 @@ class Member:
     def _ask(self) -> None:
         """Checks every LOOK_EVERY seconds whether the server answers."""
         now = time.monotonic()
-        if now - self._asked >= LOOK_EVERY and (self._asking is None or self._asking.done()):
-            self._asked = now
-            self._asking = self._watcher.submit(self._watch)
+        if now - self._checked_at >= LOOK_EVERY and (self._check is None or self._check.done()):
+            self._checked_at = now
+            self._check = self._watcher.submit(self._watch)
 
     def _watch(self) -> None:
         self._life = self.server.generation
         if not self._watchdog.ask():
             self.up = False
         if self._watchdog.ended:
-            log.error("Triton %s: ended: it did not answer; it is started again", self.name)
+            log.error("replica: no answer, it is killed and restarted replica=%s", self.name)

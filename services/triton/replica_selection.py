@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from services.triton.client import Lost
+from services.triton.client import ServerLost
 from services.triton.probe import Key
 from services.triton.tensors import Feed
 from shared.domain.errors import ServerAway
@@ -24,7 +24,7 @@ AWAY_PATIENCE = 0.25
 """Seconds that a replica has to answer after a request to it was lost."""
 
 
-class Standing(IntEnum):
+class VersionState(IntEnum):
     """State of a version on a replica, best first."""
 
     GOOD = 0
@@ -37,7 +37,7 @@ class Standing(IntEnum):
 
 
 class Replica(Protocol):
-    def standing(self, key: Key) -> Standing | None:
+    def standing(self, key: Key) -> VersionState | None:
         """Returns None if the replica does not have the version."""
 
     def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
@@ -47,7 +47,7 @@ class Replica(Protocol):
         """Whether the replica can answer no version of the recommender: unreachable, or restoring its versions."""
 
 
-class Choice:
+class ReplicaSelector:
     """Thread-safe."""
 
     def __init__(self, timeout: float) -> None:
@@ -57,7 +57,7 @@ class Choice:
     def score(self, replicas: Sequence[Replica], key: Key, feed: Feed, patience: float | None = None) -> np.ndarray[Any, Any]:
         try:
             return self._score(replicas, key, feed, patience)
-        except Lost as error:
+        except ServerLost as error:
             if all(replica.away(key[0]) for replica in replicas):
                 raise ServerAway(str(error)) from None
             raise
@@ -65,7 +65,7 @@ class Choice:
     def _score(self, replicas: Sequence[Replica], key: Key, feed: Feed, patience: float | None) -> np.ndarray[Any, Any]:
         able = self._able(replicas, key)
         if not able:
-            raise Lost(f"{key[0]} version {key[1]} is not on the model server")
+            raise ServerLost(f"{key[0]} version {key[1]} is not on the model server")
         timeout = self._timeout if patience is None else patience
         until = time.monotonic() + timeout
         (_, first), *others = able
@@ -74,14 +74,14 @@ class Choice:
         standing, second = others[0]
         try:
             # A silent replica must leave time for the second one, if that one is good.
-            return first.ask(key, feed, timeout / 2 if standing is Standing.GOOD else timeout)
-        except Lost:
+            return first.ask(key, feed, timeout / 2 if standing is VersionState.GOOD else timeout)
+        except ServerLost:
             left = until - time.monotonic()
             if left < _LEAST:
                 raise
             return second.ask(key, feed, left)
 
-    def _able(self, replicas: Sequence[Replica], key: Key) -> list[tuple[Standing, Replica]]:
+    def _able(self, replicas: Sequence[Replica], key: Key) -> list[tuple[VersionState, Replica]]:
         """Returns the replicas that have the version, best first; equal ones take turns."""
         turn = next(self._turn) % max(len(replicas), 1)
         turned = [*replicas[turn:], *replicas[:turn]]

@@ -36,7 +36,7 @@ _TRIAL = "eyas_trial-"
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedUnit:
     """A served unit whose files are in Triton's model repository."""
 
     recommender: str
@@ -71,14 +71,14 @@ class ModelRepository:
         for trial in self.root.glob(f"{_TRIAL}*"):
             shutil.rmtree(trial, ignore_errors=True)
 
-    def add(self, unit: ServedUnit) -> Placed:
+    def add(self, unit: ServedUnit) -> PlacedUnit:
         """Fetches a version, unless the files on disk have the right digests."""
         if not NAME.fullmatch(unit.recommender) or unit.number < 1:
-            raise Invalid(f"'{unit.recommender}' version {unit.number} can't be served: not a recommender's name and a number from 1")
+            raise Invalid(f"'{unit.recommender}' version {unit.number} cannot be served: expected a recommender name and a number from 1")
         where = f"{SIGNATURE} of {unit.recommender} version {unit.number}"
         signature = read(Signature, _json(self._store.read(_file(unit, SIGNATURE)), where), where)
         digest = "+".join(_file(unit, name).sha256 for name in signature.files)
-        placed = Placed(unit.recommender, unit.number, model_name(unit.recommender, signature), signature, digest)
+        placed = PlacedUnit(unit.recommender, unit.number, model_name(unit.recommender, signature), signature, digest)
         folder = self._folder(placed.model, placed.number)
         names = (*signature.files, SIGNATURE)
         if any(_sha256(folder / name) != unit.files[name].sha256 for name in names):
@@ -94,7 +94,7 @@ class ModelRepository:
         part.write_text(model_config(model, signature, versions).text())
         part.replace(path)
 
-    def add_trial(self, placed: Placed) -> None:
+    def add_trial(self, placed: PlacedUnit) -> None:
         """Adds the version under the trial's name, with hard links instead of copies."""
         folder = self._folder(placed.trial, placed.number)
         self.remove_model(placed.trial)
@@ -139,7 +139,7 @@ def _check(folder: Path, signature: Signature) -> None:
 
 def _file(unit: ServedUnit, name: str) -> File:
     if name not in unit.files:
-        raise Invalid(f"{unit.recommender} version {unit.number} has no {name}: its export published none")
+        raise Invalid(f"{unit.recommender} version {unit.number} has no {name}: the export did not publish it")
     return unit.files[name]
 
 

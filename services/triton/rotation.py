@@ -31,7 +31,7 @@ class Rotation:
         self._pause = pause
         self._clock = clock
         self._used = certificates.version()
-        self._seen = self._used
+        self._last_version = self._used
         self._changed = 0.0
         self._lock: IO[bytes] | None = None
         self._restarted = 0.0
@@ -40,12 +40,12 @@ class Rotation:
         try:
             version = self._certificates.version()
         except OSError as error:
-            log.debug("certificates: not readable: %s", error)
+            log.debug("certificates: reading failed error=%s", error)
             return False
         now = self._clock()
-        if version != self._seen:
-            self._seen, self._changed = version, now
-            log.info("certificates: replaced, restart in %g s", self._pause)
+        if version != self._last_version:
+            self._last_version, self._changed = version, now
+            log.info("certificates: replaced, a restart is due seconds=%g", self._pause)
         if version == self._used or now - self._changed < self._pause or not self._acquire():
             return False
         self._used, self._restarted = version, now

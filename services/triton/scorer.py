@@ -17,9 +17,9 @@ import numpy as np
 
 from services.triton.addresses import Addresses
 from services.triton.certificates import Certificates
-from services.triton.client import Client, Lost
+from services.triton.client import Client, ServerLost
 from services.triton.probe import Key, probe_version
-from services.triton.replica_selection import AWAY_PATIENCE, Choice, Standing
+from services.triton.replica_selection import AWAY_PATIENCE, ReplicaSelector, VersionState
 from services.triton.repository import SIGNATURE, model_name
 from services.triton.tensors import Feed, tensors
 from shared.contracts.stage import Files
@@ -31,7 +31,7 @@ from shared.serving.signature import Signature
 log = logging.getLogger(__name__)
 
 ModelLookup = Callable[[Key], tuple[str, Signature]]
-_KEPT = 1000
+_CACHED_SIGNATURES = 1000
 """Cached versions beyond the routed ones."""
 _LOOKING = 2.0
 
@@ -55,8 +55,8 @@ class TritonScorer:
         self._certificates = certificates
         self._files_of = files_of
         self._artifacts = artifacts
-        self._choice = Choice(timeout)
-        self._known: dict[Key, tuple[str, Signature]] = {}
+        self._choice = ReplicaSelector(timeout)
+        self._signatures: dict[Key, tuple[str, Signature]] = {}
         self._replicas: Mapping[str, RemoteReplica] = {}
 
     def score(self, recommender: str, number: int, feed: Feed, patience: float | None = None) -> np.ndarray[Any, Any]:
@@ -67,13 +67,13 @@ class TritonScorer:
     def refresh(self, routed: Iterable[Key] = ()) -> None:
         """Reads the replicas and their versions. `routed`: versions to cache, so that they score even while the registry is away."""
         routed = set(routed)
-        if len(self._known) > len(routed) + _KEPT:
-            self._known = {key: entry for key, entry in self._known.items() if key in routed}
+        if len(self._signatures) > len(routed) + _CACHED_SIGNATURES:
+            self._signatures = {key: entry for key, entry in self._signatures.items() if key in routed}
         for key in routed:
             try:
                 self.know(key)
             except EyasError as error:
-                log.debug("%s %d: %s", *key, error)
+                log.debug("version: reading the signature failed recommender=%s version=%d error=%s", *key, error)
         addresses = self._addresses.current()
         former = self._replicas
         if set(addresses) != set(former):
@@ -91,7 +91,7 @@ class TritonScorer:
 
     def know(self, key: Key) -> tuple[str, Signature]:
         """Returns the Triton model of a version and its signature."""
-        entry = self._known.get(key)
+        entry = self._signatures.get(key)
         return self._learn(key) if entry is None else entry
 
     def _learn(self, key: Key) -> tuple[str, Signature]:
@@ -102,7 +102,7 @@ class TritonScorer:
             raise Unavailable(f"{recommender} version {number} has no {SIGNATURE}: it was not exported for serving")
         signature = read(Signature, json.loads(self._artifacts.read(files[SIGNATURE])), label)
         entry = (model_name(recommender, signature), signature)
-        self._known[key] = entry
+        self._signatures[key] = entry
         return entry
 
 
@@ -119,19 +119,19 @@ class RemoteReplica:
         self._looking: Future[None] | None = None
         self._hand = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"triton-{address}")
 
-    def standing(self, key: Key) -> Standing:
+    def standing(self, key: Key) -> VersionState:
         if not self._up:
-            return Standing.AWAY
+            return VersionState.AWAY
         model, _ = self._know(key)
         if (model, str(key[1])) not in self._has:
-            return Standing.UNSEEN
-        return Standing.DOUBTED if key in self._doubts else Standing.GOOD
+            return VersionState.UNSEEN
+        return VersionState.DOUBTED if key in self._doubts else VersionState.GOOD
 
     def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
         model, signature = self._know(key)
         try:
             return self._client.infer(model, key[1], tensors(signature, feed), signature.output, timeout)
-        except Lost:
+        except ServerLost:
             self._doubts.add(key)
             raise
 
@@ -154,11 +154,11 @@ class RemoteReplica:
             self._has = self._client.successes(_LOOKING).keys()
         except Unavailable as error:
             if self._up is not False:
-                log.warning("Triton %s: %s; it is asked no more until it answers", self.name, error)
+                log.warning("replica: no answer, requests skip it until it answers replica=%s error=%s", self.name, error)
             self._up = False
             return
         if self._up is False:
-            log.info("Triton %s: answers again", self.name)
+            log.info("replica: answers again replica=%s", self.name)
         self._up = True
         for key in tuple(self._doubts):
             model, signature = self._know(key)

@@ -25,7 +25,7 @@ from typing import Any
 
 from services.triton.certificates import Certificates
 from services.triton.client import Client
-from services.triton.embedded import EmbeddedTriton, Network
+from services.triton.embedded import EmbeddedTriton, TritonNetwork
 from services.triton.generation_marker import announce, vouched
 from services.triton.orphan_cleanup import sweep_all
 from services.triton.rotation import Rotation
@@ -39,18 +39,18 @@ _WATCH = 0.5
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m services.triton.serve")
-    parser.add_argument("--home", type=Path, required=True, help="the folder with the model repository")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen at")
-    parser.add_argument("--grpc", type=int, default=8001, help="port")
-    parser.add_argument("--metrics", type=int, default=8002, help="port")
-    parser.add_argument("--health", type=int, default=8003, help="port")
+    parser.add_argument("--home", type=Path, required=True, help="Folder with the model repository")
+    parser.add_argument("--host", default="127.0.0.1", help="Address that the server listens on")
+    parser.add_argument("--grpc", type=int, default=8001, help="Port of gRPC")
+    parser.add_argument("--metrics", type=int, default=8002, help="Port of metrics")
+    parser.add_argument("--health", type=int, default=8003, help="Port of health checks")
     security = parser.add_mutually_exclusive_group(required=True)
-    security.add_argument("--tls", type=Path, help="the folder with ca.crt, tls.crt and tls.key: clients need a certificate of this CA")
+    security.add_argument("--tls", type=Path, help="Folder with ca.crt, tls.crt and tls.key; clients need a certificate of this CA")
     security.add_argument(
-        "--plaintext", action="store_true", help="no TLS: whoever reaches the gRPC port can run code here, so something else must close it"
+        "--plaintext", action="store_true", help="No TLS: any client of the gRPC port can run code here, so a firewall must protect it"
     )
-    parser.add_argument("--rotate-after", type=float, default=120.0, help="seconds from new certificates to the restart that uses them")
-    parser.add_argument("--alone", action="store_true", help="nobody else uses this /dev/shm: what a former life left there is removed")
+    parser.add_argument("--rotate-after", type=float, default=120.0, help="Seconds from new certificates to the restart that uses them")
+    parser.add_argument("--alone", action="store_true", help="No other server uses this /dev/shm: remove shared memory of former processes")
     options = parser.parse_args()
     logs.configure()
     os.umask(0o077)  # no other user may read the repository and the shared memory
@@ -63,7 +63,7 @@ def main() -> None:
     except (EyasError, OSError) as error:
         sys.stderr.write(f"triton: {error}\n")
         sys.exit(1)
-    log.info("stopped")
+    log.info("triton: stopped")
 
 
 def _serve(options: argparse.Namespace, ending: threading.Event, undo: ExitStack) -> None:
@@ -73,7 +73,7 @@ def _serve(options: argparse.Namespace, ending: threading.Event, undo: ExitStack
     certificates = Certificates(options.tls) if options.tls else None
     if certificates:
         certificates.check()
-    network = Network(options.host, options.grpc, options.metrics, os.environ.get("EYAS_TRITON_KEY", ""), certificates)
+    network = TritonNetwork(options.host, options.grpc, options.metrics, os.environ.get("EYAS_TRITON_KEY", ""), certificates)
     triton = EmbeddedTriton(options.home, network=network)
     undo.callback(triton.stop)
     client = Client(triton.address, certificates=certificates)
@@ -85,30 +85,24 @@ def _serve(options: argparse.Namespace, ending: threading.Event, undo: ExitStack
     triton.start()
     undo.callback(client.close)  # before the server stops, or it waits for its clients
     announce(options.home)
-    log.info(
-        "ready: gRPC on %s:%d, metrics on %d, health on %d, home %s",
-        options.host,
-        options.grpc,
-        options.metrics,
-        options.health,
-        triton.home,
-    )
+    ports = (options.grpc, options.metrics, options.health)
+    log.info("triton: ready host=%s grpc=%d metrics=%d health=%d home=%s", options.host, *ports, triton.home)
     watchdog = Watchdog(client.ready, triton.kill)
     while not ending.wait(_WATCH):
         client.renew()
         watchdog.ask()
         if watchdog.ended:
-            log.error("triton: it did not answer for %g s: it is ended, and started again", HANGS)
+            log.error("triton: no answer, it is killed and restarted seconds=%g", HANGS)
         if rotation and rotation.due():
             log.info("triton: restarting with new certificates")
             triton.end()
         if triton.ensure_running():
-            log.warning("triton: started again")
+            log.warning("triton: restarted")
             announce(options.home)
         if rotation:
             rotation.release(vouched(options.home))
         _reap(triton.pid)
-    log.info("stopping")
+    log.info("triton: stopping")
 
 
 def _health_of(client: Client, home: Path) -> type[BaseHTTPRequestHandler]:

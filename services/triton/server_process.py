@@ -9,7 +9,7 @@ from typing import Protocol
 from services.triton.certificates import Certificates
 
 
-class Host(Protocol):
+class ServerProcess(Protocol):
     """`generation` rises with each start of the server, when nothing is loaded."""
 
     @property
@@ -43,7 +43,7 @@ class Host(Protocol):
         """Confirms that since its last start the server has got all wanted versions."""
 
 
-class Hosts(Protocol):
+class ServerProcesses(Protocol):
     """The replicas of a fleet by name, which may change."""
 
-    def current(self) -> Mapping[str, Host]: ...
+    def current(self) -> Mapping[str, ServerProcess]: ...

@@ -13,7 +13,7 @@ from services.triton.addresses import Addresses, folder_of
 from services.triton.certificates import Certificates
 from services.triton.embedded import EmbeddedTriton
 from services.triton.remote import RemoteTriton
-from services.triton.server_process import Host
+from services.triton.server_process import ServerProcess
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class EmbeddedTritons:
             f"triton-{number}": EmbeddedTriton(home if number == 1 else home / f"replica-{number}") for number in range(1, count + 1)
         }
 
-    def current(self) -> Mapping[str, Host]:
+    def current(self) -> Mapping[str, ServerProcess]:
         return self.servers
 
     def start(self) -> None:
@@ -55,11 +55,11 @@ class RemoteTritons:
         self._addresses = addresses
         self._home = home
         self._alone = alone
-        self._hosts: dict[str, Host] = {}
+        self._hosts: dict[str, ServerProcess] = {}
         self._missed: dict[str, float] = {}
         self._swept = time.monotonic()
 
-    def current(self) -> Mapping[str, Host]:
+    def current(self) -> Mapping[str, ServerProcess]:
         addresses = self._addresses.current()
         if list(addresses) != list(self._hosts):
             self._hosts = {address: self._hosts.get(address) or self._host(address) for address in addresses}
@@ -67,7 +67,7 @@ class RemoteTritons:
             self._sweep()
         return self._hosts
 
-    def _host(self, address: str) -> Host:
+    def _host(self, address: str) -> ServerProcess:
         return RemoteTriton(address, self._home if self._alone else self._home / folder_of(address), self._key, self._certificates)
 
     def _sweep(self) -> None:
@@ -83,5 +83,5 @@ class RemoteTritons:
         self._missed = {folder.name: self._missed.get(folder.name, now) for folder in folders}
         for folder in folders:
             if now - self._missed[folder.name] >= ABANDONED:
-                log.info("removing what a Triton that is gone has left: %s", folder.name)
+                log.info("replica: folder of a former replica is removed folder=%s", folder.name)
                 shutil.rmtree(folder, ignore_errors=True)

@@ -2,22 +2,18 @@
 
     python -m services.triton.verify --spec spec.json
 
-Reads spec.json and publishes one manifest, like every stage. Exit 0: published. Exit 2: the unit is unusable; the manifest holds the
-reason, and a retry does not help. Exit 1: any other fault; nothing was published.
+Exit codes are those of shared.stage_process; 2 means that the unit is unusable.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import json
 import logging
 import shutil
 import signal
 import sys
-import traceback
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +24,17 @@ from services.triton.model_server import TritonServer
 from services.triton.parity import Parity, compare, format_value, refuse_skewed
 from services.triton.repository import SIGNATURE, ModelRepository, model_name
 from services.triton.tensors import tensors
+from shared import stage_process
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.plans import at_batch, batches
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.stage import Failure, File, Manifest, StageSpec
+from shared.contracts.stage import File, StageSpec
 from shared.contracts.strict import read
-from shared.domain.errors import BadData, Conflict, Invalid
+from shared.domain.errors import BadData, Invalid
 from shared.domain.metric import count_of
 from shared.ports import ServedUnit
 from shared.serving.signature import Signature
+from shared.stage_process import Attempt, Outcome
 
 CATALOGUE, PARITY = "catalogue.npz", "parity.npz"
 _TIMEOUT = 60.0
@@ -44,58 +42,12 @@ log = logging.getLogger("eyas.stage")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m services.triton.verify")
-    parser.add_argument("--spec", type=Path, required=True, help="the attempt's spec.json; its folder is the scratch folder")
-    path: Path = parser.parse_args().spec.absolute()
-    logging.basicConfig(stream=sys.stdout, format="verify: %(message)s", level=logging.WARNING)
-    log.setLevel(logging.INFO)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the server is stopped
-    try:
-        code = attempt(path)
-    except Invalid as error:
-        log.error("refused: %s", error)
-        code = 2
-    except Exception as error:
-        traceback.print_exc()
-        sys.stderr.write(f"verify: failed: {type(error).__name__}: {' '.join(str(error).split()) or 'no message'}\n")
-        code = 1
-    sys.exit(code)
+    stage_process.main("verify", "services.triton.verify", perform)
 
 
-def attempt(path: Path) -> int:
-    try:
-        spec = read(StageSpec, json.loads(path.read_text()), path.name)
-    except ValueError as error:
-        raise Invalid(f"{path.name}: not JSON: {error}") from None
-    if spec.stage != "verify":
-        raise Invalid(f"{path.name}: it is for the stage '{spec.stage}', not 'verify'")
-    store = FsspecArtifacts(spec.artifacts)
-    if store.manifest(spec.attempt) is not None:
-        log.info("attempt %s is published already; nothing to do", spec.attempt)
-        return 0
-    started = datetime.now(UTC)
-    failure, metrics, facts = None, dict[str, float](), dict[str, Any]()
-    try:
-        metrics, facts = examine(spec, store, path.parent)
-    except Invalid as error:
-        failure = Failure(kind="data" if isinstance(error, BadData) else "spec", message=" ".join(str(error).split()))
-        log.error("refused: %s", failure.message)
-    ended = datetime.now(UTC)
-    manifest = Manifest(
-        stage="verify",
-        run=spec.run,
-        attempt=spec.attempt,
-        started=started,
-        ended=ended,
-        metrics={"verify.stage_seconds": (ended - started).total_seconds()} | metrics,
-        facts=facts,
-        failure=failure,
-    )
-    try:
-        store.publish(manifest)
-    except Conflict as error:
-        log.info("%s; this try's output is dropped", error)
-    return 2 if failure else 0
+def perform(attempt: Attempt) -> int:
+    return attempt.publish(lambda: Outcome({}, *examine(attempt.spec, attempt.store, attempt.path.parent)), Outcome())
 
 
 def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dict[str, float], dict[str, Any]]:
@@ -114,15 +66,15 @@ def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dic
             info, before = server.info(), triton.memory()
             faults = server.place(spec.recommender.name, [ServedUnit(spec.recommender.name, 1, files)])
             if faults:
-                raise BadData(f"{signature.file}: Triton can't serve it: {faults[1]}")
+                raise BadData(f"{signature.file}: Triton cannot serve it: {faults[1]}")
             parity = _parity(triton, spec.recommender.name, signature, rows)
             metrics, calls = _speed(server, spec.recommender, signature, catalogue, rows)
             metrics["size"] = sum(file.size for file in files.values()) / (1 << 20)
             memory = _memory(triton, signature, files) - before
             metrics |= {"parity": parity.difference, count_of("parity", "rows"): float(parity.rows)}
             metrics |= {"memory": memory / (1 << 20), "memory_server": before / (1 << 20)}
-            log.info("memory: %.0f MiB more than the server's own %.0f MiB", metrics["memory"], metrics["memory_server"])
-            log.info("size: %.1f MiB of files", metrics["size"])
+            log.info("memory: measured mib=%.0f server_mib=%.0f", metrics["memory"], metrics["memory_server"])
+            log.info("size: measured mib=%.1f", metrics["size"])
         finally:
             server.close()
     finally:
@@ -156,7 +108,7 @@ def _parity(triton: EmbeddedTriton, recommender: str, signature: Signature, rows
     finally:
         client.close()
     refuse_skewed(parity)
-    log.info("parity: %s rows, %d features equal, largest difference %.2g", f"{parity.rows:,}", len(signature.features), parity.difference)
+    log.info("parity: passed rows=%d features=%d largest_difference=%.2g", parity.rows, len(signature.features), parity.difference)
     return parity
 
 
@@ -169,7 +121,7 @@ def _speed(
     for batch in batches(spec):
         size = batch or len(catalogue[signature.item])
         timing = latency(server, spec.name, 1, one_request(signature, catalogue, rows, size), size)
-        log.info("%s rows: p50 %.2f ms, p99 %.2f ms, %s rows/s", f"{size:,}", timing.p50, timing.p99, f"{timing.throughput:,.0f}")
+        log.info("speed: measured rows=%d p50_ms=%.2f p99_ms=%.2f rows_per_second=%.0f", size, timing.p50, timing.p99, timing.throughput)
         for name, value in (("latency_p50", timing.p50), ("latency_p99", timing.p99), ("throughput", timing.throughput)):
             metrics |= {at_batch(name, batch): value, count_of(at_batch(name, batch), "calls"): float(timing.calls)}
         calls[f"{size} rows"] = timing.calls
@@ -179,7 +131,7 @@ def _speed(
 def _input(spec: StageSpec, name: str) -> File:
     file = spec.inputs.get("export", {}).get(name)
     if file is None:
-        raise Invalid(f"verify needs '{name}' of the stage export, which is not among its inputs")
+        raise Invalid(f"inputs: '{name}' of the stage export is missing; verify needs it")
     return file
 
 

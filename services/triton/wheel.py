@@ -19,7 +19,7 @@ _LIBPYTHON = f"libpython{_PYTHON}.so.1.0"
 
 
 @dataclass(frozen=True)
-class Wheel:
+class TritonWheel:
     server: Path
     backend: Path
     stub: Path
@@ -46,13 +46,13 @@ class Wheel:
         return variables
 
 
-def find_wheel() -> Wheel:
+def find_wheel() -> TritonWheel:
     """Returns the wheel's paths; raises Unavailable, with the way to install it, if a part is missing."""
     module_spec = importlib.util.find_spec("pytriton")
     if module_spec is None or not module_spec.submodule_search_locations:
         raise Unavailable("the embedded Triton needs the wheel 'nvidia-pytriton', which is not installed: install eyas[triton]")
     root = Path(next(iter(module_spec.submodule_search_locations))) / "tritonserver"
-    wheel = Wheel(
+    wheel = TritonWheel(
         root / "bin" / "tritonserver",
         root / "backends" / "python",
         root / "python_backend_stubs" / _PYTHON / "triton_python_backend_stub",
@@ -64,7 +64,7 @@ def find_wheel() -> Wheel:
         raise Unavailable("the embedded Triton runs models with 'onnxruntime', which is not installed: install eyas[triton]")
     if _own_libpython() is None and ctypes.util.find_library(f"python{_PYTHON}") is None:
         raise Unavailable(
-            f"Triton's Python backend needs {_LIBPYTHON}, which this machine has not: install a Python {_PYTHON} with its shared library "
+            f"Triton's Python backend needs {_LIBPYTHON}, which is missing: install a Python {_PYTHON} with its shared library "
             f"(uv python install {_PYTHON}, or Debian's libpython{_PYTHON})"
         )
     return wheel

@@ -54,7 +54,7 @@ _BAD = "malformed", _answer("malformed", 400, "this is not an HTTP/1.1 request")
 _LINE = "line", _answer("address-too-long", 414, f"the address is longer than {_ADDRESS_BYTES} bytes: send a shorter one")
 _HEAD = (
     "headers",
-    _answer("headers-too-large", 431, f"the headers are more than {_HEADERS}, or have more than {_HEAD_BYTES} bytes: send fewer"),
+    _answer("headers-too-large", 431, f"more than {_HEADERS} headers, or more than {_HEAD_BYTES} bytes of headers: send fewer"),
 )
 _UNREAD = "unread body", b""
 _SLOW_HEAD = "slow head", _answer("request-timeout", 408, f"the headers were not complete within {_HEAD_SECONDS:g} s")
@@ -65,18 +65,18 @@ _SLOW_BODY = (
 _FULL = "full", _answer("unavailable", 503, "all connections of this process are in use: try again in a second", **{"Retry-After": "1"})
 
 
-class _Alarm:
+class _ConnectionAlarm:
     """An alarm that starts with the first trouble and ends after a calm time, so that the log has two lines of it."""
 
     def __init__(self) -> None:
         self._raised = False
-        self._seen = -math.inf
+        self._last_trouble = -math.inf
 
     def changed(self, now: float, trouble: bool) -> bool | None:
         """Whether the alarm has now started (True), ended (False), or not changed (None)."""
         if trouble:
-            self._seen = now
-        raised = now - self._seen < _CALM
+            self._last_trouble = now
+        raised = now - self._last_trouble < _CALM
         if raised == self._raised:
             return None
         self._raised = raised
@@ -101,7 +101,7 @@ class ConnectionTable(ServerState):
         self._port = port
         self._swept: float | None = None
         self._turned_away = self._logged = self._before = 0
-        self._crowded, self._exhausted = _Alarm(), _Alarm()
+        self._crowded, self._exhausted = _ConnectionAlarm(), _ConnectionAlarm()
 
     def admit(self, connection: BoundedProtocol) -> bool:
         """Admits a new connection, if necessary in place of a stranger. Returns False if the table is full."""
@@ -163,8 +163,8 @@ class ConnectionTable(ServerState):
         self._before = turned_away
         if crowded:
             log.warning(
-                "connections: near the limit port=%s open=%d limit=%d; those without a token are closed first, raise EYAS_CONNECTIONS if "
-                "these are clients of yours",
+                "connections: near the limit, those without a token are closed first; raise EYAS_CONNECTIONS if these are your clients "
+                "port=%s open=%d limit=%d",
                 *(self._port, count, limit),
             )
         elif crowded is False:
@@ -173,7 +173,7 @@ class ConnectionTable(ServerState):
         exhausted = self._exhausted.changed(now, not has_descriptors)
         if exhausted:
             log.warning(
-                "file descriptors: none left connections=%d; new connections fail, raise the limit of open files (ulimit -Hn)", count
+                "file descriptors: none left, new connections fail; raise the limit of open files (ulimit -Hn) connections=%d", count
             )
         elif exhausted is False:
             log.warning("file descriptors: free again connections=%d", count)

@@ -49,7 +49,7 @@ class BoundedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self._metrics is not None:
-            loop, config = asyncio.get_running_loop(), _config(Exposition(), lifespan="off")
+            loop, config = asyncio.get_running_loop(), _config(MetricsApp(), lifespan="off")
             config.load()
             self.servers.append(await loop.create_server(lambda: BoundedProtocol(config, self._scrapers, {}, loop), sock=self._metrics))
 
@@ -65,7 +65,7 @@ class BoundedServer(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-class Exposition:
+class MetricsApp:
     """The ASGI application of `/metrics`. A thread writes the text, which takes long with a thousand recommenders."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ def connection_limit(wanted: int) -> int:
     files = _raise_open_files()
     most = max(_FEWEST, min(wanted, files - max(files // 4, _OTHER_FILES)))
     if most < wanted:
-        log.warning("connections: at most %d, not %d files=%d; raise the limit of open files (ulimit -Hn)", most, wanted, files)
+        log.warning("connections: limited by open files, raise ulimit -Hn limit=%d wanted=%d files=%d", most, wanted, files)
     return most
 
 

@@ -16,7 +16,7 @@ from services.triton.addresses import addresses
 from services.triton.certificates import Certificates
 from services.triton.fleet import TritonFleet
 from services.triton.scorer import TritonScorer
-from services.triton.server_process import Hosts
+from services.triton.server_process import ServerProcesses
 from services.triton.server_processes import EmbeddedTritons, RemoteTritons
 from services.wiring.state import State
 from shared.artifacts import FsspecTrash, variables
@@ -94,7 +94,7 @@ def stage_faults(settings: Settings) -> Callable[[RecommenderSpec], Mapping[str,
 def model_server(settings: Settings, home: Home, state: State, undo: ExitStack) -> TritonFleet:
     """Builds the model server of the placing process, which owns the repositories."""
     folder = settings.triton_home or home.triton
-    hosts: Hosts
+    hosts: ServerProcesses
     if settings.triton == "embedded":
         embedded = EmbeddedTritons(folder, settings.triton_replicas)
         undo.callback(embedded.stop)
@@ -118,9 +118,9 @@ def _triton_certificates(settings: Settings) -> Certificates | None:
 
 
 def collector(settings: Settings, state: State) -> GarbageCollector:
-    wish = Retention(settings.keep_versions, settings.keep_served, settings.keep_runs)
+    retention = Retention(settings.keep_versions, settings.keep_served, settings.keep_runs)
     stores = (state.registry, state.routes, state.runs, state.rollouts, state.leftovers)
-    return GarbageCollector(FsspecTrash(state.artifacts.url), *stores, state.clock, wish)
+    return GarbageCollector(FsspecTrash(state.artifacts.url), *stores, state.clock, retention)
 
 
 def scorer(settings: Settings, state: State, undo: ExitStack) -> TritonScorer:

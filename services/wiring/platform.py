@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from services.api.dependencies import AuthConfig, Features, Parts
-from services.api.rate_limits import Limits, RateLimits
-from services.control.admission import AdmissionLease, Turns
+from services.api.dependencies import AuthConfig, ControlParts, Features
+from services.api.rate_limits import RateLimit, RateLimits
+from services.control.admission import AdmissionLease, Admissions
 from services.control.compaction import Compactor
 from services.control.feature_materialiser import FeatureMaterialiser, named
 from services.control.garbage_collector import GarbageCollector
-from services.control.model_lineage import Lines
+from services.control.model_lineage import ModelLineages
 from services.control.placement import Placement, warmth
 from services.control.planning import Planner
 from services.control.reconcile import Reconciler
@@ -31,7 +31,7 @@ from services.gateway import Gateway, Stores
 from services.gateway.loader import HEARTBEAT
 from services.home import Home
 from services.index.opening import OpenIndexes
-from services.monitor.activity import Sighted
+from services.monitor.activity import DriftActivity
 from services.monitor.earnings import Earnings
 from services.monitor.gauges import EarningsGauges
 from services.monitor.kpi_history import KpiHistories
@@ -52,7 +52,7 @@ _REST = 15.0
 
 
 @dataclass(frozen=True)
-class _Watch:
+class _Monitoring:
     """KPIs and monitoring of the recommenders."""
 
     earnings: Earnings
@@ -68,7 +68,7 @@ class Platform:
         state = State(settings, home, undo)
         self._loops: list[Loop] = [Loop("clock", [state.clock.synchronise], EVERY)]
         self._waiting: list[Callable[[], Sequence[str]]] = []
-        self.parts: Parts | None = None
+        self.parts: ControlParts | None = None
         self.gateway: Gateway | None = None
         if settings.role == "gateway":
             asking = parts.scorer(settings, state, undo)
@@ -79,7 +79,7 @@ class Platform:
             self.parts = self._control(settings, home, state, server, data_roots, undo)
             if settings.role == "all":
                 self.gateway = self._gateway(state, server, "embedded", undo)
-        limits = Limits(settings.control_rate, settings.online_rate, settings.recommender_rate, settings.failure_rate)
+        limits = RateLimit(settings.control_rate, settings.online_rate, settings.recommender_rate, settings.failure_rate)
         for loop in self._loops:
             state.changes.listen(loop.notice)
         self.door = AuthConfig(state.clock, token, state.tokens, state.answers, self._missing, RateLimits(limits))
@@ -91,11 +91,11 @@ class Platform:
 
     def leaves(self, leaving: Callable[[], bool]) -> None:
         """Reports the process as not ready while `leaving` is true, so that load balancers send requests elsewhere."""
-        self._waiting.append(lambda: ["it has been asked to end"] if leaving() else [])
+        self._waiting.append(lambda: ["the process is shutting down"] if leaving() else [])
 
     def _control(
         self, settings: Settings, home: Home, state: State, server: TritonFleet, data_roots: tuple[str, ...], undo: ExitStack
-    ) -> Parts:
+    ) -> ControlParts:
         executor = parts.executor(settings, home, state, undo)
         clock = state.clock
         watch = _watch(state)
@@ -107,14 +107,14 @@ class Platform:
         code = code_version(parts.images(settings))
         bases = StageCache(state.runs, state.registry, state.artifacts, state.outputs, data, code, snapshots.has_values)
         stile = None if settings.owns_home else AdmissionLease(state.leases, secrets.token_hex(8), clock)
-        turns, planner = Turns(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
+        turns, planner = Admissions(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
         runs = Runs(state.rollouts, executor, snapshots, clock, data_roots, bases, turns, tuple(settings.families))
         stores = (state.features, state.feature_history)
         routed = functools.partial(named, state.routes, state.rollouts)
         values = FeatureMaterialiser(placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock, routed)
         sources = Sources(state.kpis, state.mirrors)
         rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, sources, placement, clock, values)
-        lines = Lines(state.registry, state.runs, state.routes)
+        lines = ModelLineages(state.registry, state.runs, state.routes)
         records = (state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes)
         retrainers = Retrainers(*records, watch.monitor, lines, clock)
         mark = state.changes.mark
@@ -137,7 +137,7 @@ class Platform:
         if state.joiner is not None:
             self._loops.append(Loop("events", [state.joiner.step], 0.05))
         if settings.role == "all":  # this process must place the versions before it can answer
-            self._waiting.append(lambda: [] if placement.settled else ["the model server is being given its versions"])
+            self._waiting.append(lambda: [] if placement.settled else ["the model server is loading its versions"])
         collector = self._keep_house(settings, state, executor, replica)
         self._waiting.append(state.missing)
 
@@ -145,7 +145,7 @@ class Platform:
             for loop in (control, working, watching):
                 loop.wake()
 
-        return Parts(
+        return ControlParts(
             recommenders=state.recommenders,
             runs=state.runs,
             rollouts=state.rollouts,
@@ -225,8 +225,8 @@ class Platform:
             loop.stop()
 
 
-def _watch(state: State) -> _Watch:
-    activity = Sighted(state.routes, state.sightings)
+def _watch(state: State) -> _Monitoring:
+    activity = DriftActivity(state.routes, state.sightings)
     earnings = Earnings(state.recommenders, state.registry, state.artifacts, state.kpis, state.clock)
     sources = (state.events, state.sightings, state.artifacts)
     monitor = Monitor(state.recommenders, state.routes, state.registry, *sources, state.clock, activity)
@@ -234,7 +234,7 @@ def _watch(state: State) -> _Watch:
     lives = KpiHistories(state.recommenders, state.routes, state.sightings, state.clock)
     routes = RouteGauges(state.routes, state.rollouts, state.clock)
     exports = tuple(OnChange(exporter.export, state.changes.mark, _REST, exporter.due) for exporter in (routes, monitor, gauges))
-    return _Watch(earnings, lives, monitor, exports)
+    return _Monitoring(earnings, lives, monitor, exports)
 
 
 def _reconciling(rows: Reconciler[Any, Any, Any], mark: Callable[[], object]) -> OnChange:

@@ -37,7 +37,7 @@ def serve(options: Mapping[str, Any]) -> int:
     settings = Settings.read({name: value for name, value in options.items() if value is not None})
     logs.configure()
     for line in strange(os.environ):
-        log.warning("%s", line)
+        log.warning("settings: ignored a variable reason=%s", line)
     threadpool_limits(1, "blas")  # threads per request spin while other requests wait (3 times the CPU, measured)
     os.umask(0o077)  # users' data is private on a shared machine
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: everything started is stopped
@@ -45,8 +45,8 @@ def serve(options: Mapping[str, Any]) -> int:
         with ExitStack() as undo:
             _serve(settings, undo)
     except KeyboardInterrupt:
-        log.info("interrupted while starting")
-    log.info("stopped")
+        log.info("platform: interrupted while starting")
+    log.info("platform: stopped")
     return 0
 
 
@@ -71,17 +71,17 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     metrics_url = f"{scraped}/metrics"
     if settings.owns_home:
         home.announce(Endpoint(url, metrics_url, os.getpid()))
-    role = "" if settings.role == "all" else f" as {settings.role} {settings.name}"
-    log.info("ready%s in %.1f s: %s (metrics on %s, home %s)", role, time.monotonic() - began, url, metrics_url, home.folder)
+    details = (settings.role, settings.name, time.monotonic() - began, url, metrics_url, home.folder)
+    log.info("platform: ready role=%s name=%s seconds=%.1f url=%s metrics=%s home=%s", *details)
     if platform.parts:
-        log.info("the console: %s/ (sign in with the token in %s)", url, settings.token_file or home.folder / "token")
+        log.info("console: sign in with the token url=%s token_file=%s", url, settings.token_file or home.folder / "token")
     # uvicorn handles signals only while it runs, and raises caught ones again after its shutdown.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     gc.collect()
     gc.freeze()  # permanent objects (modules, routes, models) are excluded from later collections
     server.run(sockets=[listener])
-    log.info("stopping")
+    log.info("platform: stopping")
 
 
 def _first_token(settings: Settings, home: Home) -> str:
@@ -97,5 +97,5 @@ def _data_roots(settings: Settings) -> tuple[str, ...]:
     roots = tuple(root if is_object(root) else str(Path(root).absolute()) for root in configured)
     for root in roots if settings.role != "gateway" else ():
         if not is_object(root) and not Path(root).is_dir():
-            log.warning("data root %s is not a folder: specs can't read anything there until it is", root)
+            log.warning("data root: not a folder, specs cannot read it path=%s", root)
     return roots

@@ -53,8 +53,8 @@ def database_url(settings: Settings, home: Home, artifacts: FsspecArtifacts) -> 
     lost = missing_file(url)
     if lost is not None and not artifacts.is_empty():
         raise Invalid(
-            f"database {lost} is missing or empty, and {artifacts.url} holds artifacts of a former one: move the database's files back or"
-            f" restore a backup; to begin empty, move {artifacts.url} away"
+            f"database {lost} is missing or empty, but {artifacts.url} has artifacts of an earlier database: move the database's files back"
+            f" or restore a backup; to start empty, move {artifacts.url} away"
         )
     return url
 
@@ -111,7 +111,7 @@ class State:
             self.routes.all()
             self._disk.check()
         except EyasError as error:
-            self._outages.fail("", "not ready: %s", error, level=logging.WARNING)
+            self._outages.fail("", "readiness: failed error=%s", error, level=logging.WARNING)
             return [FULL if error.answer == FULL else AWAY]
-        self._outages.succeed("", "ready: the database answers")
+        self._outages.succeed("", "readiness: recovered")
         return []

@@ -22,7 +22,7 @@ from shared.artifacts.objects import opened
 from shared.contracts.stage import Manifest
 from shared.contracts.strict import read
 from shared.domain.errors import Damaged, Invalid
-from shared.ports import Discarded, Pin, Shelf, Stored
+from shared.ports import BlobPin, DiscardedObject, Shelf, StoredObject
 
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
 _SUFFIX = ".json"
@@ -34,39 +34,39 @@ class FsspecTrash:
 
     def __init__(self, url: str) -> None:
         self._fs, self._root = opened(url)
-        self._known: dict[str, frozenset[str]] = {}  # manifests never change
+        self._referenced: dict[str, frozenset[str]] = {}  # manifests never change
 
-    def pins(self) -> Sequence[Pin]:
+    def pins(self) -> Sequence[BlobPin]:
         pins = []
         for path, info in self._files("pins"):
             with suppress(FileNotFoundError):
                 pins.append(self._pin(path, info))
         return pins
 
-    def shelf(self, shelf: Shelf) -> Sequence[Stored]:
+    def shelf(self, shelf: Shelf) -> Sequence[StoredObject]:
         files = []
         for path, info in self._files(shelf):
             with suppress(FileNotFoundError):
-                files.append(Stored(_named(path), int(info["size"]), self._written(path, info)))
+                files.append(StoredObject(_named(path), int(info["size"]), self._written(path, info)))
         return files
 
-    def trash(self) -> Sequence[Discarded]:
+    def trash(self) -> Sequence[DiscardedObject]:
         discarded = []
         for path, info in self._files("trash"):
             batch, shelf, *_ = path.removeprefix(f"{self._root}/trash/").split("/")
             at = datetime.strptime(batch, _STAMP).replace(tzinfo=UTC)
-            discarded.append(Discarded("blobs" if shelf == "blobs" else "manifests", _named(path), int(info["size"]), at, path))
+            discarded.append(DiscardedObject("blobs" if shelf == "blobs" else "manifests", _named(path), int(info["size"]), at, path))
         return discarded
 
     def named(self, attempt: str) -> frozenset[str]:
-        if attempt not in self._known:
+        if attempt not in self._referenced:
             digests = self._read(attempt)
             if digests is None:  # erased meanwhile, so it names no blobs
                 return frozenset()
-            self._known[attempt] = digests
-        return self._known[attempt]
+            self._referenced[attempt] = digests
+        return self._referenced[attempt]
 
-    def discard(self, shelf: Shelf, file: Stored, now: datetime) -> bool:
+    def discard(self, shelf: Shelf, file: StoredObject, now: datetime) -> bool:
         source = self._place(shelf, file.name)
         target = f"{self._root}/trash/{now.astimezone(UTC).strftime(_STAMP)}/{shelf}/{source.rsplit('/', 1)[1]}"
         try:
@@ -77,11 +77,11 @@ class FsspecTrash:
             return False
         return True
 
-    def restore(self, discarded: Discarded) -> None:
+    def restore(self, discarded: DiscardedObject) -> None:
         with suppress(FileNotFoundError):
             self._move(discarded.place, self._place(discarded.shelf, discarded.name))
 
-    def erase(self, discarded: Discarded) -> None:
+    def erase(self, discarded: DiscardedObject) -> None:
         with suppress(FileNotFoundError):
             self._fs.rm_file(discarded.place)
         if isinstance(self._fs, LocalFileSystem):
@@ -89,7 +89,7 @@ class FsspecTrash:
                 with suppress(OSError):
                     folder.rmdir()
 
-    def unpin(self, pin: Pin) -> None:
+    def unpin(self, pin: BlobPin) -> None:
         with suppress(FileNotFoundError):
             self._fs.rm_file(f"{self._root}/pins/{pin.name}")
 
@@ -105,15 +105,15 @@ class FsspecTrash:
         entries: dict[str, dict[str, Any]] = self._fs.find(f"{self._root}/{folder}", detail=True)
         yield from ((path, info) for path, info in entries.items() if info.get("type") == "file")
 
-    def _pin(self, path: str, info: dict[str, Any]) -> Pin:
+    def _pin(self, path: str, info: dict[str, Any]) -> BlobPin:
         name, written = path.rsplit("/", 1)[1], self._written(path, info)
         if not name.endswith(_SUFFIX):  # partial file of a writer that died
-            return Pin(name, "", frozenset(), written)
+            return BlobPin(name, "", frozenset(), written)
         try:
             document = json.loads(self._fs.cat_file(path))
-            return Pin(name, str(document["attempt"]), frozenset(map(str, document["blobs"])), written)
+            return BlobPin(name, str(document["attempt"]), frozenset(map(str, document["blobs"])), written)
         except (ValueError, KeyError, TypeError) as error:
-            raise Damaged(f"{path} can't be read ({error}), so what it keeps is unknown: remove it when no run is under way") from None
+            raise Damaged(f"{path}: pin cannot be read ({error}), its artifacts are unknown: remove it when no run is active") from None
 
     def _read(self, attempt: str) -> frozenset[str] | None:
         paths = [
@@ -125,7 +125,7 @@ class FsspecTrash:
                 try:
                     manifest = read(Manifest, json.loads(self._fs.cat_file(path)), f"manifest of {attempt}")
                 except (ValueError, Invalid) as error:
-                    raise Damaged(f"{path} can't be read ({error}), so what it names is unknown: restore it from a backup") from None
+                    raise Damaged(f"{path}: manifest cannot be read ({error}): restore it from a backup") from None
                 return frozenset(file.sha256 for file in manifest.files.values())
         return None
 

@@ -82,9 +82,9 @@ class FsspecLive:
         try:
             with self._fs.open(f"{self._root}/{checkpoint.attempt}/{_name(name, file)}", "rb") as source:
                 if not copied(source, to, file.sha256):
-                    raise Damaged(f"the checkpoint of {checkpoint.attempt} is damaged: '{name}' isn't what was kept")
+                    raise Damaged(f"the checkpoint of {checkpoint.attempt} is damaged: '{name}' does not match its digest")
         except FileNotFoundError:
-            raise NotFound(f"the checkpoint of {checkpoint.attempt} is gone") from None
+            raise NotFound(f"the checkpoint of {checkpoint.attempt} is missing") from None
         return to
 
     def clear(self) -> None:

@@ -136,7 +136,7 @@ class S3Files:
         self._in_parts(path, ((named | {"x-amz-copy-source-range": byte_range}, bytes) for byte_range in ranges))
         if self.size(path) != size:
             self.rm_file(path)
-            raise Unavailable(f"{SCHEME}{source}: the object store can't copy an object of {size:,} bytes in parts")
+            raise Unavailable(f"{SCHEME}{source}: the object store cannot copy an object of {size:,} bytes in parts")
 
     def mv(self, source: str, path: str) -> None:
         self.copy(source, path)
@@ -153,7 +153,7 @@ class S3Files:
         """There is no cache."""
 
     def _in_parts(self, path: str, parts: Iterator[Part]) -> None:
-        """Uploads all parts or nothing: an incomplete upload is no object."""
+        """Uploads all parts or nothing: an incomplete upload is not an object."""
         upload = self._xml("POST", path, {"uploads": ""}).findtext("{*}UploadId") or ""
         try:
             tags = []
@@ -178,7 +178,7 @@ class S3Files:
             try:
                 root = xml.fromstring(answer.read())  # noqa: S314
             except (OSError, http.client.HTTPException, xml.ParseError) as error:
-                raise Unavailable(f"{SCHEME}{path}: the object store's answer can't be read: {type(error).__name__}") from error
+                raise Unavailable(f"{SCHEME}{path}: the object store's answer cannot be read: {type(error).__name__}") from error
         if root.tag.rpartition("}")[2] == "Error":
             raise Unavailable(f"{SCHEME}{path}: the object store failed: {root.findtext('{*}Code')}")
         return root
@@ -241,12 +241,10 @@ def _checked(answer: http.client.HTTPResponse, path: str) -> None:
     if answer.status == 404 and code != "NoSuchBucket":
         raise FileNotFoundError(path)
     if answer.status == 404:
-        raise Invalid(f"{SCHEME}{path}: there is no such bucket: make it, or name another by EYAS_ARTIFACTS_URL")
+        raise Invalid(f"{SCHEME}{path}: bucket not found: create it, or set another one in EYAS_ARTIFACTS_URL")
     if answer.status in (400, 401, 403):
         reason = code or answer.status
-        raise Invalid(
-            f"{SCHEME}{path}: the object store refuses it ({reason}): AWS_ACCESS_KEY_ID must be there and may read, write and list"
-        )
+        raise Invalid(f"{SCHEME}{path}: access denied ({reason}): set AWS_ACCESS_KEY_ID to a key that may read, write and list")
     if answer.status in (301, 307, 308):
-        raise Invalid(f"{SCHEME}{path}: the bucket is elsewhere ({code or answer.status}): set AWS_REGION to its region")
+        raise Invalid(f"{SCHEME}{path}: the bucket is in another region ({code or answer.status}): set AWS_REGION to its region")
     raise Unavailable(f"{SCHEME}{path}: the object store answers {answer.status} {code}".rstrip())

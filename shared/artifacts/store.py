@@ -67,7 +67,7 @@ class FsspecArtifacts:
 
     def _damaged(self, file: File) -> Damaged:
         label = f"artifact {file.sha256[:12]} in {self.url}"
-        return Damaged(f"{label} is damaged: its content doesn't match its address; the next run rebuilds it")
+        return Damaged(f"{label} is damaged: its content does not match its digest; the next run rebuilds it")
 
     def _renewed(self, target: str, file: File) -> bool:
         """Renews the age of equal content; False if absent. Only on local disks: elsewhere a check costs as much as a write."""
@@ -131,7 +131,7 @@ class FsspecArtifacts:
     def show(self, file: File, place: str) -> None:
         """Gives a file a second name for people: a read-only link, or a copy if links are not supported."""
         if not _PLACE.fullmatch(place) or ".." in place:
-            raise Invalid(f"{place!r} is no place for a file: lower-case letters, digits and -_.=/ only")
+            raise Invalid(f"{place!r} is not a valid path: use lower-case letters, digits and -_.=/")
         source, target = self._blob(file), f"{self._root}/{place}"
         if self._fs.exists(target):
             return

@@ -40,7 +40,7 @@ COLUMNS: Mapping[EventTable, Mapping[str, Kind]] = {
         "generation": "int32",
         "step": "int32",
         "items": "ints",
-        "chances": "floats",
+        "propensities": "floats",
         "fallback": "text",
         "slices": "texts",
         "bucket": "int32",
@@ -69,5 +69,5 @@ class PartName:
 def part_name(name: str) -> PartName:
     match = _PART.fullmatch(name)
     if match is None:
-        raise Damaged(f"a compaction's manifest names {name!r}, which is no day of events")
+        raise Damaged(f"compaction manifest: unexpected file name {name!r}; expected TABLE/date=DAY/part-N.parquet")
     return PartName(cast(EventTable, match[1]), date.fromisoformat(match[2]), int(match[3]))

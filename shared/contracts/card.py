@@ -15,33 +15,33 @@ CARD = "model_card.json"
 class Exported(Strict):
     """Part of the model card that export writes."""
 
-    version: Literal[1] = Field(description="Of this format.")
+    version: Literal[1] = Field(description="Version of this format.")
     recommender: str
-    run: str = Field(description="The run that made it.")
+    run: str = Field(description="Run that made the version.")
     mode: str
-    model: dict[str, Any] = Field(description="The spec's: family, parameters, training.")
-    features: tuple[dict[str, Any], ...] = Field(description="What is made of each column, and how many codes it has.")
-    tables: tuple[dict[str, Any], ...] = Field(description="What is looked up by code: rows, width, bytes.")
-    lookup_bytes: int = Field(description="What one row reads of those tables.")
-    label: str = Field(description="What counted as liked.")
-    score: str = Field(description="What the score means.")
+    model: dict[str, Any] = Field(description="The spec's `model`: family, parameters, training.")
+    features: tuple[dict[str, Any], ...] = Field(description="Features of each column, with the number of codes.")
+    tables: tuple[dict[str, Any], ...] = Field(description="Lookup tables by code: rows, width, bytes.")
+    lookup_bytes: int = Field(description="Bytes of these tables that one row reads.")
+    label: str = Field(description="Definition of a positive.")
+    score: str = Field(description="Meaning of the score.")
 
 
 class CardData(Strict):
-    snapshot: datetime = Field(description="When the data was read.")
-    digest: str | None = Field(description="Of its content.")
-    fingerprint: str = Field(description="Of its files' names, sizes and times of change.")
-    rows: dict[str, float] = Field(description="By part: to train on, held out, items.")
-    oldest: datetime | None = Field(None, description="The first interaction.")
-    cut: datetime | None = Field(None, description="The holdout begins here.")
-    newest: datetime | None = Field(None, description="The last interaction.")
+    snapshot: datetime = Field(description="Time when the data was read.")
+    digest: str | None = Field(description="Digest of the data's content.")
+    fingerprint: str = Field(description="Fingerprint of the files' names, sizes and modification times.")
+    rows: dict[str, float] = Field(description="Number of rows by part: training, holdout, items.")
+    oldest: datetime | None = Field(None, description="Time of the first interaction.")
+    cut: datetime | None = Field(None, description="Time when the holdout begins.")
+    newest: datetime | None = Field(None, description="Time of the last interaction.")
 
 
 class CardFit(Strict):
-    stage: Literal["train", "refit"] = Field(description="`train`: the candidate, which offline figures are of; `refit`: what is served.")
-    rows: int = Field(description="That it was fitted on.")
-    newest: datetime | None = Field(None, description="When the newest of them happened.")
-    epochs: int | None = Field(None, description="Epochs, sweeps or trees; null of a family without.")
+    stage: Literal["train", "refit"] = Field(description="`train`: the candidate, which offline figures describe; `refit`: the served one.")
+    rows: int = Field(description="Number of rows of the fit.")
+    newest: datetime | None = Field(None, description="Time of the newest of these rows.")
+    epochs: int | None = Field(None, description="Number of epochs, sweeps or trees; null for a family without them.")
 
 
 class CardGate(Strict):
@@ -51,28 +51,28 @@ class CardGate(Strict):
 
 
 class CardLineage(Strict):
-    parent: int | None = Field(description="The version that it was warm-started from.")
-    serving: int | None = Field(description="The version that it was compared with.")
+    parent: int | None = Field(description="Version from which the warm run started.")
+    serving: int | None = Field(description="Version that it was compared with.")
     cause: str
     asked_by: str
-    code: str = Field(description="The sources that its stages ran.")
-    spec_generation: int = Field(description="Which writing of the spec.")
-    spec_digest: str = Field(description="Of its content.")
-    seeds: dict[str, int] = Field(description="By stage.")
-    attempts: dict[str, str] = Field(description="By stage, the one that counts, be it of this run or of an earlier one.")
+    code: str = Field(description="Version of the code that its stages ran.")
+    spec_generation: int = Field(description="Generation of the spec.")
+    spec_digest: str = Field(description="Digest of the spec's content.")
+    seeds: dict[str, int] = Field(description="Seeds by stage.")
+    attempts: dict[str, str] = Field(description="Attempt by stage whose result is used, of this run or of an earlier one.")
 
 
 class Card(Strict):
-    version: Literal[1] = Field(description="Of this format.")
+    version: Literal[1] = Field(description="Version of this format.")
     recommender: str
-    run: str = Field(description="The run that made it.")
-    about: Exported | None = Field(description="Model, features, tables; null where export said nothing.")
-    data: CardData = Field(description="What it learned from.")
-    fits: tuple[CardFit, ...] = Field((), description="Each fit of the model, in order.")
+    run: str = Field(description="Run that made the version.")
+    about: Exported | None = Field(description="Model, features and tables; null if export did not describe them.")
+    data: CardData = Field(description="Training data.")
+    fits: tuple[CardFit, ...] = Field((), description="Fits of the model, in order.")
     metrics: dict[str, dict[str, float]] = Field(
-        description="By metric: the candidate's value, the baseline's and the serving one's, on the holdout and before the refit."
+        description="Values by metric of the candidate, the baseline and the serving version, on the holdout, before the refit."
     )
-    serving: dict[str, float] = Field(description="What `verify` measured on a real server: parity, milliseconds, rows a second, MiB.")
-    gates: tuple[CardGate, ...] = Field(description="What it had to prove, with reasons.")
-    lineage: CardLineage = Field(description="Where it comes from.")
+    serving: dict[str, float] = Field(description="Measurements by `verify` on a real server: parity, milliseconds, rows per second, MiB.")
+    gates: tuple[CardGate, ...] = Field(description="Gates with their verdicts and reasons.")
+    lineage: CardLineage = Field(description="Origin of the version.")
     files: dict[str, int] = Field(description="Bytes of each file.")

@@ -10,9 +10,9 @@ from shared.contracts.strict import Strict
 
 
 class ConvertRequest(Strict):
-    file: str = Field(description="JSON as Keras or TensorFlow write it. Vocabulary files that it names lie beside it or below.")
+    file: str = Field(description="JSON file written by Keras or TensorFlow; its vocabulary files must be in the same folder or below.")
 
 
 class Conversion(Strict):
-    features: tuple[dict[str, Any], ...] = Field(description="As a spec has them.")
-    notes: tuple[str, ...] = Field(description="What is alike, but not the same.")
+    features: tuple[dict[str, Any], ...] = Field(description="Entries for a spec's `features`.")
+    notes: tuple[str, ...] = Field(description="Operators that are similar, but not equal.")

@@ -16,43 +16,43 @@ class ValidateRequest(Strict):
     """`source`: a spec, or a data file; columns that are not given are found by name."""
 
     source: str
-    roots: tuple[str, ...] = Field(description="Below these relative paths are looked for, and what lies elsewhere isn't read.")
+    roots: tuple[str, ...] = Field(description="Data roots: relative paths are resolved below them, and files outside them are not read.")
     columns: dict[Literal["user", "item", "time", "label"], str] = Field(default_factory=dict)
     positive: str = ">= 4"
     against: str | None = Field(None, description="The profile.json of an accepted batch.")
-    folder: str | None = Field(None, description="Where everything is written that a run would publish of it.")
+    folder: str | None = Field(None, description="Folder for the files that a run would publish.")
 
 
 class Validated(Strict):
     report: Report
-    refusal: str | None = Field(description="Why a run would stop.")
+    refusal: str | None = Field(description="Reason why a run would stop.")
 
 
 class Synth(Strict):
-    name: str = Field(description="Of the data set whose shape is wanted.")
-    to: str = Field(description="The folder to write to.")
-    rows: int | None = Field(None, description="Of the interactions; as many as the real one has when absent.")
-    seed: int = Field(0, ge=0, description="Another seed, other rows.")
-    parquet: bool = Field(False, description="Parquet in place of the makers' layout.")
+    name: str = Field(description="Data set whose shape is imitated.")
+    to: str = Field(description="Output folder.")
+    rows: int | None = Field(None, description="Number of interactions; as many as in the real data set if absent.")
+    seed: int = Field(0, ge=0, description="Seed of the rows.")
+    parquet: bool = Field(False, description="Writes Parquet instead of the original layout.")
 
 
 class Convert(Strict):
     source: str = Field(description="A file, a folder, a glob, or s3://BUCKET/KEY.")
-    to: str = Field(description="The file to write; the folder, for a data set.")
-    name: str | None = Field(None, description="The data set that the source is.")
-    short: dict[str, str] = Field(default_factory=dict, description="TFRecord: features by column.")
-    batch: int | None = Field(None, ge=1, le=1 << 20, description="TFRecord: rows an Example.")
+    to: str = Field(description="Output file; for a data set, output folder.")
+    name: str | None = Field(None, description="Data set of the source.")
+    short: dict[str, str] = Field(default_factory=dict, description="TFRecord: feature name by column.")
+    batch: int | None = Field(None, ge=1, le=1 << 20, description="TFRecord: rows per Example.")
     grouped: bool = Field(False, description="TFRecord: columns grouped by type.")
-    narrow: bool = Field(False, description="TFRecord: fractions may lose what float32 doesn't hold.")
+    narrow: bool = Field(False, description="TFRecord: fractions may be rounded to float32.")
 
 
-class Written(Strict):
-    rows: dict[str, int] = Field(description="By file.")
+class WrittenFiles(Strict):
+    rows: dict[str, int] = Field(description="Number of rows by file.")
 
 
 class Download(Strict):
-    name: str = Field(description="Of the data set.")
-    to: str = Field(description="The folder to unpack in.")
+    name: str = Field(description="Name of the data set.")
+    to: str = Field(description="Folder to unpack in.")
 
 
 class Downloaded(Strict):
@@ -64,28 +64,28 @@ class Downloaded(Strict):
 
 class Describe(Strict):
     uri: str = Field(description="A file, a folder, a glob, or s3://BUCKET/KEY.")
-    top: int = Field(5, ge=0, le=100, description="How many of the most frequent values.")
+    top: int = Field(5, ge=0, le=100, description="Number of the most frequent values to list.")
 
 
-class Described(Strict):
+class DescribedData(Strict):
     class Column(Strict):
         name: str
         type: str
         nulls: int
         min: Any = None
         max: Any = None
-        distinct: int | None = Field(None, description="None for what isn't counted: records within records.")
-        estimated: bool = Field(False, description="Whether there are too many to be counted one by one.")
-        shortest: int | None = Field(None, description="Of lists.")
+        distinct: int | None = Field(None, description="Number of distinct values; null for nested records, which are not counted.")
+        estimated: bool = Field(False, description="Whether the number of distinct values is an estimate.")
+        shortest: int | None = Field(None, description="Length of the shortest list.")
         longest: int | None = None
-        top: tuple[tuple[Any, int], ...] = Field((), description="The most frequent values, and their rows.")
+        top: tuple[tuple[Any, int], ...] = Field((), description="The most frequent values, with their number of rows.")
 
     uri: str
     rows: int
     columns: tuple[Column, ...]
 
 
-class Answer(Strict):
+class ToolAnswer(Strict):
     """Either the result, or the error in one line with an exit code: 2 means that the user can fix it, 1 any other error."""
 
     found: dict[str, Any] = Field(default_factory=dict)

@@ -36,7 +36,7 @@ def _plain(uri: str) -> str:
 
 def _encoder(uri: str) -> str:
     if not uri.endswith(ENCODERS):
-        raise ValueError(f"an encoder is an .onnx or a .keras file, not {uri!r}")
+        raise ValueError(f"expected an .onnx or .keras file, got {uri!r}")
     return _plain(uri)
 
 
@@ -50,42 +50,42 @@ Size = Annotated[
 Pixels = Literal["unit", "signed", "bytes", "imagenet"]
 
 
-class Ways(Strict):
+class EncoderPreprocessing(Strict):
     """Preprocessing of images and texts for an encoder."""
 
-    size: Size | None = Field(None, description="What images are brought to, such as 224x224, where the encoder takes any size.")
+    size: Size | None = Field(None, description="Size to which images are scaled, such as 224x224, if the encoder accepts any size.")
     pixels: Pixels = Field(
-        "unit", description="What the encoder takes pixels as: 0 to 1, -1 to 1 (`signed`), bytes, or as those of ImageNet are scaled."
+        "unit", description="Scale of the pixels: 0 to 1 (`unit`), -1 to 1 (`signed`), bytes, or normalised for ImageNet."
     )
-    tokens: int = Field(64, ge=1, le=4096, description="How many words of a text an encoder of numbers takes, where it takes any number.")
-    words: int = Field(30_000, ge=2, le=2**31 - 1, description="How many different words an encoder of numbers knows.")
-    batch: int = Field(32, ge=1, le=4096, description="Rows that the encoder is given at a time.")
+    tokens: int = Field(64, ge=1, le=4096, description="Number of words of a text, for an encoder of numbers that accepts any length.")
+    words: int = Field(30_000, ge=2, le=2**31 - 1, description="Size of the vocabulary of an encoder of numbers.")
+    batch: int = Field(32, ge=1, le=4096, description="Number of rows per call of the encoder.")
 
 
-class Encode(Ways):
+class Encode(EncoderPreprocessing):
     """Vectors that etl computes; vectors that an earlier run computed from the same input are reused."""
 
-    column: Column = Field(description="A column of text of the items or users: the texts, or images' files below `images`.")
+    column: Column = Field(description="Text column of the items or users: the texts, or the image files below `images`.")
     encoder: Annotated[str, AfterValidator(_encoder)] = Field(
-        description="An .onnx or a .keras file without code in it, with one input; under one of the operator's data roots as data is."
+        description="An .onnx or .keras file without custom code, with one input; under one of the operator's data roots."
     )
     images: Annotated[str, AfterValidator(_plain)] | None = Field(
-        None, description="The folder of the images, under a data root as well. For an encoder of images alone."
+        None, description="Folder of the images, under one of the operator's data roots; only for an image encoder."
     )
 
 
-class EncodeRequest(Ways):
-    encoder: str = Field(description="An ONNX file, or a Keras one (.keras) without code in it.")
-    table: str = Field(description="One row a key: items, or users.")
+class EncodeRequest(EncoderPreprocessing):
+    encoder: str = Field(description="An .onnx file, or a .keras file without custom code.")
+    table: str = Field(description="Table of items or users with one row per key.")
     key: Column
-    column: Column = Field(description="Of images: their files below `images`. Of texts: the text.")
-    out: str = Field(description="The Parquet that is written: the key, and `vector`.")
-    images: str | None = Field(None, description="The folder of the images; that of the table if absent.")
+    column: Column = Field(description="Column of the texts, or of the image files below `images`.")
+    out: str = Field(description="Output Parquet file with the columns of the key and `vector`.")
+    images: str | None = Field(None, description="Folder of the images; the folder of the table if absent.")
 
 
 class Encoded(Strict):
-    rows: int = Field(description="That have a vector.")
+    rows: int = Field(description="Number of rows with a vector.")
     width: int
-    before: int = Field(description="Of them, how many an earlier try had done.")
-    left_out: int = Field(description="Rows without a vector.")
-    reasons: tuple[str, ...] = Field(description="Why, of the first ones.")
+    before: int = Field(description="Number of these rows that an earlier attempt encoded.")
+    left_out: int = Field(description="Number of rows without a vector.")
+    reasons: tuple[str, ...] = Field(description="Reasons for the first rows without a vector.")

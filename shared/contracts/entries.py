@@ -32,7 +32,7 @@ def entry(noun: str, kinds: Mapping[str, type[Strict]], planned: frozenset[str],
             raise ValueError(f"expected one {noun} such as {example}")
         named = [name for name in value if name in kinds]
         if len(named) > 1:
-            raise ValueError(f"one entry names one {noun}; this one names {' and '.join(named)}")
+            raise ValueError(f"expected one {noun} per entry, got {' and '.join(named)}")
         if not named:
             raise unknown_name(noun, str(next(iter(value))), kinds, planned)
         return kinds[named[0]].model_validate(value)

@@ -9,19 +9,19 @@ _SHOWN = 80
 _TIME = "expected a time with its zone, such as 2026-01-31T12:00:00Z"
 _OBJECT = "expected an object"
 _NUMBER = "expected a number"
-_WHOLE = "expected a whole number"
+_INTEGER = "expected a whole number"
 _WORDS = {
     "greater_than": "expected more than {gt}",
     "greater_than_equal": "expected at least {ge}",
     "less_than": "expected less than {lt}",
     "less_than_equal": "expected at most {le}",
-    "too_short": "expected at least {min_length} of them",
-    "too_long": "expected at most {max_length} of them",
+    "too_short": "expected at least {min_length} entries",
+    "too_long": "expected at most {max_length} entries",
     "literal_error": "expected {expected}",
     "enum": "expected {expected}",
-    "int_type": _WHOLE,
-    "int_parsing": _WHOLE,
-    "int_from_float": _WHOLE,
+    "int_type": _INTEGER,
+    "int_parsing": _INTEGER,
+    "int_from_float": _INTEGER,
     "float_type": _NUMBER,
     "float_parsing": _NUMBER,
     "finite_number": "expected a finite number",
@@ -47,13 +47,14 @@ def fault_message(fault: Mapping[str, Any], secret: bool = False) -> str:
         return "unknown field"
     words = _WORDS.get(fault["type"])
     if words is None:
-        message = str(fault["msg"]).removeprefix("Value error, ")
-        return message[:1].lower() + message[1:]
+        message = str(fault["msg"])
+        return message.removeprefix("Value error, ") if message.startswith("Value error, ") else message[:1].lower() + message[1:]
     context = fault.get("ctx", {})
     expected = words.format_map({name: _shown(value) for name, value in context.items()})
     if secret:
         return expected
-    return f"{expected}, got {context['actual_length'] if 'actual_length' in context else _described(fault.get('input'))}"
+    value = fault.get("input")
+    return f"{expected}, got {len(value) if 'actual_length' in context and value is not None else _described(value)}"
 
 
 def _shown(value: Any) -> str:
@@ -66,7 +67,7 @@ def _described(value: Any) -> str:
     if isinstance(value, str):
         return repr(value[:_SHOWN])
     if value is None:
-        return "nothing"
+        return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):

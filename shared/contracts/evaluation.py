@@ -22,8 +22,8 @@ def _number(value: Any) -> Any:
 class Evaluate(Strict):
     users: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
         20_000,
-        description="How many users of the holdout every model is judged on at most: a seeded sample, each with all of the user's "
-        "held-out positives. `all`: however many there are.",
+        description="Maximum number of holdout users for the evaluation of each model: a seeded sample, with all held-out positives of "
+        "each user. `all`: all users.",
     )
     pairs: Annotated[
         int,
@@ -32,9 +32,9 @@ class Evaluate(Strict):
         WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "examples": ["1e9", 1_000_000_000]}),
     ] = Field(
         1_000_000_000,
-        description="How many scores (users times items) are computed at most by a model that scores pairs of a user and an item one by "
-        "one, as `neumf`, `mlp`, `gbm` and the serving version do: it is judged on the first users of the sample alone, one at least. "
-        "Gates of `off_policy` look at the logged answers of so many users.",
+        description="Maximum number of scores (users times items) of a model that scores pairs one by one, such as `neumf`, `mlp`, `gbm` "
+        "and the serving version: it is evaluated on the first users of the sample only, at least one. Gates of `off_policy` use the "
+        "logged answers of the same number of users.",
     )
 
     @property

@@ -48,20 +48,18 @@ class Impression(Strict):
     request_id: str = Field(max_length=128)
     recommender: str
     user: Key
-    version: int = Field(ge=0, description="0: a front end's own, of no version.")
+    version: int = Field(ge=0, description="Version of the answer; 0 for a front end's own list.")
     variant: str = Field(pattern="^(stable|candidate)$")
-    generation: int = Field(ge=0, description="Of the routing that chose the variant.")
-    step: int = Field(description="Of the rollout whose weight was in force; -1 outside rollouts.")
+    generation: int = Field(ge=0, description="Generation of the route that chose the variant.")
+    step: int = Field(description="Step of the rollout; -1 outside rollouts.")
     items: tuple[Key, ...]
-    fallback: str | None = Field(None, description="Why the answer is not the model's own, such as 'unknown user'.")
+    fallback: str | None = Field(None, description="Reason why the answer is not the model's own, such as 'unknown user'.")
     bucket: int | None = Field(
-        None, ge=0, le=MOST_BUCKET, description="Of the time of the version's work; once for requests that were answered together."
+        None, ge=0, le=MOST_BUCKET, description="Latency bucket of the version's work; one value for requests that were answered together."
     )
-    score: float | None = Field(None, allow_inf_nan=False, description="The mean score of the items shown, where they have any.")
-    chances: tuple[float, ...] | None = Field(
-        None, description="That each item was shown in its place, given all that the version knew; absent where nothing is left to chance."
-    )
-    slices: tuple[Annotated[str, Field(pattern=f"^{SLICE}$")], ...] = Field((), max_length=16, description="Of the spec's, in order.")
+    score: float | None = Field(None, allow_inf_nan=False, description="Mean score of the items shown, if they have scores.")
+    propensities: tuple[float, ...] | None = Field(None, description="Propensity of each item in its place; absent without exploration.")
+    slices: tuple[Annotated[str, Field(pattern=f"^{SLICE}$")], ...] = Field((), max_length=16, description="Slices of the spec, in order.")
     at: datetime
 
 
@@ -75,20 +73,20 @@ class Interaction(Strict):
     """Action of a user."""
 
     id: str | None = Field(
-        None, min_length=1, max_length=128, description="The client's own: of all events of a recommender with one id, the first counts."
+        None, min_length=1, max_length=128, description="Id set by the client: of all events of a recommender with one id the first counts."
     )
     recommender: str
     user: Key
     item: Key
     kind: Annotated[str, Field(pattern=f"^{KIND}$")] | None = Field(
-        None, description="One of the spec's `feedback.kinds`. Absent: a `rating` where there is a value, else a `click`."
+        None, description="One of the spec's `feedback.kinds`. If absent, `rating` for an event with a value, else `click`."
     )
-    value: Annotated[float, Field(strict=True)] | None = Field(None, description="Such as the stars of a rating.")
+    value: Annotated[float, Field(strict=True)] | None = Field(None, description="Value of the event, such as the stars of a rating.")
     revenue: Annotated[float, Field(strict=True, ge=-MOST_REVENUE, le=MOST_REVENUE)] | None = Field(
-        None, description="What it earned, in a unit of the client's own; kept to six decimals."
+        None, description="Revenue in the client's own unit; stored with six decimals."
     )
-    request_id: str | None = Field(None, max_length=128, description="Of the answer that it reacts to, where the client knows it.")
-    at: AwareDatetime | None = Field(None, description="When it happened; the time of arrival when absent.")
+    request_id: str | None = Field(None, max_length=128, description="Id of the answer that it reacts to, if the client knows it.")
+    at: AwareDatetime | None = Field(None, description="Time of the event; the time of arrival if absent.")
 
 
 PAGE = "page"
@@ -98,33 +96,31 @@ class PageView(Strict):
     """Page that a user saw, such as the start page or the cart. Stored as an interaction with the page's key in place of an item's, and
     never a positive."""
 
-    kind: Literal["page"] = Field(description="That a page was seen.")
+    kind: Literal["page"] = Field(description="A view of a page.")
     page: Annotated[
         str,
         BeforeValidator(lambda page: str(page) if type(page) is int else page),
         Field(min_length=1, max_length=1000),
         WithJsonSchema({"type": ["string", "integer"], "minLength": 1, "maxLength": 1000}),
-    ] = Field(description="As the spec's column of pages (`schema.page`) would have it.")
+    ] = Field(description="Page, with the same values as the spec's column of pages (`schema.page`).")
     id: str | None = Field(
-        None, min_length=1, max_length=128, description="The client's own: of all events of a recommender with one id, the first counts."
+        None, min_length=1, max_length=128, description="Id set by the client: of all events of a recommender with one id the first counts."
     )
     recommender: str
     user: Key
-    at: AwareDatetime | None = Field(None, description="When it was seen; the time of arrival when absent.")
+    at: AwareDatetime | None = Field(None, description="Time of the view; the time of arrival if absent.")
 
 
 class Shown(Strict):
     """Items that a front end showed without the gateway, such as a cached list. The gateway records its own answers."""
 
-    kind: Literal["impression"] = Field(description="That it was shown, not done.")
-    request_id: str = Field(min_length=1, max_length=LONGEST, description="The front end's own: of all with one, the first counts.")
+    kind: Literal["impression"] = Field(description="Items that were shown, not an action.")
+    request_id: str = Field(min_length=1, max_length=LONGEST, description="Id set by the front end; of equal ids the first counts.")
     recommender: str
     user: Key
-    items: Annotated[tuple[Key, ...], FailFast()] = Field(min_length=1, max_length=1000, description="In the order shown.")
-    version: int | None = Field(
-        None, ge=1, lt=2**31, description="Whose answer it is, if it is one's: it counts in that version's hit rate."
-    )
-    at: AwareDatetime | None = Field(None, description="When it was shown; the time of arrival when absent.")
+    items: Annotated[tuple[Key, ...], FailFast()] = Field(min_length=1, max_length=1000, description="Items in the order shown.")
+    version: int | None = Field(None, ge=1, lt=2**31, description="Version of the answer, if any: the impression counts in its hit rate.")
+    at: AwareDatetime | None = Field(None, description="Time when the items were shown; the time of arrival if absent.")
 
 
 Event = Interaction | PageView | Shown

@@ -16,18 +16,18 @@ Runtime = Literal["polars", "nvtabular", "onnx"]
 
 class ExplainRequest(Strict):
     spec: RecommenderSpec
-    roots: tuple[str, ...] = Field(description="Below these relative paths are looked for, and what lies elsewhere isn't read.")
-    data: bool = Field(True, description="Whether the features are fitted on the data; else its schemas alone are read.")
-    family: str | None = Field(None, description="As another family than the spec's reads them; or `keys`, `sequence`, `deep` or `trees`.")
-    allow: tuple[str, ...] = Field((), description="Modules that families of somebody's own may be of.")
-    most: int = Field(2_000_000, ge=1, description="Of more interactions than this a sample of users is looked at.")
+    roots: tuple[str, ...] = Field(description="Data roots: relative paths are resolved below them, and files outside them are not read.")
+    data: bool = Field(True, description="Whether to fit the features on the data; else only its schemas are read.")
+    family: str | None = Field(None, description="Family to explain instead of the spec's; or `keys`, `sequence`, `deep` or `trees`.")
+    allow: tuple[str, ...] = Field((), description="Python modules that custom families may come from.")
+    most: int = Field(2_000_000, ge=1, description="Number of interactions above which only a sample of users is read.")
 
 
 class DataCounts(Strict):
-    rows: int = Field(description="Of the part that is trained on.")
-    items: int = Field(description="Of the items table.")
-    users: int = Field(description="In the data, or in the users table where there is one.")
-    one_user_in: int = Field(description="1: all were looked at.")
+    rows: int = Field(description="Number of training rows.")
+    items: int = Field(description="Number of rows of the items table.")
+    users: int = Field(description="Number of users in the data, or in the users table if there is one.")
+    one_user_in: int = Field(description="Sampling rate of users: one in this number; 1 means all.")
 
 
 class Node(Strict):
@@ -36,10 +36,10 @@ class Node(Strict):
     id: str
     name: str
     side: Side
-    table: Table | None = Field(None, description="Of a column of the data.")
-    by: str | None = Field(None, description="The operator that makes it.")
-    of: tuple[str, ...] = Field((), description="The ids of what it is made of; they come before it.")
-    feature: bool = Field(False, description="Whether models get it.")
+    table: Table | None = Field(None, description="Table of a source column.")
+    by: str | None = Field(None, description="Operator that makes the node.")
+    of: tuple[str, ...] = Field((), description="Ids of the nodes that it is made from; they come before it.")
+    feature: bool = Field(False, description="Whether models read it.")
 
 
 class OperatorExplained(Strict):
@@ -47,9 +47,9 @@ class OperatorExplained(Strict):
     of: tuple[str, ...]
     makes: tuple[str, ...]
     side: Side
-    fitted: bool = Field(description="Whether it has to see data.")
-    files: tuple[str, ...] = Field(description="Of its fitted state, beside features.json.")
-    runtimes: tuple[Runtime, ...] = Field(description="What can compute it.")
+    fitted: bool = Field(description="Whether it must be fitted on data.")
+    files: tuple[str, ...] = Field(description="Files of its fitted state, in addition to features.json.")
+    runtimes: tuple[Runtime, ...] = Field(description="Runtimes that can compute it.")
 
 
 class FeatureExplained(Strict):
@@ -58,13 +58,13 @@ class FeatureExplained(Strict):
     name: str
     side: Side
     kind: Literal["code", "float32"]
-    several: bool = Field(description="Whether a row has a list or a vector of them.")
-    width: int | None = Field(description="How long that is.")
-    width_at_most: int | None = Field(description="How long it gets at most, by the spec.")
-    cardinality: int | None = Field(description="How many codes there are; null and unknown are two of them.")
-    embedding: int | None = Field(description="The width of its embedding.")
+    several: bool = Field(description="Whether a row has a list or a vector of values.")
+    width: int | None = Field(description="Length of the list or vector.")
+    width_at_most: int | None = Field(description="Maximum length by the spec.")
+    cardinality: int | None = Field(description="Number of codes, including the codes of null and unknown.")
+    embedding: int | None = Field(description="Width of the embedding.")
     operator: str
-    made: str = Field(description="As a formula of the data's columns.")
+    made: str = Field(description="Formula over the data's columns.")
     columns: tuple[str, ...]
     runtimes: tuple[Runtime, ...]
 
@@ -75,10 +75,10 @@ class TableExplained(Strict):
     feature: str
     codes: int | None
     width: int | None
-    bytes: int | None = Field(description="codes x width x 4.")
-    values_per_row: float | None = Field(description="Counted in the data; else the most that there may be.")
-    bytes_per_row: float | None = Field(description="values x (width x 4 + 8).")
-    padded_width: int | None = Field(description="The width, were it padded to whole 16 bytes. Widths by rule are.")
+    bytes: int | None = Field(description="Bytes of the table: codes x width x 4.")
+    values_per_row: float | None = Field(description="Mean number of values per row in the data; else the maximum.")
+    bytes_per_row: float | None = Field(description="Bytes that a row reads: values x (width x 4 + 8).")
+    padded_width: int | None = Field(description="Width if padded to a multiple of 16 bytes, as widths by rule are.")
 
 
 class Totals(Strict):
@@ -87,9 +87,9 @@ class Totals(Strict):
     bytes: int | None
     bytes_per_row: float | None
     batch_size: int
-    batch_size_why: str = Field(description="The spec's word, or the rule that gives it.")
+    batch_size_why: str = Field(description="Origin of the batch size: the spec, or the rule.")
     bytes_per_batch: float | None
-    padded_bytes: int | None = Field(description="Of all tables, were widths padded to whole 16 bytes.")
+    padded_bytes: int | None = Field(description="Bytes of all tables with widths padded to a multiple of 16 bytes.")
 
 
 class InputExplained(Strict):
@@ -101,16 +101,16 @@ class InputExplained(Strict):
     width: int | None
     width_at_most: int | None
     side: Side
-    origin: Literal["request", "catalogue", "store"] = Field(alias="from", description="Who knows it.")
-    view: str | None = Field(description="Of the feature store.")
-    features: tuple[str, ...] = Field(description="What is made of it.")
+    origin: Literal["request", "catalogue", "store"] = Field(alias="from", description="Source of the value.")
+    view: str | None = Field(description="View of the feature store.")
+    features: tuple[str, ...] = Field(description="Features that are made from it.")
 
 
 class LeftOut(Strict):
     """Feature of the spec that the family does not read."""
 
     operator: str
-    feature: str = Field(description="What it would have made, or changed.")
+    feature: str = Field(description="Feature that it would make or change.")
     why: str
 
 
@@ -118,13 +118,13 @@ class Explanation(Strict):
     recommender: str
     family: str
     reads: Literal["keys", "sequence", "deep", "trees"] = Field(
-        description="What such a family reads: the keys' codes, these and sequences, everything, or what a tree splits by."
+        description="Features that such a family reads: codes of the keys; these and sequences; all; or what a tree can split by."
     )
-    data: DataCounts | None = Field(description="None: the schemas alone were read.")
+    data: DataCounts | None = Field(description="Counts of the data; null if only the schemas were read.")
     nodes: tuple[Node, ...]
     operators: tuple[OperatorExplained, ...]
     features: tuple[FeatureExplained, ...]
-    tables: tuple[TableExplained, ...] = Field(description="What the family looks up.")
+    tables: tuple[TableExplained, ...] = Field(description="Embedding tables of the family.")
     totals: Totals
     inputs: tuple[InputExplained, ...]
     left_out: tuple[LeftOut, ...] = ()

@@ -32,51 +32,49 @@ Columns = Annotated[tuple[Column, ...], BeforeValidator(_several), Field(min_len
 class _Words(Strict):
     """Common settings of vocabularies."""
 
-    min_count: int = Field(1, ge=1, description="Values seen less often are out of vocabulary.")
+    min_count: int = Field(1, ge=1, description="Values with a lower count are out of vocabulary.")
     max_size: int | None = Field(
-        None, ge=1, le=MAX_CODES, description="Only so many values, the most frequent ones, are in the vocabulary."
+        None, ge=1, le=MAX_CODES, description="Maximum size of the vocabulary: only the most frequent values are in it."
     )
     hash_buckets: int | None = Field(
-        None, ge=1, le=MAX_CODES, description="Values out of vocabulary share so many codes, by a hash, instead of one. Integers alone."
+        None, ge=1, le=MAX_CODES, description="Number of hashed codes for values out of vocabulary, instead of one code. Only for integers."
     )
-    vocabulary: Column | None = Field(None, description="Columns that say the same name here share one vocabulary.")
+    vocabulary: Column | None = Field(None, description="Name of a vocabulary; columns with the same name share it.")
     values: tuple[StrictInt | StrictStr, ...] | None = Field(
-        None, max_length=10_000, description="The vocabulary itself, in the order of its codes: it isn't fitted, and never grows."
+        None, max_length=10_000, description="The vocabulary itself, in the order of its codes: it is not fitted and never grows."
     )
 
     @model_validator(mode="after")
-    def _listed_once(self) -> Self:
+    def _check_unique(self) -> Self:
         if self.values is None:
             return self
         if self.min_count > 1 or self.max_size is not None:
-            raise ValueError("values: what is listed is the vocabulary: leave min_count and max_size out")
+            raise ValueError("values: min_count and max_size have no effect on a listed vocabulary; leave them out")
         if not self.values and self.hash_buckets is None:
-            raise ValueError("values: it is empty: list some, or say hash_buckets too")
+            raise ValueError("values: the list is empty; list values, or set hash_buckets")
         if len({type(value) for value in self.values}) > 1:
-            raise ValueError("values: they must be all integers or all text")
+            raise ValueError("values: expected only integers or only text")
         doubled = next((value for value, count in Counter(self.values).items() if count > 1), None)
         if doubled is not None:
-            raise ValueError(f"values: {doubled!r} is there twice")
+            raise ValueError(f"values: {doubled!r} is listed twice")
         for value in self.values:
             if value == "" or (isinstance(value, int) and not -(2**63) < value < 2**63):
-                raise ValueError(f"values: {value!r} can't be one: blank text and the smallest integer mean null")
+                raise ValueError(f"values: {value!r} is not allowed: blank text and -2**63 mean null, and integers have 64 bits")
         return self
 
 
 class Categorify(_Words):
     """Ids and words to codes: 0 is null or padding, 1 is out of vocabulary, 2 and up are known values, the most frequent first."""
 
-    categorify: Columns = Field(
-        description="Columns of single values, each with a vocabulary of its own unless `vocabulary` says otherwise."
-    )
+    categorify: Columns = Field(description="Columns of single values, each with its own vocabulary unless `vocabulary` is set.")
 
 
 class MultiHot(_Words):
     """A column with several values a row, as a list or delimited text, to codes, in their order."""
 
-    multi_hot: Column = Field(description="A column of lists, or of text.")
-    separator: str | None = Field(None, min_length=1, max_length=1, description="Splits text; absent for a column of lists.")
-    max_length: int = Field(16, ge=1, le=256, description="Further values of a row are dropped, in order.")
+    multi_hot: Column = Field(description="A column of lists or of text.")
+    separator: str | None = Field(None, min_length=1, max_length=1, description="Character that splits text; absent for a column of lists.")
+    max_length: int = Field(16, ge=1, le=256, description="Maximum number of values per row; further values are dropped.")
 
 
 class Normalise(Strict):
@@ -96,15 +94,15 @@ class Clip(Strict):
     """Numbers to within bounds."""
 
     clip: Columns = Field(description="Columns of numbers.")
-    min: float | None = Field(None, description="What is less becomes this.")
-    max: float | None = Field(None, description="What is more becomes this.")
+    min: float | None = Field(None, description="Lower bound; smaller values become it.")
+    max: float | None = Field(None, description="Upper bound; larger values become it.")
 
     @model_validator(mode="after")
     def _bounded(self) -> Clip:
         if self.min is None and self.max is None:
-            raise ValueError("clip: say min, max or both")
+            raise ValueError("clip: set min, max or both")
         if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"clip: min {self.min:g} is more than max {self.max:g}")
+            raise ValueError(f"clip: min {self.min:g} is greater than max {self.max:g}")
         return self
 
 
@@ -112,8 +110,8 @@ class Fill(Strict):
     """A number for null and NaN."""
 
     fill: Columns = Field(description="Columns of numbers.")
-    with_: float | Literal["mean"] = Field("mean", alias="with", description="A number, or the mean of those that are there.")
-    flag: bool = Field(False, description="Also makes `COLUMN_missing`: 1 where it was filled, 0 elsewhere.")
+    with_: float | Literal["mean"] = Field("mean", alias="with", description="A number, or the mean of the values that are not null.")
+    flag: bool = Field(False, description="Also makes `COLUMN_missing`: 1 for filled rows, else 0.")
 
 
 class Bucketise(Strict):
@@ -121,73 +119,73 @@ class Bucketise(Strict):
     whatever other operators do to it. Makes `COLUMN_bucket`."""
 
     bucketise: Columns = Field(description="Columns of numbers.")
-    at: tuple[float, ...] | None = Field(None, min_length=1, max_length=1000, description="The bounds, rising.")
-    quantiles: int | None = Field(None, ge=2, le=1000, description="Instead of bounds: so many buckets of about equally many rows each.")
+    at: tuple[float, ...] | None = Field(None, min_length=1, max_length=1000, description="Bounds, increasing.")
+    quantiles: int | None = Field(None, ge=2, le=1000, description="Number of buckets with about equally many rows, instead of bounds.")
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> Bucketise:
+    def _check_one_given(self) -> Bucketise:
         if (self.at is None) == (self.quantiles is None):
-            raise ValueError("bucketise: say either 'at' with the bounds, or 'quantiles'")
+            raise ValueError("bucketise: set either 'at' (the bounds) or 'quantiles'")
         if self.at is not None and list(self.at) != sorted(set(self.at)):
-            raise ValueError("bucketise: the bounds of 'at' must rise")
+            raise ValueError("bucketise: the bounds of 'at' must increase")
         return self
 
 
 class TargetOf(Strict):
-    of: Columns = Field(description="The column whose values are encoded; several: their combinations.")
-    target: Columns = Field(("label",), description="`label` (1 for liked, 0 for not), or columns of numbers of the interactions.")
-    folds: int = Field(5, ge=2, le=100, description="A training row is encoded by the rows of the other folds.")
-    smoothing: float = Field(20.0, ge=0, description="So many rows of the overall mean are added to each value's own.")
+    of: Columns = Field(description="Column whose values are encoded; several columns: their combinations.")
+    target: Columns = Field(("label",), description="`label` (1 for positives, else 0), or columns of numbers of the interactions.")
+    folds: int = Field(5, ge=2, le=100, description="Number of folds: a training row is encoded by the rows of the other folds.")
+    smoothing: float = Field(20.0, ge=0, description="Weight of the overall mean in each value's mean, in rows.")
 
 
 class TargetEncode(Strict):
     """Mean target of the rows with the same value; in training without the row's own fold. Makes `COLUMN_te`."""
 
-    target_encode: TargetOf = Field(description="What is encoded by which target.")
+    target_encode: TargetOf = Field(description="Columns and targets of the encoding.")
 
 
 class CountEncode(Strict):
     """Number of interactions with the row's value. Makes `COLUMN_count`."""
 
     count_encode: Columns = Field(description="Columns of ids or words.")
-    scale: Literal["none", "log", "share"] = Field("log", description="`log`: of one more than the count. `share`: of all rows.")
+    scale: Literal["none", "log", "share"] = Field("log", description="`log`: logarithm of 1 + count. `share`: share of all rows.")
 
 
 class LagOf(Strict):
     of: Column = Field(description="A column of numbers of the interactions, or their time.")
-    by: Column = Field(description="Whose last interaction: the user's key, or the item's.")
-    steps: int = Field(1, ge=1, le=100, description="How many interactions back.")
+    by: Column = Field(description="Key whose last interaction is used: the user's or the item's.")
+    steps: int = Field(1, ge=1, le=100, description="Number of interactions to go back.")
 
 
 class Lag(Strict):
     """Change since the last interaction of the same user or item; null for the first one. Makes `COLUMN_lag`."""
 
-    lag: LagOf = Field(description="Of which column, by whom.")
+    lag: LagOf = Field(description="Column and key of the lag.")
 
 
 class CyclicOf(Strict):
-    of: Column = Field(description="The column of the time.")
-    periods: tuple[Literal["day", "week", "year"], ...] = Field(("day", "week"), min_length=1, description="`year` has 365.2425 days.")
+    of: Column = Field(description="Column of the time.")
+    periods: tuple[Literal["day", "week", "year"], ...] = Field(("day", "week"), min_length=1, description="A `year` has 365.2425 days.")
 
 
 class Cyclic(Strict):
     """Position in a day, a week or a year as sine and cosine, so that midnight is next to midnight. Makes `COLUMN_day_sin` and so on."""
 
-    cyclic: CyclicOf = Field(description="Of which column, by which periods.")
+    cyclic: CyclicOf = Field(description="Column and periods.")
 
 
 CalendarPart = Literal["hour", "weekday"]
 
 
 class CalendarOf(Strict):
-    of: Column = Field(description="The column of the time.")
-    parts: tuple[CalendarPart, ...] = Field(min_length=1, description="UTC; Monday comes first.")
+    of: Column = Field(description="Column of the time.")
+    parts: tuple[CalendarPart, ...] = Field(min_length=1, description="Parts of the time, in UTC; the week begins on Monday.")
 
 
 class Calendar(Strict):
     """Parts of a time as codes, named `hour` and `weekday`."""
 
-    calendar: CalendarOf = Field(description="Of which column, which parts.")
+    calendar: CalendarOf = Field(description="Column and parts.")
 
 
 class Cross(Strict):
@@ -196,39 +194,37 @@ class Cross(Strict):
     cross: tuple[Column, ...] = Field(
         min_length=2,
         max_length=4,
-        description="Features of codes. `hour` and `weekday` that no entry makes are of schema.time, as by `calendar` before it.",
+        description="Features of codes. `hour` and `weekday` that no entry makes come from schema.time, as by a `calendar` before it.",
     )
-    buckets: int = Field(10_000, ge=2, le=MAX_CODES, description="How many codes there are for the combinations.")
+    buckets: int = Field(10_000, ge=2, le=MAX_CODES, description="Number of codes for the combinations.")
 
 
 class OneHot(Strict):
     """A feature of codes as a row of zeros and ones, for the wide part of a model. Makes `COLUMN_hot`."""
 
-    one_hot: Columns = Field(description="Features of codes, with one or several values a row.")
-    max_width: int = Field(1_000, ge=3, le=100_000, description="Refused where there are more codes than this.")
+    one_hot: Columns = Field(description="Features of codes, with one or several values per row.")
+    max_width: int = Field(1_000, ge=3, le=100_000, description="Maximum number of codes; features with more are rejected.")
 
 
 class ExtractOf(Strict):
     of: Column = Field(description="A column of text.")
     what: Literal["mentions", "hashtags"] | None = Field(None, description="`mentions`: @name. `hashtags`: #tag.")
     pattern: str | None = Field(
-        None, max_length=200, description="Or a regular expression (Rust's regex syntax); its first group where it has one."
+        None, max_length=200, description="A regular expression (Rust's regex syntax) instead; its first group if it has one."
     )
-    name: Column | None = Field(
-        None, alias="as", description="What the column of what was found is called; `COLUMN_mentions` and so on if not given."
-    )
+    name: Column | None = Field(None, alias="as", description="Name of the new column; `COLUMN_mentions` and so on if absent.")
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> ExtractOf:
+    def _check_one_given(self) -> ExtractOf:
         if (self.what is None) == (self.pattern is None):
-            raise ValueError("extract: say either 'what' or 'pattern'")
+            raise ValueError("extract: set either 'what' or 'pattern'")
         if self.pattern is not None:
             if self.name is None:
-                raise ValueError("extract: a pattern needs 'as', the name of what it finds")
+                raise ValueError("extract: a pattern needs 'as', the name of the new column")
             try:
                 re.compile(self.pattern)
             except re.error as error:
-                raise ValueError(f"extract: the pattern can't be read: {error}") from None
+                raise ValueError(f"extract: invalid pattern: {error}") from None
         return self
 
     @property
@@ -239,30 +235,30 @@ class ExtractOf(Strict):
 class Extract(Strict):
     """Matches of a pattern in text, lower-cased, as a column of lists for `multi_hot`; computed when the table is prepared."""
 
-    extract: ExtractOf = Field(description="Of which column, what.")
+    extract: ExtractOf = Field(description="Column and pattern.")
 
 
 class VectorOf(Strict):
-    of: Column = Field(description="The key that the vectors belong to: the item's or the user's.")
+    of: Column = Field(description="Key of the vectors: the item's or the user's.")
     source: str | None = Field(
         None,
         alias="from",
         exclude_if=lambda source: source is None,
-        description="Parquet with the key's column and one of lists of numbers.",
+        description="Parquet file with the key's column and a column of lists of numbers.",
     )
     encode: Encode | None = Field(
         None,
         exclude_if=lambda encode: encode is None,
-        description="Instead of `from`: images or texts of the items or users table, by an encoder of your own.",
+        description="Instead of `from`: images or texts of the items or users table, encoded by your own encoder.",
     )
-    column: Column = Field("vector", description="The column of the vectors that are read.")
-    width: int = Field(ge=1, le=8192, description="How long each vector is.")
-    name: Column | None = Field(None, alias="as", description="What the feature is called; `KEY_vector` if not given.")
+    column: Column = Field("vector", description="Column of the vectors in the file.")
+    width: int = Field(ge=1, le=8192, description="Length of each vector.")
+    name: Column | None = Field(None, alias="as", description="Name of the feature; `KEY_vector` if absent.")
 
     @model_validator(mode="after")
-    def _one_origin(self) -> VectorOf:
+    def _check_origin(self) -> VectorOf:
         if (self.source is None) == (self.encode is None):
-            raise ValueError("vector: say either 'from' with the vectors, or 'encode' with what they are made of")
+            raise ValueError("vector: set either 'from' (a file of vectors) or 'encode' (images or texts to encode)")
         return self
 
     @property
@@ -273,35 +269,35 @@ class VectorOf(Strict):
 class Vector(Strict):
     """Vector of an image or of a text, from a file or computed in the run, scaled to length 1; zeros for keys without a vector."""
 
-    vector: VectorOf = Field(description="Whose vectors, and where they are.")
+    vector: VectorOf = Field(description="Key and source of the vectors.")
 
 
 class SequenceOf(Strict):
-    of: Column = Field(description="The item's key: what is in the sequence.")
-    by: Column = Field(description="Whose sequence: the user's key.")
-    length: int = Field(20, ge=1, le=500, description="The newest so many.")
-    liked: bool = Field(False, description="Only what was liked.")
-    reverse: bool = Field(False, description="The newest first, instead of the oldest.")
-    window: Duration | None = Field(None, description="Only what happened so long before, such as `30d`.")
-    gap: Duration | None = Field(None, description="Only the session: a longer pause than this, such as `30m`, begins another one.")
+    of: Column = Field(description="The item's key: the values of the sequence.")
+    by: Column = Field(description="The user's key: the owner of the sequence.")
+    length: int = Field(20, ge=1, le=500, description="Maximum length: the newest items are used.")
+    liked: bool = Field(False, description="Whether only positives are used.")
+    reverse: bool = Field(False, description="Whether the newest item comes first.")
+    window: Duration | None = Field(None, description="Maximum age of an interaction, such as `30d`.")
+    gap: Duration | None = Field(None, description="Longest pause within a session, such as `30m`: only the last session is used.")
     pages: bool = Field(
         False,
         exclude_if=lambda pages: not pages,
-        description="Views of pages (`schema.page`) stand among the items, in the order of time, with codes behind the items' in one "
-        "vocabulary; `min_count` and `max_size` of the item's `categorify` hold for items and for pages, each by themselves.",
+        description="Whether page views (`schema.page`) stand among the items, ordered by time. Their codes follow the items' codes in one "
+        "vocabulary; `min_count` and `max_size` of the item's `categorify` apply to items and to pages separately.",
     )
 
     @model_validator(mode="after")
-    def _no_page_is_liked(self) -> SequenceOf:
+    def _check_pages(self) -> SequenceOf:
         if self.liked and self.pages:
-            raise ValueError("sequence: say liked or pages, not both: nobody likes a page")
+            raise ValueError("sequence: set liked or pages, not both; page views are never positives")
         return self
 
 
 class Sequence(Strict):
     """The items of a user before this row, as codes of the item's vocabulary. Makes `ITEM_sequence`."""
 
-    sequence: SequenceOf = Field(description="Of what, by whom.")
+    sequence: SequenceOf = Field(description="Item key, user key and limits of the sequence.")
 
 
 Any_ = (

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from shared.contracts.entries import written
 from shared.contracts.events import KIND
-from shared.contracts.quantities import Rule
+from shared.contracts.quantities import NumberComparison
 from shared.contracts.strict import Strict
 
 IMPRESSION = "impression"
@@ -23,16 +23,16 @@ KindName = Annotated[
 class Kind(Strict):
     positive: Literal["always", "never", "by_label"] = Field(
         "always",
-        description="Whether an event of this kind is a positive: a hit of the answer that it reacts to, something seen, a liked item in "
-        "training. `by_label` asks `schema.label.positive` of its value. What is `never` one is kept, and left out of training.",
+        description="Whether an event of this kind is a positive, which is a hit of its answer, a seen item, and a positive in training. "
+        "`by_label`: if its value meets `schema.label.positive`. `never`: the event is stored, but not used in training.",
     )
     conversion: bool = Field(False, description="Whether a positive of this kind makes its answer a conversion.")
-    weight: float = Field(1.0, gt=0, le=1000, description="How much a positive of this kind counts in an answer's engagement.")
+    weight: float = Field(1.0, gt=0, le=1000, description="Weight of a positive of this kind in an answer's engagement.")
 
     @model_validator(mode="after")
-    def _can_convert(self) -> Kind:
+    def _check_conversion(self) -> Kind:
         if self.conversion and self.positive == "never":
-            raise ValueError("a conversion is a positive: say positive: always, or by_label")
+            raise ValueError("a conversion must be a positive; set positive: always or by_label")
         return self
 
 
@@ -48,14 +48,14 @@ class Feedback(Strict):
     kinds: Mapping[KindName, Kind] = Field(
         {},
         max_length=50,
-        description="Kinds of events beside `click`, `purchase` (a conversion), `rating` (by its label) and `view` (never positive), or "
-        "other words for these, such as `{share: {weight: 3}, view: {positive: always}}`.",
+        description="Kinds in addition to `click`, `purchase` (a conversion), `rating` (by its label) and `view` (never positive), or "
+        "changes of these, such as `{share: {weight: 3}, view: {positive: always}}`.",
     )
 
     @model_validator(mode="after")
-    def _no_impression(self) -> Feedback:
+    def _check_kinds(self) -> Feedback:
         if IMPRESSION in self.kinds:
-            raise ValueError(f"kinds: '{IMPRESSION}' is what was shown, not what somebody did")
+            raise ValueError(f"kinds: '{IMPRESSION}' is reserved for shown items; choose another name")
         return self
 
     def all_kinds(self) -> Mapping[str, Kind]:
@@ -67,7 +67,7 @@ class Feedback(Strict):
     def weights(self) -> Mapping[str, float]:
         return {name: kind.weight for name, kind in self.all_kinds().items()}
 
-    def positive(self, name: str, value: float | None, label: Rule) -> bool:
+    def positive(self, name: str, value: float | None, label: NumberComparison) -> bool:
         """Returns whether an event of a known kind is a positive."""
         kind = self.all_kinds()[name]
         return kind.positive == "always" or (kind.positive == "by_label" and value is not None and label.holds(value))

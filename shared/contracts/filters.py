@@ -36,13 +36,13 @@ Window = Annotated[
 class NotSeen(Strict):
     """Drops items that the user has liked in this recommender."""
 
-    not_seen: Window = Field(description="How long ago at most, such as 30d; `ever`: however long ago.")
+    not_seen: Window = Field(description="Maximum age of the positive, such as 30d; `ever`: any age.")
 
 
 class Available(Strict):
     """Drops items that are unavailable in the catalogue, or deleted from it."""
 
-    available: Literal[True] = Field(description="To keep unavailable items, leave the entry out.")
+    available: Literal[True] = Field(description="Always true; to show unavailable items, leave the entry out.")
 
 
 _ENTRIES: dict[str, type[Strict]] = {"not_seen": NotSeen, "available": Available}
@@ -60,7 +60,7 @@ def _entry(value: Any) -> Any:
 
 
 Filter = Annotated[
-    NotSeen | Available | Annotated[str, Field(max_length=LONGEST, description="What the attributes must say.")],
+    NotSeen | Available | Annotated[str, Field(max_length=LONGEST, description="Condition on attributes of the item and the request.")],
     BeforeValidator(_entry),
 ]
 

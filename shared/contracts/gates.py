@@ -43,16 +43,16 @@ class Uncertain(Strict):
         None,
         exclude_if=lambda sure: sure is None,
         description="A gate passes only if the confidence bound of its value clears the threshold; a value whose interval contains the "
-        f"threshold is inconclusive. Absent: {CONFIDENCE:.0%} for comparisons with another model, 50% otherwise. 50%: the value decides.",
+        f"threshold is inconclusive. Absent: {CONFIDENCE:.0%} for comparisons with another model, else 50%. At 50% the value decides.",
     )
     inconclusive: Inconclusive | None = Field(
         None,
         exclude_if=lambda policy: policy is None,
-        description="What follows if the gate is inconclusive: the run goes on (`accept`) or is rejected (`reject`). Absent: `accept` for "
+        description="Result of an inconclusive gate: the run continues (`accept`) or is rejected (`reject`). Absent: `accept` for "
         "`not_worse_than: serving`, since the canary decides next; `reject` for others. A value that was not measured is never accepted.",
     )
     min_users: int = Field(
-        100, ge=1, exclude_if=lambda users: users == 100, description="A value that rests on fewer users is inconclusive."
+        100, ge=1, exclude_if=lambda users: users == 100, description="Minimum number of users; a value over fewer users is inconclusive."
     )
 
     @property
@@ -84,23 +84,23 @@ class MetricGate(Uncertain):
     ) = Field(
         None,
         exclude_if=lambda name: name is None,
-        description="Of such cases alone: "
+        description="Part of the cases: "
         + "; ".join(f"`{name}`: {meaning}" for name, meaning in SLICES.items())
         + ". Or comparisons with whole numbers, joined by `and`, such as `user_history<=5`: "
         + "; ".join(f"`{name}`: {meaning}" for name, meaning in COUNTS.items())
         + ".",
     )
-    min: float | None = Field(None, ge=0, le=1, description="The metric must reach this value.")
-    better_than: Rival | None = Field(None, description="It must exceed that model's, on the same holdout; `baseline`: `model.baseline`'s.")
-    not_worse_than: Rival | None = Field(None, description="It must reach that model's, less the margin.")
-    by: Fraction = Field(0.0, ge=0, description="The relative margin of the comparison.")
+    min: float | None = Field(None, ge=0, le=1, description="Minimum value of the metric.")
+    better_than: Rival | None = Field(None, description="Model whose value must be exceeded; `baseline`: the spec's `model.baseline`.")
+    not_worse_than: Rival | None = Field(None, description="Model whose value, less the margin, must be reached.")
+    by: Fraction = Field(0.0, ge=0, description="Relative margin of the comparison.")
 
     @model_validator(mode="after")
-    def _one_condition(self) -> MetricGate:
+    def _check_conditions(self) -> MetricGate:
         if sum(x is not None for x in (self.min, self.better_than, self.not_worse_than)) != 1:
-            raise ValueError("a gate has exactly one of min, better_than, not_worse_than")
+            raise ValueError("a gate needs exactly one of min, better_than, not_worse_than")
         if self.slice is not None and self.named.kind not in RANKING:
-            raise ValueError(f"slice: '{self.metric}' isn't measured by slices; {', '.join(f'{kind}@10' for kind in RANKING)} are")
+            raise ValueError(f"slice: '{self.metric}' is not measured per slice; use {', '.join(f'{kind}@10' for kind in RANKING)}")
         return self
 
     @property
@@ -112,18 +112,18 @@ class OffPolicyGate(Uncertain):
     """Expected hit rate of the candidate's answers, estimated from the log of explored answers before any user sees the candidate."""
 
     off_policy: Literal["ips", "snips", "dr"] = Field(
-        description="How the online hit rate is estimated from logged answers and their chances: `ips`, every like weighed by how much "
-        "likelier the candidate shows it; `snips`, the same by what the weights come to; `dr`, doubly robust: a model of likes, put "
-        "right by the weighed likes."
+        description="Estimator of the online hit rate from logged answers and their propensities. `ips`: each positive is weighted by the "
+        "ratio of propensities. `snips`: the same, normalised by the sum of the weights. `dr`: doubly robust; a reward model, corrected "
+        "by weighted positives."
     )
-    better_than: Literal["serving"] | None = Field(None, description="It must exceed what the serving version's own answers earned.")
-    not_worse_than: Literal["serving"] | None = Field(None, description="It must reach that, less the margin.")
-    by: Fraction = Field(0.0, ge=0, description="The relative margin of the comparison.")
+    better_than: Literal["serving"] | None = Field(None, description="The estimate must exceed the serving version's own hit rate.")
+    not_worse_than: Literal["serving"] | None = Field(None, description="The estimate must reach that rate, less the margin.")
+    by: Fraction = Field(0.0, ge=0, description="Relative margin of the comparison.")
 
     @model_validator(mode="after")
-    def _one_condition(self) -> OffPolicyGate:
+    def _check_conditions(self) -> OffPolicyGate:
         if (self.better_than is None) == (self.not_worse_than is None):
-            raise ValueError("a gate by off_policy has exactly one of better_than, not_worse_than")
+            raise ValueError("an off_policy gate needs exactly one of better_than, not_worse_than")
         return self
 
     @property
@@ -140,42 +140,42 @@ class ForgottenGate(Uncertain):
     """A warm run must keep what its parent knew. Does not apply to full runs."""
 
     forgotten: Annotated[Fraction, Field(gt=0, lt=1)] = Field(
-        description="By how much a warm run's hr@10/99 may be below its parent's, relative to that, on likes that both have held out."
+        description="Maximum relative loss of a warm run's hr@10/99 against its parent, on positives that both have held out."
     )
 
 
 class ParityGate(Strict):
     """The served unit must give the same scores as the model in training; limits the largest difference on real rows."""
 
-    parity: float = Field(gt=0, le=0.1, description="Largest difference between the real server's scores and training's, on real rows.")
+    parity: float = Field(gt=0, le=0.1, description="Maximum difference between scores of the real server and of training, on real rows.")
 
 
-_BATCH: Any = Field(None, ge=1, le=100_000, description="Rows in a call; the whole catalogue when absent.")
+_BATCH: Any = Field(None, ge=1, le=100_000, description="Rows per call; the whole catalogue if absent.")
 
 
 class LatencyGate(Strict):
-    latency_p99: Duration = Field(description="The 99th percentile of one call on the real server.")
+    latency_p99: Duration = Field(description="Maximum 99th percentile of the time of one call on the real server.")
     batch: int | None = _BATCH
 
 
 class MedianGate(Strict):
-    latency_p50: Duration = Field(description="The median of one call on the real server.")
+    latency_p50: Duration = Field(description="Maximum median of the time of one call on the real server.")
     batch: int | None = _BATCH
 
 
 class ThroughputGate(Strict):
-    throughput: float = Field(gt=0, le=1e12, description="Rows a second on the real server, asked by one caller: at least so many.")
+    throughput: float = Field(gt=0, le=1e12, description="Minimum rows per second on the real server, with one caller.")
     batch: int | None = _BATCH
 
 
 class MemoryGate(Strict):
     memory: Memory = Field(
-        description="What the version adds to the real server's resident memory, its share of the backend's own included."
+        description="Maximum resident memory that the version adds to the real server, including its share of the backend."
     )
 
 
 class SizeGate(Strict):
-    size: Memory = Field(description="What a server loads of the version: its model's files, such as 200Mi.")
+    size: Memory = Field(description="Maximum size of the model files that a server loads, such as 200Mi.")
 
 
 ServingGate = LatencyGate | MedianGate | ThroughputGate

@@ -15,9 +15,9 @@ GPUS = "EYAS_GPUS"
 RESOURCE_STAGES: tuple[StageName, ...] = ("etl", "train", "evaluate", "export", "verify")
 """Stages with their own entry in the spec's `resources`."""
 _CPU_ONLY = {
-    "evaluate": "scores are computed on the CPU, also those of a model that was trained on a GPU",
-    "export": "the unit is written on the CPU",
-    "verify": "Triton answers on the CPU",
+    "evaluate": "scores are always computed on the CPU",
+    "export": "the served unit is written on the CPU",
+    "verify": "Triton runs on the CPU",
 }
 
 
@@ -32,17 +32,17 @@ def gpu_fault(recommender: RecommenderSpec, stage: StageName, engines: Collectio
     """Returns why a stage cannot use a GPU; empty if it can. `engines`: those whose images have a GPU library; None: any."""
     model, engine = recommender.model, stage_engine(recommender, stage, mode)
     if stage in _CPU_ONLY:
-        return f"{_CPU_ONLY[stage]}: leave it out"
+        return f"{_CPU_ONLY[stage]}; leave it out"
     if engine == "polars":
-        return "polars computes on the CPU: leave it out, or say engine: nvtabular"
+        return "polars runs on the CPU; leave it out, or set engine: nvtabular"
     if RESOURCES.get(stage, stage) == "train" and model.params.no_steps is not None:
-        return f"'{model.family}' is computed on the CPU: leave it out, or take a family of a neural network, such as neumf"
+        return f"'{model.family}' is computed on the CPU; leave it out, or choose a neural family such as neumf"
     if engines is None or engine in engines:
         return ""
     others = [name for name in LIBRARIES if name in engines and name not in model.params.not_on and name != "nvtabular"]
     if stage != "etl" and others:
-        return f"the image for {engine} has no library for GPUs: leave it out, or say framework: {others[0]}"
-    return f"the image for {engine} has no library for GPUs: leave it out, or ask the operator for one (images.pipelinesGpu of the chart)"
+        return f"the image for {engine} has no GPU library; leave it out, or set framework: {others[0]}"
+    return f"the image for {engine} has no GPU library; leave it out, or ask the operator for one (images.pipelinesGpu of the chart)"
 
 
 def gpu_faults(recommender: RecommenderSpec, engines: Collection[str] | None) -> dict[str, str]:

@@ -72,33 +72,33 @@ def _schema(metric: str) -> Any:
 class Guardrails(Strict):
     errors: Annotated[str | None, BeforeValidator(_checked("errors")), _schema("errors")] = Field(
         "< 1%",
-        description="The share of the candidate's requests that it failed (no or invalid scores, a full queue, an exception), or how many "
-        "times the stable version's share.",
+        description="Share of the candidate's requests that failed (no or invalid scores, a full queue, an exception), or its ratio to the "
+        "stable version's share.",
     )
     latency_p50: Annotated[str | None, BeforeValidator(_checked("latency_p50")), _schema("latency_p50")] = Field(
-        "< 2x", description="The median time of its work (retrieval, filters, features, scores, order), against the stable version's."
+        "< 2x", description="Median time of the version's work (retrieval, filters, features, scores, order), against the stable version's."
     )
     latency_p99: Annotated[str | None, BeforeValidator(_checked("latency_p99")), _schema("latency_p99")] = Field(
         "< 2x", description="The 99th percentile of that time, against the stable version's."
     )
     fallback: Annotated[str | None, BeforeValidator(_checked("fallback")), _schema("fallback")] = Field(
         "< 1.5x",
-        description="The share of answers that are not the candidate's own (popular items for an unknown user, no scores), as a mean over "
-        "users, against the stable version's. A difference of at most one percentage point is never too much.",
+        description="Share of answers that are fallbacks (popular items for an unknown user, no scores), as a mean over users, against the "
+        "stable version's. A difference of at most one percentage point always passes.",
     )
     empty: Annotated[str | None, BeforeValidator(_checked("empty")), _schema("empty")] = Field(
         "< 1.5x",
-        description="The share of answers for which the filters left no item, as a mean over users, against the stable version's. A "
-        "difference of at most one percentage point is never too much.",
+        description="Share of answers without any item after the filters, as a mean over users, against the stable version's. A difference "
+        "of at most one percentage point always passes.",
     )
     coverage: Annotated[str | None, BeforeValidator(_checked("coverage")), _schema("coverage")] = Field(
-        None, description="How many different items are shown, against the stable version's."
+        None, description="Number of different items shown, against the stable version's."
     )
     score_shift: Annotated[str | None, BeforeValidator(_checked("score_shift")), _schema("score_shift")] = Field(
-        None, description="How far the mean score moves, in standard deviations of the stable version's scores."
+        None, description="Shift of the mean score, in standard deviations of the stable version's scores."
     )
     conversion: Annotated[str | None, BeforeValidator(_checked("conversion")), _schema("conversion")] = Field(
-        None, description="Users with at least one hit, against the stable version's."
+        None, description="Share of users with at least one hit, against the stable version's."
     )
 
     def rules(self) -> tuple[Guardrail, ...]:

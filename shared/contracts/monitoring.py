@@ -24,12 +24,12 @@ SliceName = Annotated[
 
 def _of_the_user(value: Any) -> Any:
     if not isinstance(value, str):
-        raise ValueError("expected an expression over what requests say of users, such as \"user.country == 'de'\"")
+        raise ValueError("expected an expression over user attributes of the request, such as \"user.country == 'de'\"")
     try:
         expression = parse_expression(value)
         for name in sorted(expression.names(), key=lambda name: name.column):
             if name.source == "item":
-                message = f"'{name}' is of an item, and a slice is of answers: 'user.{name}' is what the request says"
+                message = f"'{name}' is an item attribute, but a slice selects answers; use 'user.{name}' for a request attribute"
                 raise fault(expression.text, name.column, message)
     except Invalid as error:
         raise ValueError(str(error)) from None
@@ -43,15 +43,15 @@ class Monitor(Strict):
     slices: Mapping[SliceName, Condition] = Field(
         {},
         max_length=MOST,
-        description="Parts of the answers that KPIs are told of apart, by name: each an expression of the filter language over what the "
-        f"request says of its user, such as `{{germany: user.country == 'de'}}`. `{NEW}` and `{KNOWN}` are there of themselves.",
+        description="Slices of the answers with KPIs of their own, by name: each an expression of the filter language over user attributes "
+        f"of the request, such as `{{germany: user.country == 'de'}}`. `{NEW}` and `{KNOWN}` are built in.",
     )
 
     @model_validator(mode="after")
-    def _built_in(self) -> Monitor:
+    def _check_built_in(self) -> Monitor:
         for name in (NEW, KNOWN):
             if name in self.slices:
-                raise ValueError(f"slices: '{name}' is there of itself, by whether the version knows the user: call yours something else")
+                raise ValueError(f"slices: '{name}' is a built-in slice (whether the version knows the user); choose another name")
         return self
 
     def expressions(self) -> tuple[Expression, ...]:

@@ -28,25 +28,25 @@ ViewName = Annotated[str, Field(pattern=rf"^{VIEW}$")]
 
 
 class OnlineColumn(Strict):
-    name: str = Field(min_length=1, max_length=120, description="The input of the served unit that it is for.")
-    dtype: DataType = Field(description="int64, float32 or string.")
-    width: int | None = Field(None, ge=1, le=MOST_WIDTH, description="None: one value. Else a list of at most so many.")
+    name: str = Field(min_length=1, max_length=120, description="Name of the served unit's input.")
+    dtype: DataType = Field(description="Data type: int64, float32 or string.")
+    width: int | None = Field(None, ge=1, le=MOST_WIDTH, description="Maximum length of a list; null for a single value.")
 
 
 class View(Strict):
-    name: ViewName = Field(description="Its name: lower-case letters, digits and underscores.")
-    entity: ViewName = Field("user", description="What its keys are of: user, item, or any other name.")
-    columns: tuple[OnlineColumn, ...] = Field(min_length=1, max_length=MOST_COLUMNS, description="What is held for each key.")
-    ttl: Duration | None = Field(None, description="A value older than this is as if absent; absent: values never grow old.")
+    name: ViewName = Field(description="Name of the view: lower-case letters, digits and underscores.")
+    entity: ViewName = Field("user", description="Entity of the keys: user, item, or any other name.")
+    columns: tuple[OnlineColumn, ...] = Field(min_length=1, max_length=MOST_COLUMNS, description="Columns that are stored for each key.")
+    ttl: Duration | None = Field(None, description="Maximum age of a value; older values count as absent. Absent: any age.")
     fitted: bool = Field(
-        False, description="Its values mean something to the version alone (codes of its vocabularies): nobody else may write them."
+        False, description="Whether only the version can interpret the values (codes of its vocabularies); clients cannot write them."
     )
 
     @model_validator(mode="after")
-    def _names_differ(self) -> View:
+    def _check_names(self) -> View:
         names = [column.name for column in self.columns]
         if len(set(names)) < len(names):
-            raise ValueError(f"view '{self.name}': two columns have one name")
+            raise ValueError(f"view '{self.name}': two columns have the same name")
         return self
 
     def row(self, key: int, at: Any, values: Mapping[str, Any]) -> StoredRow:
@@ -67,18 +67,18 @@ class View(Strict):
 
 class OnlineView(View):
     parts: tuple[str, ...] = Field((), description="Files with the rows that the version was published with, in this order.")
-    rows: int = Field(0, ge=0, description="How many there are in all of them.")
+    rows: int = Field(0, ge=0, description="Number of rows in all files.")
 
 
 class Online(Strict):
     version: Literal[1] = 1
-    views: tuple[OnlineView, ...] = Field(description="What the unit's inputs out of the store are read from.")
+    views: tuple[OnlineView, ...] = Field(description="Views from which the unit's inputs are read.")
 
     @model_validator(mode="after")
-    def _views_differ(self) -> Online:
+    def _check_views(self) -> Online:
         names = [view.name for view in self.views]
         if len(set(names)) < len(names):
-            raise ValueError("two views have one name")
+            raise ValueError("two views have the same name")
         return self
 
     def view(self, name: str) -> OnlineView | None:

@@ -35,45 +35,45 @@ Place = Annotated[int, Field(strict=True, ge=1, le=1000)]
 class Boost(Strict):
     """Moves matching items up."""
 
-    boost: Condition = Field(description="Which items, as an expression: those for which it is true.")
-    by: float = Field(0.5, gt=0, le=10, description="As if their score were so many standard deviations of the candidates' scores better.")
+    boost: Condition = Field(description="Expression that selects the items.")
+    by: float = Field(0.5, gt=0, le=10, description="Increase of the score, in standard deviations of the candidates' scores.")
 
 
 class Bury(Strict):
     """Moves matching items down."""
 
-    bury: Condition = Field(description="Which items, as an expression: those for which it is true.")
-    by: float | None = Field(None, gt=0, le=10, description="So many standard deviations; absent: behind all others.")
+    bury: Condition = Field(description="Expression that selects the items.")
+    by: float | None = Field(None, gt=0, le=10, description="Decrease of the score, in standard deviations; absent: below all others.")
 
 
 class Pin(Strict):
     """Puts an item in a place, independent of its score."""
 
     pin: Key | Condition = Field(description="An item's key, or an expression: the best candidate for which it is true.")
-    at: Place = Field(1, description="The place in the answer, from 1; an answer that is shorter doesn't show it.")
+    at: Place = Field(1, description="Place in the answer, from 1; a shorter answer does not show the item.")
 
 
 class Quota(Strict):
     """Limits the number of matching items in an answer."""
 
-    quota: Condition = Field(description="Which items, as an expression: those for which it is true.")
-    at_most: int | None = Field(None, ge=0, le=1000, description="No more than these, even if the answer is shorter for it.")
-    at_least: int | None = Field(None, ge=1, le=1000, description="As many, as far as there are candidates.")
+    quota: Condition = Field(description="Expression that selects the items.")
+    at_most: int | None = Field(None, ge=0, le=1000, description="Maximum number of these items, even if the answer is shorter for it.")
+    at_least: int | None = Field(None, ge=1, le=1000, description="Minimum number of these items, as far as there are candidates.")
 
     @model_validator(mode="after")
     def _bounds(self) -> Quota:
         if self.at_most is None and self.at_least is None:
             raise ValueError("a quota needs 'at_most' or 'at_least'")
         if self.at_most is not None and self.at_least is not None and self.at_least > self.at_most:
-            raise ValueError(f"at_least {self.at_least} is more than at_most {self.at_most}")
+            raise ValueError(f"at_least {self.at_least} is greater than at_most {self.at_most}")
         return self
 
 
 class Each(Strict):
     """Limits the number of items with the same value of an attribute."""
 
-    each: str = Field(pattern=f"^{NAME_PATTERN}$", description="An attribute with one value an item, such as `artist`.")
-    at_most: int = Field(ge=1, le=1000, description="Items of one value; items of which none is known aren't counted.")
+    each: str = Field(pattern=f"^{NAME_PATTERN}$", description="An attribute with one value per item, such as `artist`.")
+    at_most: int = Field(ge=1, le=1000, description="Maximum number of items with the same value; items without a value are not limited.")
 
 
 _ENTRIES: dict[str, type[Strict]] = {"boost": Boost, "bury": Bury, "pin": Pin, "quota": Quota, "each": Each}
@@ -85,10 +85,10 @@ Rules = Annotated[tuple[Rule, ...], Field(max_length=MOST)]
 class Campaign(Strict):
     """Rules that apply in a time range."""
 
-    name: str = Field(min_length=1, max_length=80, description="By which `explain` calls it.")
-    start: AwareDatetime = Field(alias="from", description="With its zone, such as 2026-12-01T00:00:00+01:00.")
-    until: AwareDatetime = Field(description="From then on its rules hold no more.")
-    rules: Rules = Field(min_length=1, description="They come before those that always hold.")
+    name: str = Field(min_length=1, max_length=80, description="Name that `explain` shows.")
+    start: AwareDatetime = Field(alias="from", description="Start with a time zone, such as 2026-12-01T00:00:00+01:00.")
+    until: AwareDatetime = Field(description="End; from this time on the rules do not apply.")
+    rules: Rules = Field(min_length=1, description="Rules of the campaign; they have priority over the permanent rules.")
 
     @model_validator(mode="after")
     def _lasts(self) -> Campaign:
@@ -101,22 +101,19 @@ class Explore(Strict):
     """Shows another good candidate in one place of some answers, by chance; items that are never shown get no feedback."""
 
     rate: Fraction = Field(
-        0.05,
-        ge=0,
-        le=1,
-        description="The share of answers in which one place is given away; 0: none. Impressions keep every item's chance.",
+        0.05, ge=0, le=1, description="Share of answers with exploration in one place; 0: none. Impressions store every item's propensity."
     )
-    among: int = Field(50, ge=1, le=1000, description="To one of so many candidates that would come next, each with the same chance.")
+    among: int = Field(50, ge=1, le=1000, description="Number of next candidates from which one is drawn, each with the same probability.")
 
 
 class CampaignsFile(Strict):
     """File from which the campaigns were read when the spec was applied."""
 
     uri: Annotated[str, written(_YAML_FILE, "the URI of a file of campaigns, whose name ends in .yaml, .yml or .json")] = Field(
-        description="A path or s3://BUCKET/KEY, under one of the operator's data roots: YAML, a list of campaigns.",
+        description="YAML file with a list of campaigns: a path or s3://BUCKET/KEY, under one of the operator's data roots."
     )
     sha256: str | None = Field(
-        None, pattern="^[0-9a-f]{64}$", description="Of the file as it was read, written by the platform. Absent: the file is read now."
+        None, pattern="^[0-9a-f]{64}$", description="Digest of the file as it was read, set by the platform. Absent: the file is read now."
     )
 
 
@@ -126,39 +123,39 @@ def _or_uri(schema: dict[str, Any]) -> None:
 
 
 class Order(Strict):
-    rules: Rules = Field((), description="`boost`, `bury`, `pin`, `quota` and `each`; the order in which they stand means nothing.")
+    rules: Rules = Field((), description="Rules `boost`, `bury`, `pin`, `quota` and `each`; their order has no meaning.")
     campaigns: tuple[Campaign, ...] = Field(
         (),
         max_length=MOST,
-        description="Further rules, from a time until a time. Or the URI of a YAML file with such a list, under one of the operator's data "
-        "roots: it is read when the spec is applied, and the campaigns and the file's digest become part of the spec.",
+        description="Rules for a time range. Or the URI of a YAML file with such a list, under one of the operator's data roots: it is "
+        "read when the spec is applied, and the campaigns and the file's digest become part of the spec.",
         json_schema_extra=_or_uri,
     )
     campaigns_from: CampaignsFile | None = Field(
-        None, exclude_if=lambda file: file is None, description="Where `campaigns` were read from, as the platform writes it."
+        None, exclude_if=lambda file: file is None, description="File from which `campaigns` were read, set by the platform."
     )
     diversity: Fraction = Field(
         0.0,
         ge=0,
         le=1,
-        description="How much an item that is like one above it stands lower (maximal marginal relevance by the version's vectors); "
-        "0: not at all. Needs `serve.retrieve`.",
+        description="Penalty of an item that is similar to one above it (maximal marginal relevance by the version's vectors); 0: none. "
+        "Needs `serve.retrieve`.",
     )
-    explore: Explore = Field(Explore(), description="Another good candidate now and then, so that it has a chance to be liked.")
+    explore: Explore = Field(Explore(), description="Shows other good candidates in a few answers, so that they get feedback.")
 
     @model_validator(mode="before")
     @classmethod
     def _campaigns_by_uri(cls, value: Any) -> Any:
         if isinstance(value, Mapping) and isinstance(value.get("campaigns"), str):
             if value.get("campaigns_from") is not None:
-                raise ValueError("campaigns: a URI is said here and in campaigns_from: leave campaigns_from out")
+                raise ValueError("campaigns: the URI is set here and in campaigns_from; leave campaigns_from out")
             return {**value, "campaigns": (), "campaigns_from": {"uri": value["campaigns"]}}
         return value
 
     @model_validator(mode="after")
-    def _campaigns_of_a_file_are_read_from_it(self) -> Order:
+    def _check_campaigns(self) -> Order:
         if self.unread is not None and self.campaigns:
-            raise ValueError("campaigns_from: without sha256 the file is read anew: leave campaigns out, or campaigns_from")
+            raise ValueError("campaigns_from: without sha256 the file is read again; leave out campaigns or campaigns_from")
         return self
 
     @property
@@ -167,10 +164,10 @@ class Order(Strict):
         return self.campaigns_from.uri if self.campaigns_from is not None and self.campaigns_from.sha256 is None else None
 
     @model_validator(mode="after")
-    def _names_are_different(self) -> Order:
+    def _check_names(self) -> Order:
         names = [campaign.name for campaign in self.campaigns]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"campaigns: two are called '{twice[0]}'")
+            raise ValueError(f"campaigns: two have the name '{twice[0]}'")
         return self
 
     def all_rules(self) -> tuple[Rule, ...]:

@@ -25,11 +25,11 @@ from shared.domain.cron import Cron
 from shared.domain.gate import REFIT, Gate
 from shared.domain.machine import Request
 from shared.domain.metric import FORGOTTEN
-from shared.domain.rollout_plan import RolloutPlan, Shadow, Step
+from shared.domain.rollout_plan import RolloutPlan, ShadowPlan, StepPlan
 from shared.domain.run import STAGES, RunPlan, run_stages
 from shared.domain.stage_reuse import leaves
 from shared.domain.triggers import RetrainPlan, Schedule
-from shared.domain.warm_or_full import Rule
+from shared.domain.warm_or_full import FullRunLimits
 
 READS: Mapping[str, tuple[str, ...]] = {
     "etl": (
@@ -120,7 +120,7 @@ def rollout_plan(spec: RecommenderSpec, back: Request | None = None) -> RolloutP
     rollout, analysis = spec.rollout, spec.rollout.analysis
     return RolloutPlan(
         steps=tuple(
-            Step(
+            StepPlan(
                 weight=step.weight,
                 max=step.max or analysis.deadline,
                 min=step.min or timedelta(0),
@@ -130,7 +130,7 @@ def rollout_plan(spec: RecommenderSpec, back: Request | None = None) -> RolloutP
             for step in rollout.steps
         ),
         max_harm=analysis.max_harm,
-        shadow=Shadow(rollout.shadow.for_, rollout.shadow.min_answers) if rollout.shadow else None,
+        shadow=ShadowPlan(rollout.shadow.for_, rollout.shadow.min_answers) if rollout.shadow else None,
         goal=analysis.goal,
         every=analysis.every,
         failures=analysis.failures,
@@ -161,9 +161,9 @@ def retrain_plan(spec: RecommenderSpec) -> RetrainPlan:
     return plan
 
 
-def auto_rule(retrain: Retrain) -> Rule:
+def auto_rule(retrain: Retrain) -> FullRunLimits:
     auto = retrain.auto
-    return Rule(auto.grown, auto.warm_runs, auto.forgotten, auto.drift)
+    return FullRunLimits(auto.grown, auto.warm_runs, auto.forgotten, auto.drift)
 
 
 def _schedule(retrain: Retrain) -> Schedule | None:

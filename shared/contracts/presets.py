@@ -23,7 +23,7 @@ class Preset:
 
 
 FRAMEWORK = "framework"
-_ML_1M = "ml-1m: a like of each user held out at random, ranked among 99 that the user never met, and in the full catalogue"
+_ML_1M = "ml-1m: one random positive held out per user, ranked among 99 items without interactions of the user, and in the full catalogue"
 
 PRESETS: Mapping[str, Preset] = {
     "ml-1m-ease": Preset("ease", _ML_1M, {"regularisation": 1000.0}),
@@ -70,7 +70,7 @@ def with_preset(model: Mapping[str, Any]) -> dict[str, Any]:
     if preset is None:
         raise unknown_name("preset", name, PRESETS)
     if model.get("family", preset.family) != preset.family:
-        raise ValueError(f"preset: '{name}' is of the family '{preset.family}': leave 'family' out")
+        raise ValueError(f"preset: '{name}' has the family '{preset.family}'; leave 'family' out")
     both = dict(model) | {"family": preset.family}
     for part, settings in (("params", preset.params), ("train", preset.train)):
         own = model.get(part, {})

@@ -10,20 +10,20 @@ from shared.contracts.strict import Strict
 
 
 class EpochTold(Strict):
-    epoch: int = Field(description="From 1.")
-    loss: float = Field(description="Mean over the rows that were trained on.")
-    seconds: float = Field(description="Of training alone.")
-    rows_per_s: float = Field(description="Rows trained on, negatives among them.")
-    validation: dict[str, float] = Field(default_factory=dict, description="What the held-out rows say; empty where nobody looked.")
+    epoch: int = Field(description="Number of the epoch, from 1.")
+    loss: float = Field(description="Mean loss over the training rows.")
+    seconds: float = Field(description="Seconds of training, without validation.")
+    rows_per_s: float = Field(description="Training rows per second, including negatives.")
+    validation: dict[str, float] = Field(default_factory=dict, description="Metrics of the held-out rows; empty without validation.")
 
 
 class Progress(Strict):
-    at: datetime = Field(description="When it was told.")
-    epoch: int = Field(description="Under way, or the last one that has ended.")
-    epochs: int = Field(description="As many as there may be.")
-    step: int = Field(description="Of this epoch.")
-    steps: int = Field(description="Of an epoch.")
-    loss: float = Field(description="Of this epoch so far.")
-    rows_per_s: float = Field(description="Of this epoch so far.")
-    seconds_left: float | None = Field(description="If no epoch is spared.")
-    history: tuple[EpochTold, ...] = Field((), description="The newest of the epochs that have ended.")
+    at: datetime = Field(description="Time of the report.")
+    epoch: int = Field(description="Number of the current or the last epoch.")
+    epochs: int = Field(description="Maximum number of epochs.")
+    step: int = Field(description="Current step of the epoch.")
+    steps: int = Field(description="Number of steps of an epoch.")
+    loss: float = Field(description="Mean loss of the epoch so far.")
+    rows_per_s: float = Field(description="Rows per second of the epoch so far.")
+    seconds_left: float | None = Field(description="Seconds that remain if all epochs run.")
+    history: tuple[EpochTold, ...] = Field((), description="The newest finished epochs.")

@@ -48,7 +48,7 @@ def parse_duration(value: Any) -> timedelta:
 
 def _bounded(milliseconds: Decimal, value: Any) -> int:
     if not 0 < milliseconds <= _milliseconds(LONGEST):
-        raise ValueError(f"expected a duration longer than nothing and of at most {LONGEST.days}d, got '{value}'")
+        raise ValueError(f"expected a duration above 0 and at most {LONGEST.days}d, got '{value}'")
     if milliseconds != int(milliseconds):
         raise ValueError(f"expected a duration of whole milliseconds, got '{value}'")
     return int(milliseconds)
@@ -89,7 +89,7 @@ def parse_cpu(value: Any) -> int:
         raise ValueError(f"expected a number of cores such as 2, 0.5 or 500m, got {value!r}")
     thousandths = Decimal(match[1]) * (1 if match[2] else 1000)
     if thousandths != int(thousandths) or not 1 <= thousandths <= MOST_CPU:
-        raise ValueError(f"expected from 1m to {MOST_CPU // 1000} cores in whole thousandths, got {value!r}")
+        raise ValueError(f"expected 1m to {MOST_CPU // 1000} cores in whole thousandths, got {value!r}")
     return int(thousandths)
 
 
@@ -111,7 +111,7 @@ def parse_fraction(value: Any) -> float:
 
 
 @dataclass(frozen=True)
-class Rule:
+class NumberComparison:
     """Comparison with a constant, such as `>= 4`."""
 
     compare: str
@@ -129,13 +129,13 @@ class Rule:
         return f"{self.compare} {repr(float(self.bound)).removesuffix('.0')}"
 
 
-def parse_rule(value: Any) -> Rule:
-    if isinstance(value, Rule):
+def parse_rule(value: Any) -> NumberComparison:
+    if isinstance(value, NumberComparison):
         return value
     match = _RULE.fullmatch(value.strip()) if isinstance(value, str) else None
     if not match:
         raise ValueError(f"expected a comparison such as '>= 4', got {value!r}")
-    return Rule(match[1], float(match[2]))
+    return NumberComparison(match[1], float(match[2]))
 
 
 Duration = Annotated[
@@ -162,7 +162,7 @@ Fraction = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": _PERCENT.pattern}], "examples": ["2%", 0.02]}),
 ]
 Comparison = Annotated[
-    Rule,
+    NumberComparison,
     BeforeValidator(parse_rule),
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string", "pattern": _RULE.pattern, "examples": [">= 4"]}),

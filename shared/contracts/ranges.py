@@ -16,34 +16,32 @@ def _is_absent(value: Any) -> bool:
     return value is None or value is False
 
 
-class Range(Strict):
-    low: int | float | None = Field(None, alias="from", exclude_if=_is_absent, description="The smallest number.")
-    high: int | float | None = Field(None, alias="to", exclude_if=_is_absent, description="The largest one.")
+class NumberRange(Strict):
+    low: int | float | None = Field(None, alias="from", exclude_if=_is_absent, description="Smallest number.")
+    high: int | float | None = Field(None, alias="to", exclude_if=_is_absent, description="Largest number.")
     log: bool = Field(
         False,
         exclude_if=_is_absent,
-        description="Whether numbers are drawn evenly by their size: between 1 and 10 as many as between 10 and 100.",
+        description="Whether numbers are drawn on a logarithmic scale: as many between 1 and 10 as between 10 and 100.",
     )
     of: tuple[JsonValue, ...] | None = Field(
-        None, max_length=MOST_VALUES, exclude_if=_is_absent, description="In place of numbers: the values to choose from."
+        None, max_length=MOST_VALUES, exclude_if=_is_absent, description="Values to choose from, instead of numbers."
     )
 
     @model_validator(mode="after")
-    def _has_something_to_choose(self) -> Range:
+    def _check_choices(self) -> NumberRange:
         if self.of is not None:
             if self.low is not None or self.high is not None or self.log:
-                raise ValueError("'of' names the values: leave 'from', 'to' and 'log' out")
+                raise ValueError("'of' lists the values; leave 'from', 'to' and 'log' out")
             if len({json.dumps(choice, sort_keys=True) for choice in self.of}) < max(2, len(self.of)):
-                raise ValueError("'of' names at least two values, each once")
+                raise ValueError("'of' needs at least two values without repeats")
             return self
         if self.low is None or self.high is None:
-            raise ValueError("either 'from' and 'to', or 'of'")
+            raise ValueError("set either 'from' and 'to', or 'of'")
         if self.low >= self.high:
-            raise ValueError(
-                f"'from' is less than 'to': {self.low:g} to {self.high:g} holds {'one number' if self.low == self.high else 'none'}"
-            )
+            raise ValueError(f"'from' must be less than 'to', got {self.low:g} and {self.high:g}")
         if self.log and self.low <= 0:
-            raise ValueError(f"'log' takes numbers above 0: {self.low:g} has no logarithm")
+            raise ValueError(f"'log' needs numbers above 0, got {self.low:g}")
         return self
 
     @property
@@ -61,12 +59,12 @@ class Range(Strict):
     def __str__(self) -> str:
         if self.of is not None:
             return ", ".join(choice if isinstance(choice, str) else json.dumps(choice) for choice in self.of)
-        return f"{self.low:g} to {self.high:g}" + (", by their size" if self.log else "")
+        return f"{self.low:g} to {self.high:g}" + (", logarithmic" if self.log else "")
 
 
-def between(low: float, high: float, log: bool = False) -> Range:
-    return Range.model_validate({"from": low, "to": high, "log": log})
+def between(low: float, high: float, log: bool = False) -> NumberRange:
+    return NumberRange.model_validate({"from": low, "to": high, "log": log})
 
 
-def one_of(*values: JsonValue) -> Range:
-    return Range(of=values)
+def one_of(*values: JsonValue) -> NumberRange:
+    return NumberRange(of=values)

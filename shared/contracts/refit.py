@@ -10,7 +10,7 @@ REFIT = "refit.json"
 
 
 class Refit(Strict):
-    version: int = Field(1, description="Of this format.")
-    rows: int = Field(description="That it was fitted on.")
-    newest: float = Field(description="When the newest of them happened, in seconds since 1970.")
-    held: int = Field(description="Likes that it may not learn: what a later warm run has forgotten is measured on them.")
+    version: int = Field(1, description="Version of this format.")
+    rows: int = Field(description="Number of rows of the fit.")
+    newest: float = Field(description="Time of the newest of these rows, in seconds since 1970.")
+    held: int = Field(description="Number of positives that are not learned: they measure what a later warm run has forgotten.")

@@ -17,8 +17,8 @@ from shared.domain.drift.rates import limit_detector
 from shared.domain.drift.seasons import Season
 from shared.domain.sequential_test import Goal
 
-Wish = Literal["full", "warm", "auto"]
-TriggerMode = Annotated[Wish | None, Field(description="How to retrain when this trigger fires; as `retrain.mode` says, when absent.")]
+RequestedMode = Literal["full", "warm", "auto"]
+TriggerMode = Annotated[RequestedMode | None, Field(description="Mode of the run that this trigger starts; `retrain.mode` if absent.")]
 
 
 class DriftTrigger(Strict):
@@ -28,54 +28,52 @@ class DriftTrigger(Strict):
         0.2,
         gt=0,
         le=100,
-        description="Population stability index of an item feature between the likes of the serving version's first days and the "
-        "newest ones; null: not looked at.",
+        description="Population stability index of an item feature between the positives of the serving version's first days and the "
+        "newest ones; null: not checked.",
     )
     new: Fraction | None = Field(
-        0.05, gt=0, le=1, description="By how much more of the likes are of items that the serving version doesn't know."
+        0.05, gt=0, le=1, description="Increase of the share of positives on items that the serving version does not know."
     )
-    nulls: Fraction | None = Field(0.05, gt=0, le=1, description="By how much more of the likes are of items without a value of a feature.")
+    nulls: Fraction | None = Field(0.05, gt=0, le=1, description="Increase of the share of positives on items with a null feature.")
     scores: float | None = Field(
-        None, gt=0, le=1, description="Greatest distance between the distributions of the scores shown, then and now. Measured in any case."
+        None, gt=0, le=1, description="Maximum distance between the former and the current distribution of scores; always measured."
     )
-    min_events: int = Field(1000, ge=100, le=1_000_000, description="Likes, and scores shown, on each side of the comparison: a window.")
+    min_events: int = Field(1000, ge=100, le=1_000_000, description="Positives, and scores shown, on each side of the comparison.")
     looks: int = Field(
-        3, ge=1, le=100, description="How many looks in a row must say so; there are four in a window. As many clear ones end it."
+        3, ge=1, le=100, description="Number of looks in a row above the threshold, four per window. As many without drift end it."
     )
     season: Season = Field(
         "none",
-        description="Where what is liked follows the hour: the newest window is compared with the same hours of the version's first day "
-        "(`day`), or first week (`week`); `auto`: its first day until a week has passed, then its first week. It waits for a full day, or "
-        "week. `none`: with the version's first window.",
+        description="Period of the reference, for positives that depend on the hour: the newest window is compared with the same hours of "
+        "the version's first day (`day`) or first week (`week`), once it is complete; `auto`: the first day until a week has passed, then "
+        "the first week. `none`: with the version's first window.",
     )
-    mode: Wish = Field("warm", description="How to retrain when this trigger fires.")
+    mode: RequestedMode = Field("warm", description="Mode of the run that this trigger starts.")
 
     def thresholds(self) -> dict[str, float]:
         """Returns the thresholds of the detectors that may start a retraining, by name."""
         return {name: value for name in DETECTORS if (value := getattr(self, name)) is not None}
 
     @model_validator(mode="after")
-    def _something_counts(self) -> DriftTrigger:
+    def _check_limits(self) -> DriftTrigger:
         if not self.thresholds():
-            raise ValueError(f"drift: nothing is left that could fire; give one of {', '.join(DETECTORS)} a threshold")
+            raise ValueError(f"drift: all detectors are off; set a threshold for one of {', '.join(DETECTORS)}")
         return self
 
 
 class RateRule(Strict):
     """Conditions on a rate: a fall, or a limit."""
 
-    fall: Annotated[Fraction, Field(lt=0, gt=-1)] | None = Field(
-        None, description="Relative fall below what was earned before, such as -10%."
-    )
+    fall: Annotated[Fraction, Field(lt=0, gt=-1)] | None = Field(None, description="Relative fall below the earlier rate, such as -10%.")
     min: Annotated[Fraction, Field(gt=0, lt=1)] | None = Field(
         None,
-        description="Rate of the newest day, below which it is too little whatever it was before; of the newest window without a season.",
+        description="Lower limit of the newest day's rate, independent of earlier rates; without a season, of the newest window's rate.",
     )
 
     @model_validator(mode="after")
-    def _says_what(self) -> RateRule:
+    def _check_metric(self) -> RateRule:
         if self.fall is None and self.min is None:
-            raise ValueError("say a fall such as -10%, or a limit such as {min: 0.05}")
+            raise ValueError("set a fall such as -10%, or a limit such as {min: 0.05}")
         return self
 
 
@@ -89,25 +87,24 @@ FallOrRule = Annotated[RateRule, BeforeValidator(_a_fall, json_schema_input_type
 class KpiTrigger(Strict):
     hit_rate: FallOrRule | None = Field(
         None,
-        description="Of the answers, those with a hit: a fall such as `-10%`, a limit such as `{min: 0.05}`, or both. If no rate is given, "
-        "`hit_rate: -10%`.",
+        description="Rule for the hit rate: a fall such as `-10%`, a limit such as `{min: 0.05}`, or both. Without any rate: `hit_rate: "
+        "-10%`.",
     )
-    conversion: FallOrRule | None = Field(None, description="Of the users, those with at least one hit: the same.")
+    conversion: FallOrRule | None = Field(None, description="Rule for the share of users with at least one hit, in the same form.")
     window: Duration = Field(
-        timedelta(hours=1),
-        description="How often it is looked at: four times in a window; with a season once a minute at most.",
+        timedelta(hours=1), description="Length of a window, which has four looks; with a season at most one look per minute."
     )
     season: Season = Field(
         "auto",
-        description="What answers are compared with: the same hours of earlier days (`day`) or of earlier weeks (`week`), so that a night "
-        "or a weekend is no fall; `auto`: days until there is a full week of answers, then weeks. It waits until there is a full day, or "
-        "week. `none`: all earlier answers of the version that serves.",
+        description="Reference of the comparison: the same hours of earlier days (`day`) or earlier weeks (`week`), so that a night or a "
+        "weekend is not a fall, once one is complete; `auto`: days until there is a full week of answers, then weeks. `none`: all earlier "
+        "answers of the serving version.",
     )
-    min_answers: int = Field(500, ge=50, description="Answers on each side of the comparison.")
-    mode: Wish = Field("full", description="How to retrain when this trigger fires.")
+    min_answers: int = Field(500, ge=50, description="Minimum number of answers on each side of the comparison.")
+    mode: RequestedMode = Field("full", description="Mode of the run that this trigger starts.")
 
     @model_validator(mode="after")
-    def _looks_at_a_rate(self) -> KpiTrigger:
+    def _check_rate(self) -> KpiTrigger:
         return self if self.hit_rate or self.conversion else self.model_copy(update={"hit_rate": RateRule(fall=-0.1)})
 
     def rates(self) -> dict[Goal, RateRule]:
@@ -121,12 +118,12 @@ class KpiTrigger(Strict):
 
 
 class NewEventsTrigger(Strict):
-    count: int = Field(ge=1, le=1_000_000_000, description="Events that have come since the serving version's snapshot of them.")
+    count: int = Field(ge=1, le=1_000_000_000, description="Number of events since the serving version's snapshot.")
     mode: TriggerMode = None
 
 
 class NewDataTrigger(Strict):
-    every: Duration = Field(description="So long after the serving version's snapshot, if any event has come since.")
+    every: Duration = Field(description="Time after the serving version's snapshot, if any event has arrived since.")
     mode: TriggerMode = None
 
 
@@ -134,17 +131,17 @@ class AlertTrigger(Strict):
     names: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field(
         min_length=1,
         max_length=100,
-        description="Alerts (`alertname`) that start a retraining when their `recommender` label names this one.",
+        description="Alerts (`alertname`) that start a retraining if their `recommender` label names this recommender.",
     )
     mode: TriggerMode = None
 
 
 class OnDrift(Strict):
-    drift: DriftTrigger = Field(description="Retrains when what users like has moved.")
+    drift: DriftTrigger = Field(description="Retrains when the distribution of positives has changed.")
 
 
 class OnKpi(Strict):
-    kpi: KpiTrigger = Field(description="Retrains when recommendations earn less.")
+    kpi: KpiTrigger = Field(description="Retrains when the hit rate or the conversion falls.")
 
 
 def _counted(value: Any) -> Any:
@@ -153,17 +150,17 @@ def _counted(value: Any) -> Any:
 
 class OnNewEvents(Strict):
     new_events: Annotated[NewEventsTrigger, BeforeValidator(_counted, json_schema_input_type=int | NewEventsTrigger)] = Field(
-        description="Retrains when so many events have come, `1000000` or `{count: 1000000, mode: warm}`. A full run learns from them only "
-        "where `data.interactions.also` is `events`, a warm one always.",
+        description="Retrains after this number of events, `1000000` or `{count: 1000000, mode: warm}`. A full run learns from them only "
+        "if `data.interactions.also` is `events`, a warm run always."
     )
 
 
 class OnNewData(Strict):
-    new_data: NewDataTrigger = Field(description="Retrains when so much time has passed and there is something new to learn from.")
+    new_data: NewDataTrigger = Field(description="Retrains after this time, if there are new events.")
 
 
 class OnAlert(Strict):
-    alert: AlertTrigger = Field(description="Retrains when Alertmanager says so (`POST /v1/alerts`).")
+    alert: AlertTrigger = Field(description="Retrains when Alertmanager sends an alert (`POST /v1/alerts`).")
 
 
 _TRIGGERS: dict[str, type[Strict]] = {
@@ -197,15 +194,15 @@ class Warm(Strict):
 
     new_rows: NewRows = Field(
         "mean",
-        description="Where vectors of users, items and values begin that the parent didn't know: `mean`, at the mean of those it knew; "
-        "`unknown`, at what it has learned of strangers; both with a little noise; `random`, as at first.",
+        description="Initial vectors of users, items and values that the parent did not know: `mean`, the mean of the known vectors; "
+        "`unknown`, the vector learned for unknown values; both with a little noise; `random`, as in a full run.",
     )
     replay: Fraction = Field(
         0.0,
         ge=0,
         le=0.9,
-        description="Share of the rows to train on that are older than the parent's snapshot: drawn by the seed from all that its line has "
-        "trained on, evenly. Families that read every like known so far anyway take none.",
+        description="Share of training rows that are older than the parent's snapshot: drawn evenly by the seed from all rows that its "
+        "line was trained on. Families that always read all earlier positives do not use it.",
     )
 
 
@@ -213,69 +210,67 @@ class Auto(Strict):
     """Conditions for a full run in the mode `auto`; otherwise the run is warm. null: not checked."""
 
     grown: Fraction | None = Field(
-        0.2, gt=0, description="A vocabulary of users or items has grown by more than this since the last full run."
+        0.2, gt=0, description="Growth of a vocabulary of users or items since the last full run that makes the run full."
     )
-    warm_runs: int | None = Field(10, ge=1, le=10_000, description="So many warm runs have followed each other since the last full one.")
+    warm_runs: int | None = Field(10, ge=1, le=10_000, description="Number of warm runs since the last full run that makes the run full.")
     forgotten: Fraction | None = Field(
         0.05,
         gt=0,
         lt=1,
-        description="Warm runs since the last full one have together lost more than this of the hit rate on what was held out before.",
+        description="Loss of hit rate on earlier holdouts, summed over the warm runs since the last full run, that makes the run full.",
     )
     drift: float | None = Field(
-        0.5, gt=0, le=100, description="An item feature of the likes has drifted farther than this psi, and chance can't explain it."
+        0.5, gt=0, le=100, description="Drift (psi) of an item feature of the positives that makes the run full, unless chance explains it."
     )
 
     @model_validator(mode="after")
-    def _something_decides(self) -> Auto:
+    def _check_rules(self) -> Auto:
         if all(value is None for _, value in self):
-            raise ValueError("auto: nothing is left that could ask for a full run: give grown, warm_runs, forgotten or drift a value")
+            raise ValueError("auto: all conditions are off; set grown, warm_runs, forgotten or drift")
         return self
 
 
 class Retrain(Strict):
-    on: tuple[Trigger, ...] = Field((), description="What starts a retraining; by hand it can always be started.")
-    mode: Wish = Field(
+    on: tuple[Trigger, ...] = Field((), description="Triggers of retraining; a person can always start one.")
+    mode: RequestedMode = Field(
         "full",
-        description="`warm` starts from the serving version's weights and learns from the events since its snapshot; `auto` is warm "
-        "unless `auto` below asks for a full run.",
+        description="`full` starts from nothing; `warm` starts from the serving version's weights and learns from the events since its "
+        "snapshot; `auto` is warm unless a condition of `auto` asks for a full run.",
     )
-    auto: Auto = Field(Auto(), description="When `auto` retrains in full.")
-    warm: Warm = Field(Warm(), description="How a warm run goes on from its parent.")
-    cooldown: Duration = Field(timedelta(hours=6), description="After one retraining has ended, triggers wait this long.")
+    auto: Auto = Field(Auto(), description="Conditions for a full run in the mode `auto`.")
+    warm: Warm = Field(Warm(), description="Settings of warm runs.")
+    cooldown: Duration = Field(timedelta(hours=6), description="Pause of the triggers after the end of a retraining.")
     schedule: Schedule | None = Field(
         None,
-        description="Five cron fields, or `@daily` and the like. A scheduled run starts whether or not there is anything new: stages whose "
-        "inputs are the same are cheap.",
+        description="Five cron fields, or a name such as `@daily`. A scheduled run starts even without new data, and reuses stages.",
     )
-    timezone: TimeZone = Field("UTC", description="On whose wall clock the schedule is read, through changes to and from summer time.")
-    schedule_mode: Wish | None = Field(
-        None,
-        description="How a scheduled run trains; as `mode` says, when absent. `full` beside `mode: warm` is the periodic full retraining.",
+    timezone: TimeZone = Field("UTC", description="Time zone of the schedule, including changes to and from summer time.")
+    schedule_mode: RequestedMode | None = Field(
+        None, description="Mode of a scheduled run; `mode` if absent. `full` with `mode: warm` gives a periodic full retraining."
     )
     misfire: Literal["run_once", "skip"] = Field(
         "run_once",
-        description="Of a due time that can't start its run (the platform was down, something is under way, a cooldown or the maximum "
-        "holds it back): `run_once` starts one run, however many were missed, as soon as it can; `skip` waits for the next due time.",
+        description="Handling of a due time that cannot start its run (the platform was down, another run is active, a cooldown or a "
+        "maximum applies): `run_once` starts one run as soon as possible, however many were missed; `skip` waits for the next due time.",
     )
     misfire_grace: Duration | None = Field(
-        None, description="A due time older than this is let go. Absent: `run_once` knows no limit, `skip` allows a minute."
+        None, description="Maximum age of a missed due time. Absent: no limit for `run_once`, one minute for `skip`."
     )
     give_up_after: int = Field(
         3,
         ge=1,
         le=100,
-        description="Retrainings in a row that do not help, after which drift, hit rate and alerts start no other: it alerts, until it is "
-        "calm, the spec changes or a person retrains. The cooldown doubles with each of them.",
+        description="Number of retrainings in a row without an improvement after which drift, KPI and alert triggers pause, until they are "
+        "calm, the spec changes or a person retrains; the platform alerts. The cooldown doubles with each of them.",
     )
     follow_up: tuple[Duration, ...] = Field(
         (),
         max_length=10,
-        description="So long after a version by drift, hit rate or an alert was promoted, another one is made, `[12h, 2d]`: the "
-        "first one is early, and most of what it learned from is older than what it was made for.",
+        description="Times after the promotion of a version made by a drift, KPI or alert trigger at which to retrain again, such as "
+        "`[12h, 2d]`: most data of the first retraining is older than the change.",
     )
     max_per_day: int | None = Field(
-        None, ge=1, le=100, description="Most retrainings in any 24 hours; those asked for by hand neither count nor wait."
+        None, ge=1, le=100, description="Maximum number of retrainings in any 24 hours; those started by a person neither count nor wait."
     )
 
     @property
@@ -287,21 +282,21 @@ class Retrain(Strict):
         return next((on.kpi for on in self.on if isinstance(on, OnKpi)), None)
 
     @model_validator(mode="after")
-    def _one_of_a_kind(self) -> Retrain:
+    def _check_triggers(self) -> Retrain:
         for name, kind in _TRIGGERS.items():
             if sum(isinstance(on, kind) for on in self.on) > 1:
                 raise ValueError(f"on: '{name}' is given twice; write one trigger of each kind")
         if any(later <= sooner for sooner, later in pairwise(self.follow_up)):
-            raise ValueError("follow_up: the times count from the promotion and must rise, such as [12h, 2d]")
+            raise ValueError("follow_up: the times count from the promotion and must increase, such as [12h, 2d]")
         if self.schedule is None:
             idle = {"timezone", "schedule_mode", "misfire", "misfire_grace"} & self._changed_fields()
             if idle:
-                raise ValueError(f"{sorted(idle)[0]} says something about a schedule, and there is none: add schedule, such as '0 3 * * *'")
-        if self.auto != Auto() and "auto" not in self._wishes():
-            raise ValueError("'auto' has no effect: no run chooses between warm and full: say mode: auto, or leave it out")
+                raise ValueError(f"{sorted(idle)[0]} has no effect without a schedule; set schedule, such as '0 3 * * *'")
+        if self.auto != Auto() and "auto" not in self._run_modes():
+            raise ValueError("'auto' has no effect: no trigger has the mode auto; set mode: auto, or leave it out")
         return self
 
-    def _wishes(self) -> set[str | None]:
+    def _run_modes(self) -> set[str | None]:
         """Returns the modes of all its runs."""
         return {self.mode, self.schedule_mode, *(getattr(on, name).mode for on in self.on for name in type(on).model_fields)}
 

@@ -16,16 +16,16 @@ Weight = Annotated[Fraction, Field(gt=0, lt=1)]
 
 
 class Step(Strict):
-    weight: Weight = Field(description="The share of the users that the candidate answers.")
-    min: Duration | None = Field(None, description="The step isn't left before; when absent, as soon as there is enough evidence.")
-    max: Duration | None = Field(None, description="Without a verdict after this long the rollout pauses; `analysis.deadline` when absent.")
-    min_users: int | None = Field(None, ge=30, description="Users observed in each variant; `analysis.min_users` when absent.")
-    min_answers: int | None = Field(None, ge=1, description="Answers of each variant; `analysis.min_answers` when absent.")
+    weight: Weight = Field(description="Share of the users that the candidate serves.")
+    min: Duration | None = Field(None, description="Minimum time of the step; absent: until there is enough evidence.")
+    max: Duration | None = Field(None, description="Time without a verdict after which the rollout pauses; `analysis.deadline` if absent.")
+    min_users: int | None = Field(None, ge=30, description="Minimum users observed in each variant; `analysis.min_users` if absent.")
+    min_answers: int | None = Field(None, ge=1, description="Minimum answers of each variant; `analysis.min_answers` if absent.")
 
     @model_validator(mode="after")
     def _in_order(self) -> Step:
         if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"min is {write_duration(self.min)} and max {write_duration(self.max)}: a step can't end before it may")
+            raise ValueError(f"min {write_duration(self.min)} is greater than max {write_duration(self.max)}")
         return self
 
 
@@ -51,8 +51,8 @@ AnyStep = Annotated[Step, BeforeValidator(_weight_alone, json_schema_input_type=
 
 
 class Shadow(Strict):
-    for_: Duration = Field(alias="for", description="How long the candidate is asked beside the stable version, for nobody to see.")
-    min_answers: int = Field(100, ge=1, description="Requests that must have been compared.")
+    for_: Duration = Field(alias="for", description="Time in which the candidate also works, and its answers are discarded.")
+    min_answers: int = Field(100, ge=1, description="Minimum number of requests that must be compared.")
 
 
 def _time_alone(value: Any) -> Any:
@@ -65,50 +65,49 @@ AnyShadow = Annotated[Shadow, BeforeValidator(_time_alone, json_schema_input_typ
 
 class Analysis(Strict):
     goal: Literal["hit_rate", "conversion"] = Field(
-        "hit_rate",
-        description="A hit is an answer that earned at least one positive in time; `conversion` counts users with at least one hit.",
+        "hit_rate", description="Goal: `hit_rate`, share of answers with a positive in time; `conversion`, share of users with a hit."
     )
-    attribution: Duration = Field(timedelta(minutes=30), description="How long after an answer a positive still counts as its hit.")
-    window: Duration = Field(timedelta(minutes=30), description="How long each user is observed from the first answer of a step on.")
+    attribution: Duration = Field(timedelta(minutes=30), description="Time after an answer within which a positive counts as its hit.")
+    window: Duration = Field(timedelta(minutes=30), description="Time for which each user is observed, from the first answer of a step on.")
     max_harm: Fraction = Field(0.02, gt=0, lt=1, description="Relative loss of the goal that a promotion must exclude.")
-    min_users: int = Field(200, ge=30, description="Users observed in each variant before a verdict.")
-    min_answers: int = Field(100, ge=1, description="Answers of each variant before a guardrail passes.")
-    guardrails: Guardrails = Field(Guardrails(), description="What a candidate must not break, whatever it earns.")
-    deadline: Duration = Field(timedelta(days=7), description="A step without a verdict after this long pauses the rollout.")
-    every: Duration = Field(timedelta(seconds=30), description="How often what users did is looked at. Looking often costs no certainty.")
-    failures: int = Field(1, ge=1, le=100, description="Looks in a row at which a guardrail fails before the rollout goes back.")
+    min_users: int = Field(200, ge=30, description="Minimum number of users observed in each variant before a verdict.")
+    min_answers: int = Field(100, ge=1, description="Minimum number of answers of each variant before a guardrail passes.")
+    guardrails: Guardrails = Field(Guardrails(), description="Limits that a candidate must keep, whatever its goal is.")
+    deadline: Duration = Field(timedelta(days=7), description="Time of a step without a verdict after which the rollout pauses.")
+    every: Duration = Field(timedelta(seconds=30), description="Time between two looks. Frequent looks do not weaken the evidence.")
+    failures: int = Field(1, ge=1, le=100, description="Number of looks in a row with a failed guardrail before the rollback.")
     inconclusive: int | None = Field(
         None,
         ge=1,
         le=1_000_000,
-        description="Looks in a row without a verdict before the rollout pauses; when absent, the step's time alone.",
+        description="Number of looks in a row without a verdict before the rollout pauses; absent: only the step's time counts.",
     )
 
 
 class Rollout(Strict):
     shadow: AnyShadow | None = Field(
-        None, description="`5m` or `{for: 5m, min_answers: 500}`: the candidate first answers beside the stable version, for nobody to see."
+        None, description="Shadow before the steps, `5m` or `{for: 5m, min_answers: 500}`: the candidate's answers are discarded."
     )
     steps: tuple[AnyStep, ...] = Field(
         (Step(weight=0.05), Step(weight=0.25), Step(weight=0.5)),
         min_length=1,
         max_length=20,
-        description="Shares of the users that the candidate answers, rising; each `25%` or `{weight: 25%, min: 10m, max: 2d}`.",
+        description="Increasing shares of the users that the candidate serves; each `25%` or `{weight: 25%, min: 10m, max: 2d}`.",
     )
     progress: Duration = Field(
-        timedelta(minutes=5), description="How long servers may take to load a version, and gateways to take up a route."
+        timedelta(minutes=5), description="Maximum time for servers to load a version, and for gateways to apply a route."
     )
     keep_warm: Duration = Field(
-        timedelta(hours=1), description="How long the version that was stable before stays loaded, so that going back to it is instant."
+        timedelta(hours=1), description="Time for which the previous stable version stays loaded, so that a rollback is instant."
     )
-    analysis: Analysis = Field(Analysis(), description="How a step is judged.")
+    analysis: Analysis = Field(Analysis(), description="Rules of the verdicts.")
 
     @model_validator(mode="after")
-    def _rising(self) -> Rollout:
+    def _check_steps(self) -> Rollout:
         if any(b.weight <= a.weight for a, b in pairwise(self.steps)):
-            raise ValueError("steps must rise, such as [1%, 10%, 50%]")
+            raise ValueError("steps must increase, such as [1%, 10%, 50%]")
         for step in self.steps:
             if step.min is not None and step.max is None and step.min > self.analysis.deadline:
                 problem = f"min {write_duration(step.min)} is above analysis.deadline {write_duration(self.analysis.deadline)}"
-                raise ValueError(f"steps: {problem}: give the step a max")
+                raise ValueError(f"steps: {problem}; set a max for the step")
         return self

@@ -34,27 +34,27 @@ class Place(Strict):
 
     uri: str | None = Field(
         None,
-        description="Files: Parquet, CSV, tab separated text (.tsv, or .inter, .item, .user with types in the header) or TFRecord; a path, "
-        "a glob or a folder, absolute or relative, under one of the operator's data roots, or s3://BUCKET/KEY under one of those.",
+        description="Files: Parquet, CSV, tab-separated text (.tsv, or .inter, .item, .user with types in the header) or TFRecord. A path, "
+        "a glob or a folder, absolute or relative, under one of the operator's data roots, or s3://BUCKET/KEY under one of them.",
     )
     query: Annotated[str, AfterValidator(_one_select)] | None = Field(
-        None, description="One SELECT, asked of the database that `from` names, instead of files."
+        None, description="One SELECT on the database that `from` names, instead of files."
     )
-    database: DatabaseName | None = Field(None, alias="from", description="The name of one of the operator's databases.")
+    database: DatabaseName | None = Field(None, alias="from", description="Name of one of the operator's databases.")
     names: dict[Column, Annotated[str, Field(min_length=1, max_length=200)]] = Field(
-        {}, description="What columns are called there, where that isn't what the spec calls them: `{userId: u}`."
+        {}, description="Names of columns in the source that differ from the spec's names: `{userId: u}`."
     )
 
     @model_validator(mode="after")
-    def _one_place(self) -> Place:
+    def _check_place(self) -> Place:
         if (self.uri is None) == (self.query is None):
-            raise ValueError("say where the rows are: either uri, or query and from" + (", not both" if self.uri is not None else ""))
+            raise ValueError("set either uri, or query and from" + (", not both" if self.uri is not None else ""))
         if (self.query is None) != (self.database is None):
-            lacks = "from: the name of the operator's database" if self.query is not None else "query: 'from' is only for a query"
-            raise ValueError(f"a query and its database belong together; there is no {lacks}")
+            missing = "'from' is missing; set the name of a database" if self.query is not None else "'query' is missing; 'from' needs it"
+            raise ValueError(missing)
         doubled = sorted({name for name in self.names.values() if list(self.names.values()).count(name) > 1})
         if doubled:
-            raise ValueError(f"names: two columns can't both be '{doubled[0]}'")
+            raise ValueError(f"names: two columns have the name '{doubled[0]}'")
         return self
 
     @property

@@ -25,7 +25,7 @@ from shared.contracts.gates import Gate, MetricGate, OffPolicyGate, ParityGate
 from shared.contracts.models import Model
 from shared.contracts.monitoring import Monitor
 from shared.contracts.ordering import Order
-from shared.contracts.quantities import Comparison, Cpu, Duration, Memory, Rule, parse_duration, parse_fraction, write_duration
+from shared.contracts.quantities import Comparison, Cpu, Duration, Memory, NumberComparison, parse_duration, parse_fraction, write_duration
 from shared.contracts.retraining import Retrain, Warm
 from shared.contracts.rollouts import Rollout
 from shared.contracts.serving import Serve
@@ -46,8 +46,8 @@ MAX_SPEC = 64 * 1024
 
 
 class Fewest(Strict):
-    user: int = Field(1, ge=1, description="Of each user, over items that are left.")
-    item: int = Field(1, ge=1, description="Of each item, over users that are left.")
+    user: int = Field(1, ge=1, description="Minimum number of interactions per user, with the items that remain.")
+    item: int = Field(1, ge=1, description="Minimum number of interactions per item, with the users that remain.")
 
 
 def _of_users(value: Any) -> Any:
@@ -55,34 +55,34 @@ def _of_users(value: Any) -> Any:
 
 
 class Interactions(Place):
-    also: Literal["events"] | None = Field(None, description="`events` joins the platform's own feedback with the file.")
-    since: Duration | None = Field(None, description="Only interactions of this last stretch of the data are used; all when absent.")
+    also: Literal["events"] | None = Field(None, description="`events` adds the platform's own feedback to the file.")
+    since: Duration | None = Field(None, description="Length of the newest part of the data that is used; all if absent.")
     duplicates: Literal["all", "first", "last"] = Field(
         "all",
-        description="Which of a user's interactions with one item are used. With `first` and `last` rows are sorted by user and time.",
+        description="Interactions of a user with the same item that are used. With `first` and `last`, rows are sorted by user and time.",
     )
     min_interactions: Annotated[Fewest, BeforeValidator(_of_users)] = Field(
-        Fewest(), description="Users, and items, with fewer are left out. A number alone is of users."
+        Fewest(), description="Minimum number of interactions of a user, or of users and items; those with fewer are left out."
     )
 
 
 class Table(Place):
     """Table with one row per key."""
 
-    key: Column = Field(description="The column that joins the table with the interactions.")
+    key: Column = Field(description="Column that joins the table with the interactions.")
     validate_: ValidateTable = Field(
         ValidateTable(),
         alias="validate",
-        exclude_if=lambda wish: wish == ValidateTable(),
-        description="What its rows must keep to before they are used.",
+        exclude_if=lambda settings: settings == ValidateTable(),
+        description="Checks of the rows before they are used.",
     )
 
 
 class Data(Strict):
-    interactions: Interactions = Field(description="Who did what with which item, and when.")
-    items: Table = Field(description="What is known of each item: the catalogue.")
-    users: Table | None = Field(None, description="What is known of each user. Users that it lacks stay: nothing is known of them.")
-    validate_: Validate = Field(Validate(), alias="validate", description="What interactions must keep to before anything is learned.")
+    interactions: Interactions = Field(description="Interactions of users with items.")
+    items: Table = Field(description="Attributes of the items: the catalogue.")
+    users: Table | None = Field(None, description="Attributes of the users. Users who are not in the table stay, with null attributes.")
+    validate_: Validate = Field(Validate(), alias="validate", description="Checks of the interactions before training.")
 
     def places(self) -> dict[str, Place]:
         """Returns all data sources, by field."""
@@ -91,20 +91,20 @@ class Data(Strict):
 
 
 class Label(Strict):
-    column: Column = Field(description="The column that says how an interaction went.")
-    positive: Comparison = Field(description="Which values count as liked, such as '>= 4'.")
+    column: Column = Field(description="Column of the label, such as a rating.")
+    positive: Comparison = Field(description="Condition of a positive, such as '>= 4'.")
 
 
 class Schema(Strict):
-    user: Column = Field(description="The column of the user's key (an integer).")
-    item: Column = Field(description="The column of the item's key (an integer).")
-    time: Column = Field(description="Seconds since 1970, a timestamp, or ISO 8601 text; without a zone it means UTC.")
-    label: Label = Field(description="What counts as liked.")
+    user: Column = Field(description="Column of the user's key (an integer).")
+    item: Column = Field(description="Column of the item's key (an integer).")
+    time: Column = Field(description="Column of the time: seconds since 1970, a timestamp, or ISO 8601 text, in UTC if it has no zone.")
+    label: Label = Field(description="Definition of a positive.")
     page: Column | None = Field(
         None,
         exclude_if=lambda column: column is None,
-        description="A column of text or whole numbers. A row with a page and no item is a view of that page: it isn't trained on, counted "
-        "or recommended, and needs no label; a `sequence` with `pages` shows it.",
+        description="A column of text or whole numbers. A row with a page and no item is a page view: it is not trained on, counted or "
+        "recommended, and needs no label; a `sequence` with `pages` reads it.",
     )
 
 
@@ -127,85 +127,81 @@ class Split(Strict):
 
     by: Literal["time", "leave_last_out", "random"] = Field(
         "time",
-        description="The holdout is the newest part, as it will be in production (`time`); each user's newest interaction "
-        "(`leave_last_out`); or everything of a share of the users, by a hash of their keys (`random`).",
+        description="Selection of the holdout: the newest part of the data, as in production (`time`); each user's newest interaction "
+        "(`leave_last_out`); or all data of a share of the users, by a hash of their keys (`random`).",
     )
     test: Annotated[
         timedelta | float, BeforeValidator(_share), PlainSerializer(_write_share), WithJsonSchema({"type": ["number", "string"]})
     ] = Field(
-        0.2,
-        description="How much is held out: a share such as 20%, or, by time, a duration such as 7d. Without effect on `leave_last_out`.",
+        0.2, description="Size of the holdout: a share such as 20% or, for `time`, a duration such as 7d. No effect for `leave_last_out`."
     )
 
     refit: bool = Field(
         True,
-        description="Whether the version that is exported is fitted anew on all rows, the holdout among them, once the gates have passed "
-        "the candidate. Its offline figures are those of the candidate.",
+        description="Whether the exported version is fitted again on all rows, including the holdout, after the candidate has passed the "
+        "gates. Its offline figures are those of the candidate.",
     )
 
     @model_validator(mode="after")
-    def _share_of_users(self) -> Split:
+    def _check_share(self) -> Split:
         if self.by == "random" and isinstance(self.test, timedelta):
-            raise ValueError("test: a random split holds out a share of the users such as 20%, not a duration")
+            raise ValueError("test: a random split needs a share of users such as 20%, not a duration")
         return self
 
 
-_LOCAL = "A stage on this machine takes what it needs: there it has no effect."
+_LOCAL = "No effect on local stages, which use what they need."
 
 
 class StageResources(Strict):
-    timeout: Duration = Field(timedelta(hours=6), description="A stage that runs longer is stopped and tried again.")
-    cpu: Cpu | None = Field(None, description=f"Cores of its Job, such as 2 or 500m; the operator's default if not given. {_LOCAL}")
+    timeout: Duration = Field(timedelta(hours=6), description="Time limit of the stage; then it is stopped and tried again.")
+    cpu: Cpu | None = Field(None, description=f"Cores of the Job, such as 2 or 500m; the operator's default if absent. {_LOCAL}")
     memory: Memory | None = Field(
-        None, description=f"Memory of its Job: a stage that needs more ends as out of memory; the operator's default if not given. {_LOCAL}"
+        None, description=f"Memory of the Job; a stage that needs more fails as out of memory. The operator's default if absent. {_LOCAL}"
     )
     gpu: int | None = Field(
         None,
         ge=0,
         le=64,
-        description="Whole GPUs (`nvidia.com/gpu`) of its Job, which waits for them; the operator's default if not given. Refused where "
-        "the stage cannot use one (docs/gpus.md). On this machine a stage uses the GPUs that are there.",
+        description="Number of GPUs (`nvidia.com/gpu`) of the Job; the operator's default if absent. Rejected if the stage cannot use one "
+        "(docs/gpus.md). A local stage uses all GPUs of the machine.",
     )
     gpu_memory: Memory | None = Field(
         None,
-        description="What TensorFlow takes of each GPU's memory at most, such as 8Gi, here and in a Job: the rest is free for others. If "
-        "not given, what `EYAS_GPU_MEMORY` of its surroundings says, else all of it. Without a GPU it has no effect.",
+        description="Maximum memory of each GPU that TensorFlow uses, such as 8Gi, in a Job and locally. Absent: `EYAS_GPU_MEMORY` of the "
+        "stage's environment, else all of it. No effect without a GPU.",
     )
 
 
 def _processes(value: int) -> int:
     if value > 1:
-        raise ValueError(f"how many train one model together is model.train.processes: say {value} there; each has these resources")
+        raise ValueError(f"set model.train.processes: {value} instead; each process has these resources")
     return value
 
 
 class EtlResources(StageResources):
     engine: Literal["polars", "nvtabular"] = Field(
         "polars",
-        description="What computes the features: the same state and the same features by either. `nvtabular`: on Dask, on a CPU or on "
-        "GPUs; it needs an environment, or an image, of its own.",
+        description="Engine of the features; both compute the same state and the same features. `nvtabular` runs on Dask, on CPUs or "
+        "GPUs, and needs its own environment or image.",
     )
 
 
 class TrainResources(StageResources):
     memory: Memory | None = Field(
         None,
-        description="Memory of its Job: a stage that needs more ends as out of memory; the operator's default if not given. A quarter of "
-        "it, 512 MiB at most, is for batches that are read ahead and shuffled, on this machine too.",
+        description="Memory of the Job; a stage that needs more fails as out of memory. The operator's default if absent. A quarter of "
+        "it, at most 512 MiB, is for batches that are read ahead and shuffled, also in a local stage.",
     )
     processes: Annotated[int, AfterValidator(_processes)] = Field(
-        1,
-        ge=1,
-        le=256,
-        description="1, and nothing else: how many train together is `model.train.processes`; each Job's pod has these resources.",
+        1, ge=1, le=256, description="Only 1 is allowed: set `model.train.processes` instead; each pod of the Job has these resources."
     )
 
 
 class Resources(Strict):
-    etl: EtlResources = Field(EtlResources(), description="Reading, validating, features.")
-    train: TrainResources = Field(TrainResources(), description="The model and its baseline; the refit of the model, too.")
+    etl: EtlResources = Field(EtlResources(), description="Reading, validation, features.")
+    train: TrainResources = Field(TrainResources(), description="The model and its baseline; also the refit.")
     evaluate: StageResources = Field(StageResources(), description="Metrics on the holdout.")
-    export: StageResources = Field(StageResources(), description="The served unit.")
+    export: StageResources = Field(StageResources(), description="Export of the served unit.")
     verify: StageResources = Field(StageResources(), description="Parity and latency on a disposable server.")
 
     def of(self, stage: str) -> StageResources:
@@ -221,31 +217,31 @@ class _AsWritten(GenerateJsonSchema):
 
 
 class RecommenderSpec(Strict):
-    api_version: Literal["eyas/v1"] = Field(API_VERSION, alias="apiVersion", description="Of this format.")
+    api_version: Literal["eyas/v1"] = Field(API_VERSION, alias="apiVersion", description="Version of this format.")
     name: Annotated[
         str,
         written(NAME.pattern, "lower-case letters, digits and dashes, at most 40, beginning with a letter"),
-        Field(json_schema_extra={"pattern": f"^{NAME.pattern}$"}, description="Lower-case letters, digits and dashes; at most 40."),
+        Field(json_schema_extra={"pattern": f"^{NAME.pattern}$"}, description="Name: lower-case letters, digits and dashes; at most 40."),
     ]
-    data: Data = Field(description="Where the data is.")
-    schema_: Schema = Field(alias="schema", description="What the columns mean.")
-    features: tuple[Operator, ...] = Field((), description="Defaults to categorify of the user and the item.")
-    split: Split = Field(Split(), description="What is held out for evaluation.")
-    model: Model = Field(Model(), description="What is trained.")
-    evaluate: Evaluate = Field(Evaluate(), description="How many users it is judged on before it is registered.")
+    data: Data = Field(description="Sources of the data.")
+    schema_: Schema = Field(alias="schema", description="Meaning of the columns.")
+    features: tuple[Operator, ...] = Field((), description="Features; by default `categorify` of the user and the item.")
+    split: Split = Field(Split(), description="Holdout for the evaluation.")
+    model: Model = Field(Model(), description="Model and training.")
+    evaluate: Evaluate = Field(Evaluate(), description="Size of the evaluation before a version is registered.")
     gates: tuple[Gate, ...] = Field(
         (MetricGate(metric="hr@10", better_than="popularity"), ParityGate(parity=1e-4)),
-        description="What a version must prove before it is registered.",
+        description="Conditions that a version must meet before it is registered.",
     )
-    feedback: Feedback = Field(Feedback(), description="What users can do, and what it says.")
-    serve: Serve = Field(Serve(), description="How it answers.")
-    monitor: Monitor = Field(Monitor(), description="What is looked at apart.")
-    rollout: Rollout = Field(Rollout(), description="How a version reaches the users.")
-    retrain: Retrain = Field(Retrain(), description="When a new version is trained.")
-    resources: Resources = Field(Resources(), description="What stages may use.")
+    feedback: Feedback = Field(Feedback(), description="Kinds of events, and which are positives.")
+    serve: Serve = Field(Serve(), description="Settings of the answers.")
+    monitor: Monitor = Field(Monitor(), description="Slices with KPIs of their own.")
+    rollout: Rollout = Field(Rollout(), description="Rollout of a new version.")
+    retrain: Retrain = Field(Retrain(), description="Triggers and modes of retraining.")
+    resources: Resources = Field(Resources(), description="Resources of the stages.")
 
     @model_validator(mode="after")
-    def _columns_agree(self) -> RecommenderSpec:
+    def _check_columns(self) -> RecommenderSpec:
         coded = [c for op in self.operators() for c in (op.categorify if isinstance(op, Categorify) else ())]
         named = coded + [op.multi_hot for op in self.operators() if isinstance(op, MultiHot)]
         doubled = sorted(column for column, count in Counter(named).items() if count > 1)
@@ -256,35 +252,35 @@ class RecommenderSpec(Strict):
                 raise ValueError(f"features: the model needs 'categorify' of '{need}'")
         label = self.schema_.label.column
         if any(label in mentioned(op) for op in self.operators() if not isinstance(op, TargetEncode)):
-            raise ValueError(f"features: '{label}' is what is to be foretold: it isn't known when it would be needed")
+            raise ValueError(f"features: '{label}' is the label, which is unknown when a request is scored; leave it out")
         if len({self.schema_.user, self.schema_.item, self.schema_.time, label}) < 4:
             raise ValueError("schema: user, item, time and label must be four different columns")
         if self.schema_.page in (self.schema_.user, self.schema_.item, self.schema_.time, label):
-            raise ValueError(f"schema: page can't be '{self.schema_.page}', which is another of its columns")
+            raise ValueError(f"schema: page cannot be '{self.schema_.page}', which another field names")
         return self
 
     @model_validator(mode="after")
-    def _pages_are_known(self) -> RecommenderSpec:
+    def _check_pages(self) -> RecommenderSpec:
         if self.schema_.page is not None and PAGE in self.feedback.kinds:
-            raise ValueError(f"feedback.kinds: '{PAGE}' is a view of a page where schema.page is named: call your kind something else")
+            raise ValueError(f"feedback.kinds: '{PAGE}' is reserved for page views where schema.page is set; choose another name")
         if not any(isinstance(op, Sequence) and op.sequence.pages for op in self.operators()):
             return self
         if self.schema_.page is None:
-            raise ValueError("features: sequence: pages: say which column of the interactions has them: schema.page")
+            raise ValueError("features: sequence: pages needs schema.page, the column of pages")
         item = self.schema_.item
         if any(isinstance(op, Categorify) and item in op.categorify and op.values is not None for op in self.operators()):
-            raise ValueError(f"features: sequence: pages have no codes beside the listed values of '{item}': leave one of both out")
+            raise ValueError(f"features: sequence: pages and listed values of '{item}' exclude each other; leave one out")
         return self
 
     @model_validator(mode="after")
-    def _what_is_encoded_is_there(self) -> RecommenderSpec:
+    def _check_encoded(self) -> RecommenderSpec:
         for op in self.operators():
             if isinstance(op, Vector) and op.vector.encode and op.vector.of == self.schema_.user and self.data.users is None:
-                raise ValueError(f"features: vector '{op.vector.output}': encode: there is no table of users: say data.users")
+                raise ValueError(f"features: vector '{op.vector.output}': encode needs a table of users; set data.users")
         return self
 
     @model_validator(mode="after")
-    def _slices_fit(self) -> RecommenderSpec:
+    def _check_slices(self) -> RecommenderSpec:
         """A context name must have the same kind in filters and in slices."""
         try:
             check_kinds((*self.serve.expressions(), *self.monitor.expressions()), self.serve.attributes, self.serve.context)
@@ -293,60 +289,60 @@ class RecommenderSpec(Strict):
         return self
 
     @model_validator(mode="after")
-    def _can_be_better(self) -> RecommenderSpec:
+    def _check_goal(self) -> RecommenderSpec:
         compared = [gate for gate in self.gates if isinstance(gate, MetricGate) and gate.better_than == "popularity"]
         if self.model.family == "popularity" and compared:
             metric = compared[0].metric
             raise ValueError(
-                "gates: a model of the family 'popularity' can't be better than popularity, which it is: say other gates, such as "
+                "gates: the family 'popularity' cannot be better than popularity; set other gates, such as "
                 f"[{{metric: {metric}, not_worse_than: serving, by: 5%}}, {{parity: 1e-4}}]"
             )
         return self
 
     @model_validator(mode="after")
-    def _baseline_is_named(self) -> RecommenderSpec:
+    def _check_baseline(self) -> RecommenderSpec:
         rivals = {rival for gate in self.gates if isinstance(gate, MetricGate) for rival in (gate.better_than, gate.not_worse_than)}
         if "baseline" in rivals and self.model.baseline is None:
-            raise ValueError("gates: there is no baseline to compare with: say model.baseline, such as itemknn")
+            raise ValueError("gates: no baseline to compare with; set model.baseline, such as itemknn")
         compared = [gate for gate in self.gates if isinstance(gate, MetricGate) and gate.metric.startswith("recall@")]
         if any("baseline" in (gate.better_than, gate.not_worse_than) for gate in compared):
-            raise ValueError(f"gates: '{compared[0].metric}' isn't measured of the baseline: it retrieves nothing")
+            raise ValueError(f"gates: '{compared[0].metric}' is not measured for the baseline, which has no retrieval")
         return self
 
     @model_validator(mode="after")
-    def _recall_is_of_what_is_retrieved(self) -> RecommenderSpec:
+    def _check_recall(self) -> RecommenderSpec:
         metrics = sorted({gate.metric for gate in self.gates if isinstance(gate, MetricGate) and gate.metric.startswith("recall@")})
         measured = f"recall@{self.serve.retrieve.candidates}" if self.serve.retrieve else None
         other = [metric for metric in metrics if metric != measured]
         if other:
-            hint = f"serve.retrieve finds {measured}" if measured else "say serve.retrieve, which is what it is about"
-            raise ValueError(f"gates: '{other[0]}' isn't measured: {hint}")
+            hint = f"serve.retrieve gives {measured}" if measured else "set serve.retrieve"
+            raise ValueError(f"gates: '{other[0]}' is not measured; {hint}")
         return self
 
     @model_validator(mode="after")
-    def _answers_can_be_foretold(self) -> RecommenderSpec:
+    def _check_off_policy(self) -> RecommenderSpec:
         if not any(isinstance(gate, OffPolicyGate) for gate in self.gates):
             return self
         order = self.serve.order
         if not order.explore.rate:
-            raise ValueError("gates: off_policy: serve.order.explore.rate is 0: of what is never shown nothing can be told")
+            raise ValueError("gates: off_policy needs explored answers; set serve.order.explore.rate above 0")
         campaigns = bool(order.campaigns) or order.unread is not None
         moved = {"rules": bool(order.rules), "campaigns": campaigns, "diversity": bool(order.diversity)}
         for name in (name for name, is_there in moved.items() if is_there):
-            raise ValueError(f"gates: off_policy: what serve.order.{name} makes of an answer can't be foretold yet: leave one of both out")
+            raise ValueError(f"gates: off_policy does not support serve.order.{name} yet; leave one of both out")
         if self.serve.expressions():
-            raise ValueError("gates: off_policy: what an expression in serve.filter drops can't be foretold yet: leave one of both out")
+            raise ValueError("gates: off_policy does not support expressions in serve.filter yet; leave one of both out")
         return self
 
     @model_validator(mode="after")
-    def _goes_on_from_something(self) -> RecommenderSpec:
+    def _check_warm(self) -> RecommenderSpec:
         """Settings of warm runs must have an effect on the family."""
         params, warm, usual = self.model.params, self.retrain.warm, Warm()
         if not params.keeps_rows and warm.new_rows != usual.new_rows:
-            raise ValueError(f"retrain.warm: 'new_rows' has no effect: '{self.model.family}' keeps no vectors by code: leave it out")
+            raise ValueError(f"retrain.warm: 'new_rows' has no effect: '{self.model.family}' keeps no vectors by code; leave it out")
         if not params.replays and warm.replay != usual.replay:
             raise ValueError(
-                f"retrain.warm: 'replay' has no effect: a warm run of '{self.model.family}' doesn't learn from its rows alone: leave it out"
+                f"retrain.warm: 'replay' has no effect: a warm run of '{self.model.family}' reads all earlier rows anyway; leave it out"
             )
         return self
 
@@ -366,7 +362,7 @@ class RecommenderSpec(Strict):
     def operators(self) -> tuple[Any_, ...]:
         return with_calendar(self.features or (Categorify(categorify=(self.schema_.user, self.schema_.item)),), self.schema_.time)
 
-    def positive(self) -> Rule:
+    def positive(self) -> NumberComparison:
         return self.schema_.label.positive
 
     def document(self) -> dict[str, Any]:
@@ -411,7 +407,7 @@ def parse_spec(text: str, source: str = "spec") -> RecommenderSpec:
         spec = read(RecommenderSpec, value, source)
         same = read(RecommenderSpec, spec.document(), source) == spec
     except (TypeError, ValueError, OverflowError, RecursionError) as error:  # from values that no validator expects
-        raise Invalid(one_line(f"{source}: can't be read: {error}")) from None
+        raise Invalid(one_line(f"{source}: cannot be read: {error}")) from None
     if not same:
-        raise Invalid(f"{source}: can't be kept exactly: write its numbers and durations with fewer digits")
+        raise Invalid(f"{source}: a number or duration has too many digits to be stored exactly; write fewer")
     return spec

@@ -40,7 +40,7 @@ class LoggedAnswers(Strict):
 
     version: int = Field(ge=1, description="The version that serves.")
     since: datetime
-    until: datetime = Field(description="When the log was read: later answers, and what may still be liked then, don't count.")
+    until: datetime = Field(description="Time when the log was read: later answers and positives do not count.")
 
 
 class StageSpec(Strict):
@@ -49,24 +49,20 @@ class StageSpec(Strict):
     version: Literal[1] = 1
     stage: StageName
     run: str
-    attempt: str = Field(description="`{run}-{stage}-{n}`: names the Job, and fences what it publishes.")
+    attempt: str = Field(description="`{run}-{stage}-{n}`: name of the Job, and fence of the published files.")
     recommender: RecommenderSpec
     inputs: dict[str, Files] = Field(
         default_factory=dict,
-        description="By origin: 'etl', 'train' (of export: what the refit published), 'export', 'events', "
-        "'features' (what was written of users), "
-        "'parent' (warm start), 'serving' (to compare with), "
-        "'serving_before_refit' (features and model of the last full run of the serving version's line, before its refit), "
-        "'accepted' (what is remembered of the data that the last version learned from), 'encoded' (vectors that an earlier etl has made); "
-        "'answers' (what was shown and liked, by days: to evaluate by the log); "
-        "to compact: 'days' (what is stored) and 'parts' (what of it is written already).",
+        description="Input files by origin: 'etl', 'train' (for export: files of the refit), 'export', 'events', 'features' (user values "
+        "written by clients), 'parent' (warm start), 'serving' (for the comparison), 'serving_before_refit' (features and model of the "
+        "last full run of the serving version's line, before its refit), 'accepted' (profile of the data of the last version), 'encoded' "
+        "(vectors of an earlier etl); 'answers' (impressions and positives by day, for off-policy estimates); to compact: 'days' (stored "
+        "events) and 'parts' (days that are already written).",
     )
-    mode: Literal["full", "warm", "compact"] = Field(
-        "full", description="`compact`: etl writes days of events as Parquet, and is of no run."
-    )
-    answers: LoggedAnswers | None = Field(None, description="Of evaluate, where a gate asks for an estimate from the log.")
-    data_roots: tuple[str, ...] = Field((), description="The operator's allow-list: sources must lie under one of these.")
-    families: tuple[str, ...] = Field((), description="The operator's allow-list: a family `module:Class` must be of one of these modules.")
+    mode: Literal["full", "warm", "compact"] = Field("full", description="`compact`: etl writes days of events as Parquet, without a run.")
+    answers: LoggedAnswers | None = Field(None, description="Logged answers for evaluate, if a gate needs an off-policy estimate.")
+    data_roots: tuple[str, ...] = Field((), description="The operator's allow-list of data roots: sources must be under one of them.")
+    families: tuple[str, ...] = Field((), description="The operator's allow-list of modules for custom families (`module:Class`).")
     artifacts: str = Field(description="fsspec URL of the artifact store.")
 
 
@@ -86,11 +82,9 @@ class Manifest(Strict):
     ended: datetime
     files: Files = Field(default_factory=dict)
     metrics: dict[str, float] = Field(
-        default_factory=dict, description="Flat numbers: 'candidate.hr@10', 'popularity.auc', 'rows.train', ..."
+        default_factory=dict, description="Numbers by name: 'candidate.hr@10', 'popularity.auc', 'rows.train', ..."
     )
-    facts: dict[str, Any] = Field(
-        default_factory=dict, description="Small facts for people and lineage: versions, seeds, digests of inputs."
-    )
+    facts: dict[str, Any] = Field(default_factory=dict, description="Facts for people and lineage: versions, seeds, digests of inputs.")
     failure: Failure | None = None
 
     def silence(self) -> Silence:

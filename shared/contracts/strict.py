@@ -28,7 +28,7 @@ class Strict(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _only_known_fields(cls, value: Any) -> Any:
+    def _check_fields(cls, value: Any) -> Any:
         if isinstance(value, Mapping):
             fields = _fields(cls)
             for key in value:
@@ -49,7 +49,7 @@ def unknown_name(noun: str, name: str, known_names: Iterable[str], planned: Iter
         return PydanticCustomError("planned", "{what} '{name}' is not yet supported", {"what": noun, "name": name})
     names = sorted(known_names)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names) or 'none at all'}"
+    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names) or 'none'}"
     return PydanticCustomError("unknown", "unknown {what} '{name}': {hint}", {"what": noun, "name": name, "hint": hint})
 
 

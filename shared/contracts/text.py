@@ -24,9 +24,7 @@ def unkeepable(value: Any) -> list[tuple[Place, str]]:
             waiting += [
                 ((*place, key), inner) for key, inner in reversed(list(node.items())) if not (isinstance(key, str) and _problem(key))
             ]
-            problems += [
-                (place, f"a name in it {problem}") for problem in (_problem(key) for key in node if isinstance(key, str)) if problem
-            ]
+            problems += [(place, f"a key {problem}") for problem in (_problem(key) for key in node if isinstance(key, str)) if problem]
         elif isinstance(node, Sequence) and not isinstance(node, bytes):
             waiting += [((*place, index), inner) for index, inner in reversed(list(enumerate(node)))]
     return problems
@@ -36,5 +34,5 @@ def _problem(text: str) -> str:
     bad = _BAD.search(text)
     if bad is None:
         return ""
-    content = "a NUL character" if bad.group() == "\0" else f"half of a character (U+{ord(bad.group()):04X})"
-    return f"holds {content}, which can't be stored: leave it out"
+    content = "a NUL character" if bad.group() == "\0" else f"a lone surrogate (U+{ord(bad.group()):04X})"
+    return f"contains {content}, which cannot be stored; remove it"

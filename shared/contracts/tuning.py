@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from shared.contracts.ranges import Range
+from shared.contracts.ranges import NumberRange
 from shared.contracts.strict import Strict
 from shared.contracts.trials import Holdout
 
@@ -15,15 +15,15 @@ TRAINING, TRAINED, SERVED = "training.json", "model", "triton"
 
 
 class TuneRequest(Strict):
-    train: str = Field(description="The file of pairs to search on.")
-    name: str = Field(description="The family, preset or spec, for people.")
-    model: dict[str, Any] = Field(description="A spec's `model`: what stays as it is.")
-    allow: tuple[str, ...] = Field((), description="Modules that families of somebody's own may be of.")
-    ranges: dict[str, Range] = Field(description="By name in the spec's `model`, as `params.width`; the family's own when empty.")
-    test: str | None = Field(None, description="What the best and the settings as they were are judged by at the end.")
-    on_test: bool = Field(False, description="Whether the search itself is judged by `test`.")
+    train: str = Field(description="File of the training pairs.")
+    name: str = Field(description="Family, preset or spec, for people.")
+    model: dict[str, Any] = Field(description="A spec's `model` with the fixed settings.")
+    allow: tuple[str, ...] = Field((), description="Python modules that custom families may come from.")
+    ranges: dict[str, NumberRange] = Field(description="Ranges by setting, such as `params.width`; the family's own if empty.")
+    test: str | None = Field(None, description="File of test pairs that compares the best settings with the original ones at the end.")
+    on_test: bool = Field(False, description="Whether the search itself is evaluated on `test`.")
     trials: Annotated[int, Field(ge=1, le=10_000)] = 20
-    minutes: Annotated[float, Field(gt=0)] | None = Field(None, description="After which no trial begins.")
+    minutes: Annotated[float, Field(gt=0)] | None = Field(None, description="Time after which no trial begins.")
     metric: str = "ndcg@10"
     holdout: Holdout | None = None
     min_interactions: Annotated[int, Field(ge=1)] = 1
@@ -35,48 +35,48 @@ class TriedRow(Strict):
     """One trial, as a line of trials.jsonl."""
 
     number: int
-    params: dict[str, Any] = Field(description="What was chosen, by name; nothing in the first trial: settings as they are.")
+    params: dict[str, Any] = Field(description="Chosen settings by name; empty in the first trial, with original settings.")
     state: Literal["done", "failed"]
-    value: float | None = Field(None, description="Of the metric.")
+    value: float | None = Field(None, description="Value of the metric.")
     metrics: dict[str, float] = Field(default_factory=dict)
-    seconds: float = Field(0, description="Of training and judging.")
-    reason: str | None = Field(None, description="Why it failed.")
-    same_as: int | None = Field(None, description="The trial that chose the same and stands for it.")
+    seconds: float = Field(0, description="Seconds of training and evaluation.")
+    reason: str | None = Field(None, description="Reason of the failure.")
+    same_as: int | None = Field(None, description="Number of an earlier trial with the same settings, whose result is used.")
 
 
 class Gain(Strict):
     """Result on pairs that the search did not use."""
 
     metric: str
-    before: float = Field(description="With settings as they were.")
-    after: float = Field(description="With the best that were found.")
+    before: float = Field(description="Value with the original settings.")
+    after: float = Field(description="Value with the best settings.")
 
 
 class TunedAnswer(Strict):
     metric: str
-    best: tuple[TriedRow, ...] = Field(description="The ten best, the best first.")
+    best: tuple[TriedRow, ...] = Field(description="The ten best trials, best first.")
     default: TriedRow
     done: int
     failed: int
     gain: Gain | None
-    stopped: bool = Field(description="Whether the time was over before all trials were made.")
+    stopped: bool = Field(description="Whether the time limit ended the search before all trials.")
     files: tuple[str, ...]
 
 
 class TrainRequest(Strict):
-    train: str = Field(description="The file of pairs to train on.")
-    name: str = Field(description="The family, preset or spec, for people.")
+    train: str = Field(description="File of the training pairs.")
+    name: str = Field(description="Family, preset or spec, for people.")
     model: dict[str, Any] = Field(description="A spec's `model`.")
-    allow: tuple[str, ...] = Field((), description="Modules that families of somebody's own may be of.")
+    allow: tuple[str, ...] = Field((), description="Python modules that custom families may come from.")
     min_interactions: Annotated[int, Field(ge=1)] = 1
-    seed: Annotated[int, Field(ge=0)] | None = Field(None, description="The spec's when absent.")
-    out: str = Field(description="The folder to write to.")
+    seed: Annotated[int, Field(ge=0)] | None = Field(None, description="Seed; the spec's if absent.")
+    out: str = Field(description="Output folder.")
 
 
 class TrainedAnswer(Strict):
     seconds: float
     metrics: dict[str, float]
-    parity: float = Field(description="Largest difference between the served unit's scores and training's.")
+    parity: float = Field(description="Maximum difference between the scores of the served unit and of training.")
     model: str
     served: str
     training: str

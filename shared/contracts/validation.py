@@ -13,16 +13,16 @@ from shared.contracts.quantities import Duration, Fraction
 from shared.contracts.strict import Strict
 
 
-class Limits(Strict):
+class CheckLimits(Strict):
     """A figure above `warn` causes a warning; a figure above `stop` stops the run."""
 
-    warn: Fraction | None = Field(None, ge=0, description="More than this is warned of; null: never.")
-    stop: Fraction | None = Field(None, ge=0, description="More than this stops the run; null: never.")
+    warn: Fraction | None = Field(None, ge=0, description="Limit above which the run warns; null: never.")
+    stop: Fraction | None = Field(None, ge=0, description="Limit above which the run stops; null: never.")
 
     @model_validator(mode="after")
-    def _in_order(self) -> Limits:
+    def _in_order(self) -> CheckLimits:
         if self.warn is not None and self.stop is not None and self.warn > self.stop:
-            raise ValueError(f"warn ({self.warn:g}) is more than stop ({self.stop:g})")
+            raise ValueError(f"warn ({self.warn:g}) is greater than stop ({self.stop:g})")
         return self
 
 
@@ -32,10 +32,10 @@ def _filled(warn: float | None, stop: float | None) -> BeforeValidator:
     def fill(value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        limits = Limits.model_validate({"stop": stop, **value})
+        limits = CheckLimits.model_validate({"stop": stop, **value})
         if "warn" in value or warn is None:
             return limits
-        return Limits(warn=warn if limits.stop is None else min(warn, limits.stop), stop=limits.stop)
+        return CheckLimits(warn=warn if limits.stop is None else min(warn, limits.stop), stop=limits.stop)
 
     return BeforeValidator(fill)
 
@@ -59,49 +59,48 @@ class Validate(Strict):
     """Good rows are used, bad rows are quarantined with reasons, and thresholds decide whether the run continues."""
 
     nulls: Mapping[Column, Fraction] = Field(
-        {}, description="By column: a larger share of nulls stops the run. A row without user, item, time or label is bad in any case."
+        {}, description="Maximum share of nulls by column; more stop the run. A row without user, item, time or label is always bad."
     )
     range: Mapping[Column, Bounds] = Field(
         {},
-        description="By column: rows with a value outside of [least, most] are bad; null leaves a side open. "
-        "Keys of users and items are 0 or more unless it says otherwise.",
+        description="Bounds by column: rows with a value outside of [least, most] are bad; null leaves a side open. Keys of users and "
+        "items must be 0 or more unless set otherwise.",
     )
-    unknown_items: Annotated[Limits, _filled(0.01, None)] = Field(
-        Limits(warn=0.01, stop=None),
-        exclude_if=lambda limits: limits == Limits(warn=0.01, stop=None),
-        description="The share of rows, good otherwise, whose item isn't in the items table: they are quarantined, 1% is warned of and "
-        "nothing stops, unless said otherwise. Events of the platform are held against it by themselves.",
+    unknown_items: Annotated[CheckLimits, _filled(0.01, None)] = Field(
+        CheckLimits(warn=0.01, stop=None),
+        exclude_if=lambda limits: limits == CheckLimits(warn=0.01, stop=None),
+        description="Limits of the share of otherwise good rows whose item is not in the items table; these rows are quarantined. "
+        "Default: warns above 1%, never stops. The platform's events are checked separately.",
     )
-    unique: tuple[Column, ...] = Field((), description="No two rows have the same values in these columns: the later ones are bad.")
-    future: Duration = Field(timedelta(days=1), description="Rows of later than this after now are bad.")
-    bad_rows: Annotated[Limits, _filled(0.001, 0.05)] = Field(
-        Limits(warn=0.001, stop=0.05),
-        description="The share of bad rows, for each reason and for all: 0.1% is warned of and 5% stops, unless said otherwise.",
+    unique: tuple[Column, ...] = Field((), description="Columns with unique combinations of values: later rows with equal ones are bad.")
+    future: Duration = Field(timedelta(days=1), description="Maximum time in the future; rows with a later time are bad.")
+    bad_rows: Annotated[CheckLimits, _filled(0.001, 0.05)] = Field(
+        CheckLimits(warn=0.001, stop=0.05),
+        description="Limits of the share of bad rows, for each reason and in total. Default: warns above 0.1%, stops above 5%.",
     )
-    bad_files: Annotated[Limits, _filled(0.0, 0.1)] = Field(
-        Limits(warn=0.0, stop=0.1),
-        description="The share of the bytes that lie in files which can't be read: any is warned of and 10% stops, unless said otherwise.",
+    bad_files: Annotated[CheckLimits, _filled(0.0, 0.1)] = Field(
+        CheckLimits(warn=0.0, stop=0.1),
+        description="Limits of the share of bytes in unreadable files. Default: warns above 0, stops above 10%.",
     )
-    repeats: Annotated[Limits, _filled(0.01, None)] = Field(
-        Limits(warn=0.01, stop=None),
-        description="The share of rows that repeat another one's user, item and time: 1% is warned of and nothing stops, unless said "
-        "otherwise.",
+    repeats: Annotated[CheckLimits, _filled(0.01, None)] = Field(
+        CheckLimits(warn=0.01, stop=None),
+        description="Limits of the share of rows with the user, item and time of another row. Default: warns above 1%, never stops.",
     )
-    positives: Bounds = Field((0.001, 0.999), description="The share of positives is warned of outside of these.")
-    unseen: Annotated[Limits, _filled(0.5, None)] = Field(
-        Limits(warn=0.5, stop=None),
-        description="The share of rows whose user, or whose item, the last accepted batch didn't have: 50% is warned of and nothing "
-        "stops, unless said otherwise.",
+    positives: Bounds = Field((0.001, 0.999), description="Bounds of the share of positives; outside of them the run warns.")
+    unseen: Annotated[CheckLimits, _filled(0.5, None)] = Field(
+        CheckLimits(warn=0.5, stop=None),
+        description="Limits of the share of rows whose user or item is not in the last accepted batch. Default: warns above 50%, never "
+        "stops.",
     )
-    drift: Annotated[Limits, _filled(0.1, None)] = Field(
-        Limits(warn=0.1, stop=None),
-        description="The population stability index of each column, and of the rows per user and per item, against the last accepted "
-        "batch. From 0.1 on it is warned of; it stops nothing unless said otherwise, for moved data is what retraining is for.",
+    drift: Annotated[CheckLimits, _filled(0.1, None)] = Field(
+        CheckLimits(warn=0.1, stop=None),
+        description="Limits of the population stability index of each column, and of the rows per user and per item, against the last "
+        "accepted batch. Default: warns above 0.1, never stops, since drift is a reason to retrain.",
     )
-    ties: Annotated[Limits, _filled(0.5, None)] = Field(
-        Limits(warn=0.5, stop=None),
-        description="How much of what a user or an item tells of the label, or a user of the time, was lost since the last accepted batch: "
-        "all of it when a column was shuffled. 50% is warned of and nothing stops, unless said otherwise.",
+    ties: Annotated[CheckLimits, _filled(0.5, None)] = Field(
+        CheckLimits(warn=0.5, stop=None),
+        description="Limits of the loss of association between user or item and label, or user and time, since the last accepted batch; a "
+        "shuffled column loses all. Default: warns above 50%, never stops.",
     )
 
     def columns(self) -> tuple[str, ...]:
@@ -113,32 +112,31 @@ class ValidateTable(Strict):
     """Checks of a table with one row per key: of rows with the same key the first good one is used, the others are bad."""
 
     nulls: Mapping[Column, Fraction] = Field(
-        {}, description="By column: a larger share of nulls stops the run. A row without a key is bad in any case."
+        {}, description="Maximum share of nulls by column; more stop the run. A row without a key is always bad."
     )
     range: Mapping[Column, Bounds] = Field(
         {},
-        description="By column: rows with a value outside of [least, most] are bad; null leaves a side open. In a text file (CSV, TSV) "
-        "what is no number there is bad, too. Keys are 0 or more unless it says otherwise, or `data.validate.range` of the "
-        "interactions' column.",
+        description="Bounds by column: rows with a value outside of [least, most] are bad; null leaves a side open. In a text file (CSV, "
+        "TSV) values that are not numbers are also bad. Keys must be 0 or more unless set otherwise here, or in `data.validate.range` of "
+        "the interactions' column.",
     )
-    bad_rows: Annotated[Limits, _filled(0.001, 0.05)] = Field(
-        Limits(warn=0.001, stop=0.05),
-        description="The share of bad rows, for each reason and for all: 0.1% is warned of and 5% stops, unless said otherwise.",
+    bad_rows: Annotated[CheckLimits, _filled(0.001, 0.05)] = Field(
+        CheckLimits(warn=0.001, stop=0.05),
+        description="Limits of the share of bad rows, for each reason and in total. Default: warns above 0.1%, stops above 5%.",
     )
-    gone: Annotated[Limits, _filled(0.2, None)] = Field(
-        Limits(warn=0.2, stop=None),
-        description="The share of the last accepted table's keys that aren't there any more: 20% is warned of and nothing stops, unless "
-        "said otherwise.",
+    gone: Annotated[CheckLimits, _filled(0.2, None)] = Field(
+        CheckLimits(warn=0.2, stop=None),
+        description="Limits of the share of the last accepted table's keys that are missing. Default: warns above 20%, never stops.",
     )
-    unseen: Annotated[Limits, _filled(0.5, None)] = Field(
-        Limits(warn=0.5, stop=None),
-        description="The share of rows whose key, or whose value in a column of text, the last accepted table didn't have: 50% is warned "
-        "of and nothing stops, unless said otherwise.",
+    unseen: Annotated[CheckLimits, _filled(0.5, None)] = Field(
+        CheckLimits(warn=0.5, stop=None),
+        description="Limits of the share of rows with a key, or a value of a text column, that is not in the last accepted table. "
+        "Default: warns above 50%, never stops.",
     )
-    drift: Annotated[Limits, _filled(0.1, None)] = Field(
-        Limits(warn=0.1, stop=None),
-        description="The population stability index of each column against the last accepted table. From 0.1 on it is warned of; it stops "
-        "nothing unless said otherwise.",
+    drift: Annotated[CheckLimits, _filled(0.1, None)] = Field(
+        CheckLimits(warn=0.1, stop=None),
+        description="Limits of the population stability index of each column against the last accepted table. Default: warns above 0.1, "
+        "never stops.",
     )
 
     def columns(self) -> tuple[str, ...]:

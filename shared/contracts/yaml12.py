@@ -49,14 +49,14 @@ class _Loader(Composer, CParser, SafeConstructor, Resolver):
         """Composes a node and rejects aliases: a few lines of them can expand beyond any memory."""
         if self.check_event(yaml.AliasEvent):
             alias: Any = self.peek_event()
-            raise ComposerError(None, None, "an alias: write the value out", alias.start_mark)
+            raise ComposerError(None, None, "aliases are not allowed; write the value out", alias.start_mark)
         self._nodes += 1
         self._pause()
         if self._max_nodes is not None and self._nodes > self._max_nodes:
-            raise TooLarge(f"more than {self._max_nodes} values: a document has at most that many, keys included")
+            raise TooLarge(f"more than {self._max_nodes} values, keys included")
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise TooLarge(f"values nested more than {MAX_DEPTH} deep: a document is nested at most that deep")
+            raise TooLarge(f"values nested more than {MAX_DEPTH} deep")
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node

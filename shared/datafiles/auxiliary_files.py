@@ -15,7 +15,7 @@ from shared.domain.errors import BadData
 def single_file(uri: str, roots: Sequence[str], noun: str = "encoder") -> Path:
     path = Path(allowed_pattern(uri, roots)[0])
     if not path.is_file():
-        raise BadData(f"{uri}: there is no such {noun}")
+        raise BadData(f"{uri}: {noun} not found")
     return path
 
 
@@ -23,14 +23,14 @@ def single_object(uri: str, roots: Sequence[str], store: S3, noun: str = "encode
     bucket, key = allowed_key(uri, roots)
     listed = next((entry for entry in store.list(bucket, key) if entry.key == key), None)
     if listed is None:
-        raise BadData(f"{uri}: there is no such {noun}")
+        raise BadData(f"{uri}: {noun} not found")
     return DataObject(bucket, key, listed.size, listed.written, listed.tag)
 
 
 def images_folder(uri: str, roots: Sequence[str]) -> Path:
     path = Path(allowed_pattern(uri, roots)[0])
     if not path.is_dir():
-        raise BadData(f"{uri}: there is no such folder of images")
+        raise BadData(f"{uri}: folder of images not found")
     return path
 
 
@@ -51,5 +51,5 @@ def images_objects(uri: str, roots: Sequence[str], store: S3) -> dict[str, DataO
     listed = (entry for entry in store.list(bucket, folder) if not entry.key.endswith("/"))
     images = {entry.key.removeprefix(folder): DataObject(bucket, entry.key, entry.size, entry.written, entry.tag) for entry in listed}
     if not images:
-        raise BadData(f"{uri}: there is no such folder of images")
+        raise BadData(f"{uri}: folder of images not found")
     return images

@@ -25,7 +25,7 @@ class Databases:
     def url(self, name: str) -> str:
         if name not in self._urls:
             names = ", ".join(sorted(self._urls)) or "none"
-            raise Invalid(f"from: the operator has given no database '{name}' (known: {names}; {VARIABLE} names the file)")
+            raise Invalid(f"from: unknown database '{name}'; known: {names}; add it to the file that {VARIABLE} names")
         return self._urls[name]
 
 
@@ -44,10 +44,10 @@ def _read(path: Path) -> dict[str, str]:
     except Invalid:
         raise Invalid(f"{VARIABLE}: {path} is not YAML: write lines such as shop: postgresql://reader:PASSWORD@host:5432/shop") from None
     if not isinstance(urls, dict) or not all(isinstance(url, str) for url in urls.values()):
-        raise Invalid(f"{VARIABLE}: {path} must hold names and URLs, one 'name: URL' a line")
+        raise Invalid(f"{VARIABLE}: {path} must have one 'name: URL' per line")
     for name, url in urls.items():
         if not url.startswith(_GOOD):
             raise Invalid(
-                f"{VARIABLE}: {path}: the URL of '{name}' must begin with postgresql://, or with sqlite://// for a file's whole path"
+                f"{VARIABLE}: {path}: the URL of '{name}' must begin with postgresql://, or with sqlite://// for an absolute path"
             )
     return {str(name): url for name, url in urls.items()}

@@ -48,7 +48,7 @@ def allowed_pattern(uri: str, roots: Sequence[str]) -> tuple[str, list[str]]:
         _check_allowed(pattern, uri, allowed)
         return pattern, allowed
     if ".." in Path(pattern).parts:
-        raise Invalid(f"{uri}: a pattern can't have '..'")
+        raise Invalid(f"{uri}: a pattern cannot have '..'")
     _check_allowed(_fixed_part(pattern), uri, allowed)
     return pattern, allowed
 
@@ -65,16 +65,16 @@ def _placed(path: str, allowed: Sequence[str]) -> str:
 
 def _local(uri: str) -> str:
     if not uri:
-        raise Invalid("uri: it is empty: give the path of a file under a data root")
+        raise Invalid("uri: empty; set the path of a file under a data root")
     if "\0" in uri:
-        raise Invalid("uri: it has a null byte")
+        raise Invalid("uri: remove the NUL byte")
     if "://" not in uri:
         return uri
     parts = urlsplit(uri)
     if parts.scheme != "file":
-        raise Unsupported(f"{uri}: sources of '{parts.scheme}' are not yet supported: give a path, file:// or s3://")
+        raise Unsupported(f"{uri}: sources of '{parts.scheme}' are not yet supported: use a path, file:// or s3://")
     if parts.netloc not in ("", "localhost"):
-        raise Invalid(f"{uri}: a file of another machine can't be read: write file:///path")
+        raise Invalid(f"{uri}: a file of another machine cannot be read: write file:///path")
     return unquote(uri.split("://", 1)[1].removeprefix("localhost"))
 
 
@@ -89,17 +89,17 @@ def _check_allowed(path: str, uri: str, allowed: Sequence[str]) -> None:
     real = os.path.realpath(path)
     if not any(real == root or real.startswith(root.rstrip("/") + "/") for root in allowed):
         listed = ", ".join(allowed) if allowed else "none are set"
-        raise Invalid(f"{uri}: it doesn't lie under an allowed data root ({listed})")
+        raise Invalid(f"{uri}: not under an allowed data root ({listed})")
 
 
 def _check_file(path: Path, uri: str) -> Path:
     named = uri if str(path) in uri else str(path)
     if not path.exists():
-        raise BadData(f"{named}: there is no such file")
+        raise BadData(f"{named}: file not found")
     if not path.is_file():
-        raise BadData(f"{named}: it is not a plain file")
+        raise BadData(f"{named}: not a plain file")
     if kind_of(path.name) is None:
-        raise Unsupported(f"{named}: it is no data file: only names ending in {ENDINGS} are read")
+        raise Unsupported(f"{named}: not a data file: only names ending in {ENDINGS} are read")
     if path.stat().st_size == 0:
         raise BadData(f"{named}: the file is empty")
     return path

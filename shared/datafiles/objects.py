@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared.datafiles.kinds import ENDINGS, LAYOUT, MAGIC, kind_of, of_a_folder
-from shared.datafiles.s3 import S3, Listed
+from shared.datafiles.s3 import S3, ListedObject
 from shared.domain.errors import BadData, Invalid, Unsupported
 
 SCHEME = "s3://"
@@ -29,7 +29,7 @@ class DataObject:
     def uri(self) -> str:
         return f"{SCHEME}{self.bucket}/{self.key}"
 
-    def layout(self, store: S3) -> list[Listed]:
+    def layout(self, store: S3) -> list[ListedObject]:
         """Returns the file that describes the columns of a TFRecord, if it exists."""
         if kind_of(self.key) != "tfrecord":
             return []
@@ -44,7 +44,7 @@ def allowed_key(uri: str, roots: Sequence[str]) -> tuple[str, str]:
     """Returns the bucket and the key (or key pattern) of a uri; rejects uris outside the roots."""
     bucket, key = _parts(uri)
     if any(part in (".", "..") for part in key.split("/")):
-        raise Invalid(f"{uri}: a key can't have '.' or '..'")
+        raise Invalid(f"{uri}: a key cannot have '.' or '..'")
     fixed = _fixed(key)
     for root in roots:
         if is_object(root):
@@ -52,8 +52,8 @@ def allowed_key(uri: str, roots: Sequence[str]) -> tuple[str, str]:
             root_key = prefix.rstrip("/")
             if root_bucket == bucket and (not root_key or fixed.rstrip("/") == root_key or fixed.startswith(f"{root_key}/")):
                 return bucket, key
-    listed = ", ".join(root for root in roots if is_object(root)) or "none of them is in an object store"
-    raise Invalid(f"{uri}: it doesn't lie under an allowed data root ({listed})")
+    listed = ", ".join(root for root in roots if is_object(root)) or "none is in an object store"
+    raise Invalid(f"{uri}: not under an allowed data root ({listed})")
 
 
 def data_objects(uri: str, roots: Sequence[str], store: S3) -> list[DataObject]:
@@ -75,13 +75,13 @@ def data_objects(uri: str, roots: Sequence[str], store: S3) -> list[DataObject]:
         return [_checked(bucket, entry) for entry in below]
     if any(entry.key.startswith(folder) for entry in listed):
         raise BadData(f"{uri}: the folder has no data files (their names end in {ENDINGS})")
-    raise BadData(f"{uri}: there is no such object")
+    raise BadData(f"{uri}: object not found")
 
 
-def _checked(bucket: str, entry: Listed) -> DataObject:
+def _checked(bucket: str, entry: ListedObject) -> DataObject:
     data_object = DataObject(bucket, entry.key, entry.size, entry.written, entry.tag)
     if kind_of(entry.key) is None:
-        raise Unsupported(f"{data_object.uri}: it is no data file: only names ending in {ENDINGS} are read")
+        raise Unsupported(f"{data_object.uri}: not a data file: only names ending in {ENDINGS} are read")
     if not entry.size:
         raise BadData(f"{data_object.uri}: the object is empty")
     return data_object
@@ -120,4 +120,4 @@ def _pattern(key: str) -> re.Pattern[str]:
     try:
         return re.compile(regex, re.DOTALL)
     except re.error:
-        raise Invalid(f"{key}: its brackets make no pattern") from None
+        raise Invalid(f"{key}: its brackets are not a valid pattern") from None

@@ -58,7 +58,7 @@ class DataFiles:
                 with path.open("rb") as file:
                     content = file.read(most + 1)
             except OSError as error:
-                raise BadData(f"{uri}: it can't be read: {error.strerror}") from None
+                raise BadData(f"{uri}: cannot be read: {error.strerror}") from None
             _check_size(uri, len(content), most)
             return content
         store = self._store()
@@ -108,7 +108,7 @@ class DataFiles:
 
 def _check_size(uri: str, size: int, most: int) -> None:
     if size > most:
-        raise Invalid(f"{uri}: it has more than {most} bytes, the most that are read")
+        raise Invalid(f"{uri}: larger than {most} bytes, the maximum")
 
 
 def _tagged(data_object: DataObject) -> str:

@@ -31,7 +31,7 @@ _AGAIN = frozenset({429, 500, 502, 503, 504})
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedObject:
     key: str
     size: int
     written: str
@@ -39,7 +39,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Keys:
+class S3Keys:
     id: str
     secret: str = field(repr=False)
     session: str | None = field(default=None, repr=False)
@@ -49,7 +49,7 @@ class Keys:
 class S3:
     region: str
     endpoint: str | None = None
-    keys: Keys | None = None
+    keys: S3Keys | None = None
     ca: str | None = None
     timeout: float = 60.0
     tries: int = 4
@@ -61,24 +61,24 @@ class S3:
         return cls(
             region=variables.get("AWS_REGION") or variables.get("AWS_DEFAULT_REGION") or "us-east-1",
             endpoint=variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL"),
-            keys=Keys(id, secret, variables.get("AWS_SESSION_TOKEN")) if id and secret else None,
+            keys=S3Keys(id, secret, variables.get("AWS_SESSION_TOKEN")) if id and secret else None,
             ca=variables.get("AWS_CA_BUNDLE"),
             timeout=timeout,
             tries=tries,
         )
 
-    def list(self, bucket: str, prefix: str, most: int | None = _LONGEST) -> Iterator[Listed]:
+    def list(self, bucket: str, prefix: str, most: int | None = _LONGEST) -> Iterator[ListedObject]:
         """Yields objects sorted by key."""
         token, count = "", 0
         while True:
             page = self._page(bucket, {"list-type": "2", "prefix": prefix} | ({"continuation-token": token} if token else {}))
             for element in page.iterfind("{*}Contents"):
                 count += 1
-                yield Listed(
+                yield ListedObject(
                     _text(element, "Key"), int(_text(element, "Size")), _text(element, "LastModified"), _text(element, "ETag").strip('"')
                 )
             if most is not None and count > most:
-                raise Invalid(f"s3://{bucket}/{prefix}: more than {most:,} objects: name fewer")
+                raise Invalid(f"s3://{bucket}/{prefix}: more than {most:,} objects: use a narrower pattern")
             token = _text(page, "NextContinuationToken")
             if _text(page, "IsTruncated") != "true" or not token:
                 return
@@ -100,7 +100,7 @@ class S3:
                     while piece := answer.read(_PIECE):
                         stream.write(piece)
         if path.stat().st_size != size:
-            raise Unavailable(f"s3://{bucket}/{key}: the object store broke off {self.tries} times")
+            raise Unavailable(f"s3://{bucket}/{key}: the object store closed the connection {self.tries} times")
 
     def read(self, bucket: str, key: str, tag: str, first: int, into: memoryview) -> None:
         """Fills `into` from byte `first` on, from the object in its listed state."""
@@ -110,7 +110,7 @@ class S3:
             connection, answer = self._ask(bucket, key, {}, {"If-Match": f'"{tag}"', "Range": wanted})
             with closing(connection):
                 if not _is_part(answer, first + have):
-                    raise Unavailable(f"s3://{bucket}/{key}: the object store gives whole objects only, and not parts of one")
+                    raise Unavailable(f"s3://{bucket}/{key}: the object store does not support range requests")
                 if (answer.getheader("ETag") or tag).strip('"') != tag:
                     raise _refusal(f"s3://{bucket}/{key}", 412, b"")
                 with suppress(OSError, http.client.HTTPException):
@@ -118,7 +118,7 @@ class S3:
                         have += more
             if have == len(into):
                 return
-        raise Unavailable(f"s3://{bucket}/{key}: the object store broke off {self.tries} times")
+        raise Unavailable(f"s3://{bucket}/{key}: the object store closed the connection {self.tries} times")
 
     def _page(self, bucket: str, query: Mapping[str, str]) -> xml.Element:
         named = f"s3://{bucket}/{query['prefix']}"
@@ -127,7 +127,7 @@ class S3:
             try:
                 return xml.fromstring(answer.read())  # noqa: S314
             except (OSError, http.client.HTTPException, xml.ParseError) as error:
-                raise Unavailable(f"{named}: the object store's list can't be read: {type(error).__name__}") from error
+                raise Unavailable(f"{named}: the object store's list cannot be read: {type(error).__name__}") from error
 
     def _ask(
         self, bucket: str, key: str, query: Mapping[str, str], headers: Mapping[str, str]
@@ -168,7 +168,7 @@ class S3:
             except (OSError, http.client.HTTPException) as error:
                 failed = f"{type(error).__name__}: {error}"
             connection.close()
-        raise Unavailable(f"{named}: the object store {self.endpoint or 'of AWS'} doesn't answer: {' '.join(failed.split())[:200]}")
+        raise Unavailable(f"{named}: the object store {self.endpoint or 'of AWS'} does not answer: {' '.join(failed.split())[:200]}")
 
     def _connect(self, bucket: str, key: str) -> tuple[_Connection, str, str]:
         """Returns the connection, the host and the path."""
@@ -230,11 +230,11 @@ def _refusal(named: str, status: int, body: bytes) -> Exception:
     except xml.ParseError:
         code = ""
     if status == 412:
-        return BadData(f"{named}: it was written anew while it was read: start again when it is whole")
+        return BadData(f"{named}: changed while it was read: retry when the upload is complete")
     if status == 404:
-        return BadData(f"{named}: there is no such {'bucket' if code == 'NoSuchBucket' else 'object'}")
+        return BadData(f"{named}: {'bucket' if code == 'NoSuchBucket' else 'object'} not found")
     if status in (400, 401, 403):
-        return Invalid(f"{named}: the object store refuses to give it ({code or status}): AWS_ACCESS_KEY_ID must be there and may read it")
+        return Invalid(f"{named}: access denied ({code or status}): set AWS_ACCESS_KEY_ID to a key that may read it")
     if status in (301, 307, 308):
-        return Invalid(f"{named}: the bucket is elsewhere ({code or status}): set AWS_REGION to its region")
+        return Invalid(f"{named}: the bucket is in another region ({code or status}): set AWS_REGION to its region")
     return Unavailable(f"{named}: the object store answers {status} {code}".rstrip())

@@ -35,9 +35,9 @@ A viewer is not a client, because events can decide a canary. A client needs no 
 
 DUTIES: dict[Role, str] = {
     Role.CLIENT: "an application: asks for recommendations, sends events",
-    Role.VIEWER: "reads everything but tokens and the audit log; changes nothing",
-    Role.OPERATOR: "what client and viewer may, and changes recommenders, runs, rollouts and versions",
-    Role.ADMIN: "everything: also deletes recommenders, makes and revokes tokens, and reads the audit log",
+    Role.VIEWER: "reads everything except tokens and the audit log; changes nothing",
+    Role.OPERATOR: "all rights of client and viewer; changes recommenders, runs, rollouts and versions",
+    Role.ADMIN: "all rights: also deletes recommenders, creates and revokes tokens, reads the audit log",
 }
 
 

@@ -16,7 +16,7 @@ DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class Stretch:
+class TimePart:
     """Part of a time range that a reader reads. With a `day`, the rows come from the files of that day."""
 
     since: datetime | None
@@ -38,7 +38,7 @@ def due(stored: Mapping[date, int], written: Mapping[date, int]) -> list[date]:
     return sorted(day for day, rows in stored.items() if rows > written.get(day, 0))
 
 
-def stretches(since: datetime | None, until: datetime, stored: Mapping[date, int], written: Mapping[date, int]) -> Iterator[Stretch]:
+def stretches(since: datetime | None, until: datetime, stored: Mapping[date, int], written: Mapping[date, int]) -> Iterator[TimePart]:
     """Splits [since, until) in order and without overlap: days that are completely written, and the ranges between them."""
     at = since
     for day in sorted(written):
@@ -46,8 +46,8 @@ def stretches(since: datetime | None, until: datetime, stored: Mapping[date, int
         if written[day] != stored.get(day) or (at is not None and start < at) or start + DAY > until:
             continue
         if at is None or at < start:
-            yield Stretch(at, start)
-        yield Stretch(start, start + DAY, day)
+            yield TimePart(at, start)
+        yield TimePart(start, start + DAY, day)
         at = start + DAY
     if at is None or at < until:
-        yield Stretch(at, until)
+        yield TimePart(at, until)

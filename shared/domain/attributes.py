@@ -55,9 +55,9 @@ def kinds_of(value: Value) -> frozenset[Kind]:
 
 def check_name(name: Any) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise Invalid(f"{str(name)[:80]!r} is no attribute's name: letters, digits and underscores, at most 64, not beginning with a digit")
+        raise Invalid(f"{str(name)[:80]!r} is not an attribute name: use letters, digits, underscores, at most 64, no digit first")
     if name in WORDS:
-        raise Invalid(f"'{name}' is a word of the filter language: call the attribute something else")
+        raise Invalid(f"'{name}' is a word of the filter language: choose another attribute name")
     return name
 
 
@@ -66,22 +66,22 @@ def check_attributes(values: Any, declared: Mapping[str, Kind], place: str = "se
     if not isinstance(values, Mapping):
         raise Invalid("expected an object of values by name")
     if len(values) > MOST_NAMES:
-        raise Invalid(f"{len(values)} names; there are at most {MOST_NAMES}")
+        raise Invalid(f"{len(values)} names; at most {MOST_NAMES} are allowed")
     attributes: dict[str, Value | None] = {}
     size = 0
     for name, value in values.items():
         if name not in declared:
             check_name(name)
             if name == AVAILABLE:
-                raise Invalid(f"'{AVAILABLE}' stands beside the attributes, not among them")
+                raise Invalid(f"'{AVAILABLE}' belongs beside the attributes, not inside them")
             if declared and value is not None:
-                raise Invalid(f"'{name}' is none of those that {place} declares: {', '.join(sorted(declared))}")
+                raise Invalid(f"unknown attribute '{name}'; declared by {place}: {', '.join(sorted(declared))}")
         attributes[name] = checked = None if value is None else check_value(value, name)
         if checked is not None and name in declared and declared[name] not in kinds_of(checked):
             raise Invalid(f"{name}: expected {ARTICLES[declared[name]]}, as {place} says, got {_described(value)}")
         size += len(name) + (sum(map(len, _texts(checked))) if checked is not None else 0)
     if size > MOST_CHARACTERS:
-        raise Invalid(f"names and texts of {size} characters; together they have at most {MOST_CHARACTERS}")
+        raise Invalid(f"names and texts have {size} characters together; at most {MOST_CHARACTERS} are allowed")
     return attributes
 
 
@@ -89,12 +89,12 @@ def check_value(value: Any, name: str) -> Value:
     """Returns the value to store; lists become tuples with elements of one kind."""
     if isinstance(value, list | tuple):
         if len(value) > MOST_VALUES:
-            raise Invalid(f"{name}: {len(value)} values; a list has at most {MOST_VALUES}")
+            raise Invalid(f"{name}: {len(value)} values; a list may have at most {MOST_VALUES}")
         if all(isinstance(element, str) for element in value):
             return tuple(_text(element, name) for element in value)
         if all(isinstance(element, int | float) and not isinstance(element, bool) for element in value):
             return tuple(_number(element, name) for element in value)
-        raise Invalid(f"{name}: a list holds texts or numbers, and only one of the two")
+        raise Invalid(f"{name}: a list must hold only texts or only numbers")
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -106,15 +106,15 @@ def check_value(value: Any, name: str) -> Value:
 
 def _text(value: str, name: str) -> str:
     if len(value) > MOST_TEXT:
-        raise Invalid(f"{name}: a text of {len(value)} characters; one has at most {MOST_TEXT}")
+        raise Invalid(f"{name}: a text of {len(value)} characters; at most {MOST_TEXT} are allowed")
     if _BAD.search(value):
-        raise Invalid(f"{name}: a text with a NUL or half of a character, which can't be stored: leave it out")
+        raise Invalid(f"{name}: the text has a NUL or half of a surrogate pair, which cannot be stored: remove it")
     return value
 
 
 def _number(value: float, name: str) -> float:
     if not math.isfinite(value) or (isinstance(value, int) and abs(value) > LARGEST):
-        raise Invalid(f"{name}: a number must be finite and, if it is whole, at most 2**53 from zero: write longer ones as text")
+        raise Invalid(f"{name}: a number must be finite, and an integer within -2**53 to 2**53: write larger integers as text")
     return value
 
 

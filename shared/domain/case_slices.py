@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from shared.domain.errors import Invalid
 from shared.domain.expression_text import parse_expression
-from shared.domain.expressions import All, Compare, Constant, Name, Order, Tree
+from shared.domain.expressions import AllOf, Compare, Constant, Name, Order, Tree
 
 COUNTS: Mapping[str, str] = {
-    "user_history": "how many likes of the user are known",
-    "item_history": "how many likes of the item are in the rows to train on",
+    "user_history": "number of known positives of the user",
+    "item_history": "number of positives of the item in the training rows",
 }
 """Counts that an expression may compare with a whole number."""
 
@@ -29,7 +29,7 @@ class CountTest:
 def parse_count_tests(text: str) -> tuple[CountTest, ...]:
     """Returns the tests of an expression; a case is in the slice only if all of them hold."""
     tree = parse_expression(text).tree
-    return tuple(_count_test(part, text) for part in (tree.parts if isinstance(tree, All) else (tree,)))
+    return tuple(_count_test(part, text) for part in (tree.parts if isinstance(tree, AllOf) else (tree,)))
 
 
 def write_count_tests(tests: tuple[CountTest, ...]) -> str:

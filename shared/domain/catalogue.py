@@ -27,10 +27,10 @@ def read_write(document: Any, declared: Mapping[str, Kind]) -> ItemWrite:
         raise Invalid('expected an object such as {"item": 1, "attributes": {"price": 3}}')
     unknown = sorted(str(name) for name in document if name not in _FIELDS)
     if unknown:
-        raise Invalid(f"unknown field '{unknown[0][:80]}': an item has item, attributes and available")
+        raise Invalid(f"unknown field '{unknown[0][:80]}'; known: item, attributes, available")
     item, available = document.get("item"), document.get("available")
     if isinstance(item, bool) or not isinstance(item, int) or not -(2**63) <= item < 2**63:
-        raise Invalid("item: expected its key, a whole number of 64 bits")
+        raise Invalid("item: expected the item's key, a 64-bit integer")
     if available is not None and not isinstance(available, bool):
         raise Invalid("available: expected true or false")
     attributes = document.get("attributes")
@@ -54,7 +54,7 @@ def written(before: Before | None, write: ItemWrite, overwrite: bool) -> tuple[d
         return named, write.available is not False
     unchanged = {name: value for name, value in before.attributes.items() if name not in write.attributes}
     if len(unchanged) + len(named) > MOST_NAMES:
-        raise Invalid(f"item {write.item} would have {len(unchanged) + len(named)} attributes with these; one has at most {MOST_NAMES}")
+        raise Invalid(f"item {write.item} would have {len(unchanged) + len(named)} attributes; at most {MOST_NAMES} are allowed")
     return {**unchanged, **named}, before.available if write.available is None else write.available
 
 

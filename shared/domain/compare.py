@@ -17,7 +17,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class MetricPair:
     """Metric on both sides; `change` is None unless both sides have the metric."""
 
     metric: str
@@ -47,8 +47,8 @@ def differences(left: Any, right: Any, path: str = "") -> tuple[Difference, ...]
     return () if left == right else (Difference(path, left, right),)
 
 
-def numbers(left: Mapping[str, float], right: Mapping[str, float]) -> tuple[Numbers, ...]:
+def numbers(left: Mapping[str, float], right: Mapping[str, float]) -> tuple[MetricPair, ...]:
     return tuple(
-        Numbers(name, left.get(name), right.get(name), right[name] - left[name] if name in left and name in right else None)
+        MetricPair(name, left.get(name), right.get(name), right[name] - left[name] if name in left and name in right else None)
         for name in sorted({*left, *right})
     )

@@ -13,19 +13,19 @@ LIKES = 20_000
 
 
 @dataclass(frozen=True)
-class Showings:
+class ItemShowings:
     answers: int = 0
     """Answers that were read."""
     items: Mapping[int, int] = field(default_factory=dict)
     """Number of answers that showed each item."""
 
 
-def coverage(showings: Showings, catalogue: int) -> float:
+def coverage(showings: ItemShowings, catalogue: int) -> float:
     """Returns the share of the catalogue's items that was shown at least once."""
     return min(1.0, len(showings.items) / catalogue) if catalogue else 0.0
 
 
-def novelty(showings: Showings, likes: Mapping[int, int], catalogue: int) -> float | None:
+def novelty(showings: ItemShowings, likes: Mapping[int, int], catalogue: int) -> float | None:
     """Returns the mean surprise of the shown items in bits, or None if nothing was shown. The surprise of an item is -log2 of its share of
     the likes, with one like added to each item of the catalogue."""
     shown = sum(showings.items.values())

@@ -196,13 +196,13 @@ def _part(field: _Field, text: str) -> range:
     low = _value(field, match[1])
     if match[2] is None:
         if match[3] is not None:
-            raise ValueError(f"{field.name}: a step is taken over * or a range, such as {match[1]}-{field.high}/{match[3]}, got {text!r}")
+            raise ValueError(f"{field.name}: a step needs * or a range, such as {match[1]}-{field.high}/{match[3]}, got {text!r}")
         return range(low, low + 1)
     high = _value(field, match[2])
     if field.names is _WEEKDAYS and high == 0 and match[2].upper() == "SUN":
         high = 7
     if high < low:
-        raise ValueError(f"{field.name}: the range {text!r} runs backwards: write it as two, with a comma")
+        raise ValueError(f"{field.name}: the range {text!r} runs backwards: write two ranges with a comma")
     return range(low, high + 1, step)
 
 

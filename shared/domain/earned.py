@@ -13,7 +13,7 @@ MILLIONTHS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Earned:
+class AnswerOutcomes:
     """Outcomes of the answers that a version gave in a time range, by the positives within the attribution window."""
 
     answers: int = 0
@@ -26,7 +26,7 @@ class Earned:
     kinds: Mapping[str, int] = field(default_factory=dict)
     """Positives by their kind."""
     shown: Mapping[int, int] = field(default_factory=dict)
-    """Answers by their number of items; older answers without this number are not included."""
+    """Answers by their number of items."""
     clicked: Mapping[int, int] = field(default_factory=dict)
     """Answers with at least one positive of the item in the place, by place from 0."""
 
@@ -42,9 +42,9 @@ class Earned:
     def revenue_per_answer(self) -> float:
         return self.revenue / MILLIONTHS / self.answers if self.answers else 0.0
 
-    def __add__(self, other: Earned) -> Earned:
+    def __add__(self, other: AnswerOutcomes) -> AnswerOutcomes:
         """Adds two disjoint sets of answers."""
-        return Earned(
+        return AnswerOutcomes(
             answers=self.answers + other.answers,
             hits=self.hits + other.hits,
             conversions=self.conversions + other.conversions,
@@ -65,7 +65,7 @@ class Earned:
 
 
 @dataclass(frozen=True)
-class Part:
+class AnswerGroup:
     """Group of answers that are counted together; each answer is in exactly one group."""
 
     variant: str
@@ -73,20 +73,20 @@ class Part:
     slices: tuple[str, ...] = ()
 
 
-def gathered(parts: Mapping[Part, Earned], named: Callable[[Part], Iterable[K]]) -> dict[K, Earned]:
+def gathered(parts: Mapping[AnswerGroup, AnswerOutcomes], named: Callable[[AnswerGroup], Iterable[K]]) -> dict[K, AnswerOutcomes]:
     """Sums the parts by name; a part may have several names."""
-    sums: dict[K, Earned] = {}
+    sums: dict[K, AnswerOutcomes] = {}
     for part, earned in parts.items():
         for name in named(part):
             sums[name] = sums[name] + earned if name in sums else earned
     return sums
 
 
-def total(parts: Iterable[Earned]) -> Earned:
-    return sum(parts, Earned())
+def total(parts: Iterable[AnswerOutcomes]) -> AnswerOutcomes:
+    return sum(parts, AnswerOutcomes())
 
 
-def sliding(steps: Mapping[int, Earned], width: int, count: int) -> list[Earned]:
+def sliding(steps: Mapping[int, AnswerOutcomes], width: int, count: int) -> list[AnswerOutcomes]:
     """Returns `count` sliding sums of `width` steps. Step 0 is the first step of the first sum."""
     return [total(steps[at] for at in range(end - width + 1, end + 1) if at in steps) for end in range(width - 1, width - 1 + count)]
 

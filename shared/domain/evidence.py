@@ -34,7 +34,7 @@ _FACTORS = (1.25, 1.6, 2.2, 3.5, 6.0, 12.0, 30.0)
 _EDGE = 1e-9
 
 
-class Sums(NamedTuple):
+class ValueSums(NamedTuple):
     """Sums over one variant's values: count, sum, and the sum of x (1 - x), which is 0 for binary values."""
 
     users: float
@@ -42,7 +42,7 @@ class Sums(NamedTuple):
     between: float = 0.0
 
 
-class _Tilt(NamedTuple):
+class _PairBet(NamedTuple):
     """One bet on both variants together, chosen so that the unknown common mean cancels."""
 
     prior: float
@@ -55,8 +55,8 @@ class _Tilt(NamedTuple):
 
 
 def against_ratio(
-    stable: Sums,
-    candidate: Sums,
+    stable: ValueSums,
+    candidate: ValueSums,
     ratio: float,
     effects: Effects,
     weight: float | None = None,
@@ -115,7 +115,7 @@ def _tilted(count: float, total: float, share: float, tilt: float) -> float:
     return tilt * total - count * math.log1p(share * math.expm1(tilt))
 
 
-def _least(tilt: _Tilt, stable: Sums, candidate: Sums, most: float) -> float:
+def _least(tilt: _PairBet, stable: ValueSums, candidate: ValueSums, most: float) -> float:
     """Returns the bet's evidence at the stable mean that explains the sums best: the minimum, because the evidence is convex."""
     a, b = tilt.candidate_grows, tilt.stable_grows
     slope = candidate.users * a + stable.users * b
@@ -127,7 +127,7 @@ def _least(tilt: _Tilt, stable: Sums, candidate: Sums, most: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _tilts(ratio: float, effects: Effects, weight: float, base: float | None) -> tuple[_Tilt, ...]:
+def _tilts(ratio: float, effects: Effects, weight: float, base: float | None) -> tuple[_PairBet, ...]:
     centres = [(centre, (1 - (_TRUSTED if base else 0)) / len(_CENTRES)) for centre in _CENTRES]
     if base:
         centres.append((base, _TRUSTED))
@@ -139,7 +139,7 @@ def _tilts(ratio: float, effects: Effects, weight: float, base: float | None) ->
     )
 
 
-def _tilt(ratio: float, effect: float, weight: float, centre: float, prior: float) -> _Tilt:
+def _tilt(ratio: float, effect: float, weight: float, centre: float, prior: float) -> _PairBet:
     """Returns the best bet on `effect` whose value does not change if the stable mean moves slightly away from `centre`."""
     mean = min(max(centre, 1e-4), 0.95, 0.95 / ratio)
     claimed = ratio * mean
@@ -148,7 +148,7 @@ def _tilt(ratio: float, effect: float, weight: float, centre: float, prior: floa
     expected = min(ratio * effect * stable, 1 - (1 - claimed) / 8)
     stable = min(max(mean - (expected - claimed) * candidate_weight / stable_weight, mean / 8), 1 - (1 - mean) / 8)
     candidate_tilt, stable_tilt = _logit(expected) - _logit(claimed), _logit(stable) - _logit(mean)
-    return _Tilt(
+    return _PairBet(
         prior,
         candidate_tilt,
         stable_tilt,
@@ -159,14 +159,14 @@ def _tilt(ratio: float, effect: float, weight: float, centre: float, prior: floa
     )
 
 
-def _free(stable: Sums, candidate: Sums, base: float | None) -> float:
+def _free(stable: ValueSums, candidate: ValueSums, base: float | None) -> float:
     """Learns both means separately: a mixture of Beta distributions around the base."""
     centre = 0.5 if base is None else min(max(base, 1e-3), 1 - 1e-3)
     bets = [_learned(*stable[:2], centre, c) + _learned(*candidate[:2], centre, c) for c in _CONCENTRATIONS]
     return _sum_of_logs(bets) - math.log(len(bets))
 
 
-def _best(stable: Sums, candidate: Sums, ratio: float) -> float:
+def _best(stable: ValueSums, candidate: ValueSums, ratio: float) -> float:
     """Returns the greatest log-likelihood with the candidate's mean at `ratio` times the stable's (Farrington and Manning)."""
     n0, n1, s0, s1 = stable.users, candidate.users, stable.total, candidate.total
     a, b, c = ratio * (n0 + n1), ratio * (n1 + s0) + n0 + s1, s0 + s1

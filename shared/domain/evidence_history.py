@@ -14,7 +14,7 @@ MOST = 60
 
 
 @dataclass(frozen=True)
-class Looked:
+class LookBounds:
     """One look: the users of both variants and the bounds of the lift."""
 
     at: datetime
@@ -33,14 +33,14 @@ class Looked:
         return self.step, self.against, self.stable, self.candidate, self.verdict, self.lower, self.upper
 
 
-L = TypeVar("L", bound=Looked)
+L = TypeVar("L", bound=LookBounds)
 
 
-def looked(before: Sequence[Looked], report: StepReport, against: int, now: datetime) -> tuple[Looked, ...]:
+def looked(before: Sequence[LookBounds], report: StepReport, against: int, now: datetime) -> tuple[LookBounds, ...]:
     """Appends a look; skips empty ones and merges unchanged ones."""
     goal = report.judgement
     verdict = (report.verdict or goal.verdict).value
-    fresh = Looked(now, report.step, against, report.stable.users, report.candidate.users, verdict, goal.lift, goal.lower, goal.upper)
+    fresh = LookBounds(now, report.step, against, report.stable.users, report.candidate.users, verdict, goal.lift, goal.lower, goal.upper)
     if not fresh.stable and not fresh.candidate:
         return tuple(before)
     if len(before) > 1 and before[-1].observed == before[-2].observed == fresh.observed:

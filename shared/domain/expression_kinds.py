@@ -11,7 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shared.domain.attributes import ARTICLES, AVAILABLE, KINDS, Kind, kinds_of
 from shared.domain.expression_text import fault
-from shared.domain.expressions import LISTS, SCALARS, All, Compare, Constant, Expression, Has, Holds, Member, Name, Not, Operand, Some, Tree
+from shared.domain.expressions import (
+    LISTS,
+    SCALARS,
+    AllOf,
+    AnyOf,
+    BooleanOperand,
+    Compare,
+    Constant,
+    Expression,
+    Has,
+    Membership,
+    Name,
+    Not,
+    Operand,
+    Tree,
+)
 
 Kinds = frozenset[Kind]
 _ANY: Kinds = frozenset(KINDS)
@@ -31,13 +46,13 @@ def check_kinds(expressions: Sequence[Expression], attributes: Mapping[str, Kind
                 checker.look(expression.text, test)
 
 
-def _tests(tree: Tree) -> Iterator[Compare | Member | Holds]:
+def _tests(tree: Tree) -> Iterator[Compare | Membership | BooleanOperand]:
     match tree:
-        case Compare() | Member() | Holds():
+        case Compare() | Membership() | BooleanOperand():
             yield tree
         case Not():
             yield from _tests(tree.part)
-        case All() | Some():
+        case AllOf() | AnyOf():
             for part in tree.parts:
                 yield from _tests(part)
         case Has():
@@ -62,30 +77,30 @@ class _KindChecker:
         hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(kinds))}"
         raise fault(text, name.column, f"{place} declares no '{name.name}': {hint}")
 
-    def look(self, text: str, test: Compare | Member | Holds) -> None:
+    def look(self, text: str, test: Compare | Membership | BooleanOperand) -> None:
         match test:
-            case Holds():
-                self._only(text, test.operand, frozenset({"boolean"}), "a value that stands alone must be true or false: compare it")
+            case BooleanOperand():
+                self._only(text, test.operand, frozenset({"boolean"}), "a condition must be true or false: compare this value")
             case Compare():
                 self._compare(text, test)
-            case Member():
+            case Membership():
                 self._member(text, test)
 
     def _compare(self, text: str, test: Compare) -> None:
         for side in (test.left, test.right):
             self._only(text, side, frozenset(SCALARS), f"'{test.order}' compares single values: use 'in' or 'contains' with lists")
             if test.order not in ("==", "!="):
-                self._only(text, side, _ORDERED, f"'{test.order}' orders numbers or texts")
+                self._only(text, side, _ORDERED, f"'{test.order}' compares only numbers or texts")
         left, right = self._of(test.left), self._of(test.right)
         if not left & right:
-            message = f"'{test.order}' compares {_described(test.left, left)} with {_described(test.right, right)}, which are never alike"
+            message = f"'{test.order}' compares {_described(test.left, left)} with {_described(test.right, right)}: different types"
             raise fault(text, test.column, message)
         for side in (test.left, test.right):
             self._narrow(side, left & right)
 
-    def _member(self, text: str, test: Member) -> None:
+    def _member(self, text: str, test: Membership) -> None:
         self._only(text, test.element, _ORDERED, "a list holds numbers or texts")
-        self._only(text, test.container, frozenset(LISTS.values()), "'in' and 'contains' look into lists: use == with single values")
+        self._only(text, test.container, frozenset(LISTS.values()), "'in' and 'contains' need a list: use == with single values")
         element, container = self._of(test.element), self._of(test.container)
         kinds = frozenset(kind for kind in element if kind in LISTS and LISTS[kind] in container)
         if not kinds:

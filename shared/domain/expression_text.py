@@ -17,7 +17,22 @@ from typing import Literal, NoReturn, cast
 
 from shared.domain.attributes import LARGEST, MOST_TEXT, MOST_VALUES, NAME_PATTERN, WORDS, Value
 from shared.domain.errors import Invalid
-from shared.domain.expressions import ORDERS, All, Compare, Constant, Expression, Has, Holds, Member, Name, Not, Operand, Order, Some, Tree
+from shared.domain.expressions import (
+    ORDERS,
+    AllOf,
+    AnyOf,
+    BooleanOperand,
+    Compare,
+    Constant,
+    Expression,
+    Has,
+    Membership,
+    Name,
+    Not,
+    Operand,
+    Order,
+    Tree,
+)
 
 LONGEST = 1000
 DEEPEST = 20
@@ -43,7 +58,7 @@ class _Token:
 def parse_expression(text: str) -> Expression:
     """Parses the syntax only; expression_kinds checks the kinds."""
     if len(text) > LONGEST:
-        raise Invalid(f"an expression of {len(text)} characters; one has at most {LONGEST}: make several of it, for all of them must hold")
+        raise Invalid(f"the expression has {len(text)} characters; at most {LONGEST} are allowed: split it, all expressions must hold")
     return _Parser(text, _tokens(text)).parse()
 
 
@@ -64,18 +79,18 @@ def _tokens(text: str) -> list[_Token]:
         tokens.append(_Token(cast(Literal["number"], kind), match[kind or 0], match.start(kind or 0) + 1))
         place = match.end()
         if len(tokens) > MOST_TOKENS:
-            raise fault(text, tokens[-1].column, f"more than {MOST_TOKENS} words and signs: make several expressions of it")
+            raise fault(text, tokens[-1].column, f"more than {MOST_TOKENS} words and signs: split it into several expressions")
     return [*tokens, _Token("end", "", end + 1)]
 
 
 def _strange(rest: str) -> str:
     if rest[0] in "'\"":
-        return f"a text that doesn't end: close it with {rest[0]}, and write \\{rest[0]} for one inside"
+        return f"the text is not closed: end it with {rest[0]}, and write \\{rest[0]} for a quote inside"
     if rest[0].isdigit() or rest[0] == "-":
-        return f"{rest.split(maxsplit=1)[0][:20]!r} is no number: write one such as 18, -3 or 2.5; there is no arithmetic"
+        return f"{rest.split(maxsplit=1)[0][:20]!r} is not a number: write 18, -3 or 2.5; there is no arithmetic"
     if rest[0].isalpha() or rest[0] == "_":
         return f"{rest.split(maxsplit=1)[0][:20]!r}...: a name has letters (a to z), digits and underscores, at most 64"
-    return f"{rest[0]!r} is no sign of the language" + (f": {_MEANT[rest[0]]}" if rest[0] in _MEANT else "")
+    return f"{rest[0]!r} is not a sign of the filter language" + (f": {_MEANT[rest[0]]}" if rest[0] in _MEANT else "")
 
 
 class _Parser:
@@ -109,15 +124,15 @@ class _Parser:
         self._take()
 
     def _refuse(self, message: str) -> NoReturn:
-        raise fault(self._text, self._now.column, f"{message}, found {self._now}")
+        raise fault(self._text, self._now.column, f"{message}, got {self._now}")
 
     def _either(self) -> Tree:
         parts = self._joined("or", self._both)
-        return parts[0] if len(parts) == 1 else Some(parts)
+        return parts[0] if len(parts) == 1 else AnyOf(parts)
 
     def _both(self) -> Tree:
         parts = self._joined("and", self._negation)
-        return parts[0] if len(parts) == 1 else All(parts)
+        return parts[0] if len(parts) == 1 else AllOf(parts)
 
     def _joined(self, word: str, part: Callable[[], Tree]) -> tuple[Tree, ...]:
         parts = [part()]
@@ -130,7 +145,7 @@ class _Parser:
         if self._next_is("not", "("):
             self._depth += 1
             if self._depth > DEEPEST:
-                raise fault(self._text, self._now.column, f"nested deeper than {DEEPEST}: make it flatter")
+                raise fault(self._text, self._now.column, f"nested deeper than {DEEPEST} levels: use fewer levels")
             if self._take().text == "not":
                 tree: Tree = Not(self._negation())
             else:
@@ -141,7 +156,7 @@ class _Parser:
         if self._next_is("has"):
             column = self._take().column
             self._skip("(")
-            name = self._name("the name that is asked for, such as has(genres)")
+            name = self._name("a name after 'has', such as has(genres)")
             self._skip(")")
             return Has(name, column)
         return self._test()
@@ -153,21 +168,21 @@ class _Parser:
             order = cast(Order, self._take().text)
             right = self._operand()
             if self._now.text in ORDERS and self._now.kind == "sign":
-                self._refuse("comparisons don't chain: write two of them with 'and'")
+                self._refuse("comparisons cannot be chained: write two comparisons with 'and'")
             return Compare(order, left, right, column)
         negated = self._next_is("not")
         if negated:
             self._take()
         if self._next_is("in"):
             self._take()
-            tree: Tree = Member(left, self._operand(), column)
+            tree: Tree = Membership(left, self._operand(), column)
         elif self._next_is("contains"):
             self._take()
-            tree = Member(self._operand(), left, column)
+            tree = Membership(self._operand(), left, column)
         elif negated:
             self._refuse("expected 'in' or 'contains' after 'not'")
         else:
-            return Holds(left, left.column)
+            return BooleanOperand(left, left.column)
         return Not(tree) if negated else tree
 
     def _operand(self) -> Operand:
@@ -183,7 +198,7 @@ class _Parser:
         if token.kind == "word" and token.text == "user":
             self._take()
             if not self._next_is("."):
-                self._refuse("what of the user? Expected '.' and a name, as in user.age")
+                self._refuse("expected '.' and a name after 'user', as in user.age")
             self._take()
             if self._now.kind != "word":
                 self._refuse("expected a name after 'user.'")
@@ -192,7 +207,7 @@ class _Parser:
             self._refuse(f"expected {wanted}")
         self._take()
         if self._next_is("."):
-            self._refuse(f"only 'user' has a dot: '{token.text}' is one name")
+            self._refuse(f"only 'user' takes a dot: '{token.text}' has no fields")
         return Name("item", token.text, token.column)
 
     def _scalar(self) -> bool | float | str:
@@ -202,7 +217,7 @@ class _Parser:
         if token.kind == "text":
             text = _ESCAPED.sub(r"\1", token.text[1:-1])
             if len(text) > MOST_TEXT:
-                raise fault(self._text, token.column, f"a text of {len(text)} characters; one has at most {MOST_TEXT}")
+                raise fault(self._text, token.column, f"a text of {len(text)} characters; at most {MOST_TEXT} are allowed")
             self._take()
             return text
         number = float(token.text)
@@ -222,9 +237,9 @@ class _Parser:
                 self._refuse("expected a number or a 'text' in the list")
             value = self._scalar()
             if values and isinstance(value, str) != isinstance(values[0], str):
-                raise fault(self._text, token.column, "a list holds texts or numbers, and only one of the two")
+                raise fault(self._text, token.column, "a list must hold only texts or only numbers")
             values.append(value)
             if len(values) > MOST_VALUES:
-                raise fault(self._text, token.column, f"a list has at most {MOST_VALUES} values")
+                raise fault(self._text, token.column, f"a list may have at most {MOST_VALUES} values")
         self._take()
         return Constant(cast(Value, tuple(values)), column)

@@ -34,7 +34,7 @@ EARLY = timedelta(seconds=5)
 _PLACE = re.compile(rf"{VIEW}(@[0-9]{{1,10}})?")
 _BAD = re.compile("[\0\ud800-\udfff]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SAID: Mapping[DataType, str] = {"int64": "a whole number of 64 bits", "float32": "a number that a float32 holds", "string": "a text"}
+_SAID: Mapping[DataType, str] = {"int64": "a 64-bit integer", "float32": "a number that fits float32", "string": "a text"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def read_row(key: int, at: datetime, text: str) -> StoredRow:
     """Parses a stored row; raises ValueError if the text is not a JSON object."""
     values = json.loads(text)
     if not isinstance(values, dict):
-        raise ValueError("no object")
+        raise ValueError("not an object")
     return StoredRow(key, at, {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
@@ -85,7 +85,7 @@ def is_over(at: datetime, ttl: timedelta | None, now: datetime) -> bool:
 def instant(at: datetime) -> int:
     """Whole microseconds since 1970."""
     if at.tzinfo is None:
-        raise Invalid(f"an event time needs a zone: {at.isoformat()}")
+        raise Invalid(f"event time without a time zone: {at.isoformat()}")
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
@@ -107,7 +107,7 @@ def version_of(place: str) -> int | None:
 def check_place(place: str) -> str:
     """Accepts a view's name or a version's own part of a view; no other text becomes part of a key."""
     if not _PLACE.fullmatch(place):
-        raise Invalid(f"{place[:80]!r} is no view's name: lower-case letters, digits and underscores, at most 60, beginning with a letter")
+        raise Invalid(f"{place[:80]!r} is not a view name: use lower-case letters, digits, underscores, at most 60, a letter first")
     return place
 
 

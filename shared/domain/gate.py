@@ -131,17 +131,17 @@ class _Unknown(Exception):
 def judge(gate: Gate, metrics: Mapping[str, float], serving: bool, silence: Silence = Silence()) -> GateResult:
     """Judges a gate. Comparisons with the serving version pass if nothing is `serving`; an unknown value never passes."""
     try:
-        verdict, reason = _judged(gate, _Book(metrics, silence), serving)
+        verdict, reason = _judged(gate, _GateFacts(metrics, silence), serving)
     except _Unknown as unknown:  # not measured, so the spec cannot accept it
         return GateResult(str(gate), unknown.verdict, str(unknown))
     if verdict is Verdict.INCONCLUSIVE and gate.inconclusive == "accept":
-        return GateResult(str(gate), verdict, f"{reason}; accepted, as the spec says", SPEC)
+        return GateResult(str(gate), verdict, f"{reason}; accepted by the spec", SPEC)
     return GateResult(str(gate), verdict, reason)
 
 
-def _judged(gate: Gate, book: _Book, serving: bool) -> tuple[Verdict, str]:
+def _judged(gate: Gate, book: _GateFacts, serving: bool) -> tuple[Verdict, str]:
     if gate.against == "serving" and not serving:
-        return Verdict.PASS, "nothing serves yet, so there is nothing to compare with"
+        return Verdict.PASS, "no version serves yet: nothing to compare with"
     if gate.kind in ("min", "max"):
         return _absolute(gate, book.number(gate.value_name, gate.metric), book)
     value_name, other_name = gate.compared_names(book.metrics)
@@ -149,7 +149,7 @@ def _judged(gate: Gate, book: _Book, serving: bool) -> tuple[Verdict, str]:
     return _judge_refit(gate, value, other, book) if gate.stage == "refit" else _relative(gate, value, other, book)
 
 
-def _absolute(gate: Gate, number: _Number, book: _Book) -> tuple[Verdict, str]:
+def _absolute(gate: Gate, number: _Number, book: _GateFacts) -> tuple[Verdict, str]:
     upwards = gate.kind == "min"
     sentence, bound = f"{gate.metric} is {number.value:.4g}{gate.unit}", f"{gate.bound:g}{gate.unit}"
     basis = _joined(book.standard_error(certainty(number.name), "standard error"), number.sample)
@@ -160,16 +160,16 @@ def _absolute(gate: Gate, number: _Number, book: _Book) -> tuple[Verdict, str]:
         good = number.value >= gate.bound if upwards else number.value <= gate.bound
         sign = {(True, True): ">=", (True, False): "<", (False, True): "<=", (False, False): ">"}[upwards, good]
         return _verdict(good), f"{sentence} {sign} {bound}"
-    low, high = _around(number.value, book.error(certainty(number.name), f"how sure {gate.metric} is"), gate.confidence)
+    low, high = _around(number.value, book.error(certainty(number.name), f"standard error of {gate.metric}"), gate.confidence)
     sentence += _in_brackets(_joined(f"{low:.4g} to {high:.4g}{gate.unit} {_sure(gate.confidence)}", basis))
     if low >= gate.bound if upwards else high <= gate.bound:
         return Verdict.PASS, f"{sentence} {'>=' if upwards else '<='} {bound}"
     if high < gate.bound if upwards else low > gate.bound:
         return Verdict.FAIL, f"{sentence} {'<' if upwards else '>'} {bound}"
-    return Verdict.INCONCLUSIVE, f"{sentence}: whether it is at {'least' if upwards else 'most'} {bound} can't be told"
+    return Verdict.INCONCLUSIVE, f"{sentence}: uncertain whether it is at {'least' if upwards else 'most'} {bound}"
 
 
-def _relative(gate: Gate, number: _Number, other: _Number, book: _Book) -> tuple[Verdict, str]:
+def _relative(gate: Gate, number: _Number, other: _Number, book: _GateFacts) -> tuple[Verdict, str]:
     better = gate.kind == "better_than"
     factor = 1 + gate.margin if better else 1 - gate.margin
     sentence = f"{gate.metric} is {number.value:.4g}, {gate.against}'s is {other.value:.4g}"
@@ -187,24 +187,24 @@ def _relative(gate: Gate, number: _Number, other: _Number, book: _Book) -> tuple
         return Verdict.PASS, sentence
     if high <= 0 if better else high < 0:
         return Verdict.FAIL, sentence
-    return Verdict.INCONCLUSIVE, f"{sentence}: whether it is {_change(0.0, factor, other.value)} or more can't be told"
+    return Verdict.INCONCLUSIVE, f"{sentence}: uncertain whether it is {_change(0.0, factor, other.value)} or more"
 
 
-def _judge_refit(gate: Gate, number: _Number, other: _Number, book: _Book) -> tuple[Verdict, str]:
+def _judge_refit(gate: Gate, number: _Number, other: _Number, book: _GateFacts) -> tuple[Verdict, str]:
     """Fails only if the refitted model, which has learned these rows, ranks them worse than the candidate, which has not."""
     key = certainty(gate.value_name, gate.against)
     sentence = f"{gate.metric} of the refitted model is {number.value:.4g}, {gate.against}'s is {other.value:.4g}"
     sentence += _in_brackets(_joined(book.standard_error(key, "standard error of the difference"), number.sample))
     if few := _too_few(gate, number):
-        return Verdict.PASS, f"{sentence}: too few to tell, {few}"
-    error = book.error(key, f"how sure the difference to {gate.against}'s {gate.metric} is")
+        return Verdict.PASS, f"{sentence}: too few to judge, {few}"
+    error = book.error(key, f"standard error of the difference to {gate.against}'s {gate.metric}")
     return _verdict(_around(number.value - other.value, error, gate.confidence or 0.0)[1] >= 0), sentence
 
 
-def _spread(gate: Gate, number: _Number, other: _Number, factor: float, book: _Book) -> float:
+def _spread(gate: Gate, number: _Number, other: _Number, factor: float, book: _GateFacts) -> float:
     """Standard error of the value minus `factor` times the other value. Both come from the same cases, so their errors correlate."""
-    own, others = (book.error(certainty(side.name), f"how sure {side.label} is") for side in (number, other))
-    between = book.error(certainty(gate.value_name, gate.against), f"how sure the difference to {gate.against}'s {gate.metric} is")
+    own, others = (book.error(certainty(side.name), f"standard error of {side.label}") for side in (number, other))
+    between = book.error(certainty(gate.value_name, gate.against), f"standard error of the difference to {gate.against}'s {gate.metric}")
     together = (own * own + others * others - between * between) / 2
     return math.sqrt(max(own * own + factor * factor * others * others - 2 * factor * together, 0.0))
 
@@ -212,7 +212,7 @@ def _spread(gate: Gate, number: _Number, other: _Number, factor: float, book: _B
 def _too_few(gate: Gate, number: _Number) -> str:
     if number.count is None or number.counted != "users" or number.count >= gate.min_users:
         return ""
-    return f"min_users asks for {gate.min_users:,}"
+    return f"min_users is {gate.min_users:,}"
 
 
 def _joined(*parts: str) -> str:
@@ -243,7 +243,7 @@ def _verdict(good: bool) -> Verdict:
 
 
 @dataclass(frozen=True)
-class _Book:
+class _GateFacts:
     metrics: Mapping[str, float]
     silence: Silence
 
@@ -251,10 +251,10 @@ class _Book:
         value = self.metrics.get(name)
         if value is None:
             verdict, why = self.silence.about(name)
-            outcome = "couldn't be measured" if verdict is Verdict.ERROR else "was not measured"
+            outcome = "could not be measured" if verdict is Verdict.ERROR else "was not measured"
             raise _Unknown(verdict, f"{label} {outcome}" + (f": {why}" if why else ""))
         if not math.isfinite(value):
-            raise _Unknown(Verdict.ERROR, f"{label} came out as {value}, which is no number")
+            raise _Unknown(Verdict.ERROR, f"{label} is {value}, expected a finite number")
         for counted in COUNTED:
             if (count := self.metrics.get(count_of(name, counted))) is not None and math.isfinite(count):
                 return _Number(name, label, value, int(count), counted)
@@ -268,5 +268,5 @@ class _Book:
     def error(self, name: str, label: str) -> float:
         value = self.number(name, label).value
         if value < 0:
-            raise _Unknown(Verdict.ERROR, f"{label} came out as {value:.4g}, which is no standard error")
+            raise _Unknown(Verdict.ERROR, f"{label} is {value:.4g}, expected at least 0")
         return value

@@ -1,7 +1,7 @@
 """Guardrails: limits of a candidate's errors, latency, fallback and empty answers, coverage, score shift and conversion.
 
 A guardrail fails only on evidence. For counted shares (errors, latency) the evidence is exact and valid at every look: a latency five times
-as high is detected after a few answers, and one slow answer is no failure. A guardrail passes if nothing speaks against the candidate.
+as high is detected after a few answers, and one slow answer is not a failure. A guardrail passes if nothing speaks against the candidate.
 Otherwise, and if the stable version has nothing to compare with, the guardrail is inconclusive.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shared.domain import traffic
-from shared.domain.evidence import Sums, against_most, against_ratio
+from shared.domain.evidence import ValueSums, against_most, against_ratio
 from shared.domain.gate import Verdict
-from shared.domain.sequential_test import FEWER, Judgement, Sample
-from shared.domain.traffic import Buckets, Mirror, Traffic, UserShares
+from shared.domain.sequential_test import FEWER, Judgement, VariantSample
+from shared.domain.traffic import Buckets, ShadowCounts, Traffic, UserShares
 
 METRICS = ("errors", "latency_p50", "latency_p99", "fallback", "empty", "coverage", "score_shift", "conversion")
 ALPHA = 0.001
@@ -58,7 +58,7 @@ class Guardrail:
 
 
 def judge_guardrail(
-    rail: Guardrail, stable: Traffic, candidate: Traffic, samples: tuple[Sample, Sample] | None, min_answers: int
+    rail: Guardrail, stable: Traffic, candidate: Traffic, samples: tuple[VariantSample, VariantSample] | None, min_answers: int
 ) -> Judgement:
     """`samples`: users of the stable version and of the candidate, for conversion."""
     if rail.metric == "conversion":
@@ -69,7 +69,7 @@ def judge_guardrail(
         judgement = _share(rail, *(getattr(variant, rail.metric) for variant in (stable, candidate)))
     elif rail.metric in _QUANTILES:
         judgement = _latency(rail, stable.latency, candidate.latency)
-        return _enough(judgement, sum(stable.latency.values()), sum(candidate.latency.values()), min_answers, "times")
+        return _enough(judgement, sum(stable.latency.values()), sum(candidate.latency.values()), min_answers, "timed answers")
     elif rail.metric == "coverage":
         judgement = _coverage(rail, stable, candidate)
     else:
@@ -77,7 +77,7 @@ def judge_guardrail(
     return _enough(judgement, stable.answers, candidate.answers, min_answers)
 
 
-def judge_mirror(rails: Sequence[Guardrail], mirror: Mirror, min_answers: int) -> Judgement:
+def judge_mirror(rails: Sequence[Guardrail], mirror: ShadowCounts, min_answers: int) -> Judgement:
     """Returns the worst verdict of a shadow's guardrails and a summary. Guardrails that need users are skipped."""
     stable = Traffic(answers=mirror.compared, latency=mirror.stable)
     candidate = Traffic(answers=mirror.compared, errors=mirror.errors, latency=mirror.candidate)
@@ -110,7 +110,7 @@ def _errors(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgement:
     theirs, ours = stable.errors / stable.answers, candidate.errors / candidate.answers
     numbers = f"{ours:.2%} of {candidate.answers:,} answers failed, {theirs:.2%} of the stable version's {stable.answers:,}"
     if rail.relative:
-        proof = against_ratio(Sums(stable.answers, stable.errors), Sums(candidate.answers, candidate.errors), rail.bound, _WORSE)
+        proof = against_ratio(ValueSums(stable.answers, stable.errors), ValueSums(candidate.answers, candidate.errors), rail.bound, _WORSE)
         return _judged(rail, proof, ours <= rail.bound * theirs, numbers)
     if against_most(stable.answers, stable.errors, rail.bound) >= _NEEDED:
         return Judgement(Verdict.INCONCLUSIVE, f"the stable version itself is above {rail.bound:.2%}: {numbers}")
@@ -128,7 +128,7 @@ def _share(rail: Guardrail, stable: UserShares, candidate: UserShares) -> Judgem
         f"{theirs:.2%} of the stable version's ({stable.users:,} users)"
     )
     stable_sums, candidate_sums = (
-        Sums(shares.users, shares.total, max(shares.total - shares.squares, 0.0)) for shares in (stable, candidate)
+        ValueSums(shares.users, shares.total, max(shares.total - shares.squares, 0.0)) for shares in (stable, candidate)
     )
     if rail.relative:
         allowed = max(rail.bound * theirs, theirs + LEAST_DIFFERENCE)
@@ -152,12 +152,12 @@ def _latency(rail: Guardrail, stable: Buckets, candidate: Buckets) -> Judgement:
     q = _QUANTILES[rail.metric]
     stable_quantile, candidate_quantile = traffic.quantile(stable, q), traffic.quantile(candidate, q)
     if stable_quantile is None or candidate_quantile is None:
-        return _nothing("answers in time", sum(stable.values()))
+        return _nothing("timed answers", sum(stable.values()))
     limit = rail.bound * stable_quantile if rail.relative else rail.bound
     answers, slow = sum(candidate.values()), traffic.slower(candidate, limit)
     numbers = (
         f"{rail.metric[-3:]} is {_spoken(candidate_quantile)}, the stable version's {_spoken(stable_quantile)}; "
-        f"{slow:,} of {answers:,} times are over {_spoken(limit)}"
+        f"{slow:,} of {answers:,} answers took more than {_spoken(limit)}"
     )
     allowed = 1 - q
     if rail.relative:
@@ -180,8 +180,8 @@ def _coverage(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgement
     if candidate.shown < rail.bound * least:
         return Judgement(Verdict.FAIL, f"{rail} is broken: {numbers}")
     if candidate.shown >= rail.bound * most:
-        return Judgement(Verdict.PASS, f"{rail} is kept: {numbers}")
-    return Judgement(Verdict.INCONCLUSIVE, f"{rail} can't be said yet: {numbers}")
+        return Judgement(Verdict.PASS, f"{rail} holds: {numbers}")
+    return Judgement(Verdict.INCONCLUSIVE, f"{rail} is undecided: {numbers}")
 
 
 def _score_shift(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgement:
@@ -191,7 +191,7 @@ def _score_shift(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgem
     (stable_mean, stable_variance), (candidate_mean, candidate_variance) = _moments(stable), _moments(candidate)
     spread = math.sqrt(stable_variance)
     if spread <= 0:
-        return Judgement(Verdict.INCONCLUSIVE, "the stable version's scores don't vary, so there is nothing to measure a shift by")
+        return Judgement(Verdict.INCONCLUSIVE, "the stable version's scores do not vary, so a shift cannot be measured")
     shift = abs(candidate_mean - stable_mean) / spread
     fewest = min(stable.scored, candidate.scored)
     error = math.sqrt(stable_variance / stable.scored + candidate_variance / candidate.scored) / spread
@@ -199,18 +199,18 @@ def _score_shift(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgem
     surely = max(shift - radius, 0.0)
     numbers = (
         f"the mean score moved from {stable_mean:.4g} to {candidate_mean:.4g}, "
-        f"{shift:.2f} standard deviations (surely {surely:.2f} or more)"
+        f"{shift:.2f} standard deviations (at least {surely:.2f} with {1 - ALPHA:.1%} confidence)"
     )
     if shift - radius > rail.bound:
         return Judgement(Verdict.FAIL, f"{rail} is broken: {numbers}")
     if shift <= rail.bound:
-        return Judgement(Verdict.PASS, f"{rail} is kept: {numbers}")
-    return Judgement(Verdict.INCONCLUSIVE, f"{rail} can't be said yet: {numbers}")
+        return Judgement(Verdict.PASS, f"{rail} holds: {numbers}")
+    return Judgement(Verdict.INCONCLUSIVE, f"{rail} is undecided: {numbers}")
 
 
-def _conversion(rail: Guardrail, samples: tuple[Sample, Sample] | None, min_answers: int) -> Judgement:
+def _conversion(rail: Guardrail, samples: tuple[VariantSample, VariantSample] | None, min_answers: int) -> Judgement:
     if samples is None:
-        return Judgement(Verdict.INCONCLUSIVE, "what users did can't be counted")
+        return Judgement(Verdict.INCONCLUSIVE, "users' events cannot be counted")
     stable, candidate = samples
     if not stable.users or not candidate.users or not stable.converted:
         return _nothing("users who converted", stable.converted)
@@ -219,7 +219,7 @@ def _conversion(rail: Guardrail, samples: tuple[Sample, Sample] | None, min_answ
         f"{ours:.2%} of {candidate.users:,} users converted, {theirs:.2%} of the stable version's {stable.users:,} "
         f"({ours / theirs - 1:+.1%})"
     )
-    proof = against_ratio(Sums(stable.users, stable.converted), Sums(candidate.users, candidate.converted), 1 + rail.bound, FEWER)
+    proof = against_ratio(ValueSums(stable.users, stable.converted), ValueSums(candidate.users, candidate.converted), 1 + rail.bound, FEWER)
     judgement = _judged(rail, proof, ours >= (1 + rail.bound) * theirs, numbers)
     return _enough(judgement, stable.users, candidate.users, min_answers)
 
@@ -228,8 +228,8 @@ def _judged(rail: Guardrail, proof: float, passes: bool, numbers: str) -> Judgem
     if proof >= _NEEDED:
         return Judgement(Verdict.FAIL, f"{rail} is broken: {numbers}")
     if passes:
-        return Judgement(Verdict.PASS, f"{rail} is kept: {numbers}")
-    return Judgement(Verdict.INCONCLUSIVE, f"{rail} can't be said yet: {numbers}")
+        return Judgement(Verdict.PASS, f"{rail} holds: {numbers}")
+    return Judgement(Verdict.INCONCLUSIVE, f"{rail} is undecided: {numbers}")
 
 
 def _nothing(unit: str, stable: int) -> Judgement:

@@ -22,11 +22,11 @@ RETRIEVAL = ("recall",)
 PLAIN = ("auc",)
 """Metrics of all labelled rows."""
 SLICES: Mapping[str, str] = {
-    "cold_users": "of the fifth of the users of whom least is known",
-    "heavy_users": "of the fifth of whom most is known",
-    "cold_items": "of the fifth of the items that fewest liked",
-    "head_items": "of the fifth that most liked",
-    "tail_items": "of all others",
+    "cold_users": "the fifth of the users with the shortest histories",
+    "heavy_users": "the fifth of the users with the longest histories",
+    "cold_items": "the fifth of the items with the fewest positives",
+    "head_items": "the fifth of the items with the most positives",
+    "tail_items": "all other items",
 }
 """Cases of each slice by name. Reports have other slices too, such as `genre=Drama`."""
 
@@ -62,7 +62,7 @@ def parse_metric(name: str) -> Metric:
     match = _NAME.fullmatch(name)
     base = name if match is None or match["part"] is None else name[: match.start("part") - 1]
     if match is None or not re.fullmatch(PATTERN, base):
-        raise Invalid(f"'{name}' is no metric: expected one such as hr@10, ndcg@10/99, recall@500, auc or hr@10{{cold_users}}")
+        raise Invalid(f"'{name}' is not a metric: expected one such as hr@10, ndcg@10/99, recall@500, auc or hr@10{{cold_users}}")
     at, negatives = match["at"], match["negatives"]
     return Metric(match["kind"], int(at) if at else None, int(negatives) if negatives else None, match["part"])
 

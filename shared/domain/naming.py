@@ -28,11 +28,11 @@ def aliases(route: Route | None, previous: int | None) -> dict[str, int]:
 
 def check_tag(tag: str) -> str:
     if tag in _RESERVED:
-        raise Invalid(f"tag '{tag}': the word has a meaning of its own ({', '.join(sorted(_RESERVED))}); choose another")
+        raise Invalid(f"tag '{tag}': reserved word ({', '.join(sorted(_RESERVED))}); choose another")
     if not _TAG.fullmatch(tag) or _LIKE_A_NUMBER.fullmatch(tag):
         raise Invalid(
             f"tag {tag[:80]!r}: expected a lower-case letter, then at most 62 letters, digits, dots, dashes or underscores,"
-            " and nothing that reads as a number, such as v3"
+            " but not a number such as v3"
         )
     return tag
 
@@ -46,5 +46,5 @@ def number_of(recommender: str, word: str, named: Mapping[str, int], tags: Mappi
             raise NotFound(f"recommender '{recommender}' has no {word} version now")
         return named[word]
     if word not in tags:
-        raise NotFound(f"recommender '{recommender}' has no version {word[:80]!r}: a number, {', '.join(ALIASES)} or a tag is expected")
+        raise NotFound(f"recommender '{recommender}' has no version {word[:80]!r}: expected a number, {', '.join(ALIASES)} or a tag")
     return tags[word]

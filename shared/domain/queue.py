@@ -15,7 +15,7 @@ _ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth", "sevent
 
 
 @dataclass(frozen=True)
-class Queued:
+class UnfinishedRun:
     """Unfinished run. `active`: the run has begun, or is about to begin."""
 
     id: str
@@ -26,7 +26,7 @@ class Queued:
 
 
 @dataclass(frozen=True)
-class Turn:
+class AdmissionDecision:
     """Admission of a run; `waits` is None if the run may work. `waits` changes only if the cause changes, so that a long queue is not
     rewritten at each step; `summary` adds the position. A run that waits for another run of its recommender has no position."""
 
@@ -38,23 +38,23 @@ class Turn:
         return self.waits if self.position is None else f"{ordinal(self.position)} in the queue: {self.waits}"
 
 
-def admit(rows: Iterable[Queued], limit: int) -> Mapping[str, Turn]:
+def admit(rows: Iterable[UnfinishedRun], limit: int) -> Mapping[str, AdmissionDecision]:
     """Returns the admission by run id. Active runs stay active if the limit falls; the order of the rows does not matter."""
     queued = list(rows)
     ahead = {row.recommender: row.id for row in sorted(queued, key=_age, reverse=True) if row.active}
-    turns = {row.id: Turn() for row in queued if row.active}
+    turns = {row.id: AdmissionDecision() for row in queued if row.active}
     active = len(turns)
     position = 0
     for row in sorted((row for row in queued if not row.active), key=_order):
         before = ahead.get(row.recommender)
         if before is not None:
-            turns[row.id] = Turn(f"waits for run {before} of this recommender")
+            turns[row.id] = AdmissionDecision(f"waits for run {before} of this recommender")
         elif active < limit:
             active += 1
-            turns[row.id] = Turn()
+            turns[row.id] = AdmissionDecision()
         else:
             position += 1
-            turns[row.id] = Turn(f"{active} of {limit} runs are active", position)
+            turns[row.id] = AdmissionDecision(f"{active} of {limit} runs are active", position)
         ahead[row.recommender] = row.id
     return turns
 
@@ -67,9 +67,9 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def _age(row: Queued) -> tuple[datetime, str]:
+def _age(row: UnfinishedRun) -> tuple[datetime, str]:
     return row.created_at, row.id
 
 
-def _order(row: Queued) -> tuple[int, datetime, str]:
+def _order(row: UnfinishedRun) -> tuple[int, datetime, str]:
     return -row.priority, row.created_at, row.id

@@ -68,22 +68,22 @@ def run_of(attempt: str) -> str:
     return attempt.rsplit("-", 2)[0]
 
 
-def versions_to_go(versions: Sequence[VersionFacts], wish: Retention, now: datetime) -> tuple[int, ...]:
-    newest = {version.number for version in sorted(versions, key=lambda version: -version.number)[: wish.versions]}
+def versions_to_go(versions: Sequence[VersionFacts], retention: Retention, now: datetime) -> tuple[int, ...]:
+    newest = {version.number for version in sorted(versions, key=lambda version: -version.number)[: retention.versions]}
 
     def goes(version: VersionFacts) -> bool:
-        if version.number in newest or version.holders or now - version.created_at <= wish.grace:
+        if version.number in newest or version.holders or now - version.created_at <= retention.grace:
             return False
-        return version.left_at is None or now - version.left_at > max(wish.served, wish.grace)
+        return version.left_at is None or now - version.left_at > max(retention.served, retention.grace)
 
     return tuple(sorted(version.number for version in versions if goes(version)))
 
 
 def attempts_to_go(
-    attempts: Sequence[AttemptFacts], needed: frozenset[str], ended: Callable[[str], bool], wish: Retention, now: datetime
+    attempts: Sequence[AttemptFacts], needed: frozenset[str], ended: Callable[[str], bool], retention: Retention, now: datetime
 ) -> tuple[str, ...]:
     """`ended` returns whether a run is known and ended; outputs of other platforms in the same store are kept."""
-    old = max(wish.runs, wish.grace)
+    old = max(retention.runs, retention.grace)
     return tuple(
         attempt.attempt for attempt in attempts if now - attempt.written_at > old and attempt.attempt not in needed and ended(attempt.run)
     )

@@ -13,22 +13,22 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from shared.domain.backoff import MEASURED, counted, pause
-from shared.domain.drift.alarm_decision import NOTHING_YET, Memory, remember
+from shared.domain.drift.alarm_decision import NOTHING_YET, AlarmMemory, remember
 from shared.domain.machine import Decision, Edge, Machine
 from shared.domain.triggers import (
     DAY,
-    Finding,
     Firing,
     HeldTrigger,
     RetrainerObservation,
     RetrainerStatus,
     RetrainPlan,
+    TriggerReading,
     findings,
     recent,
     said_at,
     spoken,
 )
-from shared.domain.warm_or_full import Mode, Past, Wish, choose
+from shared.domain.warm_or_full import Mode, RequestedMode, TrainingHistory, choose
 
 WATCH = timedelta(seconds=1)
 _REST = timedelta(seconds=5)
@@ -42,12 +42,12 @@ MACHINE = Machine(
         Edge("watching", "retraining", "a trigger fired"),
         Edge("retraining", "cooling", "its run and rollout have ended"),
         Edge("cooling", "watching", "the cooldown is over"),
-        Edge("cooling", "retraining", "asked"),
-        Edge("watching", "alerting", "so many retrainings in a row did not help"),
-        Edge("alerting", "watching", "it is calm again, or the spec has changed"),
-        Edge("alerting", "retraining", "asked, due, or there is new data"),
+        Edge("cooling", "retraining", "requested"),
+        Edge("watching", "alerting", "give_up_after retrainings in a row did not help"),
+        Edge("alerting", "watching", "backoff reset, or the spec has changed"),
+        Edge("alerting", "retraining", "requested, due, or new data"),
         *(Edge(state, "retired", "its recommender was deleted") for state in ("watching", "retraining", "cooling", "alerting")),
-        Edge("retired", "watching", "a recommender has its name again"),
+        Edge("retired", "watching", "a recommender has this name again"),
     ),
 )
 ANSWERS = {state: frozenset({"retrain"}) for state in ("watching", "cooling", "alerting", "retired")}
@@ -86,7 +86,7 @@ def decide(name: str, status: RetrainerStatus, observation: RetrainerObservation
         observation.request is not None and observation.request.verb == "alert" and observation.request.key in status.alerts
     ):  # repeated delivery
         return Decision(
-            status, requeue_after=WATCH, consumes_request=True, note=f"{observation.request.summary()}: it has had its retraining"
+            status, requeue_after=WATCH, consumes_request=True, note=f"{observation.request.summary()}: already answered by a retraining"
         )
     all_findings = findings(status, observation, plan, now)
     due = _due(all_findings, status, observation, plan)
@@ -118,21 +118,21 @@ def blocked(trigger: str, status: RetrainerStatus, observation: RetrainerObserva
     if not observation.serving and trigger != "schedule":
         return "no version serves yet"
     if status.state == "cooling" and status.until is not None and now < status.until:
-        return f"it cools down until {said_at(status.until)}"
+        return f"cooldown until {said_at(status.until)}"
     if status.state == "alerting" and trigger in MEASURED:
         return _fruitless(status)
     by_itself = [firing.at for firing in recent(status.firings, now) if firing.trigger != "manual"]
     if plan.max_per_day is not None and len(by_itself) >= plan.max_per_day:
         free = sorted(by_itself)[len(by_itself) - plan.max_per_day] + DAY
-        return f"{len(by_itself)} of {plan.max_per_day} retrainings in 24 hours, the next from {said_at(free)} on"
+        return f"{len(by_itself)} of {plan.max_per_day} retrainings in 24 hours; the next from {said_at(free)}"
     return None
 
 
-def chosen(wish: Wish, observation: RetrainerObservation, plan: RetrainPlan) -> tuple[Mode, str]:
+def chosen(requested_mode: RequestedMode, observation: RetrainerObservation, plan: RetrainPlan) -> tuple[Mode, str]:
     """Returns the mode of a run, and the reason if `auto` has chosen it."""
-    if wish != "auto":
-        return wish, ""
-    choice = choose(observation.past or Past(), plan.auto)
+    if requested_mode != "auto":
+        return requested_mode, ""
+    choice = choose(observation.past or TrainingHistory(), plan.auto)
     return choice.mode, choice.summary
 
 
@@ -161,21 +161,23 @@ def _looked(status: RetrainerStatus, observation: RetrainerObservation, plan: Re
     return replace(status, drift=drift, kpi=kpi)
 
 
-def _of(version: int, memory: Memory) -> Memory:
+def _of(version: int, memory: AlarmMemory) -> AlarmMemory:
     return memory if version in (0, memory.version) else NOTHING_YET
 
 
-def _due(all_findings: Sequence[Finding], status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan) -> list[Finding]:
+def _due(
+    all_findings: Sequence[TriggerReading], status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan
+) -> list[TriggerReading]:
     """Returns the findings that want a run now, by priority. An active retraining answers what was measured before it."""
     wanted = []
     if observation.request is not None:
         trigger, mode = ("alert", plan.alert_mode or plan.mode) if observation.request.verb == "alert" else ("manual", plan.mode)
-        wanted.append(Finding(trigger, True, mode if observation.serving else "full", observation.request.summary()))
+        wanted.append(TriggerReading(trigger, True, mode if observation.serving else "full", observation.request.summary()))
     measured = observation.serving and status.state != "retraining"
     return wanted + [finding for finding in all_findings if finding.fires and (measured or finding.trigger == "schedule")]
 
 
-def _late(finding: Finding, plan: RetrainPlan, now: datetime) -> bool:
+def _late(finding: TriggerReading, plan: RetrainPlan, now: datetime) -> bool:
     allowed = plan.schedule.allowed if plan.schedule else None
     return finding.due is not None and allowed is not None and now - finding.due > allowed
 
@@ -186,7 +188,7 @@ def _ended(status: RetrainerStatus, observation: RetrainerObservation, plan: Ret
     rest = pause(plan.cooldown, fruitless)
     reason = observation.ended or ""
     if rest > plan.cooldown:
-        reason += f"; {fruitless} retrainings in a row have not helped so far, so it rests for {spoken(rest)}"
+        reason += f"; {fruitless} retrainings in a row did not help: backoff of {spoken(rest)}"
     until = now + rest
     follow = tuple(now + span for span in plan.follow_up) if trigger in MEASURED and observation.promoted else status.follow
     following = replace(status, state="cooling", reason=reason, until=until, held=_lasting(status), follow=follow)
@@ -206,7 +208,7 @@ def _anew(status: RetrainerStatus, observation: RetrainerObservation, plan: Retr
         return following
     ended = status.until - (status.calm_after - status.until)
     until = min(status.until, ended + plan.cooldown)
-    return replace(following, until=until, reason=f"the spec has changed: it cools down until {said_at(until)}")
+    return replace(following, until=until, reason=f"the spec has changed: cooldown until {said_at(until)}")
 
 
 def _over(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerStatus | None:
@@ -219,16 +221,16 @@ def _over(status: RetrainerStatus, observation: RetrainerObservation, plan: Retr
     following = replace(status, fruitless=0, calm_after=None, alerted=None)
     if status.state == "watching":
         return following
-    return replace(following, state="watching", reason="it is calm again", held=_lasting(status))
+    return replace(following, state="watching", reason="backoff reset: a quiet period has passed", held=_lasting(status))
 
 
 def _fruitless(status: RetrainerStatus) -> str:
     return f"{status.fruitless} retrainings in a row did not help"
 
 
-def _alert(status: RetrainerStatus, finding: Finding, plan: RetrainPlan, now: datetime) -> RetrainerDecision:
+def _alert(status: RetrainerStatus, finding: TriggerReading, plan: RetrainPlan, now: datetime) -> RetrainerDecision:
     """Alerts instead of a run that would repeat the last ones."""
-    reason = f"{_fruitless(status)}, so none is started: look at it, then retrain by hand; {finding.summary}"
+    reason = f"{_fruitless(status)}, so no run is started: find the cause, then retrain by hand; {finding.summary}"
     calm_after = now + pause(plan.cooldown, status.fruitless)
     following = replace(status, state="alerting", reason=reason, alerted=now, calm_after=calm_after)
     others = tuple(entry for entry in _lasting(status) if entry.trigger != finding.trigger)
@@ -238,7 +240,7 @@ def _alert(status: RetrainerStatus, finding: Finding, plan: RetrainPlan, now: da
 
 
 def _fire(
-    name: str, status: RetrainerStatus, observation: RetrainerObservation, finding: Finding, plan: RetrainPlan, now: datetime
+    name: str, status: RetrainerStatus, observation: RetrainerObservation, finding: TriggerReading, plan: RetrainPlan, now: datetime
 ) -> RetrainerDecision:
     number = status.fired + 1
     run = run_id(name, number)
@@ -267,7 +269,7 @@ def _fire(
 
 
 def _hold_back(
-    status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, due: Sequence[Finding], now: datetime
+    status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, due: Sequence[TriggerReading], now: datetime
 ) -> RetrainerDecision:
     """Records which triggers were held back and why, if this changed."""
     before = {entry.trigger: entry for entry in status.held}
@@ -287,7 +289,7 @@ def _hold_back(
         if same is None or same.dropped or same.key != key:
             after[finding.trigger] = HeldTrigger(finding.trigger, finding.summary, by, now, key=key)
     new = [entry for trigger, entry in after.items() if before.get(trigger) != entry]
-    note = "; ".join(f"{entry.said}, {'let go' if entry.dropped else 'held back'}: {entry.by}" for entry in new)
+    note = "; ".join(f"{entry.said}, {'dropped' if entry.dropped else 'held back'}: {entry.by}" for entry in new)
     reason = status.reason
     if status.state == "watching":
         reason = note or (reason if after else "" if before else reason)
@@ -295,13 +297,13 @@ def _hold_back(
     return Decision(following, requeue_after=WATCH, consumes_request=any(finding.trigger == "alert" for finding in due), note=note)
 
 
-def _drop(finding: Finding, by: str, plan: RetrainPlan, now: datetime) -> HeldTrigger | None:
+def _drop(finding: TriggerReading, by: str, plan: RetrainPlan, now: datetime) -> HeldTrigger | None:
     """Returns the entry of a due time that will not start a run: too late, or skipped by `misfire`. None: the due time waits."""
     late = _late(finding, plan, now)
     if finding.due is None or not (late or (plan.schedule is not None and plan.schedule.misfire == "skip")):
         return None
     if late:
-        by = f"it is {spoken(now - finding.due)} late" + (f", {by}" if by else "")
+        by = f"{spoken(now - finding.due)} late" + (f", {by}" if by else "")
     return HeldTrigger(finding.trigger, finding.summary, by, now, dropped=True)
 
 

@@ -11,42 +11,42 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from shared.domain import step_analysis
-from shared.domain.evidence_history import Looked, looked
+from shared.domain.evidence_history import LookBounds, looked
 from shared.domain.gate import Verdict
 from shared.domain.guardrail import judge_mirror
 from shared.domain.machine import Decision, Edge, Machine, Request
 from shared.domain.rollout_plan import RolloutPlan, percent, spoken
 from shared.domain.route import Route
-from shared.domain.step_analysis import Look, ShadowReport, StepReport
+from shared.domain.step_analysis import ShadowReport, StepLook, StepReport
 
 SICK_LIMIT = timedelta(seconds=30)
 _POLL = timedelta(milliseconds=250)
 _BETWEEN_LOOKS = timedelta(seconds=1)
 
-_PAUSED = "asked, inconclusive at the deadline, error, or stable sick"
+_PAUSED = "requested, inconclusive at the deadline, error, or stable version unhealthy"
 MACHINE = Machine(
     "rollout",
     "pending",
     (
         Edge("pending", "loading", "first in line"),
-        Edge("loading", "shadow", "answers on every server, and a shadow is asked for"),
+        Edge("loading", "shadow", "answers on every server; the spec has a shadow"),
         Edge("loading", "canary", "answers on every server"),
-        Edge("loading", "promoted", "the first version, or one that is gone back to"),
-        Edge("loading", "rolled_back", "can't be loaded"),
-        Edge("loading", "paused", "asked, or stable sick"),
-        Edge("shadow", "canary", "answers as soundly as the stable version, or asked"),
-        Edge("shadow", "promoted", "asked"),
-        Edge("shadow", "rolled_back", "answers badly, or fell sick"),
+        Edge("loading", "promoted", "the first version, or a rollback"),
+        Edge("loading", "rolled_back", "cannot be loaded"),
+        Edge("loading", "paused", "requested, or stable version unhealthy"),
+        Edge("shadow", "canary", "answers as well as the stable version, or requested"),
+        Edge("shadow", "promoted", "requested"),
+        Edge("shadow", "rolled_back", "answers badly, or is unhealthy"),
         Edge("shadow", "paused", _PAUSED),
-        Edge("canary", "promoted", "harm excluded, or asked"),
-        Edge("canary", "rolled_back", "earns fewer hits, fails a guardrail, or fell sick"),
+        Edge("canary", "promoted", "harm excluded, or requested"),
+        Edge("canary", "rolled_back", "earns fewer hits, fails a guardrail, or is unhealthy"),
         Edge("canary", "paused", _PAUSED),
         Edge("paused", "loading", "resumed"),
         Edge("paused", "shadow", "resumed"),
         Edge("paused", "canary", "resumed, or skipped to the next step"),
-        Edge("paused", "promoted", "asked"),
-        Edge("paused", "aborted", "asked"),
-        *(Edge(state, "aborted", "asked") for state in ("pending", "loading", "shadow", "canary")),
+        Edge("paused", "promoted", "requested"),
+        Edge("paused", "aborted", "requested"),
+        *(Edge(state, "aborted", "requested") for state in ("pending", "loading", "shadow", "canary")),
     ),
 )
 ANSWERS = {
@@ -78,7 +78,7 @@ class RolloutStatus:
     base: float | None = None
     base_of: int = -1
     """The stable version's rate before the step, and the step's number."""
-    looks: tuple[Looked, ...] = ()
+    looks: tuple[LookBounds, ...] = ()
     """Bounded history of looks, oldest first."""
 
 
@@ -100,7 +100,7 @@ class RolloutObservation:
     missing: str = ""
     """Gateways that do not serve the route yet."""
     base: float | None = None
-    look: Look | None = None
+    look: StepLook | None = None
     """None: this pass did not read the data."""
 
 
@@ -225,7 +225,7 @@ def refusal(verb: str, version: int, status: RolloutStatus, plan: RolloutPlan) -
 
 def unproven(version: int) -> str:
     """Explains why the version cannot be the first to serve, and what to do instead."""
-    return f"version {version} was never held against its training on a real server: start a run anew"
+    return f"version {version} has no parity proof on a real server: start a new run"
 
 
 def _handle_request(case: _Case, request: Request) -> RolloutDecision:
@@ -242,11 +242,11 @@ def _handle_request(case: _Case, request: Request) -> RolloutDecision:
     if refused is not None:
         return case.refuse(f"{reason}: refused, {refused}")
     if case.version not in case.observation.answering:
-        return case.refuse(f"{reason}: refused, version {case.version} doesn't answer")
+        return case.refuse(f"{reason}: refused, version {case.version} does not answer")
     if request.verb == "promote":
         return case.promote(reason, request.actor) if case.observation.proven else case.refuse(f"{reason}: refused, {case.unproven()}")
     if case.observation.stable is None:
-        return case.refuse(f"{reason}: refused, version {case.version} answers everyone already; promote or abort ends this rollout")
+        return case.refuse(f"{reason}: refused, version {case.version} serves all users already; promote or abort ends this rollout")
     return case.step(case.status.step + 1, reason, request.actor)
 
 
@@ -262,28 +262,26 @@ def _resumed(case: _Case, reason: str, actor: str) -> RolloutDecision:
 def _loading(case: _Case) -> RolloutDecision:
     observation, version, plan = case.observation, case.version, case.plan
     if observation.load_error:
-        return case.back("rolled_back", f"version {version} can't be loaded: {observation.load_error}")
+        return case.back("rolled_back", f"version {version} cannot be loaded: {observation.load_error}")
     if version not in observation.answering:
         if case.late():
-            return case.back("rolled_back", f"version {version} didn't answer on every server within {spoken(plan.progress)}")
+            return case.back("rolled_back", f"version {version} did not answer on every server within {spoken(plan.progress)}")
         return case.wait()
     if plan.back is not None:
         return case.promote(f"{plan.back.summary()}; version {version} answers", plan.back.actor)
     if observation.serves:
-        return case.promote(f"version {version} serves everyone already")
+        return case.promote(f"version {version} serves all users already")
     if observation.stable is None:
         if not observation.proven:
             return case.back("rolled_back", case.unproven())
-        return case.promote("the first version goes in without a canary")
+        return case.promote("the first version is promoted without a canary")
     if observation.stable not in observation.answering:
         if case.late():
-            return case.pause(f"halted: the stable version {observation.stable} itself doesn't answer")
+            return case.pause(f"halted: the stable version {observation.stable} does not answer")
         return case.wait()
     if plan.shadow is None:
         return case.step(0, f"version {version} answers")
-    reason = (
-        f"version {version} answers; for {spoken(plan.shadow.length)} it is asked beside version {observation.stable}, for nobody to see"
-    )
+    reason = f"version {version} answers; it shadows version {observation.stable} for {spoken(plan.shadow.length)}"
     return case.to("shadow", reason, case.route(-1, "eyas", reason), step_since=None, sick_since=None)
 
 
@@ -291,9 +289,9 @@ def _tried(case: _Case) -> RolloutDecision:
     """Handles the shadow and the steps: checks route and servers first, then the users' feedback."""
     status, observation = case.status, case.observation
     if observation.stable is None:
-        return case.pause(f"version {case.version} answers everyone already: promote or abort ends this rollout")
+        return case.pause(f"version {case.version} serves all users already: promote or abort ends this rollout")
     if not observation.ours:
-        return case.pause("the route was changed beside this rollout: resume sets it again, abort ends this rollout")
+        return case.pause("the route was changed outside this rollout: resume sets it again, abort ends this rollout")
     if observation.stable not in observation.answering or case.version not in observation.answering:
         return _sick(case)
     if status.sick_since is not None:
@@ -303,7 +301,7 @@ def _tried(case: _Case) -> RolloutDecision:
             fields: dict[str, Any] = {} if status.base_of == status.step else {"base": observation.base, "base_of": status.step}
             return case.wait(step_since=case.now, **fields)
         if case.late():
-            return case.pause(f"the route isn't everywhere after {spoken(case.plan.progress)}: {observation.missing}")
+            return case.pause(f"the route has not reached all gateways after {spoken(case.plan.progress)}: {observation.missing}")
         return case.wait()
     if observation.look is None:
         return case.wait(min(max(case.plan.every / 10, _POLL), _BETWEEN_LOOKS))
@@ -319,16 +317,16 @@ def _sick(case: _Case) -> RolloutDecision:
     if case.now - case.status.sick_since <= SICK_LIMIT:
         return case.wait()
     if case.observation.stable not in case.observation.answering:
-        return case.pause(f"halted: the stable version {case.observation.stable} itself doesn't answer")
+        return case.pause(f"halted: the stable version {case.observation.stable} does not answer")
     return case.back("rolled_back", f"version {case.version} stopped answering")
 
 
-def _mirrored(case: _Case, look: Look) -> RolloutDecision:
+def _mirrored(case: _Case, look: StepLook) -> RolloutDecision:
     """Judges a shadow. A shadow can fail early, but passes only when its time is over."""
     status, plan = case.status, case.plan
     assert plan.shadow is not None and status.step_since is not None
     if look.mirror is None:
-        return case.pause(look.uncounted("what the shadow answered"))
+        return case.pause(look.uncounted("answers of the shadow"))
     judgement = judge_mirror(plan.guardrails, look.mirror, plan.shadow.min_answers)
     case = replace(case, status=replace(status, shadow=ShadowReport.of(look.mirror, status.step_since, judgement)))
     failures = status.failures + 1 if judgement.verdict is Verdict.FAIL else 0
@@ -343,7 +341,7 @@ def _mirrored(case: _Case, look: Look) -> RolloutDecision:
     return case.pause(f"inconclusive after {spoken(plan.shadow.length)} in the shadow: {judgement.reason}")
 
 
-def _judged(case: _Case, look: Look) -> RolloutDecision:
+def _judged(case: _Case, look: StepLook) -> RolloutDecision:
     status, plan = case.status, case.plan
     assert status.step_since is not None
     step, final = plan.steps[status.step], status.step == len(plan.steps) - 1
@@ -359,7 +357,7 @@ def _judged(case: _Case, look: Look) -> RolloutDecision:
         return case.pause(report.reason)
     if report.verdict is Verdict.PASS:
         if spent < step.min:
-            reason = f"{report.reason}; the step goes on until its {spoken(step.min)} are over"
+            reason = f"{report.reason}; the step continues until its minimum of {spoken(step.min)} is over"
             return case.wait(reason=reason, looked_at=case.now, failures=0, inconclusive=0)
         return case.promote(report.reason) if final else case.step(status.step + 1, report.reason)
     count = 0 if report.broken else status.inconclusive + 1

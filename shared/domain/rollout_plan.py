@@ -11,7 +11,7 @@ from shared.domain.sequential_test import Goal
 
 
 @dataclass(frozen=True)
-class Step:
+class StepPlan:
     weight: float
     max: timedelta
     """Time after which a step without a verdict pauses the rollout."""
@@ -23,7 +23,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Shadow:
+class ShadowPlan:
     """The candidate computes answers to real requests, and the answers are thrown away."""
 
     length: timedelta
@@ -35,9 +35,9 @@ class Shadow:
 class RolloutPlan:
     """Rollout settings of the spec. `back`: the request to return to this version, which needs no proof."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[StepPlan, ...]
     max_harm: float
-    shadow: Shadow | None = None
+    shadow: ShadowPlan | None = None
     goal: Goal = "hit_rate"
     every: timedelta = timedelta(0)
     """Interval between two looks."""

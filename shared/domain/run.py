@@ -18,7 +18,7 @@ from typing import Literal
 from shared.domain.gate import Gate, GateResult, Silence, Verdict, judge
 from shared.domain.ids import attempt_name
 from shared.domain.machine import Decision, Edge, Machine, Request
-from shared.domain.stage_reuse import Basis
+from shared.domain.stage_reuse import ReuseBasis
 
 STAGES = ("etl", "train", "evaluate", "refit", "export", "verify")
 RESOURCES: Mapping[str, str] = {"refit": "train"}
@@ -27,9 +27,9 @@ _REFIT = "refit"
 MAX_FAULTS = 3
 """Attempts of a stage with own faults of any kind before the run gives up."""
 MAX_LOST = 20
-"""Attempts lost with their platform before the run gives up: restarts are no fault, but a stage that kills its machine must end."""
+"""Attempts lost with their platform before the run gives up: restarts are not faults, but a stage that kills its machine must end."""
 LONGEST_WAIT = timedelta(hours=24)
-"""Maximum wait for a machine; a queue for scarce machines is no fault."""
+"""Maximum wait for a machine; a queue for scarce machines is not a fault."""
 IMAGE_WAIT = timedelta(minutes=10)
 _POLL = timedelta(milliseconds=250)
 _LONGEST_POLL = timedelta(seconds=2)
@@ -64,13 +64,13 @@ POLICIES: Mapping[str, Policy] = {
     # The same data needs the same memory, so retry only once, in case the machine was short of memory.
     "memory": Policy(attempts=2, advice="raise resources.{stage}.memory"),
     "disk": Policy(attempts=MAX_LOST, growth=2, own=False, advice="free some space on its disk, then retry the run"),
-    "evicted": Policy(attempts=MAX_LOST, growth=2, own=False, advice="its machines keep being taken away"),
-    "lost": Policy(attempts=MAX_LOST, backoff=timedelta(0), own=False, advice="does it need more memory than there is?"),
+    "evicted": Policy(attempts=MAX_LOST, growth=2, own=False, advice="its machines are evicted repeatedly"),
+    "lost": Policy(attempts=MAX_LOST, backoff=timedelta(0), own=False, advice="check whether it needs more memory than its machine has"),
     # A new attempt needs the same image and machine. Only a person or time can help, so the attempt itself waits.
     "image": Policy(attempts=1, advice="check the image's name and whether this cluster may pull it, then retry the run"),
-    "unschedulable": Policy(attempts=1, advice="ask for less under resources.{stage}, or add machines, then retry the run"),
-    "quota": Policy(attempts=1, advice="ask for less under resources.{stage}, or raise the quota, then retry the run"),
-    "waiting": Policy(attempts=1, advice="see what holds the executor up, then retry the run"),
+    "unschedulable": Policy(attempts=1, advice="lower resources.{stage}, or add machines, then retry the run"),
+    "quota": Policy(attempts=1, advice="lower resources.{stage}, or raise the quota, then retry the run"),
+    "waiting": Policy(attempts=1, advice="check what blocks the executor, then retry the run"),
 }
 """By the kind of fault; "lost": the executor no longer knows the attempt; "waiting": the attempt never began, without a known reason."""
 
@@ -80,13 +80,13 @@ MACHINE = Machine(
     "pending",
     (
         *(Edge(a, b, "stage published" if a in STAGES else "first in line") for a, b in itertools.pairwise(_FORWARD)),
-        Edge("pending", "failed", "can't begin"),
+        Edge("pending", "failed", "cannot begin"),
         Edge("evaluate", "export", "stage published; no refit"),
         Edge("evaluate", "rejected", "a quality gate did not pass"),
-        Edge("refit", "rejected", "the refitted model ranks surely worse than the candidate"),
+        Edge("refit", "rejected", "the refitted model is proven worse than the candidate"),
         Edge("verify", "rejected", "the served unit did not pass a gate"),
         *(Edge(stage, "failed", "refused its input, or out of attempts") for stage in STAGES),
-        *(Edge(state, "cancelled", "asked") for state in ("pending", *STAGES)),
+        *(Edge(state, "cancelled", "requested") for state in ("pending", *STAGES)),
     ),
 )
 ANSWERS = {state: frozenset({"cancel"}) for state in ("pending", *STAGES)}
@@ -100,7 +100,7 @@ class StageDone:
     attempt: str
     started_at: datetime
     ended_at: datetime
-    basis: Basis | None = None
+    basis: ReuseBasis | None = None
 
     @property
     def reused(self) -> bool:
@@ -126,7 +126,7 @@ class RunStatus:
     waiting: str = ""
     """Kind of fault that keeps the attempt from beginning."""
     waiting_since: datetime | None = None
-    basis: Basis | None = None
+    basis: ReuseBasis | None = None
     """Basis of the current stage."""
     stages: tuple[StageDone, ...] = ()
     gates: tuple[GateResult, ...] = ()
@@ -148,7 +148,7 @@ class RunPlan:
 
 
 @dataclass(frozen=True)
-class Published:
+class AttemptResult:
     """Content of the attempt's manifest. `metrics`: all metrics of the run so far."""
 
     metrics: Mapping[str, float]
@@ -180,8 +180,8 @@ class RunObservation:
     waits: str | None = None
     """Why a pending run may not begin."""
     job: Job | None = None
-    published: Published | None = None
-    ahead: Basis | None = None
+    published: AttemptResult | None = None
+    ahead: ReuseBasis | None = None
     """Basis of the stage that would start now."""
     gone: str | None = None
     """Why no further stage can ever start."""
@@ -292,7 +292,7 @@ def _published(run: str, status: RunStatus, observation: RunObservation, plan: R
     if following is None:
         accepted = [gate.accepted for gate in status.gates if gate.accepted]
         by = " and ".join(dict.fromkeys(accepted))
-        reason = f"{len(accepted)} inconclusive of {len(status.gates)} gates accepted by {by}" if accepted else "all gates passed"
+        reason = f"{len(accepted)} of {len(status.gates)} gates inconclusive, accepted by {by}" if accepted else "all gates passed"
         return Decision(replace(status, state="registered", reason=reason), (RegisterVersion(),))
     return _enter(run, status, following, observation, now)
 
@@ -308,7 +308,7 @@ def _unpublished(run: str, status: RunStatus, observation: RunObservation, plan:
     """Handles an attempt without a manifest: the attempt waits, works, or ended."""
     job, stage = observation.job, status.state
     if status.basis is not None and status.basis.attempt:
-        gone = f"what {status.basis.attempt} published is gone or damaged"
+        gone = f"artifacts of {status.basis.attempt} are missing or damaged"
         return _start(run, replace(status, basis=replace(status.basis, attempt="", since=None, why=gone)), 1, gone, observation, now)
     if job is None or job.phase == "lost":
         kind = "evicted" if job is not None and job.fault == "evicted" else "lost"
@@ -332,7 +332,7 @@ def _waiting(run: str, status: RunStatus, job: Job, plan: RunPlan, now: datetime
     kind = job.fault if job.fault in POLICIES else "waiting"
     assert kind is not None
     since = status.waiting_since if status.waiting == kind and status.waiting_since else now
-    status = replace(status, waiting=kind, waiting_since=since, reason=f"{status.state} waits: {job.reason or 'it has not begun yet'}")
+    status = replace(status, waiting=kind, waiting_since=since, reason=f"{status.state} waits: {job.reason or 'not begun yet'}")
     waited, limit = (now - since, IMAGE_WAIT) if kind == "image" else (now - (status.attempt_since or since), plan.longest_wait)
     if waited <= limit:
         return Decision(status, requeue_after=_poll(status.attempt_since, now))
@@ -358,7 +358,7 @@ def _again(
     if not pause:
         again = _start(run, status, status.attempt + 1, reason, observation, now)
         return replace(again, effects=(*effects, *again.effects))
-    following = replace(status, attempt=status.attempt + 1, retry_at=now + pause, reason=f"{reason}; again in {_span(pause)}")
+    following = replace(status, attempt=status.attempt + 1, retry_at=now + pause, reason=f"{reason}; next attempt in {_span(pause)}")
     return Decision(following, effects, requeue_after=min(_POLL, pause))
 
 

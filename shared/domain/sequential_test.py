@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from shared.domain.evidence import Effects, Sums, against_ratio, against_share
+from shared.domain.evidence import Effects, ValueSums, against_ratio, against_share
 from shared.domain.gate import Verdict
 from shared.domain.traffic import Traffic
 
@@ -30,7 +30,7 @@ _MOST = 20.0
 
 
 @dataclass(frozen=True)
-class Sample:
+class VariantSample:
     """Values of one variant's users: count, sum and sum of squares; answers and hits for display."""
 
     users: int = 0
@@ -45,9 +45,9 @@ class Sample:
     def mean(self) -> float:
         return self.total / self.users if self.users else 0.0
 
-    def plus(self, other: Sample) -> Sample:
+    def plus(self, other: VariantSample) -> VariantSample:
         """Adds two samples without common users."""
-        return Sample(
+        return VariantSample(
             self.users + other.users,
             self.total + other.total,
             self.squares + other.squares,
@@ -57,12 +57,12 @@ class Sample:
         )
 
     @property
-    def sums(self) -> Sums:
+    def sums(self) -> ValueSums:
         total = min(max(self.total, 0.0), float(self.users))
-        return Sums(self.users, total, max(total - self.squares, 0.0))
+        return ValueSums(self.users, total, max(total - self.squares, 0.0))
 
 
-def of_goal(sample: Sample, goal: Goal) -> Sample:
+def of_goal(sample: VariantSample, goal: Goal) -> VariantSample:
     """Selects each user's value: the share of answers with a hit; for conversion, 1 if there is a hit."""
     return sample if goal == "hit_rate" else replace(sample, total=float(sample.converted), squares=float(sample.converted))
 
@@ -77,7 +77,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Words:
+class GoalTexts:
     """Phrases of the goal for reasons: its name, a lower value, no value."""
 
     goal: str
@@ -85,13 +85,13 @@ class Words:
     nothing: str
 
 
-HITS = Words("hit rate", "earns fewer hits", "has no hits")
-CONVERSION = Words("conversion", "converts fewer users", "has no user with a hit")
-WORDS: Mapping[Goal, Words] = {"hit_rate": HITS, "conversion": CONVERSION}
+HITS = GoalTexts("hit rate", "earns fewer hits", "has no hits")
+CONVERSION = GoalTexts("conversion", "converts fewer users", "has no user with a hit")
+WORDS: Mapping[Goal, GoalTexts] = {"hit_rate": HITS, "conversion": CONVERSION}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class StepTerms:
     """Parameters of a step's test. `base`, the stable version's hit rate before the step, and `weight`, the candidate's share of users,
     sharpen the test; the test is valid without them and if they are wrong."""
 
@@ -102,7 +102,7 @@ class Terms:
     final: bool = True
     base: float | None = None
     weight: float | None = None
-    words: Words = HITS
+    words: GoalTexts = HITS
 
 
 @lru_cache(maxsize=256)
@@ -112,11 +112,11 @@ def more(max_harm: float) -> Effects:
     return (*((1 + equal * times, share) for times, share in _TIMES), *_FAR)
 
 
-def judge_step(stable: Sample, candidate: Sample, terms: Terms) -> Judgement:
+def judge_step(stable: VariantSample, candidate: VariantSample, terms: StepTerms) -> Judgement:
     """An intermediate step passes without evidence of harm; the last step needs evidence that harm is below `max_harm`."""
     words = terms.words
     if not all(math.isfinite(value) for sample in (stable, candidate) for value in (sample.total, sample.squares)):
-        return Judgement(Verdict.ERROR, f"what users earned is no number: {stable.total:g} of the stable version, {candidate.total:g} here")
+        return Judgement(Verdict.ERROR, f"{words.goal} is not a number: total {stable.total:g} stable, {candidate.total:g} candidate")
     fewest = min(stable.users, candidate.users)
     if fewest < terms.min_users:
         return Judgement(Verdict.INCONCLUSIVE, f"{fewest} of {terms.min_users} users observed in the smaller variant")
@@ -125,7 +125,7 @@ def judge_step(stable: Sample, candidate: Sample, terms: Terms) -> Judgement:
     outcome = verdict(stable, candidate, terms)
     lift = candidate.mean / stable.mean - 1
     lower, upper = bounds(stable, candidate, terms)
-    numbers = f"{words.goal} {candidate.mean:.3f} against {stable.mean:.3f} ({lift:+.1%}, surely between {lower:+.1%} and {upper:+.1%})"
+    numbers = f"{words.goal} {candidate.mean:.3f} against {stable.mean:.3f} ({lift:+.1%}, confidence interval {lower:+.1%} to {upper:+.1%})"
     if outcome is Verdict.FAIL:
         reason = f"the candidate {words.less}: {numbers}"
     elif not terms.final:
@@ -137,7 +137,7 @@ def judge_step(stable: Sample, candidate: Sample, terms: Terms) -> Judgement:
     return Judgement(outcome, reason, lift, lower, upper)
 
 
-def verdict(stable: Sample, candidate: Sample, terms: Terms) -> Verdict:
+def verdict(stable: VariantSample, candidate: VariantSample, terms: StepTerms) -> Verdict:
     """Returns the verdict of `judge_step` without the numbers in its reason, for simulations."""
     if min(stable.users, candidate.users) < terms.min_users or stable.total <= 0:
         return Verdict.INCONCLUSIVE
@@ -149,19 +149,19 @@ def verdict(stable: Sample, candidate: Sample, terms: Terms) -> Verdict:
     return Verdict.PASS if surely_above(stable_sums, candidate_sums, -terms.max_harm, terms) else Verdict.INCONCLUSIVE
 
 
-def surely_below(stable: Sums, candidate: Sums, lift: float, terms: Terms) -> bool:
+def surely_below(stable: ValueSums, candidate: ValueSums, lift: float, terms: StepTerms) -> bool:
     """Whether the evidence shows that the candidate's true lift is below this lift."""
     needed = -math.log(ALPHA / terms.steps)
     return against_ratio(stable, candidate, 1 + lift, FEWER, terms.weight, terms.base, needed) >= needed
 
 
-def surely_above(stable: Sums, candidate: Sums, lift: float, terms: Terms) -> bool:
+def surely_above(stable: ValueSums, candidate: ValueSums, lift: float, terms: StepTerms) -> bool:
     """Whether the evidence shows that the candidate's true lift is above this lift; sharpest at -max_harm."""
     needed = -math.log(ALPHA)
     return against_ratio(stable, candidate, 1 + lift, more(terms.max_harm), terms.weight, terms.base, needed) >= needed
 
 
-def bounds(stable: Sample, candidate: Sample, terms: Terms) -> tuple[float, float]:
+def bounds(stable: VariantSample, candidate: VariantSample, terms: StepTerms) -> tuple[float, float]:
     """Returns the confidence interval of the lift. It agrees with the tests: an upper bound below 0 is a rollback, a lower bound above
     -max_harm a promotion."""
     stable_sums, candidate_sums = stable.sums, candidate.sums
@@ -182,12 +182,12 @@ def judge_split(stable: Traffic, candidate: Traffic, weight: float) -> Judgement
     """Tests whether the users were split by the weight. If not, the comparison is not valid."""
     users = stable.users + candidate.users
     if not users:
-        return Judgement(Verdict.PASS, "nobody was answered yet")
+        return Judgement(Verdict.PASS, "no answers yet")
     share = candidate.users / users
-    numbers = f"{candidate.users:,} of {users:,} users saw the candidate: {share:.2%} where {weight:.2%} were asked"
+    numbers = f"{candidate.users:,} of {users:,} users saw the candidate: {share:.2%}, expected {weight:.2%}"
     if against_share(users, candidate.users, weight) >= -math.log(SPLIT_ALPHA):
-        return Judgement(Verdict.ERROR, f"the split isn't what was asked, so the variants can't be compared: {numbers}")
-    return Judgement(Verdict.PASS, f"the split is as asked: {numbers}")
+        return Judgement(Verdict.ERROR, f"the split of users is not as expected, so the variants cannot be compared: {numbers}")
+    return Judgement(Verdict.PASS, f"the split of users is as expected: {numbers}")
 
 
 def _edge(refuted: Callable[[float], bool], far: float, near: float, threshold: float) -> float:

@@ -1,6 +1,6 @@
 """Checks that a text is a single SELECT, for an early and clear error.
 
-This is no protection: the permissions of the database user limit what a query can do.
+This is not a protection: the permissions of the database user limit what a query can do.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def not_one_select(query: str) -> str | None:
         if token.lastgroup == "comment" or token.group().isspace():
             continue
         if token.lastgroup == "end":
-            return "one SELECT is expected, without ';'"
+            return "expected one SELECT, without ';'"
         if first is None:
             first = token.group().upper()
     if first is None:
-        return "it is empty: one SELECT is expected"
-    return None if first in ("SELECT", "WITH") else f"it begins with {first[:20]!r}: one SELECT is expected (WITH may stand before it)"
+        return "empty: expected one SELECT"
+    return None if first in ("SELECT", "WITH") else f"begins with {first[:20]!r}: expected one SELECT (WITH may precede it)"

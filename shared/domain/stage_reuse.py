@@ -20,7 +20,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True)
-class Basis:
+class ReuseBasis:
     """Inputs of a stage. `attempt`: the published attempt that is reused; `why`: the reason for or against reuse.
 
     A basis without a digest cannot be reused later. `since`: when the reused attempt began.
@@ -46,7 +46,7 @@ class StageOutput:
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class StageForecast:
     """Forecast of a stage of a planned run. "open": it depends on what earlier stages publish."""
 
     stage: str
@@ -64,7 +64,7 @@ class RunForecast:
     """Forecast of a run. `waits`: what the run would wait for now; None if it could begin at once."""
 
     waits: str | None
-    stages: tuple[Foreseen, ...]
+    stages: tuple[StageForecast, ...]
     gates: tuple[str, ...]
     data: Mapping[str, str]
 
@@ -99,7 +99,7 @@ def why_not(parts: Mapping[str, str], newest: StageOutput | None) -> str:
         return "nothing to reuse yet"
     changes = changed(parts, newest.parts)
     if not changes:
-        return f"what {newest.attempt} published is gone or damaged"
+        return f"artifacts of {newest.attempt} are missing or damaged"
     more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
     return "; ".join(changes[:_NAMED]) + more
 
@@ -108,7 +108,7 @@ def _change(name: str, now: str | None, before: str | None) -> str:
     if before is None:
         return f"{name} is new"
     if now is None:
-        return f"{name} is gone"
+        return f"{name} was removed"
     if now.startswith("sha256:") or before.startswith("sha256:"):
         return f"{name} changed"
     return f"{name} is {now}, was {before}"

@@ -7,31 +7,31 @@ from datetime import datetime
 
 from shared.domain.gate import Verdict
 from shared.domain.guardrail import judge_guardrail
-from shared.domain.rollout_plan import RolloutPlan, Step
-from shared.domain.sequential_test import WORDS, Judgement, Sample, Terms, judge_split, judge_step, of_goal
-from shared.domain.traffic import Mirror, Traffic, quantile
+from shared.domain.rollout_plan import RolloutPlan, StepPlan
+from shared.domain.sequential_test import WORDS, Judgement, StepTerms, VariantSample, judge_split, judge_step, of_goal
+from shared.domain.traffic import ShadowCounts, Traffic, quantile
 
 SPLIT = "split"
 
 
 @dataclass(frozen=True)
-class Look:
+class StepLook:
     """Data of one look; a field is None if it could not be read, with the reason in `fault`."""
 
-    samples: tuple[Sample, Sample] | None = None
+    samples: tuple[VariantSample, VariantSample] | None = None
     """Users of this step: stable, candidate."""
     traffic: tuple[Traffic, Traffic] | None = None
     """Their answers, with or without positives."""
-    mirror: Mirror | None = None
+    mirror: ShadowCounts | None = None
     """Result of a shadow."""
     fault: str = ""
 
     def uncounted(self, subject: str) -> str:
-        return f"{subject} can't be counted" + (f": {self.fault}" if self.fault else "")
+        return f"{subject} cannot be counted" + (f": {self.fault}" if self.fault else "")
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckResult:
     """Result of a comparison other than the goal: the split, or a guardrail by its metric."""
 
     name: str
@@ -39,7 +39,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnswerSummary:
     """Summary of one variant's answers."""
 
     answers: int
@@ -49,7 +49,7 @@ class Answered:
     """Seconds of the version's work: retrieval, filters, features, scores, order."""
 
     @classmethod
-    def of(cls, traffic: Traffic) -> Answered:
+    def of(cls, traffic: Traffic) -> AnswerSummary:
         return cls(traffic.answers, traffic.errors, quantile(traffic.latency, 0.5), quantile(traffic.latency, 0.99))
 
 
@@ -60,15 +60,15 @@ class StepReport:
     step: int
     weight: float
     since: datetime | None
-    stable: Sample
-    candidate: Sample
+    stable: VariantSample
+    candidate: VariantSample
     judgement: Judgement
     """Judgement of the goal."""
-    checks: tuple[Check, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
     verdict: Verdict | None = None
     """Verdict of all checks together; None in old reports without checks."""
     reason: str = ""
-    answered: tuple[Answered, Answered] | None = None
+    answered: tuple[AnswerSummary, AnswerSummary] | None = None
     """Answers of stable and candidate; None in old reports."""
 
     @property
@@ -102,32 +102,32 @@ class ShadowReport:
     judgement: Judgement
 
     @classmethod
-    def of(cls, mirror: Mirror, since: datetime | None, judgement: Judgement) -> ShadowReport:
+    def of(cls, mirror: ShadowCounts, since: datetime | None, judgement: Judgement) -> ShadowReport:
         overlap = mirror.overlap / mirror.compared if mirror.compared else 0.0
         slow = quantile(mirror.stable, 0.99), quantile(mirror.candidate, 0.99)
         return cls(since, mirror.compared, mirror.errors, mirror.dropped, overlap, *slow, judgement)
 
 
-def judge(look: Look, plan: RolloutPlan, number: int, since: datetime | None, base: float | None) -> StepReport:
+def judge(look: StepLook, plan: RolloutPlan, number: int, since: datetime | None, base: float | None) -> StepReport:
     step = plan.steps[number]
     if look.samples is None or look.traffic is None:
-        nothing = Judgement(Verdict.ERROR, look.uncounted("what users did"))
-        return StepReport(number, step.weight, since, Sample(), Sample(), nothing, (), nothing.verdict, nothing.reason)
+        nothing = Judgement(Verdict.ERROR, look.uncounted("users' events"))
+        return StepReport(number, step.weight, since, VariantSample(), VariantSample(), nothing, (), nothing.verdict, nothing.reason)
     stable, candidate = look.samples
     goal = _goal(look.samples, plan, number, base)
     checks = (
-        Check(SPLIT, judge_split(*look.traffic, step.weight)),
-        *(Check(rail.metric, judge_guardrail(rail, *look.traffic, look.samples, step.min_answers)) for rail in plan.guardrails),
+        CheckResult(SPLIT, judge_split(*look.traffic, step.weight)),
+        *(CheckResult(rail.metric, judge_guardrail(rail, *look.traffic, look.samples, step.min_answers)) for rail in plan.guardrails),
     )
     together = _together(goal, checks, _few(look.traffic, step))
-    answered = (Answered.of(look.traffic[0]), Answered.of(look.traffic[1]))
+    answered = (AnswerSummary.of(look.traffic[0]), AnswerSummary.of(look.traffic[1]))
     return StepReport(number, step.weight, since, stable, candidate, goal, checks, together.verdict, together.reason, answered)
 
 
-def _goal(samples: tuple[Sample, Sample], plan: RolloutPlan, number: int, base: float | None) -> Judgement:
+def _goal(samples: tuple[VariantSample, VariantSample], plan: RolloutPlan, number: int, base: float | None) -> Judgement:
     step, final = plan.steps[number], number == len(plan.steps) - 1
     stable, candidate = (of_goal(sample, plan.goal) for sample in samples)
-    terms = Terms(
+    terms = StepTerms(
         max_harm=plan.max_harm,
         min_users=step.min_users,
         steps=len(plan.steps),
@@ -139,12 +139,12 @@ def _goal(samples: tuple[Sample, Sample], plan: RolloutPlan, number: int, base: 
     return judge_step(stable, candidate, terms)
 
 
-def _few(traffic: tuple[Traffic, Traffic], step: Step) -> str:
+def _few(traffic: tuple[Traffic, Traffic], step: StepPlan) -> str:
     fewest = min(variant.answers for variant in traffic)
     return f"{fewest:,} of {step.min_answers:,} answers in the smaller variant" if fewest < step.min_answers else ""
 
 
-def _together(goal: Judgement, checks: tuple[Check, ...], few: str) -> Judgement:
+def _together(goal: Judgement, checks: tuple[CheckResult, ...], few: str) -> Judgement:
     """Combines the verdicts: proven harm first; an invalid comparison says nothing about the goal; a pass needs all checks."""
     guardrails = [check for check in checks if check.name != SPLIT]
     for verdict, reasons in (

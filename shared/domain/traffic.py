@@ -90,12 +90,12 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Mirror:
+class ShadowCounts:
     """Result of a shadow: requests that both versions computed, with only the stable version's answers shown."""
 
     compared: int = 0
     errors: int = 0
-    """Requests for which the candidate gave no scores, or scores that are no numbers."""
+    """Requests for which the candidate gave no scores, or scores that are not numbers."""
     stable: Buckets = field(default_factory=dict)
     candidate: Buckets = field(default_factory=dict)
     overlap: float = 0.0
@@ -103,8 +103,8 @@ class Mirror:
     dropped: int = 0
     """Requests that were not mirrored, because the shadow's queue was full."""
 
-    def plus(self, other: Mirror) -> Mirror:
-        return Mirror(
+    def plus(self, other: ShadowCounts) -> ShadowCounts:
+        return ShadowCounts(
             self.compared + other.compared,
             self.errors + other.errors,
             dict(Counter(self.stable) + Counter(other.stable)),

@@ -9,10 +9,10 @@ from typing import Literal
 
 from shared.domain.backoff import FOLLOW_UP
 from shared.domain.cron import Cron, zone
-from shared.domain.drift.alarm_decision import NOTHING_YET, Memory
-from shared.domain.drift.reading import Look
+from shared.domain.drift.alarm_decision import NOTHING_YET, AlarmMemory
+from shared.domain.drift.reading import DriftLook
 from shared.domain.machine import Request
-from shared.domain.warm_or_full import USUAL, Past, Rule, Wish
+from shared.domain.warm_or_full import USUAL, FullRunLimits, RequestedMode, TrainingHistory
 
 DAY = timedelta(days=1)
 PUNCTUAL = timedelta(minutes=1)
@@ -23,7 +23,7 @@ PUNCTUAL = timedelta(minutes=1)
 class Schedule:
     cron: Cron
     zone: str
-    mode: Wish
+    mode: RequestedMode
     misfire: Literal["run_once", "skip"] = "run_once"
     grace: timedelta | None = None
 
@@ -47,28 +47,28 @@ class Schedule:
 class RetrainPlan:
     """Retraining settings of the spec; a trigger's own mode overrides `mode`."""
 
-    mode: Wish
+    mode: RequestedMode
     cooldown: timedelta
     drift: Mapping[str, float] | None = None
     """Size from which each detector's reading counts."""
     looks: int = 3
     """Consecutive looks that a reading needs."""
-    drift_mode: Wish | None = None
+    drift_mode: RequestedMode | None = None
     kpi: Mapping[str, float] | None = None
     """Size from which each rate detector's reading counts."""
-    kpi_mode: Wish = "full"
+    kpi_mode: RequestedMode = "full"
     new_events: int | None = None
-    new_events_mode: Wish | None = None
+    new_events_mode: RequestedMode | None = None
     new_data: timedelta | None = None
-    new_data_mode: Wish | None = None
+    new_data_mode: RequestedMode | None = None
     alerts: frozenset[str] = frozenset()
-    alert_mode: Wish | None = None
+    alert_mode: RequestedMode | None = None
     schedule: Schedule | None = None
     max_per_day: int | None = None
     give_up_after: int = 3
     follow_up: tuple[timedelta, ...] = ()
     """Delays of the follow-up retrainings after a promotion that a measurement triggered."""
-    auto: Rule = USUAL
+    auto: FullRunLimits = USUAL
     """Rule of the mode `auto`."""
 
     @property
@@ -114,8 +114,8 @@ class RetrainerStatus:
     held: tuple[HeldTrigger, ...] = ()
     alerts: tuple[str, ...] = ()
     """Newest alerts that started a retraining."""
-    drift: Memory = NOTHING_YET
-    kpi: Memory = NOTHING_YET
+    drift: AlarmMemory = NOTHING_YET
+    kpi: AlarmMemory = NOTHING_YET
     fruitless: int = 0
     """Consecutive retrainings that, as far as known, have not helped."""
     calm_after: datetime | None = None
@@ -137,9 +137,9 @@ class RetrainerObservation:
     """Result of the active retraining, if it has ended."""
     promoted: bool = False
     """Whether its version serves."""
-    drift: Look | None = None
+    drift: DriftLook | None = None
     """Newest looks; None if there is too little data."""
-    kpi: Look | None = None
+    kpi: DriftLook | None = None
     snapshot: datetime | None = None
     """Time up to which the serving version's data was read."""
     events: int | None = None
@@ -148,24 +148,24 @@ class RetrainerObservation:
     """Time of the spec's last change."""
     gone: bool = False
     """Whether the recommender was deleted."""
-    past: Past | None = None
+    past: TrainingHistory | None = None
     """Input of the mode `auto`; None if no trigger uses it."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class TriggerReading:
     """Value that a trigger observed, and whether it fires."""
 
     trigger: str
     fires: bool
-    mode: Wish
+    mode: RequestedMode
     summary: str
     value: float | None = None
     threshold: float | None = None
     due: datetime | None = None
 
 
-def findings(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> tuple[Finding, ...]:
+def findings(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> tuple[TriggerReading, ...]:
     """Returns the finding of each trigger of the plan, by priority."""
     return tuple(
         finding
@@ -186,7 +186,7 @@ def recent(firings: Sequence[Firing], now: datetime) -> tuple[Firing, ...]:
     return tuple(firing for firing in firings if firing.at > now - DAY)
 
 
-def _kpi(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan) -> Finding | None:
+def _kpi(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan) -> TriggerReading | None:
     if not plan.kpi:
         return None
     counts = next((alarm for alarm in status.kpi.moved if alarm.reading.detector in plan.kpi), None)
@@ -194,13 +194,13 @@ def _kpi(status: RetrainerStatus, observation: RetrainerObservation, plan: Retra
     shown = counts.reading if counts else min(readings, key=lambda reading: reading.chance, default=None)
     if shown is None:
         waits = (observation.kpi.note if observation.kpi else "") or "too few answers yet"
-        return Finding("kpi", False, plan.kpi_mode, waits, None, -next(iter(plan.kpi.values())))
+        return TriggerReading("kpi", False, plan.kpi_mode, waits, None, -next(iter(plan.kpi.values())))
     threshold = plan.kpi[shown.detector]
     summary = f"{shown.sentence()} (threshold {-threshold:+.0%})" if threshold else shown.sentence()
-    return Finding("kpi", counts is not None, plan.kpi_mode, summary, -shown.size, -threshold)
+    return TriggerReading("kpi", counts is not None, plan.kpi_mode, summary, -shown.size, -threshold)
 
 
-def _drift(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan) -> Finding | None:
+def _drift(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan) -> TriggerReading | None:
     if not plan.drift:
         return None
     mode = plan.drift_mode or plan.mode
@@ -210,61 +210,63 @@ def _drift(status: RetrainerStatus, observation: RetrainerObservation, plan: Ret
         more = f", and {len(counts) - 1} more" if len(counts) > 1 else ""
         threshold = plan.drift[first.reading.detector]
         summary = f"{first.reading.sentence()} (threshold {threshold:g}), since {said_at(first.since)}{more}"
-        return Finding("drift", True, mode, summary, first.reading.size, threshold)
+        return TriggerReading("drift", True, mode, summary, first.reading.size, threshold)
     watched = [reading for reading in observation.drift.readings if reading.detector in plan.drift] if observation.drift else []
     if not watched:
         waits = (observation.drift.note if observation.drift else "") or "too few events yet"
-        return Finding("drift", False, mode, waits, None, next(iter(plan.drift.values())))
+        return TriggerReading("drift", False, mode, waits, None, next(iter(plan.drift.values())))
     farthest = max(watched, key=lambda reading: reading.size / plan.drift[reading.detector])  # type: ignore[index]
     threshold = plan.drift[farthest.detector]
-    return Finding("drift", False, mode, f"{farthest.sentence()} (threshold {threshold:g})", farthest.size, threshold)
+    return TriggerReading("drift", False, mode, f"{farthest.sentence()} (threshold {threshold:g})", farthest.size, threshold)
 
 
-def _scheduled(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> Finding | None:
+def _scheduled(status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> TriggerReading | None:
     if plan.schedule is None:
         return None
-    mode: Wish = plan.schedule.mode if observation.serving or status.state == "retraining" else "full"  # a warm run needs a serving version
+    mode: RequestedMode = (
+        plan.schedule.mode if observation.serving or status.state == "retraining" else "full"
+    )  # a warm run needs a serving version
     settled = status.settled is not None and status.schedule == plan.schedule.key
     due = plan.schedule.last(status.settled, now) if settled and status.settled is not None else None
     if due is None:
-        return Finding("schedule", False, mode, f"schedule {plan.schedule.key}: not due")
-    return Finding("schedule", True, mode, f"schedule {plan.schedule.key}: due {said_at(due)}", due=due)
+        return TriggerReading("schedule", False, mode, f"schedule {plan.schedule.key}: not due")
+    return TriggerReading("schedule", True, mode, f"schedule {plan.schedule.key}: due {said_at(due)}", due=due)
 
 
-_NO_CUT = "the serving version's data was never cut"
+_NO_CUT = "the serving version has no data snapshot"
 
 
-def _counted(observation: RetrainerObservation, plan: RetrainPlan) -> Finding | None:
+def _counted(observation: RetrainerObservation, plan: RetrainPlan) -> TriggerReading | None:
     if plan.new_events is None:
         return None
     summary = _NO_CUT
     if observation.events is not None and observation.snapshot is not None:
         summary = f"new events: {observation.events} since {said_at(observation.snapshot)} (threshold {plan.new_events})"
     fires = observation.events is not None and observation.events >= plan.new_events
-    return Finding("new_events", fires, plan.new_events_mode or plan.mode, summary, observation.events, plan.new_events)
+    return TriggerReading("new_events", fires, plan.new_events_mode or plan.mode, summary, observation.events, plan.new_events)
 
 
-def _aged(observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> Finding | None:
+def _aged(observation: RetrainerObservation, plan: RetrainPlan, now: datetime) -> TriggerReading | None:
     if plan.new_data is None:
         return None
     mode, threshold = plan.new_data_mode or plan.mode, plan.new_data.total_seconds()
     if observation.events is None or observation.snapshot is None:
-        return Finding("new_data", False, mode, _NO_CUT, None, threshold)
+        return TriggerReading("new_data", False, mode, _NO_CUT, None, threshold)
     age = now - observation.snapshot
     there = "some" if observation.events else "none"
     summary = f"new data: {there} since {said_at(observation.snapshot)}, {spoken(age)} ago (threshold {spoken(plan.new_data)})"
-    return Finding("new_data", age >= plan.new_data and observation.events > 0, mode, summary, age.total_seconds(), threshold)
+    return TriggerReading("new_data", age >= plan.new_data and observation.events > 0, mode, summary, age.total_seconds(), threshold)
 
 
-def _following(status: RetrainerStatus, plan: RetrainPlan, now: datetime) -> Finding | None:
+def _following(status: RetrainerStatus, plan: RetrainPlan, now: datetime) -> TriggerReading | None:
     if not plan.follow_up:
         return None
     if not status.follow:
-        return Finding(FOLLOW_UP, False, plan.mode, "nothing to follow up")
+        return TriggerReading(FOLLOW_UP, False, plan.mode, "nothing to follow up")
     due = status.follow[0]
     fires = due <= now
-    summary = f"follow-up of the last retraining by what was measured: {'due' if fires else 'not before'} {said_at(due)}"
-    return Finding(FOLLOW_UP, fires, plan.mode, summary)
+    summary = f"follow-up of the last retraining by drift, KPI or alert: {'due' if fires else 'not before'} {said_at(due)}"
+    return TriggerReading(FOLLOW_UP, fires, plan.mode, summary)
 
 
 def spoken(span: timedelta) -> str:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Mode = Literal["full", "warm"]
-Wish = Literal["full", "warm", "auto"]
+RequestedMode = Literal["full", "warm", "auto"]
 """Requested mode; `auto` is decided when the run begins."""
 
 
 @dataclass(frozen=True)
-class Rule:
+class FullRunLimits:
     """Limits that make a run full: `warm_runs` at the limit, the others above it; None: not checked."""
 
     grown: float | None = 0.2
@@ -25,7 +25,7 @@ class Rule:
     drift: float | None = 0.5
 
 
-USUAL = Rule()
+USUAL = FullRunLimits()
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Past:
+class TrainingHistory:
     """Data known before a retraining. `line`: the serving version, its parent, and so on to the last full run; empty if no version
     serves."""
 
@@ -54,7 +54,7 @@ class Past:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ModeChoice:
     mode: Mode
     reason: str
 
@@ -64,18 +64,18 @@ class Choice:
         return f"auto: {self.mode} ({self.reason})"
 
 
-def choose(past: Past, rule: Rule) -> Choice:
+def choose(past: TrainingHistory, rule: FullRunLimits) -> ModeChoice:
     """Returns full with the first reason that holds, else warm."""
     if not past.line:
-        return Choice("full", "there is no version to go on from")
+        return ModeChoice("full", "no version to continue from")
     if past.changed is not None:
-        return Choice("full", f"{past.changed} has changed, which a warm run can't change")
+        return ModeChoice("full", f"{past.changed} has changed, which a warm run cannot follow")
     if past.refused is not None:
-        return Choice("full", f"warm run {past.refused} from the serving version was rejected")
+        return ModeChoice("full", f"warm run {past.refused} from the serving version was rejected")
     if past.line[-1].mode != "full":
-        return Choice("full", "the line of the serving version doesn't go back to a full run")
+        return ModeChoice("full", "the lineage of the serving version has no full run")
     reason = _grown(past, rule) or _in_a_row(past, rule) or _forgotten(past, rule) or _drifted(past, rule)
-    return Choice("full", reason) if reason else Choice("warm", _calm(past))
+    return ModeChoice("full", reason) if reason else ModeChoice("warm", _calm(past))
 
 
 def grown(line: Sequence[Link]) -> tuple[str, float]:
@@ -98,34 +98,34 @@ def warm_runs(line: Sequence[Link]) -> int:
     return sum(link.mode == "warm" for link in line)
 
 
-def _grown(past: Past, rule: Rule) -> str | None:
+def _grown(past: TrainingHistory, rule: FullRunLimits) -> str | None:
     name, share = grown(past.line)
     if rule.grown is None or share <= rule.grown:
         return None
     return f"{name} has {share:.0%} more codes than at the last full run (limit {rule.grown:.0%})"
 
 
-def _in_a_row(past: Past, rule: Rule) -> str | None:
+def _in_a_row(past: TrainingHistory, rule: FullRunLimits) -> str | None:
     count = warm_runs(past.line)
     if rule.warm_runs is None or count < rule.warm_runs:
         return None
     return f"{count} warm {_runs(count)} since the last full one (limit {rule.warm_runs})"
 
 
-def _forgotten(past: Past, rule: Rule) -> str | None:
+def _forgotten(past: TrainingHistory, rule: FullRunLimits) -> str | None:
     share = forgotten(past.line)
     if rule.forgotten is None or share <= rule.forgotten:
         return None
     return f"{share:.1%} forgotten since the last full run (limit {rule.forgotten:.1%})"
 
 
-def _drifted(past: Past, rule: Rule) -> str | None:
+def _drifted(past: TrainingHistory, rule: FullRunLimits) -> str | None:
     if rule.drift is None or past.drift is None or past.drift[1] <= rule.drift:
         return None
     return f"drift of {past.drift[0]}: psi {past.drift[1]:.3f} (limit {rule.drift:g})"
 
 
-def _calm(past: Past) -> str:
+def _calm(past: TrainingHistory) -> str:
     count = warm_runs(past.line)
     name, share = grown(past.line)
     parts = [f"{count} warm {_runs(count)} since the last full one"]

@@ -4,9 +4,9 @@ Adapters implement them (services/store, executors, triton, eventlog; shared/art
 port and a fake that passes it. Every port has a caller.
 """
 
-from shared.ports.access import Answer, Answers, Audited, AuditLog, TokenStore
+from shared.ports.access import Audited, AuditLog, StoredResponse, StoredResponses, TokenStore
 from shared.ports.clock import Clock
-from shared.ports.events import DriftSamples, EventDays, EventLog, HitRate, KpiSource, Like, Newest, Scored
+from shared.ports.events import AnswerScore, DriftSamples, EventDays, EventLog, HitRate, KpiSource, Like, NewestTimes
 from shared.ports.features import Catalogue, CatalogueHead, CatalogueItem, FeatureHistory, FeatureRows, FeatureStore
 from shared.ports.registry import (
     DataSource,
@@ -22,7 +22,7 @@ from shared.ports.registry import (
     Version,
     Writing,
 )
-from shared.ports.retention import Discarded, ExpiringRows, Pin, Shelf, Stored, Trash
+from shared.ports.retention import BlobPin, DiscardedObject, ExpiringRows, Shelf, StoredObject, Trash
 from shared.ports.serving import (
     CandidateIndex,
     Indexes,
@@ -57,18 +57,18 @@ __all__ = [
     "LONGEST_TERM",
     "REPLICAS",
     "Activity",
-    "Answer",
-    "Answers",
+    "AnswerScore",
     "ArtifactStore",
     "AuditLog",
     "Audited",
+    "BlobPin",
     "CandidateIndex",
     "Catalogue",
     "CatalogueHead",
     "CatalogueItem",
     "Clock",
     "DataSource",
-    "Discarded",
+    "DiscardedObject",
     "DriftSamples",
     "Due",
     "EventDays",
@@ -88,8 +88,7 @@ __all__ = [
     "Like",
     "MakeRun",
     "ModelServer",
-    "Newest",
-    "Pin",
+    "NewestTimes",
     "PutResult",
     "Recommender",
     "RecommenderStore",
@@ -104,7 +103,6 @@ __all__ = [
     "RouteStore",
     "RunRecord",
     "RunStore",
-    "Scored",
     "Scorer",
     "ServedUnit",
     "ServerInfo",
@@ -114,7 +112,9 @@ __all__ = [
     "SignalSource",
     "Signals",
     "StageOutputs",
-    "Stored",
+    "StoredObject",
+    "StoredResponse",
+    "StoredResponses",
     "TokenStore",
     "Trash",
     "Version",

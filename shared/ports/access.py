@@ -64,7 +64,7 @@ class AuditLog(Protocol):
 
 
 @dataclass(frozen=True)
-class Answer:
+class StoredResponse:
     """Request with an Idempotency-Key, and its response. `status` is None while the request is in progress."""
 
     request: str
@@ -78,10 +78,12 @@ class Answer:
     body: str = ""
 
 
-class Answers(Protocol):
+class StoredResponses(Protocol):
     """Stored responses by token and key; only one process at a time handles a request."""
 
-    def take(self, token: str, key: str, request: str, now: datetime, stale: timedelta, retention: timedelta) -> tuple[bool, Answer]:
+    def take(
+        self, token: str, key: str, request: str, now: datetime, stale: timedelta, retention: timedelta
+    ) -> tuple[bool, StoredResponse]:
         """Returns True if the caller must handle the request: it is new, or it was taken `stale` ago without a response.
 
         Deletes responses older than `retention`.

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from shared.contracts.archive import EventTable
 from shared.contracts.events import Impression, Interaction
-from shared.domain.coverage_novelty import Showings
-from shared.domain.earned import Earned, Part
-from shared.domain.sequential_test import Sample
+from shared.domain.coverage_novelty import ItemShowings
+from shared.domain.earned import AnswerGroup, AnswerOutcomes
+from shared.domain.sequential_test import VariantSample
 from shared.domain.traffic import Traffic
 from shared.ports.serving import IngestResult
 
@@ -64,7 +64,9 @@ class HitRate:
 class KpiSource(Protocol):
     """Outcomes of answers. Only answers older than the attribution window count."""
 
-    def samples(self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime) -> Mapping[str, Sample]:
+    def samples(
+        self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime
+    ) -> Mapping[str, VariantSample]:
         """Returns, by variant, the users whose window under this route generation has closed, with the hit rate of the answers within
         `window` of the user's first answer. All requests of the variant count, except those during an outage of the model server."""
 
@@ -78,12 +80,12 @@ class KpiSource(Protocol):
 
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
-    ) -> Earned:
+    ) -> AnswerOutcomes:
         """Outcomes of a version's answers in [since, until); `conversions` are the kinds that count as conversions."""
 
     def parts(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
-    ) -> Mapping[Part, Earned]:
+    ) -> Mapping[AnswerGroup, AnswerOutcomes]:
         """The same by variant, fallback and slices; parts without answers are left out."""
 
     def steps(
@@ -95,10 +97,10 @@ class KpiSource(Protocol):
         every: timedelta,
         attribution: timedelta,
         conversions: Collection[str],
-    ) -> Mapping[int, Earned]:
+    ) -> Mapping[int, AnswerOutcomes]:
         """The same by step of length `every` from `since` on (0, 1, ...); steps without answers are left out."""
 
-    def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> Showings:
+    def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> ItemShowings:
         """Items that the newest `limit` of those answers showed; at equal times the greater request ids are newer."""
 
     def liked(self, recommender: str, until: datetime, limit: int) -> Mapping[int, int]:
@@ -115,7 +117,7 @@ class Like:
 
 
 @dataclass(frozen=True)
-class Scored:
+class AnswerScore:
     """Mean score of the items of an answer."""
 
     user: int
@@ -124,7 +126,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Newest:
+class NewestTimes:
     """Times of the newest answer of a version and of the newest event of its recommender."""
 
     answer: datetime | None
@@ -141,15 +143,15 @@ class DriftSamples(Protocol):
     def likes(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[Like]:
         """Returns the first or the newest `count` positives since `since`."""
 
-    def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[Scored]:
+    def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[AnswerScore]:
         """Returns the scores of the first or the newest `count` answers of the version's own since `since`; answers without a score are
         left out."""
 
     def blocks(
         self, recommender: str, version: int, since: datetime, until: datetime, every: timedelta, attribution: timedelta
-    ) -> Mapping[int, Sample]:
+    ) -> Mapping[int, VariantSample]:
         """Outcomes of a version's own answers in [since, until), by block of length `every` from `since` on (0, 1, ...). A user's answers
         in one block are one observation; blocks without answers are left out."""
 
-    def newest(self, versions: Mapping[str, int]) -> Mapping[str, Newest]:
+    def newest(self, versions: Mapping[str, int]) -> Mapping[str, NewestTimes]:
         """Newest times for many recommenders, each with one version; those without data are left out."""

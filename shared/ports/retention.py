@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredObject:
     """A blob by its digest, or a manifest by its attempt."""
 
     name: str
@@ -18,7 +18,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Pin:
+class BlobPin:
     """Protects blobs that an attempt is about to need."""
 
     name: str
@@ -31,7 +31,7 @@ Shelf = Literal["manifests", "blobs"]
 
 
 @dataclass(frozen=True)
-class Discarded:
+class DiscardedObject:
     shelf: Shelf
     name: str
     size: int
@@ -42,23 +42,23 @@ class Discarded:
 class Trash(Protocol):
     """The artifact store for the garbage collector."""
 
-    def pins(self) -> Sequence[Pin]: ...
+    def pins(self) -> Sequence[BlobPin]: ...
 
-    def shelf(self, shelf: Shelf) -> Sequence[Stored]: ...
+    def shelf(self, shelf: Shelf) -> Sequence[StoredObject]: ...
 
-    def trash(self) -> Sequence[Discarded]: ...
+    def trash(self) -> Sequence[DiscardedObject]: ...
 
     def named(self, attempt: str) -> frozenset[str]:
         """Returns the blobs that a manifest names, also of one in the trash; raises Damaged if it cannot be read."""
 
-    def discard(self, shelf: Shelf, file: Stored, now: datetime) -> bool:
+    def discard(self, shelf: Shelf, file: StoredObject, now: datetime) -> bool:
         """Moves a file to the trash; returns False if the file was written again since it was listed, or is gone."""
 
-    def restore(self, discarded: Discarded) -> None: ...
+    def restore(self, discarded: DiscardedObject) -> None: ...
 
-    def erase(self, discarded: Discarded) -> None: ...
+    def erase(self, discarded: DiscardedObject) -> None: ...
 
-    def unpin(self, pin: Pin) -> None: ...
+    def unpin(self, pin: BlobPin) -> None: ...
 
     def live(self) -> Sequence[str]:
         """Returns the attempts with progress or checkpoints."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from shared.contracts.stage import Files
-from shared.domain.traffic import Mirror
+from shared.domain.traffic import ShadowCounts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,8 +98,8 @@ class Indexes(Protocol):
 class ShadowTotals(Protocol):
     """Totals of shadow results from gateways."""
 
-    def add(self, recommender: str, generation: int, gateway: str, mirror: Mirror) -> None:
+    def add(self, recommender: str, generation: int, gateway: str, mirror: ShadowCounts) -> None:
         """Replaces the gateway's totals; repeats change nothing. A restarted gateway counts from 0 and has another name."""
 
-    def total(self, recommender: str, generation: int) -> Mirror:
+    def total(self, recommender: str, generation: int) -> ShadowCounts:
         """Returns the sum over all gateways."""

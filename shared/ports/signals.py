@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from shared.domain.drift.reading import Look
-from shared.ports.events import Newest
+from shared.domain.drift.reading import DriftLook
+from shared.ports.events import NewestTimes
 
 
 @dataclass(frozen=True)
 class Signals:
     """Observations for a serving version; None where there is not enough data."""
 
-    drift: Look | None = None
-    kpi: Look | None = None
+    drift: DriftLook | None = None
+    kpi: DriftLook | None = None
     snapshot: datetime | None = None
     """Time up to which the version's data was read."""
     events: int | None = None
@@ -24,7 +24,7 @@ class Signals:
 
 
 class Activity(Protocol):
-    def newest(self) -> Mapping[str, Newest]:
+    def newest(self) -> Mapping[str, NewestTimes]:
         """Returns the newest times by stable version, at most a second old; the same object until the next read."""
 
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from shared.contracts.records import RetrainerSpec, RolloutSpec, RunSpec
 from shared.domain.machine import Request
-from shared.domain.queue import Queued
+from shared.domain.queue import UnfinishedRun
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
 from shared.domain.triggers import RetrainerStatus
@@ -20,7 +20,7 @@ P = TypeVar("P")
 
 @dataclass(frozen=True)
 class Record(Generic[S, P]):
-    """Row of a resource that a control loop handles. The user writes `asked`, the control loop writes `status` and `intent`.
+    """Row of a resource that a control loop handles. The user writes `request`, the control loop writes `status` and `intent`.
 
     `revision` rises with every write; a commit names the revision that was read. `intent` is the decision in progress ({"next": status,
     "effects": [...]}): written before its effects start, cleared by the commit that ends it.
@@ -33,7 +33,7 @@ class Record(Generic[S, P]):
     created_at: datetime
     due_at: datetime
     revision: int = 0
-    asked: Request | None = None
+    request: Request | None = None
     intent: Mapping[str, Any] | None = None
     priority: int = 0
 
@@ -102,7 +102,7 @@ class ResourceStore(Protocol[S, P]):
     def oldest_active(self, recommender: str) -> str | None:
         """Returns the id of the oldest unfinished row, which is the next to work."""
 
-    def queued(self) -> Sequence[Queued]:
+    def queued(self) -> Sequence[UnfinishedRun]:
         """Returns a summary of every unfinished row; rows that have left `pending`, or have an intent to leave it, are active."""
 
     def write_intent(self, record: Record[S, P], intent: Mapping[str, Any]) -> Record[S, P]:

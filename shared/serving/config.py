@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shared.serving.pbtext import Message, Value, Word, write
+from shared.serving.pbtext import EnumWord, Message, Value, write
 from shared.serving.signature import DataType, FeatureType, Signature, Tensor
 
-_TYPES: dict[DataType | FeatureType, Word] = {
-    "int64": Word("TYPE_INT64"),
-    "int32": Word("TYPE_INT32"),
-    "float32": Word("TYPE_FP32"),
-    "string": Word("TYPE_STRING"),
+_TYPES: dict[DataType | FeatureType, EnumWord] = {
+    "int64": EnumWord("TYPE_INT64"),
+    "int32": EnumWord("TYPE_INT32"),
+    "float32": EnumWord("TYPE_FP32"),
+    "string": EnumWord("TYPE_STRING"),
 }
 
 
@@ -30,7 +30,7 @@ class Batching:
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.delay_us < 0 or any(not 0 < size <= self.rows for size in self.preferred):
-            raise ValueError(f"batching: from 1 row on, no delay below 0, and preferred sizes of at most {self.rows} rows")
+            raise ValueError(f"batching: expected 1 row or more, a delay of 0 or more, and preferred sizes of 1 to {self.rows} rows")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class ModelConfig:
     def text(self) -> str:
         batched = self.batching is not None
         if batched and (odd := [tensor.name for tensor in self.inputs if tensor.each != "row"]):
-            raise ValueError(f"batching: '{odd[0]}' has no value a row; a model that batches takes lists padded")
+            raise ValueError(f"batching: '{odd[0]}' does not have one value per row; a model that batches needs padded lists")
         message: dict[str, Value] = {
             "name": self.name,
             "backend": self.backend,
@@ -78,7 +78,7 @@ class ModelConfig:
             "max_batch_size": self.batching.rows if self.batching else 0,
             "input": [_message(tensor, batched) for tensor in self.inputs],
             "output": [_message(tensor, batched) for tensor in self.outputs],
-            "instance_group": {"count": self.instances, "kind": Word("KIND_CPU")},
+            "instance_group": {"count": self.instances, "kind": EnumWord("KIND_CPU")},
             "version_policy": {"specific": {"versions": sorted(set(self.versions))}},
         }
         if self.batching:

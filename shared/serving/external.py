@@ -37,7 +37,7 @@ _DEEPEST = 100
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorEntries:
     """External data entries of a tensor."""
 
     words: tuple[tuple[str, str], ...]
@@ -46,7 +46,7 @@ class Place:
         return [value for name, value in self.words if name == key]
 
 
-def places(path: Path) -> list[Place]:
+def places(path: Path) -> list[TensorEntries]:
     """Returns the entries of all tensors with external data; raises BadData if the graph cannot be read."""
     if path.stat().st_size == 0:
         return []
@@ -56,7 +56,7 @@ def places(path: Path) -> list[Place]:
         try:
             return list(_places(content, 0, len(content), "model", 0))
         except (ValueError, IndexError):
-            raise BadData(f"{path.name}: it is cut short, or no ONNX file") from None
+            raise BadData(f"{path.name}: truncated, or not an ONNX file") from None
 
 
 def refuse_others(path: Path, weights: int | None) -> None:
@@ -64,25 +64,24 @@ def refuse_others(path: Path, weights: int | None) -> None:
     for place in places(path):
         for location in place.every("location"):
             if location != WEIGHTS:
-                raise BadData(f"{path.name}: it takes weights from the file {location!r}; a unit's lie in {WEIGHTS} beside it alone")
+                raise BadData(f"{path.name}: the graph reads weights from {location!r}; only {WEIGHTS} beside it is allowed")
             if weights is None:
-                raise BadData(f"{path.name}: it takes weights from {WEIGHTS}, which the unit doesn't have: export it anew")
+                raise BadData(f"{path.name}: the graph reads weights from {WEIGHTS}, which is missing; export it again")
             begin, length = (_number(place, key, path.name) for key in ("offset", "length"))
             if begin + length > weights:
-                raise BadData(
-                    f"{path.name}: it takes {length:,} bytes from {begin:,} on of {WEIGHTS}, which has {weights:,}: export it anew"
-                )
+                message = f"the graph reads {length} bytes of {WEIGHTS} from {begin} on, which has {weights} bytes; export it again"
+                raise BadData(f"{path.name}: {message}")
 
 
-def _number(place: Place, key: str, name: str) -> int:
+def _number(place: TensorEntries, key: str, name: str) -> int:
     """Returns the largest value of the key; 0 without one."""
     values = place.every(key)
     if odd := [value for value in values if not (value.isascii() and value.isdigit() and len(value) < _DIGITS)]:
-        raise BadData(f"{name}: the {key} of what it takes from {WEIGHTS} is no number: {odd[0][:40]!r}")
+        raise BadData(f"{name}: the {key} of weights in {WEIGHTS} is not a number: {odd[0][:40]!r}")
     return max(map(int, values), default=0)
 
 
-def _places(content: mmap.mmap, at: int, end: int, kind: Kind, depth: int) -> Iterator[Place]:
+def _places(content: mmap.mmap, at: int, end: int, kind: Kind, depth: int) -> Iterator[TensorEntries]:
     if depth > _DEEPEST:
         raise ValueError("too deep")
     words = []
@@ -93,7 +92,7 @@ def _places(content: mmap.mmap, at: int, end: int, kind: Kind, depth: int) -> It
         elif inner is not None:
             yield from _places(content, begin, stop, inner, depth + 1)
     if words:
-        yield Place(tuple(words))
+        yield TensorEntries(tuple(words))
 
 
 def _word(content: mmap.mmap, at: int, end: int) -> tuple[str, str]:
@@ -120,7 +119,7 @@ def _parts(content: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, in
         elif kind in (_EIGHT, _FOUR):
             at += 8 if kind == _EIGHT else 4
         else:
-            raise ValueError("a kind of field that ONNX doesn't use")
+            raise ValueError("a kind of field that ONNX does not use")
     if at > end:
         raise ValueError("cut short")
 

@@ -22,13 +22,13 @@ _LENGTH = 4
 
 class Header(Strict):
     version: Literal[1] = 1
-    kind: Literal["faiss-pq4"] = Field(description="What wrote the content and can search it.")
-    items: int = Field(ge=1, description="How many vectors it holds, row by row as in embeddings.npz.")
-    width: int = Field(ge=1, description="Numbers in a vector.")
-    weighed: int = Field(ge=1, description="Rows that are fetched, to be weighed exactly, for each one that is wanted.")
-    candidates: int = Field(ge=1, description="So many wanted ones that was tried with; as many are fetched for fewer.")
-    vectors: str = Field(description="The digest of the vectors that it was built of.")
-    content: str = Field(description="The digest of what follows.")
+    kind: Literal["faiss-pq4"] = Field(description="Library that wrote the content and can search it.")
+    items: int = Field(ge=1, description="Number of vectors, in the rows of embeddings.npz.")
+    width: int = Field(ge=1, description="Width of the vectors.")
+    weighed: int = Field(ge=1, description="Number of rows that are fetched and scored exactly, for each row of the result.")
+    candidates: int = Field(ge=1, description="Number of results with which it was tested; as many rows are fetched for fewer results.")
+    vectors: str = Field(description="Digest of the vectors that it was built from.")
+    content: str = Field(description="Digest of the content after the header.")
 
 
 def pack(kind: Literal["faiss-pq4"], items: int, width: int, weighed: int, candidates: int, vectors: Buffer, content: bytes) -> bytes:
@@ -41,16 +41,16 @@ def pack(kind: Literal["faiss-pq4"], items: int, width: int, weighed: int, candi
 def unpack(stored: bytes, items: int, width: int, vectors: Buffer, name: str) -> tuple[Header, memoryview]:
     """Returns the header and the content, if built for exactly these vectors; else raises BadData, in one line."""
     if stored[: len(MAGIC)] != MAGIC:
-        raise BadData(f"{name}: it is no index of candidates")
+        raise BadData(f"{name}: not a candidate index; export it again")
     begin = len(MAGIC) + _LENGTH
     end = begin + int.from_bytes(stored[len(MAGIC) : begin], "big")
     try:
         header = read(Header, json.loads(stored[begin:end]), name)
     except (ValueError, Invalid) as error:
-        raise BadData(f"{name}: its header is damaged: {error}") from None
+        raise BadData(f"{name}: the header is damaged: {error}") from None
     content = memoryview(stored)[end:]
     if hashlib.sha256(content).hexdigest() != header.content:
-        raise BadData(f"{name}: its content is damaged: export it anew")
+        raise BadData(f"{name}: the content is damaged; export it again")
     if (header.items, header.width) != (items, width) or header.vectors != hashlib.sha256(vectors).hexdigest():
-        raise BadData(f"{name}: it was built of {header.items:,} other vectors than these {items:,}: export it anew")
+        raise BadData(f"{name}: built from {header.items} other vectors, not from these {items}; export it again")
     return header, content

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Union
 
-Value = Union[str, int, bool, "Word", "Message", Sequence["Value"]]
+Value = Union[str, int, bool, "EnumWord", "Message", Sequence["Value"]]
 Message = Mapping[str, Value]
 """Fields by name; None means absent, lists are repeated fields."""
 
 
 @dataclass(frozen=True)
-class Word:
+class EnumWord:
     """Enum name, written without quotes."""
 
     name: str
@@ -32,7 +32,7 @@ def _field(name: str, value: Value) -> list[str]:
 def _written(value: Value) -> str:
     if isinstance(value, Mapping):
         return "{ " + " ".join(line for name, inner in value.items() for line in _field(name, inner)) + " }"
-    if isinstance(value, Word):
+    if isinstance(value, EnumWord):
         return value.name
     if isinstance(value, bool):
         return str(value).lower()

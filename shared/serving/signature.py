@@ -64,35 +64,35 @@ class Tensor:
 
 
 class Input(Strict):
-    name: str = Field(description="The raw column's name, its case kept.")
+    name: str = Field(description="Name of the raw column, with its case.")
     dtype: DataType
-    width: int | None = Field(None, ge=1, description="None: one value a row. Else a list of this many values, padded with blanks.")
+    width: int | None = Field(None, ge=1, description="Length of a list, padded with blanks; null for one value per row.")
     lists: Lists = Field(
         "padded",
         exclude_if=lambda value: value == "padded",
-        description="How the graph takes a list: as a row of `width`, `padded`, under its own name; or as `NAME__values` of all rows, one "
-        "after the other, and `NAME__offsets`, int64: from 0 on where each row's begin, and where the last one's end. Of a row, values "
-        "beyond `width` are dropped.",
+        description="Form of a list in the graph: `padded`, one row of `width` under its own name; or `offsets`, `NAME__values` of all "
+        "rows, one after the other, and `NAME__offsets` (int64), from 0: the start of each row and the end of the last one. Values beyond "
+        "`width` in a row are dropped.",
     )
     side: Side = Field(
-        description="What it is of: the user (by the key), an item, or `context`: the moment of the request, or an attribute of its own."
+        description="Owner of the value: the user (by the key), an item, or `context`: the time of the request, or another attribute of it."
     )
     source: Source | None = Field(
         None,
-        description="Who knows it: of an item the catalogue, of the moment and the keys the request, of all else of a user the feature "
-        "store. Absent: the catalogue or the request.",
+        description="Source of the value: the catalogue for an item, the request for its time and keys, the feature store for other user "
+        "values. Absent: the catalogue or the request.",
     )
-    view: str | None = Field(None, description="Of an input out of the store: the view that has it, as a column of the input's name.")
+    view: str | None = Field(None, description="View that has an input from the store, as a column with the input's name.")
 
     @model_validator(mode="after")
-    def _source_fits(self) -> Input:
+    def _check_source(self) -> Input:
         usual: Source = "catalogue" if self.side == "item" else "request"
         if self.origin != usual and (self.side, self.origin) != ("user", "store"):
-            raise ValueError(f"input '{self.name}' of the side '{self.side}' doesn't come from the {self.origin}, but from the {usual}")
+            raise ValueError(f"input '{self.name}' of the side '{self.side}' comes from the {usual}, not from the {self.origin}")
         if (self.view is None) == (self.origin == "store"):
-            raise ValueError(f"input '{self.name}': a view belongs to inputs out of the store, and to no other")
+            raise ValueError(f"input '{self.name}': expected a view for an input from the store, and for no other")
         if self.lists == "offsets" and self.width is None:
-            raise ValueError(f"input '{self.name}' has one value a row: there are no offsets of it")
+            raise ValueError(f"input '{self.name}' has one value per row; offsets need a list")
         return self
 
     @property
@@ -109,42 +109,42 @@ class Input(Strict):
 class Feature(Strict):
     """Feature of the unit: an output in addition to the score, for the comparison with training."""
 
-    column: str = Field(description="What it is called.")
-    of: tuple[str, ...] = Field((), description="The inputs that it is made of; none are named where it is made of the one of its name.")
+    column: str = Field(description="Name of the feature.")
+    of: tuple[str, ...] = Field((), description="Inputs that it is made from; empty for the input of the same name.")
     output: str
     dtype: FeatureType = "int32"
     width: int | None = Field(None, ge=1)
-    missing: bool = Field(False, exclude_if=lambda value: not value, description="Whether NaN means that it isn't known, to the model too.")
+    missing: bool = Field(False, exclude_if=lambda value: not value, description="Whether NaN means an unknown value, also for the model.")
 
 
 class Signature(Strict):
     version: Literal[1] = 1
-    file: Literal["model.onnx"] = Field("model.onnx", description="What is served.")
+    file: Literal["model.onnx"] = Field("model.onnx", description="Model file.")
     weights: Literal["weights.bin"] | None = Field(
-        None, exclude_if=lambda value: value is None, description="The file beside it that holds its large weights, where there is one."
+        None, exclude_if=lambda value: value is None, description="File with large weights beside the model file, if there is one."
     )
-    backend: Literal["onnxruntime"] = Field("onnxruntime", description="Triton's backend that runs it.")
-    user: str = Field(description="The input that takes the user's key.")
-    item: str = Field(description="The input that takes the item's key.")
-    time: str | None = Field(None, description="The input that takes the moment of the request: whole seconds since 1970, an int64.")
+    backend: Literal["onnxruntime"] = Field("onnxruntime", description="Triton backend of the model.")
+    user: str = Field(description="Input for the user's key.")
+    item: str = Field(description="Input for the item's key.")
+    time: str | None = Field(None, description="Input for the time of the request: whole seconds since 1970, as int64.")
     session: str | None = Field(
         None,
         exclude_if=lambda value: value is None,
-        description="The input that takes the items that the request brings, the newest last: a list of keys, blank where it brings none.",
+        description="Input for the items of the request, the newest last: a list of keys, blank for a request without items.",
     )
     inputs: tuple[Input, ...]
     output: str = OUTPUT
-    features: tuple[Feature, ...] = Field((), description="Outputs for `verify`; nobody else asks for them.")
-    instances: int = Field(1, ge=1, description="Of the model on each server.")
-    warm_up: int = Field(0, ge=0, description="Rows of the call that a server makes before it says that the version is ready; 0: none.")
+    features: tuple[Feature, ...] = Field((), description="Outputs for `verify`; requests do not use them.")
+    instances: int = Field(1, ge=1, description="Number of instances of the model on each server.")
+    warm_up: int = Field(0, ge=0, description="Rows of a warm-up call before the server reports the version as ready; 0: none.")
 
     @model_validator(mode="after")
     def _check_names(self) -> Signature:
         names = [model_input.name for model_input in self.inputs]
         if len(set(names)) < len(names):
-            raise ValueError("two inputs have one name")
+            raise ValueError("two inputs have the same name")
         if len({tensor.name for tensor in self.tensors}) < len(self.tensors):
-            raise ValueError("an input is called as the values or the offsets of another one")
+            raise ValueError("an input has the same name as the values or the offsets of another input")
         for key in (self.user, self.item):
             if key not in names:
                 raise ValueError(f"'{key}' is not an input")
@@ -155,17 +155,17 @@ class Signature(Strict):
                 raise ValueError(f"'{optional}' is not an input")
         outputs = [self.output, *(feature.output for feature in self.features)]
         if len(set(outputs)) < len(outputs):
-            raise ValueError("two outputs have one name")
+            raise ValueError("two outputs have the same name")
         return self
 
     def _check_input(self, model_input: Input) -> None:
         name, of_context = model_input.name, (model_input.side, model_input.dtype) == ("context", "int64")
         if model_input.side == "user" and model_input.origin == "request" and name != self.user:
-            raise ValueError(f"'{name}' is of the user, and no request carries it: say source 'store'")
+            raise ValueError(f"'{name}' is a user input that no request contains; set source 'store'")
         if name == self.time and not (of_context and model_input.width is None):
-            raise ValueError(f"'{name}' takes the moment of the request: one int64 a row, of the side 'context'")
+            raise ValueError(f"'{name}' takes the time of the request: expected one int64 per row, side 'context'")
         if name == self.session and (not of_context or model_input.width is None):
-            raise ValueError(f"'{name}' takes the items that the request brings: a list of int64 a row, of the side 'context'")
+            raise ValueError(f"'{name}' takes the items of the request: expected a list of int64 per row, side 'context'")
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def flat(lists: Array, dtype: DataType) -> tuple[Array, Array]:
 
 def _column(model_input: Input, columns: Columns) -> Array:
     if model_input.name not in columns:
-        raise Invalid(f"score: input '{model_input.name}' is missing; the unit takes it")
+        raise Invalid(f"score: input '{model_input.name}' is missing; the unit needs it")
     array = columns[model_input.name]
     if array.ndim != (1 if model_input.width is None else 2) or (model_input.width is not None and array.shape[1] != model_input.width):
         wanted = "(rows,)" if model_input.width is None else f"(rows, {model_input.width})"

@@ -30,7 +30,7 @@ _KINDS = {"int64": "i", "float32": "f", "string": "U"}
 
 
 @dataclass(frozen=True, eq=False)
-class Values:
+class ValueRows:
     """Rows by ascending key."""
 
     keys: Array
@@ -50,11 +50,11 @@ class Values:
         return StoredRow(int(self.keys[place]), moment(int(self.at[place])), present)
 
 
-def write_values(view: View, values: Values, place: Callable[[str], Path], part: int = PART) -> tuple[OnlineView, dict[str, Path]]:
+def write_values(view: View, values: ValueRows, place: Callable[[str], Path], part: int = PART) -> tuple[OnlineView, dict[str, Path]]:
     """Writes the parts; returns the view for `online.json` and the files by name. Keys need no order."""
     order = np.argsort(values.keys, kind="stable")
     if len(np.unique(values.keys)) < len(values.keys):
-        raise ValueError(f"view '{view.name}': two rows have one key")
+        raise ValueError(f"view '{view.name}': two rows have the same key")
     files: dict[str, Path] = {}
     for number, start in enumerate(range(0, len(order), part)):
         rows = order[start : start + part]
@@ -66,28 +66,28 @@ def write_values(view: View, values: Values, place: Callable[[str], Path], part:
     return OnlineView(**view.model_dump(), parts=tuple(files), rows=len(order)), files
 
 
-def read_values(content: bytes, view: View, label: str) -> Values:
+def read_values(content: bytes, view: View, label: str) -> ValueRows:
     """Raises Unavailable for a file that does not match the view."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             keys, at = stored[KEY], stored[AT]
             columns = {column.name: stored[COLUMN + column.name] for column in view.columns}
     except (ValueError, OSError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise Unavailable(f"{label} can't be read: {error}") from None
+        raise Unavailable(f"{label}: cannot be read: {error}") from None
     if any(array.ndim != 1 or array.dtype != np.int64 or len(array) != len(keys) for array in (keys, at)) or (np.diff(keys) <= 0).any():
-        raise Unavailable(f"{label}: its keys and times must be one int64 a row, keys ascending")
+        raise Unavailable(f"{label}: expected one int64 key and time per row, with ascending keys")
     for column in view.columns:
         array = columns[column.name]
         shape = (len(keys),) if column.width is None else (len(keys), column.width)
         if array.shape != shape or array.dtype.kind != _KINDS[column.dtype]:
             raise Unavailable(f"{label}: '{column.name}' is {array.dtype} of shape {array.shape}, expected {column.dtype} of {shape}")
-    return Values(keys, at, columns)
+    return ValueRows(keys, at, columns)
 
 
-def join_values(parts: Sequence[Values]) -> Values:
+def join_values(parts: Sequence[ValueRows]) -> ValueRows:
     """Joins parts in their order."""
     names = parts[0].columns
-    return Values(
+    return ValueRows(
         np.concatenate([part.keys for part in parts]),
         np.concatenate([part.at for part in parts]),
         {name: np.concatenate([part.columns[name] for part in parts]) for name in names},

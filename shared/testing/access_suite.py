@@ -11,7 +11,7 @@ import pytest
 
 from shared.domain.access import Role, Token, digest, token_text
 from shared.domain.errors import Conflict, NotFound, no_such
-from shared.ports import Answer, Answers, Audited, AuditLog, TokenStore
+from shared.ports import Audited, AuditLog, StoredResponse, StoredResponses, TokenStore
 from shared.testing.resource_suite import THREADS, at_once
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123457, tzinfo=UTC)
@@ -33,7 +33,7 @@ class FakeTokens:
 
     def add(self, token: Token) -> None:
         if token.id in self.rows or any(row.name == token.name and row.revoked_at is None for row in self.rows.values()):
-            raise Conflict(f"a token named '{token.name}' is there already: revoke it first, or choose another name")
+            raise Conflict(f"token '{token.name}' already exists: revoke it first, or choose another name")
         self.rows[token.id] = token
 
     def get(self, id: str) -> Token:
@@ -190,18 +190,20 @@ class TokenStoreSuite:
 STALE, KEPT = timedelta(minutes=1), timedelta(hours=24)
 
 
-class FakeAnswers:
-    """Implements Answers in memory."""
+class FakeStoredResponses:
+    """Implements StoredResponses in memory."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[str, str], Answer] = {}
+        self.rows: dict[tuple[str, str], StoredResponse] = {}
 
-    def take(self, token: str, key: str, request: str, now: datetime, stale: timedelta, retention: timedelta) -> tuple[bool, Answer]:
+    def take(
+        self, token: str, key: str, request: str, now: datetime, stale: timedelta, retention: timedelta
+    ) -> tuple[bool, StoredResponse]:
         self.rows = {place: answer for place, answer in self.rows.items() if answer.at > now - retention}
         answer = self.rows.get((token, key))
         if answer is not None and (answer.request != request or answer.status is not None or answer.taken_at > now - stale):
             return False, answer
-        fresh = self.rows[token, key] = Answer(request, now if answer is None else answer.at, now)
+        fresh = self.rows[token, key] = StoredResponse(request, now if answer is None else answer.at, now)
         return True, fresh
 
     def keep(self, token: str, key: str, taken_at: datetime, status: int, headers: Mapping[str, str], body: str) -> None:
@@ -216,39 +218,41 @@ class FakeAnswers:
             self.rows[token, key] = replace(answer, **values)
 
 
-class AnswersSuite:
-    def take(self, answers: Answers, now: datetime, key: str = "k", by: str = "t1", request: str = "r") -> tuple[bool, Answer]:
+class StoredResponsesSuite:
+    def take(
+        self, answers: StoredResponses, now: datetime, key: str = "k", by: str = "t1", request: str = "r"
+    ) -> tuple[bool, StoredResponse]:
         return answers.take(by, key, request, now, STALE, KEPT)
 
-    def test_the_first_does_it_and_the_next_gets_its_answer(self, answers: Answers) -> None:
-        assert self.take(answers, NOW) == (True, Answer("r", NOW, NOW))
-        assert self.take(answers, NOW + STALE / 2) == (False, Answer("r", NOW, NOW))
+    def test_the_first_does_it_and_the_next_gets_its_answer(self, answers: StoredResponses) -> None:
+        assert self.take(answers, NOW) == (True, StoredResponse("r", NOW, NOW))
+        assert self.take(answers, NOW + STALE / 2) == (False, StoredResponse("r", NOW, NOW))
         answers.keep("t1", "k", NOW, 202, {"content-type": "application/json"}, '{"id": "über"}')
-        answer = Answer("r", NOW, NOW, 202, {"content-type": "application/json"}, '{"id": "über"}')
+        answer = StoredResponse("r", NOW, NOW, 202, {"content-type": "application/json"}, '{"id": "über"}')
         assert self.take(answers, NOW + 2 * STALE) == (False, answer)
         assert self.take(answers, NOW + STALE, request="other") == (False, answer)
 
-    def test_a_key_is_its_tokens_own(self, answers: Answers) -> None:
+    def test_a_key_is_its_tokens_own(self, answers: StoredResponses) -> None:
         assert [self.take(answers, NOW, by=token, key=key)[0] for token in ("t1", "t2") for key in ("a", "b")] == [True] * 4
 
-    def test_what_was_never_answered_is_taken_over_and_its_first_holder_changes_nothing_more(self, answers: Answers) -> None:
+    def test_what_was_never_answered_is_taken_over_and_its_first_holder_changes_nothing_more(self, answers: StoredResponses) -> None:
         self.take(answers, NOW)
         late = NOW + STALE
-        assert self.take(answers, late) == (True, Answer("r", NOW, late))
+        assert self.take(answers, late) == (True, StoredResponse("r", NOW, late))
         answers.keep("t1", "k", NOW, 500, {}, "too late")
         answers.release("t1", "k", NOW)
-        assert self.take(answers, late) == (False, Answer("r", NOW, late))
+        assert self.take(answers, late) == (False, StoredResponse("r", NOW, late))
 
-    def test_what_is_released_is_done_by_the_next_as_the_same_request(self, answers: Answers) -> None:
+    def test_what_is_released_is_done_by_the_next_as_the_same_request(self, answers: StoredResponses) -> None:
         self.take(answers, NOW)
         answers.release("t1", "k", NOW)
-        assert self.take(answers, NOW + timedelta(seconds=1)) == (True, Answer("r", NOW, NOW + timedelta(seconds=1)))
+        assert self.take(answers, NOW + timedelta(seconds=1)) == (True, StoredResponse("r", NOW, NOW + timedelta(seconds=1)))
 
-    def test_an_answer_is_forgotten_after_its_time(self, answers: Answers) -> None:
+    def test_an_answer_is_forgotten_after_its_time(self, answers: StoredResponses) -> None:
         self.take(answers, NOW)
         answers.keep("t1", "k", NOW, 200, {}, "")
         assert self.take(answers, NOW + KEPT - timedelta(seconds=1))[0] is False
-        assert self.take(answers, NOW + KEPT) == (True, Answer("r", NOW + KEPT, NOW + KEPT))
+        assert self.take(answers, NOW + KEPT) == (True, StoredResponse("r", NOW + KEPT, NOW + KEPT))
 
-    def test_of_many_at_once_one_does_it(self, answers: Answers) -> None:
+    def test_of_many_at_once_one_does_it(self, answers: StoredResponses) -> None:
         assert [first for first, _ in at_once(THREADS, lambda _: self.take(answers, NOW))].count(True) == 1

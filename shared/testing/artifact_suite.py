@@ -52,7 +52,7 @@ class ArtifactSuite:
         store.show(file, "events/films/part-0.parquet")
         assert place("events/films/part-0.parquet").read_bytes() == content
         (stored,) = place("blobs").rglob(f"*{file.sha256[8:]}*")
-        assert stored == place(blob(file)), "one file, and none beside it that is half written"
+        assert stored == place(blob(file)), "expected one file and no partial file"
 
     def test_damage_is_noticed_at_every_read_and_healed_by_the_next_put(
         self, store: FsspecArtifacts, place: Callable[[str], Path], source: Path, tmp_path: Path

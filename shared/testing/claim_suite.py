@@ -46,7 +46,7 @@ class ClaimSuite:
         assert self.claimed(store, "a") == []
         assert (store.claim("a", 1), store.claim("a", 1)) == (3, 0)
         assert self.claimed(store, "a") == ["ro-00", "ro-01", "ro-02"]
-        assert [store.get(f"ro-{n:02}") for n in range(3)] == before, "a claim changes nothing that is reconciled"
+        assert [store.get(f"ro-{n:02}") for n in range(3)] == before, "a claim must not change the records"
         assert len(store.due(NOW, 10)) == 3
 
     def test_what_a_claim_moves_does_not_disturb_who_has_read_the_row(self, store: Rows, leases: Leases) -> None:
@@ -65,8 +65,8 @@ class ClaimSuite:
         self.live(leases, "a", "b")
         self.fill(store, 7)
         assert store.claim("a", 1) == 7
-        assert store.claim("b", 2) == 0, "nothing is free"
-        assert store.claim("a", 2) == 3, "the surplus"
+        assert store.claim("b", 2) == 0, "no free record"
+        assert store.claim("a", 2) == 3, "a releases its surplus"
         assert store.claim("b", 2) == 3
         assert (len(self.claimed(store, "a")), len(self.claimed(store, "b"))) == (4, 3)
 

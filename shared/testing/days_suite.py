@@ -75,7 +75,7 @@ class EventDaysSuite:
         impression = shown(
             "é",
             items=(-LARGEST, 7),
-            chances=(0.975, 1e-7),
+            propensities=(0.975, 1e-7),
             slices=("old", "new"),
             fallback="x",
             bucket=3,
@@ -88,10 +88,10 @@ class EventDaysSuite:
         assert all(row.keys() == COLUMNS["impressions"].keys() for row in rows.values())
         expected = impression.model_dump(exclude={"recommender"}) | {
             "items": [-LARGEST, 7],
-            "chances": [0.975, 1e-7],
+            "propensities": [0.975, 1e-7],
             "slices": ["old", "new"],
             "at": int(T0.timestamp()) * 1_000_000,
         }
         assert rows["é"] == expected
-        assert [rows["b"][name] for name in ("chances", "fallback", "bucket", "score")] == [None] * 4
+        assert [rows["b"][name] for name in ("propensities", "fallback", "bucket", "score")] == [None] * 4
         assert rows["b"]["slices"] == []

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.contracts.events import Impression, Interaction
-from shared.domain.coverage_novelty import Showings
-from shared.domain.earned import Earned, Part
+from shared.domain.coverage_novelty import ItemShowings
+from shared.domain.earned import AnswerGroup, AnswerOutcomes
 
 
 @dataclass(frozen=True)
-class Reaction:
+class OracleReaction:
     delay: timedelta
     """Time from the answer to the positive; 0 if the positive has an earlier time."""
     place: int
@@ -33,7 +33,7 @@ class Oracle:
         self._of_user: dict[tuple[str, int], list[Impression]] = defaultdict(list)
         for answer in sorted(self.answers.values(), key=lambda answer: (answer.at, answer.request_id), reverse=True):
             self._of_user[answer.recommender, answer.user].append(answer)
-        self.reactions: dict[str, list[Reaction]] = defaultdict(list)
+        self.reactions: dict[str, list[OracleReaction]] = defaultdict(list)
         self.positives: list[Interaction] = []
         event_ids = set()
         for event in positives:
@@ -44,28 +44,28 @@ class Oracle:
 
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
-    ) -> Earned:
+    ) -> AnswerOutcomes:
         return self._count(self._answers_between(recommender, version, since, until), attribution, conversions)
 
     def parts(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
-    ) -> dict[Part, Earned]:
-        apart: dict[Part, list[Impression]] = defaultdict(list)
+    ) -> dict[AnswerGroup, AnswerOutcomes]:
+        apart: dict[AnswerGroup, list[Impression]] = defaultdict(list)
         for answer in self._answers_between(recommender, version, since, until):
-            apart[Part(answer.variant, answer.fallback, answer.slices)].append(answer)
+            apart[AnswerGroup(answer.variant, answer.fallback, answer.slices)].append(answer)
         return {part: self._count(answers, attribution, conversions) for part, answers in apart.items()}
 
     def window(
         self, recommender: str, version: int, ends: datetime, width: timedelta, attribution: timedelta, conversions: Collection[str]
-    ) -> Earned:
+    ) -> AnswerOutcomes:
         """Returns the KPIs of the answers in the interval of `width` that ends at `ends`."""
         return self.earned(recommender, version, ends - width, ends, attribution, conversions)
 
-    def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> Showings:
+    def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> ItemShowings:
         newest = sorted(self._answers_between(recommender, version, since, until), key=lambda answer: (answer.at, answer.request_id))[::-1][
             :limit
         ]
-        return Showings(len(newest), dict(Counter(item for answer in newest for item in set(answer.items))))
+        return ItemShowings(len(newest), dict(Counter(item for answer in newest for item in set(answer.items))))
 
     def liked(self, recommender: str, until: datetime) -> dict[int, int]:
         return dict(
@@ -81,10 +81,10 @@ class Oracle:
             if answer.recommender == recommender and answer.version == version and since <= answer.at and answer.at < until
         ]
 
-    def _count(self, answers: Sequence[Impression], attribution: timedelta, conversions: Collection[str]) -> Earned:
+    def _count(self, answers: Sequence[Impression], attribution: timedelta, conversions: Collection[str]) -> AnswerOutcomes:
         counted = {answer.request_id: self._within(answer, attribution) for answer in answers}
         all_of_them = [reaction for reactions in counted.values() for reaction in reactions]
-        return Earned(
+        return AnswerOutcomes(
             answers=len(answers),
             hits=len([reactions for reactions in counted.values() if reactions]),
             conversions=len([name for name, reactions in counted.items() if {reaction.kind for reaction in reactions} & set(conversions)]),
@@ -94,7 +94,7 @@ class Oracle:
             clicked=dict(Counter(place for reactions in counted.values() for place in {reaction.place for reaction in reactions})),
         )
 
-    def _within(self, answer: Impression, attribution: timedelta) -> Sequence[Reaction]:
+    def _within(self, answer: Impression, attribution: timedelta) -> Sequence[OracleReaction]:
         return [reaction for reaction in self.reactions.get(answer.request_id, ()) if reaction.delay <= attribution]
 
     def _react(self, event: Interaction) -> None:
@@ -114,4 +114,4 @@ class Oracle:
             answer = newest
         delay = max(event.at - answer.at, timedelta(0))
         revenue = round((event.revenue or 0.0) * 1_000_000)
-        self.reactions[answer.request_id].append(Reaction(delay, answer.items.index(event.item), event.kind, revenue))
+        self.reactions[answer.request_id].append(OracleReaction(delay, answer.items.index(event.item), event.kind, revenue))

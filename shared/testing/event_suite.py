@@ -21,9 +21,9 @@ from shared.contracts.events import (
     Impression,
     Interaction,
 )
-from shared.domain.coverage_novelty import Showings
-from shared.domain.earned import Earned, Part, total
-from shared.domain.sequential_test import Sample
+from shared.domain.coverage_novelty import ItemShowings
+from shared.domain.earned import AnswerGroup, AnswerOutcomes, total
+from shared.domain.sequential_test import VariantSample
 from shared.ports import EventLog, HitRate, IngestResult, KpiSource
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -260,7 +260,7 @@ class EventLogSuite:
 
 
 class KpiSourceSuite:
-    def samples(self, kpis: KpiSource, now: datetime, generation: int = 1) -> dict[str, Sample]:
+    def samples(self, kpis: KpiSource, now: datetime, generation: int = 1) -> dict[str, VariantSample]:
         return dict(kpis.samples("films", generation, WINDOW, ATTRIBUTION, now))
 
     def test_each_user_is_one_observation(self, log: EventLog, kpis: KpiSource) -> None:
@@ -268,7 +268,10 @@ class KpiSourceSuite:
         log.impressions([shown(f"b{n}", minute(n), user=2) for n in range(2)])
         log.impressions([shown("c", user=3, variant="candidate", version=2)])
         like(log, *(did(at=minute(5), request_id=id) for id in ("a0", "a1", "a2")), did(at=minute(5), user=2, request_id="b1"))
-        assert self.samples(kpis, LATER) == {"stable": Sample(2, 1.25, 0.8125, 6, 4, 2), "candidate": Sample(1, 0.0, 0.0, 1, 0)}
+        assert self.samples(kpis, LATER) == {
+            "stable": VariantSample(2, 1.25, 0.8125, 6, 4, 2),
+            "candidate": VariantSample(1, 0.0, 0.0, 1, 0),
+        }
 
     def test_a_user_counts_when_window_and_attribution_have_passed(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a"), shown("b", minute(1), user=2)])
@@ -279,7 +282,7 @@ class KpiSourceSuite:
     def test_only_answers_within_the_users_own_window_count(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a", minute(10)), shown("b", minute(70)), shown("c", minute(70) + timedelta(microseconds=1))])
         like(log, did(at=minute(71), request_id="c"))
-        assert self.samples(kpis, LATER) == {"stable": Sample(1, 0.0, 0.0, 2, 0)}
+        assert self.samples(kpis, LATER) == {"stable": VariantSample(1, 0.0, 0.0, 2, 0)}
 
     def test_generations_and_recommenders_are_apart(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a"), shown("b", generation=2), shown("c", generation=2, user=2), shown("d", recommender="books")])
@@ -294,13 +297,13 @@ class KpiSourceSuite:
         whys = (UNKNOWN_USER, BY_ITEMS, NO_SCORES, NOTHING_LEFT, OVERLOADED, FAILED, None)
         log.impressions([shown(f"a{n}", user=n, fallback=why) for n, why in enumerate(whys)])
         like(log, did(at=minute(1), user=0, request_id="a0"))
-        assert self.samples(kpis, LATER) == {"stable": Sample(7, 1.0, 1.0, 7, 1, 1)}
+        assert self.samples(kpis, LATER) == {"stable": VariantSample(7, 1.0, 1.0, 7, 1, 1)}
 
     def test_requests_while_no_model_server_answered_do_not_count(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a", fallback=SERVER_AWAY), shown("b", minute(50)), shown("c", user=2, fallback=SERVER_AWAY)])
         like(log, did(at=minute(1), request_id="a"))
         assert self.samples(kpis, minute(139)) == {}
-        assert self.samples(kpis, minute(140)) == {"stable": Sample(1, 0.0, 0.0, 1, 0)}
+        assert self.samples(kpis, minute(140)) == {"stable": VariantSample(1, 0.0, 0.0, 1, 0)}
 
     def test_a_refused_request_is_no_answer_of_its_version(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a"), *(shown(why, items=(), fallback=why) for why in REFUSED)])
@@ -311,7 +314,7 @@ class KpiSourceSuite:
     def test_a_hit_that_came_too_late_is_none(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a"), shown("b", minute(1))])
         like(log, did(at=minute(30), request_id="a"), did(at=minute(31) + timedelta(microseconds=1), request_id="b"))
-        assert self.samples(kpis, LATER)["stable"] == Sample(1, 0.5, 0.25, 2, 1, 1)
+        assert self.samples(kpis, LATER)["stable"] == VariantSample(1, 0.5, 0.25, 2, 1, 1)
 
     @pytest.mark.requirement("G-13")
     def test_the_hit_rate_of_a_version_counts_the_answers_of_a_stretch_of_time(self, log: EventLog, kpis: KpiSource) -> None:
@@ -333,12 +336,12 @@ class KpiSourceSuite:
         like(log, buy[1], did(10, minute(9), user=3, revenue=-0.3))
         earned = kpis.earned("films", 1, T0, minute(5), ATTRIBUTION, {"purchase", "subscription"})
         kinds = {"purchase": 3, "click": 4}
-        assert earned == Earned(5, 5, 3, 0, kinds, {3: 3, 2: 2}, {0: 3, 1: 3, 2: 1})
+        assert earned == AnswerOutcomes(5, 5, 3, 0, kinds, {3: 3, 2: 2}, {0: 3, 1: 3, 2: 1})
         assert earned.click_rates() == {0: 3 / 5, 1: 3 / 5, 2: 1 / 3}
         assert (earned.hit_rate, earned.conversion, earned.engagement({"purchase": 3.0})) == (1.0, 0.6, 13 / 5)
         assert kpis.earned("films", 1, T0, LATER, timedelta(days=1), {"click"}).revenue == 5_000_000
         assert kpis.earned("films", 1, minute(3), minute(4), ATTRIBUTION, ()).conversions == 0
-        assert kpis.earned("films", 9, T0, LATER, ATTRIBUTION, {"purchase"}) == Earned()
+        assert kpis.earned("films", 9, T0, LATER, ATTRIBUTION, {"purchase"}) == AnswerOutcomes()
 
     @pytest.mark.requirement("G-13")
     def test_what_a_version_earned_is_counted_apart_by_variant_fallback_and_slices(self, log: EventLog, kpis: KpiSource) -> None:
@@ -355,10 +358,10 @@ class KpiSourceSuite:
         like(log, did(10, minute(6), request_id="a", kind="purchase", revenue=1.5), did(11, minute(6), user=5), did(11, minute(6), user=3))
         parts = kpis.parts("films", 1, T0, LATER, ATTRIBUTION, {"purchase"})
         assert parts == {
-            Part("stable", None, ("germany", "young")): Earned(1, 1, 1, 1_500_000, {"purchase": 1}, {3: 1}, {0: 1}),
-            Part("stable", None, ("germany",)): Earned(2, 1, 0, 0, {}, {3: 2}, {1: 1}),
-            Part("candidate"): Earned(1, 1, 0, 0, {}, {3: 1}, {1: 1}),
-            Part("stable", "unknown user"): Earned(1, 0, 0, 0, {}, {3: 1}, {}),
+            AnswerGroup("stable", None, ("germany", "young")): AnswerOutcomes(1, 1, 1, 1_500_000, {"purchase": 1}, {3: 1}, {0: 1}),
+            AnswerGroup("stable", None, ("germany",)): AnswerOutcomes(2, 1, 0, 0, {}, {3: 2}, {1: 1}),
+            AnswerGroup("candidate"): AnswerOutcomes(1, 1, 0, 0, {}, {3: 1}, {1: 1}),
+            AnswerGroup("stable", "unknown user"): AnswerOutcomes(1, 0, 0, 0, {}, {3: 1}, {}),
         }
         assert total(parts.values()) == kpis.earned("films", 1, T0, LATER, ATTRIBUTION, {"purchase"})
         assert kpis.parts("films", 3, T0, LATER, ATTRIBUTION, ()) == {}
@@ -376,10 +379,12 @@ class KpiSourceSuite:
     @pytest.mark.requirement("G-13")
     def test_what_the_newest_answers_showed_is_counted_by_item(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown(f"r{n}", minute(n // 2), items=(n, 9, n), user=n) for n in range(6)])
-        assert kpis.showings("films", 1, T0, LATER, 2) == Showings(2, {4: 1, 5: 1, 9: 2})
-        assert kpis.showings("films", 1, T0, minute(2), 3) == Showings(3, {1: 1, 2: 1, 3: 1, 9: 3}), "of one moment the greater name"
-        assert kpis.showings("films", 1, minute(1), minute(2), 100) == Showings(2, {2: 1, 3: 1, 9: 2})
-        assert kpis.showings("films", 2, T0, LATER, 2) == Showings()
+        assert kpis.showings("films", 1, T0, LATER, 2) == ItemShowings(2, {4: 1, 5: 1, 9: 2})
+        assert kpis.showings("films", 1, T0, minute(2), 3) == ItemShowings(3, {1: 1, 2: 1, 3: 1, 9: 3}), (
+            "for equal times the greater request id counts"
+        )
+        assert kpis.showings("films", 1, minute(1), minute(2), 100) == ItemShowings(2, {2: 1, 3: 1, 9: 2})
+        assert kpis.showings("films", 2, T0, LATER, 2) == ItemShowings()
 
     @pytest.mark.requirement("G-13")
     def test_the_newest_positives_are_counted_by_item(self, log: EventLog, kpis: KpiSource) -> None:
@@ -420,20 +425,20 @@ class KpiSourceSuite:
             assert 0 < sample.users < 101
 
 
-def _by_hand(impressions: list[Impression], liked: dict[str, timedelta], now: datetime) -> dict[str, Sample]:
+def _by_hand(impressions: list[Impression], liked: dict[str, timedelta], now: datetime) -> dict[str, VariantSample]:
     users: dict[tuple[str, int], list[Impression]] = {}
     for impression in impressions:
         if impression.fallback != SERVER_AWAY:
             users.setdefault((impression.variant, impression.user), []).append(impression)
-    samples: dict[str, Sample] = {}
+    samples: dict[str, VariantSample] = {}
     for (variant, _), answers in users.items():
         first = min(answer.at for answer in answers)
         if first + WINDOW + ATTRIBUTION > now:
             continue
         counted = [answer for answer in answers if answer.at <= first + WINDOW]
         hits = sum(liked.get(answer.request_id, ATTRIBUTION * 2) <= ATTRIBUTION for answer in counted)
-        value, so_far = hits / len(counted), samples.get(variant, Sample())
-        samples[variant] = Sample(
+        value, so_far = hits / len(counted), samples.get(variant, VariantSample())
+        samples[variant] = VariantSample(
             so_far.users + 1,
             so_far.total + value,
             so_far.squares + value * value,

@@ -41,7 +41,7 @@ class ExecutorSuite:
         bench.behave("r1-etl-1", "works")
         bench.executor.start(stage_spec("r1-etl-1"))
         job = bench.executor.observe("r1-etl-1")
-        assert job is not None, "it was started, and is known from then on"
+        assert job is not None, "a started job must be visible at once"
         assert job.phase in ("waiting", "running")
         runs(bench.executor, "r1-etl-1")
 

@@ -20,12 +20,12 @@ from shared.contracts.events import (
     Impression,
     Interaction,
 )
-from shared.domain.coverage_novelty import Showings
-from shared.domain.earned import MILLIONTHS, Earned, Part
+from shared.domain.coverage_novelty import ItemShowings
+from shared.domain.earned import MILLIONTHS, AnswerGroup, AnswerOutcomes
 from shared.domain.errors import Invalid
-from shared.domain.sequential_test import Sample
-from shared.domain.traffic import Mirror, Traffic, UserShares
-from shared.ports import HitRate, IngestResult, Like, Newest, Scored
+from shared.domain.sequential_test import VariantSample
+from shared.domain.traffic import ShadowCounts, Traffic, UserShares
+from shared.ports import AnswerScore, HitRate, IngestResult, Like, NewestTimes
 
 _LOOKED = 2_000
 
@@ -99,18 +99,20 @@ class FakeEvents:
 
     # KpiSource
 
-    def samples(self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime) -> Mapping[str, Sample]:
+    def samples(
+        self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime
+    ) -> Mapping[str, VariantSample]:
         users: dict[tuple[str, int], list[Impression]] = {}
         for answer in self._under(recommender, generation):
             if answer.fallback != SERVER_AWAY:
                 users.setdefault((answer.variant, answer.user), []).append(answer)
-        samples: dict[str, Sample] = {}
+        samples: dict[str, VariantSample] = {}
         for (variant, _), answers in users.items():
             first = min(answer.at for answer in answers)
             if first <= now - window - attribution:
                 counted = [answer for answer in answers if answer.at <= first + window]
                 hits = sum(self._hit(answer.request_id, attribution) for answer in counted)
-                samples[variant] = _with(samples.get(variant, Sample()), len(counted), hits)
+                samples[variant] = _with(samples.get(variant, VariantSample()), len(counted), hits)
         return samples
 
     def traffic(self, recommender: str, generation: int, now: datetime) -> Mapping[str, Traffic]:
@@ -126,15 +128,15 @@ class FakeEvents:
 
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
-    ) -> Earned:
+    ) -> AnswerOutcomes:
         return self._earned(self._answers_between(recommender, version, since, until), attribution, conversions)
 
     def parts(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
-    ) -> Mapping[Part, Earned]:
-        apart: dict[Part, list[Impression]] = {}
+    ) -> Mapping[AnswerGroup, AnswerOutcomes]:
+        apart: dict[AnswerGroup, list[Impression]] = {}
         for answer in self._answers_between(recommender, version, since, until):
-            apart.setdefault(Part(answer.variant, answer.fallback, answer.slices), []).append(answer)
+            apart.setdefault(AnswerGroup(answer.variant, answer.fallback, answer.slices), []).append(answer)
         return {part: self._earned(answers, attribution, conversions) for part, answers in apart.items()}
 
     def steps(
@@ -146,16 +148,16 @@ class FakeEvents:
         every: timedelta,
         attribution: timedelta,
         conversions: Collection[str],
-    ) -> Mapping[int, Earned]:
+    ) -> Mapping[int, AnswerOutcomes]:
         apart: dict[int, list[Impression]] = {}
         for answer in self._answers_between(recommender, version, since, until):
             apart.setdefault((answer.at - since) // every, []).append(answer)
         return {step: self._earned(answers, attribution, conversions) for step, answers in apart.items()}
 
-    def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> Showings:
+    def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> ItemShowings:
         answers = self._answers_between(recommender, version, since, until)
         newest = sorted(answers, key=lambda answer: (answer.at, answer.request_id), reverse=True)[:limit]
-        return Showings(len(newest), Counter(item for answer in newest for item in set(answer.items)))
+        return ItemShowings(len(newest), Counter(item for answer in newest for item in set(answer.items)))
 
     def liked(self, recommender: str, until: datetime, limit: int) -> Mapping[int, int]:
         likes = sorted((at, n, event.item) for n, (event, at, good) in enumerate(self._between(recommender, None, until)) if good)
@@ -164,13 +166,13 @@ class FakeEvents:
     def _answers_between(self, recommender: str, version: int, since: datetime, until: datetime) -> list[Impression]:
         return [answer for answer in self._of(recommender, version, since) if answer.at < until]
 
-    def _earned(self, answers: Sequence[Impression], attribution: timedelta, conversions: Collection[str]) -> Earned:
+    def _earned(self, answers: Sequence[Impression], attribution: timedelta, conversions: Collection[str]) -> AnswerOutcomes:
         by_request = {answer.request_id: answer for answer in answers}
         reactions = [
             (event, answer) for event, at, answer in self._reactions() if answer.request_id in by_request and at - answer.at <= attribution
         ]
         places = {(answer.request_id, answer.items.index(event.item)) for event, answer in reactions}
-        return Earned(
+        return AnswerOutcomes(
             answers=len(by_request),
             hits=len({answer.request_id for _, answer in reactions}),
             conversions=len({answer.request_id for event, answer in reactions if event.kind in conversions}),
@@ -186,29 +188,29 @@ class FakeEvents:
         rows = sorted((row for row in self._between(recommender, since, None) if row[2]), key=lambda row: row[1])
         return [Like(event.user, event.item, at) for event, at, _ in (rows[::-1] if newest else rows)[:count]]
 
-    def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[Scored]:
+    def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[AnswerScore]:
         answers = sorted(_own(self._of(recommender, version, since)), key=lambda answer: (answer.at, answer.request_id), reverse=newest)
-        return [Scored(answer.user, answer.score, answer.at) for answer in answers if answer.score is not None][:count]
+        return [AnswerScore(answer.user, answer.score, answer.at) for answer in answers if answer.score is not None][:count]
 
     def blocks(
         self, recommender: str, version: int, since: datetime, until: datetime, every: timedelta, attribution: timedelta
-    ) -> Mapping[int, Sample]:
+    ) -> Mapping[int, VariantSample]:
         users: dict[tuple[int, int], list[Impression]] = {}
         for answer in _own(self._of(recommender, version, since)):
             if answer.at < until:
                 users.setdefault(((answer.at - since) // every, answer.user), []).append(answer)
-        samples: dict[int, Sample] = {}
+        samples: dict[int, VariantSample] = {}
         for (block, _), answers in users.items():
             hits = sum(self._hit(answer.request_id, attribution) for answer in answers)
-            samples[block] = _with(samples.get(block, Sample()), len(answers), hits)
+            samples[block] = _with(samples.get(block, VariantSample()), len(answers), hits)
         return samples
 
-    def newest(self, versions: Mapping[str, int]) -> Mapping[str, Newest]:
+    def newest(self, versions: Mapping[str, int]) -> Mapping[str, NewestTimes]:
         newest = {}
         for name, version in versions.items():
             answers = [answer.at for answer in self.shown.values() if (answer.recommender, answer.version) == (name, version)]
             events = [at for event, at, _ in self.done if event.recommender == name]
-            newest[name] = Newest(max(answers, default=None), max(events, default=None))
+            newest[name] = NewestTimes(max(answers, default=None), max(events, default=None))
         return {name: latest for name, latest in newest.items() if latest.at is not None}
 
     # Lookups
@@ -259,16 +261,16 @@ class FakeEvents:
         return [row for row in rows if (since is None or row[1] >= since) and (until is None or row[1] < until)]
 
 
-class FakeMirrors:
+class FakeShadowTotals:
     """Implements ShadowTotals with a dictionary."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[str, int, str], Mirror] = {}
+        self.rows: dict[tuple[str, int, str], ShadowCounts] = {}
 
-    def add(self, recommender: str, generation: int, gateway: str, mirror: Mirror) -> None:
+    def add(self, recommender: str, generation: int, gateway: str, mirror: ShadowCounts) -> None:
         self.rows[recommender, generation, gateway] = mirror
 
-    def total(self, recommender: str, generation: int) -> Mirror:
+    def total(self, recommender: str, generation: int) -> ShadowCounts:
         rows = [row for key, row in self.rows.items() if key[:2] == (recommender, generation)]
         stable: Counter[int] = Counter()
         candidate: Counter[int] = Counter()
@@ -276,16 +278,16 @@ class FakeMirrors:
             stable.update(row.stable)
             candidate.update(row.candidate)
         counts = [sum(getattr(row, name) for row in rows) for name in ("compared", "errors", "dropped")]
-        return Mirror(counts[0], counts[1], dict(stable), dict(candidate), sum(row.overlap for row in rows), counts[2])
+        return ShadowCounts(counts[0], counts[1], dict(stable), dict(candidate), sum(row.overlap for row in rows), counts[2])
 
 
 def _time(event: Interaction) -> datetime:
     if event.at is None:
-        raise Invalid("an interaction is stored with its time")
+        raise Invalid("interaction without a time: set the client's time, or the time of arrival")
     return event.at
 
 
-def _with(sample: Sample, answers: int, hits: int) -> Sample:
+def _with(sample: VariantSample, answers: int, hits: int) -> VariantSample:
     value = hits / answers
     return replace(
         sample,

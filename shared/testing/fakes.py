@@ -56,7 +56,7 @@ class FakeExecutor:
 
 def _named(attempt: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", attempt):
-        raise Invalid(f"{attempt!r} can't name an attempt")
+        raise Invalid(f"{attempt!r} is not an attempt name: use lower-case letters, digits and dashes")
     return attempt
 
 
@@ -113,4 +113,4 @@ class FakeModelServer:
 
     def _check_up(self) -> None:
         if self.down:
-            raise Unavailable("the model server doesn't answer")
+            raise Unavailable("the model server does not answer")

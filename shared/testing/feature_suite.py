@@ -153,7 +153,7 @@ class FeatureStoreSuite:
     def test_a_view_is_called_by_a_plain_name(self, store: FeatureStore, subtests: pytest.Subtests) -> None:
         for view in ["", "User", "a:b", "a b", "a@", "a@x", "@1", "ü", "a" * 61, "a@1@2", "a\n"]:
             with subtests.test(view=view):
-                with pytest.raises(Invalid, match="no view's name"):
+                with pytest.raises(Invalid, match="is not a view name"):
                     store.write("films", view, [row(1)])
                 assert store.marks() == {}
 

@@ -80,7 +80,7 @@ class RecommenderStoreSuite:
         assert sorted(run.spec.generation for run in runs.list("films")) == list(range(1, THREADS + 2))
 
     def test_a_generation_that_is_not_the_expected_one_changes_nothing(self, store: RecommenderStore) -> None:
-        with pytest.raises(Changed, match="isn't there"):
+        with pytest.raises(Changed, match="does not exist"):
             store.put(spec(), NOW, "ada", {1})
         made = store.put(spec(), NOW, "ada", {0}).recommender
         with pytest.raises(Changed, match="generation 1"):
@@ -263,4 +263,4 @@ class DeletionSuite:
         assert routes.serving_since("films", 2) == NOW + 9 * SECOND
         assert routes.previous("films") == 2
         routes.put("films", Route(2), NOW + 11 * SECOND, "bob", "")
-        assert routes.previous("films") is None, "what served before the deletion isn't gone back to"
+        assert routes.previous("films") is None, "no rollback to a version from before the deletion"

@@ -24,7 +24,7 @@ from shared.domain.gate import Verdict
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutStatus, SetRoute
 from shared.domain.route import Route
-from shared.domain.sequential_test import Judgement, Sample
+from shared.domain.sequential_test import Judgement, VariantSample
 from shared.domain.step_analysis import StepReport
 from shared.ports import Due, HistoryEntry, Record, RolloutRecord, RolloutStore
 
@@ -50,7 +50,7 @@ def rollout(id: str = "ro-1", recommender: str = "films", age: timedelta = SECON
 def full_status() -> RolloutStatus:
     """Returns a status with every kind of value that statuses have."""
     judged = Judgement(Verdict.INCONCLUSIVE, "über 5 % \u2192 später", 0.1 + 0.2, None, 1e-17)
-    report = StepReport(0, 0.05, NOW - SECOND, Sample(3, 1.5, 1.25, 9, 4), Sample(), judged)
+    report = StepReport(0, 0.05, NOW - SECOND, VariantSample(3, 1.5, 1.25, 9, 4), VariantSample(), judged)
     return RolloutStatus("canary", "5% of the users", NOW, 1, NOW - timedelta(microseconds=1), None, None, (report, report))
 
 
@@ -166,13 +166,13 @@ class ResourceStoreSuite:
         record = store.ask("ro-1", request, NOW)
         assert record == store.get("ro-1")
         assert store.due(NOW, 10) == [Due("ro-1", record.revision)]
-        assert (record.asked, record.due_at) == (request, NOW)
+        assert (record.request, record.due_at) == (request, NOW)
         with pytest.raises(Conflict):
             moved(store, later, full_status())
         next_record = moved(store, record, full_status())
-        assert next_record.asked == store.get("ro-1").asked == request
-        assert moved(store, next_record, full_status(), clear_request=True).asked is None
-        assert store.get("ro-1").asked is None
+        assert next_record.request == store.get("ro-1").request == request
+        assert moved(store, next_record, full_status(), clear_request=True).request is None
+        assert store.get("ro-1").request is None
 
     def test_a_second_request_before_the_first_is_done_is_a_conflict(self, store: Rows) -> None:
         store.create(rollout(), "ada")
@@ -186,7 +186,7 @@ class ResourceStoreSuite:
         with pytest.raises(Changed, match=f"revision {first.revision}"):
             store.ask("ro-1", Request("pause", "ada"), NOW, {first.revision - 1})
         assert store.get("ro-1") == first
-        assert store.ask("ro-1", Request("pause", "ada"), NOW, {first.revision}).asked == Request("pause", "ada")
+        assert store.ask("ro-1", Request("pause", "ada"), NOW, {first.revision}).request == Request("pause", "ada")
 
     def test_of_many_who_ask_at_once_one_is_heard(self, store: Rows) -> None:
         store.create(rollout(), "ada")
@@ -200,7 +200,7 @@ class ResourceStoreSuite:
 
         heard = at_once(THREADS, ask)
         assert heard.count(True) == 1
-        request = store.get("ro-1").asked
+        request = store.get("ro-1").request
         assert request is not None
         assert request.actor == f"thread {heard.index(True)}"
 

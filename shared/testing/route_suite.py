@@ -50,7 +50,7 @@ class RouteStoreSuite:
         assert routes.all() == {"films": made}
         routes.put("books", Route(1), NOW, "ada", "")
         assert list(routes.all()) == ["books", "films"]
-        assert list(before) == ["films"], "whoever holds what was read holds it still"
+        assert list(before) == ["films"], "an earlier result must not change"
 
     def test_changes_that_race_are_all_seen_by_whoever_reads_meanwhile(self, routes: RouteStore) -> None:
         def put_and_read(n: int) -> None:
@@ -131,7 +131,7 @@ class RouteStoreSuite:
         assert routes.reports("films", NOW + 2 * SECOND) == {"gate-b": 3}
 
     def test_a_gateway_that_serves_what_it_said_is_heard(self, routes: RouteStore) -> None:
-        assert not routes.heard("gate-a", NOW), "nothing is known of it"
+        assert not routes.heard("gate-a", NOW), "an unknown gateway"
         assert routes.reports("films", NOW) == {}
         routes.report("gate-a", {"films": 3}, NOW)
         assert routes.heard("gate-a", NOW + SECOND)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shared.contracts.events import BY_ITEMS, NO_SCORES, NOTHING_LEFT, REFUSED, SERVER_AWAY, UNKNOWN_USER, Impression
-from shared.domain.traffic import Mirror, Traffic, UserShares
+from shared.domain.traffic import ShadowCounts, Traffic, UserShares
 from shared.ports import EventLog, KpiSource, ShadowTotals
 from shared.testing.event_suite import LATER, minute, shown
 
@@ -125,31 +125,31 @@ class TrafficSuite:
             assert sums.score_squares == pytest.approx(sum((answer.score or 0) ** 2 for answer in own), rel=1e-12)
 
 
-SEEN = Mirror(7, 1, {40: 6, 41: 1}, {60: 6}, 3.25, 2)
+EXAMPLE = ShadowCounts(7, 1, {40: 6, 41: 1}, {60: 6}, 3.25, 2)
 
 
-class MirrorsSuite:
+class ShadowTotalsSuite:
     def test_of_no_shadow_nothing_is_known(self, mirrors: ShadowTotals) -> None:
-        assert mirrors.total("films", 1) == Mirror()
+        assert mirrors.total("films", 1) == ShadowCounts()
 
     def test_totals_are_read_back_and_add_up_over_gateways(self, mirrors: ShadowTotals) -> None:
-        mirrors.add("films", 1, "gate-a", SEEN)
-        assert mirrors.total("films", 1) == SEEN
-        mirrors.add("films", 1, "gate-b", Mirror(3, 0, {41: 3}, {61: 2, 60: 1}, 0.5, 10))
-        assert mirrors.total("films", 1) == Mirror(10, 1, {40: 6, 41: 4}, {60: 7, 61: 2}, 3.75, 12)
+        mirrors.add("films", 1, "gate-a", EXAMPLE)
+        assert mirrors.total("films", 1) == EXAMPLE
+        mirrors.add("films", 1, "gate-b", ShadowCounts(3, 0, {41: 3}, {61: 2, 60: 1}, 0.5, 10))
+        assert mirrors.total("films", 1) == ShadowCounts(10, 1, {40: 6, 41: 4}, {60: 7, 61: 2}, 3.75, 12)
 
     def test_a_gateway_that_tells_again_replaces_what_it_told(self, mirrors: ShadowTotals) -> None:
-        for mirror in (Mirror(1, 0, {40: 1}, {60: 1}, 1.0, 0), SEEN, SEEN):
+        for mirror in (ShadowCounts(1, 0, {40: 1}, {60: 1}, 1.0, 0), EXAMPLE, EXAMPLE):
             mirrors.add("films", 1, "gate-a", mirror)
-        assert mirrors.total("films", 1) == SEEN
+        assert mirrors.total("films", 1) == EXAMPLE
 
     def test_generations_and_recommenders_are_apart(self, mirrors: ShadowTotals) -> None:
-        mirrors.add("films", 1, "gate-a", SEEN)
-        mirrors.add("films", 2, "gate-a", replace(SEEN, compared=9))
-        mirrors.add("books", 1, "gate-a", replace(SEEN, compared=11))
+        mirrors.add("films", 1, "gate-a", EXAMPLE)
+        mirrors.add("films", 2, "gate-a", replace(EXAMPLE, compared=9))
+        mirrors.add("books", 1, "gate-a", replace(EXAMPLE, compared=11))
         assert [mirrors.total(*key).compared for key in (("films", 1), ("films", 2), ("books", 1), ("books", 2))] == [7, 9, 11, 0]
 
     def test_gateways_that_tell_at_once_are_all_heard(self, mirrors: ShadowTotals) -> None:
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda n: mirrors.add("films", 1, f"gate-{n % 4}", Mirror(compared=1)), range(16)))
+            list(pool.map(lambda n: mirrors.add("films", 1, f"gate-{n % 4}", ShadowCounts(compared=1)), range(16)))
         assert mirrors.total("films", 1).compared == 4

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from services.executors.jobsettings import JobSettings, read_settings
-from services.executors.jobspec import Stored, manifest
+from services.executors.jobspec import StoredSpec, manifest
 from shared.contracts.stage import File, StageSpec
 from shared.testing.executor_suite import stage_spec
 
@@ -60,7 +60,7 @@ CASES: dict[str, dict[str, Any]] = {
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
     },
 }
-_FILE = Stored("file:///var/lib/eyas/artifacts", File(sha256="ab" * 32, size=1))
+_FILE = StoredSpec("file:///var/lib/eyas/artifacts", File(sha256="ab" * 32, size=1))
 
 
 def kinds(objects: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:

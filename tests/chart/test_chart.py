@@ -63,7 +63,7 @@ def test_helm_3_makes_the_same_of_it(case: str) -> None:
 def test_helm_3_finds_nothing_wrong_and_refuses_what_helm_4_refuses() -> None:
     assert "0 chart(s) failed" in run("lint", "--strict", str(CHART), program=helm(3))
     assert "scrach" in run("template", "eyas", str(CHART), *values({"jobs": {"settings": {"scrach": "1Gi"}}}), program=helm(3), fails=True)
-    assert "say images.registry" in run("template", "eyas", str(CHART), *values({"image": {"tag": "7"}}), program=helm(3), fails=True)
+    assert "set images.registry" in run("template", "eyas", str(CHART), *values({"image": {"tag": "7"}}), program=helm(3), fails=True)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -315,23 +315,23 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"volume": {"hostPath": "relative"}}, "hostPath"),
     ({"images": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
     ({"images": {"registry": "https://registry.example"}}, "registry"),
-    ({"image": {"tag": "7"}}, "image: there is an image for each role now: say images.registry"),
+    ({"image": {"tag": "7"}}, "image: each role now has its own image; set images.registry"),
     ({"jobs": {"stages": {"train": {"cpus": 2}}}}, "cpus"),
     ({"jobs": {"settings": {"scrach": "1Gi"}}}, "scrach"),
     ({"tolerations": [{"kee": "gpu"}]}, "kee"),
     ({"triton": {"replicas": 0}}, "replicas"),
-    ({"control": {"replicas": 2}}, "several control planes need database.existingSecret"),
-    ({"volume": {"hostPath": "/a", "existingClaim": "b"}}, "name existingClaim or hostPath, not both"),
-    ({"networkPolicy": False}, "networkPolicy: say networkPolicies.enabled"),
+    ({"control": {"replicas": 2}}, "SQLite supports only one control plane; set database.existingSecret"),
+    ({"volume": {"hostPath": "/a", "existingClaim": "b"}}, "set existingClaim or hostPath, not both"),
+    ({"networkPolicy": False}, "networkPolicy: set networkPolicies.enabled"),
     ({"networkPolicies": {"clients": [{"podSelector": {"matchLabel": {}}}]}}, "matchLabel"),
     ({"networkPolicies": {"database": {"ports": []}}}, "ports"),
     (
         {"postgresql": {"enabled": True}, "database": {"existingSecret": "mine"}},
-        "postgresql.enabled: the Secret mine names one already",
+        "postgresql.enabled: the Secret mine already sets another server",
     ),
-    ({"nats": {"enabled": True}, "events": {"existingSecret": "mine"}}, "nats.enabled: the Secret mine names one already"),
-    ({"jobs": {"quota": {"requests.cpu": 4}}}, "jobs.quota: it is of the stages' priority class"),
-    ({"gateway": {"autoscaling": {"enabled": True, "min": 4, "max": 3}}}, "gateway.autoscaling: min is 4 and max is 3"),
+    ({"nats": {"enabled": True}, "events": {"existingSecret": "mine"}}, "nats.enabled: the Secret mine already sets another server"),
+    ({"jobs": {"quota": {"requests.cpu": 4}}}, "jobs.quota: the stages have no PriorityClass"),
+    ({"gateway": {"autoscaling": {"enabled": True, "min": 4, "max": 3}}}, "gateway.autoscaling: min 4 is above max 3"),
 ]
 
 

@@ -106,8 +106,8 @@ def test_gateways_need_no_volume_where_a_database_and_a_bucket_hold_all() -> Non
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"artifacts": {"url": "s3://kept"}}, "artifacts.url: say who asks that store: artifacts.existingSecret"),
-        ({"artifacts": {"existingSecret": "keeper"}}, "artifacts.existingSecret: it is of no store: say artifacts.url"),
+        ({"artifacts": {"url": "s3://kept"}}, "artifacts.url: the store's credentials are missing; set artifacts.existingSecret"),
+        ({"artifacts": {"existingSecret": "keeper"}}, "artifacts.existingSecret: no effect without a store; set artifacts.url"),
         ({"artifacts": {"url": "https://kept"}}, "artifacts"),
     ],
 )

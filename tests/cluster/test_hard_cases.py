@@ -62,7 +62,7 @@ def test_a_failing_stage_says_why_and_leaves_its_log(place: Place) -> None:
 def test_a_stage_out_of_memory_names_its_limit_and_the_field_to_raise(place: Place) -> None:
     begin(place, "eats", memory="96Mi")
     job = until(place.executor, lambda job: job.phase not in ("waiting", "running"))
-    assert job == Job("failed", "out of memory: it needs more than its limit of 96Mi (resources.etl.memory)", "memory")
+    assert job == Job("failed", "out of memory: above the limit of 96Mi (resources.etl.memory)", "memory")
 
 
 def test_a_stage_that_takes_too_long_is_ended_by_its_deadline(place: Place) -> None:
@@ -103,10 +103,10 @@ def test_a_missing_image_is_named_with_the_reason(place: Place) -> None:
     begin(place, "succeeds")
     job = until(place.executor, lambda job: job.fault == "image" and ": " in job.reason)
     assert job.phase == "waiting"
-    assert job.reason.startswith("its image localhost/eyas-nothing:1 can't be fetched: ")
+    assert job.reason.startswith("cannot pull image localhost/eyas-nothing:1: ")
     until(place.executor, lambda job: job.fault == "image" and ": " in job.reason and "Back-off" not in job.reason)
     place.executor.stop(ATTEMPT)
-    assert place.executor.observe(ATTEMPT) == Job("failed", "killed by signal 15: it was asked to stop")
+    assert place.executor.observe(ATTEMPT) == Job("failed", "killed by signal 15: the attempt was stopped")
 
 
 def test_an_exceeded_quota_is_named_and_waited_for(place: Place) -> None:
@@ -117,7 +117,7 @@ def test_an_exceeded_quota_is_named_and_waited_for(place: Place) -> None:
     begin(place, "succeeds")
     job = until(place.executor, lambda job: job.fault is not None)
     assert (job.phase, job.fault) == ("waiting", "quota")
-    assert job.reason == "quota 'tight' is exceeded: it asks for limits.memory=192Mi; used limits.memory=0 of limits.memory=64Mi"
+    assert job.reason == "quota 'tight' is exceeded: requested limits.memory=192Mi, used limits.memory=0 of limits.memory=64Mi"
     place.core.delete_namespaced_resource_quota("tight", place.namespace)
     assert until(place.executor, lambda job: job.phase not in ("waiting", "running")) == Job("succeeded")
 
@@ -203,7 +203,7 @@ def test_a_job_of_that_name_that_is_not_ours_is_never_adopted(place: Place) -> N
     place.jobs.create_namespaced_job(place.namespace, {"metadata": {"name": ATTEMPT}, "spec": {"template": pod}})
     assert place.executor.observe(ATTEMPT) is None
     place.executor.stop(ATTEMPT)
-    with pytest.raises(Conflict, match="not this platform's attempt"):
+    with pytest.raises(Conflict, match="but is not of this platform"):
         begin(place, "succeeds")
     assert place.jobs.read_namespaced_job(ATTEMPT, place.namespace).metadata.name == ATTEMPT
 

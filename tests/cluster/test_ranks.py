@@ -152,7 +152,7 @@ def test_ranks_meet_by_the_name_of_rank_0_and_what_all_said_is_kept(place: Place
     ("how", "expected"),
     [
         ("falls", Job("failed", "rank 1: killed by signal 9", "crash")),
-        ("eats", Job("failed", "rank 1: out of memory: it needs more than its limit of 96Mi (resources.train.memory)", "memory")),
+        ("eats", Job("failed", "rank 1: out of memory: above the limit of 96Mi (resources.train.memory)", "memory")),
     ],
 )
 def test_a_rank_that_falls_ends_the_attempt_with_its_number_and_its_reason(
@@ -172,7 +172,7 @@ def test_a_rank_that_is_taken_away_is_no_fault_of_the_stage_and_the_others_go_wi
     executor.start(spec())
     until(executor, lambda job: job.phase == "running")
     place.core.delete_namespaced_pod(f"{ATTEMPT}-1-pod", place.namespace)
-    assert until(executor, ended) == Job("lost", "rank 1: its pod was deleted while it worked", "evicted")
+    assert until(executor, ended) == Job("lost", "rank 1: the pod was deleted while it ran", "evicted")
     deadline = time.monotonic() + 60
     while place.pods(ATTEMPT):
         assert time.monotonic() < deadline
@@ -185,5 +185,5 @@ def test_a_stop_ends_all_ranks(place: Place, ranks: Callable[[], KubernetesExecu
     executor.start(spec())
     until(executor, lambda job: job.phase == "running")
     executor.stop(ATTEMPT)
-    assert executor.observe(ATTEMPT) == Job("failed", "killed by signal 15: it was asked to stop")
+    assert executor.observe(ATTEMPT) == Job("failed", "killed by signal 15: the attempt was stopped")
     assert all(pod.status.phase in ("Succeeded", "Failed") for pod in place.core.list_namespaced_pod(place.namespace).items)

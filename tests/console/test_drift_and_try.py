@@ -11,8 +11,8 @@ pytestmark = pytest.mark.requirement("C-01", "C-09")
 def test_drift_says_how_much_is_missing_and_keeps_nobody_out(visitor, theme):
     someone = visitor(color_scheme=theme)
     someone.go("/recommenders/movies/drift")
-    assert "Too few likes to say anything yet" in someone.page.get_by_role("main").inner_text()
-    assert "of 2,000 have come since the version serves" in someone.page.get_by_role("main").inner_text()
+    assert "Too few positives yet" in someone.page.get_by_role("main").inner_text()
+    assert "of 2,000 positives since the version serves" in someone.page.get_by_role("main").inner_text()
     assert someone.hurdles() == []
 
 
@@ -25,12 +25,12 @@ def test_a_user_is_tried_and_no_kpi_hears_of_it(visitor, story, scripts):
     someone.page.get_by_role("button", name="Recommend").click()
     main = someone.page.get_by_role("main")
     assert main.get_by_role("heading", name="User 7 gets 10 items from version 1 (stable)").is_visible()
-    stages = main.get_by_role("table", name="How it came about").locator("tbody th").all_inner_texts()
+    stages = main.get_by_role("table", name="Stages of the answer").locator("tbody th").all_inner_texts()
     assert stages == ["Retrieve", "Filter", "Score", "Order"]
-    assert main.get_by_role("table", name="What is shown").get_by_role("row").count() == 11
+    assert main.get_by_role("table", name="Items of the answer").get_by_role("row").count() == 11
     if scripts:
         assert someone.hurdles() == []
-    main.get_by_role("table", name="What is shown").get_by_role("link").first.click()
+    main.get_by_role("table", name="Items of the answer").get_by_role("link").first.click()
     assert "item=" in someone.page.url
     assert [one["answers"] for one in story.get("/v1/recommenders/movies/kpis", window="7d")["versions"]] == before
 
@@ -39,6 +39,6 @@ def test_a_user_is_tried_and_no_kpi_hears_of_it(visitor, story, scripts):
 def test_a_bad_field_is_told_where_it_was_filled_in(visitor, theme):
     someone = visitor(color_scheme=theme)
     someone.go("/recommenders/movies/try?user=somebody")
-    assert "a whole number is expected" in someone.page.get_by_role("alert").inner_text()
+    assert "expected a whole number" in someone.page.get_by_role("alert").inner_text()
     assert someone.page.get_by_label("User", exact=True).input_value() == "somebody"
     assert someone.hurdles() == []

@@ -14,7 +14,7 @@ def test_nobody_comes_in_without_a_token_and_a_wrong_one_is_told(visitor):
     assert stranger.page.url.endswith("/login")
     stranger.page.get_by_label("Token").fill("a-wrong-one")
     stranger.page.get_by_role("main").get_by_role("button", name="Sign in").click()
-    assert stranger.page.get_by_role("alert").text_content() == "This token is not known here."
+    assert stranger.page.get_by_role("alert").text_content() == "Unknown token."
     assert not [one for one in stranger.context.cookies() if one["value"]]
 
 

@@ -1,4 +1,4 @@
-"""A recommender's pages in a real browser: the life of its models, its spec, its versions, and each button of them."""
+"""A recommender's pages in a real browser: the hit rate of its versions, its spec, its versions, and each button of them."""
 
 import pytest
 import yaml
@@ -25,9 +25,9 @@ def test_its_life_is_seen_at_a_glance_and_goes_on_without_a_reload(visitor, stor
     someone = visitor()
     someone.go("/recommenders/movies")
     page = someone.page
-    assert "version 1" in page.get_by_role("region", name="Serves").inner_text()
+    assert "version 1" in page.get_by_role("region", name="Serving version").inner_text()
     assert page.get_by_role("img", name="Hit rate of movies over time").is_visible()
-    assert page.get_by_role("row").filter(has_text="Version 1 serves everybody, the first one").is_visible()
+    assert page.get_by_role("row").filter(has_text="Version 1, the first one, serves all users").is_visible()
     line = page.get_by_role("row").filter(has_text="version 1").first
     before = line.inner_text()
     story.post("/v1/recommend/movies", {"user": 3, "k": 3})
@@ -41,17 +41,17 @@ def test_its_life_is_seen_at_a_glance_and_goes_on_without_a_reload(visitor, stor
 def test_all_of_it_can_be_read_and_done_without_scripts(visitor, story):
     someone = visitor(java_script_enabled=False)
     someone.go("/recommenders/movies")
-    assert "What happened" in someone.page.get_by_role("main").inner_text()
+    assert "Timeline" in someone.page.get_by_role("main").inner_text()
     assert someone.page.get_by_role("img", name="Hit rate of movies over time").is_visible()
-    someone.page.get_by_text("The numbers of the picture").click()
+    someone.page.get_by_text("Numbers of the chart").click()
     assert someone.page.get_by_role("columnheader", name="Until (UTC)").is_visible()
     someone.go("/recommenders/movies/versions/1")
     someone.page.get_by_text("Tag…").click()
-    someone.page.get_by_label("Word").fill("proven")
-    someone.page.get_by_role("button", name="Put the tag on it").click()
+    someone.page.get_by_label("Name of the tag").fill("proven")
+    someone.page.get_by_role("button", name="Add the tag").click()
     assert story.get("/v1/recommenders/movies/versions/1")["tags"] == ["proven"]
-    someone.page.get_by_text("Take off proven…").click()
-    someone.page.get_by_role("button", name="Take it off").click()
+    someone.page.get_by_text("Remove tag proven…").click()
+    someone.page.get_by_role("button", name="Remove the tag").click()
     assert story.get("/v1/recommenders/movies/versions/1")["tags"] == []
 
 
@@ -62,21 +62,21 @@ def test_a_spec_is_changed_with_its_faults_and_its_plan_shown_first(visitor, sto
     someone.expected.append("422")  # the browser says of a refused form that it was refused
     someone.go("/recommenders/drafted/spec")
     page = someone.page
-    page.get_by_text("Change it").click()
+    page.get_by_text("Change the spec").click()
     page.get_by_label("Spec (YAML)").fill(yaml.safe_dump(document | {"split": {"by": "time", "test": 7}}))
-    page.get_by_role("button", name="Check it").click()
+    page.get_by_role("button", name="Check").click()
     fault = page.get_by_role("alert").inner_text()
     assert "line" in fault and "split.test" in fault and someone.hurdles() == []
     page.get_by_label("Spec (YAML)").fill(yaml.safe_dump(document | {"split": {"by": "time", "test": 0.25}}))
-    page.get_by_role("button", name="Check it").click()
+    page.get_by_role("button", name="Check").click()
     said = page.get_by_role("main").inner_text()
     assert "+       test: 0.25" in said or "+   test: 0.25" in said
-    assert "What a run of it would do" in said and someone.hurdles() == []
-    page.get_by_label("and start a run of it").uncheck()
-    page.get_by_role("button", name="Apply it").click()
+    assert "Plan of a run" in said and someone.hurdles() == []
+    page.get_by_label("start a run of this spec").uncheck()
+    page.get_by_role("button", name="Apply").click()
     assert "Spec 2 is applied" in page.get_by_role("status").filter(has_text="applied").inner_text()
-    page.get_by_role("button", name="Compare the two").click()
-    assert "From spec 1 to spec 2" in page.get_by_role("main").inner_text()
+    page.get_by_role("button", name="Compare").click()
+    assert "Changes from spec 1 to spec 2" in page.get_by_role("main").inner_text()
     assert story.get("/v1/recommenders/drafted")["generation"] == 2
     story.client.delete("/v1/recommenders/drafted").raise_for_status()
 
@@ -101,29 +101,29 @@ def test_a_recommender_is_run_rolled_back_and_deleted_by_its_buttons(visitor, st
     def run():
         someone.go("/recommenders/pressed")
         page.get_by_text("Run now…").click()
-        page.get_by_label("Why").first.fill("to see it")
+        page.get_by_label("Reason").first.fill("to see it")
         page.get_by_role("button", name="Start the run").click()
 
     run()
     until("its run is there", lambda: story.get("/v1/recommenders/pressed/runs")["items"])
     assert story.get("/v1/recommenders/pressed/runs")["items"][0]["cause"] == "to see it"
     someone.go("/recommenders/pressed")
-    assert page.get_by_role("region", name="Under way").get_by_role("link", name="Run").is_visible()
-    serves = page.get_by_role("region", name="Serves")
+    assert page.get_by_role("region", name="Active").get_by_role("link", name="Run").is_visible()
+    serves = page.get_by_role("region", name="Serving version")
     until("the open page says that it serves", lambda: "version 1" in serves.inner_text(), seconds=120)
     run()
     someone.go("/recommenders/pressed")
     until("the open page shows the second one's rollout", lambda: "version 2" in serves.inner_text(), seconds=120)
     page.get_by_text("Roll back…").click()
-    page.locator("#roll-back").get_by_label("Why").fill("enough seen")
-    page.get_by_role("button", name="Move everybody back").click()
-    assert "Version 1 serves everybody" in page.get_by_role("status").filter(has_text="serves").inner_text()
-    happened = page.get_by_role("row").filter(has_text="Version 2 is taken back")
+    page.locator("#roll-back").get_by_label("Reason").fill("enough seen")
+    page.get_by_role("button", name="Roll back all users").click()
+    assert "Version 1 serves all users" in page.get_by_role("status").filter(has_text="serves").inner_text()
+    happened = page.get_by_role("row").filter(has_text="Version 2 is withdrawn")
     until("the open page tells who did it and why", lambda: happened.count() == 1 and "enough seen" in happened.inner_text(), seconds=60)
-    until("nothing is under way", lambda: "nothing" in page.get_by_role("region", name="Under way").inner_text(), seconds=60)
+    until("nothing is under way", lambda: "none" in page.get_by_role("region", name="Active").inner_text(), seconds=60)
     page.get_by_text("Delete…").click()
-    page.get_by_label("Its name, once more").fill("pressed")
-    page.get_by_role("button", name="Delete it").click()
+    page.get_by_label("Repeat its name").fill("pressed")
+    page.get_by_role("button", name="Delete the recommender").click()
     page.wait_for_url("**/")
     assert "pressed is deleted" in page.get_by_role("main").inner_text()
     assert story.client.get("/v1/recommenders/pressed").status_code == 404

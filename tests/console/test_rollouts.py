@@ -113,7 +113,7 @@ def test_a_rollout_is_watched_from_1_percent_to_promoted_then_one_that_earns_les
 
     def promoted():
         text = page.locator("#why").inner_text()
-        seen.update(share for share in ("1 %", "50 %") if f"Version 2 answers {share} of the users" in text)
+        seen.update(share for share in ("1 %", "50 %") if f"Version 2 serves {share} of the users" in text)
         return "promoted" in page.locator("#state").inner_text()
 
     with crowd(
@@ -124,7 +124,7 @@ def test_a_rollout_is_watched_from_1_percent_to_promoted_then_one_that_earns_les
     ):
         until("the open page says promoted", promoted, seconds=120)
     assert seen == {"1 %", "50 %"}
-    until("it says why", lambda: "surely doesn't lose more than 10 %: promoted after" in page.locator("#explained").inner_text())
+    until("it says why", lambda: "excludes a loss above 10 %: promoted after" in page.locator("#explained").inner_text())
     assert "more hits than version 1" in page.locator("#explained").inner_text()
     assert page.evaluate("window.untouched"), "it was never loaded anew"
     assert page.get_by_role("img", name="Lift of version 2 after each of").is_visible()
@@ -142,7 +142,7 @@ def test_a_rollout_is_watched_from_1_percent_to_promoted_then_one_that_earns_les
     assert explained == f"Version 3 earned {fewer}: rolled back after {report['candidate']['users']:,} users."
     assert one["reason"] in page.locator("#why").inner_text()
     assert one["reason"].startswith("the candidate earns fewer hits")
-    page.get_by_text("The numbers of").click()
+    page.get_by_text("Numbers of").click()
     assert page.locator("#all-looks tbody tr").count() == len(pace.get(f"/v1/rollouts/{second}/looks")["looks"])
 
 
@@ -150,7 +150,7 @@ def press(page, button, reason):
     """Opens what it stands on, says why, confirms."""
     page.get_by_text(f"{button}…", exact=True).click()
     form = page.locator("#deeds details[open]")
-    form.get_by_label("Why").fill(reason)
+    form.get_by_label("Reason").fill(reason)
     form.get_by_role("button", name=button, exact=True).click()
 
 
@@ -162,7 +162,7 @@ def test_a_rollout_is_steered_by_each_of_its_buttons(visitor, pace):
     for button, reason, state, told in (
         ("Pause", "lunch", "paused", ""),
         ("Resume", "back", "canary", ""),
-        ("Skip to the next step", "we know it", "canary", "Version 4 answers 50 % of the users"),
+        ("Skip to the next step", "we know it", "canary", "Version 4 serves 50 % of the users"),
         ("Promote", "it is fine", "promoted", ""),
     ):
         press(page, button, reason)
@@ -188,16 +188,16 @@ def test_a_rollout_is_aborted_and_its_version_is_rolled_out_again_from_its_own_p
 
     page = someone.page
     someone.go("/recommenders/pace/versions/5")
-    page.get_by_text("Roll it out…", exact=True).click()
+    page.get_by_text("Roll out…", exact=True).click()
     assert someone.hurdles() == []
-    page.locator("#roll-out").get_by_label("Why").fill("it is wanted after all")
+    page.locator("#roll-out").get_by_label("Reason").fill("it is wanted after all")
     page.get_by_role("button", name="Start the rollout", exact=True).click()
-    assert "Version 5 is on its way" in page.get_by_role("status").filter(has_text="on its way").inner_text()
+    assert "The rollout of version 5 is created" in page.get_by_role("status").filter(has_text="is created").inner_text()
     again = page.url.rsplit("/", 1)[1]
     pace.wait_for_rollout(again, "canary")
     one = pace.get(f"/v1/rollouts/{again}")
     assert (one["version"], one["asked_by"], one["cause"], again != rollout) == (5, "owner", "it is wanted after all", True)
-    until("the open page shows its canary", lambda: "Version 5 answers 20 % of the users" in page.locator("#why").inner_text())
+    until("the open page shows its canary", lambda: "Version 5 serves 20 % of the users" in page.locator("#why").inner_text())
     assert "start by owner: it is wanted after all" in page.locator("#decisions").inner_text()
     someone.go("/recommenders/pace/versions/5")
     assert page.locator("#roll-out").count() == 0
@@ -210,7 +210,7 @@ def test_rollouts_can_be_read_without_scripts(visitor, pace):
     someone.go("/recommenders/pace/rollouts")
     assert someone.page.get_by_role("row").count() >= 2
     someone.page.get_by_role("link", name="version 1").click()
-    assert "Version 1 was promoted: the first version goes in without a canary." in someone.page.locator("#explained").inner_text()
+    assert "Version 1 was promoted: the first version is promoted without a canary." in someone.page.locator("#explained").inner_text()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

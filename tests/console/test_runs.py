@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.servers.platform_process import until
@@ -50,10 +52,11 @@ def test_a_run_is_watched_to_its_end_without_a_reload(visitor, story, rejected):
     someone = visitor()
     someone.go(f"/runs/{made}")
     someone.page.evaluate("window.same = true")
-    says(someone, "Rejected after evaluate: 1 of the 1 gates that were asked failed: auc is")
-    until("its log has been followed", lambda: "evaluate: done in" in someone.page.locator("#log").inner_text())
+    says(someone, "Rejected after evaluate: 1 of 1 checked gates failed: auc is")
+    end = re.compile(r"attempt: finished seconds=\S+ attempt=\S+-evaluate-1")
+    until("its log has been followed", lambda: end.search(someone.page.locator("#log").inner_text()))
     until("its gates are told", lambda: "missed by" in someone.page.locator("#gates").inner_text())
-    assert "the run ended before verify was through" in someone.page.locator("#gates").inner_text()
+    assert "the run ended before verify finished" in someone.page.locator("#gates").inner_text()
     assert someone.page.evaluate("window.same") is True
 
 
@@ -63,16 +66,16 @@ def test_a_rejected_one_explains_itself_without_scripts_too(visitor, rejected):
     someone.page.get_by_role("link", name=rejected).click()
     assert "Rejected after evaluate" in someone.page.locator("#top").inner_text()
     someone.page.get_by_role("link", name="log of etl").click()
-    assert "rows to train on" in someone.page.locator("#log").inner_text()
+    assert "rows: split train=" in someone.page.locator("#log").inner_text()
 
 
 def test_one_that_waits_is_put_forward_and_cancelled_with_a_reason(visitor, story, rejected):
     first, second = (story.post(f"/v1/recommenders/{NAME}/runs", {"fresh": True})["id"] for _ in range(2))
     someone = visitor()
     someone.go(f"/runs/{second}")
-    press(someone, "Priority", "Set it", **{"Priority, -100": "7", "Why": "it can't wait"})
-    assert "Its priority is 7 now." in someone.page.get_by_role("status").first.inner_text()
-    press(someone, "Cancel", "Cancel this run", Why="nobody wants it")
+    press(someone, "Priority", "Set the priority", **{"Priority, -100": "7", "Reason": "it cannot wait"})
+    assert "The priority is now 7." in someone.page.get_by_role("status").first.inner_text()
+    press(someone, "Cancel", "Cancel this run", Reason="nobody wants it")
     says(someone, "nobody wants it")
     assert story.wait_for_run(second, "cancelled")["priority"] == 7
     story.wait_for_run(first, "rejected")
@@ -81,7 +84,7 @@ def test_one_that_waits_is_put_forward_and_cancelled_with_a_reason(visitor, stor
 def test_a_retry_begins_where_the_run_ended_and_leads_to_the_new_one(visitor, story, rejected):
     someone = visitor()
     someone.go(f"/runs/{rejected}")
-    press(someone, "Retry", "Start a new run", Why="once more")
+    press(someone, "Retry", "Start a new run", Reason="once more")
     someone.page.wait_for_url(lambda url: "/runs/" in url and rejected not in url)
     assert rejected in someone.page.locator("#top").inner_text()
     says(someone, "Rejected after evaluate")

@@ -23,38 +23,38 @@ def test_serving_follows_who_answers_without_a_reload(visitor, story):
     someone.go("/serving")
     main = someone.page.get_by_role("main")
     assert "1 of 1 replica ready" in main.inner_text()
-    assert someone.page.get_by_role("row").filter(has_text="embedded").get_by_text("in step").is_visible()
+    assert someone.page.get_by_role("row").filter(has_text="embedded").get_by_text("up to date").is_visible()
     timed = someone.page.get_by_role("row").filter(has_text="whole answer")
     before = timed.inner_text()
     story.post("/v1/recommend/movies", {"user": 2, "k": 1})
     until("the open page counts it", lambda: timed.inner_text() != before)
     routes = someone.page.get_by_role("row").filter(has=someone.page.get_by_role("link", name="movies", exact=True))
-    routes.get_by_role("link", name="its stages").click()
+    routes.get_by_role("link", name="by stage").click()
     assert "of movies" in someone.page.get_by_role("heading", name="Latency by stage").inner_text()
 
 
 def test_pages_can_be_read_and_tokens_made_without_scripts(visitor, story):
     someone = visitor(java_script_enabled=False)
-    for path, said in zip(PAGES, ("triton-1", "admin: everything", "POST /v1/recommenders", "See what would go"), strict=True):
+    for path, said in zip(PAGES, ("triton-1", "admin: everything", "POST /v1/recommenders", "Show what would be collected"), strict=True):
         someone.go(path)
         assert said in someone.page.get_by_role("main").inner_text()
     someone.go("/settings")
-    someone.page.get_by_text("Make a token").click()
-    someone.page.get_by_label("Who holds it").fill("no-scripts")
-    someone.page.get_by_role("button", name="Make it").click()
+    someone.page.get_by_text("Create a token").click()
+    someone.page.get_by_label("Holder").fill("no-scripts")
+    someone.page.get_by_role("button", name="Create the token").click()
     assert someone.page.get_by_label("Token").input_value().startswith("eyas_")
 
 
 def test_a_token_is_made_shown_once_used_and_revoked(visitor, story):
     someone = visitor()
     someone.go("/settings")
-    someone.page.get_by_text("Make a token").click()
-    someone.page.get_by_label("Who holds it").fill("ada")
+    someone.page.get_by_text("Create a token").click()
+    someone.page.get_by_label("Holder").fill("ada")
     someone.page.get_by_label("Role").select_option("viewer")
-    someone.page.get_by_label("For these recommenders alone").fill("movies")
-    someone.page.get_by_label("Good for").select_option("12h")
+    someone.page.get_by_label("Only for these recommenders").fill("movies")
+    someone.page.get_by_label("Valid for").select_option("12h")
     with someone.page.expect_response(lambda answer: answer.request.method == "POST") as made:
-        someone.page.get_by_role("button", name="Make it").click()
+        someone.page.get_by_role("button", name="Create the token").click()
     secret = someone.page.get_by_label("Token").input_value()
     assert someone.hurdles() == []
     assert secret not in someone.page.url
@@ -64,14 +64,14 @@ def test_a_token_is_made_shown_once_used_and_revoked(visitor, story):
     ada = visitor(token=secret)
     ada.go("/settings")
     assert "yours has the role viewer" in ada.page.get_by_role("main").inner_text()
-    assert ada.page.get_by_role("button", name="Make it").count() == 0
+    assert ada.page.get_by_role("button", name="Create the token").count() == 0
 
-    someone.page.get_by_role("link", name="Done: back to the tokens").click()
+    someone.page.get_by_role("link", name="Back to the tokens").click()
     assert secret not in someone.page.content()
     line = someone.page.get_by_role("row").filter(has_text="ada")
     line.get_by_text("Revoke…").click()
-    assert "Whoever uses the token of ada is refused" in line.inner_text()
-    line.get_by_role("button", name="Revoke it for good").click()
+    assert "Requests with the token of ada are refused" in line.inner_text()
+    line.get_by_role("button", name="Revoke the token").click()
     someone.page.wait_for_url("**/settings")
     assert "The token of ada is revoked" in someone.page.get_by_role("status").filter(has_text="revoked").inner_text()
     ada.go("/settings")
@@ -85,12 +85,12 @@ def test_a_wrong_token_is_told_and_the_form_stays_filled(visitor):
     someone = visitor()
     someone.expected.append("422")
     someone.go("/settings")
-    someone.page.get_by_text("Make a token").click()
-    someone.page.get_by_label("Who holds it").fill("ada-2")
-    someone.page.get_by_label("For these recommenders alone").fill("No!")
-    someone.page.get_by_role("button", name="Make it").click()
-    assert "No token was made" in someone.page.get_by_role("alert").inner_text()
-    assert someone.page.get_by_label("Who holds it").input_value() == "ada-2"
+    someone.page.get_by_text("Create a token").click()
+    someone.page.get_by_label("Holder").fill("ada-2")
+    someone.page.get_by_label("Only for these recommenders").fill("No!")
+    someone.page.get_by_role("button", name="Create the token").click()
+    assert "No token was created" in someone.page.get_by_role("alert").inner_text()
+    assert someone.page.get_by_label("Holder").input_value() == "ada-2"
 
 
 def test_the_audit_log_is_filtered_by_what_is_clicked(visitor, story):
@@ -101,16 +101,16 @@ def test_the_audit_log_is_filtered_by_what_is_clicked(visitor, story):
     rows = someone.page.get_by_role("row").all()[1:]
     assert rows and all("POST /v1/runs/{id}:cancel" in row.inner_text() for row in rows)
     assert "refused 404" in rows[0].inner_text()
-    someone.page.get_by_label("Who").fill("nobody")
+    someone.page.get_by_label("Actor").fill("nobody")
     someone.page.get_by_role("button", name="Show").click()
-    assert "No entry is like that" in someone.page.get_by_role("main").inner_text()
+    assert "No entry matches" in someone.page.get_by_role("main").inner_text()
 
 
 def test_the_storage_is_looked_at_and_collected(visitor):
     someone = visitor()
     someone.go("/settings/storage")
-    someone.page.get_by_role("button", name="See what would go").click()
-    assert "Nothing was touched" in someone.page.get_by_role("status").filter(has_text="touched").inner_text()
+    someone.page.get_by_role("button", name="Show what would be collected").click()
+    assert "Nothing was changed" in someone.page.get_by_role("status").filter(has_text="changed").inner_text()
     someone.page.get_by_text("Collect now…").click()
     someone.page.get_by_role("button", name="Collect", exact=True).click()
     assert "Collected" in someone.page.get_by_role("status").filter(has_text="Collected").inner_text()

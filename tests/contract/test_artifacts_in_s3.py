@@ -26,6 +26,6 @@ class TestBucket(S3ArtifactSuite):
         part, system = 5 << 20, files(server)
         (tmp_path / "large").write_bytes(bytes(part + 1))
         system.put_file(str(tmp_path / "large"), f"{BUCKET}/whole")
-        with pytest.raises(Unavailable, match=r"can't copy an object of .* bytes in parts"):
+        with pytest.raises(Unavailable, match=r"cannot copy an object of .* bytes in parts"):
             files(server, part=part, copied=part).copy(f"{BUCKET}/whole", f"{BUCKET}/copy")
         assert not system.exists(f"{BUCKET}/copy")

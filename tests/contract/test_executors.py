@@ -150,7 +150,7 @@ def test_closing_ends_what_runs_and_nothing_starts_afterwards(local: LocalBench)
     assert gone(pid)
     job = local.executor.observe("r1-etl-1")
     assert job is not None
-    assert (job.phase, job.reason) == ("lost", "the platform was stopped while it ran")
+    assert (job.phase, job.reason) == ("lost", "the platform was stopped during the attempt")
     with pytest.raises(Unavailable, match="closed"):
         local.executor.start(stage_spec("r2-etl-1"))
 

@@ -21,7 +21,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy import text as sql
 
-from services.eventlog.jetstream import JetStreamEventLog, Joined, Joiner
+from services.eventlog.jetstream import JetStreamEventLog, JoinedMessages, Joiner
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.nats import STREAM, JetStream, Message
 from services.eventlog.sql import SqlEventLog
@@ -93,7 +93,7 @@ class Settled(JetStreamEventLog):
         super().__init__(stream, joined)
         self._joiner = Joiner(stream, joined)
         self._lock = threading.Lock()
-        self._told = Joined()
+        self._told = JoinedMessages()
 
     def impressions(self, impressions: Any) -> None:
         super().impressions(impressions)
@@ -104,7 +104,7 @@ class Settled(JetStreamEventLog):
         assert super().interactions(interactions, positive, attribution) == IngestResult(len(interactions), None, None, None)
         with self._lock:
             self._settle()
-            found, self._told = self._told, Joined()
+            found, self._told = self._told, JoinedMessages()
         return IngestResult(found.new, found.duplicates, found.conflicts, found.hits)
 
     def _settle(self) -> None:
@@ -112,15 +112,15 @@ class Settled(JetStreamEventLog):
         self._told = both(self._told, drain(self._stream, self._joiner))
 
 
-def drain(stream: JetStream, joiner: Joiner) -> Joined:
-    total = Joined()
+def drain(stream: JetStream, joiner: Joiner) -> JoinedMessages:
+    total = JoinedMessages()
     while stream.waiting():
         total = both(total, joiner.join(0.05))
     return total
 
 
-def both(one: Joined, other: Joined) -> Joined:
-    return Joined(*(a + b for a, b in zip(vars(one).values(), vars(other).values(), strict=True)))
+def both(one: JoinedMessages, other: JoinedMessages) -> JoinedMessages:
+    return JoinedMessages(*(a + b for a, b in zip(vars(one).values(), vars(other).values(), strict=True)))
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ class TestJetStreamEventLog(EventLogSuite, KpiSourceSuite):
             take(log, did(id="a", at=at), did(11, id="b", at=at))
         assert stream.waiting() == 1
         take(log, did(id="a", at=minute(1)), did(12, id="b", at=minute(1)))
-        assert drain(stream, Joiner(stream, SqlEventLog(engine))) == Joined(2, 2, 2, 1, 0)
+        assert drain(stream, Joiner(stream, SqlEventLog(engine))) == JoinedMessages(2, 2, 2, 1, 0)
 
     def test_large_calls_travel_in_messages_that_a_server_takes(self, stream: JetStream, engine: Engine, kpis: SqlKpis) -> None:
         log = Settled(stream, SqlEventLog(engine))
@@ -210,8 +210,8 @@ def test_an_event_that_cannot_be_stored_holds_up_no_other_and_stays(stream: JetS
     stream.publish([Message("x", b"\xff no parcel"), Message("y", json.dumps({"format": 99}).encode())])
     joiner.join(0.5)
     assert (count(engine), stream.waiting()) == (2, 3)
-    assert "none of ours" in caplog.text
-    assert "newer code wrote it" in caplog.text
+    assert "not a message of Eyas" in caplog.text
+    assert "a newer release wrote it" in caplog.text
     joined.chokes_on = None
     while count(engine) < 3:
         joiner.join(0.1)

@@ -103,15 +103,15 @@ def test_an_object_that_is_written_anew_while_it_is_read_is_refused(server: S3Se
     server.put(write(tmp_path / "x.parquet"), "lake", "more/x.parquet")
     loader = open_loader("s3://lake/more/x.parquet")
     server.put(write(tmp_path / "x.parquet", first=5), "lake", "more/x.parquet")
-    with pytest.raises(BadData, match=r"s3://lake/more/x.parquet: it was written anew while it was read"):
+    with pytest.raises(BadData, match=r"s3://lake/more/x.parquet: changed while it was read"):
         ids(loader)
 
 
 NOT_THERE: list[tuple[str, str]] = [
-    ("s3://lake/rows/none.parquet", "there is no such object"),
+    ("s3://lake/rows/none.parquet", "object not found"),
     ("s3://lake/none/*.parquet", "no object matches"),
-    ("s3://lake/texts", "there are no Parquet files"),
-    ("s3://pond/rows", "there is no such bucket"),
+    ("s3://lake/texts", "no Parquet files"),
+    ("s3://pond/rows", "bucket not found"),
 ]
 
 
@@ -127,7 +127,7 @@ def test_a_part_of_an_object_is_read_as_it_was_listed(server: S3Server, between:
     into = bytearray(1000)
     s3.read("lake", one.key, one.tag, 500, memoryview(into))
     assert into == (server.buckets / "lake/rows/a.parquet").read_bytes()[500:1500]
-    with pytest.raises(BadData, match="written anew"):
+    with pytest.raises(BadData, match="changed while it was read; start again"):
         s3.read("lake", one.key, "other", 500, memoryview(into))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from services.triton.embedded import EmbeddedTriton, Network
+from services.triton.embedded import EmbeddedTriton, TritonNetwork
 from services.triton.fleet import TritonFleet
 from services.triton.model_server import TritonServer
 from services.triton.repository import ModelRepository
@@ -61,7 +61,7 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedT
     store = FsspecArtifacts(str(folder / "artifacts"))
     # Whoever has the key and the certificates notices nothing of them.
     certificates = Authority.create(folder / "ca").server()
-    network = Network("127.0.0.1", *free_ports(2), key="sesame", certificates=certificates)
+    network = TritonNetwork("127.0.0.1", *free_ports(2), key="sesame", certificates=certificates)
     embedded = EmbeddedTriton(folder / "server", network=network)
     embedded.start()
     server = TritonServer(embedded, ModelRepository(embedded.home, store), timeout=PATIENT)

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from pipelines.features.engines.history import ROW, History
-from pipelines.features.engines.polars import Data
+from pipelines.features.engines.history import ROW, RowHistory
+from pipelines.features.engines.polars import PreparedTables
 from pipelines.features.graph import Graph, Tables, compile_graph, joined, load_graph
 from pipelines.features.operators.base import Mode
 from shared.contracts.features import Operator
@@ -105,7 +105,7 @@ class World:
 
     folder: Path
     unfitted: Graph
-    data: Data
+    data: PreparedTables
     graph: Graph
     pages: Path | None = None
     """Views of pages."""
@@ -128,8 +128,8 @@ def fitted(folder: Path, unfitted: Graph, frame: pl.DataFrame, table: pl.DataFra
     pages = folder / "pages.parquet" if viewed is not None else None
     if viewed is not None and pages is not None:
         viewed.collect().write_parquet(pages)
-    history = History(numbered, unfitted.ordered, unfitted.row, folder / "history", len(frame), viewed) if unfitted.ordered else None
-    data = Data(numbered, prepared, None, unfitted.row, history, viewed)
+    history = RowHistory(numbered, unfitted.ordered, unfitted.row, folder / "history", len(frame), viewed) if unfitted.ordered else None
+    data = PreparedTables(numbered, prepared, None, unfitted.row, history, viewed)
     found = World(folder, unfitted, data, unfitted.fit(data), pages)
     (folder / "polars").mkdir()
     found.graph.save(folder / "polars")

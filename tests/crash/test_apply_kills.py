@@ -27,14 +27,16 @@ def test_an_apply_that_is_killed_anywhere_and_sent_again_stores_one_run_per_gene
     for case in CASES:
         for retry in RETRIES:
             points = {verdict.point for verdict in ours if (verdict.case, verdict.retry) == (case, retry)}
-            tables = {"audit", "answers", "recommender_history", "marks"} | ({"resources"} if case != "without a run" else set())
+            tables = {"audit", "stored_responses", "recommender_history", "change_counters"} | (
+                {"resources"} if case != "without a run" else set()
+            )
             assert tables <= {point.split()[-1] for point in points}
-            ends = {f"{when} COMMIT {table}" for when in ("before", "after") for table in ("audit", "answers", "marks")}
+            ends = {f"{when} COMMIT {table}" for when in ("before", "after") for table in ("audit", "stored_responses", "change_counters")}
             assert ends <= points
     lost = [verdict for verdict in verdicts if verdict.mutant == "two transactions" and verdict.lost]
     assert {verdict.retry for verdict in lost} == set(RETRIES), (
         "the run is lost when the process dies between spec and run, and nobody noticed"
     )
-    assert {"after COMMIT marks", "before INSERT resources", "before COMMIT history"} <= {verdict.point for verdict in lost}
+    assert {"after COMMIT change_counters", "before INSERT resources", "before COMMIT history"} <= {verdict.point for verdict in lost}
     doubled = [verdict for verdict in verdicts if verdict.mutant == "run for an equal spec" and verdict.doubled]
     assert {verdict.retry for verdict in doubled} == {"no key"}, "an equal spec starts a second run, and nobody noticed"

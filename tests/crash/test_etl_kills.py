@@ -21,7 +21,7 @@ from shared.contracts.stage import Manifest, StageSpec
 from tests.unit.pipelines.recommender import films, spec
 
 ROWS, FILES, KILLS, SEED = 60_000, 4, 10, 7
-STARTS = ("", "rows are good", "codes", "rows to train on")
+STARTS = ("", "validation: rows checked", "feature: fitted", "rows: split")
 """What the stage says as a phase begins: start and validation, features, splitting and writing, publishing."""
 
 

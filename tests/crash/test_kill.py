@@ -35,7 +35,7 @@ def test_a_platform_killed_in_training_and_in_its_canary_resumes_both(tmp_path: 
         found = platform.wait_for_run(run, "registered")
         assert [done["stage"] for done in found["stages"]] == STAGES
         assert found["stages"][1]["attempt"] == f"{run}-train-2" and found["progress"] is None
-        assert f"going on from the checkpoint of {run}-train-1" in platform.get(f"/v1/runs/{run}/logs", stage="train")["text"]
+        assert f"checkpoint: training continued from_attempt={run}-train-1 " in platform.get(f"/v1/runs/{run}/logs", stage="train")["text"]
         assert published(home, run) == sorted(done["attempt"].removeprefix(f"{run}-") for done in found["stages"])
         assert len(platform.get("/v1/recommenders/movies/versions")["items"]) == 1
         platform.wait_for_rollout(found["rollout"], "promoted")

@@ -101,7 +101,9 @@ def test_nothing_acknowledged_is_lost_or_doubled_and_kpis_are_exact_after_kills_
         answers = _shown(engine)
         _check_events(engine, told)
         lost = [name for name, given in told.answers.items() if not _as_given(answers.get(name), given)]
-        assert not lost, f"{len(lost)} of {len(told.answers)} answers; the log was away {platform.log.count('event log: no answer')} times"
+        assert not lost, (
+            f"{len(lost)} of {len(told.answers)} answers; the log was away {platform.log.count('event log: unavailable')} times"
+        )
         front = {name: one for name, one in answers.items() if name.startswith(f"{NAME}/")}
         assert front.keys() == {f"{NAME}/{name}" for name in told.shown}
         assert all(_as_given(answers[f"{NAME}/{name}"], one) for name, one in told.shown.items())
@@ -112,7 +114,7 @@ def test_nothing_acknowledged_is_lost_or_doubled_and_kpis_are_exact_after_kills_
             "%d kills in %.0f s (down %.0f s): %d answers, %d impressions, %d events acknowledged, %d tries in vain, %d came again, "
             "%d more answers written than acknowledged; the log was away %d times",
             *(KILLS, time.monotonic() - began, down, len(told.answers), len(told.shown), len(told.done) - len(old)),
-            *(told.failures, told.repeats, len(answers) - len(front) - len(told.answers), platform.log.count("event log: no answer")),
+            *(told.failures, told.repeats, len(answers) - len(front) - len(told.answers), platform.log.count("event log: unavailable")),
         )
 
 

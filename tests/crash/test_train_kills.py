@@ -33,7 +33,7 @@ TRAIN = {
     "early_stop": {"metric": "ndcg@10/99", "patience": EPOCHS},
     "checkpoint": {"steps": 40},
 }
-STARTED, EPOCH = "starting TensorFlow", re.compile(r"epoch (\d+) of")
+STARTED, EPOCH = "framework: starting framework=TensorFlow", re.compile(r"epoch: finished epoch=(\d+) of=")
 
 
 class Stages:
@@ -125,7 +125,7 @@ def test_a_train_stage_killed_at_random_moments_ends_where_an_undisturbed_one_do
         after = 0 if died % 5 == 4 else min(epoch + luck.randint(1, 2), EPOCHS - 1)  # now and then before it has begun
         later = luck.random() * (2 if after else 20) * an_epoch
         dead, text = stages.killed(f"run{run}", number, after, later, etl=etl.files)
-        goings_on += "going on from the checkpoint of" in text
+        goings_on += "checkpoint: training continued from_attempt=" in text
         died += dead
         epoch = max([epoch, *(int(found) for found in EPOCH.findall(text))])
         number += 1
@@ -151,7 +151,7 @@ def test_a_refit_that_is_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> N
     dead, _ = stages.killed("run1", 1, 2, 0.0, "refit", **inputs)
     assert dead
     found, said = stages.whole("refit", "run1", 2, **inputs)
-    assert any("going on from the checkpoint of run1-refit-1" in line for _, line in said), said
+    assert any("checkpoint: training continued from_attempt=run1-refit-1 " in line for _, line in said), said
     assert found.facts["losses"] == calm.facts["losses"]
     assert numbers(found) == numbers(calm)
     ours, theirs = (stages.weights(one, stages.folder / f"weights-{one.run}") for one in (found, calm))

@@ -22,8 +22,8 @@ import yaml
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.api.app import create_app
-from services.api.dependencies import AuthConfig, Parts
-from services.control.model_lineage import Lines
+from services.api.dependencies import AuthConfig, ControlParts
+from services.control.model_lineage import ModelLineages
 from services.control.retrainers import Retrainers
 from services.store.audit import SqlAudit
 from services.store.engine import open_engine, sqlite_url
@@ -117,12 +117,12 @@ def live(tmp_path: Path) -> Iterator[Live]:
     world.close()
 
 
-def parts(world: World, tokens: SqlTokens) -> Parts:
-    lines = Lines(world.registry, world.runs, world.routes)
+def parts(world: World, tokens: SqlTokens) -> ControlParts:
+    lines = ModelLineages(world.registry, world.runs, world.routes)
     stores = (world.retrainers, world.runs, world.rollouts, world.recommenders, world.routes)
     look = Retrainers(*stores, world.signals, lines, world.clock).look
     unused: Any = SimpleNamespace()
-    return Parts(
+    return ControlParts(
         recommenders=world.recommenders,
         runs=world.runs,
         rollouts=world.rollouts,

@@ -34,7 +34,7 @@ BROKEN: dict[str, tuple[Break | bytes | None, tuple[str, ...]]] = {
     "empty": (b"", ("empty.parquet",)),
 }
 TABLES: dict[str, tuple[Break, tuple[str, ...]]] = {
-    "doubled-items": (lambda frame: pl.concat([frame, frame]), ("doubled-items.parquet", "repeat an earlier one's movieId", "50.0%")),
+    "doubled-items": (lambda frame: pl.concat([frame, frame]), ("doubled-items.parquet", "repeat an earlier row's movieId", "50.0%")),
     "null-items": (nulls("movieId"), ("null-items.parquet", "movieId", "30.0%", "data.items.validate allows 5%")),
     "no-key": (lambda frame: frame.drop("movieId"), ("no-key.parquet", "movieId", "missing")),
 }
@@ -107,7 +107,7 @@ def test_data_outside_the_operators_roots_is_refused(platform: PlatformProcess, 
             document["data"]["interactions"]["uri"] = uri
             response = platform.client.post("/v1/recommenders", json=document)
             assert response.status_code == 422
-            assert response.json()["detail"].startswith(f"data.interactions.uri: {uri}: it doesn't lie under an allowed data root")
+            assert response.json()["detail"].startswith(f"data.interactions.uri: {uri}: not under an allowed data root")
             assert platform.client.get("/v1/recommenders/outside").status_code == 404
 
 

@@ -70,8 +70,8 @@ def test_a_complete_spec_is_applied_trained_judged_and_served(tmp_path: Path) ->
         gates = {gate["gate"]: gate["verdict"] for gate in run["gates"]}
         assert gates["hr@10{user_history<=20} at least 0.05"] == "pass"
         log = platform.get(f"/v1/runs/{run['id']}/logs", stage="train")["text"]
-        assert re.search(r"[\d,]+ rows a step, by rule of ", log)
-        assert re.search(r"epoch 1 of 4, .* hr@10 [\d.]+, ndcg@10 [\d.]+", log)
+        assert re.search(r"batch size: chosen rows=\d+ reason=by rule of ", log)
+        assert re.search(r"epoch: finished epoch=1 of=4 .* hr@10=[\d.]+ ndcg@10=[\d.]+", log)
         platform.wait_for_rollout(run["rollout"], "promoted")
         rated = [{"item": item, "attributes": {"age_rating": age}} for item, age in AGE_RATINGS.items()]
         checked(platform.client.put("/v1/items/movielens", json={"items": rated}))

@@ -29,12 +29,12 @@ from tests.support.promql import TRITON
 
 EMPTY: Mapping[str, str] = {
     "pipelines: Dead letters (A)": "no run gives up: that takes three attempts with pauses between them",
-    "platform: Passes that failed (A)": "nothing is away",
-    "platform: Refused by a limit (A)": "nobody asks for more than a limit allows",
-    "platform: Impressions lost (A)": "the database is never away for long enough",
+    "platform: Failed passes (A)": "nothing is away",
+    "platform: Rejected by a limit (A)": "nobody asks for more than a limit allows",
+    "platform: Lost impressions (A)": "the database is never away for long enough",
     "serving: Errors (A)": "each request is answered, if need be with popular items",
     "serving: Unfiltered (A)": "the event log is never away",
-    "serving: Indexes that can't be used (A)": "none is damaged",
+    "serving: Unusable indexes (A)": "none is damaged",
 }
 """What a platform that is well has no answer to."""
 

@@ -34,7 +34,7 @@ def test_a_file_is_judged_by_what_its_columns_are_called(here: Path) -> None:
     found = eyas("ratings.parquet")
     assert found.exit_code == 0, found.stderr
     assert "ratings.parquet: 2,000 rows read, 2,000 kept, 0 quarantined" in found.stdout
-    assert "pass     bad rows" in found.stdout and "pass: a run would use it" in found.stdout
+    assert "pass     bad rows" in found.stdout and "pass: a run would use the data" in found.stdout
 
 
 def test_what_a_run_would_publish_lies_in_the_folder_and_a_stop_is_one(here: Path) -> None:
@@ -74,27 +74,27 @@ def test_a_spec_is_judged_with_its_tables_and_compared_with_those_of_an_earlier_
     assert found.exit_code == 0, found.output
     assert "items: films.csv: 30 rows read, 29 kept, 1 quarantined" in found.stdout
     assert "users: people.csv: 29 rows read, 29 kept, 0 quarantined" in found.stdout
-    assert "27.5% of the last accepted table's 40 keys aren't there any more" in found.stdout
-    assert "unknown items" in found.stdout and "warn: a run would use it" in found.stdout
-    assert pl.read_parquet(here / "second/quarantine/items.parquet").row(0) == (0, "year: no number", "1", "Drama", "soon")
+    assert "27.5% of the last accepted table's 40 keys are missing" in found.stdout
+    assert "unknown items" in found.stdout and "warn: a run would use the data" in found.stdout
+    assert pl.read_parquet(here / "second/quarantine/items.parquet").row(0) == (0, "year: not a number", "1", "Drama", "soon")
     assert set(pl.read_parquet(here / "second" / QUARANTINE)["movieId"]) == {1}
     (here / "people.csv").write_text("person,country\n1,de\n1,fr\nann,it\n")
     found = eyas("spec.json")
     assert found.exit_code == 1
-    assert "stop: people.csv: column 'person' has 1 values that are no whole number, such as 'ann'" in found.stdout
+    assert "stop: people.csv: column 'person' has 1 values that are not an integer, such as 'ann'" in found.stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["missing.parquet"], "missing.parquet: there is no such file"),
-        (["films.parquet"], "films.parquet: which column is the user? Say --column user=NAME; it has: movieId, genres, year"),
+        (["missing.parquet"], "missing.parquet: file not found"),
+        (["films.parquet"], "films.parquet: user column not recognised; set --column user=NAME; columns: movieId, genres, year"),
         (["ratings.parquet", "--column", "user=nobody"], "ratings.parquet: column 'nobody' is missing"),
         (["ratings.parquet", "--column", "user"], "--column: expected WHAT=NAME such as user=userId, got 'user'"),
         (["ratings.parquet", "--column", "clock=at"], "expected 'user', 'item', 'time' or 'label'"),
         (["ratings.parquet", "--positive", "many"], "expected a comparison such as '>= 4', got 'many'"),
-        (["ratings.parquet", "--against", "ratings.parquet"], "ratings.parquet: it is no profile of an accepted batch"),
-        (["spec.yaml"], "spec.yaml: it can't be read: No such file or directory"),
+        (["ratings.parquet", "--against", "ratings.parquet"], "ratings.parquet: not a profile of an accepted batch"),
+        (["spec.yaml"], "spec.yaml: cannot be read: No such file or directory"),
     ],
 )
 def test_a_wrong_question_is_two_and_one_line(arguments: list[str], said: str, here: Path) -> None:

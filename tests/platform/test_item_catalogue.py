@@ -92,4 +92,7 @@ def test_a_spec_whose_filter_is_wrong_is_refused_with_its_place(platform: Platfo
     document = {**spec(platform.home / "data"), "serve": {"filter": ["age_rating = 3"]}}
     refused = platform.client.put(f"/v1/recommenders/{NAME}", json=document)
     assert refused.status_code == 422
-    assert "serve.filter.0: 'age_rating = 3', column 12: '=' is no sign of the language: write == to compare" in refused.json()["detail"]
+    assert (
+        "serve.filter.0: 'age_rating = 3', column 12: '=' is not a sign of the filter language: write == to compare"
+        in refused.json()["detail"]
+    )

@@ -72,7 +72,7 @@ def test_a_triton_that_died_is_given_back_its_versions(parts: Parts) -> None:
     server = next(child for child in psutil.Process(parts.triton.process.pid).children() if "tritonserver" in child.name())
     server.kill()
     assert parts.recommend()["items"], "popular items at least, whatever Triton does"
-    until("Triton was started again", lambda: "triton: started again" in parts.triton.said())
+    until("Triton was started again", lambda: "triton: restarted" in parts.triton.said())
     assert parts.wait_for_an_answer_of_the_model()["version"] == before["version"]
 
 
@@ -105,7 +105,7 @@ def test_a_gateway_that_is_asked_to_end_answers_as_not_ready_until_it_does(parts
             assert "connection" not in kept.get("/readyz").headers
             parts.gateway.process.send_signal(signal.SIGTERM)
             until("it is not ready", lambda: other.get("/readyz").status_code == 503)
-            assert other.get("/readyz").json()["waiting"] == ["it has been asked to end"]
+            assert other.get("/readyz").json()["waiting"] == ["the process is shutting down"]
             answer = kept.post("/v1/recommend/movies", json={"user": 3, "k": 5})
             assert checked(answer)["fallback"] is None
             assert answer.headers["connection"] == "close", "who kept a connection is to go elsewhere"
@@ -150,11 +150,11 @@ def test_of_two_control_planes_on_postgresql_the_other_one_goes_on_placing(tmp_p
         parts.other.ready()
         first_version(parts)
         assert parts.wait_for_an_answer_of_the_model()["version"] == 1
-        (leader,) = [one for one in (parts.control, parts.other) if "placed movies" in one.said()]
+        (leader,) = [one for one in (parts.control, parts.other) if "placement: finished recommender=movies" in one.said()]
         heir = parts.other if leader is parts.control else parts.control
         leader.process.kill()
         leader.process.wait()
-        until("the other one places", lambda: "placed movies: versions 1" in heir.said(), 90)
+        until("the other one places", lambda: "placement: finished recommender=movies versions=1" in heir.said(), 90)
         assert parts.triton.stop() == 0
         parts.triton.start()
         parts.triton.ready()

@@ -112,7 +112,9 @@ def test_a_skewed_feature_is_caught_and_named(
             found = verify(world.unit(trained(family), exported_units.shifted, column), trained(family))
             assert [one.column for one in found.skewed] == [column]
             assert found.skewed[0].rows == found.rows
-            with pytest.raises(BadData, match=f"feature '{column}' differs in {found.rows:,} rows, first row 0: .* in training, .* served"):
+            with pytest.raises(
+                BadData, match=f"feature '{column}' differs in {found.rows:,} rows, first in row 0: .* in training, .* in serving"
+            ):
                 refuse_skewed(found)
 
 

@@ -24,11 +24,11 @@ def test_two_platforms_on_default_ports_run_side_by_side_and_stop_cleanly(tmp_pa
         assert one.metrics_url != other.metrics_url
         assert one.get("/readyz")
         assert other.get("/readyz")
-        assert "is taken: using" in other.log
+        assert "port: taken, using another service=" in other.log
         for platform, how in ((one, signal.SIGTERM), (other, signal.SIGINT)):
             assert any("tritonserver" in child.name() for child in platform.children())
             url = json.loads((platform.home / "endpoint.json").read_text())["url"]
-            assert f"the console: {url}/ (sign in with the token in {platform.home / 'token'})" in platform.log
+            assert f"console: sign in with the token url={url} token_file={platform.home / 'token'}" in platform.log
             assert platform.stop(how) == 0
             assert not (platform.home / "endpoint.json").exists()
             assert platform.shared_memory() == set()

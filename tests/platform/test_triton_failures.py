@@ -25,7 +25,7 @@ from onnx import TensorProto, helper
 
 from services.triton import orphan_cleanup
 from services.triton.client import Client
-from services.triton.embedded import EmbeddedTriton, Network
+from services.triton.embedded import EmbeddedTriton, TritonNetwork
 from services.triton.model_server import TritonServer
 from services.triton.repository import ModelRepository
 from services.triton.wheel import find_wheel
@@ -79,7 +79,7 @@ def test_a_killed_server_comes_back_with_the_same_versions(stand: Stand) -> None
 
 def test_a_repository_that_triton_does_not_read_is_refused_at_once(tmp_path: Path) -> None:
     store, triton = FsspecArtifacts(str(tmp_path / "artifacts")), EmbeddedTriton(tmp_path / "server")
-    with pytest.raises(ValueError, match="would be written to"):
+    with pytest.raises(ValueError, match="models are written to"):
         TritonServer(triton, ModelRepository(tmp_path / "elsewhere", store))
     triton.stop()
 
@@ -102,7 +102,7 @@ def test_a_model_server_may_be_built_before_its_triton_is_started(tmp_path: Path
 def test_who_lacks_the_key_may_ask_but_neither_load_nor_unload(tmp_path: Path) -> None:
     grpc, metrics = free_ports(2)
     store = FsspecArtifacts(str(tmp_path / "artifacts"))
-    triton = EmbeddedTriton(tmp_path / "server", network=Network("127.0.0.1", grpc, metrics, key="sesame"))
+    triton = EmbeddedTriton(tmp_path / "server", network=TritonNetwork("127.0.0.1", grpc, metrics, key="sesame"))
     triton.start()
     server = TritonServer(triton, ModelRepository(triton.home, store))
     strangers = [Client(triton.address), Client(triton.address, "guess")]
@@ -280,7 +280,7 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest
     wheel = dataclasses.replace(find_wheel(), server=tmp_path / "nothing")
     monkeypatch.setattr("services.triton.embedded.find_wheel", lambda: wheel)
     triton = EmbeddedTriton(tmp_path / "server")
-    with pytest.raises(Unavailable, match=r"doesn't start: shim: can't run .*nothing: No such file.*triton\.log"):
+    with pytest.raises(Unavailable, match=r"does not start: shim: can't run .*nothing: No such file.*triton\.log"):
         triton.start()
     triton.stop()
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from benchmarks.rollout_world import NAME, World
-from services.triton.replica_selection import Standing
+from services.triton.replica_selection import VersionState
 from services.triton.server_processes import EmbeddedTritons
 from shared.artifacts import FsspecArtifacts
 from shared.domain.route import Route
@@ -103,9 +103,9 @@ def test_a_dead_process_of_a_version_is_found_and_healed_on_its_replica_alone(fl
     (stub,) = [one for one in psutil.Process(server.pid).children(recursive=True) if any("/eyas-movies_" in word for word in cmdline(one))]
     with Askers(fleet.server, "movies", 1) as traffic:
         stub.kill()
-        until("a request found it", lambda: fleet.server._members["triton-1"].standing(("movies", 1)) is Standing.DOUBTED, 60)
+        until("a request found it", lambda: fleet.server._members["triton-1"].standing(("movies", 1)) is VersionState.DOUBTED, 60)
         until("it was healed", lambda: fleet.server.answering("movies") == {1}, 60)
-        until("and is asked again", lambda: fleet.server._members["triton-1"].standing(("movies", 1)) is Standing.GOOD, 60)
+        until("and is asked again", lambda: fleet.server._members["triton-1"].standing(("movies", 1)) is VersionState.GOOD, 60)
     assert traffic.failures == []
     assert fleet.server._members["triton-1"].server.answering("movies") == {1}
 

@@ -140,7 +140,7 @@ def test_weights_beside_the_graph_count_in_size_and_memory_and_are_served(stage:
 @pytest.mark.requirement("G-24")
 def test_a_unit_that_takes_weights_from_elsewhere_is_refused_and_never_loaded(stage: Stage) -> None:
     files = stage.export() | dict(external_weights.unit(stage.store, "movies", 3, "/etc/passwd", tags=True).files)
-    assert refused(stage, files).endswith("it takes weights from the file '/etc/passwd'; a unit's lie in weights.bin beside it alone")
+    assert refused(stage, files).endswith("the graph reads weights from '/etc/passwd'; only weights.bin beside it is allowed")
 
 
 @pytest.mark.requirement("C-04")
@@ -150,7 +150,7 @@ def test_a_unit_with_a_skewed_feature_is_refused_by_the_features_name(stage: Sta
     files = world.export(stage.store, model, world.unit(model, exported_units.swapped, "genres"))
     message = refused(stage, files)
     assert "feature 'genres' differs in" in message
-    assert message.endswith("the exported features aren't those that the model was trained on")
+    assert message.endswith("the exported features differ from those of training")
 
 
 def refused(stage: Stage, files: Files) -> str:
@@ -175,7 +175,7 @@ def test_a_score_that_is_no_number_for_real_rows_alone_is_refused_and_named(stag
 
 
 def test_a_model_that_triton_cannot_load_is_refused_with_its_reason(stage: Stage) -> None:
-    assert "model.onnx: Triton can't serve it" in refused(stage, stage.export(model=b"no model"))
+    assert "model.onnx: Triton cannot serve it" in refused(stage, stage.export(model=b"no model"))
 
 
 def test_an_export_without_parity_rows_is_refused(stage: Stage) -> None:
@@ -188,7 +188,7 @@ def test_a_damaged_parity_file_is_refused(stage: Stage) -> None:
     files = stage.export()
     (stage.folder / "parity.npz").write_bytes(b"no archive")
     files["parity.npz"] = stage.store.put(stage.folder / "parity.npz")
-    assert "parity.npz: it can't be read" in refused(stage, files)
+    assert "parity.npz: cannot be read" in refused(stage, files)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -53,16 +53,16 @@ def problem(response: httpx.Response, status: int, kind: str) -> str:
 def test_a_large_context_is_refused_unread(holder: httpx.Client) -> None:
     body = json.dumps({"user": 7, "context": {f"n{number}": 1 for number in range(75_000)}}).encode()
     for path in (f"/v1/recommend/{NAME}", f"/v1/recommend/{NAME}?explain=true", f"/v1/similar/{NAME}"):
-        assert "at most 65536 are read here" in problem(holder.post(path, content=body, headers=JSON), 413, "too-large")
+        assert "this route accepts at most 65536" in problem(holder.post(path, content=body, headers=JSON), 413, "too-large")
     many = {"user": 7, "context": {f"n{number}": 1 for number in range(600)}}
-    assert "names; one has at most 500" in problem(holder.post(f"/v1/recommend/{NAME}", json=many), 422, "invalid")
+    assert "names; the limit is 500" in problem(holder.post(f"/v1/recommend/{NAME}", json=many), 422, "invalid")
 
 
 def test_costly_yaml_is_refused_by_a_limit_that_it_names(holder: httpx.Client) -> None:
     for text, limit in (
         ("[" + ",".join(["a"] * 32_000) + "]", "more than 10000 values"),
         ("[" * 32_000 + "]" * 32_000, "nested more than 100 deep"),
-        ("a: &a [1]\nb: *a\n", "an alias: write the value out"),
+        ("a: &a [1]\nb: *a\n", "aliases are not allowed; write the value out"),
     ):
         answer = holder.post("/v1/recommenders:validate", content=text, headers={"Content-Type": "application/yaml"})
         assert limit in problem(answer, 422, "invalid")

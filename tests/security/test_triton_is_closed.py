@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.rollout_world import NAME, World
 from services.triton.certificates import Certificates
-from services.triton.embedded import EmbeddedTriton, Network, disposable
+from services.triton.embedded import EmbeddedTriton, TritonNetwork, disposable
 from shared.domain.errors import Unavailable
 from shared.domain.route import Route
 from tests.servers.platform_process import PlatformProcess, until
@@ -145,7 +145,7 @@ def test_no_other_user_reaches_a_disposable_triton_even_in_an_open_folder(tmp_pa
 def networked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedTriton, Mapping[str, Certificates]]]:
     folder = tmp_path_factory.mktemp("networked")
     authority, stranger = Authority.create(folder / "ca"), Authority.create(folder / "other")
-    triton = EmbeddedTriton(folder / "server", network=Network("127.0.0.1", *free_ports(2), certificates=authority.server()))
+    triton = EmbeddedTriton(folder / "server", network=TritonNetwork("127.0.0.1", *free_ports(2), certificates=authority.server()))
     triton.start()
     yield triton, {"client": authority.client(), "stranger": stranger.client()}
     triton.stop(grace=0)
@@ -168,7 +168,7 @@ def test_a_triton_on_a_network_answers_only_clients_with_its_certificates(
 @pytest.mark.requirement("C-07")
 def test_a_client_refuses_a_server_that_does_not_prove_its_name(tmp_path: Path) -> None:
     """The certificate is of the right CA and names another server: even the server's own owner doesn't talk to it."""
-    network = Network("127.0.0.1", *free_ports(2), certificates=Authority.create(tmp_path / "ca").issue("impostor"))
+    network = TritonNetwork("127.0.0.1", *free_ports(2), certificates=Authority.create(tmp_path / "ca").issue("impostor"))
     triton = EmbeddedTriton(tmp_path / "server", start_timeout=5, network=network)
     with pytest.raises(Unavailable, match="no answer within 5 s"):
         triton.start()

@@ -63,7 +63,7 @@ class Part:
     def ready(self) -> re.Match[str]:
         def probe() -> re.Match[str] | None:
             assert self.process.poll() is None, f"{self.name} ended:\n{self.said()}"
-            return re.search(r"ready(?: as \w+ \S+ in [0-9.]+ s)?: (\S+)", self.said())
+            return re.search(r"(?:platform: ready .* url=|triton: ready host=)(\S+)", self.said())
 
         return until(f"{self.name} is ready", probe, 180)
 

@@ -13,32 +13,32 @@ from types import SimpleNamespace
 import httpx
 
 from services.api.app import create_app
-from services.api.dependencies import AuthConfig, Features, Parts
+from services.api.dependencies import AuthConfig, ControlParts, Features
 from services.api.rate_limits import RateLimits
-from services.gateway import Answer, Explained, Recorded
-from services.gateway.event_intake import Refusal
+from services.gateway import Answer, Explained, IntakeResult
+from services.gateway.event_intake import RefusedEvent
 from services.gateway.score_and_similar import Scores, Similar
-from services.gateway.scoring import Explanation
-from services.monitor.earnings import Earning, Point, Spread, VersionEarning, check_series
-from services.monitor.kpi_history import Lately, Life
+from services.gateway.scoring import AnswerExplanation
+from services.monitor.earnings import Earning, EarningPoint, ItemSpread, VersionEarning, check_series
+from services.monitor.kpi_history import RecentKpis, VersionHistories
 from shared.contracts.online import OnlineColumn, OnlineView
 from shared.contracts.records import RetrainerSpec, RolloutSpec
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
 from shared.datafiles import DataFiles
 from shared.domain.access import Role, Token, digest, token_text
-from shared.domain.earned import Earned
+from shared.domain.earned import AnswerOutcomes
 from shared.domain.errors import Changed, Conflict, Invalid, NotFound, Unavailable
-from shared.domain.queue import Queued, admit
+from shared.domain.queue import UnfinishedRun, admit
 from shared.domain.retention import Sweep
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
-from shared.domain.stage_reuse import Foreseen, RunForecast
+from shared.domain.stage_reuse import RunForecast, StageForecast
 from shared.domain.triggers import RetrainerObservation, RetrainerStatus
-from shared.domain.warm_or_full import Past
+from shared.domain.warm_or_full import TrainingHistory
 from shared.ports import HistoryEntry, PutResult, Recommender, Record, ServerInfo, Version, Writing
-from shared.testing.access_suite import FakeAnswers, FakeAudit, FakeTokens
+from shared.testing.access_suite import FakeAudit, FakeStoredResponses, FakeTokens
 from shared.testing.fake_catalogue import FakeCatalogue
 from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
 from shared.testing.records import LINEAGE, RUN_SPEC
@@ -46,7 +46,7 @@ from tests.support.drift_readings import look
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "a-token"
-EARNED = Earned(100, 25, 5, 12_500_000, {"click": 40, "purchase": 5}, {2: 50, 1: 50}, {0: 20, 1: 5})
+EARNED = AnswerOutcomes(100, 25, 5, 12_500_000, {"click": 40, "purchase": 5}, {2: 50, 1: 50}, {0: 20, 1: 5})
 
 
 VIEW = OnlineView(
@@ -63,7 +63,7 @@ VIEW = OnlineView(
 
 def earning():
     whole = Earning(EARNED, 0.5)
-    return VersionEarning(EARNED, 0.5, {"stable": whole}, {"germany": whole}, Spread(100, 0.5, 2.5))
+    return VersionEarning(EARNED, 0.5, {"stable": whole}, {"germany": whole}, ItemSpread(100, 0.5, 2.5))
 
 
 def document(**changes):
@@ -148,13 +148,16 @@ class Rows:
     def ask(self, id, request, now, expected=None):
         if expected is not None and self.get(id).revision not in expected:
             raise Changed(f"{self.what} '{id}' is at revision {self.get(id).revision}")
-        if self.get(id).asked is not None:
+        if self.get(id).request is not None:
             raise Conflict(f"{self.what} '{id}' still has a request open")
-        self.rows[id] = replace(self.rows[id], asked=request)
+        self.rows[id] = replace(self.rows[id], request=request)
         return self.rows[id]
 
     def queued(self):
-        return [Queued(one.id, one.recommender, one.priority, one.created_at, one.status.state != "pending") for one in self.rows.values()]
+        return [
+            UnfinishedRun(one.id, one.recommender, one.priority, one.created_at, one.status.state != "pending")
+            for one in self.rows.values()
+        ]
 
     def prioritise(self, record, priority, entry):
         self.rows[record.id] = replace(record, priority=priority)
@@ -326,7 +329,7 @@ class Gateway:
         self.trials.append(question.trial)
         dropped = {"seen before, or excluded": 20}
         explained = (
-            Explained(Explanation(500, 480, True, 1, ((), ("boosted",)), dropped), 3, {"score": 0.0125}) if question.explain else None
+            Explained(AnswerExplanation(500, 480, True, 1, ((), ("boosted",)), dropped), 3, {"score": 0.0125}) if question.explain else None
         )
         found.set_result(Answer("q1", question.recommender, 1, "stable", ((10, 0.5), (20, None)), None, explained))
         return found
@@ -347,11 +350,11 @@ class Gateway:
     def record(self, events, sees, partial=False):
         unseen = [index for index, one in enumerate(events) if not sees(one.recommender)]
         for index in unseen:
-            message = f"recommender: there is no recommender '{events[index].recommender}'"
+            message = f"recommender: unknown recommender '{events[index].recommender}'"
             if not partial:
                 raise Invalid(f"events.{index}.{message}")
         self.recorded += [one for index, one in enumerate(events) if index not in unseen]
-        return Recorded(len(events) - len(unseen), 1, refused=[Refusal(index, message) for index in unseen])
+        return IntakeResult(len(events) - len(unseen), 1, refused=[RefusedEvent(index, message) for index in unseen])
 
 
 class Executor:
@@ -375,15 +378,15 @@ class World:
         self.views, self.unloaded, self.asked_again, self.dropped = {}, set(), [], []
         stores = (FakeFeatureStore(), FakeFeatureHistory())
         self.features = Features(*stores, self.views_of, self.is_loaded, self.load_again, self.dropped.append)
-        self.tokens, self.audit, self.answers = FakeTokens(), FakeAudit(), FakeAnswers()
+        self.tokens, self.audit, self.answers = FakeTokens(), FakeAudit(), FakeStoredResponses()
         self.waiting, self.told = [], {}
         self.swept = []
         self.woken = 0
         self.seen = RetrainerObservation(serving=True)
-        self.past = Past()
+        self.past = TrainingHistory()
         self.more_roots: tuple[str, ...] = ()
         self.look = look(genres=0.31)
-        self.life = Life(NOW, NOW + timedelta(minutes=2), timedelta(minutes=1), None, {}, 0)
+        self.life = VersionHistories(NOW, NOW + timedelta(minutes=2), timedelta(minutes=1), None, {}, 0)
         ticks = itertools.count()
         self.clock = SimpleNamespace(now=lambda: NOW + timedelta(microseconds=next(ticks)))
         self.app = create_app(self.door(), self.parts(), self.gateway)
@@ -400,7 +403,7 @@ class World:
         def wake():
             self.woken += 1
 
-        return Parts(
+        return ControlParts(
             recommenders=self.recommenders,
             runs=self.runs,
             rollouts=self.rollouts,
@@ -417,7 +420,7 @@ class World:
             audit=self.audit,
             kpis=lambda name, window: {2: earning()},
             series=lambda name, window, step, points: {
-                2: [Point(NOW, Earning(EARNED, 0.5))] * (points - check_series(window, step, points))
+                2: [EarningPoint(NOW, Earning(EARNED, 0.5))] * (points - check_series(window, step, points))
             },
             life=lambda name, asked: self.life,
             lately=self.lately,
@@ -442,7 +445,9 @@ class World:
 
     def lately(self, known, points, window):
         serving = {name: route.stable for name, route in self.routes.all().items()}
-        return {one.name: Lately(self.life.newest, self.life.versions.get(serving[one.name], ())) for one in known if one.name in serving}
+        return {
+            one.name: RecentKpis(self.life.newest, self.life.versions.get(serving[one.name], ())) for one in known if one.name in serving
+        }
 
     def holder(self, role, recommenders=None, **changes):
         """A client with a token of its own."""
@@ -474,8 +479,8 @@ class World:
     def plan(self, record):
         self.planned = record
         foreseen = (
-            Foreseen("etl", "reuse", "r1-etl-1", "nothing has changed since r1-etl-1"),
-            Foreseen("train", "open", None, "it depends", 12.5, "8Gi"),
+            StageForecast("etl", "reuse", "r1-etl-1", "nothing has changed since r1-etl-1"),
+            StageForecast("train", "open", None, "it depends", 12.5, "8Gi"),
         )
         return RunForecast("waits for run r1", foreseen, ("auc at least 0.6",), {"a.csv": "1 byte"})
 

@@ -26,7 +26,7 @@ from services.store.engine import open_engine
 from services.store.idempotency import SqlIdempotency
 from services.store.recommenders import SqlRecommenders
 from services.store.resources import SqlResources
-from services.store.tables import answers, audit, history, recommender_history, recommenders, resources
+from services.store.tables import audit, history, recommender_history, recommenders, resources, stored_responses
 from shared.contracts.records import RunSpec
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.run import RunStatus
@@ -128,7 +128,7 @@ class Platform:
     def begin(self, case: str) -> None:
         self._time = NOW
         with self.engine.begin() as connection:
-            for table in (answers, audit, history, recommender_history, recommenders, resources):
+            for table in (stored_responses, audit, history, recommender_history, recommenders, resources):
                 connection.execute(delete(table))
         if case == "changed":
             self.apply("new", {}, EARLIER)
@@ -213,7 +213,7 @@ def main(url: str) -> list[Verdict]:
             reached, undisturbed = points(Platform(url, mutant), case)
             platform = Platform(url, mutant)
             for at, point in enumerate(reached, 1):
-                if not mutant or point.split()[-1] not in ("audit", "answers"):
+                if not mutant or point.split()[-1] not in ("audit", "stored_responses"):
                     verdicts += [play(platform, Verdict(case, at, point, retry, mutant), undisturbed) for retry in RETRIES]
             platform.engine.dispose()
     return verdicts

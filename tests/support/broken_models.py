@@ -166,18 +166,18 @@ def _sum_of(name: str) -> list[NodeProto]:
 
 BROKEN: Mapping[str, tuple[Callable[[], bytes], str]] = {
     "corrupt": (corrupt, "ONNX Runtime: "),
-    "truncated": (truncated, "model.onnx is cut short, or no ONNX file"),
-    "empty": (bytes, "model.onnx is cut short, or no ONNX file"),
-    "one score for all rows": (one_score_for_all, "of the shape (1,) for 2 rows, expected (2,)"),
-    "two scores a row": (two_scores_a_row, "of the shape (2, 2) for 2 rows, expected (2,)"),
-    "whole numbers": (whole_numbers, "int64, expected float32"),
-    "no numbers": (no_numbers, "it gave nan as a score"),
+    "truncated": (truncated, "model.onnx is truncated or not an ONNX file"),
+    "empty": (bytes, "model.onnx is truncated or not an ONNX file"),
+    "one score for all rows": (one_score_for_all, "has the shape (1,) for 2 rows, expected (2,)"),
+    "two scores a row": (two_scores_a_row, "has the shape (2, 2) for 2 rows, expected (2,)"),
+    "whole numbers": (whole_numbers, "has the type int64, expected float32"),
+    "no numbers": (no_numbers, "is nan for a row of zeros and empty texts"),
     "vast memory": (vast_memory, "Failed to allocate memory"),
     "vast memory at load": (vast_memory_at_load, "Failed to allocate memory"),
-    "vast answer": (vast_answer, "of the shape (4194304,) for 2 rows, expected (2,)"),
+    "vast answer": (vast_answer, "has the shape (4194304,) for 2 rows, expected (2,)"),
     "endless": (endless, "no answer in time"),
-    "crashing": (crashing, "the process that runs the model has died"),
+    "crashing": (crashing, "the process of the model has died"),
     "crashing at load": (crashing_at_load, "died"),
-    "reads other files": (reads_other_files, "it takes weights from the file '/etc/passwd'"),
+    "reads other files": (reads_other_files, "the graph reads weights from '/etc/passwd'"),
 }
 """What can't be served, and what is said of it."""

@@ -14,7 +14,7 @@ import polars as pl
 from pipelines.data.interactions import from_events
 from pipelines.stages.etl import run
 from pipelines.stages.runner import Context
-from services.control.archive import Archive
+from services.control.archive import EventArchive
 from services.control.compaction import Compactor
 from services.control.snapshots import Snapshots
 from shared.artifacts import FsspecArtifacts
@@ -150,7 +150,7 @@ class Place:
     def written(self, table: EventTable) -> dict[date, Counter[Any]]:
         """The keys of what is archived, by day, each as often as it is there."""
         found: dict[date, Counter[Any]] = {}
-        for day, parts in Archive(self.store).days("films", table).items():
+        for day, parts in EventArchive(self.store).days("films", table).items():
             for part in parts:
                 path = self.store.fetch(part.file, self.folder / "part.parquet")
                 keys = pl.read_parquet(path)[KEYS[table]].to_list()

@@ -17,7 +17,7 @@ from services.store.tables import history, resources, route_history
 from shared.contracts.events import Interaction
 from shared.domain.machine import Request
 from shared.domain.route import Route
-from shared.domain.traffic import Mirror
+from shared.domain.traffic import ShadowCounts
 from shared.ports import Signals
 from tests.support.drift_readings import look
 from tests.support.simulated_platform import NAME, REFITTED, ROUNDS, Death, Fate, FateOfEachMove, Move, Parts, Plane, World, but_the_card
@@ -73,12 +73,12 @@ def live(world: World, life: Life, fate: Fate) -> World:
 
 def ending(world: World) -> dict[str, Any]:
     """Everything that a life leaves behind, but for times, and for names of attempts."""
-    rows = select(resources.c.kind, resources.c.id, resources.c.status, resources.c.intent, resources.c.asked)
+    rows = select(resources.c.kind, resources.c.id, resources.c.status, resources.c.intent, resources.c.request)
     lines = select(history.c.kind, history.c.id, history.c.source, history.c.target, history.c.reason, history.c.actor)
     past = select(route_history).order_by(route_history.c.generation)
     with world.engine.connect() as connection:
         return {
-            "rows": sorted((row.kind, row.id, str(timeless(row.status)), row.intent, row.asked) for row in connection.execute(rows)),
+            "rows": sorted((row.kind, row.id, str(timeless(row.status)), row.intent, row.request) for row in connection.execute(rows)),
             "history": sorted(Counter(map(tuple, connection.execute(lines))).items()),
             "path": world.path(),
             "versions": [(one.number, one.run, but_the_card(one.files), one.metrics, one.parent) for one in world.registry.list(NAME)],
@@ -340,7 +340,7 @@ def harmful(world: World) -> None:
 
 
 def erring(world: World) -> None:
-    world.mirrored = Mirror(200, 100, {60: 200}, {60: 100})
+    world.mirrored = ShadowCounts(200, 100, {60: 200}, {60: 100})
 
 
 def broken(world: World) -> None:

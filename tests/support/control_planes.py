@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from services.control.admission import Turns
+from services.control.admission import Admissions
 from services.control.reconcile import Reconciler
 from services.control.replica import Replica
 from services.control.runs import Runs
@@ -110,7 +110,7 @@ class Fleet:
         for number, engine in enumerate(self._engines[1:]):
             rows = Rows(engine, "run", RunStatus, RunSpec)
             bases = StageCache(rows, SqlRegistry(engine), artifacts, SqlStageOutputs(engine), Data(), "1.0 test")
-            turns = Turns(rows, Clock(), limit=1_000_000)
+            turns = Admissions(rows, Clock(), limit=1_000_000)
             rollouts = SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
             snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), artifacts)
             runs = Runs(rollouts, self.executor, snapshots, Clock(), ("/data",), bases, turns)

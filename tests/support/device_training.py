@@ -16,24 +16,24 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu_counts import asked
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.models.neural import resident
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.resident import ResidentStep
-from pipelines.models.neural.step import How, NeuralStep
+from pipelines.models.neural.step import NeuralStep, StepOptions
 from pipelines.models.neural.weights import begin
 from tests.support import neural_model
 
 MADE = {"everything": neural_model.everything, "dlrm": neural_model.dlrm, "wide_deep": neural_model.wide_deep}
 
 
-def _there(batch: Batch) -> Batch:
+def _there(batch: TrainingBatch) -> TrainingBatch:
     import torch
 
-    return Batch({name: torch.from_numpy(one) for name, one in batch.columns.items()}, torch.from_numpy(batch.labels))  # type: ignore[misc, arg-type]
+    return TrainingBatch({name: torch.from_numpy(one) for name, one in batch.columns.items()}, torch.from_numpy(batch.labels))  # type: ignore[misc, arg-type]
 
 
-def _batch(seed: int) -> Batch:
+def _batch(seed: int) -> TrainingBatch:
     return neural_model.batch(seed, users=neural_model.USERS // (1 + seed % 2))
 
 
@@ -42,7 +42,7 @@ def _first_steps(framework: Any, variant: str) -> dict[str, Any]:
     for which, whole in (("host", 0), ("whole", 1000), ("distinct", 0)):
         resident.WHOLE = whole
         kind = NeuralStep if which == "host" else ResidentStep
-        step = kind(framework, architecture, begin(architecture, 7), How(learning_rate=0.02, **neural_model.VARIANTS[variant]))
+        step = kind(framework, architecture, begin(architecture, 7), StepOptions(learning_rate=0.02, **neural_model.VARIANTS[variant]))
         give = (lambda one: one) if which == "host" else _there
         losses = [float(step(give(_batch(seed)))) for seed in range(6)]
         before = step.state()
@@ -65,14 +65,14 @@ def _neumf(dropout: float = 0.5) -> Any:
     return architecture_of(*(Table(name, 40, 12, None) for name in ("user", "item")), NeumfParams(width=4, layers=(8, 4), dropout=dropout))
 
 
-def _pairs(seed: int) -> Batch:
+def _pairs(seed: int) -> TrainingBatch:
     batch = neural_model.batch(seed)
-    return _there(Batch({name: batch.columns[name] % 30 for name in ("user", "item")}, batch.labels))
+    return _there(TrainingBatch({name: batch.columns[name] % 30 for name in ("user", "item")}, batch.labels))
 
 
 def _step(framework: Any, dropout: float = 0.5, **how: Any) -> ResidentStep:
     architecture = _neumf(dropout)
-    return ResidentStep(framework, architecture, begin(architecture, 1), How(learning_rate=0.02, **how))
+    return ResidentStep(framework, architecture, begin(architecture, 1), StepOptions(learning_rate=0.02, **how))
 
 
 def _asked(framework: Any) -> dict[str, Any]:

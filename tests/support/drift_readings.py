@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from shared.domain.drift.reading import Look, Moved, Reading
+from shared.domain.drift.reading import DriftLook, DriftReading, ShareChange
 
 LIMIT = 1e-5
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def look(at: int | datetime = 0, version: int = 1, chance: float = 1e-9, **sizes: float) -> Look:
+def look(at: int | datetime = 0, version: int = 1, chance: float = 1e-9, **sizes: float) -> DriftLook:
     """By feature, the PSI; `at` may be the number of the look."""
-    found = tuple(Reading("psi", name, size, chance if size else 1.0, LIMIT, (500, 500)) for name, size in sizes.items())
-    return Look(version, AT + timedelta(minutes=at) if isinstance(at, int) else at, found)
+    found = tuple(DriftReading("psi", name, size, chance if size else 1.0, LIMIT, (500, 500)) for name, size in sizes.items())
+    return DriftLook(version, AT + timedelta(minutes=at) if isinstance(at, int) else at, found)
 
 
-def fell(before: float, after: float, at: int | datetime = 0, version: int = 1, chance: float = 1e-9) -> Look:
+def fell(before: float, after: float, at: int | datetime = 0, version: int = 1, chance: float = 1e-9) -> DriftLook:
     """A hit rate."""
     size = max(1 - after / before, 0.0)
-    reading = Reading("hit_rate", "", size, chance if size else 1.0, LIMIT, (500, 500), (Moved("hit rate", before, after),))
-    return Look(version, AT + timedelta(minutes=at) if isinstance(at, int) else at, (reading,))
+    reading = DriftReading("hit_rate", "", size, chance if size else 1.0, LIMIT, (500, 500), (ShareChange("hit rate", before, after),))
+    return DriftLook(version, AT + timedelta(minutes=at) if isinstance(at, int) else at, (reading,))

@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.stages.runner import Outcome
 from shared.contracts.spec import RecommenderSpec
+from shared.stage_process import Outcome
 from tests.support.onnx_encoders import WORDS, write_words
 from tests.unit.pipelines.recommender import films, ratings, spec, write
 
@@ -23,7 +23,7 @@ def titled(folder: Path, titles: list[str | None] | None = None) -> None:
         write_words(folder / "words.onnx")
 
 
-def wish(folder: Path, entry: dict[str, Any] | None = None, **encode: Any) -> RecommenderSpec:
+def encoding_spec(folder: Path, entry: dict[str, Any] | None = None, **encode: Any) -> RecommenderSpec:
     of = {"of": "movieId", "width": 4, "encode": {"column": "title", "encoder": "words.onnx", "words": WORDS, **encode}}
     return spec(folder, features=[*BASE, {"vector": of | (entry or {})}])
 

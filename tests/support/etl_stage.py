@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.stages.etl import run
-from pipelines.stages.runner import Context, Outcome
+from pipelines.stages.runner import Context
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageSpec
+from shared.stage_process import Outcome
 
 Etl = Callable[..., Outcome]
 

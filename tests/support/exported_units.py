@@ -19,7 +19,7 @@ from pipelines.features.prepared import Prepared, graph_of, prepare
 from pipelines.features.raw import item_columns, signature
 from pipelines.features.reading import Reads
 from pipelines.inputs.eval_pairs import EvalPairs, RawColumns, read_meetings
-from pipelines.inputs.tables import Catalogue, Codes
+from pipelines.inputs.tables import Codes, FeatureTable
 from pipelines.models.families import FAMILIES
 from pipelines.models.family import Task, Trained
 from pipelines.models.popularity_baseline import fit_popularity
@@ -63,7 +63,7 @@ class Small:
     spec: RecommenderSpec
     graph: Graph
     ready: Prepared
-    catalogue: Catalogue
+    catalogue: FeatureTable
     meetings: EvalPairs
     serve: Serve = field(default_factory=Serve)
 

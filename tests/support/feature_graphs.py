@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from pipelines.features.engines.polars import Data
+from pipelines.features.engines.polars import PreparedTables
 from pipelines.features.graph import Graph, Tables, compile_graph
 from pipelines.features.prepared import Prepared, graph_of, prepare
 from shared.contracts.features import Categorify
@@ -30,7 +30,7 @@ def of_keys(users: int, items: int, user: str = "user", item: str = "item") -> G
         },
         schema=schema,
     )
-    return graph.fit(Data(seen, None, None, graph.row))
+    return graph.fit(PreparedTables(seen, None, None, graph.row))
 
 
 def unfitted(

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from pipelines.data.pages import of_users
-from pipelines.features.engines.history import ROW, History
-from pipelines.features.engines.polars import Data
+from pipelines.features.engines.history import ROW, RowHistory
+from pipelines.features.engines.polars import PreparedTables
 from pipelines.features.graph import Graph, Tables, compile_graph, joined
 from pipelines.features.raw import raw_column, signature
 from pipelines.features.stored import with_values
@@ -180,8 +180,8 @@ def fitted(graph: Graph, rows: pl.DataFrame, films: list[dict[str, Any]], viewed
     items = items_of(graph, films)
     whole = prepared(graph, rows, films).with_row_index(ROW)
     with tempfile.TemporaryDirectory() as folder:
-        history = History(whole, graph.ordered, graph.row, Path(folder), len(rows), viewed) if graph.ordered else None
-        return graph.fit(Data(whole, items.lazy(), None, graph.row, history, viewed))
+        history = RowHistory(whole, graph.ordered, graph.row, Path(folder), len(rows), viewed) if graph.ordered else None
+        return graph.fit(PreparedTables(whole, items.lazy(), None, graph.row, history, viewed))
 
 
 def prepared(graph: Graph, rows: pl.DataFrame, films: list[dict[str, Any]]) -> pl.LazyFrame:

@@ -115,19 +115,19 @@ class NoRollouts:
 class Heap:
     """A store at `url` (by default in memory) with its collector."""
 
-    def __init__(self, wish: Retention | None = None) -> None:
+    def __init__(self, retention: Retention | None = None) -> None:
         self.url = f"memory://heap-{secrets.token_hex(6)}"
         self.clock = Clock()
         self.rows = Rows(self.clock)
         self.store = FsspecArtifacts(self.url)
-        self.wish = wish or Retention(versions=1, served=DAY, runs=DAY, grace=HOUR)
+        self.retention = retention or Retention(versions=1, served=DAY, runs=DAY, grace=HOUR)
         self._fs = MemoryFileSystem()
         self._seen: dict[str, object] = {}
 
     def collector(self) -> GarbageCollector:
         rows: Any = self.rows
         none: Any = NoRollouts()
-        return GarbageCollector(FsspecTrash(self.url), rows, rows, rows, none, rows, self.clock, self.wish)
+        return GarbageCollector(FsspecTrash(self.url), rows, rows, rows, none, rows, self.clock, self.retention)
 
     def put(self, text: str) -> File:
         with tempfile.TemporaryDirectory() as folder:

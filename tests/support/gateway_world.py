@@ -18,7 +18,7 @@ from shared.contracts.stage import File
 from shared.domain.errors import NotFound, Unavailable
 from shared.ports import IngestResult, Recommender, Version
 from shared.testing.fake_catalogue import FakeCatalogue
-from shared.testing.fake_events import FakeMirrors
+from shared.testing.fake_events import FakeShadowTotals
 from shared.testing.fake_features import FakeFeatureStore
 from shared.testing.records import LINEAGE
 
@@ -90,7 +90,7 @@ class World:
         self.taken: list = []
         self.log_fails = False
         self.log_hangs: threading.Event | None = None
-        self.mirrors = FakeMirrors()
+        self.mirrors = FakeShadowTotals()
         self.catalogue = FakeCatalogue()
         self.features: Any = FakeFeatureStore()
         self.gateways: list[Gateway] = []

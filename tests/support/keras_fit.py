@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.loaders.adapters.keras import Passes, py_dataset
-from pipelines.loaders.adapters.layout import Dense, Padded
+from pipelines.loaders.adapters.keras import RepeatedEpochs, py_dataset
+from pipelines.loaders.adapters.layout import DenseLayout, PaddedLayout
 from pipelines.loaders.adapters.opened import opened
 from pipelines.loaders.columns import Column
 from pipelines.loaders.loader import open_loader
@@ -60,16 +60,16 @@ def main(path: str) -> None:
     history = model(keras, dense=False).fit(train.as_keras(), epochs=3, validation_data=validation, verbose=0).history
     validated_once = Counter(validated)
     dense = model(keras, dense=True).fit(
-        train.as_keras(lists=Dense(GENRES)), epochs=2, validation_data=seen.as_keras(lists=Dense(GENRES)), verbose=0
+        train.as_keras(lists=DenseLayout(GENRES)), epochs=2, validation_data=seen.as_keras(lists=DenseLayout(GENRES)), verbose=0
     )
     batches = train.as_keras(start=(2, 3))
-    kept = py_dataset(Passes(opened(train, None, Padded(4), Padded()), 0))
+    kept = py_dataset(RepeatedEpochs(opened(train, None, PaddedLayout(4), PaddedLayout()), 0))
     try:
         model(keras, dense=False).fit(kept, epochs=2, shuffle=True, verbose=0)
         shuffled = None
     except Exception as error:  # TensorFlow's own has ours in its text
         shuffled = str(error)
-    kept = py_dataset(Passes(opened(train, None, Padded(4), Padded()), 0))
+    kept = py_dataset(RepeatedEpochs(opened(train, None, PaddedLayout(4), PaddedLayout()), 0))
     plain = model(keras, dense=False).fit(kept, epochs=3, shuffle=False, verbose=0).history
     try:
         train.as_keras(lists="ragged")

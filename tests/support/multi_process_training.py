@@ -91,7 +91,7 @@ def main() -> None:
 
 def steps(framework: Any, name: str, group: Group | None) -> dict[str, Any]:
     from pipelines.models.neural.sharded_step import Apartness, ShardedStep
-    from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
+    from pipelines.models.neural.step import LOGISTIC, NeuralStep, StepOptions
 
     of, (shard, optimizer) = name.rpartition("_")[0], SHARDED.get(name, (None, ""))
     kind = name if shard is None else of
@@ -104,7 +104,7 @@ def steps(framework: Any, name: str, group: Group | None) -> dict[str, Any]:
     architecture = made.get(kind, neural_model.mlp)()
     loss = neural_model.in_batch() if kind == "towers" else LOGISTIC
     first = neural_model.begin(architecture, 7 if group is None or group.leads else 8)
-    how = How(learning_rate=0.02, seed=7, **(VARIANTS[name] if shard is None else {"optimizer": optimizer}))
+    how = StepOptions(learning_rate=0.02, seed=7, **(VARIANTS[name] if shard is None else {"optimizer": optimizer}))
     step = NeuralStep(framework, architecture, first, how, loss, group)
     if shard is not None and group is not None:
         drawn = optimizer == "sgd"

@@ -12,13 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.models import dlrm as dlrms
 from pipelines.models import wide_deep as wide_deeps
 from pipelines.models.mlp import architecture_of
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.losses import InBatch
-from pipelines.models.neural.network import Add, Dense, Dropout, Interact, Join, LayerNorm, Length, Network, Norm, Part, Product, Total
+from pipelines.models.neural.network import (
+    Add,
+    ColumnSelection,
+    Dense,
+    Dropout,
+    Interact,
+    Join,
+    LayerNorm,
+    Length,
+    Network,
+    Norm,
+    Product,
+    RowSum,
+)
 from pipelines.models.neural.plain import outputs
 from pipelines.models.neural.weights import Weights, begin
 from pipelines.models.tables import Table
@@ -59,11 +72,11 @@ def everything(rate: float = 0.0) -> Architecture:
     """Every kind of node: an inner product beside hidden layers, as NeuMF has it."""
     network = Network(
         (
-            Part("left", ("user",), 0, 4),
-            Part("right", ("item",), 0, 4),
+            ColumnSelection("left", ("user",), 0, 4),
+            ColumnSelection("right", ("item",), 0, 4),
             Length("direction", ("left",), 0.5),
             Product("gmf", ("direction", "right")),
-            Total("inner", ("gmf",)),
+            RowSum("inner", ("gmf",)),
             Interact("pairs", ("user", "item", "genres"), itself=True),
             LayerNorm("level", ("photo",)),
             Join("features", ("user", "item", "genres", "tags", "year", "price", "level", "pairs")),
@@ -94,7 +107,7 @@ def any_weights(architecture: Architecture) -> Weights:
     return {path: random.standard_normal(one.shape).astype(np.float32) for path, one in begin(architecture, 1).items()}
 
 
-def batch(seed: int, rows: int = ROWS, users: int = USERS) -> Batch:
+def batch(seed: int, rows: int = ROWS, users: int = USERS) -> TrainingBatch:
     random = np.random.default_rng(seed)
     columns: dict[str, Any] = {
         one.column: random.integers(0, one.cardinality, (rows,) if one.length is None else (rows, one.length)).astype(np.int32)
@@ -104,7 +117,7 @@ def batch(seed: int, rows: int = ROWS, users: int = USERS) -> Batch:
     columns["genres"][random.random((rows, 3)) < 0.5] = 0
     columns["tags"][: rows // 2] = 0
     columns |= {"price": random.random(rows, dtype=np.float32), "photo": random.random((rows, 3), dtype=np.float32)}
-    return Batch(columns, ((columns["user"] + columns["item"]) % 3 == 0).astype(np.float32))
+    return TrainingBatch(columns, ((columns["user"] + columns["item"]) % 3 == 0).astype(np.float32))
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -138,11 +151,11 @@ def main() -> None:
 
 
 def _first_steps(framework: Any, variant: str, settings: dict[str, Any]) -> dict[str, Any]:
-    from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
+    from pipelines.models.neural.step import LOGISTIC, NeuralStep, StepOptions
 
     made = {"everything": everything, "dlrm": dlrm, "wide_deep": wide_deep, "towers": towers, "towers_jit": towers}
     architecture, loss = made.get(variant, mlp)(), in_batch() if variant.startswith("towers") else LOGISTIC
-    step = NeuralStep(framework, architecture, begin(architecture, 7), How(learning_rate=0.02, **settings), loss)
+    step = NeuralStep(framework, architecture, begin(architecture, 7), StepOptions(learning_rate=0.02, **settings), loss)
     losses = [float(step(batch(seed, 50 if seed == 5 else ROWS))) for seed in range(12)]
     weights, looked = step.weights(), batch(99).columns
     scores = {"own": step.own_logits(looked), "plain": outputs(architecture, weights, looked)[:, 0]}
@@ -178,11 +191,11 @@ def _planted(step: Any) -> Any:
 def _programs(framework: Any) -> dict[str, Any]:
     """Of batches that read more and fewer rows: how many each read, how many programs there were by then, and whether tables stay where
     they are."""
-    from pipelines.models.neural.step import How, NeuralStep
+    from pipelines.models.neural.step import NeuralStep, StepOptions
 
     big = tuple(replace(one, cardinality=20_000) if one.column == "user" else one for one in tables())
     architecture = architecture_of(big, MlpParams(layers=(8,)), NUMBERS)
-    step, traced, places, found = NeuralStep(framework, architecture, begin(architecture, 1), How()), 0, set(), []
+    step, traced, places, found = NeuralStep(framework, architecture, begin(architecture, 1), StepOptions()), 0, set(), []
     forward = step._forward
 
     def counted(*arguments: Any) -> Any:

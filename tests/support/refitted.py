@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.stages.runner import Context, Outcome
+from pipelines.stages.runner import Context
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, StageSpec
 from shared.domain.gate import REFIT, Verdict, judge
+from shared.stage_process import Outcome
 
 USERS, ITEMS = 60, 24
 NEWCOMER = 900

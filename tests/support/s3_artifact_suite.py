@@ -140,9 +140,9 @@ class S3ArtifactSuite(ArtifactSuite):
             (
                 {"AWS_SECRET_ACCESS_KEY": "wrong"},
                 BUCKET,
-                "the object store refuses it .*AWS_ACCESS_KEY_ID must be there and may read, write",
+                "access denied .*: set AWS_ACCESS_KEY_ID to a key that may read, write and list",
             ),
-            ({}, "elsewhere", "there is no such bucket: make it, or name another by EYAS_ARTIFACTS_URL"),
+            ({}, "elsewhere", "bucket not found: create it, or set another one in EYAS_ARTIFACTS_URL"),
         ],
     )
     def test_a_refusal_is_one_line_that_says_what_to_do(

@@ -60,13 +60,13 @@ class S3ObjectSuite:
     @pytest.mark.parametrize(
         ("uri", "kind", "said"),
         [
-            ("s3://lake/films/none.csv", BadData, "there is no such object"),
+            ("s3://lake/films/none.csv", BadData, "object not found"),
             ("s3://lake/films/none*.csv", BadData, "no object matches"),
             ("s3://lake/films/empty.csv", BadData, "the object is empty"),
-            ("s3://lake/films/notes.txt", Unsupported, "it is no data file: only names ending in .parquet"),
-            ("s3://lake/films/[z-a].csv", Invalid, "its brackets make no pattern"),
+            ("s3://lake/films/notes.txt", Unsupported, "not a data file: only names ending in .parquet"),
+            ("s3://lake/films/[z-a].csv", Invalid, "its brackets are not a valid pattern"),
             ("s3://L/films/a.csv", Invalid, "expected s3://BUCKET/KEY"),
-            ("s3://pond/a.csv", BadData, "there is no such bucket"),
+            ("s3://pond/a.csv", BadData, "bucket not found"),
         ],
     )
     def test_what_is_not_there_is_said(self, uri: str, kind: type[EyasError], said: str, server: Server) -> None:
@@ -80,7 +80,7 @@ class S3ObjectSuite:
         (one,) = data_objects(uri, ROOTS, store(server))
         file.write_text("userId\n2\n")
         server.put(file, "lake", "films/x.csv")
-        with pytest.raises(BadData, match=r"s3://lake/films/x\.csv: it was written anew while it was read"):
+        with pytest.raises(BadData, match=r"s3://lake/films/x\.csv: changed while it was read"):
             store(server).fetch(one.bucket, one.key, one.tag, one.size, tmp_path / "got.csv")
         assert [one.tag] != [other.tag for other in data_objects(uri, ROOTS, store(server))]
         (server.buckets / "lake/films/x.csv").unlink()
@@ -99,7 +99,7 @@ class S3ObjectSuite:
         assert files.fault(Place(uri=uri)) is None
         assert list(files.fingerprint("s3://lake/films/many")) == [f"s3://lake/films/many ({self.many} files)"]
         assert files.fingerprint("s3://lake/films/none.csv") == {}
-        assert "no such object" in str(files.fault(Place(uri="s3://lake/films/none.csv")))
+        assert "object not found" in str(files.fault(Place(uri="s3://lake/films/none.csv")))
         (server.buckets / "lake/films/new/x.csv").unlink()
 
     @pytest.mark.requirement("G-30")
@@ -113,23 +113,23 @@ class S3ObjectSuite:
         found = files.fingerprint("s3://lake/films/posters", "images")
         assert sorted(found) == ["s3://lake/films/posters/a.png", "s3://lake/films/posters/deep/b.png"]
         assert files.read("s3://lake/films/words.onnx", 1) == b"1"
-        with pytest.raises(Invalid, match="more than 0 bytes"):
+        with pytest.raises(Invalid, match="larger than 0 bytes"):
             files.read("s3://lake/films/words.onnx", 0)
-        assert files.fault(EncoderFile(uri="s3://lake/films/none.onnx")) == "s3://lake/films/none.onnx: there is no such encoder"
-        assert files.fault(ImagesFolder(uri="s3://lake/films/none")) == "s3://lake/films/none: there is no such folder of images"
+        assert files.fault(EncoderFile(uri="s3://lake/films/none.onnx")) == "s3://lake/films/none.onnx: encoder not found"
+        assert files.fault(ImagesFolder(uri="s3://lake/films/none")) == "s3://lake/films/none: folder of images not found"
         for key in ("films/words.onnx", "films/posters/a.png", "films/posters/deep/b.png", "films/postersize.png"):
             (server.buckets / "lake" / key).unlink()
 
     @pytest.mark.parametrize(
         ("changes", "kind", "said"),
         [
-            ({"AWS_SECRET_ACCESS_KEY": "wrong"}, Invalid, r"refuses to give it \(SignatureDoesNotMatch\)"),
-            ({"AWS_ACCESS_KEY_ID": "stranger"}, Invalid, "refuses to give it"),
-            ({"AWS_ACCESS_KEY_ID": ""}, Invalid, "refuses to give it"),
+            ({"AWS_SECRET_ACCESS_KEY": "wrong"}, Invalid, r"access denied \(SignatureDoesNotMatch\)"),
+            ({"AWS_ACCESS_KEY_ID": "stranger"}, Invalid, "access denied "),
+            ({"AWS_ACCESS_KEY_ID": ""}, Invalid, "access denied "),
             (
                 {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"},
                 Unavailable,
-                "the object store http://127.0.0.1:1 doesn't answer: ConnectionRefused",
+                "the object store http://127.0.0.1:1 does not answer: ConnectionRefused",
             ),
             ({"AWS_ENDPOINT_URL": "127.0.0.1"}, Invalid, "AWS_ENDPOINT_URL: expected"),
         ],

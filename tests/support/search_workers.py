@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipelines.trials.worker import Bench
+from pipelines.trials.worker import TrialData
 
 Document = dict[str, Any]
 
@@ -16,11 +16,11 @@ class BenchWorker:
 
     def __init__(self, first: Document) -> None:
         self._first, self.about = first, Document()
-        self._bench: Bench | None = None
+        self._bench: TrialData | None = None
         self._scratch = tempfile.TemporaryDirectory()
 
     def start(self) -> None:
-        self._bench = Bench.made(self._first, Path(self._scratch.name))
+        self._bench = TrialData.made(self._first, Path(self._scratch.name))
         trial = self._bench.trial
         self.about = {"data": dict(trial.data), "how": list(trial.how), "faults": list(trial.wrong)}
 
@@ -50,7 +50,7 @@ class WidthWorker(BenchWorker):
         params = request["model"].get("params", {})
         width = params.get("width", 1)
         if width > 8:
-            return {"failed": "its process was killed, most likely for want of memory", "seconds": 0.0}
+            return {"failed": "the process was killed, probably because memory ran out", "seconds": 0.0}
         if width > 4 or params.get("sweeps") == 13:
             return {"failed": "too wide", "seconds": 1}
         return {"metrics": dict.fromkeys(request["metrics"], width / 10), "seconds": 1}

@@ -17,7 +17,7 @@ from pipelines.models.attention.shape import ITEMS as VECTORS
 from pipelines.models.attention.shape import Shape, begin
 from pipelines.models.attention.windows import Windows
 from pipelines.models.family import Task
-from pipelines.training.likes import Likes, Pairs
+from pipelines.training.likes import LikePairs, LikesByRow
 from shared.contracts.models import Model
 from tests.support import taste_data
 
@@ -25,10 +25,10 @@ USERS, ITEMS, STEPS = 48, 16, 9
 SMALL: dict[str, Any] = {"width": 16, "blocks": 1, "length": 8, "dropout": 0.0}
 
 
-def pairs(users: int = USERS, items: int = ITEMS, steps: int = STEPS, shift: int = 0) -> Pairs:
+def pairs(users: int = USERS, items: int = ITEMS, steps: int = STEPS, shift: int = 0) -> LikePairs:
     """Each user begins somewhere in a circle of items and goes on to the next one, a step at a time; all of them in turns."""
     step, user = (side.ravel() for side in np.meshgrid(np.arange(steps), np.arange(users), indexing="ij"))
-    return Pairs(user, (user * 5 + shift + step) % items, users, items)
+    return LikePairs(user, (user * 5 + shift + step) % items, users, items)
 
 
 def ahead(users: int = USERS, items: int = ITEMS, steps: int = STEPS) -> Any:
@@ -36,17 +36,17 @@ def ahead(users: int = USERS, items: int = ITEMS, steps: int = STEPS) -> Any:
     return (np.arange(users) * 5 + steps) % items
 
 
-def task(folder: Path, liked: Pairs | None = None, parent: object = None, train: dict[str, Any] | None = None, **more: Any) -> Task:
+def task(folder: Path, liked: LikePairs | None = None, parent: object = None, train: dict[str, Any] | None = None, **more: Any) -> Task:
     made = taste_data.task(folder, liked or pairs(), "session", parent)
     settings = {"epochs": 40, "learning_rate": 0.01, "batch_size": 16} | (train or {})
     return replace(made, model=Model.model_validate({"family": "session", "params": SMALL | more, "train": settings}))
 
 
-def by_user(liked: Pairs) -> Likes:
+def by_user(liked: LikePairs) -> LikesByRow:
     """By code, in order."""
     order = np.argsort(liked.users, kind="stable")
     lengths = np.bincount(liked.users + 2, minlength=liked.user_count + 2)
-    return Likes(np.concatenate([[0], np.cumsum(lengths)]), (liked.items[order] + 2).astype(np.int32))
+    return LikesByRow(np.concatenate([[0], np.cumsum(lengths)]), (liked.items[order] + 2).astype(np.int32))
 
 
 VARIANTS: dict[str, dict[str, Any]] = {"next": {}, "masked": {"objective": "masked"}, "drawn": {"draw": 6}}
@@ -66,11 +66,11 @@ def main() -> None:
 
 def _first_steps(framework: Any, objective: Any = "next", draw: int | None = None) -> dict[str, Any]:
     from pipelines.models.attention.learning import SequenceStep
-    from pipelines.models.neural.step import How
+    from pipelines.models.neural.step import StepOptions
 
     shape, sequences = Shape(ITEMS + 2, 8, 1, 2, 5, objective), by_user(pairs())
     windows = Windows(Path("none"), sequences, shape, 20, 3, mask=0.4, draw=draw)
-    step = SequenceStep(framework, shape, begin(shape, 7), How("sgd", 0.1), 0.0, draw is not None, lambda *_: np.empty(0))
+    step = SequenceStep(framework, shape, begin(shape, 7), StepOptions("sgd", 0.1), 0.0, draw is not None, lambda *_: np.empty(0))
     losses = [float(step(batch)) for epoch in range(2) for batch, _ in windows.placed(epoch)]
     found = {f"weights/{path}": one for path, one in step.weights().items()}
     rows = np.array([[2, 3, 4, 0, 0], [0] * 5, [9, 8, 7, 6, 5]], np.int32)

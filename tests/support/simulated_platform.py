@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Dialect, Engine, event
 
-from services.control.admission import AdmissionLease, Turns
-from services.control.model_lineage import Lines
+from services.control.admission import AdmissionLease, Admissions
+from services.control.model_lineage import ModelLineages
 from services.control.placement import Placement
 from services.control.planning import Planner
 from services.control.reconcile import Reconciler
@@ -50,10 +50,10 @@ from shared.domain.machine import HasState, Request
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import Job, RunStatus
-from shared.domain.traffic import Mirror
+from shared.domain.traffic import ShadowCounts
 from shared.domain.triggers import RetrainerStatus
 from shared.ports import Activity, HistoryEntry, ModelServer, Record, RolloutRecord, RunRecord, Signals, Version
-from shared.run_factory import Terms, asked_rollout, new_run, retry_run
+from shared.run_factory import RunTerms, asked_rollout, new_run, retry_run
 from shared.testing.fake_features import FakeFeatureHistory
 from shared.testing.fakes import FakeExecutor, FakeModelServer
 from shared.testing.records import LINEAGE
@@ -298,12 +298,12 @@ class Plane:
         bases = self.bases = StageCache(self.runs, registry, world.artifacts, outputs, world.data, "1.0 test", snapshots.has_values)
         self.turnstile = AdmissionLease(SqlLeases(engine), f"plane-{world.lives}", clock)
         world.lives += 1
-        turns = self.turns = Turns(self.runs, clock, world.max_runs, self.turnstile if world.several else None)
+        turns = self.turns = Admissions(self.runs, clock, world.max_runs, self.turnstile if world.several else None)
         self.planner = Planner(self.runs, bases, clock, world.max_runs)
         runs = Runs(self.rollouts, world.executor, snapshots, clock, ("/data",), bases, turns, ("acme.fading",))
         sources = Sources(kpis, SqlShadowTotals(engine))
         rollouts = Rollouts(self.rollouts, routes, registry, world.server, sources, self.placement, clock, world.values)
-        lines = Lines(registry, self.runs, routes)
+        lines = ModelLineages(registry, self.runs, routes)
         retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, lines, clock)
         self.ensure = retrainers.ensure
         self.replica = None if holder is None else Replica(holder, SqlLeases(engine), clock)
@@ -373,7 +373,7 @@ class World:
         self.gateways: tuple[str, ...] = ("gate-1",)
         self.users = 40
         """How many of the candidate come under each generation of the route, and of the stable version by the weight."""
-        self.mirrored = Mirror(200, 0, {60: 200}, {60: 200}, 150.0)
+        self.mirrored = ShadowCounts(200, 0, {60: 200}, {60: 200}, 150.0)
         """What gateways see of a shadow."""
         self.disliked: set[int] = set()
         self._came: set[int] = set()
@@ -408,7 +408,7 @@ class World:
 
     def start_run(self, id: str = "r1", mode: Any = "full", serving: int | None = None, **terms: Any) -> RunRecord:
         self.recommenders.put(self.spec, self.clock.now(), "ada")
-        run = new_run(self.recommenders.get(NAME), id, mode, "a test", serving, self.clock.now(), Terms("ada", **terms))
+        run = new_run(self.recommenders.get(NAME), id, mode, "a test", serving, self.clock.now(), RunTerms("ada", **terms))
         self.hero = self.hero if self.hero[1] else ("run", id)
         return self.runs.create(run, "ada")
 

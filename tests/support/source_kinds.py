@@ -14,7 +14,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from pipelines.data.interactions import from_events, from_file, open_interactions
-from pipelines.data.sources import Reach, open_source
+from pipelines.data.sources import ReadableRoots, open_source
 from pipelines.data.tfrecord.layout import beside
 from pipelines.data.tfrecord.writer import write_tfrecord
 from shared.contracts.sources import Place
@@ -55,8 +55,8 @@ class Source:
     empty: bool = True
     """Whether it tells empty text from none."""
 
-    def reach(self, name: str = "scratch") -> Reach:
-        return Reach(self.roots, self.folder / name)
+    def reach(self, name: str = "scratch") -> ReadableRoots:
+        return ReadableRoots(self.roots, self.folder / name)
 
 
 def at(folder: Path, uri: str | Path, empty: bool = True) -> Source:
@@ -206,7 +206,7 @@ def assert_digest_is_stable(source: Source) -> None:
 
 
 def assert_missing_column_is_named(source: Source) -> None:
-    with pytest.raises(BadData, match="column 'device' is missing; it has: ") as caught:
+    with pytest.raises(BadData, match="column 'device' is missing; columns: ") as caught:
         open_source(source.place, source.reach(), ("userId", "device"))
     assert "\n" not in str(caught.value)
 

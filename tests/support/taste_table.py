@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from pipelines.models.popularity_model import Counts
+from pipelines.models.popularity_model import PopularityFamily
 
 USERS, ITEMS, GROUPS = 80, 150, 3
 
@@ -19,7 +19,7 @@ def likes(seed: int = 1) -> pl.DataFrame:
     return pl.DataFrame({"user": user[order], "item": item[order]})
 
 
-class Again(Counts):
+class Again(PopularityFamily):
     """A family of somebody's own: popularity once more."""
 
     name = "tests.support.taste_table:Again"

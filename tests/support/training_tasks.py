@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.inputs.batches import Batch
-from pipelines.inputs.tables import Catalogue, Codes
+from pipelines.inputs.batches import TrainingBatch
+from pipelines.inputs.tables import Codes, FeatureTable
 from pipelines.models.family import Task
 from pipelines.models.popularity_baseline import fit_popularity
 from shared.contracts.models import Model
@@ -45,7 +45,7 @@ def task(rows: Path, params: Mapping[str, Any] | None = None, **train: Any) -> T
     small = {"layers": [16], "width": 8} | dict(params or {})
     model = Model.model_validate({"params": small, "train": {"batch_size": 256, "epochs": 3, "learning_rate": 0.02} | train})
     popularity = fit_popularity(pl.scan_parquet(rows), pl.Series(range(ITEMS)))
-    items = Catalogue({"item": np.arange(ITEMS, dtype=np.int32) + 2}, {})
+    items = FeatureTable({"item": np.arange(ITEMS, dtype=np.int32) + 2}, {})
     return Task(model, of_keys(USERS, ITEMS), rows, items, None, popularity, logging.getLogger("test"))
 
 
@@ -58,12 +58,12 @@ class Factors:
         self.arrays = {name: random.normal(0, 0.4, (count + 2, width)) for name, count in (("user", USERS), ("item", ITEMS))}
         self.arrays |= {f"{name} momentum": np.zeros_like(values) for name, values in list(self.arrays.items())}
 
-    def __call__(self, batch: Batch) -> float:
+    def __call__(self, batch: TrainingBatch) -> float:
         self.steps += 1
         with np.errstate(all="ignore"):
             return self._trained(batch)
 
-    def _trained(self, batch: Batch) -> float:
+    def _trained(self, batch: TrainingBatch) -> float:
         scores = np.clip(self.score(batch.columns).astype(np.float64), 1e-7, 1 - 1e-7)
         error = ((scores - batch.labels) / len(batch))[:, None]
         found = {name: self.arrays[name][batch.columns[name]] for name in ("user", "item")}

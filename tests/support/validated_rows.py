@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from pipelines.inputs.tables import Catalogue
+from pipelines.inputs.tables import FeatureTable
 from pipelines.models.family import Task
 from pipelines.models.popularity_baseline import fit_popularity
 from shared.contracts.models import Model
@@ -40,5 +40,5 @@ def training_task(rows: Path, **train: object) -> Task:
         {"params": {"layers": [16], "width": 8}, "train": {"batch_size": 256, "epochs": 3, "learning_rate": 0.02} | train}
     )
     popularity = fit_popularity(pl.scan_parquet(rows), pl.Series(range(ITEMS)))
-    items = Catalogue({"item": np.arange(ITEMS, dtype=np.int32) + 2}, {})
+    items = FeatureTable({"item": np.arange(ITEMS, dtype=np.int32) + 2}, {})
     return Task(model, of_keys(USERS, ITEMS), rows, items, None, popularity, logging.getLogger("test"))

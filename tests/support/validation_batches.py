@@ -22,9 +22,9 @@ def world(rows: int = 4000, seed: int = 1, **more: Any) -> pl.DataFrame:
     return pl.DataFrame({"userId": user, "movieId": item, "rating": rating, "at": at, "device": device}).with_columns(**more)
 
 
-def wishing(folder: Path, **wish: Any) -> RecommenderSpec:
+def validated_spec(folder: Path, **validation: Any) -> RecommenderSpec:
     data = spec(folder).document()["data"]
-    return spec(folder, data=data | {"validate": wish})
+    return spec(folder, data=data | {"validate": validation})
 
 
 def some(column: str, value: Any, every: int = 50) -> pl.Expr:
@@ -42,7 +42,7 @@ def in_parts(folder: Path, frame: pl.DataFrame, count: int = 12) -> list[Path]:
     return paths
 
 
-def of_parts(folder: Path, **wish: Any) -> RecommenderSpec:
+def of_parts(folder: Path, **validation: Any) -> RecommenderSpec:
     films(80).write_parquet(folder / "films.parquet")
     items = {"uri": str(folder / "films.parquet"), "key": "movieId"}
-    return spec(folder, data={"interactions": {"uri": str(folder / "parts/*.parquet")}, "items": items, "validate": wish})
+    return spec(folder, data={"interactions": {"uri": str(folder / "parts/*.parquet")}, "items": items, "validate": validation})

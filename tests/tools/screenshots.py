@@ -81,16 +81,16 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--of", type=Path, default=Path("var/demo"), help="what a demo left: a folder with home and data")
     parser.add_argument("--to", type=Path, default=Path("var/screens"))
     parser.add_argument("--only", default="", help="pages whose address holds this")
-    wish = parser.parse_args(given)
-    if not (wish.of / "home" / "token").is_file():
-        parser.error(f"{wish.of} is none that a demo left: run make demo first")
+    arguments = parser.parse_args(given)
+    if not (arguments.of / "home" / "token").is_file():
+        parser.error(f"{arguments.of} is none that a demo left: run make demo first")
     with tempfile.TemporaryDirectory() as folder:
         home, data = Path(folder) / "home", Path(folder) / "data"
-        shutil.copytree(wish.of / "home", home, symlinks=True)
-        shutil.copytree(wish.of / "data", data)
+        shutil.copytree(arguments.of / "home", home, symlinks=True)
+        shutil.copytree(arguments.of / "data", data)
         with PlatformProcess(home, data) as platform:
             until("a gateway serves it", lambda: all(not one["behind"] for one in platform.get("/v1/serving")["gateways"]))
-            wrong = take(platform, wish.to, wish.only)
+            wrong = take(platform, arguments.to, arguments.only)
     return 1 if wrong else 0
 
 

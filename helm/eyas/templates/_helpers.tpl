@@ -16,7 +16,7 @@
 {{ .Values.volume.existingClaim | default (include "eyas.name" .) }}
 {{- end }}
 
-{{- /* Secrets with addresses: one that is named, or that of an evaluation's own; empty if there is neither. */ -}}
+{{- /* Secrets with server addresses: the one in the values, or that of the chart's own server; empty if there is neither. */ -}}
 {{- define "eyas.database" -}}
 {{ .Values.database.existingSecret | default (ternary (printf "%s-postgresql" (include "eyas.name" .)) "" .Values.postgresql.enabled) }}
 {{- end }}
@@ -29,7 +29,7 @@
 {{ .Values.data.existingSecret | default (ternary (printf "%s-objects" (include "eyas.name" .)) "" .Values.objects.enabled) }}
 {{- end }}
 
-{{- /* Where artifacts are: a bucket's URL, and the Secret of who asks it; empty for the volume. */ -}}
+{{- /* The artifact store: the URL of its bucket, and the Secret with its credentials; empty for the volume. */ -}}
 {{- define "eyas.artifacts" -}}
 {{- $own := ternary (printf "s3://%s-artifacts" .Values.objects.bucket) "" (and .Values.objects.enabled .Values.objects.artifacts) -}}
 {{ .Values.artifacts.url | default $own }}
@@ -43,7 +43,7 @@
 {{- end -}}
 {{- end }}
 
-{{- /* What stands in values of where it is, as variables. */ -}}
+{{- /* Endpoint and region of the artifact store from the values, as environment variables. */ -}}
 {{- define "eyas.artifactsEnv" -}}
 {{- if include "eyas.artifacts" . -}}
 {{- $found := dict -}}
@@ -64,7 +64,7 @@
 {{ get $.Values.priorities (index . 1) | default (ternary (printf "%s-%s-%s" $.Release.Namespace (include "eyas.name" $) (index . 1)) "" $.Values.priorities.create) }}
 {{- end }}
 
-{{- /* What chooses a part's pods: (list $ "control") */ -}}
+{{- /* Labels that select the pods of a part: (list $ "control") */ -}}
 {{- define "eyas.selector" -}}
 app.kubernetes.io/name: eyas
 app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
@@ -78,7 +78,7 @@ app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
 helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version }}
 {{- end }}
 
-{{- /* What all pods have in common: (list $ "control"), or (list $ "postgresql" 999) for a user of its own. */ -}}
+{{- /* Common fields of all pods: (list $ "control"), or (list $ "postgresql" 999) for another user. */ -}}
 {{- define "eyas.pod" -}}
 {{- $ := index . 0 -}}
 {{- $own := gt (len .) 2 -}}
@@ -121,7 +121,7 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* What all containers have in common, by the role of their image: (list $ "control") */ -}}
+{{- /* Common fields of all containers, by the role of their image: (list $ "control") */ -}}
 {{- define "eyas.container" -}}
 image: {{ include "eyas.image" . }}
 imagePullPolicy: {{ (index . 0).Values.images.pullPolicy }}
@@ -151,12 +151,20 @@ securityContext:
   emptyDir: {}
 {{- end }}
 
-{{- /* What both roles of the platform are told. */ -}}
+{{- define "eyas.logEnv" }}
+{{- if eq .Values.log "json" }}
+- name: EYAS_LOG
+  value: json
+{{- end }}
+{{- end }}
+
+{{- /* Environment of both roles of the platform. */ -}}
 {{- define "eyas.env" -}}
 {{- if .Values.triton.tls.enabled }}
 - name: EYAS_TRITON_TLS
   value: /run/eyas/triton-tls
 {{- end }}
+{{- include "eyas.logEnv" . }}
 - name: EYAS_HOME
   value: /var/lib/eyas
 - name: EYAS_HOST
@@ -231,7 +239,7 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{- /* The artifact store's keys, under names of their own: data may be read by another's. */ -}}
+{{- /* Credentials of the artifact store, with a prefix, because data may have other credentials. */ -}}
 {{- define "eyas.artifactsFrom" -}}
 {{- with include "eyas.artifactsSecret" . }}
 - prefix: EYAS_ARTIFACTS_
@@ -239,7 +247,7 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{- /* A Secret's value that was made before, or one that is made now: (list $ NAME KEY) */ -}}
+{{- /* Existing value of a Secret, or a new random one: (list $ NAME KEY) */ -}}
 {{- define "eyas.kept" -}}
 {{- $found := (lookup "v1" "Secret" (index . 0).Release.Namespace (index . 1)).data | default dict -}}
 {{ get $found (index . 2) | b64dec | default (printf "p%s" (randAlphaNum 40)) }}
@@ -261,7 +269,7 @@ readinessProbe:
   timeoutSeconds: 5
 {{- end }}
 
-{{- /* The parts of which one may be taken away at a time: those that have several. */ -}}
+{{- /* Parts with several replicas: one replica may be evicted at a time. */ -}}
 {{- define "eyas.budgets" -}}
 {{- $found := list -}}
 {{- range $part := list "control" "gateway" "triton" -}}

@@ -20,8 +20,8 @@ from shared.contracts.datatools import Downloaded
 from shared.domain.errors import Conflict, Damaged, Invalid, Unavailable
 
 LICENCE = (
-    "MovieLens is GroupLens' (University of Minnesota): free for research if it is acknowledged; not to be redistributed, nor used for "
-    "profit without their permission. README.txt in the archive says it in full."
+    "MovieLens belongs to GroupLens (University of Minnesota): research is free with acknowledgement; redistribution and commercial use "
+    "need their permission. README.txt in the archive has the full licence."
 )
 _PLACE = "https://files.grouplens.org/datasets/movielens/"
 _PIECE, _PATIENCE = 1 << 20, 60.0
@@ -48,13 +48,13 @@ class _SecureAlone(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> Any:
         if not newurl.startswith("https://"):
-            raise urllib.error.URLError(f"it sends us to {newurl[:80]}, which is not HTTPS")
+            raise urllib.error.URLError(f"redirect to {newurl[:80]}, which is not HTTPS")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _over_https(url: str) -> Any:
     if not url.startswith("https://"):
-        raise Invalid(f"{url}: only HTTPS is fetched")
+        raise Invalid(f"{url}: not an HTTPS address")
     return urllib.request.build_opener(_SecureAlone).open(url, timeout=_PATIENCE)
 
 
@@ -67,11 +67,11 @@ def fetch_archive(
 ) -> Downloaded:
     """Downloads and unpacks into `folder/NAME`; creates that folder complete or not at all."""
     if name not in archives:
-        hint = "; Criteo's logs are behind a form of its own: fetch them by hand" if name == "criteo" else ""
-        raise Invalid(f"no archive is known of '{name}' (known: {', '.join(archives)}){hint}")
+        hint = "; download Criteo's logs by hand, from its web form" if name == "criteo" else ""
+        raise Invalid(f"no archive of '{name}' (known: {', '.join(archives)}){hint}")
     place, archive = folder / name, archives[name]
     if place.exists():
-        raise Conflict(f"{place}: it is there already: name another folder, or remove it")
+        raise Conflict(f"{place}: already exists; name another folder, or remove this one")
     folder.mkdir(parents=True, exist_ok=True)
     packed, new = folder / f".new-{name}.zip", folder / f".new-{name}"
     try:
@@ -101,10 +101,10 @@ def _fetch(archive: Archive, path: Path, say: Progress, opener: Callable[[str], 
         reason = getattr(error, "reason", None) or error
         if isinstance(error, urllib.error.HTTPError):
             error.close()
-        raise Unavailable(f"{archive.url}: it can't be fetched: {' '.join(str(reason).split())[:200]}") from error
+        raise Unavailable(f"{archive.url}: download failed: {' '.join(str(reason).split())[:200]}") from error
     if have != archive.size or digest.hexdigest() != archive.sha256:
-        difference = f"{have:,} bytes came, {archive.size:,} are expected" if have != archive.size else "its sha256 is another one"
-        raise Damaged(f"{archive.url}: it is not the archive that is known: {difference}; nothing was unpacked")
+        difference = f"{have:,} bytes, expected {archive.size:,}" if have != archive.size else "its sha256 differs"
+        raise Damaged(f"{archive.url}: not the expected archive: {difference}; nothing was unpacked")
 
 
 def _unpack(packed: Path, new: Path, url: str) -> None:
@@ -112,7 +112,7 @@ def _unpack(packed: Path, new: Path, url: str) -> None:
         with zipfile.ZipFile(packed) as archive:
             for entry in archive.infolist():
                 if not (new / entry.filename).resolve().is_relative_to(new.resolve()):
-                    raise Damaged(f"{url}: it holds '{entry.filename[:80]}', which leads out of its folder")
+                    raise Damaged(f"{url}: entry '{entry.filename[:80]}' leads out of the folder")
             archive.extractall(new)
     except zipfile.BadZipFile as error:
-        raise Damaged(f"{url}: it can't be unpacked: {error}") from None
+        raise Damaged(f"{url}: cannot be unpacked: {error}") from None

@@ -50,7 +50,7 @@ def _unpacked(path: Path) -> Iterator[pl.DataFrame]:
                 if lines:
                     yield _read(lines)
     except (EOFError, gzip.BadGzipFile) as error:
-        raise BadData(f"{path}: it can't be unpacked: {error}") from None
+        raise BadData(f"{path}: cannot be unpacked: {error}") from None
     if rest:
         yield _read(rest)
 

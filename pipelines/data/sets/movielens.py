@@ -93,7 +93,7 @@ def _lines(path: Path, separator: str, fields: int) -> Iterator[tuple[Path, int,
                 continue
             values = line.rstrip("\r\n").split(separator)
             if len(values) != fields:
-                raise BadData(f"{path}: line {number} has {len(values)} fields with '{separator}' between; {fields} are expected")
+                raise BadData(f"{path}: line {number} has {len(values)} fields separated by '{separator}'; expected {fields}")
             yield path, number, values
 
 
@@ -101,7 +101,7 @@ def _integer(text: str, path: Path, number: int) -> int:
     try:
         return int(text)
     except ValueError:
-        raise BadData(f"{path}: line {number}: {text[:40]!r} is no whole number") from None
+        raise BadData(f"{path}: line {number}: {text[:40]!r} is not an integer") from None
 
 
 def _flagged(flags: list[str]) -> str | None:

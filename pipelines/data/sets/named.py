@@ -25,36 +25,36 @@ class DataSet:
 
 
 @dataclass(frozen=True)
-class Form:
+class DataSetLayout:
     """A layout: its required files and its reader."""
 
     needs: tuple[str, ...]
     read: Callable[[Path, Path], dict[str, pl.LazyFrame]]
 
 
-_CSV = Form(("ratings.csv", "movies.csv"), movielens.read_csv)
-FORMS: dict[str, tuple[Form, ...]] = {
-    "ml-100k": (Form(("u.data", "u.item"), movielens.read_100k), Form(("*.inter",), movielens.read_typed)),
-    "ml-1m": (Form(("ratings.dat", "movies.dat"), movielens.read_dat), Form(("*.inter",), movielens.read_typed)),
-    "ml-20m": (_CSV, Form(("*.inter",), movielens.read_typed)),
-    "ml-25m": (_CSV, Form(("*.inter",), movielens.read_typed)),
-    "criteo": (Form(("day_*",), criteo.read_days), Form(("train.txt",), criteo.read_days)),
+_CSV = DataSetLayout(("ratings.csv", "movies.csv"), movielens.read_csv)
+FORMS: dict[str, tuple[DataSetLayout, ...]] = {
+    "ml-100k": (DataSetLayout(("u.data", "u.item"), movielens.read_100k), DataSetLayout(("*.inter",), movielens.read_typed)),
+    "ml-1m": (DataSetLayout(("ratings.dat", "movies.dat"), movielens.read_dat), DataSetLayout(("*.inter",), movielens.read_typed)),
+    "ml-20m": (_CSV, DataSetLayout(("*.inter",), movielens.read_typed)),
+    "ml-25m": (_CSV, DataSetLayout(("*.inter",), movielens.read_typed)),
+    "criteo": (DataSetLayout(("day_*",), criteo.read_days), DataSetLayout(("train.txt",), criteo.read_days)),
 }
 
 
 def load(name: str, folder: Path, scratch: Path) -> DataSet:
     """Loads a data set from its unpacked folder or the parent folder."""
     if name not in FORMS:
-        raise Invalid(f"no data set is called '{name}' (known: {', '.join(FORMS)})")
+        raise Invalid(f"unknown data set '{name}' (known: {', '.join(FORMS)})")
     if not folder.is_dir():
-        raise BadData(f"{folder}: it is no folder: unpack {name} there, or name the folder that it was unpacked to")
+        raise BadData(f"{folder}: not a folder; unpack {name} there, or name the folder with its files")
     for place in (folder, folder / name):
         for form in FORMS[name]:
             if all(any(place.glob(need)) for need in form.needs):
                 return DataSet(name, **form.read(place, scratch))
     wanted = "; or ".join(" and ".join(form.needs) for form in FORMS[name])
     there = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
-    raise BadData(f"{folder}: {name} is not there: expected {wanted}; found {there}")
+    raise BadData(f"{folder}: {name} not found: expected {wanted}; the folder has {there}")
 
 
 def recognise(folder: Path) -> str | None:

@@ -47,7 +47,7 @@ _BY_TASTE = 0.7
 
 
 @dataclass(frozen=True)
-class Shape:
+class TwinShape:
     name: str
     rows: int
     users: int = 0
@@ -57,10 +57,10 @@ class Shape:
     end: int = 0
     written: Written = "csv"
 
-    def of(self, rows: int) -> Shape:
+    def of(self, rows: int) -> TwinShape:
         """Returns the shape with another number of rows: ratings per user stay equal; items shrink by the square root, to 300 at least."""
         if rows < 1:
-            raise Invalid(f"a twin of {self.name} needs rows; got {rows}")
+            raise Invalid(f"rows: {rows} is too few; a twin of {self.name} needs at least 1")
         if not self.users:
             return replace(self, rows=rows)
         share = rows / self.rows
@@ -73,11 +73,11 @@ class Shape:
 SHAPES = {
     shape.name: shape
     for shape in (
-        Shape("ml-100k", 100_000, 943, 1_682, False, 874_724_710, 893_286_638, "100k"),
-        Shape("ml-1m", 1_000_209, 6_040, 3_706, False, 956_703_932, 1_046_454_590, "dat"),
-        Shape("ml-20m", 20_000_263, 138_493, 27_278, True, 789_652_009, 1_427_784_002, "csv"),
-        Shape("ml-25m", 25_000_095, 162_541, 62_423, True, 789_652_009, 1_574_327_703, "csv"),
-        Shape("criteo", 1_000_000, written="days"),
+        TwinShape("ml-100k", 100_000, 943, 1_682, False, 874_724_710, 893_286_638, "100k"),
+        TwinShape("ml-1m", 1_000_209, 6_040, 3_706, False, 956_703_932, 1_046_454_590, "dat"),
+        TwinShape("ml-20m", 20_000_263, 138_493, 27_278, True, 789_652_009, 1_427_784_002, "csv"),
+        TwinShape("ml-25m", 25_000_095, 162_541, 62_423, True, 789_652_009, 1_574_327_703, "csv"),
+        TwinShape("criteo", 1_000_000, written="days"),
     )
 }
 
@@ -86,7 +86,7 @@ SHAPES = {
 class Twin:
     """Twin of MovieLens; stores only attributes of items and rating counts of users."""
 
-    shape: Shape
+    shape: TwinShape
     seed: int
     genres: npt.NDArray[np.bool_]
     appeal: Floats
@@ -94,7 +94,7 @@ class Twin:
     counts: Ints
 
     @classmethod
-    def create(cls, shape: Shape, seed: int) -> Twin:
+    def create(cls, shape: TwinShape, seed: int) -> Twin:
         rng = np.random.default_rng([seed, 0])
         genres = np.zeros((shape.items, len(GENRES)), np.bool_)
         common = (1.0 + rng.permutation(len(GENRES))) ** -0.6
@@ -143,15 +143,15 @@ class Twin:
     def _met(self, counts: Ints, tastes: Floats, reach: Floats, overall: Floats, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Draws items until each user has enough different ones; fills the rest at random for users who have met nearly all."""
         size = self.shape.items
-        chances = np.cumsum(np.exp(tastes) * (self.genres.any(axis=0)), axis=1)
-        chances /= chances[:, -1:]
+        propensities = np.cumsum(np.exp(tastes) * (self.genres.any(axis=0)), axis=1)
+        propensities /= propensities[:, -1:]
         pairs = np.empty(0, np.int64)
         for _ in range(4):
             left = counts - np.bincount(pairs // size, minlength=len(counts))
             line = np.repeat(np.arange(len(counts)), np.where(left > 0, left * 3 // 2 + 4, 0))
             if not len(line):
                 break
-            genre = (rng.random(len(line))[:, None] > chances[line]).sum(axis=1)
+            genre = (rng.random(len(line))[:, None] > propensities[line]).sum(axis=1)
             sought = np.searchsorted(reach, genre + rng.random(len(line)) * (1 - 1e-12)) % size
             item = np.where(rng.random(len(line)) < _BY_TASTE, sought, np.searchsorted(overall, rng.random(len(line)) * overall[-1]))
             drawn = np.concatenate([pairs, line * size + np.minimum(item, size - 1)])
@@ -199,13 +199,11 @@ def criteo_rows(rows: int, seed: int, day: int = 0) -> Iterator[pl.DataFrame]:
         yield pl.DataFrame([label, *columns.values()])
 
 
-def _counts(shape: Shape, rng: np.random.Generator) -> Ints:
+def _counts(shape: TwinShape, rng: np.random.Generator) -> Ints:
     """Returns ratings per user: at least 20 if the rows suffice, skewed, in total exactly the shape's rows."""
     most, fewest = shape.items * 3 // 4, min(_FEWEST, shape.rows // shape.users)
     if shape.rows > most * shape.users:
-        raise Invalid(
-            f"{shape.rows:,} ratings don't fit {shape.users:,} users and {shape.items:,} items: at most three quarters of the pairs"
-        )
+        raise Invalid(f"{shape.rows:,} ratings do not fit {shape.users:,} users and {shape.items:,} items; at most 3/4 of the pairs")
     eager = rng.lognormal(0, 1.1, shape.users)
     counts = np.clip(np.floor(fewest + eager / eager.sum() * (shape.rows - fewest * shape.users)), fewest, most).astype(np.int64)
     while (rest := shape.rows - int(counts.sum())) != 0:

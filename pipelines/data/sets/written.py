@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from pipelines.data.sets.movielens import GENRES_100K
-from pipelines.data.sets.synthetic_twins import SHAPES, Shape, Twin, criteo_rows
+from pipelines.data.sets.synthetic_twins import SHAPES, Twin, TwinShape, criteo_rows
 from shared.domain.errors import Conflict, Invalid
 
 Progress = Callable[[str], None]
@@ -22,7 +22,7 @@ def write_twin(
 ) -> dict[str, int]:
     """Writes a twin; returns the number of rows by file."""
     if name not in SHAPES:
-        raise Invalid(f"no data set is called '{name}' (known: {', '.join(SHAPES)})")
+        raise Invalid(f"unknown data set '{name}' (known: {', '.join(SHAPES)})")
     shape = SHAPES[name].of(rows or SHAPES[name].rows)
     if shape.written == "days":
         chunks = criteo_rows(shape.rows, seed)
@@ -41,7 +41,7 @@ def write_twin(
     return _NATIVE[shape.written](folder, twin, shape, say)
 
 
-def _of_100k(folder: Path, twin: Twin, shape: Shape, say: Progress) -> dict[str, int]:
+def _of_100k(folder: Path, twin: Twin, shape: TwinShape, say: Progress) -> dict[str, int]:
     rating = pl.col("rating").cast(pl.Int64)
     flags = [
         pl.lit(0) if name == "unknown" else pl.col("genres").str.split("|").list.contains(_of_today(name)).cast(pl.Int8)
@@ -58,7 +58,7 @@ def _of_100k(folder: Path, twin: Twin, shape: Shape, say: Progress) -> dict[str,
     }
 
 
-def _of_dat(folder: Path, twin: Twin, shape: Shape, say: Progress) -> dict[str, int]:
+def _of_dat(folder: Path, twin: Twin, shape: TwinShape, say: Progress) -> dict[str, int]:
     rating = pl.col("rating").cast(pl.Int64)
     rated = (chunk.select(line=pl.concat_str(["userId", "movieId", rating, "timestamp"], separator="::")) for chunk in twin.ratings())
     genres = pl.col("genres").str.replace("Children", "Children's")
@@ -76,14 +76,14 @@ def _of_dat(folder: Path, twin: Twin, shape: Shape, say: Progress) -> dict[str, 
     }
 
 
-def _of_csv(folder: Path, twin: Twin, shape: Shape, say: Progress) -> dict[str, int]:
+def _of_csv(folder: Path, twin: Twin, shape: TwinShape, say: Progress) -> dict[str, int]:
     return {
         "ratings.csv": _csv(folder, "ratings.csv", twin.ratings(), say),
         "movies.csv": _csv(folder, "movies.csv", iter([twin.items().select("movieId", "title", "genres")]), say),
     }
 
 
-_NATIVE: dict[str, Callable[[Path, Twin, Shape, Progress], dict[str, int]]] = {"100k": _of_100k, "dat": _of_dat, "csv": _of_csv}
+_NATIVE: dict[str, Callable[[Path, Twin, TwinShape, Progress], dict[str, int]]] = {"100k": _of_100k, "dat": _of_dat, "csv": _of_csv}
 
 
 def _of_today(name: str) -> str:
@@ -135,7 +135,7 @@ def _new(folder: Path, name: str) -> Iterator[BinaryIO]:
     folder.mkdir(parents=True, exist_ok=True)
     path, new = folder / name, folder / f".new-{name}"
     if path.exists():
-        raise Conflict(f"{path}: it is there already: name another folder, or remove it")
+        raise Conflict(f"{path}: already exists; name another folder, or remove this one")
     try:
         with new.open("wb") as stream:
             yield stream

@@ -8,13 +8,13 @@ import polars as pl
 
 from pipelines.data.split.by_time import split_by_time
 from pipelines.data.split.by_user import leave_last_out, split_at_random
-from pipelines.data.split.parts import Parts
+from pipelines.data.split.parts import SplitRows
 from shared.contracts.spec import Split
 
-__all__ = ["Parts", "split"]
+__all__ = ["SplitRows", "split"]
 
 
-def split(frame: pl.LazyFrame, how: Split, name: str) -> Parts:
+def split(frame: pl.LazyFrame, how: Split, name: str) -> SplitRows:
     """Splits interactions: user, item, time, label and any further columns."""
     if how.by == "leave_last_out":
         return leave_last_out(frame, name)

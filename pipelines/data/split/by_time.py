@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import polars as pl
 
-from pipelines.data.split.parts import Parts
+from pipelines.data.split.parts import SplitRows
 from shared.domain.errors import BadData
 
 
-def split_by_time(frame: pl.LazyFrame, test: timedelta | float, name: str) -> Parts:
+def split_by_time(frame: pl.LazyFrame, test: timedelta | float, name: str) -> SplitRows:
     """Splits at one moment: rows of equal time stay together. Both sides need a positive."""
     oldest, newest = frame.select(oldest=pl.col("time").min(), newest=pl.col("time").max()).collect(engine="streaming").row(0)
     if isinstance(test, timedelta):
@@ -19,7 +19,7 @@ def split_by_time(frame: pl.LazyFrame, test: timedelta | float, name: str) -> Pa
     else:
         cut = _cut(frame, test, name)
         train, holdout = frame.filter(pl.col("time") < cut), frame.filter(pl.col("time") >= cut)
-    return Parts(train, holdout, float(cut)).checked(name, f"the data spans {_span(newest - oldest)}; choose a share that fits")
+    return SplitRows(train, holdout, float(cut)).checked(name, f"the data spans {_span(newest - oldest)}; choose another share")
 
 
 def _cut(frame: pl.LazyFrame, test: float, name: str) -> float:
@@ -34,10 +34,10 @@ def _cut(frame: pl.LazyFrame, test: float, name: str) -> float:
     edges = [(holdout_rows, at) for holdout_rows, at in ((with_tie, tie), (without, following)) if 0 < holdout_rows < rows]
     holdout_rows, cut = min(edges, key=lambda edge: abs(edge[0] / rows - test), default=(rows, tie))
     if holdout_rows == rows or holdout_rows > 2 * max(1.0, test * rows):
-        left = "leaves no rows for train" if holdout_rows == rows else "can't be met"
+        left = "leaves no rows for train" if holdout_rows == rows else "cannot be met"
         raise BadData(
-            f"{name}: split.test {left}: {test:.1%} was asked for, but {holdout_rows / rows:.1%} of the rows would be held out, for "
-            f"{with_tie - without:,} of {rows:,} have the same time and stay together: give finer times, or choose another split.test"
+            f"{name}: split.test {left}: {test:.1%} would hold out {holdout_rows / rows:.1%} of the rows, because "
+            f"{with_tie - without:,} of {rows:,} have the same time; write finer times, or choose another split.test"
         )
     return float(cut)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipelines.data.split.parts import Parts
+from pipelines.data.split.parts import SplitRows
 from pipelines.data.stable_hash import stable_hash
 
 _PLACES = 1_000_000
@@ -12,7 +12,7 @@ _ROW = "split.row"
 """No data column has this name, because of the dot."""
 
 
-def leave_last_out(frame: pl.LazyFrame, name: str) -> Parts:
+def leave_last_out(frame: pl.LazyFrame, name: str) -> SplitRows:
     """Holds out each user's newest interaction. Ties: the largest item key, then the last in the data. A user's only interaction stays in
     train, where the user can be learned."""
     rows = frame.with_row_index(_ROW)
@@ -21,10 +21,10 @@ def leave_last_out(frame: pl.LazyFrame, name: str) -> Parts:
     newest = candidates.sort("item", _ROW).unique("user", keep="last").select(_ROW)
     train = rows.join(newest, on=_ROW, how="anti", maintain_order="left").drop(_ROW)
     holdout = rows.join(newest, on=_ROW, how="semi", maintain_order="left").drop(_ROW)
-    return Parts(train, holdout).checked(name, "no user has two interactions")
+    return SplitRows(train, holdout).checked(name, "no user has two interactions")
 
 
-def split_at_random(frame: pl.LazyFrame, share: float, name: str) -> Parts:
+def split_at_random(frame: pl.LazyFrame, share: float, name: str) -> SplitRows:
     """Holds out a share of the users by a hash of their keys, independent of other data and of order."""
     in_holdout = stable_hash(pl.col("user")) % _PLACES < round(share * _PLACES)
-    return Parts(frame.filter(~in_holdout), frame.filter(in_holdout)).checked(name, "there are too few users: choose a larger share")
+    return SplitRows(frame.filter(~in_holdout), frame.filter(in_holdout)).checked(name, "too few users; choose a larger share")

@@ -10,14 +10,14 @@ from shared.domain.errors import BadData
 
 
 @dataclass(frozen=True)
-class Parts:
+class SplitRows:
     """Training rows and holdout. `cut`: start of the holdout, if that is one moment."""
 
     train: pl.LazyFrame
     holdout: pl.LazyFrame
     cut: float | None = None
 
-    def checked(self, name: str, advice: str) -> Parts:
+    def checked(self, name: str, advice: str) -> SplitRows:
         """Raises BadData unless both parts have rows and a positive."""
         for side, part in (("train", self.train), ("holdout", self.holdout)):
             rows, positives = part.select(pl.len(), pl.col("label").cast(pl.Int64).sum()).collect(engine="streaming").row(0)

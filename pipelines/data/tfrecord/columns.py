@@ -17,7 +17,7 @@ FILLER: dict[Wire, Any] = {"int64_list": 0, "float_list": 0.0, "bytes_list": b""
 
 
 @dataclass
-class Gathered:
+class ColumnBuffer:
     """Rows of a column as they arrive. `lengths`: of lists (-1 is null); `valid`: whether a row has a value, if nulls are possible."""
 
     values: list[Any] = field(default_factory=list)

@@ -25,7 +25,7 @@ def records(path: Path) -> Iterator[bytes]:
     for some in _framed(path):
         for (data, checksum), actual in zip(some, masked_crcs([data for data, _ in some]), strict=True):
             if actual != checksum:
-                raise BadData(f"{path}: record {number} at byte {place}: its data don't match their checksum: the file is damaged")
+                raise BadData(f"{path}: record {number} at byte {place}: data do not match the checksum; the file is damaged")
             yield data
             number, place = number + 1, place + 16 + len(data)
 
@@ -75,11 +75,11 @@ def _next(stream: BinaryIO, path: Path, number: int, place: int) -> tuple[bytes,
             raise _ends(path, number)
         (length,), (checksum,) = _LENGTH.unpack_from(head), _CHECKSUM.unpack_from(head, 8)
         if _of_length(head[:8]) != checksum or length > _LONGEST:
-            problem = "this is no TFRecord" if number == 1 else "its length doesn't match its checksum: the file is damaged"
+            problem = "not a TFRecord file" if number == 1 else "length does not match the checksum; the file is damaged"
             raise BadData(f"{path}: record {number} at byte {place}: {problem}")
         data, foot = stream.read(length), stream.read(4)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadData(f"{path}: record {number}: it can't be unpacked: {error}") from None
+        raise BadData(f"{path}: record {number}: cannot be unpacked: {error}") from None
     if len(data) < length or len(foot) < 4:
         raise _ends(path, number)
     return data, _CHECKSUM.unpack(foot)[0]
@@ -101,4 +101,4 @@ def _made(path: Path) -> BinaryIO:
 
 
 def _ends(path: Path, number: int) -> BadData:
-    return BadData(f"{path}: it ends in the middle of record {number}: it was cut off")
+    return BadData(f"{path}: file ends in the middle of record {number}; it is truncated")

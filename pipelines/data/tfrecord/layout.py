@@ -45,11 +45,11 @@ TYPES: dict[str, tuple[pl.DataType, Wire]] = {
 
 
 class TfColumn(Strict):
-    name: str = Field(description="Of the column.")
-    short: str = Field(min_length=1, description="Of the feature.")
-    type: str = Field(description="Of its values.")
-    lists: bool = Field(False, description="Whether a row has a list of them.")
-    nulls: bool = Field(False, description="Whether a row may have none.")
+    name: str = Field(description="Name of the column.")
+    short: str = Field(min_length=1, description="Name of the feature.")
+    type: str = Field(description="Type of the values.")
+    lists: bool = Field(False, description="Whether each row has a list of values.")
+    nulls: bool = Field(False, description="Whether values may be missing.")
 
     @property
     def dtype(self) -> pl.DataType:
@@ -61,14 +61,14 @@ class TfColumn(Strict):
         return TYPES[self.type][1]
 
 
-class Layout(Strict):
+class TfRecordLayout(Strict):
     version: Literal[1] = 1
     batch: int | None = Field(None, ge=1, le=1 << 20)
     grouped: bool = False
     columns: tuple[TfColumn, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> Layout:
+    def _check(self) -> TfRecordLayout:
         for column in self.columns:
             if column.type not in TYPES:
                 raise ValueError(f"columns: '{column.name}': unknown type '{column.type}' (known: {', '.join(TYPES)})")
@@ -76,7 +76,7 @@ class Layout(Strict):
         for kind, names in (("column", [column.name for column in self.columns]), ("feature", features)):
             doubled = sorted({name for name in names if names.count(name) > 1})
             if doubled:
-                raise ValueError(f"columns: two of them are of the {kind} '{doubled[0]}': give one another short name")
+                raise ValueError(f"columns: two columns have the {kind} '{doubled[0]}'; give one another short name")
         return self
 
     def groups(self) -> dict[str, tuple[TfColumn, ...]]:
@@ -110,12 +110,12 @@ def beside(path: Path) -> Path:
     return path.with_name(path.name + LAYOUT)
 
 
-def read_layout(path: Path) -> Layout | None:
+def read_layout(path: Path) -> TfRecordLayout | None:
     """Returns the layout of a data file, None without one."""
     place = beside(path)
     if not place.exists():
         return None
     try:
-        return read(Layout, load(place.read_text(), place.name), place.name)
+        return read(TfRecordLayout, load(place.read_text(), place.name), place.name)
     except UnicodeDecodeError:
-        raise BadData(f"{place}: it is not UTF-8 text") from None
+        raise BadData(f"{place}: not UTF-8 text") from None

@@ -11,10 +11,10 @@ from google.protobuf.message import DecodeError
 from polars.exceptions import PolarsError
 
 from pipelines.data.spill import CHUNK, spill_chunks
-from pipelines.data.tfrecord.columns import FILLER, FLAT, Gathered, lists
+from pipelines.data.tfrecord.columns import FILLER, FLAT, ColumnBuffer, lists
 from pipelines.data.tfrecord.example import example_class
 from pipelines.data.tfrecord.framing import records
-from pipelines.data.tfrecord.layout import Layout, TfColumn, Wire, beside, read_layout
+from pipelines.data.tfrecord.layout import TfColumn, TfRecordLayout, Wire, beside, read_layout
 from shared.domain.errors import BadData
 
 
@@ -23,7 +23,7 @@ def scan_tfrecord(files: Sequence[Path], scratch: Path, name: str) -> pl.LazyFra
     longest: dict[str, int] = {}
     bare = [path for path in files if not beside(path).exists()]
     if bare and len(bare) < len(files):
-        raise BadData(f"{name}: {bare[0].name} has no layout beside it, others have")
+        raise BadData(f"{name}: layout of {bare[0].name} is missing, while other files have one")
     frame = spill_chunks((chunk for path in files for chunk in _chunks(path, longest)), scratch, name).frame
     if not bare:
         return frame
@@ -36,7 +36,7 @@ def _chunks(path: Path, longest: dict[str, int]) -> Iterator[pl.DataFrame]:
     try:
         yield from _by_layout(path, layout) if layout is not None else _as_found(path, longest)
     except PolarsError as error:
-        raise BadData(f"{path}: its values don't fit its layout: {' '.join(str(error).split())[:200]}") from error
+        raise BadData(f"{path}: values do not fit the layout: {' '.join(str(error).split())[:200]}") from error
 
 
 def _features(path: Path) -> Iterator[tuple[int, Any]]:
@@ -45,10 +45,10 @@ def _features(path: Path) -> Iterator[tuple[int, Any]]:
         try:
             yield number, parse(data).features.feature
         except DecodeError:
-            raise BadData(f"{path}: record {number} is no tf.train.Example") from None
+            raise BadData(f"{path}: record {number} is not a tf.train.Example") from None
 
 
-def _by_layout(path: Path, layout: Layout) -> Iterator[pl.DataFrame]:
+def _by_layout(path: Path, layout: TfRecordLayout) -> Iterator[pl.DataFrame]:
     reading = _Reading(path, layout)
     for number, features in _features(path):
         reading.take(number, features)
@@ -60,12 +60,12 @@ def _by_layout(path: Path, layout: Layout) -> Iterator[pl.DataFrame]:
 
 
 class _Reading:
-    def __init__(self, path: Path, layout: Layout) -> None:
+    def __init__(self, path: Path, layout: TfRecordLayout) -> None:
         self.rows = 0
         self._path = path
         self._layout = layout
         self._groups, self._alone = layout.groups(), layout.alone()
-        self._gathered = {column.name: Gathered() for column in layout.columns}
+        self._gathered = {column.name: ColumnBuffer() for column in layout.columns}
 
     def frame(self) -> pl.DataFrame:
         return pl.DataFrame([self._gathered[column.name].series(column) for column in self._layout.columns])
@@ -87,7 +87,7 @@ class _Reading:
         gathered = self._gathered[column.name]
         if column.short not in features:
             if not column.nulls:
-                raise self._fault(number, column.short, "it is missing")
+                raise self._fault(number, column.short, "missing")
             gathered.lengths.append(-1)
             gathered.valid.append(False)
             if not column.lists:
@@ -95,7 +95,7 @@ class _Reading:
             return 1
         values = self._values(number, features, column.short, column.wire)
         if not column.lists and len(values) != 1:
-            raise self._fault(number, column.short, f"{len(values)} values where one is expected")
+            raise self._fault(number, column.short, f"{len(values)} values; expected 1")
         gathered.values.extend(values)
         gathered.lengths.append(len(values))
         gathered.valid.append(True)
@@ -108,25 +108,25 @@ class _Reading:
         if column.lists:
             lengths = self._values(number, features, f"{column.short}#", "int64_list")
             if sum(max(length, 0) for length in lengths) != count:
-                raise self._fault(number, column.short, f"{count} values, and its lengths say otherwise")
+                raise self._fault(number, column.short, f"{count} values, but the lengths have another sum")
             gathered.lengths.extend(lengths)
             count = len(lengths)
         elif column.nulls:
             gathered.valid.extend(bool(flag) for flag in self._values(number, features, f"{column.short}?", "int64_list"))
             if len(gathered.valid) != len(gathered.values) + count:
-                raise self._fault(number, f"{column.short}?", "it is not of as many rows as there are values")
+                raise self._fault(number, f"{column.short}?", "number of rows differs from the number of values")
         gathered.values.extend(values)
         if rows is not None and count != rows:
-            raise self._fault(number, column.short, f"{count} rows where others of the record have {rows}")
+            raise self._fault(number, column.short, f"{count} rows, but other features of the record have {rows}")
         return count
 
     def _values(self, number: int, features: Any, name: str, wire: Wire) -> Any:
         feature = features.get(name)
         if feature is None:
-            raise self._fault(number, name, "it is missing")
+            raise self._fault(number, name, "missing")
         kind = feature.WhichOneof("kind")
         if kind not in (wire, None):
-            raise self._fault(number, name, f"it is a {kind}, and its layout says {wire}")
+            raise self._fault(number, name, f"is {kind}, but the layout says {wire}")
         return getattr(feature, wire).value
 
     def _fault(self, number: int, feature: str, problem: str) -> BadData:
@@ -135,7 +135,7 @@ class _Reading:
 
 def _as_found(path: Path, longest: dict[str, int]) -> Iterator[pl.DataFrame]:
     """Yields every feature as a column of lists. `longest` collects the maximum list lengths of all files, to find single values."""
-    columns: dict[str, tuple[Wire, Gathered]] = {}
+    columns: dict[str, tuple[Wire, ColumnBuffer]] = {}
     rows = 0
     for number, features in _features(path):
         for name in features:
@@ -144,10 +144,10 @@ def _as_found(path: Path, longest: dict[str, int]) -> Iterator[pl.DataFrame]:
             if wire is None:
                 continue
             if name not in columns:
-                columns[name] = (wire, Gathered(lengths=[-1] * rows))
+                columns[name] = (wire, ColumnBuffer(lengths=[-1] * rows))
             first_wire, gathered = columns[name]
             if first_wire != wire:
-                raise BadData(f"{path}: record {number}, feature '{name}': it is a {wire}, and was a {first_wire} before")
+                raise BadData(f"{path}: record {number}, feature '{name}': is {wire}, but {first_wire} in earlier records")
             values = getattr(feature, wire).value
             gathered.values.extend(values)
             gathered.lengths.append(len(values))
@@ -159,12 +159,12 @@ def _as_found(path: Path, longest: dict[str, int]) -> Iterator[pl.DataFrame]:
                 gathered.lengths.append(-1)
         if rows >= CHUNK:
             yield _listed(columns)
-            columns, rows = {name: (wire, Gathered()) for name, (wire, _) in columns.items()}, 0
+            columns, rows = {name: (wire, ColumnBuffer()) for name, (wire, _) in columns.items()}, 0
     if rows:
         yield _listed(columns)
 
 
-def _listed(columns: dict[str, tuple[Wire, Gathered]]) -> pl.DataFrame:
+def _listed(columns: dict[str, tuple[Wire, ColumnBuffer]]) -> pl.DataFrame:
     return pl.DataFrame(
         [lists(_text(pl.Series(name, gathered.values, FLAT[wire])), gathered.lengths) for name, (wire, gathered) in columns.items()]
     )

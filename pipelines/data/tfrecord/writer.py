@@ -12,7 +12,7 @@ from pipelines.data.spill import CHUNK, inner_of
 from pipelines.data.tfrecord.columns import FILLER, plain_values
 from pipelines.data.tfrecord.example import example_class
 from pipelines.data.tfrecord.framing import write_records
-from pipelines.data.tfrecord.layout import TYPES, Layout, TfColumn, beside
+from pipelines.data.tfrecord.layout import TYPES, TfColumn, TfRecordLayout, beside
 from shared.contracts.strict import read
 from shared.domain.errors import BadData
 
@@ -22,7 +22,7 @@ _PRECISE = (pl.Float64(), pl.List(pl.Float64()))
 
 def write_tfrecord(
     frame: pl.LazyFrame, path: Path, short: Mapping[str, str], batch: int | None = None, grouped: bool = False, narrow: bool = False
-) -> Layout:
+) -> TfRecordLayout:
     """Writes a file. `short`: feature names by column; `narrow`: allows floats to lose precision in float32."""
     layout = _layout(frame, path, short, batch, grouped, narrow)
     new = path.with_name(f".new-{path.name}")
@@ -35,11 +35,11 @@ def write_tfrecord(
     return layout
 
 
-def _layout(frame: pl.LazyFrame, path: Path, short: Mapping[str, str], batch: int | None, grouped: bool, narrow: bool) -> Layout:
+def _layout(frame: pl.LazyFrame, path: Path, short: Mapping[str, str], batch: int | None, grouped: bool, narrow: bool) -> TfRecordLayout:
     schema = frame.collect_schema()
     for name in short:
         if name not in schema:
-            raise BadData(f"{path}: there is no column '{name}' to shorten; there are: {', '.join(schema.names()[:20])}")
+            raise BadData(f"{path}: --short: unknown column '{name}'; columns: {', '.join(schema.names()[:20])}")
     frame = frame.select(_casted(name, dtype) for name, dtype in schema.items())
     schema = frame.collect_schema()
     nulls = frame.select(pl.all().null_count()).collect(engine="streaming").row(0, named=True)
@@ -49,17 +49,17 @@ def _layout(frame: pl.LazyFrame, path: Path, short: Mapping[str, str], batch: in
     for name, dtype in schema.items():
         value_type = inner_of(dtype)
         if value_type not in _NAMES:
-            raise BadData(f"{path}: column '{name}' is {dtype}, which no feature of TFRecord holds")
+            raise BadData(f"{path}: column '{name}' is {dtype}, which TFRecord cannot hold")
         if isinstance(dtype, pl.List):
             inner = frame.select(pl.col(name).list.eval(pl.element().is_null().any()).list.first().any()).collect(engine="streaming").item()
             if inner:
-                raise BadData(f"{path}: column '{name}' has lists with nulls in them, which no feature of TFRecord holds")
+                raise BadData(f"{path}: column '{name}' has nulls in lists, which TFRecord cannot hold")
         columns.append(
             TfColumn(
                 name=name, short=short.get(name, name), type=_NAMES[value_type], lists=isinstance(dtype, pl.List), nulls=nulls[name] > 0
             )
         )
-    return read(Layout, {"batch": batch, "grouped": grouped, "columns": tuple(columns)}, str(path))
+    return read(TfRecordLayout, {"batch": batch, "grouped": grouped, "columns": tuple(columns)}, str(path))
 
 
 def _casted(name: str, dtype: pl.DataType) -> pl.Expr:
@@ -76,16 +76,14 @@ def _check_floats(frame: pl.LazyFrame, schema: pl.Schema, path: Path) -> None:
     loses = [_inexact(pl.col(name).explode() if isinstance(schema[name], pl.List) else pl.col(name)).alias(name) for name in names]
     for name, lost in zip(names, frame.select(loses).collect(engine="streaming").row(0) if names else (), strict=True):
         if lost:
-            raise BadData(
-                f"{path}: column '{name}' has fractions that TFRecord's float32 doesn't hold exactly: round it, or allow it to lose digits"
-            )
+            raise BadData(f"{path}: column '{name}' has fractions that float32 cannot hold exactly; round them, or set --narrow")
 
 
 def _inexact(values: pl.Expr) -> pl.Expr:
     return (values.is_finite() & (values.cast(pl.Float32).cast(pl.Float64) != values)).any()
 
 
-def _examples(frame: pl.LazyFrame, layout: Layout) -> Iterator[bytes]:
+def _examples(frame: pl.LazyFrame, layout: TfRecordLayout) -> Iterator[bytes]:
     make = example_class()
     frame = frame.select(_casted(name, dtype) for name, dtype in frame.collect_schema().items())
     size = CHUNK if layout.batch is None else max(layout.batch, CHUNK // layout.batch * layout.batch)
@@ -109,7 +107,7 @@ def _even(chunks: Iterator[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
         yield left
 
 
-def _rows(chunk: pl.DataFrame, layout: Layout, make: Any) -> Iterator[bytes]:
+def _rows(chunk: pl.DataFrame, layout: TfRecordLayout, make: Any) -> Iterator[bytes]:
     groups = [
         (name, columns[0].wire, list(zip(*(plain_values(chunk[column.name], column) for column in columns), strict=True)))
         for name, columns in layout.groups().items()
@@ -138,7 +136,7 @@ def _by_row(series: pl.Series, column: TfColumn) -> list[list[Any] | None]:
     return [[next(rest)] if there else None for there in valid]
 
 
-def _batch(rows: pl.DataFrame, layout: Layout, make: Any) -> bytes:
+def _batch(rows: pl.DataFrame, layout: TfRecordLayout, make: Any) -> bytes:
     example = make()
     features = example.features.feature
     for name, columns in layout.groups().items():

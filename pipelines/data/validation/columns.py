@@ -9,23 +9,23 @@ import polars as pl
 
 from pipelines.data.interactions import holds
 from pipelines.data.pages import is_view
-from pipelines.data.sources import Source, readable
+from pipelines.data.sources import SourceRows, readable
 from pipelines.data.times import seconds
-from shared.contracts.quantities import Rule
+from shared.contracts.quantities import NumberComparison
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.validation import Validate
 from shared.domain.errors import Invalid
 
 
 @dataclass(frozen=True)
-class Columns:
+class InteractionColumns:
     """Columns of the interactions by the spec's names."""
 
     user: str
     item: str
     time: str
     label: str
-    positive: Rule
+    positive: NumberComparison
     types: Mapping[str, pl.DataType]
     page: str | None = None
 
@@ -52,18 +52,18 @@ class Columns:
         return holds(self.label_value(), self.positive)
 
 
-def columns_of(source: Source, spec: RecommenderSpec) -> Columns:
+def columns_of(source: SourceRows, spec: RecommenderSpec) -> InteractionColumns:
     with readable(source.name):
         types = dict(source.frame.collect_schema())
     _check_named(spec.data.validate_, types, source.name)
     schema = spec.schema_
-    return Columns(schema.user, schema.item, schema.time, schema.label.column, spec.positive(), types, schema.page)
+    return InteractionColumns(schema.user, schema.item, schema.time, schema.label.column, spec.positive(), types, schema.page)
 
 
-def _check_named(wish: Validate, types: Mapping[str, pl.DataType], name: str) -> None:
-    for column in wish.columns():
+def _check_named(settings: Validate, types: Mapping[str, pl.DataType], name: str) -> None:
+    for column in settings.columns():
         if column not in types:
-            raise Invalid(f"data.validate: column '{column}' is not in {name}, which has: {', '.join(list(types)[:20])}")
-    for column in wish.range:
+            raise Invalid(f"data.validate: column '{column}' is not in {name}; columns: {', '.join(list(types)[:20])}")
+    for column in settings.range:
         if not types[column].is_numeric():
-            raise Invalid(f"data.validate.range: column '{column}' of {name} is {types[column]}: only numbers have a range")
+            raise Invalid(f"data.validate.range: column '{column}' of {name} is {types[column]}; only numbers have a range")

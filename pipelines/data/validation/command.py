@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.data.column_guess import COLUMN_NAMES, Role, column_called
 from pipelines.data.interactions import open_interactions
-from pipelines.data.sources import Reach, open_source
+from pipelines.data.sources import ReadableRoots, open_source
 from pipelines.data.validation.judging import Judged, judge, refusal
 from pipelines.data.validation.page import page
 from pipelines.data.validation.profile import Profile
@@ -29,7 +29,7 @@ def validate(arguments: Any) -> Validated:
     request = read(ValidateRequest, arguments, "the request")
     with tempfile.TemporaryDirectory(prefix="eyas-validate-") as folder:
         scratch = Path(folder)
-        reach = Reach(request.roots, scratch / "sources")
+        reach = ReadableRoots(request.roots, scratch / "sources")
         spec = _spec(request, reach)
         accepted = _profile(request.against) if request.against else None
         to = Path(request.folder) if request.folder else scratch
@@ -42,13 +42,13 @@ def validate(arguments: Any) -> Validated:
     return Validated(report=judged.report, refusal=str(refused) if refused else None)
 
 
-def _spec(request: ValidateRequest, reach: Reach) -> RecommenderSpec:
+def _spec(request: ValidateRequest, reach: ReadableRoots) -> RecommenderSpec:
     if _is_spec(request.source):
         path = Path(request.source)
         try:
             return parse_spec(path.read_text(encoding="utf-8"), path.name)
         except (OSError, UnicodeDecodeError) as error:
-            raise Invalid(f"{path}: it can't be read: {getattr(error, 'strerror', None) or 'it is no UTF-8 text'}") from None
+            raise Invalid(f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
     names = open_source(Place(uri=request.source), reach, ()).frame.collect_schema().names()
     columns = {role: request.columns.get(role) or _guess_column(role, names, request.source) for role in COLUMN_NAMES}
     schema = {**columns, "label": {"column": columns["label"], "positive": request.positive}}
@@ -65,7 +65,7 @@ def _guess_column(role: Role, names: list[str], source: str) -> str:
     """Returns the column with the role's usual name."""
     column = column_called(role, names)
     if column is None:
-        raise Invalid(f"{source}: which column is the {role}? Say --column {role}=NAME; it has: {', '.join(names[:20])}")
+        raise Invalid(f"{source}: {role} column not recognised; set --column {role}=NAME; columns: {', '.join(names[:20])}")
     return column
 
 
@@ -73,7 +73,7 @@ def _profile(path: str) -> Profile:
     try:
         return read(Profile, json.loads(Path(path).read_text()), path)
     except (OSError, ValueError) as error:
-        raise Invalid(f"{path}: it is no profile of an accepted batch: {error}") from None
+        raise Invalid(f"{path}: not a profile of an accepted batch: {error}") from None
 
 
 def _write(folder: Path, judged: Judged) -> None:
@@ -85,4 +85,4 @@ def _write(folder: Path, judged: Judged) -> None:
         for name, text in texts.items():
             (folder / name).write_text(text)
     except OSError as error:
-        raise Invalid(f"{folder}: it can't be written to: {error.strerror}") from None
+        raise Invalid(f"{folder}: cannot be written: {error.strerror}") from None

@@ -8,10 +8,10 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.data.interactions import plain_events
-from pipelines.data.sources import Source
+from pipelines.data.sources import SourceRows
 from pipelines.data.validation.figures import item_check
 from pipelines.data.validation.rows import unknown_item
-from pipelines.data.validation.sifting import Wanted, sift
+from pipelines.data.validation.sifting import RowRules, sift
 from pipelines.data.validation.tables import JudgedTables, rows_of
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.validation_report import EVENTS_QUARANTINE, Report, Section
@@ -32,7 +32,7 @@ def judge_events(events: pl.LazyFrame, spec: RecommenderSpec, tables: JudgedTabl
     """Validates labelled events. Writes those of unknown items to the quarantine in `folder`."""
     table = tables.items.source.name
     lacking = unknown_item("item", tables.item_keys, table) if tables.items.has_rows else None
-    sifted = sift(Source(EVENTS, (), events), Wanted((), lacking=lacking), folder / EVENTS_QUARANTINE, scratch)
+    sifted = sift(SourceRows(EVENTS, (), events), RowRules((), lacking=lacking), folder / EVENTS_QUARANTINE, scratch)
     checks = (item_check(sifted, "item", table, spec.data.validate_),) if lacking else ()
     section = Section(
         name="events",

@@ -4,55 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipelines.data.validation.columns import Columns
+from pipelines.data.validation.columns import InteractionColumns
 from pipelines.data.validation.profile import Profile
 from pipelines.data.validation.sifting import Sifted
-from shared.contracts.validation import Limits, Validate, ValidateTable
+from shared.contracts.validation import CheckLimits, Validate, ValidateTable
 from shared.contracts.validation_report import Check, FaultyFile
 from shared.domain.soundness import verdict
 
 
-def file_checks(faulty: Sequence[FaultyFile], all_bytes: int, wish: Validate) -> Iterator[Check]:
+def file_checks(faulty: Sequence[FaultyFile], all_bytes: int, settings: Validate) -> Iterator[Check]:
     """Yields the check of unreadable files. `all_bytes`: includes those files."""
     share = sum(file.size for file in faulty) / all_bytes if all_bytes else 0.0
     says = (
-        f"{_counted(len(faulty), 'file')} can't be read: " + ", ".join(file.name for file in faulty[:5])
+        f"{_counted(len(faulty), 'file')} cannot be read: " + ", ".join(file.name for file in faulty[:5])
         if faulty
-        else "every file can be read"
+        else "all files are readable"
     )
     if faulty and not share:
         share = 1e-9  # an empty file counts too
-    yield check("files", None, share, wish.bad_files, says)
+    yield check("files", None, share, settings.bad_files, says)
 
 
-def row_checks(sifted: Sifted, wish: Validate | ValidateTable, unique: Sequence[str]) -> Iterator[Check]:
+def row_checks(sifted: Sifted, settings: Validate | ValidateTable, unique: Sequence[str]) -> Iterator[Check]:
     """Yields a check per fault, then one for all faults. `unique`: columns whose values no row may repeat."""
-    for column, most in wish.nulls.items():
+    for column, most in settings.nulls.items():
         count = sifted.nulls[column]
         share = count / max(1, sifted.read - sifted.views)
         says = f"column '{column}' has {count:,} nulls, {percent(share)} of the rows" if count else f"column '{column}' has no nulls"
-        yield check("nulls", column, share, Limits(warn=None, stop=most), says)
+        yield check("nulls", column, share, CheckLimits(warn=None, stop=most), says)
     for fault in sifted.faults:
         share = fault.count / sifted.read
         place = fault.rule.column if fault.rule else None
         name = fault.rule.fault if fault.rule else fault.reason
-        yield check(name, place, share, wish.bad_rows, f"{fault.says(unique)} ({percent(share)} of the rows)")
-    says = f"{sifted.bad:,} of {sifted.read:,} rows are quarantined" if sifted.bad else "every row is good"
-    yield check("bad rows", None, sifted.bad / sifted.read, wish.bad_rows, says)
+        yield check(name, place, share, settings.bad_rows, f"{fault.says(unique)} ({percent(share)} of the rows)")
+    says = f"{sifted.bad:,} of {sifted.read:,} rows are quarantined" if sifted.bad else "all rows are good"
+    yield check("bad rows", None, sifted.bad / sifted.read, settings.bad_rows, says)
 
 
-def item_check(sifted: Sifted, column: str, table: str, wish: Validate) -> Check:
+def item_check(sifted: Sifted, column: str, table: str, settings: Validate) -> Check:
     """Returns the check of items missing from `table`; their rows are quarantined, but don't count as bad rows."""
     unknown = sifted.lacking
     share = unknown.count / sifted.read if unknown else 0.0
-    says = f"{unknown.says()} ({percent(share)} of the rows)" if unknown else f"every item is in the items table {table}"
-    return check("unknown items", column, share, wish.unknown_items, says)
+    says = f"{unknown.says()} ({percent(share)} of the rows)" if unknown else f"all items are in the items table {table}"
+    return check("unknown items", column, share, settings.unknown_items, says)
 
 
-def batch_checks(profile: Profile, columns: Columns, wish: Validate) -> Iterator[Check]:
-    repeats = f"{percent(profile.repeats)} of the rows repeat another one's user, item and time"
-    yield check("repeats", None, profile.repeats, wish.repeats, repeats)
-    low, high = wish.positives
+def batch_checks(profile: Profile, columns: InteractionColumns, settings: Validate) -> Iterator[Check]:
+    repeats = f"{percent(profile.repeats)} of the rows repeat the user, item and time of another row"
+    yield check("repeats", None, profile.repeats, settings.repeats, repeats)
+    low, high = settings.positives
     balanced = (low is None or profile.positives >= low) and (high is None or profile.positives <= high)
     wanted = f"; expected {percent(low or 0)} to {percent(1 if high is None else high)}" if not balanced else ""
     yield Check(
@@ -65,7 +65,7 @@ def batch_checks(profile: Profile, columns: Columns, wish: Validate) -> Iterator
     )
 
 
-def check(name: str, column: str | None, figure: float, limits: Limits, says: str) -> Check:
+def check(name: str, column: str | None, figure: float, limits: CheckLimits, says: str) -> Check:
     return Check(
         name=name,
         column=column,

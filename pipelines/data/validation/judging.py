@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipelines.data.sources import Source
-from pipelines.data.validation.columns import Columns, columns_of
+from pipelines.data.sources import SourceRows
+from pipelines.data.validation.columns import InteractionColumns, columns_of
 from pipelines.data.validation.comparing import compare
 from pipelines.data.validation.figures import batch_checks, file_checks, item_check, row_checks
 from pipelines.data.validation.moved import bars_of
 from pipelines.data.validation.profile import Profile, profile_of
 from pipelines.data.validation.rows import UNKNOWN, row_rules, unknown_item
-from pipelines.data.validation.sifting import Sifted, Wanted, sift
+from pipelines.data.validation.sifting import RowRules, Sifted, sift
 from pipelines.data.validation.tables import JudgedTables
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.validation_report import Check, Distribution, Report, Rows, Section
@@ -27,7 +27,7 @@ _FILES = 100
 class Judged:
     """Validated batch. `source` has the good rows of the good files. `profile`: None without good rows."""
 
-    source: Source
+    source: SourceRows
     report: Report
     profile: Profile | None
     unknown: int
@@ -35,7 +35,7 @@ class Judged:
 
 
 def judge(
-    source: Source,
+    source: SourceRows,
     spec: RecommenderSpec,
     accepted: Profile | None,
     now: float,
@@ -45,21 +45,21 @@ def judge(
 ) -> Judged:
     """Validates the batch. Writes bad rows and rows of unknown items to `quarantine`, if there are any. `scratch` must exist as long as the
     good rows are read."""
-    wish = spec.data.validate_
+    settings = spec.data.validate_
     columns = columns_of(source, spec)
     lacking = unknown_item(columns.item, tables.item_keys, tables.items.source.name) if tables and tables.items.has_rows else None
-    wanted = Wanted(row_rules(columns, wish, now), wish.unique, tuple(wish.nulls), lacking, columns.viewed())
+    wanted = RowRules(row_rules(columns, settings, now), settings.unique, tuple(settings.nulls), lacking, columns.viewed())
     source, sifted = _sifted(source, wanted, quarantine, scratch)
     every = sum(path.stat().st_size for path in source.files) + sum(file.size for file in source.faulty)
-    checks: list[Check] = [*file_checks(source.faulty, every, wish), *row_checks(sifted, wish, wish.unique)]
+    checks: list[Check] = [*file_checks(source.faulty, every, settings), *row_checks(sifted, settings, settings.unique)]
     if tables and lacking:
-        checks.append(item_check(sifted, columns.item, tables.items.source.name, wish))
+        checks.append(item_check(sifted, columns.item, tables.items.source.name, settings))
     shown: list[Distribution] = []
     profile = _profile(sifted, columns, tables, scratch) if sifted.good > sifted.views else None
     if profile is not None:
-        checks += batch_checks(profile, columns, wish)
+        checks += batch_checks(profile, columns, settings)
         if accepted is not None:
-            for check, distribution in compare(sifted.interactions, profile, accepted, columns, wish):
+            for check, distribution in compare(sifted.interactions, profile, accepted, columns, settings):
                 checks.append(check)
                 shown += [distribution] if distribution else []
         else:
@@ -103,16 +103,16 @@ def _empty(part: Report | Section, tables: Sequence[Section]) -> BadData:
     """Returns the refusal of a batch without usable rows, whatever the thresholds."""
     if any(reason.endswith(f": {UNKNOWN}") for reason in part.reasons):
         items = next(table.source for table in tables if table.name == "items")
-        return BadData(f"{part.source}: none of its items are in the items table {items}; check data.items.key")
-    return BadData(f"{part.source}: no row of it can be used")
+        return BadData(f"{part.source}: no item is in the items table {items}; check data.items.key")
+    return BadData(f"{part.source}: no usable rows")
 
 
-def _profile(sifted: Sifted, columns: Columns, tables: JudgedTables | None, scratch: Path) -> Profile:
+def _profile(sifted: Sifted, columns: InteractionColumns, tables: JudgedTables | None, scratch: Path) -> Profile:
     profile = profile_of(sifted.interactions, columns, scratch)
     return profile.model_copy(update={"tables": tables.profiles}) if tables else profile
 
 
-def _sifted(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> tuple[Source, Sifted]:
+def _sifted(source: SourceRows, wanted: RowRules, quarantine: Path, scratch: Path) -> tuple[SourceRows, Sifted]:
     try:
         return source, sift(source, wanted, quarantine, scratch)
     except BadData:

@@ -20,10 +20,10 @@ SIZES = 32
 """Rows per key in powers of two; the last bin holds all larger counts."""
 
 
-class Keys(Strict):
+class KeyCounts(Strict):
     count: int
-    sizes: tuple[int, ...] = Field(description="How many keys have 1 row, 2 or 3, 4 to 7, and so on.")
-    shift: int = Field(description="Keys are sampled whose hash has so many leading zeros.")
+    sizes: tuple[int, ...] = Field(description="Numbers of keys with 1 row, 2 to 3 rows, 4 to 7 rows, and so on.")
+    shift: int = Field(description="Leading zeros of the hashes of sampled keys.")
     sample: tuple[int, ...]
 
 
@@ -53,8 +53,8 @@ class KeySums:
     def _shift(self) -> int:
         return max(0, (self._count // SAMPLED_KEYS).bit_length())
 
-    def keys(self) -> Keys:
-        return Keys(count=self._count, sizes=tuple(self._sizes), shift=self._shift, sample=tuple(self._drawn.sort()))
+    def keys(self) -> KeyCounts:
+        return KeyCounts(count=self._count, sizes=tuple(self._sizes), shift=self._shift, sample=tuple(self._drawn.sort()))
 
     def tie(self, name: str) -> float:
         """Returns the share of the number's variance that the key explains."""
@@ -66,7 +66,7 @@ def is_drawn(key: pl.Expr, shift: int) -> pl.Expr:
     return stable_hash(key) <= pl.lit((2**64 - 1) >> shift, dtype=pl.UInt64)
 
 
-def sampled(frame: pl.LazyFrame, key: str, keys: Keys) -> tuple[int, int]:
+def sampled(frame: pl.LazyFrame, key: str, keys: KeyCounts) -> tuple[int, int]:
     """Returns the number of rows whose key hash is in the sample's range, and of those whose key is in the sample."""
     drawn = frame.select(key).filter(is_drawn(pl.col(key), keys.shift)).group_by(key).len().collect(engine="streaming")
     in_sample = drawn.filter(pl.col(key).cast(pl.Int64).is_in(list(keys.sample)))

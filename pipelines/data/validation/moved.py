@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import polars as pl
 
 from pipelines.data.validation.figures import check
-from pipelines.data.validation.values import Categories, Column, Numbers, counted, named
-from shared.contracts.validation import Limits
+from pipelines.data.validation.values import Categories, Column, NumberSummary, counted, named
+from shared.contracts.validation import CheckLimits
 from shared.contracts.validation_report import Bar, Check, Distribution
 from shared.domain.soundness import stability_index
 
 
 @dataclass(frozen=True)
-class Bins:
+class SharedBins:
     """Equal bins of two batches."""
 
     names: tuple[str, ...]
@@ -38,30 +38,30 @@ def bars_of(column: Column) -> tuple[Bar, ...]:
     return tuple(Bar(name=name, now=count) for name, count in zip(names, counts, strict=True) if count)
 
 
-def moved(kind: str, subject: str, column: str, bins: Bins, drift: Limits) -> tuple[Check, Distribution]:
+def moved(kind: str, subject: str, column: str, bins: SharedBins, drift: CheckLimits) -> tuple[Check, Distribution]:
     index = bins.index
-    change = "have moved" if index > (drift.warn or 0.1) else "are as they were"
+    change = "have changed" if index > (drift.warn or 0.1) else "have not changed"
     made = check(kind, column, index, drift, f"{subject} {change}: stability index {index:.3f}")
     return made.model_copy(update={"unit": "index"}), Distribution(column=f"{column}: {subject}", bars=bins.bars())
 
 
 def column_moved(
-    frame: pl.LazyFrame, column: str, before: Column, now: Column | None, rows: int, drift: Limits
+    frame: pl.LazyFrame, column: str, before: Column, now: Column | None, rows: int, drift: CheckLimits
 ) -> Iterator[tuple[Check, Distribution | None]]:
     """Compares a column with its earlier profile. `now`: profile in the frame, which has `rows` rows."""
     if now is None or now.kind != before.kind:
-        change = "isn't there any more" if now is None else f"holds {now.kind}, and held {before.kind}"
-        gone = Limits(warn=0.0, stop=drift.stop)
+        change = "is missing; the last accepted batch has it" if now is None else f"holds {now.kind}; before: {before.kind}"
+        gone = CheckLimits(warn=0.0, stop=drift.stop)
         yield check("drift", column, 1.0, gone, f"column '{column}' {change}"), None
         return
     names, then = _binned(before)
-    if isinstance(before, Numbers):
+    if isinstance(before, NumberSummary):
         counts = (*counted(frame, column, before.edges), now.nulls)
     else:
         again = named(frame, column, tuple(value for value, _ in before.top))
         top_counts = tuple(again.get(value, 0) for value, _ in before.top)
         counts = (*top_counts, rows - now.nulls - sum(top_counts), now.nulls)
-    yield moved("drift", f"values of '{column}'", column, Bins(names, then, counts), drift)
+    yield moved("drift", f"values of '{column}'", column, SharedBins(names, then, counts), drift)
 
 
 def _binned(column: Column) -> tuple[tuple[str, ...], tuple[int, ...]]:

@@ -9,9 +9,9 @@ from pipelines.data.validation.figures import percent
 from shared.contracts.validation_report import QUARANTINE, Check, Distribution, Report, Section
 
 _SAYS = {
-    "pass": "This batch is sound.",
-    "warn": "This batch is used; there is something to look at.",
-    "stop": "Nothing is learned from this batch.",
+    "pass": "Passed: the run uses this batch.",
+    "warn": "Passed with warnings: the run uses this batch.",
+    "stop": "Refused: the run does not use this batch.",
 }
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1f23; --dim: #667; --paper: #fff; --line: #ddd; --bar: #4a7dbd; --old: #b9c3cf;
@@ -50,35 +50,35 @@ def page(report: Report, quarantine: str = QUARANTINE) -> str:
             f"<td><code>{file.sha256[:16]}</code></td><td>{escape(file.fault)}</td>"
             for file in report.faulty
         )
-        parts += ["<h3>Files that can't be read</h3>", _table(("file", "bytes", "sha256", "fault"), files)]
+        parts += ["<h3>Unreadable files</h3>", _table(("file", "bytes", "sha256", "fault"), files)]
     parts += _distributions(report)
     for section in report.sections:
-        heading = "The platform's events" if section.name == "events" else f"The table of {section.name}"
+        heading = "Events of the platform" if section.name == "events" else f"Table of {section.name}"
         parts += [f"<h2>{escape(f'{heading}: {section.source}')}</h2>", _counts(section), *_checks(section, section.quarantine)]
         parts += _distributions(section)
     return "\n".join([*parts, "</body></html>"]) + "\n"
 
 
 def _rows(report: Report) -> str:
-    before = "nothing: no batch was accepted before" if report.files else "nothing"
+    before = "nothing: no earlier accepted batch" if report.files else "nothing"
     beside = "the last accepted batch" if report.compared else before
-    files = f"; {len(report.files):,} files used, {len(report.faulty):,} not" if report.files or report.faulty else ""
+    files = f"; {len(report.files):,} files used, {len(report.faulty):,} unreadable" if report.files or report.faulty else ""
     rows = report.rows
-    views = "" if rows.pages is None else f" ({rows.pages:,} of them views of pages)"
+    views = "" if rows.pages is None else f" ({rows.pages:,} page views)"
     return f"<p>{rows.read:,} rows read, {rows.kept:,} kept{views}, {rows.quarantined:,} quarantined{files}. Compared with {beside}.</p>"
 
 
 def _counts(section: Section) -> str:
-    rows, beside = section.rows, "the last accepted one" if section.compared else "nothing"
+    rows, beside = section.rows, "the last accepted batch" if section.compared else "nothing"
     return f"<p>{rows.read:,} rows read, {rows.kept:,} kept, {rows.quarantined:,} quarantined. Compared with {beside}.</p>"
 
 
 def _checks(part: Report | Section, quarantine: str) -> list[str]:
-    heads = ("", "check", "column", "figure", "warn above", "stop above", "what was seen")
+    heads = ("", "check", "column", "figure", "warn above", "stop above", "result")
     blocks = ["<h3>Checks</h3>", _table(heads, map(_check, _by_weight(part.checks)))]
     if part.reasons:
         rows = (f'<td>{escape(reason)}</td><td class="n">{count:,}</td>' for reason, count in part.reasons.items())
-        about = f"<p>In <code>{quarantine}</code>, each with its reasons; a row may have several.</p>"
+        about = f"<p><code>{quarantine}</code> has these rows with their reasons; a row may have several reasons.</p>"
         blocks += ["<h3>Quarantined rows</h3>", about, _table(("reason", "rows"), rows)]
     return blocks
 

@@ -13,9 +13,9 @@ from typing import Literal
 import polars as pl
 from pydantic import Field
 
-from pipelines.data.validation.columns import Columns
+from pipelines.data.validation.columns import InteractionColumns
 from pipelines.data.validation.grouping import KEY, grouped
-from pipelines.data.validation.keys import Keys, KeySums, is_drawn
+from pipelines.data.validation.keys import KeyCounts, KeySums, is_drawn
 from pipelines.data.validation.tableprofile import TableProfile
 from pipelines.data.validation.values import MOST_COLUMNS, SAMPLED_ROWS, Column, column_of, is_category, is_number
 from shared.contracts.strict import Strict
@@ -27,22 +27,22 @@ class Profile(Strict):
     rows: int
     oldest: float
     newest: float
-    disorder: float = Field(description="The share of the first rows that are older than the row before them.")
-    positives: float = Field(description="The share of them.")
-    repeats: float = Field(description="The share of rows that repeat another one's user, item and time.")
-    keys: Mapping[str, Keys]
-    ties: Mapping[str, float] = Field(description="The share of a number's variance that a key explains.")
+    disorder: float = Field(description="Share of the first rows that are older than the row before them.")
+    positives: float = Field(description="Share of positive rows.")
+    repeats: float = Field(description="Share of rows that repeat the user, item and time of another row.")
+    keys: Mapping[str, KeyCounts]
+    ties: Mapping[str, float] = Field(description="Share of a number's variance that a key explains.")
     columns: Mapping[str, Column]
-    tables: Mapping[TableName, TableProfile] = Field({}, description="What the interactions were joined with.")
+    tables: Mapping[TableName, TableProfile] = Field({}, description="Profiles of the tables that the interactions were joined with.")
 
 
-def profile_of(frame: pl.LazyFrame, columns: Columns, scratch: Path) -> Profile:
+def profile_of(frame: pl.LazyFrame, columns: InteractionColumns, scratch: Path) -> Profile:
     """Profiles good rows; at least one must exist."""
     time = columns.seconds()
     aggregates = {"rows": pl.len(), "oldest": time.min(), "newest": time.max(), "positives": columns.is_positive().mean()}
     facts = frame.select(**aggregates).collect(engine="streaming").row(0, named=True)
     rows = int(facts["rows"])
-    keys: dict[str, Keys] = {}
+    keys: dict[str, KeyCounts] = {}
     ties: dict[str, float] = {}
     for name, key in zip(("user", "item"), columns.keys, strict=True):
         numbers = {"label": columns.label_value(), "time": time - facts["oldest"]} if name == "user" else {"label": columns.label_value()}
@@ -62,7 +62,7 @@ def profile_of(frame: pl.LazyFrame, columns: Columns, scratch: Path) -> Profile:
     )
 
 
-def profiled(columns: Columns) -> tuple[str, ...]:
+def profiled(columns: InteractionColumns) -> tuple[str, ...]:
     others = [name for name in columns.others if is_number(columns.types[name]) or is_category(columns.types[name])]
     return (columns.label, *others[: MOST_COLUMNS - 1])
 
@@ -83,7 +83,7 @@ def _disorder(frame: pl.LazyFrame, time: pl.Expr, rows: int) -> float:
     return round(int(earlier or 0) / sampled_rows, 6)
 
 
-def _repeats(frame: pl.LazyFrame, columns: Columns, rows: int) -> float:
+def _repeats(frame: pl.LazyFrame, columns: InteractionColumns, rows: int) -> float:
     """Computes the exact share for users sampled by hash, few enough that their rows fit in memory."""
     shift = max(0, (rows // SAMPLED_ROWS).bit_length())
     drawn = frame.filter(is_drawn(pl.col(columns.user), shift))

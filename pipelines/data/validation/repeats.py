@@ -21,7 +21,7 @@ _SPREAD = 500_000
 
 
 @dataclass(frozen=True)
-class Repeats:
+class RepeatedRows:
     """Repeated rows. `marked`: whether a row repeats an earlier one, by row number. `example`: values of the first repeat, as text."""
 
     marked: pl.Expr
@@ -29,7 +29,7 @@ class Repeats:
     example: str
 
 
-def mark_repeats(frame: pl.LazyFrame, unique: Sequence[str], row: str, rows: int, scratch: Path) -> Repeats:
+def mark_repeats(frame: pl.LazyFrame, unique: Sequence[str], row: str, rows: int, scratch: Path) -> RepeatedRows:
     """Marks repeats. Numbers in column `row` are below `rows`. The flags must stay in `scratch` as long as the expression is used."""
     scratch.mkdir(parents=True, exist_ok=True)
     flags = np.lib.format.open_memmap(scratch / "repeats.npy", mode="w+", dtype=np.bool_, shape=(rows,))  # type: ignore[no-untyped-call]
@@ -47,4 +47,4 @@ def mark_repeats(frame: pl.LazyFrame, unique: Sequence[str], row: str, rows: int
     shutil.rmtree(folder)
     flags.flush()
     looked_up = pl.col(row).map_batches(lambda at: pl.Series(np.asarray(flags[at.to_numpy()])), pl.Boolean, is_elementwise=True)
-    return Repeats(looked_up, count, example)
+    return RepeatedRows(looked_up, count, example)

@@ -9,9 +9,9 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.data.sources import Source, readable
+from pipelines.data.sources import SourceRows, readable
 from pipelines.data.validation.repeats import mark_repeats
-from pipelines.data.validation.rows import Rule, the_bad
+from pipelines.data.validation.rows import RowRule, the_bad
 
 REPEATED = "repeats an earlier row"
 HELPER = "validation."
@@ -20,29 +20,29 @@ _ROW, _REASON, _PAGE = f"{HELPER}row", f"{HELPER}reason", f"{HELPER}page"
 
 
 @dataclass(frozen=True)
-class Fault:
+class RowFault:
     """Fault with its number of rows. `example`: one of the bad values, as text."""
 
-    rule: Rule | None
+    rule: RowRule | None
     reason: str
     count: int
     example: str = ""
 
     def says(self, named: Sequence[str] = ()) -> str:
         if self.rule is None:
-            return f"{self.count:,} rows repeat an earlier one's {', '.join(named)}, such as {self.example}"
+            return f"{self.count:,} rows repeat an earlier row's {', '.join(named)}, such as {self.example}"
         return self.rule.says.format(count=f"{self.count:,}", example=self.example)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowRules:
     """Rules for rows. `lacking`: applies to otherwise good rows and counts separately. `viewed`: page of a page view, null for other rows;
     replaces the row's item."""
 
-    rules: Sequence[Rule]
+    rules: Sequence[RowRule]
     unique: Sequence[str] = ()
     nulls: Sequence[str] = ()
-    lacking: Rule | None = None
+    lacking: RowRule | None = None
     viewed: pl.Expr | None = None
 
     @property
@@ -65,9 +65,9 @@ class Sifted:
     good: int
     views: int
     """Number of page views among the good rows."""
-    faults: tuple[Fault, ...]
+    faults: tuple[RowFault, ...]
     nulls: Mapping[str, int]
-    lacking: Fault | None = None
+    lacking: RowFault | None = None
     """Separate from `faults`."""
 
     @property
@@ -84,16 +84,18 @@ class Sifted:
         return {fault.reason: fault.count for fault in (*self.faults, *([self.lacking] if self.lacking else []))}
 
 
-def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sifted:
+def sift(source: SourceRows, wanted: RowRules, quarantine: Path, scratch: Path) -> Sifted:
     """Separates rows. Writes `quarantine` (row, reason, the source's columns) only if rows are bad. Flags of repeats must stay in `scratch`
     as long as the good rows are read."""
     rules, lacking, viewed = wanted.rules, wanted.lacking, wanted.viewed
     facts = _count(source, wanted)
-    faults = [Fault(rule, rule.reason, facts[f"bad {n}"], _text(facts[f"worst {n}"])) for n, rule in enumerate(rules) if facts[f"bad {n}"]]
+    faults = [
+        RowFault(rule, rule.reason, facts[f"bad {n}"], _text(facts[f"worst {n}"])) for n, rule in enumerate(rules) if facts[f"bad {n}"]
+    ]
     left_out = [(rule.bad, rule.reason) for rule in rules] if faults else []
     apart = None
     if lacking and facts["strange"]:
-        apart = Fault(lacking, lacking.reason, facts["strange"], _text(facts["strangest"]))
+        apart = RowFault(lacking, lacking.reason, facts["strange"], _text(facts["strangest"]))
         left_out.append((wanted.strange, lacking.reason))
     read, good_count, views = int(facts["rows"]), int(facts["rows"] - facts["bad"] - facts.get("strange", 0)), int(facts["views"])
     frame = source.frame.filter(~_any(left_out)) if left_out else source.frame
@@ -104,7 +106,7 @@ def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sif
         with readable(source.name):
             repeats = mark_repeats(good if viewed is None else good.with_columns(viewed.alias(_PAGE)), unique, _ROW, read, scratch)
         if repeats.count:
-            faults.append(Fault(None, REPEATED, repeats.count, repeats.example))
+            faults.append(RowFault(None, REPEATED, repeats.count, repeats.example))
             good_count -= repeats.count
             frame = good.filter(~repeats.marked).drop(_ROW)
             left_out.append((repeats.marked, REPEATED))
@@ -116,7 +118,7 @@ def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sif
     return Sifted(frame, interactions, read, good_count, views, tuple(faults), nulls, apart)
 
 
-def _count(source: Source, wanted: Wanted) -> dict[str, Any]:
+def _count(source: SourceRows, wanted: RowRules) -> dict[str, Any]:
     """Counts bad rows by rule, with the worst value of each, in one pass."""
     rules, lacking, viewed, bad, strange = wanted.rules, wanted.lacking, wanted.viewed, wanted.bad, wanted.strange
     null = {column: pl.col(column).is_null() & (True if viewed is None else viewed.is_null()) for column in wanted.nulls}
@@ -137,7 +139,7 @@ def _any(left_out: Sequence[tuple[pl.Expr, str]]) -> pl.Expr:
     return pl.any_horizontal([bad for bad, _ in left_out])
 
 
-def _write(source: Source, left_out: Sequence[tuple[pl.Expr, str]], path: Path) -> None:
+def _write(source: SourceRows, left_out: Sequence[tuple[pl.Expr, str]], path: Path) -> None:
     named = [pl.when(bad).then(pl.lit(reason)) for bad, reason in left_out]
     reason = pl.concat_str(named, separator="; ", ignore_nulls=True)
     apart = source.frame.with_row_index(_ROW).filter(_any(left_out)).with_columns(reason.alias(_REASON))

@@ -13,7 +13,7 @@ import polars as pl
 from pydantic import Field
 
 from pipelines.data.validation.grouping import KEY, grouped
-from pipelines.data.validation.keys import Keys, KeySums
+from pipelines.data.validation.keys import KeyCounts, KeySums
 from pipelines.data.validation.values import MOST_COLUMNS, MOST_DISTINCT, Column, column_of, is_category, is_number
 from shared.contracts.strict import Strict
 
@@ -21,17 +21,17 @@ _SAMPLED_VALUES = 256
 _ROWS = pl.len().cast(pl.Int64).alias("rows")
 
 
-class Values(Strict):
+class ColumnValues(Strict):
     count: int
-    shift: int = Field(description="Values are sampled whose hash has so many leading zeros.")
-    sample: tuple[int, ...] = Field(description="Their hashes.")
+    shift: int = Field(description="Leading zeros of the hashes of sampled values.")
+    sample: tuple[int, ...] = Field(description="Hashes of the sampled values.")
 
 
 class TableProfile(Strict):
     rows: int
-    keys: Keys
+    keys: KeyCounts
     columns: Mapping[str, Column]
-    values: Mapping[str, Values] = Field(description="Of columns of text.")
+    values: Mapping[str, ColumnValues] = Field(description="Values of text columns.")
 
 
 def table_profile(frame: pl.LazyFrame, key: str, scratch: Path) -> TableProfile:
@@ -46,14 +46,14 @@ def table_profile(frame: pl.LazyFrame, key: str, scratch: Path) -> TableProfile:
     return TableProfile(rows=keys.count, keys=keys, columns=columns, values=values)
 
 
-def _values(frame: pl.LazyFrame, name: str, scratch: Path) -> Values | None:
+def _values(frame: pl.LazyFrame, name: str, scratch: Path) -> ColumnValues | None:
     """Returns None for a column with too many different values to be categories."""
     about = frame.select(pl.col(name).cast(pl.String).approx_n_unique()).collect(engine="streaming").item()
     if about > MOST_DISTINCT:
         return None
     marks = sorted(value_hash(value) for counts in value_counts(frame, name, scratch) for value in counts[KEY])
     shift = max(0, (len(marks) // _SAMPLED_VALUES).bit_length())
-    return Values(count=len(marks), shift=shift, sample=tuple(mark for mark in marks if is_drawn_hash(mark, shift)))
+    return ColumnValues(count=len(marks), shift=shift, sample=tuple(mark for mark in marks if is_drawn_hash(mark, shift)))
 
 
 def value_counts(frame: pl.LazyFrame, column: str, scratch: Path) -> Iterator[pl.DataFrame]:

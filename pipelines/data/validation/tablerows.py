@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from pipelines.data.sources import Source, readable
+from pipelines.data.sources import SourceRows, readable
 from pipelines.data.times import is_text
-from pipelines.data.validation.rows import WIDER, Rule, missing, outside, the_bad, too_wide
-from pipelines.data.validation.sifting import HELPER, Wanted
+from pipelines.data.validation.rows import WIDER, RowRule, missing, outside, the_bad, too_wide
+from pipelines.data.validation.sifting import HELPER, RowRules
 from shared.contracts.validation import Bounds, ValidateTable
 from shared.domain.errors import Invalid
 
 
 @dataclass(frozen=True)
-class Typed:
+class TypedTable:
     """Table with typed columns of numbers next to text columns from files without types."""
 
-    source: Source
+    source: SourceRows
     key: str
     numbers: Mapping[str, str]
     """Text columns, and the columns with their parsed numbers."""
@@ -38,47 +38,47 @@ class Typed:
         )
 
 
-def typed(source: Source, key: str, wish: ValidateTable, field: str) -> Typed:
+def typed(source: SourceRows, key: str, settings: ValidateTable, field: str) -> TypedTable:
     """Types a table's numbers. `field`: the spec's field, for error messages."""
     with readable(source.name):
         types = dict(source.frame.collect_schema())
-    for column in wish.columns():
+    for column in settings.columns():
         if column not in types:
-            raise Invalid(f"{field}: column '{column}' is not in {source.name}, which has: {', '.join(list(types)[:20])}")
+            raise Invalid(f"{field}: column '{column}' is not in {source.name}; columns: {', '.join(list(types)[:20])}")
     numbers = {}
-    for column in dict.fromkeys((key, *wish.range)):
+    for column in dict.fromkeys((key, *settings.range)):
         if not source.has_types and is_text(types[column]):
             numbers[column] = f"{HELPER}{column}"
         elif not types[column].is_numeric():
-            raise Invalid(f"{field}.range: column '{column}' of {source.name} is {types[column]}: only numbers have a range")
+            raise Invalid(f"{field}.range: column '{column}' of {source.name} is {types[column]}; only numbers have a range")
     values = [_integer(column) if column == key else _number(source, column) for column in numbers]
     frame = source.frame.with_columns(value.alias(numbers[column]) for value, column in zip(values, numbers, strict=True))
-    return Typed(replace(source, frame=frame), key, numbers, types | dict(frame.select(numbers.values()).collect_schema()))
+    return TypedTable(replace(source, frame=frame), key, numbers, types | dict(frame.select(numbers.values()).collect_schema()))
 
 
-def table_rules(table: Typed, wish: ValidateTable, bounds: Bounds, looked_at: Collection[str]) -> Wanted:
+def table_rules(table: TypedTable, settings: ValidateTable, bounds: Bounds, looked_at: Collection[str]) -> RowRules:
     """Returns the rules for a table. `bounds`: the key's default range. `looked_at`: columns that features use."""
     rules = [missing(table.key, table.types[table.key])]
     rules += [_unread(table, column) for column in table.numbers]
     rules += [too_wide(column) for column in dict.fromkeys((table.key, *looked_at)) if table.types.get(column) in WIDER]
-    for column, (low, high) in {table.key: bounds, **wish.range}.items():
+    for column, (low, high) in {table.key: bounds, **settings.range}.items():
         rules += outside(column, table.value(column), low, high)
-    return Wanted(rules, (table.numbers.get(table.key, table.key),), tuple(wish.nulls))
+    return RowRules(rules, (table.numbers.get(table.key, table.key),), tuple(settings.nulls))
 
 
-def _unread(table: Typed, column: str) -> Rule:
+def _unread(table: TypedTable, column: str) -> RowRule:
     text = pl.col(column)
     bad = text.is_not_null() & pl.col(table.numbers[column]).is_null()
-    kind, advice = ("no whole number", ": keys must be integers") if column == table.key else ("no number", "")
+    kind, advice = ("not an integer", "; keys must be integers") if column == table.key else ("not a number", "")
     says = f"column '{column}' has {{count}} values that are {kind}, such as '{{example}}'{advice}"
-    return Rule(column, kind, bad, says, the_bad(bad, text).min().str.slice(0, 40))
+    return RowRule(column, kind, bad, says, the_bad(bad, text).min().str.slice(0, 40))
 
 
 def _integer(column: str) -> pl.Expr:
     return pl.col(column).str.strip_chars().cast(pl.Int64, strict=False)
 
 
-def _number(source: Source, column: str) -> pl.Expr:
+def _number(source: SourceRows, column: str) -> pl.Expr:
     """Parses integers if all readable values are whole, else floats."""
     fraction = pl.col(column).str.strip_chars().cast(pl.Float64, strict=False)
     with readable(source.name):

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.data.catalogue import open_items, open_users
-from pipelines.data.sources import Reach, Source, readable
+from pipelines.data.sources import ReadableRoots, SourceRows, readable
 from pipelines.data.validation.figures import row_checks
 from pipelines.data.validation.moved import bars_of
 from pipelines.data.validation.sifting import Sifted, sift
@@ -31,7 +31,7 @@ class JudgedTable:
     """Validated table. `source` has the good rows. `profile`: None without good rows."""
 
     name: TableName
-    source: Source
+    source: SourceRows
     key: str
     section: Section
     profile: TableProfile | None
@@ -66,7 +66,7 @@ class JudgedTables:
 
 
 def judge_tables(
-    spec: RecommenderSpec, reach: Reach, accepted: Mapping[TableName, TableProfile], folder: Path, scratch: Path
+    spec: RecommenderSpec, reach: ReadableRoots, accepted: Mapping[TableName, TableProfile], folder: Path, scratch: Path
 ) -> JudgedTables:
     """Validates the tables. Writes bad rows to the quarantine in `folder`, if there are any. `scratch` must exist as long as the good rows
     are read."""
@@ -83,23 +83,23 @@ def judge_tables(
 def _judge(
     name: TableName,
     table: Table,
-    source: Source,
+    source: SourceRows,
     bounds: Bounds,
     spec: RecommenderSpec,
     accepted: TableProfile | None,
     folder: Path,
     scratch: Path,
 ) -> JudgedTable:
-    wish, key = table.validate_, table.key
-    typed_table = typed(source, key, wish, f"data.{name}.validate")
+    settings, key = table.validate_, table.key
+    typed_table = typed(source, key, settings, f"data.{name}.validate")
     looked_at = [column for operator in spec.operators() for column in mentioned(operator)]
-    sifted = sift(typed_table.source, table_rules(typed_table, wish, bounds, looked_at), folder / TABLE_QUARANTINE[name], scratch)
+    sifted = sift(typed_table.source, table_rules(typed_table, settings, bounds, looked_at), folder / TABLE_QUARANTINE[name], scratch)
     good = typed_table.plain(sifted.frame)
-    checks: list[Check] = list(row_checks(sifted, wish, (key,)))
+    checks: list[Check] = list(row_checks(sifted, settings, (key,)))
     shown: list[Distribution] = []
     profile = table_profile(good, key, scratch) if sifted.good else None
     if profile is not None and accepted is not None:
-        for check, distribution in compare_tables(good, key, profile, accepted, wish, scratch):
+        for check, distribution in compare_tables(good, key, profile, accepted, settings, scratch):
             checks.append(check)
             shown += [distribution] if distribution else []
     elif profile is not None:

@@ -14,28 +14,28 @@ from shared.contracts.strict import Strict
 MOST_COLUMNS = 32
 MOST_TOP = 40
 MOST_DISTINCT = 100_000
-"""A column with more different values is no category (names, comments)."""
+"""A column with more different values is not a category (names, comments)."""
 LONGEST_VALUE = 200
 SAMPLED_ROWS = 500_000
 _ROW = "profile.row"
 TENTHS = 10
 
 
-class Numbers(Strict):
+class NumberSummary(Strict):
     kind: Literal["numbers"] = "numbers"
     nulls: int
-    edges: tuple[float, ...] = Field(description="A bin holds what is more than the edge before it, and at most its own.")
-    counts: tuple[int, ...] = Field(description="One more than there are edges.")
+    edges: tuple[float, ...] = Field(description="Upper edges of the bins; a bin includes its own edge.")
+    counts: tuple[int, ...] = Field(description="Values per bin; one bin more than edges.")
 
 
 class Categories(Strict):
     kind: Literal["categories"] = "categories"
     nulls: int
-    top: tuple[tuple[str, int], ...] = Field(description="The most frequent values and how often they are there.")
+    top: tuple[tuple[str, int], ...] = Field(description="Most frequent values, with their numbers of rows.")
     other: int
 
 
-Column = Annotated[Numbers | Categories, Field(discriminator="kind")]
+Column = Annotated[NumberSummary | Categories, Field(discriminator="kind")]
 
 
 def counted(frame: pl.LazyFrame, name: str, edges: tuple[float, ...]) -> tuple[int, ...]:
@@ -62,18 +62,18 @@ def is_category(dtype: pl.DataType) -> bool:
     return dtype in (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
 
 
-def column_of(frame: pl.LazyFrame, name: str, dtype: pl.DataType, rows: int, scratch: Path) -> Numbers | Categories:
+def column_of(frame: pl.LazyFrame, name: str, dtype: pl.DataType, rows: int, scratch: Path) -> NumberSummary | Categories:
     return _numbers(frame, name, rows) if is_number(dtype) else _categories(frame, name, rows, scratch)
 
 
-def _numbers(frame: pl.LazyFrame, name: str, rows: int) -> Numbers:
+def _numbers(frame: pl.LazyFrame, name: str, rows: int) -> NumberSummary:
     """Takes tenths of every n-th row; counts all rows in these bins."""
     value = pl.col(name).cast(pl.Float64).fill_nan(None)
     every_nth = pl.col(_ROW) % max(1, rows // SAMPLED_ROWS) == 0
     few = frame.select(value).with_row_index(_ROW).filter(every_nth).drop_nulls().collect(engine="streaming")[name]
     edges = sorted({float(edge) for n in range(1, TENTHS) if (edge := few.quantile(n / TENTHS, "lower")) is not None})
     counts = counted(frame, name, tuple(edges))
-    return Numbers(nulls=rows - sum(counts), edges=tuple(edges), counts=counts)
+    return NumberSummary(nulls=rows - sum(counts), edges=tuple(edges), counts=counts)
 
 
 def _categories(frame: pl.LazyFrame, name: str, rows: int, scratch: Path) -> Categories:

@@ -17,12 +17,12 @@ _MOST = 64 << 20
 def convert(arguments: Any) -> Conversion:
     path = Path(read(ConvertRequest, arguments, "eyas features convert").file)
     if path.stat().st_size > _MOST:
-        raise Invalid(f"{path}: it is larger than 64 MiB: is it a model's configuration?")
+        raise Invalid(f"{path}: larger than 64 MiB; expected the configuration of a model")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
-        raise Invalid(f"{path}: it is not UTF-8 text: Keras writes JSON by model.to_json(), not by model.save()") from None
+        raise Invalid(f"{path}: not UTF-8 text; write JSON with model.to_json(), not with model.save()") from None
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"{path}: it is not JSON: {error}") from None
+        raise Invalid(f"{path}: not JSON: {error}") from None
     converted = from_document(document, path.parent, str(path))
     return Conversion(features=tuple(dict(feature) for feature in converted.features), notes=converted.notes)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.features.convert.columns import convert_column, is_column
-from pipelines.features.convert.draft import Cannot, Converted, Draft, Entry, Value
+from pipelines.features.convert.draft import Converted, Entry, LayerValue, NoCounterpart, SpecDraft
 from pipelines.features.convert.layers import LAYERS, REFUSED, convert_layer
 from pipelines.features.convert.models import MODELS, convert_model, convert_space
 from shared.domain.errors import Invalid
@@ -18,18 +18,18 @@ Chains = Iterable[tuple[tuple[str, ...], list[Entry]]]
 
 def from_document(document: Any, folder: Path | None = None, source: str = "the document") -> Converted:
     """Converts a document. `folder`: folder of vocabulary files."""
-    draft = Draft()
+    draft = SpecDraft()
     try:
-        with draft.trying("it"):
+        with draft.trying("document"):
             _convert(draft, document, folder, source)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        raise Invalid(f"{source}: it isn't what Keras or TensorFlow write: {type(error).__name__} {error}") from None
+        raise Invalid(f"{source}: not a format of Keras or TensorFlow: {type(error).__name__} {error}") from None
     except RecursionError:
-        raise Invalid(f"{source}: it is nested too deeply") from None
+        raise Invalid(f"{source}: nested too deeply") from None
     return draft.converted(source)
 
 
-def _convert(draft: Draft, document: Any, folder: Path | None, source: str) -> None:
+def _convert(draft: SpecDraft, document: Any, folder: Path | None, source: str) -> None:
     if is_column(document) or (isinstance(document, list) and document and all(is_column(column) for column in document)):
         for column in document if isinstance(document, list) else [document]:
             convert_column(draft, column, folder)
@@ -48,15 +48,15 @@ def _convert(draft: Draft, document: Any, folder: Path | None, source: str) -> N
         )
 
 
-def convert_chains(draft: Draft, chains: Chains) -> None:
+def convert_chains(draft: SpecDraft, chains: Chains) -> None:
     for columns, layers in chains:
-        values = [Value("raw", column) for column in columns]
+        values = [LayerValue("raw", column) for column in columns]
         for layer in layers:
             kind = str(layer.get("class_name"))
             where = f"{kind} of {' and '.join(map(repr, columns))}"
             with draft.trying(where):
                 if kind not in LAYERS and kind not in REFUSED:
-                    raise Cannot(f"it is no preprocessing layer; those are {', '.join(sorted(set(LAYERS) - {'TFDIdentity'}))}")
+                    raise NoCounterpart(f"not a preprocessing layer; expected one of {', '.join(sorted(set(LAYERS) - {'TFDIdentity'}))}")
                 config = {**layer["config"], "class_name": kind}
                 values = [convert_layer(draft, kind, where, config, values)]
                 continue

@@ -32,7 +32,7 @@ class Converted:
 
 
 @dataclass(frozen=True)
-class Value:
+class LayerValue:
     """Input or output of a layer: a data column, codes or a number made of a column, or a value outside the features."""
 
     kind: Literal["raw", "codes", "number", "left", "broken"]
@@ -42,12 +42,12 @@ class Value:
     length: int | None = None
 
 
-class Cannot(Exception):
+class NoCounterpart(Exception):
     """Conversion without a counterpart; the text names an alternative."""
 
 
 @dataclass
-class Draft:
+class SpecDraft:
     notes: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     _wanted: dict[str, str] = field(default_factory=dict)
@@ -62,14 +62,14 @@ class Draft:
         """Records a failed conversion as a fault and continues."""
         try:
             yield
-        except Cannot as error:
+        except NoCounterpart as error:
             self.faults.append(f"{where}: {error}")
 
     def note(self, where: str, text: str) -> None:
         if (line := f"{where}: {text}") not in self.notes:
             self.notes.append(line)
 
-    def codes(self, value: Value, options: Entry) -> Value:
+    def codes(self, value: LayerValue, options: Entry) -> LayerValue:
         """Encodes ids or words."""
         column = _column(value.name)
         if value.several:
@@ -78,49 +78,47 @@ class Draft:
         else:
             entry = {"categorify": column, **options}
         _put(self._codes, column, entry, f"'{column}' is encoded in two ways")
-        return Value("codes", column, several=value.several)
+        return LayerValue("codes", column, several=value.several)
 
-    def wanted(self, value: Value, where: str) -> Value:
+    def wanted(self, value: LayerValue, where: str) -> LayerValue:
         """Returns a column's codes; `converted` adds a default encoding if no layer defines one."""
         self._wanted.setdefault(_column(value.name), where)
-        return Value("codes", value.name, several=value.several)
+        return LayerValue("codes", value.name, several=value.several)
 
-    def bucketised(self, value: Value, how: Entry) -> Value:
+    def bucketised(self, value: LayerValue, how: Entry) -> LayerValue:
         column = _column(value.name)
         entry: Entry = {"bucketise": column, **how}
         if value.kind != "raw":
-            raise Cannot(
-                f"it cuts what was made of '{column}': here buckets are of the data as it is, so say its bounds in the data's own terms"
-            )
+            raise NoCounterpart(f"its input is derived from '{column}', but buckets use the raw column: set the bounds for raw values")
         _put(self._buckets, column, entry, f"'{column}' is cut into buckets in two ways")
-        return Value("codes", f"{column}_bucket")
+        return LayerValue("codes", f"{column}_bucket")
 
-    def number(self, value: Value, entry: Entry) -> Value:
+    def number(self, value: LayerValue, entry: Entry) -> LayerValue:
         """Appends an in-place change to the column's earlier changes."""
         column = _column(value.name)
         done = self._numbers.setdefault(column, [])
         if value.kind == "raw" and done and done[0] != entry:
-            raise Cannot(f"'{column}' is used as it is and changed, or changed in two ways: a spec has one of them")
+            raise NoCounterpart(f"'{column}' is used both unchanged and changed, or changed in two ways: keep one way")
         if entry not in done:
             done.append(entry)
-        return Value("number", column)
+        return LayerValue("number", column)
 
-    def crossed(self, values: list[Value], buckets: int) -> Value:
+    def crossed(self, values: list[LayerValue], buckets: int) -> LayerValue:
         names = [value.name for value in values]
         name = "_x_".join(names)
         if not 2 <= len(names) <= 4:
-            raise Cannot(f"a cross takes two to four features, and this one {len(names)}: cross some of them first")
+            raise NoCounterpart(f"a cross takes two to four features, not {len(names)}: cross some features first")
         if buckets < 2 or buckets > MAX_CODES:
-            raise Cannot(f"a cross has 2 to {MAX_CODES:,} buckets")
+            raise NoCounterpart(f"a cross has 2 to {MAX_CODES:,} buckets")
         _put(self._crosses, name, {"cross": names, "buckets": buckets}, f"'{name}' is made in two ways")
-        return Value("codes", name, several=any(value.several for value in values))
+        return LayerValue("codes", name, several=any(value.several for value in values))
 
-    def hot(self, value: Value, codes: int | None = None) -> Value:
+    def hot(self, value: LayerValue, codes: int | None = None) -> LayerValue:
         """Adds a one-hot feature. `codes`: maximum number of codes."""
         wide = {"max_width": codes} if codes and codes > 1_000 else {}
         self._hot.setdefault(value.name, {"one_hot": value.name, **wide})
-        self.note(f"'{value.name}'", "it is there as codes too, which the family mlp embeds, beside the zeros and ones")
-        return Value("left", value.name)
+        self.note(f"'{value.name}'", "its codes stay a feature too, which the family mlp embeds in addition to the one-hot values")
+        return LayerValue("left", value.name)
 
     def converted(self, source: str) -> Converted:
         if self.faults:
@@ -128,13 +126,13 @@ class Draft:
             raise Invalid(f"{source}: " + "; ".join([*self.faults[:_SHOWN], *more]))
         for column, where in self._wanted.items():
             if column not in self._codes:
-                self.note(where, f"'{column}' gets codes of its own, for crosses are of codes")
+                self.note(where, f"'{column}' gets its own codes, because a cross takes codes")
                 self._codes[column] = {"categorify": column}
         numbers = [entry for entries in self._numbers.values() for entry in entries]
         codes, buckets, crosses, hot = (list(entries.values()) for entries in (self._codes, self._buckets, self._crosses, self._hot))
         features = (*codes, *buckets, *numbers, *crosses, *hot)
         if not features:
-            raise Invalid(f"{source}: nothing in it is a preprocessing layer or a feature column")
+            raise Invalid(f"{source}: no preprocessing layer or feature column found")
         return Converted(tuple(_checked(entry, source) for entry in features), tuple(self.notes))
 
 
@@ -149,30 +147,32 @@ def _checked(entry: Entry, source: str) -> Entry:
 
 def _column(name: str) -> str:
     if not _COLUMN.fullmatch(name):
-        raise Cannot(f"a spec can't call a column '{name}': give it a name of letters, digits and underscores (data's `names` renames)")
+        raise NoCounterpart(
+            f"'{name}' is not a column name of a spec: use letters, digits and underscores (`names` of the data can rename it)"
+        )
     return name
 
 
 def _put(entries: dict[str, Entry], name: str, entry: Entry, doubled: str) -> None:
     if entries.setdefault(name, entry) != entry:
-        raise Cannot(f"{doubled}: a spec has one of them; a copy of the column under another name can have the other")
+        raise NoCounterpart(f"{doubled}: keep one way, or copy the column under another name for the other")
 
 
-def listed(draft: Draft, where: str, values: Any) -> Entry:
+def listed(draft: SpecDraft, where: str, values: Any) -> Entry:
     """Returns options for an explicit vocabulary: its values, or counting from the data if the list is too long."""
     if not isinstance(values, list) or any(isinstance(value, bool) or not isinstance(value, int | str) for value in values):
-        raise Cannot("its vocabulary is no list of integers or of text: such values can't be categories here")
+        raise NoCounterpart("its vocabulary is not a list of integers or of text")
     if len({type(value) for value in values}) > 1:
-        raise Cannot("its vocabulary mixes integers and text")
+        raise NoCounterpart("its vocabulary mixes integers and text")
     if "" in values:
-        draft.note(where, "blank text is a value of its vocabulary; here it is null")
+        draft.note(where, "blank text is a value of its vocabulary; it becomes null")
         values = [value for value in values if value != ""]
     if not values:
-        raise Cannot("its vocabulary is empty")
+        raise NoCounterpart("its vocabulary is empty")
     if len(set(values)) < len(values):
-        raise Cannot("its vocabulary has a value twice")
+        raise NoCounterpart("its vocabulary has a value twice")
     if len(values) > MAX_LISTED:
-        draft.note(where, f"its {len(values):,} values aren't written down: the vocabulary is counted in the data, as many at most")
+        draft.note(where, f"its {len(values):,} values are not listed: the vocabulary is counted in the data, with at most as many values")
         return {"max_size": len(values)}
     return {"values": values}
 
@@ -180,7 +180,7 @@ def listed(draft: Draft, where: str, values: Any) -> Entry:
 def whole_number(config: Entry, name: str, least: int = 1) -> int:
     value = config.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_CODES:
-        raise Cannot(f"'{name}' is {value!r}: a whole number from {least} to {MAX_CODES:,} is expected")
+        raise NoCounterpart(f"'{name}' is {value!r}: expected a whole number from {least} to {MAX_CODES:,}")
     return value
 
 
@@ -189,5 +189,5 @@ def numbers(value: Any, name: str) -> list[float]:
     with suppress(TypeError, ValueError):
         floats = [float(number) for number in value]
     if not floats or not all(math.isfinite(number) for number in floats):
-        raise Cannot(f"'{name}' isn't a list of numbers")
+        raise NoCounterpart(f"'{name}' is not a list of numbers")
     return floats

@@ -5,44 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipelines.features.convert.draft import Cannot, Draft, Entry, Value, listed, numbers, whole_number
+from pipelines.features.convert.draft import Entry, LayerValue, NoCounterpart, SpecDraft, listed, numbers, whole_number
 
-Rule = Callable[[Draft, str, Entry, list[Value]], Value]
-_FITTED = "its vocabulary isn't in the file: it is counted in the data"
-HASH = "the hash is another one: as many buckets, but other values share them"
+Rule = Callable[[SpecDraft, str, Entry, list[LayerValue]], LayerValue]
+_FITTED = "the file has no vocabulary: it is counted in the data"
+HASH = "the hash function differs: the number of buckets is equal, but other values share them"
 
 
-def convert_layer(draft: Draft, name: str, where: str, config: Entry, inputs: list[Value]) -> Value:
+def convert_layer(draft: SpecDraft, name: str, where: str, config: Entry, inputs: list[LayerValue]) -> LayerValue:
     """Converts one layer of class `name`."""
     if any(value.kind == "broken" for value in inputs):
-        return Value("broken", where)
+        return LayerValue("broken", where)
     if name in REFUSED:
-        raise Cannot(REFUSED[name])
+        raise NoCounterpart(REFUSED[name])
     made_of = next((value for value in inputs if value.kind == "left"), None)
     if made_of is not None:
-        raise Cannot(f"it takes what '{made_of.name}' gives, which isn't a feature of codes or a number here")
+        raise NoCounterpart(f"its input '{made_of.name}' is not a feature of codes or numbers")
     return LAYERS[name](draft, where, config, inputs)
 
 
-def _lookup(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> Value:
+def _lookup(draft: SpecDraft, where: str, config: Entry, inputs: list[LayerValue]) -> LayerValue:
     value, mode = _single(inputs), _mode(config)
     if value.kind != "raw":
-        raise Cannot(f"it looks up what was made of '{value.name}': categories are made of columns of the data alone")
+        raise NoCounterpart(f"its input is derived from '{value.name}': only a raw column can have categories")
     if config.get("invert"):
-        raise Cannot("invert turns codes back into words: features take words, so leave it out")
+        raise NoCounterpart("invert turns codes back into words, which features take directly: leave the layer out")
     strings = config.get("class_name") == "StringLookup"
     unknown, mask = whole_number(config, "num_oov_indices", 0), config.get("mask_token")
     words = _words(config, mask)
     options = dict(listed(draft, where, words)) if words is not None else _counted(draft, where, config, unknown, mask)
     if unknown > 1 and strings:
-        raise Cannot(f"num_oov_indices is {unknown}: text out of the vocabulary can't be hashed in the served graph: say 1")
+        raise NoCounterpart(f"num_oov_indices is {unknown}: the served graph cannot hash text outside the vocabulary: set 1")
     if unknown > 1:
         options["hash_buckets"] = unknown
-        draft.note(where, f"values out of the vocabulary share {unknown} codes behind the known ones; {HASH}")
+        draft.note(where, f"values outside the vocabulary share {unknown} codes after the vocabulary's codes; {HASH}")
     if unknown == 0:
-        draft.note(where, "values out of its vocabulary get the code of unknown ones, where the layer has none for them")
+        draft.note(where, "values outside the vocabulary get the code of unknown values; the layer has no code for them")
     if mask not in (None, ""):
-        draft.note(where, f"{mask!r} means nothing here: nulls are masked, so write null in its place")
+        draft.note(where, f"the mask {mask!r} has no effect: only nulls are masked, so write null instead")
     codes = draft.codes(_listed_value(value, mode), options)
     size = None if words is None else len(words) + 2 + (unknown if unknown > 1 else 0)
     return draft.hot(codes, size) if mode != "int" else codes
@@ -52,7 +52,7 @@ def _words(config: Entry, mask: Any) -> list[Any] | None:
     """Returns the file's vocabulary without leading special tokens."""
     words = config.get("vocabulary")
     if isinstance(words, str):
-        raise Cannot(f"its vocabulary is in the file '{words}': give the layer the list itself")
+        raise NoCounterpart(f"its vocabulary is in the file '{words}': use the list itself")
     if words is None:
         return None
     special = [token for token in (mask, config.get("oov_token")) if token is not None]
@@ -61,69 +61,67 @@ def _words(config: Entry, mask: Any) -> list[Any] | None:
     return list(words)
 
 
-def _counted(draft: Draft, where: str, config: Entry, unknown: int, mask: Any) -> dict[str, Any]:
+def _counted(draft: SpecDraft, where: str, config: Entry, unknown: int, mask: Any) -> dict[str, Any]:
     draft.note(where, _FITTED)
     if config.get("max_tokens") is None:
         return {}
     room = whole_number(config, "max_tokens") - unknown - (mask is not None)
     if room < 1:
-        raise Cannot("max_tokens leaves no room for a value")
+        raise NoCounterpart("max_tokens leaves no room for a value")
     return {"max_size": room}
 
 
-def _hashing(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> Value:
+def _hashing(draft: SpecDraft, where: str, config: Entry, inputs: list[LayerValue]) -> LayerValue:
     value, mode, bins = _single(inputs), _mode(config), whole_number(config, "num_bins")
     mask = config.get("mask_value")
     if value.kind != "raw":
-        raise Cannot(f"it hashes what was made of '{value.name}': only a column of the data can be hashed")
+        raise NoCounterpart(f"its input is derived from '{value.name}': only a raw column can be hashed")
     if value.dtype == "string" or isinstance(mask, str):
-        raise Cannot(
-            "text can't be hashed in the served graph: encode it by a vocabulary (StringLookup), with max_tokens where it is large"
-        )
+        raise NoCounterpart("the served graph cannot hash text: use a vocabulary (StringLookup), with max_tokens if it is large")
     buckets = bins - (mask is not None)
     if buckets < 1:
-        raise Cannot("its mask leaves no bin for a value")
+        raise NoCounterpart("its mask leaves no bin for a value")
     if value.dtype is None:
-        draft.note(where, "integers alone are hashed; a column of text takes a vocabulary (StringLookup)")
+        draft.note(where, "only integers are hashed; a text column needs a vocabulary (StringLookup)")
     if mask is not None:
-        draft.note(where, f"{mask!r} means nothing here: nulls are masked, so write null in its place")
+        draft.note(where, f"the mask {mask!r} has no effect: only nulls are masked, so write null instead")
     draft.note(where, HASH)
     codes = draft.codes(_listed_value(value, mode), {"values": [], "hash_buckets": buckets})
     return draft.hot(codes, buckets + 2) if mode != "int" else codes
 
 
-def _encoding(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> Value:
+def _encoding(draft: SpecDraft, where: str, config: Entry, inputs: list[LayerValue]) -> LayerValue:
     value, mode, tokens = _single(inputs), _mode(config), whole_number(config, "num_tokens")
     if mode == "int":
-        raise Cannot("'output_mode' is int, which it can't be")
+        raise NoCounterpart("output_mode 'int' is not possible: set one_hot or multi_hot")
     if value.kind == "codes":
         return draft.hot(value, tokens + 2)
     if value.kind != "raw":
-        raise Cannot(f"it takes a number made of '{value.name}', which has no codes")
+        raise NoCounterpart(f"its input is a number derived from '{value.name}', which has no codes")
     return draft.hot(draft.codes(_listed_value(value, mode), identity(draft, where, tokens)), tokens + 2)
 
 
-def identity(draft: Draft, where: str, count: int) -> Entry:
+def identity(draft: SpecDraft, where: str, count: int) -> Entry:
     """Encodes the numbers from 0 on as themselves."""
     if count > 2_000:
-        draft.note(where, f"of its {count:,} numbers those that the data has get codes")
+        draft.note(where, f"of its {count:,} numbers, only those in the data get codes")
         return {"max_size": count}
     return {"values": list(range(count))}
 
 
-def _normalization(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> Value:
+def _normalization(draft: SpecDraft, where: str, config: Entry, inputs: list[LayerValue]) -> LayerValue:
     value = _number(inputs)
     if config.get("invert"):
-        raise Cannot("invert undoes a normalisation: features are normalised, so leave it out")
+        raise NoCounterpart("invert undoes a normalisation, but features are normalised: leave the layer out")
     for term in ("mean", "variance"):
         setting = config.get(term)
         if setting is not None and len(numbers(_flat(setting), term)) > 1:
-            raise Cannot("it normalises a vector: give each of its numbers a column of its own")
-    draft.note(where, "mean and deviation are those of the data that is trained on")
+            raise NoCounterpart("it normalises a vector: use one column for each number")
+    draft.note(where, "mean and deviation come from the training data")
     return draft.number(value, {"normalise": value.name})
 
 
-def _discretization(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> Value:
+def _discretization(draft: SpecDraft, where: str, config: Entry, inputs: list[LayerValue]) -> LayerValue:
     value, mode = _number(inputs), _mode(config)
     bounds = config.get("bin_boundaries")
     if bounds is not None:
@@ -131,18 +129,18 @@ def _discretization(draft: Draft, where: str, config: Entry, inputs: list[Value]
         how: Entry = {"at": increasing(at, "bin_boundaries")}
     else:
         how = {"quantiles": whole_number(config, "num_bins", 2)}
-        draft.note(where, "its bounds aren't in the file: they are quantiles of the data that is trained on")
+        draft.note(where, "the file has no bounds: they are quantiles of the training data")
     codes = draft.bucketised(value, how)
     return draft.hot(codes) if mode != "int" else codes
 
 
 def increasing(at: list[float], name: str) -> list[float]:
     if at != sorted(set(at)) or len(at) > 1_000:
-        raise Cannot(f"'{name}' must rise and be at most 1,000")
+        raise NoCounterpart(f"'{name}' must rise and have at most 1,000 values")
     return at
 
 
-def _crossing(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> Value:
+def _crossing(draft: SpecDraft, where: str, config: Entry, inputs: list[LayerValue]) -> LayerValue:
     mode, bins = _mode(config), whole_number(config, "num_bins", 2)
     values = [coded(draft, where, value) for value in inputs]
     draft.note(where, HASH)
@@ -150,51 +148,51 @@ def _crossing(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> V
     return draft.hot(codes, bins + 2) if mode != "int" else codes
 
 
-def coded(draft: Draft, where: str, value: Value) -> Value:
+def coded(draft: SpecDraft, where: str, value: LayerValue) -> LayerValue:
     """Returns codes for a cross; a column without codes gets some."""
     if value.kind == "codes":
         return value
     if value.kind != "raw" or value.dtype in ("float16", "float32", "float64"):
-        raise Cannot(f"'{value.name}' is a number: cut it into buckets first (Discretization)")
+        raise NoCounterpart(f"'{value.name}' is a number: bucketise it first (Discretization)")
     return draft.wanted(value, where)
 
 
-def _as_it_is(draft: Draft, where: str, config: Entry, inputs: list[Value]) -> Value:
+def _as_it_is(draft: SpecDraft, where: str, config: Entry, inputs: list[LayerValue]) -> LayerValue:
     return plain(draft, _number(inputs))
 
 
-def plain(draft: Draft, value: Value, default: float = 0.0) -> Value:
+def plain(draft: SpecDraft, value: LayerValue, default: float = 0.0) -> LayerValue:
     """Keeps a number unchanged; nulls become the default."""
     return draft.number(value, {"fill": value.name, "with": default})
 
 
-def _single(inputs: list[Value]) -> Value:
+def _single(inputs: list[LayerValue]) -> LayerValue:
     if len(inputs) != 1:
-        raise Cannot(f"it takes one column, not {len(inputs)}")
+        raise NoCounterpart(f"the layer takes one column, not {len(inputs)}")
     return inputs[0]
 
 
-def _number(inputs: list[Value]) -> Value:
+def _number(inputs: list[LayerValue]) -> LayerValue:
     value = _single(inputs)
     if value.kind == "codes":
-        raise Cannot(f"'{value.name}' is of codes: it takes a number")
+        raise NoCounterpart(f"'{value.name}' has codes, but the layer takes a number")
     if value.dtype == "string":
-        raise Cannot(f"'{value.name}' is text: it takes a number")
+        raise NoCounterpart(f"'{value.name}' is text, but the layer takes a number")
     if value.several:
-        raise Cannot(f"'{value.name}' has {value.length or 'several'} numbers a row: give each a column of its own")
+        raise NoCounterpart(f"'{value.name}' has {value.length or 'several'} numbers per row: use one column for each number")
     return value
 
 
-def _listed_value(value: Value, mode: str) -> Value:
+def _listed_value(value: LayerValue, mode: str) -> LayerValue:
     """Marks the value as several per row if the mode is multi_hot."""
     several = value.several or mode == "multi_hot"
-    return Value(value.kind, value.name, value.dtype, several, value.length)
+    return LayerValue(value.kind, value.name, value.dtype, several, value.length)
 
 
 def _mode(config: Entry) -> str:
     mode = str(config.get("output_mode", "int"))
     if mode not in ("int", "one_hot", "multi_hot"):
-        raise Cannot(f"output_mode '{mode}' counts the values of a row, which nothing here does: say one_hot or multi_hot")
+        raise NoCounterpart(f"output_mode '{mode}' counts the values of a row, which is not supported: set one_hot or multi_hot")
     return mode
 
 
@@ -213,10 +211,9 @@ LAYERS: Mapping[str, Rule] = {
     "TFDIdentity": _as_it_is,
 }
 REFUSED: Mapping[str, str] = {
-    "TextVectorization": "text isn't cut into words: find some by 'extract' and a pattern, or encode the text elsewhere and take its"
-    " vectors by 'vector'",
-    "Lambda": "it is code, and no code out of a file is run: write what it does with the spec's operators, or into the data",
-    "Rescaling": "numbers aren't multiplied by constants: 'normalise' with to: range brings them between 0 and 1",
-    "Resizing": "it changes images: encode them elsewhere and take their vectors by 'vector'",
-    "MelSpectrogram": "it takes sound: encode it elsewhere and take its vectors by 'vector'",
+    "TextVectorization": "text is not split into words: use 'extract' with a pattern, or encode the text elsewhere and use 'vector'",
+    "Lambda": "it is code, and code from a file is never run: use the spec's operators, or write its result into the data",
+    "Rescaling": "numbers are not multiplied by constants: use 'normalise' with to: range for values between 0 and 1",
+    "Resizing": "it changes images: encode them elsewhere and use 'vector'",
+    "MelSpectrogram": "it takes sound: encode it elsewhere and use 'vector'",
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.features.convert.document import Chains, convert_chains, from_document
-from pipelines.features.convert.draft import Converted, Draft, Entry
+from pipelines.features.convert.draft import Converted, Entry, SpecDraft
 from shared.domain.errors import Invalid
 
 Columns = str | tuple[str, ...]
@@ -18,7 +18,7 @@ def from_keras(layers: Any) -> Converted:
     """Converts a model, a keras.utils.FeatureSpace, or a mapping of a column (a tuple for several) to a layer or list of layers."""
     if not isinstance(layers, Mapping):
         return from_document(_model(layers), source=type(layers).__name__)
-    draft = Draft()
+    draft = SpecDraft()
     chains: Chains = [(_names(columns), [_written(layer) for layer in _several(chain)]) for columns, chain in layers.items()]
     convert_chains(draft, chains)
     return draft.converted("the layers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.features.convert.draft import Cannot, Draft, Entry, Value
+from pipelines.features.convert.draft import Entry, LayerValue, NoCounterpart, SpecDraft
 from pipelines.features.convert.layers import LAYERS, REFUSED, convert_layer, plain
 
 MODELS = frozenset({"Functional", "Model", "Sequential"})
@@ -13,12 +13,12 @@ _PASSING = frozenset({"Reshape", "Flatten", "Identity", "Squeeze", "ExpandDims",
 """Layers that keep values unchanged."""
 
 
-def convert_model(draft: Draft, document: Entry) -> None:
+def convert_model(draft: SpecDraft, document: Entry) -> None:
     config = document["config"]
     layers = [layer for layer in config.get("layers", ()) if isinstance(layer, Mapping)]
     if document.get("class_name") == "Sequential":
         layers = list(_chained(layers))
-    values: dict[tuple[str, int], Value] = {}
+    values: dict[tuple[str, int], LayerValue] = {}
     for layer in layers:
         _convert(draft, layer, values)
 
@@ -26,7 +26,7 @@ def convert_model(draft: Draft, document: Entry) -> None:
 def _chained(layers: list[Any]) -> Iterator[Entry]:
     """Yields a Sequential's layers with their inputs, in the form of a functional model."""
     if not layers or layers[0].get("class_name") != "InputLayer":
-        raise Cannot("a Sequential model doesn't say which column it takes: begin it with keras.Input(shape, name=COLUMN)")
+        raise NoCounterpart("a Sequential model does not name its column: begin it with keras.Input(shape, name=COLUMN)")
     before = None
     for layer in layers:
         name = layer.get("config", {}).get("name", "")
@@ -35,7 +35,7 @@ def _chained(layers: list[Any]) -> Iterator[Entry]:
         before = name
 
 
-def _convert(draft: Draft, layer: Entry, values: dict[tuple[str, int], Value]) -> None:
+def _convert(draft: SpecDraft, layer: Entry, values: dict[tuple[str, int], LayerValue]) -> None:
     kind, config = str(layer.get("class_name")), layer.get("config") or {}
     name = str(layer.get("name") or config.get("name"))
     if kind == "InputLayer":
@@ -45,16 +45,16 @@ def _convert(draft: Draft, layer: Entry, values: dict[tuple[str, int], Value]) -
     calls = [[values[tensor] for tensor in _input_tensors(node) if tensor in values] for node in layer.get("inbound_nodes", ())]
     shared = len(calls) > 1 and kind in ("StringLookup", "IntegerLookup") and config.get("vocabulary") is None
     for number, inputs in enumerate(calls):
-        values[name, number] = Value("broken", name)
+        values[name, number] = LayerValue("broken", name)
         with draft.trying(where):
             values[name, number] = _result(draft, kind, name, where, config, inputs)
     if shared:
-        draft.faults.append(f"{where}: it is called on {len(calls)} columns: say 'vocabulary' in their entries by hand, with one name")
+        draft.faults.append(f"{where}: it is called on {len(calls)} columns: set the same 'vocabulary' in their entries by hand")
 
 
-def _result(draft: Draft, kind: str, name: str, where: str, config: Entry, inputs: list[Value]) -> Value:
+def _result(draft: SpecDraft, kind: str, name: str, where: str, config: Entry, inputs: list[LayerValue]) -> LayerValue:
     if kind in MODELS:
-        raise Cannot("it is a model within the model: convert it by itself")
+        raise NoCounterpart("it is a model inside the model: convert it separately")
     if kind in LAYERS or kind in REFUSED:
         return convert_layer(draft, kind, where, {**config, "class_name": kind}, inputs)
     if kind in _PASSING and len(inputs) == 1:
@@ -63,31 +63,29 @@ def _result(draft: Draft, kind: str, name: str, where: str, config: Entry, input
         if value.kind == "raw":
             _used(draft, kind, where, config, value)
     if kind == "Embedding" and config.get("output_dim"):
-        draft.note(
-            where, f"its width {config['output_dim']} isn't a feature's: model.params.width says one for all, or widths follow a rule"
-        )
-    return Value("left", name)
+        draft.note(where, f"its width {config['output_dim']} is not converted: model.params.width sets one width for all, or a rule does")
+    return LayerValue("left", name)
 
 
-def _used(draft: Draft, kind: str, where: str, config: Entry, value: Value) -> None:
+def _used(draft: SpecDraft, kind: str, where: str, config: Entry, value: LayerValue) -> None:
     """Converts a column that enters the model without preprocessing."""
     if kind == "Embedding":
-        draft.note(where, f"those numbers that the data has in '{value.name}' get codes")
+        draft.note(where, f"the numbers of '{value.name}' in the data get codes")
         draft.codes(value, {"max_size": config["input_dim"]} if config.get("input_dim") else {})
     elif value.dtype == "string":
-        raise Cannot(f"it takes the text of '{value.name}' as it is")
+        raise NoCounterpart(f"it takes the text of '{value.name}' without preprocessing")
     elif value.several:
-        raise Cannot(f"it takes {value.length or 'several'} numbers a row of '{value.name}': give each a column, or take them by 'vector'")
+        raise NoCounterpart(f"it takes {value.length or 'several'} numbers per row of '{value.name}': use one column for each, or 'vector'")
     else:
         plain(draft, value)
 
 
-def _input(name: str, config: Entry) -> Value:
+def _input(name: str, config: Entry) -> LayerValue:
     shape = list(config.get("batch_shape") or config.get("batch_input_shape") or [None, 1])[1:]
     several = bool(shape) and shape != [1]
     dtype = config.get("dtype")
     length = shape[-1] if several and isinstance(shape[-1], int) else None
-    return Value("raw", name, dtype if isinstance(dtype, str) else None, several, length)
+    return LayerValue("raw", name, dtype if isinstance(dtype, str) else None, several, length)
 
 
 def _input_tensors(node: Any) -> Iterator[tuple[str, int]]:
@@ -103,19 +101,19 @@ def _input_tensors(node: Any) -> Iterator[tuple[str, int]]:
             yield from _input_tensors(part)
 
 
-def convert_space(draft: Draft, document: Entry) -> None:
+def convert_space(draft: SpecDraft, document: Entry) -> None:
     """Converts a keras.utils.FeatureSpace."""
-    codes: dict[str, Value] = {}
+    codes: dict[str, LayerValue] = {}
     for column, feature in document["features"].items():
         config = feature.get("config", feature)
         preprocessor = config.get("preprocessor") or {}
         kind, layer = str(preprocessor.get("class_name")), preprocessor.get("config") or {}
         where = f"{kind} of '{column}'"
-        codes[column] = Value("broken", column)
+        codes[column] = LayerValue("broken", column)
         with draft.trying(where):
             if kind not in LAYERS and kind not in REFUSED:
-                raise Cannot("it has no counterpart: write its column into the data as it should be")
-            value = Value("raw", column, config.get("dtype"))
+                raise NoCounterpart("it has no counterpart: write the preprocessed column into the data")
+            value = LayerValue("raw", column, config.get("dtype"))
             made = convert_layer(draft, kind, where, {**layer, "class_name": kind, "output_mode": "int"}, [value])
             codes[column] = made
             if made.kind == "codes" and config.get("output_mode") == "one_hot":
@@ -126,6 +124,6 @@ def convert_space(draft: Draft, document: Entry) -> None:
         where = f"the cross of {' and '.join(map(repr, names))}"
         with draft.trying(where):
             if missing := [name for name in names if name not in codes]:
-                raise Cannot(f"there is no feature '{missing[0]}'")
+                raise NoCounterpart(f"unknown feature '{missing[0]}'")
             layer = {"num_bins": config.get("crossing_dim"), "output_mode": config.get("output_mode", "int")}
             convert_layer(draft, "HashedCrossing", where, layer, [codes[name] for name in names])

@@ -13,8 +13,8 @@ from typing import Protocol
 import polars as pl
 
 from pipelines.features.columns import Side
-from pipelines.features.engines.history import History
-from pipelines.features.engines.polars import Data, compute
+from pipelines.features.engines.history import RowHistory
+from pipelines.features.engines.polars import PreparedTables, compute
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import Mode
 from pipelines.features.statistics import Results, Statistic
@@ -22,7 +22,7 @@ from shared.domain.errors import Invalid
 
 
 class Engine(Protocol):
-    def compute(self, asks: Sequence[Statistic], data: Data) -> Results: ...
+    def compute(self, asks: Sequence[Statistic], data: PreparedTables) -> Results: ...
 
     def transform(
         self,
@@ -30,14 +30,14 @@ class Engine(Protocol):
         frame: pl.LazyFrame,
         *sides: Side,
         mode: Mode = "serve",
-        history: History | None = None,
+        history: RowHistory | None = None,
         keep: Iterable[str | pl.Expr] = (),
     ) -> pl.LazyFrame:
         """Same contract as `Graph.transform`."""
 
 
 class PolarsEngine:
-    def compute(self, asks: Sequence[Statistic], data: Data) -> Results:
+    def compute(self, asks: Sequence[Statistic], data: PreparedTables) -> Results:
         return compute(asks, data)
 
     def transform(
@@ -46,7 +46,7 @@ class PolarsEngine:
         frame: pl.LazyFrame,
         *sides: Side,
         mode: Mode = "serve",
-        history: History | None = None,
+        history: RowHistory | None = None,
         keep: Iterable[str | pl.Expr] = (),
     ) -> pl.LazyFrame:
         return graph.transform(frame, *sides, mode=mode, history=history, keep=keep)
@@ -62,6 +62,6 @@ def engine(name: str, folder: Path) -> Iterator[Engine]:
         from pipelines.features.engines.nvtabular.engine import NvtabularEngine
         from pipelines.features.engines.nvtabular.session import session
     except ImportError as error:
-        raise Invalid(f"resources.etl.engine: {name}: its environment is missing ({error}): make setup-{name}") from None
+        raise Invalid(f"resources.etl.engine: the environment of {name} is missing ({error}): run 'make setup-{name}'") from None
     with session(folder) as opened_session:
         yield NvtabularEngine(opened_session)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pipelines.features.hashing import PRIME, bucket
 from pipelines.features.operators.kinds import Ordered
 from pipelines.features.operators.ordered import VALUES, before_name, in_order
-from pipelines.features.statistics import Newest
+from pipelines.features.statistics import NewestValues
 from pipelines.spread import spread
 
 ROW = "~row"
@@ -53,7 +53,7 @@ class ValueFile:
         return values if len(values) == len(rows) and (rows[1:] > rows[:-1]).all() else values[rows - first]
 
 
-class History:
+class RowHistory:
     """History of rows numbered from 0. `pages`: page views (user, item, time) among the rows, without a number."""
 
     def __init__(
@@ -108,7 +108,7 @@ class History:
             self._made[operator.name] = value_file
         return self._made[operator.name]
 
-    def newest(self, ask: Newest) -> pl.DataFrame:
+    def newest(self, ask: NewestValues) -> pl.DataFrame:
         parts = []
         for file in self.files:
             rows = self._read(file, (*self.row, ask.of, *(["label"] if ask.liked else [])), ask.pages)

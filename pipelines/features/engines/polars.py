@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.features.engines.history import History
+from pipelines.features.engines.history import RowHistory
 from pipelines.features.operators.ordered import VALUES
 from pipelines.features.operators.target import fold_of
 from pipelines.features.statistics import (
@@ -17,21 +17,21 @@ from pipelines.features.statistics import (
     FOLD,
     NONE,
     UNIT,
-    Counts,
-    Longest,
+    LongestList,
     Moments,
-    Newest,
+    NewestValues,
     Quantiles,
     Results,
     Statistic,
     Summary,
+    ValueCounts,
     rows_of,
     sum_of,
 )
 
 
 @dataclass(frozen=True)
-class Data:
+class PreparedTables:
     """Prepared tables to fit operators on. `interactions` has the needed columns of the other tables too."""
 
     interactions: pl.LazyFrame
@@ -39,7 +39,7 @@ class Data:
     users: pl.LazyFrame | None
     row: tuple[str, str, str]
     """User, item, time: identify a row and order a user's rows."""
-    history: History | None = None
+    history: RowHistory | None = None
     """History of each row, if an operator needs it."""
     pages: pl.LazyFrame | None = None
     """Page views to count, with the page's key in the item column; None: no page views."""
@@ -52,7 +52,7 @@ class Data:
         return frame
 
 
-def compute(asks: Sequence[Statistic], data: Data) -> Results:
+def compute(asks: Sequence[Statistic], data: PreparedTables) -> Results:
     """Computes all statistics, in one pass where possible."""
     distinct = list(dict.fromkeys(asks))
     plans = _Plans(data)
@@ -61,7 +61,7 @@ def compute(asks: Sequence[Statistic], data: Data) -> Results:
     for ask in distinct:
         if isinstance(ask, Quantiles):
             results[ask] = _quantiles(ask, data)
-        if isinstance(ask, Newest) and ask not in results:
+        if isinstance(ask, NewestValues) and ask not in results:
             assert data.history is not None
             results[ask] = data.history.newest(ask)
     return results
@@ -74,15 +74,15 @@ _APART = pl.QueryOptFlags(comm_subplan_elim=False)
 class _Plans:
     """Query plans that share a pass over equal keys: counts with folds and targets also give the plain counts."""
 
-    def __init__(self, data: Data) -> None:
+    def __init__(self, data: PreparedTables) -> None:
         self.data = data
 
     def collect(self, asks: Sequence[Statistic]) -> dict[Statistic, Any]:
-        counts = [ask for ask in asks if isinstance(ask, Counts)]
+        counts = [ask for ask in asks if isinstance(ask, ValueCounts)]
         widest = {ask: self._widest(ask, counts) for ask in counts}
         queries: dict[Statistic, pl.LazyFrame] = {ask: self._count(ask) for ask in dict.fromkeys(widest.values())}
-        queries |= {ask: self._longest(ask) for ask in asks if isinstance(ask, Longest)}
-        latest = [ask for ask in asks if isinstance(ask, Newest) and (ask.of, ask.count, ask.liked) == (self.data.row[2], 1, False)]
+        queries |= {ask: self._longest(ask) for ask in asks if isinstance(ask, LongestList)}
+        latest = [ask for ask in asks if isinstance(ask, NewestValues) and (ask.of, ask.count, ask.liked) == (self.data.row[2], 1, False)]
         queries |= {ask: self._latest(ask) for ask in latest}
         frames = (
             dict(zip(queries, pl.collect_all(list(queries.values()), engine="streaming", optimizations=_APART), strict=True))
@@ -93,26 +93,28 @@ class _Plans:
         for ask in counts:
             results[ask] = _narrowed(ask, frames[widest[ask]])
         for statistic in asks:
-            if isinstance(statistic, Longest):
+            if isinstance(statistic, LongestList):
                 results[statistic] = frames[statistic].item()
         return results | {ask: frames[ask].sort(ask.by) for ask in latest}
 
-    def _latest(self, ask: Newest) -> pl.LazyFrame:
+    def _latest(self, ask: NewestValues) -> pl.LazyFrame:
         """The newest time is the maximum: needs no order."""
         assert self.data.history is not None
         rows = self.data.history.scan(ask.pages).select(ask.by, ask.of)
         return rows.group_by(ask.by).agg(pl.col(ask.of).max().alias(VALUES)).with_columns(pl.concat_list(VALUES))
 
-    def _widest(self, ask: Counts, others: list[Counts]) -> Counts:
+    def _widest(self, ask: ValueCounts, others: list[ValueCounts]) -> ValueCounts:
         """Returns the count with all targets and folds requested for the same keys."""
         same = [other for other in others if (other.keys, other.table, other.explode) == (ask.keys, ask.table, ask.explode)]
         if ask.targets:
             same = [other for other in same if other.folds == ask.folds and other.targets]
-            return Counts(ask.keys, ask.table, ask.explode, tuple(dict.fromkeys(t for other in same for t in other.targets)), ask.folds)
+            return ValueCounts(
+                ask.keys, ask.table, ask.explode, tuple(dict.fromkeys(t for other in same for t in other.targets)), ask.folds
+            )
         wide = next((other for other in same if other.targets), None)
         return ask if wide is None else self._widest(wide, others)
 
-    def _count(self, ask: Counts) -> pl.LazyFrame:
+    def _count(self, ask: ValueCounts) -> pl.LazyFrame:
         frame = self.data.table(ask.table)
         wanted: list[pl.Expr] = [pl.len().cast(pl.Int64).alias("count")]
         columns = [pl.col(name) for name in ask.keys]
@@ -128,7 +130,7 @@ class _Plans:
         keys = [*ask.keys, *([FOLD] if ask.targets else [])]
         return frame.drop_nulls(ask.keys).group_by(keys).agg(wanted)
 
-    def _longest(self, ask: Longest) -> pl.LazyFrame:
+    def _longest(self, ask: LongestList) -> pl.LazyFrame:
         return self.data.table(ask.table).select(pl.col(ask.column).list.len().max().cast(pl.Int64))
 
 
@@ -139,14 +141,14 @@ def _units(name: str, dtype: pl.DataType) -> pl.Expr:
     return (pl.col(name).cast(pl.Float64) * UNIT).round().cast(pl.Int64)
 
 
-def _narrowed(ask: Counts, counted: pl.DataFrame) -> pl.DataFrame:
+def _narrowed(ask: ValueCounts, counted: pl.DataFrame) -> pl.DataFrame:
     if ask.targets or FOLD not in counted.columns:
         names = [*ask.keys, *([FOLD] if ask.targets else []), "count"]
         return counted.select(*names, *(part(name) for part in (sum_of, rows_of) for name in ask.targets))
     return counted.group_by(ask.keys).agg(pl.col("count").sum())
 
 
-def _moments(asks: list[Moments], data: Data) -> dict[Statistic, Any]:
+def _moments(asks: list[Moments], data: PreparedTables) -> dict[Statistic, Any]:
     """Computes bounds first, then sums in whole parts of the largest number, which don't depend on the order."""
     results: dict[Statistic, Any] = {}
     for table in dict.fromkeys(ask.table for ask in asks):
@@ -204,7 +206,7 @@ def summary_of(count: int, low: float | None, high: float | None, total: int, ab
 DIGITS = 6
 
 
-def _quantiles(ask: Quantiles, data: Data) -> tuple[float, ...]:
+def _quantiles(ask: Quantiles, data: PreparedTables) -> tuple[float, ...]:
     """Computes quantiles of values rounded to six digits, which limits the number of distinct values."""
     values = data.table(ask.table).select(number_of(ask.column).drop_nulls().round_sig_figs(DIGITS).alias("value"))
     return quantiles_of(values.group_by("value").agg(pl.len().alias("count")).sort("value").collect(engine="streaming"), ask.parts)

@@ -44,7 +44,7 @@ class Feature:
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedState:
     """Fitted state as neutral values: plain JSON, and frames that are saved as Parquet by name."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -80,9 +80,9 @@ class Operator(Protocol):
     def lower(self, build: Lowering) -> None:
         """Adds the ONNX nodes."""
 
-    def saved(self) -> Saved: ...
+    def saved(self) -> SavedState: ...
 
-    def restored(self, saved: Saved, made: Made) -> Self: ...
+    def restored(self, saved: SavedState, made: Made) -> Self: ...
 
 
 class Stateless:
@@ -94,10 +94,10 @@ class Stateless:
     def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
         return self
 
-    def saved(self) -> Saved:
-        return Saved()
+    def saved(self) -> SavedState:
+        return SavedState()
 
-    def restored(self, saved: Saved, made: Made) -> Self:
+    def restored(self, saved: SavedState, made: Made) -> Self:
         return self
 
 
@@ -110,7 +110,7 @@ class Linked(ABC, Stateless):
     def fitted(self, results: Results, previous: Self | None, made: Made) -> Self:
         return self.linked(made)
 
-    def restored(self, saved: Saved, made: Made) -> Self:
+    def restored(self, saved: SavedState, made: Made) -> Self:
         return self.linked(made)
 
 

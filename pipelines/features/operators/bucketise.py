@@ -10,7 +10,7 @@ import polars as pl
 
 from pipelines.features.columns import NULL, Column, Table, number
 from pipelines.features.lowering import Lowering
-from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
+from pipelines.features.operators.base import Feature, Made, Mode, SavedState, made, plain
 from pipelines.features.statistics import Quantiles, Results, Statistic
 
 
@@ -71,8 +71,8 @@ class Bucketise:
         blank = build.node("Where", build.node("IsNaN", value), build.constant(np.array(NULL, np.int64)), code)
         build.gives(self.outputs[0].name, build.cast(blank, "INT32"))
 
-    def saved(self) -> Saved:
-        return Saved({"at": self.at})
+    def saved(self) -> SavedState:
+        return SavedState({"at": self.at})
 
-    def restored(self, saved: Saved, made: Made) -> Self:
+    def restored(self, saved: SavedState, made: Made) -> Self:
         return replace(self, at=tuple(saved.facts["at"]))

@@ -10,27 +10,29 @@ import polars as pl
 
 from pipelines.features.columns import NULL, Column, Raw, Table
 from pipelines.features.lowering import Lowering
-from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, output_name
-from pipelines.features.statistics import Counts, Longest, Results, Statistic
-from pipelines.features.vocabulary import Rule, Vocabulary, fit_vocabulary
+from pipelines.features.operators.base import Feature, Made, Mode, SavedState, made, output_name
+from pipelines.features.statistics import LongestList, Results, Statistic, ValueCounts
+from pipelines.features.vocabulary import EntryRule, Vocabulary, fit_vocabulary
 from shared.domain.errors import Invalid
 
 
 @dataclass(frozen=True)
-class Words:
+class CountedVocabulary:
     """Vocabulary with the columns that are counted for it."""
 
     name: str
     columns: tuple[Raw, ...]
-    rule: Rule
+    rule: EntryRule
     tables: tuple[Table, ...]
     """Table of each column's counts."""
     pages: str | None = None
     """The item's key, if pages are among the values."""
 
-    def asks(self) -> tuple[Counts, ...]:
-        counted = tuple(Counts((column.name,), table, explode=column.many) for column, table in zip(self.columns, self.tables, strict=True))
-        return counted if self.pages is None else (*counted, Counts((self.pages,), "pages"))
+    def asks(self) -> tuple[ValueCounts, ...]:
+        counted = tuple(
+            ValueCounts((column.name,), table, explode=column.many) for column, table in zip(self.columns, self.tables, strict=True)
+        )
+        return counted if self.pages is None else (*counted, ValueCounts((self.pages,), "pages"))
 
     def fitted(self, results: Results, previous: Vocabulary | None) -> Vocabulary:
         asks = self.asks()
@@ -40,11 +42,11 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Worded:
+class VocabularyOperator:
     """Base of both operators: a column, a vocabulary, and a feature with the column's name."""
 
     column: Raw
-    words: Words
+    words: CountedVocabulary
     vocabulary: Vocabulary | None = None
 
     @property
@@ -74,15 +76,15 @@ class Worded:
     def lower(self, build: Lowering) -> None:
         build.gives(output_name(self.column.name), self.state.lower(build, self.column))
 
-    def saved(self) -> Saved:
+    def saved(self) -> SavedState:
         return saved_words(self.words, self.state)
 
-    def restored(self, saved: Saved, made: Made) -> Self:
+    def restored(self, saved: SavedState, made: Made) -> Self:
         return replace(self, vocabulary=restored_words(self.words, saved))
 
 
 @dataclass(frozen=True)
-class Categorify(Worded):
+class Categorify(VocabularyOperator):
     kind: ClassVar[str] = "categorify"
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
@@ -90,7 +92,7 @@ class Categorify(Worded):
 
 
 @dataclass(frozen=True)
-class MultiHot(Worded):
+class MultiHot(VocabularyOperator):
     """Multi-hot; after the fit, its column has the number of values per row."""
 
     kind: ClassVar[str] = "multi_hot"
@@ -99,9 +101,9 @@ class MultiHot(Worded):
     def length(self) -> int | None:
         return self.column.width
 
-    def _ask(self) -> Longest:
+    def _ask(self) -> LongestList:
         assert self.column.table is not None
-        return Longest(self.column.name, self.column.table)
+        return LongestList(self.column.name, self.column.table)
 
     def asks(self) -> tuple[Statistic, ...]:
         return (*super().asks(), self._ask())
@@ -118,10 +120,10 @@ class MultiHot(Worded):
         codes = padded(pl.col(self.column.name), self.state, self.length)
         return frame.with_columns(codes.alias(output_name(self.column.name)))
 
-    def saved(self) -> Saved:
-        return Saved({"length": self.length}, super().saved().frames)
+    def saved(self) -> SavedState:
+        return SavedState({"length": self.length}, super().saved().frames)
 
-    def restored(self, saved: Saved, made: Made) -> Self:
+    def restored(self, saved: SavedState, made: Made) -> Self:
         return replace(super().restored(saved, made), column=replace(self.column, width=saved.facts["length"]))
 
 
@@ -155,16 +157,16 @@ def encoded(frame: pl.LazyFrame, column: str, vocabulary: Vocabulary, output: st
     return joined.with_columns(vocabulary.finish(pl.col(column), pl.col(output)).alias(output))
 
 
-def saved_words(words: Words, vocabulary: Vocabulary) -> Saved:
+def saved_words(words: CountedVocabulary, vocabulary: Vocabulary) -> SavedState:
     coded = pl.DataFrame({"value": vocabulary.values, "count": vocabulary.counts, "code": vocabulary.codes})
     frame = pl.concat([coded, vocabulary.waiting.with_columns(code=pl.lit(None, pl.Int32))])
-    return Saved({}, {f"vocabulary.{words.name}": frame})
+    return SavedState({}, {f"vocabulary.{words.name}": frame})
 
 
-def restored_words(words: Words, saved: Saved) -> Vocabulary:
+def restored_words(words: CountedVocabulary, saved: SavedState) -> Vocabulary:
     frame = saved.frames[f"vocabulary.{words.name}"]
     if frame["value"].dtype != (pl.Int64 if words.columns[0].kind == "int64" else pl.String):
-        raise Invalid(f"vocabulary.{words.name}.parquet: its values are {frame['value'].dtype}, which isn't what the features say")
+        raise Invalid(f"vocabulary.{words.name}.parquet: values of type {frame['value'].dtype} do not match the features")
     coded = frame.filter(pl.col("code").is_not_null())
     waiting = frame.filter(pl.col("code").is_null()).select("value", "count")
     return Vocabulary(words.columns[0].kind, coded["value"], coded["count"], waiting, words.rule.hash_buckets)  # type: ignore[arg-type]

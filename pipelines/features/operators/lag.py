@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import BLANK, Column, Raw
 from pipelines.features.lowering import Lowering
-from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
+from pipelines.features.operators.base import Feature, Made, Mode, SavedState, made, plain
 from pipelines.features.operators.keyed import gather, located, place
 from pipelines.features.operators.ordered import VALUES, before_name, grown, in_order
-from pipelines.features.statistics import Newest, Results, Statistic
+from pipelines.features.statistics import NewestValues, Results, Statistic
 
 _PLACE = "~place"
 
@@ -47,8 +47,8 @@ class Lag:
     def features(self) -> tuple[Feature, ...]:
         return (Feature(self.name, "float32", "context", None),)
 
-    def _ask(self) -> Newest:
-        return Newest(self.of.name, self.by.name, self.steps)
+    def _ask(self) -> NewestValues:
+        return NewestValues(self.of.name, self.by.name, self.steps)
 
     def asks(self) -> tuple[Statistic, ...]:
         return (self._ask(),)
@@ -111,9 +111,9 @@ class Lag:
     def shape(self) -> tuple[type[np.float32], tuple[int, ...]]:
         return np.float32, ()
 
-    def saved(self) -> Saved:
+    def saved(self) -> SavedState:
         assert self.newest is not None
-        return Saved({}, {f"newest.{self.name}": self.newest})
+        return SavedState({}, {f"newest.{self.name}": self.newest})
 
-    def restored(self, saved: Saved, made: Made) -> Self:
+    def restored(self, saved: SavedState, made: Made) -> Self:
         return replace(self, newest=saved.frames[f"newest.{self.name}"])

@@ -10,7 +10,7 @@ import polars as pl
 
 from pipelines.features.columns import Column, Table, number
 from pipelines.features.lowering import Lowering
-from pipelines.features.operators.base import Feature, Made, Mode, Saved, Stateless, plain
+from pipelines.features.operators.base import Feature, Made, Mode, SavedState, Stateless, plain
 from pipelines.features.statistics import NONE, Moments, Results, Statistic, Summary
 
 
@@ -62,10 +62,10 @@ class Measured(OneNumber):
         summary = results[Moments(self.source.name, self.table)]
         return replace(self, summary=previous.summary.joined(summary) if previous else summary)
 
-    def saved(self) -> Saved:
-        return Saved(vars(self.summary))
+    def saved(self) -> SavedState:
+        return SavedState(vars(self.summary))
 
-    def restored(self, saved: Saved, made: Made) -> Self:
+    def restored(self, saved: SavedState, made: Made) -> Self:
         return replace(self, summary=Summary(**saved.facts))
 
 

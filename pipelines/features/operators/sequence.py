@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL, Column, Raw
 from pipelines.features.lowering import Lowering
-from pipelines.features.operators.base import Feature, Made, Mode, Saved, made
-from pipelines.features.operators.categorify import Words, padded, restored_words, saved_words
+from pipelines.features.operators.base import Feature, Made, Mode, SavedState, made
+from pipelines.features.operators.categorify import CountedVocabulary, padded, restored_words, saved_words
 from pipelines.features.operators.keyed import gather, located, place
 from pipelines.features.operators.ordered import NEVER, VALUES, before_name, behind, grown, in_order
-from pipelines.features.statistics import Newest, Results, Statistic
+from pipelines.features.statistics import NewestValues, Results, Statistic
 from pipelines.features.vocabulary import Vocabulary
 
 _PLACE = "~place"
@@ -28,7 +28,7 @@ _CELLS = 1 << 22
 class Sequence:
     of: Raw
     by: Raw
-    words: Words
+    words: CountedVocabulary
     length: int
     liked: bool
     reverse: bool
@@ -70,8 +70,8 @@ class Sequence:
         assert self.vocabulary is not None
         return (Feature(self.name, "code", "context", self.length, self.vocabulary.cardinality),)
 
-    def _ask(self, of: str) -> Newest:
-        return Newest(of, self.by.name, self.length, self.liked, self.pages)
+    def _ask(self, of: str) -> NewestValues:
+        return NewestValues(of, self.by.name, self.length, self.liked, self.pages)
 
     def asks(self) -> tuple[Statistic, ...]:
         return (*self.words.asks(), self._ask(self.of.name), *([self._ask(self.time.name)] if self.bounded else []))
@@ -255,11 +255,11 @@ class Sequence:
     def shape(self) -> tuple[type[np.int32], tuple[int, ...]]:
         return np.int32, (self.length,)
 
-    def saved(self) -> Saved:
+    def saved(self) -> SavedState:
         assert self.newest is not None and self.vocabulary is not None
         frames = {**saved_words(self.words, self.vocabulary).frames, f"newest.{self.name}": self.newest}
-        return Saved({}, frames if self.times is None else {**frames, f"times.{self.name}": self.times})
+        return SavedState({}, frames if self.times is None else {**frames, f"times.{self.name}": self.times})
 
-    def restored(self, saved: Saved, made: Made) -> Self:
+    def restored(self, saved: SavedState, made: Made) -> Self:
         times = saved.frames[f"times.{self.name}"] if self.bounded else None
         return replace(self, newest=saved.frames[f"newest.{self.name}"], vocabulary=restored_words(self.words, saved), times=times)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pipelines.features.columns import Column, joined_side
 from pipelines.features.hashing import hashed
 from pipelines.features.lowering import Lowering
-from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
+from pipelines.features.operators.base import Feature, Made, Mode, SavedState, made, plain
 from pipelines.features.operators.keyed import gather, located, place, take_rows
-from pipelines.features.statistics import FOLD, UNIT, Counts, Results, Statistic, rows_of, sum_of, summed
+from pipelines.features.statistics import FOLD, UNIT, Results, Statistic, ValueCounts, rows_of, sum_of, summed
 
 Floats = NDArray[np.float64]
 
@@ -61,8 +61,8 @@ class TargetEncode:
     def features(self) -> tuple[Feature, ...]:
         return tuple(Feature(plain(output), "float32", output.side, None) for output in self.outputs)
 
-    def _ask(self) -> Counts:
-        return Counts(tuple(column.name for column in self.columns), "interactions", targets=self.targets, folds=self.folds)
+    def _ask(self) -> ValueCounts:
+        return ValueCounts(tuple(column.name for column in self.columns), "interactions", targets=self.targets, folds=self.folds)
 
     def asks(self) -> tuple[Statistic, ...]:
         return (self._ask(),)
@@ -127,11 +127,11 @@ class TargetEncode:
         for output, target in zip(self.outputs, self.targets, strict=True):
             build.gives(output.name, gather(build, rows, encodings[target][0].astype(np.float32)))
 
-    def saved(self) -> Saved:
+    def saved(self) -> SavedState:
         assert self.sums is not None
-        return Saved({}, {f"target.{self.names[0]}": self.sums})
+        return SavedState({}, {f"target.{self.names[0]}": self.sums})
 
-    def restored(self, saved: Saved, made: Made) -> Self:
+    def restored(self, saved: SavedState, made: Made) -> Self:
         return replace(self, sums=saved.frames[f"target.{self.names[0]}"])
 
 
@@ -173,8 +173,8 @@ class CountEncode:
     def features(self) -> tuple[Feature, ...]:
         return (Feature(self.name, "float32", self.column.side, None),)
 
-    def _ask(self) -> Counts:
-        return Counts((self.column.name,), "interactions")
+    def _ask(self) -> ValueCounts:
+        return ValueCounts((self.column.name,), "interactions")
 
     def asks(self) -> tuple[Statistic, ...]:
         return (self._ask(),)
@@ -203,9 +203,9 @@ class CountEncode:
         rows = place(build, (self.column,), self.counts.select(self.column.name))
         build.gives(self.outputs[0].name, gather(build, rows, self.values))
 
-    def saved(self) -> Saved:
+    def saved(self) -> SavedState:
         assert self.counts is not None
-        return Saved({}, {f"count.{self.name}": self.counts})
+        return SavedState({}, {f"count.{self.name}": self.counts})
 
-    def restored(self, saved: Saved, made: Made) -> Self:
+    def restored(self, saved: SavedState, made: Made) -> Self:
         return replace(self, counts=saved.frames[f"count.{self.name}"])

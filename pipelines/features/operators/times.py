@@ -44,7 +44,7 @@ class OfTime(Stateless):
 
 
 @dataclass(frozen=True)
-class _Wave:
+class _CyclicTable:
     """Wave of seconds within a period; day and week are short enough for a table."""
 
     period: Period
@@ -91,7 +91,7 @@ class Cyclic(OfTime):
         for period in self.periods:
             seconds, added = PERIODS[period]
             within = self._within(seconds, added)
-            waves = (_Wave(period, "sin"), _Wave(period, "cos"))
+            waves = (_CyclicTable(period, "sin"), _CyclicTable(period, "cos"))
             made += [within.map_batches(wave, pl.Float32, is_elementwise=True).alias(next(names)) for wave in waves]
         return frame.with_columns(made)
 

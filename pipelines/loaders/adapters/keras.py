@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.loaders.adapters.layout import Chosen, Padded
-from pipelines.loaders.adapters.opened import Opened, opened
+from pipelines.loaders.adapters.layout import Chosen, PaddedLayout
+from pipelines.loaders.adapters.opened import OpenDataset, opened
 from pipelines.loaders.adapters.tensorflow import dataset
 from pipelines.loaders.epochs import Columns, EpochReader
 from shared.domain.errors import Invalid
@@ -22,13 +22,13 @@ def as_keras(loader: EpochReader, label: str | None = None, lists: Chosen = "pad
     import keras
 
     backend = keras.backend.backend()
-    door = opened(loader, label, lists, Padded())
+    door = opened(loader, label, lists, PaddedLayout())
     ragged = [name for name, column in door.columns.items() if column.ragged]
     if ragged and backend != "tensorflow":
-        raise Invalid(f"lists: column '{ragged[0]}': Keras on {backend} takes no ragged lists: say 'padded', or Dense(size)")
+        raise Invalid(f"lists: column '{ragged[0]}': Keras on {backend} takes no ragged lists; set 'padded' or Dense(size)")
     if backend == "tensorflow":
         return dataset(door, itertools.pairwise(itertools.count(door.position(start), len(loader))), len(loader))
-    passes = Passes(door, door.position(start))
+    passes = RepeatedEpochs(door, door.position(start))
     return data_loader(passes) if backend == "torch" else py_dataset(passes)
 
 
@@ -36,10 +36,10 @@ _LOOKED_AT = 2
 """Batches that Keras may request before an epoch begins."""
 
 
-class Passes:
+class RepeatedEpochs:
     """Yields epochs in turn. An epoch of which at most one batch was taken begins again, because Keras takes a batch to build the model."""
 
-    def __init__(self, door: Opened, first: int) -> None:
+    def __init__(self, door: OpenDataset, first: int) -> None:
         self.door, self._first = door, first
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class Passes:
             yield batch
 
 
-def data_loader(passes: Passes) -> Any:
+def data_loader(passes: RepeatedEpochs) -> Any:
     from torch.utils.data import DataLoader, IterableDataset
 
     from pipelines.loaders.adapters.pytorch.tensors import tensors
@@ -68,7 +68,7 @@ def data_loader(passes: Passes) -> Any:
     return DataLoader(Epochs(), batch_size=None)
 
 
-def py_dataset(passes: Passes) -> Any:
+def py_dataset(passes: RepeatedEpochs) -> Any:
     from keras.utils import PyDataset
 
     class Batches(PyDataset):  # type: ignore[misc]
@@ -78,7 +78,7 @@ def py_dataset(passes: Passes) -> Any:
             super().__init__()
             self._running: Iterator[Any] = iter(())
             self._next = 0
-            self._kept: list[Any] = []
+            self._replayed_batches: list[Any] = []
 
         @property
         def num_batches(self) -> int:
@@ -88,15 +88,15 @@ def py_dataset(passes: Passes) -> Any:
             if at == 0 and (self._next > _LOOKED_AT or self._next == len(passes)):
                 self._next = 0
             if at < min(self._next, _LOOKED_AT):
-                return self._kept[at]
+                return self._replayed_batches[at]
             if at != self._next:
-                raise Invalid(f"Keras asks for batch {at} where {self._next} is the next: the loader has shuffled, say fit(shuffle=False)")
+                raise Invalid(f"Keras requests batch {at}, but the next is {self._next}; set fit(shuffle=False), as the loader shuffles")
             if at == 0:
-                self._running, self._kept = iter(passes), []
+                self._running, self._replayed_batches = iter(passes), []
             self._next += 1
             batch = passes.door.divided(next(self._running))
             if at < _LOOKED_AT:
-                self._kept.append(batch)
+                self._replayed_batches.append(batch)
             return batch
 
     return Batches()

@@ -4,7 +4,7 @@
     lengths   NAME__values and NAME__lengths: number of values of each row (nnzs)
     ragged    NAME, as the framework's own ragged tensor
     padded    NAME, a row per row: as wide as the batch's longest list, or of a given width
-    dense     NAME, a row per row: 1 in the place of each value of the list, 0 elsewhere
+    dense     NAME, a row per row: 1 at the place of each value of the list, 0 elsewhere
 
 Offsets and lengths cannot be confused: their names differ, and `of_offsets` and `of_lengths` check the number of rows.
 """
@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipelines.loaders.columns import Array, Column, Lists, aligned
-from pipelines.loaders.kinds import Described
+from pipelines.loaders.columns import Array, Column, ListColumn, aligned
+from pipelines.loaders.kinds import ColumnType
 from shared.contracts.strict import unknown_name
 from shared.domain.errors import BadData, Invalid
 from shared.serving.signature import OFFSETS, VALUES
@@ -38,12 +38,12 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Ragged:
+class RaggedLayout:
     pass
 
 
 @dataclass(frozen=True)
-class Padded:
+class PaddedLayout:
     width: int | None = None
     """Width of the rows; None for the batch's longest list."""
     value: float = 0
@@ -53,29 +53,29 @@ class Padded:
 
     def __post_init__(self) -> None:
         if self.width is not None and self.width < 1:
-            raise Invalid(f"lists: a padded list is at least 1 wide, not {self.width}")
+            raise Invalid(f"lists: width of padded lists must be at least 1, not {self.width}")
         if self.longer not in ("refuse", "cut"):
-            raise Invalid(f"lists: longer lists are 'refuse'd or 'cut', not '{self.longer}'")
+            raise Invalid(f"lists: longer must be 'refuse' or 'cut', not '{self.longer}'")
 
 
 @dataclass(frozen=True)
-class Dense:
+class DenseLayout:
     size: int
     """Values are 0 to size - 1."""
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise Invalid(f"lists: a dense list has a size of at least 1, not {self.size}")
+            raise Invalid(f"lists: size of dense lists must be at least 1, not {self.size}")
 
 
-Layout = Offsets | Lengths | Ragged | Padded | Dense
+Layout = Offsets | Lengths | RaggedLayout | PaddedLayout | DenseLayout
 Name = Literal["offsets", "lengths", "ragged", "padded"]
 Chosen = Name | Layout | Mapping[str, Name | Layout]
 """A layout for all list columns, or a layout for each column."""
-_NAMED: dict[str, Layout] = {"offsets": Offsets(), "lengths": Lengths(), "ragged": Ragged(), "padded": Padded()}
+_NAMED: dict[str, Layout] = {"offsets": Offsets(), "lengths": Lengths(), "ragged": RaggedLayout(), "padded": PaddedLayout()}
 
 
-def layouts(chosen: Chosen, columns: Mapping[str, Described], default: Layout) -> dict[str, Layout]:
+def layouts(chosen: Chosen, columns: Mapping[str, ColumnType], default: Layout) -> dict[str, Layout]:
     """Returns the layout of each list column; `default` for columns that `chosen` leaves out."""
     lists = [name for name, column in columns.items() if column.lists]
     if not isinstance(chosen, Mapping):
@@ -85,24 +85,24 @@ def layouts(chosen: Chosen, columns: Mapping[str, Described], default: Layout) -
             if name not in columns:
                 raise Invalid(f"lists: {unknown_name('column', name, lists)}")
             if name not in lists:
-                raise Invalid(f"lists: column '{name}' has no lists: it comes as it is, say nothing of it")
+                raise Invalid(f"lists: column '{name}' has no lists; remove its layout")
         layouts = {name: _layout(chosen[name]) if name in chosen else default for name in lists}
     for name, layout in layouts.items():
         for part in _parts(name, layout):
             if part != name and part in columns:
-                raise Invalid(f"lists: column '{name}' would come as '{part}', and there is a column of that name: rename one")
-        if isinstance(layout, Padded):
+                raise Invalid(f"lists: column '{name}' becomes '{part}', which is another column's name; rename one")
+        if isinstance(layout, PaddedLayout):
             _fitting(layout.value, columns[name].dtype, name)
-        if isinstance(layout, Dense) and columns[name].dtype.kind not in "iu":
-            raise Invalid(f"lists: column '{name}' has values of {columns[name].dtype}: only whole numbers can be made dense")
+        if isinstance(layout, DenseLayout) and columns[name].dtype.kind not in "iu":
+            raise Invalid(f"lists: column '{name}' has values of {columns[name].dtype}; only integers can be made dense")
     return layouts
 
 
 def _layout(choice: str | Layout) -> Layout:
-    if isinstance(choice, Offsets | Lengths | Ragged | Padded | Dense):
+    if isinstance(choice, Offsets | Lengths | RaggedLayout | PaddedLayout | DenseLayout):
         return choice
     if choice == "dense":
-        raise Invalid("lists: 'dense' needs a size: say Dense(size), values are 0 to size - 1")
+        raise Invalid("lists: 'dense' needs a size; write Dense(size) for values from 0 to size - 1")
     if choice not in _NAMED:
         raise Invalid(f"lists: {unknown_name('layout', choice, [*_NAMED, 'dense'])}")
     return _NAMED[choice]
@@ -117,7 +117,7 @@ def _parts(name: str, layout: Layout) -> tuple[str, ...]:
 def _fitting(value: float, dtype: np.dtype[Any], name: str) -> None:
     representable = dtype.kind == "f" or (not math.isnan(value) and value == int(value) and _within(int(value), dtype))
     if not representable:
-        raise Invalid(f"lists: column '{name}' is padded with {value:g}, which is no {dtype}")
+        raise Invalid(f"lists: column '{name}' is padded with {value:g}, which is not {dtype}")
 
 
 def _within(value: int, dtype: np.dtype[Any]) -> bool:
@@ -125,7 +125,7 @@ def _within(value: int, dtype: np.dtype[Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Shown:
+class BatchColumn:
     """A column of an adapter's batches."""
 
     dtype: np.dtype[Any]
@@ -133,21 +133,21 @@ class Shown:
     ragged: bool = False
 
 
-def shown(columns: Mapping[str, Described], chosen: Mapping[str, Layout]) -> dict[str, Shown]:
-    outputs: dict[str, Shown] = {}
+def shown(columns: Mapping[str, ColumnType], chosen: Mapping[str, Layout]) -> dict[str, BatchColumn]:
+    outputs: dict[str, BatchColumn] = {}
     for name, column in columns.items():
         layout = chosen.get(name)
         if layout is None:
-            outputs[name] = Shown(column.dtype, (None,) if column.width is None else (None, column.width))
-        elif isinstance(layout, Padded):
-            outputs[name] = Shown(column.dtype, (None, layout.width))
-        elif isinstance(layout, Dense):
-            outputs[name] = Shown(np.dtype(np.float32), (None, layout.size))
-        elif isinstance(layout, Ragged):
-            outputs[name] = Shown(column.dtype, (None, None), ragged=True)
+            outputs[name] = BatchColumn(column.dtype, (None,) if column.width is None else (None, column.width))
+        elif isinstance(layout, PaddedLayout):
+            outputs[name] = BatchColumn(column.dtype, (None, layout.width))
+        elif isinstance(layout, DenseLayout):
+            outputs[name] = BatchColumn(np.dtype(np.float32), (None, layout.size))
+        elif isinstance(layout, RaggedLayout):
+            outputs[name] = BatchColumn(column.dtype, (None, None), ragged=True)
         else:
             values, rows = _parts(name, layout)
-            outputs |= {values: Shown(column.dtype), rows: Shown(np.dtype(np.int64))}
+            outputs |= {values: BatchColumn(column.dtype), rows: BatchColumn(np.dtype(np.int64))}
     return outputs
 
 
@@ -157,38 +157,38 @@ def layout_stage(chosen: Mapping[str, Layout]) -> Callable[[dict[str, Column], n
     def lay(columns: dict[str, Column], _: np.random.Generator) -> dict[str, Column]:
         outputs: dict[str, Column] = {}
         for name, column in columns.items():
-            outputs |= _apply_layout(name, column, chosen[name]) if isinstance(column, Lists) else {name: column}
+            outputs |= _apply_layout(name, column, chosen[name]) if isinstance(column, ListColumn) else {name: column}
         return outputs
 
     return lay
 
 
-def _apply_layout(name: str, lists: Lists, layout: Layout) -> Mapping[str, Column]:
+def _apply_layout(name: str, lists: ListColumn, layout: Layout) -> Mapping[str, Column]:
     if isinstance(layout, Offsets):
         return {name + VALUES: lists.values, name + OFFSETS: lists.offsets}
     if isinstance(layout, Lengths):
         return {name + VALUES: lists.values, name + LENGTHS: lists.lengths}
-    if isinstance(layout, Padded):
+    if isinstance(layout, PaddedLayout):
         return {name: _padded(name, lists, layout)}
-    return {name: _dense(name, lists, layout.size) if isinstance(layout, Dense) else lists}
+    return {name: _dense(name, lists, layout.size) if isinstance(layout, DenseLayout) else lists}
 
 
-def _padded(name: str, lists: Lists, layout: Padded) -> Array:
+def _padded(name: str, lists: ListColumn, layout: PaddedLayout) -> Array:
     if layout.width is not None and layout.longer == "cut":
         return lists.padded(layout.width, layout.value)
     longest = int(lists.lengths.max(initial=0))
     if layout.width is not None and longest > layout.width:
         raise BadData(
-            f"column '{name}' has a list of {longest} values, padded lists are {layout.width} wide: say Padded({longest}), or longer='cut'"
+            f"column '{name}' has a list of {longest} values, padded lists have width {layout.width}; set Padded({longest}) or longer='cut'"
         )
     return lists.padded(layout.width or max(1, longest), layout.value)
 
 
-def _dense(name: str, lists: Lists, size: int) -> Array:
+def _dense(name: str, lists: ListColumn, size: int) -> Array:
     values, rows = lists.values, len(lists)
     if len(values) and (values.min() < 0 or values.max() >= size):
         wrong = values[(values < 0) | (values >= size)][0]
-        raise BadData(f"column '{name}' has the value {wrong}; dense lists of size {size} take 0 to {size - 1}: say a larger size")
+        raise BadData(f"column '{name}' has the value {wrong}; dense lists of size {size} take 0 to {size - 1}; set a larger size")
     places = np.repeat(np.arange(0, rows * size, size), lists.lengths)
     places += values.astype(np.int64, copy=False)
     dense = aligned((rows * size,), np.float32)
@@ -197,26 +197,26 @@ def _dense(name: str, lists: Lists, size: int) -> Array:
     return dense.reshape(rows, size)
 
 
-def of_offsets(values: Array, offsets: Array, rows: int) -> Lists:
+def of_offsets(values: Array, offsets: Array, rows: int) -> ListColumn:
     """Returns the lists; raises Invalid if the offsets are not offsets of `rows` rows."""
     if len(offsets) != rows + 1 or offsets[0] != 0 or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
         raise Invalid(
-            f"offsets of {rows} rows are {rows + 1} numbers that begin with 0, never fall and end with the number of values, {len(values)};"
-            f" given are {_summary(offsets)}{': are they lengths?' if len(offsets) == rows else ''}"
+            f"offsets of {rows} rows must be {rows + 1} non-decreasing numbers from 0 to the number of values, {len(values)}; "
+            f"got {_summary(offsets)}{': are they lengths?' if len(offsets) == rows else ''}"
         )
-    return Lists(values, offsets.astype(np.int64, copy=False))
+    return ListColumn(values, offsets.astype(np.int64, copy=False))
 
 
-def of_lengths(values: Array, lengths: Array, rows: int) -> Lists:
+def of_lengths(values: Array, lengths: Array, rows: int) -> ListColumn:
     """Returns the lists; raises Invalid if the lengths are not lengths of `rows` rows."""
     if len(lengths) != rows or (lengths < 0).any() or lengths.sum() != len(values):
         raise Invalid(
-            f"lengths of {rows} rows are {rows} numbers of at least 0, {len(values)} in sum, one for each value; given are"
-            f" {_summary(lengths)}{': are they offsets?' if len(lengths) == rows + 1 else ''}"
+            f"lengths of {rows} rows must be {rows} numbers of at least 0 with the sum {len(values)}, the number of values; "
+            f"got {_summary(lengths)}{': are they offsets?' if len(lengths) == rows + 1 else ''}"
         )
     offsets = np.zeros(rows + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    return Lists(values, offsets)
+    return ListColumn(values, offsets)
 
 
 def _summary(numbers: Array) -> str:

@@ -7,16 +7,16 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipelines.loaders.adapters.layout import Chosen, Layout, Shown, layout_stage, layouts, shown
+from pipelines.loaders.adapters.layout import BatchColumn, Chosen, Layout, layout_stage, layouts, shown
 from pipelines.loaders.epochs import Columns, EpochReader
 from pipelines.loaders.kinds import label_of
 from shared.domain.errors import Invalid
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenDataset:
     loader: EpochReader
-    columns: Mapping[str, Shown]
+    columns: Mapping[str, BatchColumn]
     """Columns of a batch: names, types and shapes."""
     label: str | None
 
@@ -24,15 +24,13 @@ class Opened:
         """Returns the number of batches before `start`, counted from the first epoch."""
         epoch, step = start
         if epoch < 0 or not 0 <= step < max(1, len(self.loader)):
-            raise Invalid(
-                f"start: epoch {epoch}, batch {step}: epochs begin with 0, and an epoch has the batches 0 to {len(self.loader) - 1}"
-            )
+            raise Invalid(f"start: epoch {epoch}, batch {step}: epochs begin with 0; batches are 0 to {len(self.loader) - 1}")
         return epoch * len(self.loader) + step
 
     def epochs(self, count: int | None, start: tuple[int, int]) -> Iterator[Columns]:
         """Yields the batches of `count` epochs, or without end for None, from the epoch and batch `start`."""
         if count is not None and count < 1:
-            raise Invalid(f"epochs: at least one, or None for no end; not {count}")
+            raise Invalid(f"epochs: must be at least 1, or None for no end; not {count}")
         return self.batches(self.position(start), None if count is None else (start[0] + count) * len(self.loader))
 
     def batches(self, first: int, last: int | None) -> Iterator[Columns]:
@@ -56,10 +54,10 @@ class Opened:
         return columns, label
 
 
-def opened(loader: EpochReader, label: str | None, lists: Chosen, default: Layout) -> Opened:
+def opened(loader: EpochReader, label: str | None, lists: Chosen, default: Layout) -> OpenDataset:
     columns = loader.columns
     chosen = layouts(lists, columns, default)
-    return Opened(
+    return OpenDataset(
         replace(loader, stages=(*loader.stages, layout_stage(chosen))) if chosen else loader,
         shown(columns, chosen),
         label_of(columns, label),

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.loaders.adapters.layout import Chosen, Ragged, Shown
-from pipelines.loaders.adapters.opened import Opened, opened
-from pipelines.loaders.columns import Array, Column, Lists
+from pipelines.loaders.adapters.layout import BatchColumn, Chosen, RaggedLayout
+from pipelines.loaders.adapters.opened import OpenDataset, opened
+from pipelines.loaders.columns import Array, Column, ListColumn
 from pipelines.loaders.epochs import EpochReader
 from pipelines.models.runtime import load_tensorflow
 from shared.domain.errors import Invalid
@@ -34,17 +34,17 @@ def as_dataset(
 ) -> Any:
     """Returns a dataset of (columns, label), or of columns if there is no label. An iteration gives `epochs` epochs; the next iteration
     continues with later epochs in other orders. None gives an iteration without end. `start` is the first epoch and its first batch."""
-    door = opened(loader, label, lists, Ragged())
+    door = opened(loader, label, lists, RaggedLayout())
     first, steps = door.position(start), len(loader)
     if epochs is None:
         return dataset(door, itertools.repeat((first, None)), _INFINITE)
     if epochs < 1:
-        raise Invalid(f"epochs: a dataset has at least one, or None for no end; not {epochs}")
+        raise Invalid(f"epochs: must be at least 1, or None for no end; not {epochs}")
     ends = itertools.count((start[0] + epochs) * steps, epochs * steps)
     return dataset(door, itertools.pairwise(itertools.chain([first], ends)), epochs * steps if start[1] == 0 else None)
 
 
-def dataset(door: Opened, passes: Passes, batches: int | None) -> Any:
+def dataset(door: OpenDataset, passes: Passes, batches: int | None) -> Any:
     """Builds the dataset; `batches` is the number of batches per iteration, or None if it varies."""
     tf = load_tensorflow()
     flat = list(_flat(door))
@@ -90,17 +90,17 @@ def dataset(door: Opened, passes: Passes, batches: int | None) -> Any:
     return pipeline if batches is None else pipeline.apply(tf.data.experimental.assert_cardinality(batches))
 
 
-def _flat(door: Opened) -> Iterator[Shown]:
+def _flat(door: OpenDataset) -> Iterator[BatchColumn]:
     """Yields the arrays of a batch, in order."""
     for column in door.columns.values():
         yield replace(column, shape=(None,)) if column.ragged else column
         if column.ragged:
-            yield Shown(np.dtype(np.int64))
+            yield BatchColumn(np.dtype(np.int64))
 
 
 def _arrays(columns: Iterable[Column]) -> Iterator[Array]:
     for column in columns:
-        if isinstance(column, Lists):
+        if isinstance(column, ListColumn):
             yield column.values
             yield column.offsets
         else:

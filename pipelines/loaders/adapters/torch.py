@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from pipelines.loaders.adapters.layout import Chosen, Layout, Offsets, Ragged, layout_stage, layouts
-from pipelines.loaders.adapters.pytorch.copies import CudaLane, copied
+from pipelines.loaders.adapters.layout import Chosen, Layout, Offsets, RaggedLayout, layout_stage, layouts
+from pipelines.loaders.adapters.pytorch.copies import CudaChannel, copied
 from pipelines.loaders.adapters.pytorch.layout import laid_out
-from pipelines.loaders.adapters.pytorch.resident import Resident, generator, load_resident
+from pipelines.loaders.adapters.pytorch.resident import ResidentRows, generator, load_resident
 from pipelines.loaders.adapters.pytorch.shards import sharded
 from pipelines.loaders.adapters.pytorch.tensors import Tensor, tensors
 from pipelines.loaders.epochs import EpochReader
@@ -31,11 +31,11 @@ TensorStage = Callable[[dict[str, Tensor], Any], dict[str, Tensor]]
 """Turns a batch on its device into another batch, with a torch.Generator that is seeded by seed, rank, epoch and step."""
 _STAGES = 4
 """Separates the seeds of stages from those of permutations."""
-_WORKERS = "as_torch: the loader prepares batches in threads of its own, once for all: DataLoader's num_workers must be 0"
+_WORKERS = "as_torch: the loader prepares batches in its own threads; set DataLoader's num_workers to 0"
 
 
 @dataclass(frozen=True)
-class Place:
+class NextBatch:
     """The next batch."""
 
     epoch: int = 0
@@ -43,7 +43,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Way:
+class BatchConversion:
     """Conversion of a batch's columns to the output."""
 
     layouts: Mapping[str, Layout]
@@ -61,26 +61,26 @@ class Way:
         if self.label is None:
             return columns
         if self.label not in columns:
-            raise Invalid(f"as_torch: label='{self.label}' is no column of a batch behind the stages: it has {', '.join(columns)}")
+            raise Invalid(f"as_torch: label='{self.label}' is not a column of the batch after the stages; columns: {', '.join(columns)}")
         return {name: tensor for name, tensor in columns.items() if name != self.label}, columns[self.label]
 
 
 class TorchBatches(IterableDataset):  # type: ignore[misc]
-    def __init__(self, loader: EpochReader, way: Way, epochs: int | None, resident: Resident | None) -> None:
+    def __init__(self, loader: EpochReader, way: BatchConversion, epochs: int | None, resident: ResidentRows | None) -> None:
         self.loader, self._way, self._epochs, self._resident = loader, way, epochs, resident
-        self._wanted: Place | None = None
-        self._at = Place()
+        self._wanted: NextBatch | None = None
+        self._at = NextBatch()
         self._begun = -1
 
     def __len__(self) -> int:
         if self._epochs is None:
-            raise TypeError("as_torch: epochs=None never ends, so it has no length")
+            raise TypeError("as_torch: epochs=None never ends and has no length")
         return len(self.loader) * self._epochs
 
     def __iter__(self) -> Iterator[Any]:
         if get_worker_info() is not None:
             raise Invalid(_WORKERS)
-        return self._batches(self._wanted or Place(self._begun + 1))
+        return self._batches(self._wanted or NextBatch(self._begun + 1))
 
     def __reduce__(self) -> Any:
         raise Invalid(_WORKERS)
@@ -88,7 +88,7 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
     def set_epoch(self, epoch: int) -> None:
         """Chooses the next epoch; if a state was loaded for this epoch, the state's batch is kept."""
         if self._wanted is None or self._wanted.epoch != epoch:
-            self._wanted = Place(epoch)
+            self._wanted = NextBatch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         place = self._wanted or self._at
@@ -97,10 +97,10 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["of"] != self._fingerprint:
             raise Invalid(
-                "load_state_dict: the state is of other rows or settings: go on with the same files, batch_size, pool, memory, seed,"
-                " shuffle, drop_last, number of ranks, and resident or not"
+                "load_state_dict: the state belongs to other rows or settings; use the same files, batch_size, pool, memory, seed, "
+                "shuffle, drop_last, number of ranks and resident"
             )
-        self._wanted = Place(state["epoch"], state["step"])
+        self._wanted = NextBatch(state["epoch"], state["step"])
 
     @cached_property
     def _with_layouts(self) -> EpochReader:
@@ -114,7 +114,7 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
         own = replace(self.loader, shard=Shard(0, self.loader.shard.world)).fingerprint
         return own if self._resident is None else f"resident {own}"
 
-    def _batches(self, begin: Place) -> Iterator[Any]:
+    def _batches(self, begin: NextBatch) -> Iterator[Any]:
         """Yields batches. Reading starts only with the first batch, because torchdata creates iterators that it never uses."""
         self._wanted, self._at = None, begin
         steps = len(self.loader)
@@ -123,16 +123,16 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
             start = begin.step if epoch == begin.epoch else 0
             for step, columns in enumerate(self._columns(epoch, start), start):
                 batch = self._way.to_output(self._staged(columns, epoch, step))
-                self._at = Place(epoch, step + 1) if step + 1 < steps else Place(epoch + 1)
+                self._at = NextBatch(epoch, step + 1) if step + 1 < steps else NextBatch(epoch + 1)
                 yield batch
-            self._at = Place(epoch + 1)  # skipped rows can shorten the epoch
+            self._at = NextBatch(epoch + 1)  # skipped rows can shorten the epoch
 
     def _columns(self, epoch: int, start: int) -> Iterator[dict[str, Tensor]]:
         way = self._way
         if self._resident is not None:
             return (laid_out(columns, way.layouts) for columns in self._resident.epoch(epoch, start))
         host = map(tensors, self._with_layouts.epoch(epoch, start))
-        return host if way.device.type == "cpu" else copied(host, CudaLane(way.device), way.ahead)
+        return host if way.device.type == "cpu" else copied(host, CudaChannel(way.device), way.ahead)
 
     def _staged(self, columns: dict[str, Tensor], epoch: int, step: int) -> dict[str, Tensor]:
         if self._way.stages:
@@ -161,17 +161,17 @@ def as_torch(  # noqa: PLR0913 - what a caller may choose, each with a default
     """
     there = _device(device)
     if epochs is not None and epochs < 1:
-        raise Invalid(f"as_torch: epochs={epochs}: say how many epochs one run through gives, at least 1, or None for one without an end")
+        raise Invalid(f"as_torch: epochs={epochs} must be at least 1, or None for no end")
     if ahead < 1:
-        raise Invalid(f"as_torch: ahead={ahead}: at least one batch must be on its way to the device")
+        raise Invalid(f"as_torch: ahead={ahead} must be at least 1: the batches copied to the device in advance")
     loader = sharded(loader)
     columns = loader.columns
     chosen = layouts(lists, columns, Offsets())
     for name, layout in chosen.items():
-        if isinstance(layout, Ragged):
-            raise Invalid(f"as_torch: column '{name}': PyTorch takes no ragged lists: say 'offsets', 'lengths', 'padded' or Dense(size)")
+        if isinstance(layout, RaggedLayout):
+            raise Invalid(f"as_torch: column '{name}': PyTorch takes no ragged lists; set 'offsets', 'lengths', 'padded' or Dense(size)")
     labelled = label if stages and label is not None else label_of(columns, label)  # a stage may add the label
-    way = Way(chosen, labelled, there, ahead, include_last_offset, tuple(stages))
+    way = BatchConversion(chosen, labelled, there, ahead, include_last_offset, tuple(stages))
     return TorchBatches(loader, way, epochs, None if resident is None else load_resident(loader, there, resident))
 
 
@@ -179,11 +179,11 @@ def _device(name: Any) -> Any:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise Invalid(f"as_torch: device='{name}' is none that PyTorch knows: say 'cpu' or 'cuda'") from error
+        raise Invalid(f"as_torch: device='{name}' is unknown to PyTorch; set 'cpu' or 'cuda'") from error
     if device.type not in ("cpu", "cuda"):
-        raise Invalid(f"as_torch: device='{name}': batches go to 'cpu' or 'cuda'; move them from there yourself")
+        raise Invalid(f"as_torch: device='{name}' is not supported; set 'cpu' or 'cuda', and move the batches yourself")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise Invalid(f"as_torch: device='{name}', but PyTorch sees no GPU here: say device='cpu'")
+        raise Invalid(f"as_torch: device='{name}', but PyTorch sees no GPU; set device='cpu'")
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return device

@@ -20,7 +20,7 @@ SMALLEST = 1e-5
 """Added to a variance before it divides."""
 
 
-class Operations(Protocol):
+class AttentionOperations(Protocol):
     """Operations of a runtime. Tensors are [sequences x places, width] with a place per row, unless stated otherwise."""
 
     def weight(self, path: str) -> Any: ...
@@ -49,7 +49,7 @@ class Operations(Protocol):
     def dropout(self, rows: Any) -> Any: ...
 
 
-def encode(on: Operations, shape: Shape, vectors: Any, hidden: Any, places: int) -> Any:
+def encode(on: AttentionOperations, shape: Shape, vectors: Any, hidden: Any, places: int) -> Any:
     """Returns the encoded rows. `vectors` are the vectors of items and marks with their places' vectors added, `places` rows per sequence.
     `hidden` is added to the attention logits of each place (second last dimension) for each other place (last)."""
     rows = on.dropout(vectors)
@@ -60,7 +60,7 @@ def encode(on: Operations, shape: Shape, vectors: Any, hidden: Any, places: int)
     return on.normalise(rows, "last")
 
 
-def _looked(on: Operations, shape: Shape, path: str, rows: Any, hidden: Any, places: int) -> Any:
+def _looked(on: AttentionOperations, shape: Shape, path: str, rows: Any, hidden: Any, places: int) -> Any:
     width, each = shape.width, shape.width // shape.heads
     both = _dense(on, f"{path}/looked", on.normalise(rows, f"{path}/before"))
     queries, keys, values = (on.heads(on.part(both, at * width, (at + 1) * width), places, shape.heads) for at in range(3))
@@ -68,7 +68,7 @@ def _looked(on: Operations, shape: Shape, path: str, rows: Any, hidden: Any, pla
     return _dense(on, f"{path}/found", on.joined(on.matmul(on.dropout(shares), values), width))
 
 
-def _dense(on: Operations, path: str, rows: Any) -> Any:
+def _dense(on: AttentionOperations, path: str, rows: Any) -> Any:
     return on.add(on.matmul(rows, on.weight(f"{path}/kernel")), on.weight(f"{path}/bias"))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.features.columns import FIRST, NULL
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.inputs.tables import Codes
 from pipelines.models.attention import plain
 from pipelines.models.attention.encode import NEVER, SMALLEST, encode, only_before
@@ -23,13 +23,13 @@ from pipelines.models.attention.shape import ITEMS, MARKS, PLACES, Shape, Weight
 from pipelines.models.neural.frameworks.protocol import Framework, MutableState
 from pipelines.models.neural.operations import level
 from pipelines.models.neural.optimizers import dense_of, rows_of
-from pipelines.models.neural.precision import Comparison, compare
-from pipelines.models.neural.step import How, array_of
+from pipelines.models.neural.precision import PrecisionCheck, compare
+from pipelines.models.neural.step import StepOptions, array_of
 
 Score = Callable[[Weights, Codes], NDArray[np.float32]]
 
 
-class Learning:
+class KerasAttention:
     """Implements Operations with Keras."""
 
     def __init__(self, weights: Mapping[str, Any], chance: Any, dropout: float) -> None:
@@ -79,7 +79,9 @@ class Learning:
 class SequenceStep:
     """Implements Step; `score` returns the scores of rows by a model with the given weights."""
 
-    def __init__(self, framework: Framework, shape: Shape, weights: Weights, how: How, dropout: float, sampled: bool, score: Score) -> None:
+    def __init__(
+        self, framework: Framework, shape: Shape, weights: Weights, how: StepOptions, dropout: float, sampled: bool, score: Score
+    ) -> None:
         import keras
 
         self.name, self.shape = framework.name, shape
@@ -97,7 +99,7 @@ class SequenceStep:
         self._run: Callable[..., Any] | None = None
         self._plain: Weights | None = None
 
-    def __call__(self, batch: Batch) -> Any:
+    def __call__(self, batch: TrainingBatch) -> Any:
         self._plain = None
         inputs = self._inputs(batch.columns)
         if self._run is None:
@@ -109,7 +111,7 @@ class SequenceStep:
             self._plain = self.weights()
         return self._score(self._plain, columns)
 
-    def compare(self, sequences: NDArray[np.int32]) -> Comparison:
+    def compare(self, sequences: NDArray[np.int32]) -> PrecisionCheck:
         """Compares the vectors of sequences from the framework with those from NumPy."""
         codes, last = plain.marked(self.shape, sequences)
         padded = np.zeros((len(codes), self.shape.places), np.int32)
@@ -202,7 +204,7 @@ class SequenceStep:
         later = self.shape.objective == "next"
         hidden = ops.convert_to_tensor(only_before(self.shape.places)) if later else padding[:, None, None, :]
         vectors = ops.reshape(vectors, (-1, self.shape.width))
-        encoded = encode(Learning(self._dense, self._chance, dropout), self.shape, vectors, hidden, self.shape.places)
+        encoded = encode(KerasAttention(self._dense, self._chance, dropout), self.shape, vectors, hidden, self.shape.places)
         return self._on.gather(encoded, at)
 
 

@@ -14,7 +14,7 @@ from pipelines.features.graph import IR_VERSION, OPSET
 from pipelines.models.attention.encode import NEVER, SMALLEST, encode, only_before
 from pipelines.models.attention.shape import BEGIN, HIDDEN, ITEMS, MARKS, PLACES, Shape, Weights
 from pipelines.models.external_weights import ExternalWeights
-from pipelines.models.user_history import Turn
+from pipelines.models.user_history import LoopBody
 
 AT_ONCE = 64
 """Sequences per iteration of the loop."""
@@ -22,10 +22,10 @@ READ = "read"
 """Vectors of the codes that are not items: NULL, unknown items and marks."""
 
 
-class Lowered:
+class OnnxAttention:
     """Implements Operations on tensors [sequences, places, width], as nodes of the loop's body."""
 
-    def __init__(self, turn: Turn, shape: Shape) -> None:
+    def __init__(self, turn: LoopBody, shape: Shape) -> None:
         self._turn, self._width, self._heads = turn, shape.width, shape.heads
 
     def weight(self, path: str) -> str:
@@ -75,7 +75,7 @@ def lower(name: str, item: str, sequence: str, shape: Shape, weights: Weights, v
     def tensor(called: str, kind: int, *dims: Any) -> Any:
         return helper.make_tensor_value_info(called, kind, list(dims))
 
-    turn = Turn({path: array for path, array in weights.items() if path not in (ITEMS, MARKS)})
+    turn = LoopBody({path: array for path, array in weights.items() if path not in (ITEMS, MARKS)})
     turn.arrays[ITEMS] = vectors
     turn.arrays[READ] = np.concatenate([weights[ITEMS][:FIRST, :-1], weights[MARKS]])
     state = _state(turn, shape)
@@ -121,7 +121,7 @@ def lower(name: str, item: str, sequence: str, shape: Shape, weights: Weights, v
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="eyas")
 
 
-def _state(turn: Turn, shape: Shape) -> str:
+def _state(turn: LoopBody, shape: Shape) -> str:
     """Adds the nodes of the transformer and returns [sequences, width], as pipelines.models.attention.plain computes it."""
     from onnx import TensorProto
 
@@ -161,5 +161,5 @@ def _state(turn: Turn, shape: Shape) -> str:
     is_other = turn.node("Unsqueeze", turn.node("Or", low, high), const("last", [-1]))
     vectors = turn.node("Where", is_other, other, common)
     vectors = turn.node("Add", vectors, turn.node("Slice", PLACES, first, places, first))
-    rows = encode(Lowered(turn, shape), shape, vectors, hidden, 0)
+    rows = encode(OnnxAttention(turn, shape), shape, vectors, hidden, 0)
     return turn.node("GatherND", rows, turn.node("Unsqueeze", at, second), batch_dims=1)

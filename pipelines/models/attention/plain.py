@@ -20,7 +20,7 @@ AT_ONCE = 128
 """Sequences per pass."""
 
 
-class Plain:
+class NumpyAttention:
     """Implements Operations; inputs of matrix products are rounded to `bits` mantissa bits, unless `bits` is None."""
 
     def __init__(self, weights: Mapping[str, Floats], bits: int | None = None) -> None:
@@ -79,7 +79,7 @@ def _states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints, bits: 
     vectors = table[codes] + weights[PLACES][: codes.shape[1]]
     hidden = only_before(codes.shape[1]) if shape.objective == "next" else np.float32(NEVER) * (codes == NULL)[:, None, None]
     places = codes.shape[1]
-    rows = encode(Plain(weights, bits), shape, vectors.reshape(-1, shape.width), hidden, places)
+    rows = encode(NumpyAttention(weights, bits), shape, vectors.reshape(-1, shape.width), hidden, places)
     encoded: Floats = rows[np.arange(len(codes)) * places + last]
     return encoded
 

@@ -72,7 +72,9 @@ class Shape:
 def check_weights(shape: Shape, weights: Mapping[str, NDArray[np.float32]]) -> None:
     for path, wanted in shape.shapes.items():
         if path not in weights or weights[path].shape != wanted:
-            raise BadData(f"weights.npz: '{path}' isn't as model.json says: the files are not of one model: copy or train it anew")
+            raise BadData(
+                f"weights.npz: '{path}' does not match model.json: the files are of different models: copy or train the model again"
+            )
 
 
 def begin(shape: Shape, seed: int) -> Weights:
@@ -94,7 +96,7 @@ def grow(shape: Shape, parent: Mapping[str, NDArray[np.float32]], rule: NewRows,
     """Returns first weights of a warm run: the parent's, with new item rows by the rule. Shapes are equal except for the items."""
     old = parent[ITEMS]
     if len(old) > shape.items:
-        raise Invalid("model.json: the parent knows more items than the features of this run: they are not of one line: start a full run")
+        raise Invalid("model.json: the parent has more items than the features of this run, so it is not their parent: start a full run")
     items = grown(old, _begun(ITEMS, shape.shapes[ITEMS], seed), rule)
     return {path: parent[path].copy() for path in shape.shapes} | {ITEMS: items}
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import FIRST, NULL
 from pipelines.features.prepared import FEATURE
-from pipelines.training.likes import Likes
+from pipelines.training.likes import LikesByRow
 from shared.domain.errors import Invalid
 
 Ints = NDArray[np.int32]
@@ -25,7 +25,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Streams:
-    sequences: Likes
+    sequences: LikesByRow
     sought: Flags | None = None
     """For each item of the sequences, whether it is a target; None means all are."""
 
@@ -45,7 +45,7 @@ def streams_of(users: NDArray[np.int64], before: Ints, own: Ints, label: Flags, 
     """Builds streams of sorted rows; `before` holds each row's sequence, then NULL. `counts`: whether later sequences have its item."""
     sought = label & (own >= FIRST)
     if not sought.any():
-        raise Invalid("model.family: 'session' learns from likes, and no known item was liked: choose a smaller min_count")
+        raise Invalid("model.family: 'session' learns from positives of known items, but none exist: lower min_count")
     length = before.shape[1]
     behind = _to_the_right(before)
     new = _new(users, behind, own, counts)
@@ -92,4 +92,4 @@ def _trimmed(items: Ints, sought: Flags, starts: NDArray[np.int64]) -> Streams:
     np.maximum.at(last, stream[sought], np.flatnonzero(sought))
     selected = np.arange(len(items)) <= last[stream]
     counts = np.bincount(stream[selected], minlength=len(lengths))
-    return Streams(Likes(np.concatenate([[0], np.cumsum(counts[counts > 0])]), items[selected]), sought[selected])
+    return Streams(LikesByRow(np.concatenate([[0], np.cumsum(counts[counts > 0])]), items[selected]), sought[selected])

@@ -1,6 +1,6 @@
 """Batches of windows over users' sequences, in an order from the seed: the training input of a transformer.
 
-A user with more items than a window holds has several windows: each item is in one window per epoch, and the window borders are drawn anew
+A user with more items than a window holds has several windows: each item is in one window per epoch, and the window borders are drawn again
 in each epoch. Training can resume inside an epoch: a batch follows from the seed, the epoch and the batch's number.
 """
 
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import FIRST, NULL, UNKNOWN
 from pipelines.inputs.batch_stages import UNKNOWN_SHARE
-from pipelines.inputs.batches import Batch, Place
+from pipelines.inputs.batches import EpochPosition, TrainingBatch
 from pipelines.models.attention.shape import BACKWARDS, BEGIN, HIDDEN, Shape
-from pipelines.training.likes import Likes
+from pipelines.training.likes import LikesByRow
 
 Ints = NDArray[np.int64]
 
@@ -29,7 +29,7 @@ class Windows:
 
     path: Path
     """File with the rows of the sequences."""
-    sequences: Likes
+    sequences: LikesByRow
     """By user, the oldest item first."""
     shape: Shape
     batch_size: int
@@ -65,12 +65,12 @@ class Windows:
     def fingerprint(self) -> str:
         return f"{len(self.sequences.others)} items of {len(self._users)} users in windows of {self.shape.window}"
 
-    def placed(self, number: int, start: Place = Place()) -> Iterator[tuple[Batch, Place]]:  # noqa: B008  a value
+    def placed(self, number: int, start: EpochPosition = EpochPosition()) -> Iterator[tuple[TrainingBatch, EpochPosition]]:  # noqa: B008  a value
         begins, ends, backwards = self._windows(number)
         for at in range(start.batch, -(-len(begins) // self.batch_size)):
             some = slice(at * self.batch_size, (at + 1) * self.batch_size)
             random = np.random.default_rng((self.seed, 61, number, at))
-            yield self._batch(begins[some], ends[some], backwards[some], random), Place(at + 1)
+            yield self._batch(begins[some], ends[some], backwards[some], random), EpochPosition(at + 1)
 
     def _windows(self, number: int) -> tuple[Ints, Ints, NDArray[np.bool_]]:
         """Returns where each window begins and ends among all items, in the epoch's order. All windows of a user are full, except the
@@ -91,7 +91,7 @@ class Windows:
         order = random.permutation(len(begins))
         return begins[order], ends[order], backwards[order]
 
-    def _batch(self, begins: Ints, ends: Ints, backwards: NDArray[np.bool_], random: np.random.Generator) -> Batch:
+    def _batch(self, begins: Ints, ends: Ints, backwards: NDArray[np.bool_], random: np.random.Generator) -> TrainingBatch:
         lengths = ends - begins
         steps = np.arange(self.shape.window)[None, :]
         there = steps < lengths[:, None]
@@ -116,4 +116,6 @@ class Windows:
             columns = {"codes": codes, "at": np.flatnonzero(np.pad(sought, ((0, 0), (1, 0)))), "wanted": items[sought]}
         if self.draw is not None:
             columns["drawn"] = FIRST + random.choice(self.shape.items - FIRST, self.draw, replace=False, shuffle=False)
-        return Batch({name: np.ascontiguousarray(column, np.int32) for name, column in columns.items()}, np.ones(len(items), np.float32))
+        return TrainingBatch(
+            {name: np.ascontiguousarray(column, np.int32) for name, column in columns.items()}, np.ones(len(items), np.float32)
+        )

@@ -82,7 +82,7 @@ def table_path(table: Table) -> str:
 def load_architecture(path: Path) -> Architecture:
     value = json.loads(path.read_text())
     if value["version"] > VERSION:
-        raise Invalid(f"model.json: its version is {value['version']}, here {VERSION} is the newest: it was made by a newer version")
+        raise Invalid(f"model.json: version {value['version']} is newer than {VERSION}, the newest version of this release")
     tables = tuple(Table(**table) for table in value["tables"])
     numbers = tuple((name, width) for name, width in value.get("numbers", ()))
     if value["version"] == 1:

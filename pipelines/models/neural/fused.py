@@ -17,7 +17,7 @@ from pipelines.models.tables import Table
 
 
 @dataclass(frozen=True)
-class Fused:
+class FusedTable:
     tables: tuple[Table, ...]
 
     @property
@@ -55,9 +55,9 @@ class Fused:
         return {table_path(table): rows[start : start + table.cardinality] for table, start in zip(self.tables, starts, strict=True)}
 
 
-def fuse(tables: Sequence[Table], apart: bool = False) -> tuple[Fused, ...]:
+def fuse(tables: Sequence[Table], apart: bool = False) -> tuple[FusedTable, ...]:
     """Fuses tables by width, in their order; with `apart` each table stays alone."""
     by_width: dict[int, list[Table]] = {}
     for number, table in enumerate(tables):
         by_width.setdefault(number if apart else table.width, []).append(table)
-    return tuple(Fused(tuple(some)) for some in by_width.values())
+    return tuple(FusedTable(tuple(some)) for some in by_width.values())

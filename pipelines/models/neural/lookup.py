@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL
 from pipelines.inputs.tables import Codes
-from pipelines.models.neural.fused import Fused
+from pipelines.models.neural.fused import FusedTable
 from pipelines.models.tables import Table
 from shared.domain.errors import BadData
 
@@ -26,7 +26,7 @@ BEYOND = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True)
-class List:
+class ColumnList:
     """A column of lists, without padding."""
 
     places: Ints
@@ -38,11 +38,11 @@ class List:
     shares: Floats
     """[rows, 1]: factor for the sum of a row's vectors."""
 
-    def part(self, rows: slice) -> List:
+    def part(self, rows: slice) -> ColumnList:
         first, last = (int(self.offsets[at]) for at in (rows.start, rows.stop))
         values = slice(first, last)
         offsets = self.offsets[rows.start : rows.stop + 1] - np.int32(first)
-        return List(self.places[values], self.segments[values] - np.int32(rows.start), offsets, self.shares[rows])
+        return ColumnList(self.places[values], self.segments[values] - np.int32(rows.start), offsets, self.shares[rows])
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Reading:
     """Rows of the fused table, each once."""
     places: Ints
     """[columns, batch rows]: places for the columns with one code per row."""
-    lists: tuple[List, ...]
+    lists: tuple[ColumnList, ...]
 
     def part(self, rows: slice) -> Reading:
         """Returns the reading of some of the batch's rows, with places among the rows of the whole batch."""
@@ -63,8 +63,8 @@ def steady(reading: Reading) -> Reading:
     return Reading(_filled(reading.rows), reading.places, tuple(map(_steady, reading.lists)))
 
 
-def _steady(column: List) -> List:
-    return List(_filled(column.places), _filled(column.segments), column.offsets, column.shares)
+def _steady(column: ColumnList) -> ColumnList:
+    return ColumnList(_filled(column.places), _filled(column.segments), column.offsets, column.shares)
 
 
 def _filled(places: Ints) -> Ints:
@@ -74,10 +74,10 @@ def _filled(places: Ints) -> Ints:
     return np.concatenate([places, np.full(missing, BEYOND, np.int32)]) if missing else places
 
 
-class Reader:
+class FusedTableReader:
     """Reads a fused table's codes; keeps four bytes for each row of the table to find equal codes."""
 
-    def __init__(self, fused: Fused) -> None:
+    def __init__(self, fused: FusedTable) -> None:
         self.fused = fused
         self._last = np.empty(fused.rows, np.int32)
 
@@ -120,9 +120,9 @@ def values_of(codes: Ints, start: int = 0) -> tuple[Ints, Ints]:
     return codes[there] + np.int32(start), there.sum(axis=1, dtype=np.int32)
 
 
-def _list(table: Table, places: Ints, lengths: Ints) -> List:
+def _list(table: Table, places: Ints, lengths: Ints) -> ColumnList:
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     segments = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     shares = 1 / np.maximum(lengths, 1).astype(np.float32) if table.pooling == "mean" else np.ones(len(lengths), np.float32)
-    return List(places, segments, offsets, shares[:, None])
+    return ColumnList(places, segments, offsets, shares[:, None])

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 
 _NEVER = -1e9
 """Logit of an item that cannot be chosen."""
 
 
-class Among(Protocol):
+class BatchRows(Protocol):
     """Gives access to the rows of the whole batch from a rank's share."""
 
     def gathered(self, rows: Any) -> Any: ...
@@ -28,10 +28,10 @@ class Loss(Protocol):
     def of(self) -> tuple[str, ...]:
         """Names of the network's nodes that the loss reads, [rows, width] each; empty for the last node."""
 
-    def targets(self, batch: Batch) -> Any:
+    def targets(self, batch: TrainingBatch) -> Any:
         """Returns what the loss reads from a batch besides the network's outputs: an array, or several by name, rows first."""
 
-    def __call__(self, outputs: Sequence[Any], targets: Any, among: Among | None = None) -> Any:
+    def __call__(self, outputs: Sequence[Any], targets: Any, among: BatchRows | None = None) -> Any:
         """Computes the loss; `among` is given if the rows are a rank's share of the batch."""
 
 
@@ -41,10 +41,10 @@ class Logistic:
 
     of: ClassVar[tuple[str, ...]] = ()
 
-    def targets(self, batch: Batch) -> NDArray[np.float32]:
+    def targets(self, batch: TrainingBatch) -> NDArray[np.float32]:
         return batch.labels
 
-    def __call__(self, outputs: Sequence[Any], targets: Any, among: Among | None = None) -> Any:
+    def __call__(self, outputs: Sequence[Any], targets: Any, among: BatchRows | None = None) -> Any:
         from keras import ops
 
         logits = outputs[0][:, 0]
@@ -71,11 +71,11 @@ class InBatch:
     def of(self) -> tuple[str, ...]:
         return self.user, self.item
 
-    def targets(self, batch: Batch) -> dict[str, NDArray[Any]]:
+    def targets(self, batch: TrainingBatch) -> dict[str, NDArray[Any]]:
         codes = batch.columns[self.key]
         return {"items": codes, "chances": self.chances[codes]}
 
-    def __call__(self, outputs: Sequence[Any], targets: Any, among: Among | None = None) -> Any:
+    def __call__(self, outputs: Sequence[Any], targets: Any, among: BatchRows | None = None) -> Any:
         from keras import ops
 
         (users, items), codes, chances = outputs, targets["items"], targets["chances"]

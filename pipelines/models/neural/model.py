@@ -20,7 +20,7 @@ from pipelines.models.tables import Table
 class NeuralModel:
     """Implements Trained."""
 
-    meaning: ClassVar[str] = "how likely the user likes the item, between 0 and 1; sampled negatives shift it, so compare it, don't read it"
+    meaning: ClassVar[str] = "probability of a positive, between 0 and 1; sampled negatives shift it, so it is only for comparison"
 
     def __init__(self, architecture: Architecture, weights: Weights) -> None:
         self.architecture, self.weights = architecture, weights

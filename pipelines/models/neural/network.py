@@ -55,7 +55,7 @@ class Operations(Protocol):
         """Layer norm: each row by its own mean and variance, then scaled by gamma and shifted by beta."""
 
 
-class Lowered(Protocol):
+class GraphOperations(Protocol):
     """Operations that an ONNX graph provides to nodes; tensors are names."""
 
     def weight(self, path: str) -> str: ...
@@ -87,7 +87,7 @@ class Node:
     def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
         raise NotImplementedError
 
-    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+    def lower(self, on: GraphOperations, inputs: Sequence[str]) -> str:
         raise NotImplementedError
 
     def path(self, weight: str) -> str:
@@ -106,12 +106,12 @@ class Join(Node):
     def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
         return on.join(inputs) if len(inputs) > 1 else inputs[0]
 
-    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+    def lower(self, on: GraphOperations, inputs: Sequence[str]) -> str:
         return on.node("Concat", *inputs, axis=1) if len(inputs) > 1 else inputs[0]
 
 
 @dataclass(frozen=True)
-class Part(Node):
+class ColumnSelection(Node):
     """Some columns of the input, so that one lookup serves several parts of a network."""
 
     kind = "part"
@@ -124,7 +124,7 @@ class Part(Node):
     def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
         return on.part(inputs[0], self.start, self.stop)
 
-    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+    def lower(self, on: GraphOperations, inputs: Sequence[str]) -> str:
         return on.node("Slice", inputs[0], *(on.constant([value]) for value in (self.start, self.stop, 1)))
 
 
@@ -140,7 +140,7 @@ class Product(Node):
     def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
         return on.product(inputs)
 
-    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+    def lower(self, on: GraphOperations, inputs: Sequence[str]) -> str:
         return _folded(on, "Mul", inputs)
 
 
@@ -156,12 +156,12 @@ class Add(Node):
     def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
         return on.add(inputs)
 
-    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+    def lower(self, on: GraphOperations, inputs: Sequence[str]) -> str:
         return _folded(on, "Add", inputs)
 
 
 @dataclass(frozen=True)
-class Total(Node):
+class RowSum(Node):
     """Sum over each row; after a Product of two inputs, their inner product."""
 
     kind = "total"
@@ -172,7 +172,7 @@ class Total(Node):
     def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
         return on.total(inputs[0])
 
-    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+    def lower(self, on: GraphOperations, inputs: Sequence[str]) -> str:
         return on.node("ReduceSum", inputs[0], on.constant([1]), keepdims=1)
 
 
@@ -194,7 +194,7 @@ class Interact(Node):
     def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
         return on.interact(inputs, self.places(len(inputs)))
 
-    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+    def lower(self, on: GraphOperations, inputs: Sequence[str]) -> str:
         vectors = on.node("Concat", *(on.node("Unsqueeze", vector, on.constant([1])) for vector in inputs), axis=1)
         square = on.node("MatMul", vectors, on.node("Transpose", vectors, perm=[0, 2, 1]))
         flat = on.node("Reshape", square, on.constant([0, len(inputs) ** 2]))
@@ -214,7 +214,7 @@ class Length(Node):
     def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
         return on.scaled(inputs[0], self.length)
 
-    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+    def lower(self, on: GraphOperations, inputs: Sequence[str]) -> str:
         squares = on.node("ReduceSum", on.node("Mul", inputs[0], inputs[0]), on.constant([1]), keepdims=1)
         root = on.node("Sqrt", on.node("Add", squares, on.constant(np.float32(SHORTEST))))
         return on.node("Mul", inputs[0], on.node("Div", on.constant(np.float32(self.length)), root))
@@ -236,7 +236,7 @@ class Dense(Node):
         rows = on.dense(inputs[0], on.weight(self.path("kernel")), on.weight(self.path("bias")))
         return on.relu(rows) if self.activation == "relu" else rows
 
-    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+    def lower(self, on: GraphOperations, inputs: Sequence[str]) -> str:
         rows = on.node("Gemm", inputs[0], on.weight(self.path("kernel")), on.weight(self.path("bias")))
         return on.node("Relu", rows) if self.activation == "relu" else rows
 
@@ -259,7 +259,7 @@ class Norm(Node):
     def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
         return on.normalise(inputs[0], self.name)
 
-    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+    def lower(self, on: GraphOperations, inputs: Sequence[str]) -> str:
         gamma, beta, mean, variance = (on.array(self.path(weight)) for weight in ("gamma", "beta", "mean", "variance"))
         scale = gamma / (variance + SMALLEST) ** 0.5
         return on.node("Add", on.node("Mul", inputs[0], on.constant(scale)), on.constant(beta - mean * scale))
@@ -280,7 +280,7 @@ class LayerNorm(Node):
     def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
         return on.level(inputs[0], on.weight(self.path("gamma")), on.weight(self.path("beta")))
 
-    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+    def lower(self, on: GraphOperations, inputs: Sequence[str]) -> str:
         """Does not use ONNX's LayerNormalization: a variance as a difference of two sums is rounding error for a flat row."""
         from_mean = on.node("Sub", inputs[0], on.node("ReduceMean", inputs[0], axes=[1]))
         variance = on.node("ReduceMean", on.node("Mul", from_mean, from_mean), axes=[1])
@@ -301,12 +301,13 @@ class Dropout(Node):
     def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
         return on.dropout(inputs[0], self.rate)
 
-    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+    def lower(self, on: GraphOperations, inputs: Sequence[str]) -> str:
         return inputs[0]
 
 
 KINDS: Mapping[str, type[Node]] = {
-    node_type.kind: node_type for node_type in (Join, Part, Product, Add, Total, Interact, Length, Dense, Norm, LayerNorm, Dropout)
+    node_type.kind: node_type
+    for node_type in (Join, ColumnSelection, Product, Add, RowSum, Interact, Length, Dense, Norm, LayerNorm, Dropout)
 }
 
 
@@ -333,7 +334,7 @@ class Network:
         for node in self.nodes:
             widths[node.name] = node.width([widths[name] for name in node.of])
         if widths[self.last] != 1:
-            raise Invalid(f"the network ends in {widths[self.last]} numbers a row at '{self.last}': it has to end in one")
+            raise Invalid(f"the network ends with {widths[self.last]} numbers per row at '{self.last}': it must end with one")
         return widths
 
     def weights(self, features: Mapping[str, int]) -> dict[str, Shape]:
@@ -361,7 +362,7 @@ class Network:
         """Returns the last node's output: the logits of a whole network, [rows, 1]."""
         return self.outputs(on, features)[self.last]
 
-    def lower(self, on: Lowered, features: Mapping[str, str]) -> str:
+    def lower(self, on: GraphOperations, features: Mapping[str, str]) -> str:
         outputs = dict(features)
         for node in self.nodes:
             outputs[node.name] = node.lower(on, [outputs[name] for name in node.of])
@@ -379,17 +380,17 @@ def read_network(document: Sequence[Mapping[str, Any]]) -> Network:
 def _node(fields: dict[str, Any]) -> Node:
     kind = KINDS.get(fields.pop("kind"))
     if kind is None:
-        raise Invalid("model.json: a node of its network is of a kind that isn't known here: it was made by a newer version")
+        raise Invalid("model.json: a node of the network has an unknown kind: a newer release wrote it")
     return kind(**fields | {"of": tuple(fields["of"])})
 
 
 def _same(node: Node, widths: Sequence[int]) -> int:
     if len(set(widths)) != 1:
-        raise Invalid(f"the network's '{node.name}' takes inputs of one width, they are {', '.join(map(str, widths))} wide")
+        raise Invalid(f"network node '{node.name}': inputs must have the same width, got {', '.join(map(str, widths))}")
     return widths[0]
 
 
-def _folded(on: Lowered, kind: str, inputs: Sequence[str]) -> str:
+def _folded(on: GraphOperations, kind: str, inputs: Sequence[str]) -> str:
     output = inputs[0]
     for operand in inputs[1:]:
         output = on.node(kind, output, operand)

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.network import Network, Part
-from pipelines.models.neural.operations import Learning
+from pipelines.models.neural.network import ColumnSelection, Network
+from pipelines.models.neural.operations import KerasOperations
 from pipelines.models.neural.optimizers import Name
 
 Tensor = Any
 
 
-class Drawing(Learning):
+class TorchDeviceOperations(KerasOperations):
     """Operations with the device's own random generator.
 
     `tiles` holds, by width, how vectors that consist only of parts are split: in one split, so that their gradient is assembled once.
@@ -56,7 +56,7 @@ def tiles_of(network: Network, features: Mapping[str, int]) -> dict[int, tuple[i
     """Returns the tiles by width, if all Part nodes cut vectors of that width in the same way and without a gap."""
     widths, cuts = network.widths(features), dict[str, set[tuple[int, int]]]()
     for node in network.nodes:
-        if isinstance(node, Part):
+        if isinstance(node, ColumnSelection):
             cuts.setdefault(node.of[0], set()).add((node.start, node.stop))
     ways_by_width = dict[int, set[tuple[tuple[int, int], ...]]]()
     for name, cut in cuts.items():

@@ -67,15 +67,15 @@ class _Nodes:
         self._arrays, self._beside = weights, beside or ExternalWeights(sys.maxsize)
         self.nodes: list[Any] = []
         self.weights: list[Any] = []
-        self._known: dict[str, str] = {}
+        self._initializers: dict[str, str] = {}
 
     def array(self, path: str) -> NDArray[np.float32]:
         return self._arrays[path]
 
     def weight(self, path: str, blank: int | None = None) -> str:
         """Adds a weight; the row `blank` is zero in the graph."""
-        if path not in self._known:
-            self._known[path] = path
+        if path not in self._initializers:
+            self._initializers[path] = path
             self.weights.append(self._beside.tensor(self._arrays[path], path, blank))
         return path
 
@@ -85,10 +85,10 @@ class _Nodes:
 
         array = np.asarray(values)
         name = f"c{array.dtype}{array.shape}{array.tobytes().hex()}"
-        if name not in self._known:
-            self._known[name] = f"~c{len(self._known)}"
-            self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), self._known[name]))
-        return self._known[name]
+        if name not in self._initializers:
+            self._initializers[name] = f"~c{len(self._initializers)}"
+            self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), self._initializers[name]))
+        return self._initializers[name]
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
         return self.give(kind, *inputs, f"~{len(self.nodes)}", **attributes)

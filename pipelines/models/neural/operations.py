@@ -13,7 +13,7 @@ MOMENTUM = 0.9
 """Share of the moving mean and variance that a step keeps."""
 
 
-class Learning:
+class KerasOperations:
     """Implements Operations; layers compute in `half` if given, else in float32. After a use, `moved` holds the new moving weights."""
 
     def __init__(self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: str | None) -> None:
@@ -97,7 +97,7 @@ def level(rows: Any, gamma: Any, beta: Any, least: float = FLATTEST) -> Any:
     return ops.cast(wide, rows.dtype) * gamma + beta
 
 
-class Served(Learning):
+class ServedOperations(KerasOperations):
     """The network as it is served; the NumPy scores are compared with it."""
 
     def dropout(self, rows: Any, rate: float) -> Any:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.models.neural.operations import Learning
-from pipelines.training.group import Group, Share
+from pipelines.models.neural.operations import KerasOperations
+from pipelines.training.group import Group, RankRows
 
 
-class Parted(Learning):
+class ShardedOperations(KerasOperations):
     def __init__(
-        self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: str | None, *, group: Group, share: Share
+        self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: str | None, *, group: Group, share: RankRows
     ) -> None:
         super().__init__(weights, moving, chance, half)
         self._group, self._share = group, share

@@ -20,7 +20,7 @@ BLOCK = 8_192
 """Rows per pass: the activations stay in the CPU cache."""
 
 
-class Plain:
+class NumpyOperations:
     """Implements Operations; inputs of matrix products are rounded to `bits` mantissa bits, unless `bits` is None."""
 
     def __init__(self, weights: Mapping[str, Floats], bits: int | None = None) -> None:
@@ -86,7 +86,7 @@ def score(architecture: Architecture, weights: Mapping[str, Floats], columns: Co
 
 def outputs(architecture: Architecture, weights: Mapping[str, Floats], columns: Codes, bits: int | None = None) -> Floats:
     """Returns the last node's output, [rows, width]."""
-    on = Plain(weights, bits)
+    on = NumpyOperations(weights, bits)
     blocks: list[Floats] = []
     for start in range(0, max(1, len(next(iter(columns.values())))), BLOCK):
         rows = slice(start, start + BLOCK)

@@ -25,7 +25,7 @@ FULL_FACTOR, TF32_FACTOR = 64.0, 3.0
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PrecisionCheck:
     largest: float
     """Largest difference between the framework's outputs and the arrays'."""
     tolerance: float
@@ -35,21 +35,20 @@ class Comparison:
 
     def check(self, name: str, log: logging.Logger) -> None:
         """Raises RuntimeError if the outputs differ, because the arrays are what is judged and served."""
-        message = (
-            f"outputs of {name} and of the arrays that it trained: largest difference {self.largest:.2g}, tolerance {self.tolerance:.2g}"
-        )
         if self.largest <= self.tolerance < np.inf:
-            log.info("%s", message)
+            log.info("outputs: verified framework=%s difference=%.2g tolerance=%.2g", name, self.largest, self.tolerance)
         elif self.tf32:
-            log.warning("%s; TF32 explains it, though it is switched off", message)
+            log.warning("outputs: differ by disabled TF32 framework=%s difference=%.2g tolerance=%.2g", name, self.largest, self.tolerance)
         else:
-            raise RuntimeError(f"{message}: nothing is published")
+            raise RuntimeError(
+                f"outputs of {name} and of its arrays differ by {self.largest:.2g}, more than {self.tolerance:.2g}: nothing is published"
+            )
 
 
-EQUAL = Comparison(0.0, 0.0)
+EQUAL = PrecisionCheck(0.0, 0.0)
 
 
-def compare(framework: Floats, arrays: Callable[[int | None], Floats], gpu: bool) -> Comparison:
+def compare(framework: Floats, arrays: Callable[[int | None], Floats], gpu: bool) -> PrecisionCheck:
     """Compares a framework's outputs with the arrays' outputs. `arrays` computes the latter, with the inputs of matrix products rounded to
     the given number of mantissa bits, or not rounded for None."""
     exact = arrays(None)
@@ -57,14 +56,14 @@ def compare(framework: Floats, arrays: Callable[[int | None], Floats], gpu: bool
     least = 8 * float(np.finfo(np.float32).eps) * _largest(exact)
     tolerance = FULL_FACTOR * _largest(arrays(FULL) - exact) + least
     if _largest(difference) <= tolerance or not gpu:
-        return Comparison(_largest(difference), tolerance)
+        return PrecisionCheck(_largest(difference), tolerance)
     change = arrays(TF32) - exact
     tf32 = all(size(difference) <= TF32_FACTOR * size(change) + least for size in (_largest, _root_mean_square))
-    return Comparison(_largest(difference), tolerance, tf32)
+    return PrecisionCheck(_largest(difference), tolerance, tf32)
 
 
 def round_mantissa(values: Floats, bits: int | None) -> Floats:
-    """Rounds to this number of mantissa bits, half to even; None leaves the values as they are."""
+    """Rounds to this number of mantissa bits, half to even; None leaves the values unchanged."""
     if bits is None:
         return values
     dropped = np.uint32(MANTISSA - bits)

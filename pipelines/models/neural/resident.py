@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.inputs.tables import Codes
-from pipelines.models.neural.fused import Fused
+from pipelines.models.neural.fused import FusedTable
 from pipelines.models.neural.network import Dropout
-from pipelines.models.neural.on_torch import Drawing, move, seed_device, tiles_of, unscale
-from pipelines.models.neural.operations import Learning, Served
-from pipelines.models.neural.scaling import Scale
+from pipelines.models.neural.on_torch import TorchDeviceOperations, move, seed_device, tiles_of, unscale
+from pipelines.models.neural.operations import KerasOperations, ServedOperations
+from pipelines.models.neural.scaling import LossScaling
 from pipelines.models.neural.step import NeuralStep
 from pipelines.training.step import State
 
-WHOLE = 4
+READ_ALL_FACTOR = 4
 """A table is read whole if it has at most this many times the rows that a batch looks up."""
 Tensor = Any
 
@@ -34,16 +34,16 @@ class ResidentStep(NeuralStep):
     """Implements Step for batches of tensors; also scores arrays, on the device."""
 
     _moves: Callable[..., None] | None = None
-    _taken = 0
+    _step_count = 0
     """Steps so far: they seed the dropout of the next step."""
 
-    def __call__(self, batch: Batch) -> Any:
+    def __call__(self, batch: TrainingBatch) -> Any:
         import torch
 
         self._plain, self._last, self._where = None, batch.columns, dict[int, Tensor]()
         if self._draws:
-            seed_device(self.how.seed, 79, self._taken)
-        self._taken += 1
+            seed_device(self.how.seed, 79, self._step_count)
+        self._step_count += 1
         with torch.no_grad():
             return self._step(*self._inputs(batch.columns), batch.labels)
 
@@ -76,14 +76,14 @@ class ResidentStep(NeuralStep):
             readings, numbers = self._inputs(columns, all_rows=True)
             features = self._features(*self._looked_up(self._tables, readings), numbers)
             inputs = {name: ops.cast(feature, dtype) for name, feature in features.items()} if dtype else features
-            return self.architecture.network.apply(Served(self._dense, self._moving, None, dtype), inputs)[:, 0].float()
+            return self.architecture.network.apply(ServedOperations(self._dense, self._moving, None, dtype), inputs)[:, 0].float()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        return super().state() | {"taken": np.array(self._taken)}
+        return super().state() | {"taken": np.array(self._step_count)}
 
     def _restore(self, state: State) -> None:
         super()._restore(state)
-        self._taken = int(state["taken"])
+        self._step_count = int(state["taken"])
 
     def _last_columns(self, most: int) -> Codes:
         last: Mapping[str, Tensor] = self._last
@@ -99,8 +99,8 @@ class ResidentStep(NeuralStep):
     def _draws(self) -> bool:
         return any(isinstance(node, Dropout) and node.rate for node in self.architecture.network.nodes)
 
-    def _learning(self) -> Learning:
-        return Drawing(self._dense, self._moving, self.how.dtype, self._tiles)
+    def _learning(self) -> KerasOperations:
+        return TorchDeviceOperations(self._dense, self._moving, self.how.dtype, self._tiles)
 
     @cached_property
     def _tiles(self) -> dict[int, tuple[int, ...]]:
@@ -112,7 +112,7 @@ class ResidentStep(NeuralStep):
             name: columns[name] for name, _ in self.architecture.numbers
         }
 
-    def _reading(self, fused: Fused, columns: Mapping[str, Tensor], all_rows: bool) -> Any:
+    def _reading(self, fused: FusedTable, columns: Mapping[str, Tensor], all_rows: bool) -> Any:
         """Returns rows (None for all), places of single columns, and lists."""
         import torch
 
@@ -120,7 +120,7 @@ class ResidentStep(NeuralStep):
         lists = [_values(columns[table.column], fused.start(table), table.pooling) for table in fused.lists]
         where = torch.cat([*single, *(values for values, *_ in lists)])
         many = sum(columns[table.column].numel() for table in fused.tables)
-        if all_rows or fused.rows <= WHOLE * many:
+        if all_rows or fused.rows <= READ_ALL_FACTOR * many:
             return None, torch.stack(single) if single else None, tuple(lists)
         rows, where = torch.unique(where, return_inverse=True)
         parts = where.split([*map(len, single), *(len(values) for values, *_ in lists)])
@@ -137,7 +137,7 @@ class ResidentStep(NeuralStep):
         self._where[at] = where
         return self._on.summed(gradient, where, self._fused[at].rows)
 
-    def _unscaled(self, scale: Scale, loss: Any, by_row: Any, by_weight: Any) -> tuple[Any, Any, Any, Any]:
+    def _unscaled(self, scale: LossScaling, loss: Any, by_row: Any, by_weight: Any) -> tuple[Any, Any, Any, Any]:
         sound = unscale([*by_row, *by_weight], scale.variables[0].value)
         return scale.unscaled([loss])[0], by_row, by_weight, sound
 

@@ -15,7 +15,7 @@ EVERY = 2_000
 """Sound steps in a row before the scale is doubled."""
 
 
-class Scale:
+class LossScaling:
     """The scale of the loss: `fixed`, or dynamic if None."""
 
     def __init__(self, fixed: float | None = None) -> None:

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural import plain
 from pipelines.models.neural.architecture import Architecture, table_path
 from pipelines.models.neural.frameworks.protocol import Framework
 from pipelines.models.neural.losses import Logistic, Loss
-from pipelines.models.neural.operations import Served
+from pipelines.models.neural.operations import ServedOperations
 from pipelines.models.neural.sharded_tables import WEIGHTS, Shard, ShardedTables
-from pipelines.models.neural.step import How, NeuralStep
+from pipelines.models.neural.step import NeuralStep, StepOptions
 from pipelines.models.neural.weights import Weights, rows_begun
 from pipelines.training.group import Group
 
@@ -44,7 +44,7 @@ class ShardedStep(NeuralStep):
         framework: Framework,
         architecture: Architecture,
         weights: Weights,
-        how: How,
+        how: StepOptions,
         loss: Loss,
         group: Group,
         apartness: Apartness,
@@ -65,7 +65,7 @@ class ShardedStep(NeuralStep):
         else:
             self._apart.draw(lambda table, step: rows_begun(table_path(table), table.cardinality, table.width, self.how.seed, step))
 
-    def __call__(self, batch: Batch) -> Any:
+    def __call__(self, batch: TrainingBatch) -> Any:
         self._plain, self._last = None, batch.columns
         self._share = self._all_ranks.share(len(batch))
         rows = self._share.rows
@@ -94,7 +94,7 @@ class ShardedStep(NeuralStep):
         from keras import ops
 
         features = self._features(self._apart.look_up(columns), (), self._numbers(columns, slice(None)))
-        logits = self.architecture.network.apply(Served(self._dense, self._moving, None, None), features)[:, 0]
+        logits = self.architecture.network.apply(ServedOperations(self._dense, self._moving, None, None), features)[:, 0]
         return np.asarray(ops.convert_to_numpy(logits))
 
     def weights(self) -> Weights:

@@ -22,7 +22,7 @@ from pipelines.models.neural.architecture import table_path
 from pipelines.models.neural.lookup import codes_of, values_of
 from pipelines.models.neural.optimizers import RowwiseAdagrad
 from pipelines.models.tables import Table
-from pipelines.training.group import Group, Share
+from pipelines.training.group import Group, RankRows
 from shared.domain.errors import Invalid
 
 Shard = Literal["row", "column", "table"]
@@ -35,11 +35,11 @@ WEIGHTS, SQUARES = "weights", "squares"
 
 def check_engine() -> None:
     if importlib.util.find_spec("torchrec") is None or importlib.util.find_spec("fbgemm_gpu") is None:
-        raise Invalid("model.train.shard: TorchRec isn't installed where this stage runs: make setup-torch, or leave shard out")
+        raise Invalid("model.train.shard: TorchRec is not installed where this stage runs: run 'make setup-torch', or leave shard out")
 
 
 @dataclass(frozen=True)
-class Piece:
+class TableShard:
     """A part of a table, and the rank that holds it."""
 
     rank: int
@@ -69,7 +69,7 @@ class ShardedTables:
         """Bytes of all tables that this rank holds."""
         return sum(shard.tensor.numel() * 4 for shards in self._shards.values() for shard in shards.local_shards())
 
-    def look_up(self, columns: Codes, share: Share | None = None) -> list[Any]:
+    def look_up(self, columns: Codes, share: RankRows | None = None) -> list[Any]:
         """Returns for each table a vector, or the pooled vectors, of each of this rank's rows; of all rows if `share` is None. All ranks
         must call it together; missing rows are empty lookups."""
         from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
@@ -140,26 +140,26 @@ class ShardedTables:
                     target[:] = buffer.numpy()[:, : target.shape[1]]
         return arrays
 
-    def _write(self, piece: Piece, tensor: Any, at: int, some: Floats) -> None:
+    def _write(self, piece: TableShard, tensor: Any, at: int, some: Floats) -> None:
         first, last = max(piece.row, at), min(piece.row + piece.rows, at + len(some))
         if first < last:
             values = some[first - at : last - at, piece.column : piece.column + piece.columns]
             with self._torch.no_grad():
                 tensor[first - piece.row : last - piece.row, : values.shape[1]] = self._torch.from_numpy(np.ascontiguousarray(values))
 
-    def _local(self, table: Table) -> list[tuple[Piece, Any]]:
+    def _local(self, table: Table) -> list[tuple[TableShard, Any]]:
         return [
-            (Piece(self._group.rank.number, *shard.metadata.shard_offsets, *shard.metadata.shard_sizes), shard.tensor)
+            (TableShard(self._group.rank.number, *shard.metadata.shard_offsets, *shard.metadata.shard_sizes), shard.tensor)
             for shard in self._shards[table.column].local_shards()
         ]
 
-    def _pieces(self, squares: bool = True) -> Iterator[tuple[str, Table, Piece, Any]]:
+    def _pieces(self, squares: bool = True) -> Iterator[tuple[str, Table, TableShard, Any]]:
         """Yields all pieces, in the same order on every rank; the memory is None for pieces of other ranks."""
         local_squares = self._squares() if self._adagrad and squares else {}
         for table in self.tables:
             local = {(piece.row, piece.column): tensor for piece, tensor in self._local(table)}
             for shard in self._shards[table.column].metadata().shards_metadata:
-                piece = Piece(shard.placement.rank(), *shard.shard_offsets, *shard.shard_sizes)
+                piece = TableShard(shard.placement.rank(), *shard.shard_offsets, *shard.shard_sizes)
                 is_local = piece.rank == self._group.rank.number
                 yield f"{WEIGHTS}/{table_path(table)}", table, piece, local[piece.row, piece.column] if is_local else None
                 if self._adagrad and squares:

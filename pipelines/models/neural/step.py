@@ -12,27 +12,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural import plain
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks.protocol import Framework, Jit, MutableState
-from pipelines.models.neural.fused import Fused, fuse
-from pipelines.models.neural.lookup import Reader, steady
+from pipelines.models.neural.fused import FusedTable, fuse
+from pipelines.models.neural.lookup import FusedTableReader, steady
 from pipelines.models.neural.losses import Logistic, Loss
-from pipelines.models.neural.operations import Learning, Served
+from pipelines.models.neural.operations import KerasOperations, ServedOperations
 from pipelines.models.neural.optimizers import Name, dense_of, rows_of
-from pipelines.models.neural.parted import Parted
-from pipelines.models.neural.precision import EQUAL, Comparison, compare
-from pipelines.models.neural.scaling import Scale
+from pipelines.models.neural.parted import ShardedOperations
+from pipelines.models.neural.precision import EQUAL, PrecisionCheck, compare
+from pipelines.models.neural.scaling import LossScaling
 from pipelines.models.neural.weights import Weights
-from pipelines.training.group import Group, Share
+from pipelines.training.group import Group, RankRows
 
 LOGISTIC = Logistic()
 
 
 @dataclass(frozen=True)
-class How:
+class StepOptions:
     optimizer: Name = "adam"
     learning_rate: float = 0.003
     seed: int = 1
@@ -65,7 +65,7 @@ class NeuralStep:
         framework: Framework,
         architecture: Architecture,
         weights: Weights,
-        how: How = How(),
+        how: StepOptions = StepOptions(),
         loss: Loss = LOGISTIC,
         group: Group | None = None,
     ) -> None:
@@ -74,14 +74,14 @@ class NeuralStep:
 
         self.name, self.architecture, self.how = framework.name, architecture, how
         self._on, self._loss, self._group = framework, loss, group
-        self._share = Share(0, 1, 1)
+        self._share = RankRows(0, 1, 1)
         self._optimizer = rows_of(how.optimizer, how.learning_rate)
         self._begin_tables(weights)
         network = architecture.network
         self._dense = {path: _variable(weights[path], path) for path in network.weights(architecture.features)}
         self._moving = {path: _variable(weights[path], path, trainable=False) for path in architecture.moving}
         self._chance = keras.random.SeedGenerator(how.seed % 2**31)
-        self.scale = Scale(how.scale) if how.dtype == "float16" else None
+        self.scale = LossScaling(how.scale) if how.dtype == "float16" else None
         self._dense_optimizer = dense_of(how.optimizer, how.learning_rate)
         self._dense_optimizer.build(list(self._dense.values()))
         self._differentiated = framework.differentiated(self._forward, list(self._dense.values()), how.jit)
@@ -94,11 +94,11 @@ class NeuralStep:
 
     def _begin_tables(self, weights: Weights) -> None:
         self._fused = fuse(self.architecture.tables, apart=not self.how.fused)
-        self._readers = [Reader(fused) for fused in self._fused]
+        self._readers = [FusedTableReader(fused) for fused in self._fused]
         self._tables = [self._on.table(fused.joined(weights)) for fused in self._fused]
         self._slots = [self._begun(fused) for fused in self._fused]
 
-    def __call__(self, batch: Batch) -> Any:
+    def __call__(self, batch: TrainingBatch) -> Any:
         self._plain, self._last = None, batch.columns
         if self._group is not None:
             self._share = self._group.share(len(batch))
@@ -117,7 +117,7 @@ class NeuralStep:
             self._plain = self.weights()
         return self._plain
 
-    def compare(self, most: int = 4_096) -> Comparison:
+    def compare(self, most: int = 4_096) -> PrecisionCheck:
         """Compares the framework's logits of the last batch with those of the arrays that it trained."""
         follows = self._group is not None and not self._group.leads
         if not self._last or (follows and not self._all_ranks_score):
@@ -197,7 +197,7 @@ class NeuralStep:
     def _others(self) -> list[Any]:
         return [*self._dense_optimizer.variables, self._chance.state, *(self.scale.variables if self.scale is not None else ())]
 
-    def _begun(self, fused: Fused) -> dict[str, Any]:
+    def _begun(self, fused: FusedTable) -> dict[str, Any]:
         return {name: self._on.table(rows) for name, rows in self._optimizer.begin(fused.rows, fused.width).items()}
 
     def _inputs(self, columns: Codes, rows: slice | None = None) -> tuple[Any, Any]:
@@ -231,7 +231,7 @@ class NeuralStep:
             self._update(at, rows, read[at], by_row[at], sound)
         return loss
 
-    def _unscaled(self, scale: Scale, loss: Any, by_row: Any, by_weight: Any) -> tuple[Any, Any, Any, Any]:
+    def _unscaled(self, scale: LossScaling, loss: Any, by_row: Any, by_weight: Any) -> tuple[Any, Any, Any, Any]:
         """Returns loss and gradients without the scale, and whether all gradients are finite."""
         (loss,) = scale.unscaled([loss])
         by_row, by_weight = scale.unscaled(by_row), scale.unscaled(by_weight)
@@ -242,9 +242,9 @@ class NeuralStep:
         assert self._group is not None
         return self._group.gathered(rows, self._share)
 
-    def _learning(self) -> Learning:
+    def _learning(self) -> KerasOperations:
         arguments = (self._dense, self._moving, self._chance, self.how.dtype)
-        return Learning(*arguments) if self._group is None else Parted(*arguments, group=self._group, share=self._share)
+        return KerasOperations(*arguments) if self._group is None else ShardedOperations(*arguments, group=self._group, share=self._share)
 
     def _read(self, at: int, rows: Any) -> Any:
         return self._on.gather(self._tables[at], rows)
@@ -296,7 +296,7 @@ class NeuralStep:
     def _logits(self, readings: Any, numbers: Any) -> Any:
         read = [self._read(at, rows) for at, (rows, _, _) in enumerate(readings)]
         features = self._features(*self._looked_up(read, readings), numbers)
-        return self.architecture.network.apply(Served(self._dense, self._moving, None, None), features)[:, 0]
+        return self.architecture.network.apply(ServedOperations(self._dense, self._moving, None, None), features)[:, 0]
 
     def _summed(self, at: int, rows: Any, places: Any, lists: Any, gradients: Any) -> Any:
         """Returns the gradient of the rows that were read."""

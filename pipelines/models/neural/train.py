@@ -16,7 +16,7 @@ from pipelines.models.neural.network import Norm
 from pipelines.models.neural.resident import ResidentStep
 from pipelines.models.neural.sharded_step import Apartness, ShardedStep
 from pipelines.models.neural.sharded_tables import check_engine
-from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
+from pipelines.models.neural.step import LOGISTIC, NeuralStep, StepOptions
 from pipelines.models.neural.weights import WEIGHTS, Weights, begin, begin_layers, grow, load_weights
 from pipelines.models.tables import Table
 from pipelines.training.group import Group
@@ -77,7 +77,7 @@ def _begin_step(
     task: Task, architecture: Architecture, penalty: float, loss: Loss, first: Callable[[], Weights] | None, group: Group | None
 ) -> NeuralStep:
     train = task.model.train
-    task.log.info("starting %s", {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}[task.model.framework])
+    task.log.info("framework: starting framework=%s", {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}[task.model.framework])
     framework = load_framework(task.model.framework)
     if train.compile and (missing := framework.missing_compiler(train.compile)):
         raise Invalid(f"model.train.compile: {missing}")
@@ -86,7 +86,7 @@ def _begin_step(
     if group is not None:
         check_parted(train, architecture, loss)
         group.meet()
-        task.log.info("rank %d of %d, by %s", group.rank.number, group.rank.count, group.backend)
+        task.log.info("rank: joined rank=%d of=%d backend=%s", group.rank.number, group.rank.count, group.backend)
     follows = group is not None and not group.leads
     if group is not None and train.shard is not None:
         has_tables = task.parent is not None or first is not None
@@ -94,7 +94,7 @@ def _begin_step(
         weights = begin_layers(architecture, train.seed) if layers_alone else first_weights(task, architecture, first)
         apartness = Apartness(train.shard, has_tables, task.rows.parent)
         apart = ShardedStep(framework, architecture, weights, how(train, penalty), loss, group, apartness)
-        task.log.info("tables by %s: %.1f of %.1f MB lie here", train.shard, apart.bytes_here / 1e6, _bytes(architecture.tables) / 1e6)
+        task.log.info("tables: sharded shard=%s mb=%.1f of=%.1f", train.shard, apart.bytes_here / 1e6, _bytes(architecture.tables) / 1e6)
         return apart
     weights = begin(architecture, train.seed) if follows else first_weights(task, architecture, first)
     kind = ResidentStep if train.resident else NeuralStep
@@ -105,9 +105,7 @@ def check_parted(training: Training, architecture: Architecture, loss: Loss) -> 
     """Raises Invalid, before ranks meet, for a network that cannot be computed by shares."""
     if training.compile and (loss.of or any(isinstance(node, Norm) for node in architecture.network.nodes)):
         unsupported = "a loss over the whole batch" if loss.of else "batch norm over the whole batch"
-        raise Invalid(
-            f"model.train.compile: {unsupported} asks the other processes in the midst of the network: leave out compile, or processes"
-        )
+        raise Invalid(f"model.train.compile: {unsupported} needs the other processes inside the network: leave out compile or processes")
 
 
 def first_weights(task: Task, architecture: Architecture, first: Callable[[], Weights] | None) -> Weights:
@@ -118,8 +116,8 @@ def first_weights(task: Task, architecture: Architecture, first: Callable[[], We
     return begin(architecture, task.model.train.seed)
 
 
-def how(training: Training, penalty: float) -> How:
-    return How(
+def how(training: Training, penalty: float) -> StepOptions:
+    return StepOptions(
         training.optimizer,
         training.learning_rate,
         training.seed,
@@ -143,10 +141,10 @@ def sizes(tables: Sequence[Table]) -> dict[str, Any]:
 
 def report_sizes(tables: Sequence[Table], log: logging.Logger) -> None:
     for table in tables:
-        several = f", {table.pooling} of up to {table.length}" if table.length is not None else ""
-        log.info("table %s: %s x %d, %.1f MB%s", table.column, f"{table.cardinality:,}", table.width, table.size / 1e6, several)
+        sizes_of_table = table.column, table.cardinality, table.width, table.size / 1e6, table.pooling, table.length
+        log.info("table: sized table=%s rows=%d width=%d mb=%.1f pooling=%s length=%s", *sizes_of_table)
     summary = sizes(tables)
     for some in summary["fused"]:
         if len(some["columns"]) > 1:
-            log.info("tables %s lie in one of %s x %d", ", ".join(some["columns"]), f"{some['rows']:,}", some["width"])
-    log.info("in all %.1f MB; a row reads %s bytes at most", summary["bytes"] / 1e6, f"{summary['bytes_per_row']:,}")
+            log.info("tables: fused tables=%s rows=%d width=%d", ",".join(some["columns"]), some["rows"], some["width"])
+    log.info("tables: sized mb=%.1f bytes_per_row=%d", summary["bytes"] / 1e6, summary["bytes_per_row"])

@@ -78,7 +78,9 @@ def grow(architecture: Architecture, parent: Mapping[str, NDArray[np.float32]], 
     """
     tables, wanted = {table_path(table) for table in architecture.tables}, architecture.shapes | architecture.moving
     if left := sorted(set(parent) - set(wanted)):
-        raise Invalid(f"model.params: the parent has '{left[0]}', this model hasn't: a warm run can't change layers, start a full one")
+        raise Invalid(
+            f"model.params: the parent has '{left[0]}', but this model does not: a warm run cannot change layers; start a full run"
+        )
     weights: Weights = {}
     for path, shape in wanted.items():
         old = _parent_array(path, shape, parent, path in tables)
@@ -89,5 +91,5 @@ def grow(architecture: Architecture, parent: Mapping[str, NDArray[np.float32]], 
 def _parent_array(path: str, shape: tuple[int, ...], parent: Mapping[str, NDArray[np.float32]], table: bool) -> NDArray[np.float32]:
     old = parent.get(path)
     if old is None or old.shape[1:] != shape[1:] or old.shape[0] > shape[0] or (old.shape != shape and not table):
-        raise Invalid(f"model.params: '{path}' is not as the parent's: a warm run can't change layers, start a full one")
+        raise Invalid(f"model.params: '{path}' differs from the parent's: a warm run cannot change layers; start a full run")
     return old

@@ -136,7 +136,7 @@ def _tree_of(fields: dict[str, str]) -> Tree:
     value = numbers("leaf_value", np.float64)
     kinds = numbers("decision_type", np.int64) if inner else np.zeros(0, np.int64)
     if (kinds & _CATEGORICAL).any():
-        raise BadData("the trees are not of numbers alone")
+        raise BadData("the trees have splits by category, but only number splits are supported")
     threshold = numbers("threshold", np.float64) if inner else np.zeros(0)
     yes, no = ((numbers(name, np.int64) if inner else np.zeros(0, np.int64)) for name in ("left_child", "right_child"))
     # If training had no missing values at the node, LightGBM treats a missing value as 0.

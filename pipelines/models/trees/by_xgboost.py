@@ -97,7 +97,7 @@ def settings(params: GbmParams, seed: int) -> dict[str, Any]:
 
 def check_device(params: GbmParams, build: dict[str, Any]) -> None:
     if params.device == "cuda" and not build.get("USE_CUDA"):
-        raise Invalid("model.params.device: this XGBoost was built without CUDA: leave it out, or give the stage an image with 'xgboost'")
+        raise Invalid("model.params.device: this XGBoost was built without CUDA: leave device out, or use an image with 'xgboost'")
 
 
 def quiet(xgboost: Any) -> None:

@@ -51,7 +51,7 @@ class Trees:
             of = self.feature[nodes]
             sound = bool((below[0] & below[1] & (of >= 0) & (of < columns)).all())
         if not sound or not (np.isfinite(self.threshold).all() and np.isfinite(self.value).all()):
-            raise BadData(f"the trees are damaged, or not of {columns} columns")
+            raise BadData(f"the trees are damaged, or do not have {columns} columns")
 
     def score(self, matrix: Floats) -> Floats:
         """Returns the sum over all trees."""

@@ -26,7 +26,7 @@ LIBRARIES = {"xgboost": ("xgboost", "xgboost-cpu"), "lightgbm": ("lightgbm", "li
 
 
 @dataclass(frozen=True)
-class Part:
+class TreeRows:
     """Some rows; rows of the same group (a user) are adjacent."""
 
     matrix: Floats
@@ -38,7 +38,7 @@ class Part:
         return self.matrix.nbytes + self.labels.nbytes + self.groups.nbytes
 
 
-Parts = Callable[[], Iterator[Part]]
+Parts = Callable[[], Iterator[TreeRows]]
 """Yields the same parts at each call."""
 
 
@@ -74,14 +74,14 @@ def library(name: str) -> ModuleType:
         if error.name not in (module, module.partition(".")[0]):
             raise
         raise Invalid(
-            f"model.params.library: {name} isn't installed where this runs: install {package}, which the extra 'pipelines' has"
+            f"model.params.library: {name} is not installed where this runs: install {package} (in the extra 'pipelines')"
         ) from None
 
 
-def gathered(parts: Parts) -> Part:
+def gathered(parts: Parts) -> TreeRows:
     """Returns all rows as a single part."""
     collected = list(parts())
-    return Part(*(np.concatenate([getattr(part, name) for part in collected]) for name in ("matrix", "labels", "groups")))
+    return TreeRows(*(np.concatenate([getattr(part, name) for part in collected]) for name in ("matrix", "labels", "groups")))
 
 
 def depth_of(params: GbmParams) -> int:

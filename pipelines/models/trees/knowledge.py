@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import FIRST
 from pipelines.training.als import Factors
-from pipelines.training.likes import Pairs
+from pipelines.training.likes import LikePairs
 
 Floats = NDArray[np.float32]
 USER = ("likes", "taste for the popular", "fit of the likes", "spread of the fit")
@@ -64,7 +64,7 @@ def knowledge_of(arrays: Mapping[str, NDArray[Any]]) -> Knowledge:
     return Knowledge(users, items, user_vectors, item_vectors, float(arrays["scale"]))
 
 
-def learn(pairs: Pairs, factors: Factors | None, like_count: int) -> Knowledge:
+def learn(pairs: LikePairs, factors: Factors | None, like_count: int) -> Knowledge:
     """Learns from `pairs`; `like_count` is the number of all likes, to which the counts of a part are scaled up."""
     more = like_count / max(1, len(pairs))
     of_user, of_item = (

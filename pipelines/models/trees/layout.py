@@ -27,7 +27,7 @@ _OF_USER = 2
 
 
 @dataclass(frozen=True)
-class Source:
+class FeatureSource:
     """A feature: `length` for lists and vectors, `cardinality` for codes."""
 
     name: str
@@ -46,10 +46,10 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TreeLayout:
     user: str
     item: str
-    sources: tuple[Source, ...]
+    sources: tuple[FeatureSource, ...]
     """Features without the keys."""
     fits: bool
     """Whether there is a factorisation."""
@@ -87,16 +87,16 @@ class Layout:
         return helper.make_model(made.graph(), opset_imports=opsets, ir_version=IR_VERSION, producer_name="eyas")
 
 
-def layout_of(graph: Graph, fits: bool) -> Layout:
+def layout_of(graph: Graph, fits: bool) -> TreeLayout:
     sources = [
-        Source(feature.name, feature.width, feature.cardinality)
+        FeatureSource(feature.name, feature.width, feature.cardinality)
         for feature in graph.features
         if feature.name not in (graph.user, graph.item)
     ]
-    return Layout(graph.user, graph.item, tuple(sources), fits)
+    return TreeLayout(graph.user, graph.item, tuple(sources), fits)
 
 
-def _part(source: Source, values: NDArray[Any]) -> Floats:
+def _part(source: FeatureSource, values: NDArray[Any]) -> Floats:
     if source.cardinality is None or source.length is None:
         numbers: Floats = values.reshape(len(values), -1).astype(np.float32)
         return numbers
@@ -113,7 +113,7 @@ def _part(source: Source, values: NDArray[Any]) -> Floats:
 
 
 class _Nodes:
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: TreeLayout) -> None:
         self.layout = layout
         self.nodes: list[Any] = []
         self.weights: dict[str, NDArray[Any]] = {}
@@ -137,7 +137,7 @@ class _Nodes:
     def upright(self, name: str) -> str:
         return self.add("Unsqueeze", name, self.array("second_axis", np.array([1], np.int64)))
 
-    def part(self, source: Source) -> str:
+    def part(self, source: FeatureSource) -> str:
         if source.cardinality is None:
             return source.name if source.length is not None else self.upright(source.name)
         if source.length is None:

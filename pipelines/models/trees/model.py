@@ -19,16 +19,16 @@ from pipelines.models.tables import Table
 from pipelines.models.trees import by_lightgbm, by_xgboost
 from pipelines.models.trees.ensemble import Trees, trees_of
 from pipelines.models.trees.knowledge import ITEM, USER, Knowledge, knowledge_of
-from pipelines.models.trees.layout import Layout, Source
+from pipelines.models.trees.layout import FeatureSource, TreeLayout
 from shared.domain.errors import BadData
 
 FAMILY = "gbm"
 KNOWLEDGE = "knowledge.npz"
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt", "forest": "trees.npz"}
 MEANINGS = {
-    "logistic": "how likely the user likes the item, between 0 and 1; negatives that were drawn shift it, so compare it, don't read it",
-    "rank": "how high the item stands among what is shown to the same user: a score that compares, and has no zero",
-    "forest": "the share of likes among rows like this one, between 0 and 1; drawn negatives shift it, so compare it, don't read it",
+    "logistic": "probability of a positive, between 0 and 1; drawn negatives shift it, so it is only for comparison",
+    "rank": "rank score of the item among the items shown to the same user: only for comparison, without a zero point",
+    "forest": "share of positives among similar rows, between 0 and 1; drawn negatives shift it, so it is only for comparison",
 }
 _AT_ONCE = 65_536
 Floats = NDArray[np.float32]
@@ -40,7 +40,7 @@ class TreeModel:
 
     library: str
     objective: str
-    layout: Layout
+    layout: TreeLayout
     knowledge: Knowledge
     stored: bytes
     """The library's file; empty for a forest."""
@@ -125,12 +125,14 @@ def load(fetch: Fetch) -> TreeModel:
     document = json.loads(fetch(MODEL).read_text())
     library = str(document["library"])
     if library not in FILES:
-        raise BadData(f"{MODEL}: '{library}' is no library that grows trees here")
+        raise BadData(f"{MODEL}: unknown tree library '{library}'")
     paths = {name: fetch(name) for name in (KNOWLEDGE, FILES[library])}
     for name, path in paths.items():
         if _digest(path) != document["sha256"].get(name):
-            raise BadData(f"{name}: it is not the file that {MODEL} was written with: it is damaged, or of another model")
-    layout = Layout(document["user"], document["item"], tuple(Source(**fields) for fields in document["sources"]), document["fits"])
+            raise BadData(f"{name}: does not match {MODEL}: the file is damaged, or of another model")
+    layout = TreeLayout(
+        document["user"], document["item"], tuple(FeatureSource(**fields) for fields in document["sources"]), document["fits"]
+    )
     with np.load(paths[KNOWLEDGE], allow_pickle=False) as stored:
         knowledge = knowledge_of(stored)
     if (
@@ -138,7 +140,7 @@ def load(fetch: Fetch) -> TreeModel:
         or knowledge.items.shape[1:] != (len(ITEM),)
         or knowledge.item_vectors.shape[1] != knowledge.width
     ):
-        raise BadData(f"{KNOWLEDGE}: its tables are not those of this release")
+        raise BadData(f"{KNOWLEDGE}: the tables are not those of this release")
     if library == "forest":
         with np.load(paths[FILES[library]], allow_pickle=False) as stored:
             model = TreeModel(library, document["objective"], layout, knowledge, b"", trees_of(stored))

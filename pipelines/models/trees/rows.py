@@ -14,15 +14,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.data.stable_hash import stable_hash
-from pipelines.inputs.batches import Batch, Batches
+from pipelines.inputs.batches import Batches, TrainingBatch
 from pipelines.loaders.columns import Column
 from pipelines.models.mf import fill
-from pipelines.models.trees.growing import Part
+from pipelines.models.trees.growing import TreeRows
 from pipelines.models.trees.knowledge import Knowledge, learn
-from pipelines.models.trees.layout import Layout
-from pipelines.training.als import Factors, Terms, begin, sweeps
+from pipelines.models.trees.layout import TreeLayout
+from pipelines.training.als import AlsTerms, Factors, begin, sweeps
 from pipelines.training.als_choice import choose_strength
-from pipelines.training.likes import Pairs
+from pipelines.training.likes import LikePairs
 from shared.contracts.families import GbmParams, MfParams
 from shared.domain.errors import Invalid
 
@@ -41,11 +41,11 @@ class FoldKnowledge:
     without: tuple[Knowledge, ...]
 
 
-def find_out(pairs: Pairs, params: GbmParams, seed: int, log: logging.Logger) -> FoldKnowledge:
+def find_out(pairs: LikePairs, params: GbmParams, seed: int, log: logging.Logger) -> FoldKnowledge:
     """Learns the knowledge; the regularisation is chosen once, on all likes."""
     strength = choose_strength(pairs, params.width, MfParams().unobserved, seed, log) if params.width else 0.0
 
-    def of(some: Pairs) -> Knowledge:
+    def of(some: LikePairs) -> Knowledge:
         return learn(some, factorised(some, params.width, strength, seed) if params.width else None, len(pairs))
 
     codes = pl.DataFrame({"user": pairs.users, "item": pairs.items})
@@ -54,16 +54,18 @@ def find_out(pairs: Pairs, params: GbmParams, seed: int, log: logging.Logger) ->
     for number in range(params.folds):
         rest = pairs.take(np.flatnonzero(fold != number))
         if not len(rest):
-            raise Invalid(f"model.params.folds: so few likes ({len(pairs):,}) can't be dealt into {params.folds} parts: gather more first")
+            raise Invalid(
+                f"model.params.folds: {len(pairs):,} positives are too few for {params.folds} folds: collect more positives first"
+            )
         without.append(of(rest))
-        log.info("what is known without fold %d of %d", number + 1, params.folds)
+        log.info("fold: computed fold=%d of=%d", number + 1, params.folds)
     return FoldKnowledge(of(pairs), tuple(without))
 
 
-def factorised(pairs: Pairs, width: int, strength: float, seed: int) -> Factors:
+def factorised(pairs: LikePairs, width: int, strength: float, seed: int) -> Factors:
     factors = begin(pairs.user_count, pairs.item_count, width, seed)
     usual = MfParams()
-    for _ in sweeps(pairs, factors, Terms(usual.unobserved, strength), usual.sweeps):
+    for _ in sweeps(pairs, factors, AlsTerms(usual.unobserved, strength), usual.sweeps):
         pass
     fill(factors, pairs)
     return factors
@@ -113,7 +115,7 @@ class Retrieved:
     knowledge: Knowledge
     items: NDArray[np.int32]
     """Item codes by catalogue row."""
-    likes: Pairs
+    likes: LikePairs
     count: int
 
     def __call__(self, rows: Mapping[str, Column], random: np.random.Generator) -> NDArray[Any]:
@@ -139,7 +141,7 @@ class Retrieved:
 
 
 @dataclass(frozen=True)
-class Mixed:
+class MixedNegatives:
     """Draws half of the rows by `draw` and half uniformly."""
 
     draw: Draw
@@ -155,13 +157,13 @@ def _count(rows: Mapping[str, Column]) -> int:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class NegativeSampling:
     """How negatives are drawn."""
 
     params: GbmParams
     popularity: NDArray[np.float64]
     items: NDArray[np.int32]
-    likes: Pairs
+    likes: LikePairs
 
     def by(self, knowledge: Knowledge) -> Draw | None:
         params = self.params
@@ -170,19 +172,19 @@ class Drawing:
         if params.among == "all" or not params.negatives:
             return None
         retrieved = Retrieved(knowledge, self.items, self.likes, params.candidates)
-        return retrieved if params.among == "retrieved" else Mixed(retrieved, len(self.items))
+        return retrieved if params.among == "retrieved" else MixedNegatives(retrieved, len(self.items))
 
 
 @dataclass(frozen=True)
-class Described:
+class FoldRows:
     """Rows of all folds as parts of a matrix, the same at each call; cached if they fit into `memory`."""
 
-    layout: Layout
+    layout: TreeLayout
     folds: tuple[tuple[Batches, Knowledge], ...]
     grouped: bool
     memory: int
 
-    def __call__(self) -> Iterator[Part]:
+    def __call__(self) -> Iterator[TreeRows]:
         if self._fits:
             yield from self._cached_parts
         else:
@@ -202,29 +204,34 @@ class Described:
         return self.size <= self.memory
 
     @cached_property
-    def _cached_parts(self) -> list[Part]:
+    def _cached_parts(self) -> list[TreeRows]:
         return list(self._made())
 
-    def _made(self) -> Iterator[Part]:
+    def _made(self) -> Iterator[TreeRows]:
         for batches, knowledge in self.folds:
             for batch in batches.epoch(0):
                 yield self._part(batch, knowledge)
 
-    def _part(self, batch: Batch, knowledge: Knowledge) -> Part:
+    def _part(self, batch: TrainingBatch, knowledge: Knowledge) -> TreeRows:
         users = batch.columns[self.layout.user].astype(np.int64)
         columns, labels = batch.columns, batch.labels
         if self.grouped:
             order = np.argsort(users, kind="stable")
             columns, labels, users = {name: column[order] for name, column in columns.items()}, labels[order], users[order]
-        return Part(self.layout.matrix(columns, knowledge), labels, users)
+        return TreeRows(self.layout.matrix(columns, knowledge), labels, users)
 
 
 def described(
-    batches: Batches, files: tuple[Path | None, ...], fold_knowledge: FoldKnowledge, layout: Layout, drawing: Drawing, memory: int
-) -> Described:
+    batches: Batches,
+    files: tuple[Path | None, ...],
+    fold_knowledge: FoldKnowledge,
+    layout: TreeLayout,
+    drawing: NegativeSampling,
+    memory: int,
+) -> FoldRows:
     """Returns the rows of the folds; `batches` has everything except the file."""
     some = []
     for path, knowledge in zip(files, fold_knowledge.without, strict=True):
         if path is not None:
             some.append((replace(batches, path=path, batch_size=ROWS, shuffle=False, draw=drawing.by(knowledge)), knowledge))
-    return Described(layout, tuple(some), drawing.params.objective == "rank", memory)
+    return FoldRows(layout, tuple(some), drawing.params.objective == "rank", memory)

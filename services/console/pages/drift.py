@@ -43,26 +43,26 @@ def _rank(reading: Json) -> tuple[bool, float]:
 def _answer(drift: Json) -> tuple[str, str]:
     """Summary sentence and its colour."""
     if drift["version"] is None:
-        return "Nothing is known yet.", "hint"
+        return "Drift is not known yet.", "hint"
     standing = [reading["feature"] for reading in drift["readings"] if reading["stands"]]
     if standing:
-        return f"What users like has moved since version {drift['version']} began to serve: {', '.join(standing)}.", "wrong"
-    coming = [reading["feature"] for reading in drift["readings"] if _state(reading) == "waiting"]
+        return f"Drift since version {drift['version']} began to serve: {', '.join(standing)}.", "wrong"
+    coming = [reading["feature"] for reading in drift["readings"] if _state(reading) == "unconfirmed"]
     if coming:
-        return f"Perhaps: {', '.join(coming)} moved beyond the threshold, but not yet for as many looks in a row as it takes.", "hint"
-    return f"Users like what they liked when version {drift['version']} began to serve.", "said"
+        return f"Possible drift: {', '.join(coming)} beyond the threshold, but not yet in enough consecutive looks.", "hint"
+    return f"No drift since version {drift['version']} began to serve.", "said"
 
 
 def _state(reading: Json) -> str:
-    """State of a reading. `waiting`: beyond its threshold, but for too few looks in a row."""
+    """State of a reading. `unconfirmed`: beyond its threshold, but for too few looks in a row."""
     if reading["stands"]:
-        return "drifted"
+        return "drift"
     if reading["threshold"] is None:
-        return "watched"
-    return "waiting" if reading["size"] >= reading["threshold"] and reading["chance"] <= reading["limit"] else "steady"
+        return "no threshold"
+    return "unconfirmed" if reading["size"] >= reading["threshold"] and reading["chance"] <= reading["limit"] else "no drift"
 
 
 def _picture(reading: Json) -> Markup:
     rows = [(share["value"], share["before"], share["after"]) for share in reading["shares"]]
-    label = f"Shares of {len(rows)} values of {reading['feature']} among what users liked at first, and now; the table has the numbers"
-    return bars(rows, label, ("at first", "now"))
+    label = f"Shares of {len(rows)} values of {reading['feature']} among positives, before and now; the table has the numbers"
+    return bars(rows, label, ("before", "now"))

@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from services.console.api import Api, Refused
+from services.console.api import Api, ApiProblem
 from services.console.page import Pages
-from services.console.render import THEME, THEMES, Fault, fault, onwards, page
-from services.console.session import Form, Unacceptable, can_be_token, forget, form_of, inside, keep
+from services.console.render import THEME, THEMES, PageFault, fault, onwards, page
+from services.console.session import RejectedForm, SubmittedForm, can_be_token, forget, form_of, inside, keep
 
 pages = Pages()
 
@@ -19,17 +19,17 @@ async def login(request: Request) -> Response:
         return page(request, "login.html", next=inside(request.query_params.get("next", "/")), wrong="")
     try:
         form = await form_of(request, None)
-    except Unacceptable as error:
-        return fault(request, Fault(403, "Not taken", str(error)))
+    except RejectedForm as error:
+        return fault(request, PageFault(403, "Form refused", str(error)))
     token, where = form["token"], inside(form["next"] or "/")
     wrong = ""
     if not can_be_token(token):
-        wrong = "This is no token: it is one line of letters and digits."
+        wrong = "This is not a token: a token is one line of letters and digits."
     else:
         try:
             await Api(request.state.api, token).get("/v1/whoami")
-        except Refused as refused:
-            wrong = "This token is not known here." if refused.status == 401 else refused.detail
+        except ApiProblem as refused:
+            wrong = "Unknown token." if refused.status == 401 else refused.detail
     if wrong:
         return page(request, "login.html", status=401, next=where, wrong=wrong)
     response = onwards(where)
@@ -40,8 +40,8 @@ async def login(request: Request) -> Response:
 async def theme(request: Request) -> Response:
     try:
         form = await form_of(request, None)
-    except Unacceptable as error:
-        return fault(request, Fault(403, "Not taken", str(error)))
+    except RejectedForm as error:
+        return fault(request, PageFault(403, "Form refused", str(error)))
     response = onwards(form["next"] or "/")
     if form["theme"] in THEMES:
         response.set_cookie(THEME, form["theme"], 365 * 86400, httponly=True, samesite="lax")
@@ -55,7 +55,7 @@ pages.routes.append(Route("/theme", theme, methods=["POST"]))
 
 
 @pages.action("/logout")
-async def logout(request: Request, api: Api, form: Form) -> Response:
+async def logout(request: Request, api: Api, form: SubmittedForm) -> Response:
     response = onwards("/login")
     forget(request, response)
     return response

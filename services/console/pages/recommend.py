@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.console.api import Api, Json, Refused, at
+from services.console.api import Api, ApiProblem, Json, at
 from services.console.page import Pages
 from services.console.render import page
 
@@ -20,7 +20,7 @@ _ROWS = 25
 """Number of items whose attributes are shown."""
 
 
-class _Unreadable(Exception):
+class _InvalidField(Exception):
     """Invalid field of the form, with a message for the user."""
 
 
@@ -37,9 +37,9 @@ async def attempt(request: Request, api: Api) -> Response:
         elif may and query.get("item", "").strip():
             context["similar"] = await api.answer(at("similar", name), _ask_similar(query))
             context["attributes"] = await _attributes(api, name, context["similar"]["items"])
-    except _Unreadable as error:
+    except _InvalidField as error:
         context["wrong"] = str(error)
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status == 401:
             raise
         context["wrong"], context["errors"] = refused.detail, refused.errors
@@ -59,25 +59,25 @@ async def attempt(request: Request, api: Api) -> Response:
 
 
 def _ask(query: Any) -> Json:
-    body: Json = {"user": _number("user", query["user"]), "k": _number("how many", query.get("k") or str(_K))}
+    body: Json = {"user": _number("user", query["user"]), "k": _number("number of items", query.get("k") or str(_K))}
     if query.get("exclude", "").strip():
-        body["exclude"] = _numbers("without", query["exclude"])
+        body["exclude"] = _numbers("exclude items", query["exclude"])
     if query.get("items", "").strip():
-        body["items"] = _numbers("looked at just now", query["items"])
+        body["items"] = _numbers("just viewed items", query["items"])
     if query.get("context", "").strip():
         body["context"] = _context(query["context"])
     return body
 
 
 def _ask_similar(query: Any) -> Json:
-    return {"item": _number("item", query["item"]), "k": _number("how many", query.get("count") or str(_K))}
+    return {"item": _number("item", query["item"]), "k": _number("number of items", query.get("count") or str(_K))}
 
 
 def _number(field: str, text: str) -> int:
     try:
         return int(text.strip())
     except ValueError:
-        raise _Unreadable(f"{field}: a whole number is expected, got {text.strip()[:40]!r}") from None
+        raise _InvalidField(f"{field}: expected a whole number, got {text.strip()[:40]!r}") from None
 
 
 def _numbers(field: str, text: str) -> list[int]:
@@ -90,7 +90,7 @@ def _context(text: str) -> Json:
     except (ValueError, RecursionError):
         context = None
     if not isinstance(context, dict):
-        raise _Unreadable('what is known of the user: JSON is expected, such as {"age": 30, "region": "AT"}')
+        raise _InvalidField('facts about the user: expected a JSON object, such as {"age": 30, "region": "AT"}')
     return context
 
 
@@ -113,15 +113,13 @@ def _stages(answer: Json | None) -> list[tuple[str, str, str, float | None]]:
 
     dropped = "; ".join(f"{count:,} by {why}" for why, count in explanation["dropped"].items())
     left = explanation["retrieved"] - explanation["filtered"]
-    explored = [f"place {explanation['explored']} was given to another by chance"] if explanation["explored"] else []
-    rules = (
-        [f"rules concern {sum(bool(reasons) for reasons in explanation['rules'])} of the items shown"] if any(explanation["rules"]) else []
-    )
+    explored = [f"place {explanation['explored']} was drawn at random"] if explanation["explored"] else []
+    rules = [f"rules apply to {sum(bool(reasons) for reasons in explanation['rules'])} items"] if any(explanation["rules"]) else []
     return [
         (
             "Retrieve",
             f"{explanation['retrieved']:,} candidates",
-            answer["fallback"] or ("those nearest to the user" if "retrieve" in times else "the whole catalogue"),
+            answer["fallback"] or ("nearest items to the user" if "retrieve" in times else "the whole catalogue"),
             took("retrieve", "seen"),
         ),
         ("Filter", f"{left:,} left", f"{explanation['filtered']:,} dropped{': ' + dropped if dropped else ''}", took("filter")),

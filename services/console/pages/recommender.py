@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from services.console import activity
 from services.console.api import Api, Json, at
-from services.console.charts import Axis, Line, Point, timeline
+from services.console.charts import Axis, ChartLine, ChartPoint, timeline
 from services.console.formatting import moment, now
 from services.console.page import Pages
-from services.console.render import Fault, fault, onwards, page
+from services.console.render import PageFault, fault, onwards, page
 from services.console.run_summary import ENDED
-from services.console.session import Form, integer
+from services.console.session import SubmittedForm, integer
 from services.console.status_badges import drawn, light, under_way
 from shared.domain.segments import way
 
@@ -75,36 +75,36 @@ async def recommender(request: Request, api: Api) -> Response:
 
 
 @pages.action("/recommenders/{name}/run")
-async def start(request: Request, api: Api, form: Form) -> Response:
+async def start(request: Request, api: Api, form: SubmittedForm) -> Response:
     name = request.path_params["name"]
     if form["mode"] == "retrain":
         await api.post(at("recommenders", name, verb="retrain"), {"reason": form["reason"]}, form["once"])
-        return onwards(way("recommenders", name), "A retraining is asked for: it begins as soon as nothing else is under way.")
-    wish = {"mode": form["mode"] or "full", "reason": form["reason"], "fresh": form["fresh"] == "yes"}
-    made = await api.post(at("recommenders", name, "runs"), wish, form["once"])
-    return onwards(way("runs", made["id"]), f"Run {made['id']} of {name} is on its way.")
+        return onwards(way("recommenders", name), "A retraining is requested: it starts when no other run or rollout is active.")
+    body = {"mode": form["mode"] or "full", "reason": form["reason"], "fresh": form["fresh"] == "yes"}
+    made = await api.post(at("recommenders", name, "runs"), body, form["once"])
+    return onwards(way("runs", made["id"]), f"Run {made['id']} of {name} is created.")
 
 
 @pages.action("/recommenders/{name}/rollback")
-async def roll_back(request: Request, api: Api, form: Form) -> Response:
+async def roll_back(request: Request, api: Api, form: SubmittedForm) -> Response:
     name, to = request.path_params["name"], integer(form["to"])
     if form["to"] and to is None:
-        return fault(request, Fault(422, "Not valid", "Say the version's number."))
+        return fault(request, PageFault(422, "Not valid", "Expected the version's number."))
     done = await api.post(at("recommenders", name, verb="rollback"), {"to": to, "reason": form["reason"]}, form["once"])
     if done["rollout"]:
-        message = f"Rollout {done['rollout']} loads the version and then moves everybody to it."
+        message = f"Rollout {done['rollout']} loads the version; then all users get it."
     else:
-        message = f"Version {done['stable']} serves everybody." + (
-            f" Asked to abort: {', '.join(done['aborted'])}." if done["aborted"] else ""
+        message = f"Version {done['stable']} serves all users." + (
+            f" Abort requested: {', '.join(done['aborted'])}." if done["aborted"] else ""
         )
     return onwards(way("recommenders", name), message)
 
 
 @pages.action("/recommenders/{name}/delete")
-async def delete(request: Request, api: Api, form: Form) -> Response:
+async def delete(request: Request, api: Api, form: SubmittedForm) -> Response:
     name = request.path_params["name"]
     if form["typed"] != name:
-        return fault(request, Fault(422, "Not deleted", "What was typed isn't its name, so nothing was done."))
+        return fault(request, PageFault(422, "Not deleted", "The typed name is not the recommender's name; nothing was deleted."))
     await api.ask("DELETE", at("recommenders", name), {})
     return onwards("/", f"{name} is deleted.")
 
@@ -136,9 +136,9 @@ def _picture(name: str, life: Json, events: list[activity.Event], served: list[J
         return None
     all_points = [point for version in life["versions"] for point in version["points"]]
     lines = [
-        Line(
+        ChartLine(
             f"version {version['version']}",
-            [Point(_middle(point), point["hit_rate"], point["low"], point["high"]) for point in drawn(version["points"], all_points)],
+            [ChartPoint(_middle(point), point["hit_rate"], point["low"], point["high"]) for point in drawn(version["points"], all_points)],
             version["version"] - 1,
         )
         for version in life["versions"]

@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from services.console.api import Api, Json, at
-from services.console.charts import Axis, Line, Mark, Point, timeline
+from services.console.charts import Axis, ChartLine, ChartPoint, EventMark, timeline
 from services.console.formatting import DASH, moment, now, share
 from services.console.page import Pages
 from services.console.render import onwards, page
 from services.console.rollout_summary import ENDED, name_of, needs, sentence
-from services.console.session import Form
+from services.console.session import SubmittedForm
 from shared.domain.segments import way
 
 pages = Pages()
@@ -33,11 +33,11 @@ class _Verb(NamedTuple):
 
 
 _VERBS = {
-    "pause": _Verb("Pause", "Everybody keeps the version that they have; nothing moves until it is resumed.", "paused"),
-    "resume": _Verb("Resume", "It goes on where it was; a step begins anew.", "resumed"),
-    "skip": _Verb("Skip to the next step", "Without a verdict of this one.", "moved on by a step"),
-    "promote": _Verb("Promote", "Everybody gets this version now, whatever the evidence says.", "promoted"),
-    "abort": _Verb("Abort", "Everybody gets the stable version again, and the rollout ends.", "aborted", "bad"),
+    "pause": _Verb("Pause", "All users keep their version until the rollout is resumed.", "paused"),
+    "resume": _Verb("Resume", "The rollout continues; its current step starts again.", "resumed"),
+    "skip": _Verb("Skip to the next step", "The rollout moves on without a verdict of this step.", "moved to the next step"),
+    "promote": _Verb("Promote", "All users get this version now, without the evidence.", "promoted"),
+    "abort": _Verb("Abort", "All users get the stable version again, and the rollout ends.", "aborted", "bad"),
 }
 
 
@@ -78,21 +78,21 @@ async def rollout(request: Request, api: Api) -> Response:
 
 
 @pages.action("/rollouts/{id}/{verb}")
-async def steer(request: Request, api: Api, form: Form) -> Response:
+async def steer(request: Request, api: Api, form: SubmittedForm) -> Response:
     id, verb = request.path_params["id"], request.path_params["verb"]
     if verb == "rollback":
         return await _rolled_back(api, id, form)
     await api.post(at("rollouts", id, verb=verb), {"reason": form["reason"]}, once=form["once"])
     done = _VERBS[verb].done if verb in _VERBS else verb
-    return onwards(way("rollouts", id), f"Asked for: it is {done} as soon as the platform has done it.")
+    return onwards(way("rollouts", id), f"Requested: the rollout will be {done} in a moment.")
 
 
-async def _rolled_back(api: Api, id: str, form: Form) -> Response:
+async def _rolled_back(api: Api, id: str, form: SubmittedForm) -> Response:
     name = (await api.get(at("rollouts", id)))["recommender"]
     done = await api.post(at("recommenders", name, verb="rollback"), {"reason": form["reason"]}, once=form["once"])
     if done["rollout"] is not None:
-        return onwards(way("rollouts", done["rollout"]), "The version before is being loaded; everybody moves to it then.")
-    return onwards(way("rollouts", id), f"Version {done['stable']} serves everybody again.")
+        return onwards(way("rollouts", done["rollout"]), "The previous version is being loaded; then all users get it.")
+    return onwards(way("rollouts", id), f"Version {done['stable']} serves all users again.")
 
 
 async def _can_go_back(api: Api, rollout: Json) -> bool:
@@ -106,12 +106,12 @@ async def _can_go_back(api: Api, rollout: Json) -> bool:
 
 def _where(rollout: Json) -> str:
     if rollout["kind"] == "rollback":
-        return "back to it"
+        return "rollback"
     return share(rollout["steps"][rollout["step"]]) if 0 <= rollout["step"] < len(rollout["steps"]) else DASH
 
 
 def _steps(rollout: Json) -> list[Json]:
-    """Steps with their states: passed, skipped, active, to come or never begun."""
+    """Steps with their states: passed, skipped, active, upcoming or not reached."""
     reports = {report["step"]: report for report in rollout["reports"]}
     steps = []
     ways = {"rolled_back": "failed", "canary": "running"}
@@ -120,7 +120,7 @@ def _steps(rollout: Json) -> list[Json]:
         if number < rollout["step"] or (number == rollout["step"] and rollout["state"] == "promoted"):
             state = "passed" if _verdict(reports.get(number)) == "pass" else "skipped"
         elif number > rollout["step"]:
-            state = "never begun" if rollout["state"] in ENDED else "to come"
+            state = "not reached" if rollout["state"] in ENDED else "upcoming"
         steps.append(step | {"number": number, "state": state, "report": reports.get(number)})
     return steps
 
@@ -138,7 +138,7 @@ def _variants(rollout: Json) -> list[tuple[str, str, Any, Any]]:
     answered = report["stable_answers"], report["candidate_answers"]
     rows = [
         ("Users observed", "number", *_of(both, lambda side: side["users"])),
-        ("Answers judged", "number", *_of(both, lambda side: side["answers"])),
+        ("Answers counted", "number", *_of(both, lambda side: side["answers"])),
         ("Hits", "number", *_of(both, lambda side: side["hits"])),
         ("Hit rate by user", "percent", *_of(both, lambda side: side["mean"] if side["users"] else None)),
         ("Conversion", "percent", *_of(both, lambda side: side["converted"] / side["users"] if side["users"] else None)),
@@ -163,24 +163,24 @@ def picture(looks: Json, rollout: Json) -> Markup:
         return Markup("")
     most = _widest(bounded_looks, looks["max_harm"])
     lines = [
-        Line(
+        ChartLine(
             f"step at {share(weight)}",
-            [Point(_x(look), look["lift"], max(look["lower"], -most), min(look["upper"], most)) for look in step_looks],
+            [ChartPoint(_x(look), look["lift"], max(look["lower"], -most), min(look["upper"], most)) for look in step_looks],
         )
         for weight, step_looks in _by_step(bounded_looks)
     ]
     newest = bounded_looks[-1]
     label = (
         f"Lift of version {rollout['version']} after each of {len(bounded_looks)} looks: at the last one {newest['lift']:+.1%}, "
-        f"surely between {newest['lower']:+.1%} and {newest['upper']:+.1%}"
+        f"confidence interval {newest['lower']:+.1%} to {newest['upper']:+.1%}"
     )
     marks = [
-        Mark(_x(step_looks[0]), f"{share(weight)} of the users from here on", "busy", share(weight))
+        EventMark(_x(step_looks[0]), f"{share(weight)} of the users from here on", "busy", share(weight))
         for weight, step_looks in _by_step(bounded_looks)
     ]
     levels = [
-        (0.0, "no difference: rolled back once the band is wholly below"),
-        (-looks["max_harm"], "the most harm: promoted once the band is wholly above"),
+        (0.0, "no difference: rolled back when the band is below"),
+        (-looks["max_harm"], "largest accepted harm: promoted when the band is above"),
     ]
     return timeline(lines, label, marks, levels=levels, axis=Axis(height=280))
 

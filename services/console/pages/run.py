@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from services.console import run_summary
-from services.console.api import Api, Json, Refused, at
-from services.console.charts import Axis, Line, Point, timeline
+from services.console.api import Api, ApiProblem, Json, at
+from services.console.charts import Axis, ChartLine, ChartPoint, timeline
 from services.console.formatting import moment, now
 from services.console.page import Pages
 from services.console.render import onwards, page
-from services.console.session import Form, integer
-from services.console.stream_proxy import Through
+from services.console.session import SubmittedForm, integer
+from services.console.stream_proxy import StreamProxy
 from shared.domain.run import STAGES
 from shared.domain.segments import way
 
@@ -85,7 +85,7 @@ async def _unless_unread(api: Api, awaitable: Any) -> Json | None:
     """Returns None if this platform version cannot read the run's spec: the page then shows no open gates."""
     try:
         return await api.unless(404, awaitable)
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status in (409, 422, 500):
             return None
         raise
@@ -95,7 +95,7 @@ async def _log(api: Api, id: str, stage: str | None, offset: int | None) -> Json
     where: dict[str, Any] = {"last": _LOG} if offset is None else {"offset": offset}
     try:
         chunk: Json = await api.get(at("runs", id, "logs"), stage=stage, **where)
-    except Refused as refused:
+    except ApiProblem as refused:
         return {"text": "", "start": 0, "next": 0, "stage": stage, "attempt": None, "fault": str(refused)}
     return chunk | {"fault": ""}
 
@@ -117,7 +117,7 @@ def _epochs(progress: Json | None) -> Any:
     history = progress["history"] if progress else []
     if len(history) < 2:
         return None
-    line = Line("loss", [Point(epoch["epoch"], epoch["loss"]) for epoch in history])
+    line = ChartLine("loss", [ChartPoint(epoch["epoch"], epoch["loss"]) for epoch in history])
     return timeline([line], "loss by epoch", axis=Axis(unit="", clock=False, height=180))
 
 
@@ -156,31 +156,31 @@ def _lineage(run: Json) -> Json:
 async def log(request: Request, api: Api) -> Response:
     """Streams a stage's log from the API."""
     stage = request.query_params.get("stage")
-    return Through(
+    return StreamProxy(
         request, api.token, at("runs", request.path_params["id"], "logs", "stream"), urlencode({"stage": stage}) if stage else ""
     )
 
 
 @pages.action("/runs/{id}/cancel")
-async def cancel(request: Request, api: Api, form: Form) -> Response:
+async def cancel(request: Request, api: Api, form: SubmittedForm) -> Response:
     id = request.path_params["id"]
     await api.post(at("runs", id, verb="cancel"), {"reason": form["reason"]}, once=form["once"])
-    return onwards(way("runs", id), f"Run {id} was asked to end.")
+    return onwards(way("runs", id), f"Cancellation of run {id} is requested.")
 
 
 @pages.action("/runs/{id}/retry")
-async def retry(request: Request, api: Api, form: Form) -> Response:
+async def retry(request: Request, api: Api, form: SubmittedForm) -> Response:
     id = request.path_params["id"]
     wanted: Json = {"reason": form["reason"], "accept": form["accept"] == "yes"}
     if form["from"]:
         wanted["from"] = form["from"]
     made = await api.post(at("runs", id, verb="retry"), wanted, once=form["once"])
-    return onwards(way("runs", made["id"]), f"This run goes on from where run {id} ended.")
+    return onwards(way("runs", made["id"]), f"This run continues run {id}.")
 
 
 @pages.action("/runs/{id}/prioritise")
-async def prioritise(request: Request, api: Api, form: Form) -> Response:
+async def prioritise(request: Request, api: Api, form: SubmittedForm) -> Response:
     id, priority = request.path_params["id"], integer(form["priority"])
     wanted = {"priority": form["priority"] if priority is None else priority, "reason": form["reason"]}
     made = await api.post(at("runs", id, verb="prioritise"), wanted, once=form["once"])
-    return onwards(way("runs", id), f"Its priority is {made['priority']} now.")
+    return onwards(way("runs", id), f"The priority is now {made['priority']}.")

@@ -7,7 +7,7 @@ from datetime import datetime
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.console.api import Api, Refused, at
+from services.console.api import Api, ApiProblem, at
 from services.console.page import Pages
 from services.console.render import page
 from services.console.run_summary import ENDED
@@ -66,4 +66,4 @@ def _day(text: str) -> str:
     try:
         return f"{datetime.strptime(text, '%Y-%m-%d').date()}" if text else ""
     except ValueError:
-        raise Refused(422, f"since: {text[:40]!r} is no day: write it as 2026-01-31") from None
+        raise ApiProblem(422, f"since: {text[:40]!r} is not a date; write it as 2026-01-31") from None

@@ -53,5 +53,5 @@ def _replica(replica: Json) -> Json:
 def _gateway(gateway: Json) -> Json:
     heard = moment(gateway["heard_at"])
     silent = heard is None or now() - heard > _SILENT
-    state = "silent" if silent else "behind" if gateway["behind"] else "in step"
+    state = "silent" if silent else "behind" if gateway["behind"] else "up to date"
     return {**gateway, "state": state, "behind": gateway["behind"][:_VERSIONS], "more": len(gateway["behind"]) - _VERSIONS}

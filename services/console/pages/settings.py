@@ -8,17 +8,17 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.console.api import Api, Json, Refused, at
+from services.console.api import Api, ApiProblem, Json, at
 from services.console.page import Pages
 from services.console.render import onwards, page
-from services.console.session import Form
+from services.console.session import SubmittedForm
 
 pages = Pages()
 
 _ROWS = 25
-_LIVES = {"12h": "12 hours", "30d": "30 days", "90d": "90 days", "365d": "a year", "never": "for ever"}
+_LIVES = {"12h": "12 hours", "30d": "30 days", "90d": "90 days", "365d": "1 year", "never": "no expiry"}
 _ROLES = {
-    "client": "an application: asks for recommendations, sends events",
+    "client": "for applications: asks for recommendations, sends events",
     "viewer": "reads everything but tokens and the audit log",
     "operator": "also changes recommenders, runs, rollouts and versions",
     "admin": "everything",
@@ -33,14 +33,14 @@ async def settings(request: Request, api: Api) -> Response:
 
 
 @pages.action("/settings/tokens")
-async def make(request: Request, api: Api, form: Form) -> Response:
+async def make(request: Request, api: Api, form: SubmittedForm) -> Response:
     """Shows the new token once: no address, cookie, log or cache keeps the secret."""
     names = form["recommenders"].replace(",", " ").split()
     life = form["expires_in"]
     new = {"name": form["name"], "role": form["role"], "recommenders": names or None, "expires_in": None if life == "never" else life}
     try:
         made = await api.post("/v1/tokens", new)
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in (403, 409, 422):
             raise
         return await _tokens(request, api, refused, form.values)
@@ -48,7 +48,7 @@ async def make(request: Request, api: Api, form: Form) -> Response:
 
 
 @pages.action("/settings/tokens/{id}/revoke")
-async def revoke(request: Request, api: Api, form: Form) -> Response:
+async def revoke(request: Request, api: Api, form: SubmittedForm) -> Response:
     gone = await api.ask("DELETE", at("tokens", request.path_params["id"]), {})
     return onwards("/settings", f"The token of {gone['name']} is revoked: it is refused from now on.")
 
@@ -62,7 +62,7 @@ async def audit(request: Request, api: Api) -> Response:
     if request.state.who.may("admin"):
         try:
             listing = await api.get("/v1/audit", limit=_ROWS, cursor=request.query_params.get("cursor") or None, **filters)
-        except Refused as error:
+        except ApiProblem as error:
             if error.status not in (400, 422):
                 raise
             refused = error
@@ -84,16 +84,16 @@ async def storage(request: Request, api: Api) -> Response:
 
 
 @pages.action("/settings/storage/look")
-async def look(request: Request, api: Api, form: Form) -> Response:
+async def look(request: Request, api: Api, form: SubmittedForm) -> Response:
     return page(request, "storage.html", done=await api.post("/v1/gc", once=form["once"] or None, dry_run="true"))
 
 
 @pages.action("/settings/storage/collect")
-async def collect(request: Request, api: Api, form: Form) -> Response:
+async def collect(request: Request, api: Api, form: SubmittedForm) -> Response:
     return page(request, "storage.html", done=await api.post("/v1/gc", once=form["once"] or None))
 
 
-async def _tokens(request: Request, api: Api, refused: Refused | None = None, form_values: dict[str, str] | None = None) -> Response:
+async def _tokens(request: Request, api: Api, refused: ApiProblem | None = None, form_values: dict[str, str] | None = None) -> Response:
     me = await api.get("/v1/whoami")
     listing: Json = {"items": [], "next": None}
     if request.state.who.may("admin"):

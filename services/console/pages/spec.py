@@ -6,16 +6,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.console.api import Api, Json, Refused, at
+from services.console.api import Api, ApiProblem, Json, at
 from services.console.page import Pages
 from services.console.render import onwards, page
-from services.console.session import Form, integer
-from services.console.specs import Changed, changes, full_text, placed, short
+from services.console.session import SubmittedForm, integer
+from services.console.specs import DiffLine, changes, full_text, placed, short
 from shared.domain.segments import way
 
 pages = Pages()
 
-_KEPT = 25
+_PAGE = 25
 
 
 @pages.page("/recommenders/{name}/spec")
@@ -23,7 +23,7 @@ async def spec(request: Request, api: Api) -> Response:
     name, query = request.path_params["name"], request.query_params
     recommender, listing = await api.all(
         api.get(at("recommenders", name)),
-        api.get(at("recommenders", name, "specs"), limit=_KEPT, cursor=query.get("cursor")),
+        api.get(at("recommenders", name, "specs"), limit=_PAGE, cursor=query.get("cursor")),
     )
     return page(
         request,
@@ -40,29 +40,29 @@ async def spec(request: Request, api: Api) -> Response:
 
 
 @pages.action("/recommenders/{name}/spec/check")
-async def check(request: Request, api: Api, form: Form) -> Response:
+async def check(request: Request, api: Api, form: SubmittedForm) -> Response:
     return await _checked(request, api, request.path_params["name"], form)
 
 
 @pages.action("/recommenders/{name}/spec/apply")
-async def apply(request: Request, api: Api, form: Form) -> Response:
+async def apply(request: Request, api: Api, form: SubmittedForm) -> Response:
     name = request.path_params["name"]
     generation = integer(form["generation"]) or 0
     run = form["run"] == "yes"
     try:
         made = await api.send("PUT", at("recommenders", name), _text(form), {"If-Match": f'"{generation}"'}, run=str(run).lower())
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status != 422:
             raise
         return await _checked(request, api, name, form)
     if made["run"]:
-        return onwards(way("runs", made["run"]), f"Spec {made['generation']} of {name} is applied; its run is on its way.")
+        return onwards(way("runs", made["run"]), f"Spec {made['generation']} of {name} is applied, and its run is created.")
     same = made["generation"] == generation
     message = "Nothing was changed: the spec is the same." if same else f"Spec {made['generation']} is applied; no run was started."
     return onwards(way("recommenders", name, "spec"), message)
 
 
-async def _checked(request: Request, api: Api, name: str, form: Form) -> Response:
+async def _checked(request: Request, api: Api, name: str, form: SubmittedForm) -> Response:
     recommender, text = await api.get(at("recommenders", name)), _text(form)
     errors: list[Json] = []
     valid: Json | None = None
@@ -71,12 +71,12 @@ async def _checked(request: Request, api: Api, name: str, form: Form) -> Respons
     try:
         valid = await api.send("POST", at("recommenders", verb="validate"), text)
         if valid["spec"]["name"] != name:
-            detail = f"name: this is the spec of '{valid['spec']['name']}': {name} keeps its name"
-            errors = [{"field": "name", "message": f"expected '{name}': a recommender keeps its name"}]
+            detail = f"name: expected '{name}', got '{valid['spec']['name']}': the name of a recommender cannot change"
+            errors = [{"field": "name", "message": f"expected '{name}': the name of a recommender cannot change"}]
             valid = None
         else:
             plan = await api.send("POST", at("recommenders", verb="plan"), text)
-    except Refused as refused:
+    except ApiProblem as refused:
         if refused.status not in (409, 413, 422):
             raise
         if valid is None:
@@ -105,9 +105,9 @@ async def _compared(api: Api, name: str, before: str, after: str) -> Json | None
     return {"from": older, "to": newer, "lines": await run_in_threadpool(_changes, older, newer)}
 
 
-def _changes(older: Json, newer: Json) -> list[Changed]:
+def _changes(older: Json, newer: Json) -> list[DiffLine]:
     return changes(full_text(older["spec"]), full_text(newer["spec"]))
 
 
-def _text(form: Form) -> str:
+def _text(form: SubmittedForm) -> str:
     return form.values.get("spec", "").replace("\r\n", "\n").rstrip() + "\n"

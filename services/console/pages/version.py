@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from services.console.api import Api, Json, at
 from services.console.page import Pages
-from services.console.render import Fault, fault, onwards, page
-from services.console.session import Form
+from services.console.render import PageFault, fault, onwards, page
+from services.console.session import SubmittedForm
 from services.console.specs import full_text
 from shared.domain.errors import EyasError
 from shared.domain.naming import check_tag
@@ -77,32 +77,32 @@ def _may_roll_out(version: Json, serving: Json | None, ahead: list[Json]) -> boo
 
 
 @pages.action("/recommenders/{name}/versions/{version}/rollout")
-async def roll_out(request: Request, api: Api, form: Form) -> Response:
+async def roll_out(request: Request, api: Api, form: SubmittedForm) -> Response:
     name, number = request.path_params["name"], request.path_params["version"]
     if not (number.isascii() and number.isdecimal() and len(number) <= 10):
-        return fault(request, Fault(422, "Not valid", "Say the version's number."))
+        return fault(request, PageFault(422, "Not valid", "Expected the version's number."))
     made = await api.post(at("recommenders", name, "rollouts"), {"version": int(number), "reason": form["reason"]}, form["once"])
-    return onwards(f"/rollouts/{quote(made['id'], safe='')}", f"Version {number} is on its way.")
+    return onwards(f"/rollouts/{quote(made['id'], safe='')}", f"The rollout of version {number} is created.")
 
 
 @pages.action("/recommenders/{name}/versions/{version}/tag")
-async def tag(request: Request, api: Api, form: Form) -> Response:
+async def tag(request: Request, api: Api, form: SubmittedForm) -> Response:
     return await _tagged(request, api, form, "PUT")
 
 
 @pages.action("/recommenders/{name}/versions/{version}/untag")
-async def untag(request: Request, api: Api, form: Form) -> Response:
+async def untag(request: Request, api: Api, form: SubmittedForm) -> Response:
     return await _tagged(request, api, form, "DELETE")
 
 
-async def _tagged(request: Request, api: Api, form: Form, method: str) -> Response:
+async def _tagged(request: Request, api: Api, form: SubmittedForm, method: str) -> Response:
     name, number, word = request.path_params["name"], request.path_params["version"], form["tag"]
     try:
         check_tag(word)
     except EyasError as error:
-        return fault(request, Fault(422, "Not valid", str(error)))
+        return fault(request, PageFault(422, "Not valid", str(error)))
     await api.ask(method, at("recommenders", name, "versions", number, "tags", word), {})
-    done = f"is called {word} now" if method == "PUT" else f"is not called {word} any more"
+    done = f"has the tag {word} now" if method == "PUT" else f"no longer has the tag {word}"
     return onwards(f"/recommenders/{quote(name, safe='')}/versions/{quote(number, safe='')}", f"Version {number} {done}.")
 
 

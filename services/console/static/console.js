@@ -100,7 +100,7 @@ function follow(box) {
   });
   stream.addEventListener("end", () => { stream.close(); tell("ended"); });
   stream.addEventListener("problem", (event) => { stream.close(); tell(JSON.parse(event.data).detail); });
-  stream.onerror = () => tell(stream.readyState === EventSource.CLOSED ? "no longer followed: load the page anew" : "the connection broke; trying again");
+  stream.onerror = () => tell(stream.readyState === EventSource.CLOSED ? "not followed any more: reload the page" : "connection lost; trying again");
 }
 
 for (const box of document.querySelectorAll("[data-log]")) follow(box);

@@ -50,7 +50,7 @@ import numpy as np  # noqa: E402
 import onnxruntime as ort  # noqa: E402
 import triton_python_backend_utils as pb_utils  # noqa: E402
 
-_KEPT = 1 << 20
+_CACHED_BYTES = 1 << 20
 _PATIENCE = 90.0
 _LOOK = 0.5
 _LAST = 10.0
@@ -79,14 +79,14 @@ _decode_again = lru_cache(maxsize=16)(_decode)
 def _texts(encoded: Any) -> np.ndarray[Any, Any]:
     """Decodes texts with a cache: catalogue columns recur in every call."""
     raw = bytes(encoded)
-    return _decode_again(raw) if len(raw) <= _KEPT else _decode(raw)
+    return _decode_again(raw) if len(raw) <= _CACHED_BYTES else _decode(raw)
 
 
 # Triton calls this for each text input before `execute`; its own loop takes milliseconds on a catalogue.
 pb_utils.deserialize_bytes_tensor = _texts
 
 
-class Watch:
+class CallerWatch:
     """Ends a run whose caller no longer waits, or else this process: an endless graph would keep a core forever and could not be unloaded.
 
     The request carries its caller's timeout. (Triton can say whether the caller has left, but crashes if asked while the answer is sent.
@@ -127,14 +127,14 @@ class Output:
 
     def check(self, value: Any, rows: int) -> None:
         if value.dtype != self._type:
-            raise ValueError(f"the graph gives '{self.name}' as {value.dtype}, expected {np.dtype(self._type)}")
+            raise ValueError(f"output '{self.name}' has the type {value.dtype}, expected {np.dtype(self._type)}")
         if value.shape != (rows, *self._width):
-            raise ValueError(f"the graph gives '{self.name}' of the shape {value.shape} for {rows} rows, expected {(rows, *self._width)}")
+            raise ValueError(f"output '{self.name}' has the shape {value.shape} for {rows} rows, expected {(rows, *self._width)}")
 
 
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
-        self._watch = Watch()
+        self._watch = CallerWatch()
         path = Path(args["model_repository"]) / args["model_version"] / "model.onnx"
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, JsonValue, RootModel
 
-from shared.contracts.ranges import Range
+from shared.contracts.ranges import NumberRange
 from shared.contracts.strict import Strict
 
 
@@ -24,7 +24,7 @@ class FamilyParams(Strict):
     """Whether a warm run keeps its parent's vectors by code and adds new ones."""
     replays: ClassVar[bool] = True
     """Whether a warm run learns only from its own rows, so that older rows among them prevent forgetting."""
-    ranges: ClassVar[Mapping[str, Range]] = {}
+    ranges: ClassVar[Mapping[str, NumberRange]] = {}
     """Default search ranges of `eyas tune`, by name in the spec's `model`."""
 
     @classmethod

@@ -8,14 +8,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from shared.contracts.families.base import FamilyParams
-from shared.contracts.ranges import Range, between, one_of
+from shared.contracts.ranges import NumberRange, between, one_of
 
 
 class PopularityParams(FamilyParams):
     """A count has no parameters."""
 
     meaning = "an item's share of positives, the same for every user: a safe first version."
-    no_steps = "popularity counts and isn't trained"
+    no_steps = "popularity only counts"
     keeps_rows = replays = False
 
 
@@ -23,16 +23,16 @@ class MfParams(FamilyParams):
     """Matrix factorisation: an inner product of two vectors, fitted by least squares or by gradient."""
 
     meaning = (
-        "matrix factorisation, by alternating least squares or by gradient (`params.loss`): quick, the same for an equal seed, and its "
-        "vectors retrieve."
+        "matrix factorisation, by alternating least squares or by gradient (`params.loss`): quick, deterministic for a seed, and its "
+        "vectors serve retrieval."
     )
-    no_steps = "mf has passes of its own (params.sweeps, params.epochs)"
+    no_steps = "mf has its own passes (params.sweeps, params.epochs)"
     replays = False
     OF_LOSS: ClassVar[Mapping[str, frozenset[str]]] = {
         "als": frozenset({"unobserved", "sweeps"}),
         "contrast": frozenset({"against", "blend", "damping", "epochs", "learning_rate"}),
     }
-    ranges: ClassVar[Mapping[str, Range]] = {
+    ranges: ClassVar[Mapping[str, NumberRange]] = {
         "params.loss": one_of("als", "softmax"),
         "params.width": between(16, 256, log=True),
         "params.regularisation": between(1e-3, 0.3, log=True),
@@ -42,54 +42,49 @@ class MfParams(FamilyParams):
         "params.blend": one_of(False, True),
     }
 
-    width: int = Field(64, ge=1, le=1024, description="Numbers in a vector.")
+    width: int = Field(64, ge=1, le=1024, description="Width of the vectors.")
     loss: Literal["als", "softmax", "logistic"] = Field(
         "als",
-        description="What a like is held against. `als`: everything else, by weighted least squares. `softmax`: it is to be chosen among "
-        "what its user didn't like. `logistic`: it is told from that, each for itself. The last two take longer and rank better.",
+        description="Loss. `als`: weighted least squares over all pairs of user and item. `softmax`: a positive against negatives of its "
+        "user, as a choice among them. `logistic`: positives and negatives as separate rows. The last two are slower and rank better.",
     )
     regularisation: float | None = Field(
         None,
         gt=0,
         le=10,
-        description="How small vectors are kept. When absent: of `als` the strength that ranks the newest likes best, else 0.04.",
+        description="Regularisation of the vectors. Absent: for `als` the strength that ranks the newest positives best, else 0.04.",
     )
-    unobserved: float = Field(
-        0.4, gt=0, le=10, description="Of `als`: what a pair that wasn't liked weighs against, beside a liked one's 1."
-    )
-    sweeps: int = Field(10, ge=1, le=200, description="Of `als`: how often both sides are solved; a warm run does a third.")
+    unobserved: float = Field(0.4, gt=0, le=10, description="For `als`: weight of a pair that is not a positive; a positive has 1.")
+    sweeps: int = Field(10, ge=1, le=200, description="For `als`: number of solutions of both sides; a third in a warm run.")
     against: float | None = Field(
-        None,
-        gt=0,
-        le=1_000_000,
-        description="How many of what its user didn't like stand against a like; when absent 100 of `softmax` and 8 of `logistic`.",
+        None, gt=0, le=1_000_000, description="Number of negatives for each positive; if absent, 100 for `softmax` and 8 for `logistic`."
     )
     blend: bool = Field(
-        True, description="Of `softmax` and `logistic`: whether a user's vector is also made of vectors of what the user liked."
+        True, description="For `softmax` and `logistic`: whether a user's vector also contains the vectors of the user's positives."
     )
     damping: float = Field(
         0.5,
         ge=0,
         le=2,
-        description="Of `softmax` and `logistic`: how much less of each like a user says who likes a lot: n likes weigh n^-damping.",
+        description="For `softmax` and `logistic`: damping of users with many positives: each of n positives weighs n^-damping.",
     )
-    epochs: int = Field(20, ge=1, le=1000, description="Of `softmax` and `logistic`: passes over the likes; a warm run does a third.")
-    learning_rate: float = Field(0.02, gt=0, le=1, description="Of `softmax` and `logistic`: Adam's at its highest.")
+    epochs: int = Field(20, ge=1, le=1000, description="For `softmax` and `logistic`: passes over the positives; a third in a warm run.")
+    learning_rate: float = Field(0.02, gt=0, le=1, description="For `softmax` and `logistic`: maximum learning rate of Adam.")
 
     @model_validator(mode="after")
-    def _says_what_counts(self) -> MfParams:
+    def _check_label(self) -> MfParams:
         others = self.OF_LOSS["contrast" if self.loss == "als" else "als"]
         idle = [name for name in others if getattr(self, name) != type(self).model_fields[name].default]
         if idle:
-            raise ValueError(f"params: '{min(idle)}' has no effect with loss '{self.loss}': leave it out")
+            raise ValueError(f"params: '{min(idle)}' has no effect with loss '{self.loss}'; leave it out")
         return self
 
 
 class NeumfParams(FamilyParams):
     """Neural collaborative filtering: a weighted inner product and hidden layers."""
 
-    meaning = "neural collaborative filtering (NeuMF): a weighted inner product of two vectors beside hidden layers, of keys alone."
-    ranges: ClassVar[Mapping[str, Range]] = {
+    meaning = "neural collaborative filtering (NeuMF): a weighted inner product of two vectors and hidden layers, from keys only."
+    ranges: ClassVar[Mapping[str, NumberRange]] = {
         "params.width": between(16, 128, log=True),
         "params.factorisation": between(0.01, 0.2, log=True),
         "params.dropout": between(0.0, 0.5),
@@ -98,27 +93,27 @@ class NeumfParams(FamilyParams):
         "train.learning_rate": between(1e-4, 3e-3, log=True),
     }
 
-    width: int = Field(64, ge=2, le=1024, description="Numbers of a vector that are multiplied with the other side's.")
+    width: int = Field(64, ge=2, le=1024, description="Width of the vectors of the inner product.")
     layers: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = Field(
         (64, 32, 16),
         min_length=1,
         max_length=8,
-        description="Widths of the hidden layers. Numbers of a vector that go through them are as many as the first is wide.",
+        description="Widths of the hidden layers. Their input vectors together have the width of the first layer.",
     )
-    dropout: float = Field(0, ge=0, lt=1, description="Share of what goes into a hidden layer that is left out, in training alone.")
-    regularisation: float = Field(0, ge=0, le=10, description="How small vectors are kept: their squares count so much in each row's loss.")
-    negatives: int = Field(4, ge=1, le=100, description="Sampled negatives for each positive, drawn anew each epoch.")
+    dropout: float = Field(0, ge=0, lt=1, description="Share of the inputs of each hidden layer that is dropped in training.")
+    regularisation: float = Field(0, ge=0, le=10, description="Weight of the squares of vectors in each row's loss.")
+    negatives: int = Field(4, ge=1, le=100, description="Sampled negatives for each positive, drawn again in each epoch.")
     verified: bool = Field(
         False,
-        description="Whether no sampled negative is an item that its user liked in the rows to train on, or, of a warm run, before. It "
-        "takes two bytes a like; of what wasn't liked, half a per cent is never drawn either.",
+        description="Whether sampled negatives exclude the user's positives in the training rows and, in a warm run, earlier ones. Needs "
+        "two bytes per positive; half a percent of the other items is also never drawn.",
     )
     pretrain: bool = Field(
         True,
-        description="Whether the inner product begins as a factorisation by softmax. Then `train` is an epoch at a learning rate of "
-        "0.0002 unless it says otherwise, else 20 at 0.001; so too in a warm run, which begins from its parent.",
+        description="Whether the inner product starts from a factorisation by softmax. Then the default of `train` is one epoch at a "
+        "learning rate of 0.0002, else 20 epochs at 0.001; also in a warm run, which starts from its parent.",
     )
-    factorisation: float = Field(0.05, gt=0, le=10, description="How small that factorisation keeps its vectors, as `mf` means it.")
+    factorisation: float = Field(0.05, gt=0, le=10, description="Regularisation of that factorisation, as in `mf`.")
 
     @classmethod
     def usual(cls, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -128,24 +123,24 @@ class NeumfParams(FamilyParams):
         return {"epochs": 20, "learning_rate": 0.001}
 
     @model_validator(mode="after")
-    def _factorises_something(self) -> NeumfParams:
+    def _check_factorisation(self) -> NeumfParams:
         if not self.pretrain and self.factorisation != 0.05:
-            raise ValueError("params: 'factorisation' has no effect without pretrain: leave it out")
+            raise ValueError("params: 'factorisation' has no effect without pretrain; leave it out")
         return self
 
 
 class SessionParams(FamilyParams):
     """Transformer over the sequence of a user's items."""
 
-    meaning = "a transformer over the items that a user liked, in the order of their times: says what comes next."
+    meaning = "a transformer over the user's positives, ordered by time: predicts the next item."
     cannot: ClassVar[Mapping[str, str]] = {
         "compile": "its steps are not compiled",
         "mixed_precision": "its layers compute in float32",
         "resident": "its batches are made on the host",
         "processes": "it is trained by one process",
     }
-    not_on: ClassVar[Mapping[str, str]] = {"jax": "its batches are of no one shape, and jax compiles each: say tensorflow or torch"}
-    ranges: ClassVar[Mapping[str, Range]] = {
+    not_on: ClassVar[Mapping[str, str]] = {"jax": "jax compiles each of its batch shapes; set tensorflow or torch"}
+    ranges: ClassVar[Mapping[str, NumberRange]] = {
         "params.width": one_of(32, 64, 96, 128),
         "params.blocks": between(1, 3),
         "params.length": one_of(20, 50, 100, 200),
@@ -155,30 +150,30 @@ class SessionParams(FamilyParams):
         "train.learning_rate": between(3e-4, 3e-3, log=True),
     }
 
-    width: int = Field(64, ge=2, le=1024, description="Numbers of an item's vector, and of each layer's.")
-    blocks: int = Field(2, ge=1, le=16, description="How many blocks of attention and a hidden layer follow each other.")
-    heads: int = Field(2, ge=1, le=64, description="Parts of the vectors that attend each for itself; they divide the width.")
-    length: int = Field(50, ge=1, le=1000, description="How many of a user's newest items count.")
-    dropout: float = Field(0.2, ge=0, lt=1, description="Share of what goes into and out of a block that is left out, in training alone.")
+    width: int = Field(64, ge=2, le=1024, description="Width of the items' vectors, and of each layer.")
+    blocks: int = Field(2, ge=1, le=16, description="Number of blocks, each with attention and a hidden layer.")
+    heads: int = Field(2, ge=1, le=64, description="Number of attention heads; the width must be a multiple of it.")
+    length: int = Field(50, ge=1, le=1000, description="Number of a user's newest items that are used.")
+    dropout: float = Field(0.2, ge=0, lt=1, description="Share of the inputs and outputs of a block that is dropped in training.")
     objective: Literal["next", "masked"] = Field(
         "next",
-        description="What is learned. `next`: at each place, from what came before, the item that follows. `masked`: items that were "
-        "hidden, from those on both sides.",
+        description="Training objective. `next`: the next item from the items before it. `masked`: hidden items from the items on both "
+        "sides.",
     )
     mask: float = Field(
         0.3,
         gt=0,
         lt=1,
-        description="Of `masked`: the share of items that are hidden, drawn anew each epoch; of as many windows the last item alone.",
+        description="For `masked`: share of hidden items, drawn again in each epoch; in as many windows only the last item is hidden.",
     )
     reversed: bool = Field(
-        False, description="Whether each sequence is learned backwards as well, behind a mark of its own: twice the windows an epoch."
+        False, description="Whether each sequence is also trained backwards, with a marker: twice as many windows per epoch."
     )
     against: int | None = Field(
         None,
         ge=1,
         le=1_000_000,
-        description="How many items, drawn for each step, an item is to be chosen among. When absent the whole catalogue, up to 16,384.",
+        description="Number of items, drawn for each step, to choose from. Absent: the whole catalogue, at most 16,384 items.",
     )
 
     @classmethod
@@ -187,11 +182,11 @@ class SessionParams(FamilyParams):
         return {"epochs": 40, "learning_rate": 0.001}
 
     @model_validator(mode="after")
-    def _fits_together(self) -> SessionParams:
+    def _check_together(self) -> SessionParams:
         if self.width % self.heads:
-            raise ValueError(f"params: {self.heads} heads don't divide a width of {self.width}: choose a multiple")
+            raise ValueError(f"params: width {self.width} is not a multiple of heads, {self.heads}")
         if self.objective == "next" and self.mask != 0.3:
-            raise ValueError("params: 'mask' has no effect with objective 'next': leave it out")
+            raise ValueError("params: 'mask' has no effect with objective 'next'; leave it out")
         return self
 
 
@@ -199,34 +194,34 @@ class EaseParams(FamilyParams):
     """A weight for each pair of items, in closed form."""
 
     meaning = (
-        "a weight for each pair of items, solved at once: strong where there are thousands of items; time grows with the cube of their "
-        "number, memory with the square."
+        "a weight for each pair of items, in closed form: strong for thousands of items; time grows with the cube of their number, "
+        "memory with the square."
     )
-    no_steps = "ease is solved at once and takes no steps"
+    no_steps = "ease is solved in closed form, without steps"
     keeps_rows = replays = False
-    ranges: ClassVar[Mapping[str, Range]] = {"params.regularisation": between(10, 10_000, log=True)}
+    ranges: ClassVar[Mapping[str, NumberRange]] = {"params.regularisation": between(10, 10_000, log=True)}
 
     regularisation: float | None = Field(
-        None, gt=0, le=1e9, description="How small weights are kept, in likes; when absent, the strength that ranks held-out likes best."
+        None, gt=0, le=1e9, description="Regularisation of the weights, in positives; if absent, the best by held-out positives."
     )
 
 
 class ItemKnnParams(FamilyParams):
     """Neighbours of items by their common users."""
 
-    meaning = "the nearest neighbours of what a user likes: quick, for catalogues of any size."
-    no_steps = "itemknn counts who likes what together and takes no steps"
+    meaning = "the nearest neighbours of the user's positives: quick, for catalogues of any size."
+    no_steps = "itemknn counts common users, without steps"
     keeps_rows = replays = False
-    ranges: ClassVar[Mapping[str, Range]] = {
+    ranges: ClassVar[Mapping[str, NumberRange]] = {
         "params.neighbours": between(20, 1000, log=True),
         "params.shrink": between(0.1, 1000, log=True),
         "params.damping": between(0, 1.0),
         "params.pull": between(0, 1.0),
     }
 
-    neighbours: int = Field(100, ge=1, le=10_000, description="How many of an item's nearest count.")
-    shrink: float = Field(0.0, ge=0, le=1e6, description="Added below the fraction: keeps chance out of what few users say.")
-    damping: float = Field(1.0, ge=0, le=2, description="How much less of each pair a user says who likes a lot: n likes weigh n^-damping.")
+    neighbours: int = Field(100, ge=1, le=10_000, description="Number of nearest neighbours per item.")
+    shrink: float = Field(0.0, ge=0, le=1e6, description="Added to the denominator, against chance in items with few users.")
+    damping: float = Field(1.0, ge=0, le=2, description="Damping of users with many positives: each of n positives weighs n^-damping.")
     pull: float = Field(
-        0.4, ge=0, le=1, description="How popularity is divided by: 0.5 gives the cosine, less lets popular items score higher."
+        0.4, ge=0, le=1, description="Exponent of the popularity in the denominator: 0.5 gives the cosine, less favours popular items."
     )

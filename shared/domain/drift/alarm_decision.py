@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from shared.domain.drift.reading import Look, Reading
+from shared.domain.drift.reading import DriftLook, DriftReading
 
 
 @dataclass(frozen=True)
-class Standing:
+class AlarmState:
     """State of a reading that exceeded its threshold."""
 
-    reading: Reading
+    reading: DriftReading
     """The reading at the last update."""
     since: datetime
     """Time of the first look of the current series above the threshold."""
@@ -25,28 +25,28 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Memory:
+class AlarmMemory:
     """State that is kept between looks, for one version; discarded with the version."""
 
     version: int = 0
     at: datetime | None = None
     """Newest look that changed the state."""
-    standing: tuple[Standing, ...] = ()
+    standing: tuple[AlarmState, ...] = ()
 
     @property
-    def moved(self) -> tuple[Standing, ...]:
+    def moved(self) -> tuple[AlarmState, ...]:
         """Returns the alarms, the smallest chance first."""
         counted = (alarm for alarm in self.standing if alarm.stands)
         return tuple(sorted(counted, key=lambda alarm: (alarm.reading.chance, -alarm.reading.size, alarm.reading.key)))
 
 
-NOTHING_YET = Memory()
+NOTHING_YET = AlarmMemory()
 
 
-def remember(memory: Memory, look: Look, thresholds: Mapping[str, float], needed: int) -> Memory:
+def remember(memory: AlarmMemory, look: DriftLook, thresholds: Mapping[str, float], needed: int) -> AlarmMemory:
     """Returns the state after one more look; a look that changes nothing, or is not newer, returns the same state."""
     if look.version != memory.version:
-        memory = Memory(look.version)
+        memory = AlarmMemory(look.version)
     if memory.at is not None and look.at <= memory.at:
         return memory
     alarms = {alarm.reading.key: alarm for alarm in memory.standing}
@@ -59,13 +59,15 @@ def remember(memory: Memory, look: Look, thresholds: Mapping[str, float], needed
     return memory if tuple(after) == memory.standing else replace(memory, at=look.at, standing=tuple(after))
 
 
-def _next(before: Standing | None, reading: Reading | None, at: datetime, thresholds: Mapping[str, float], needed: int) -> Standing | None:
+def _next(
+    before: AlarmState | None, reading: DriftReading | None, at: datetime, thresholds: Mapping[str, float], needed: int
+) -> AlarmState | None:
     if reading is None:  # no statement is possible at this look
         return before if before is not None and before.reading.detector in thresholds else None
     threshold = thresholds[reading.detector]
     if reading.exceeds(threshold):
         if before is None:
-            return Standing(reading, at, 1, stands=needed <= 1)
+            return AlarmState(reading, at, 1, stands=needed <= 1)
         looks = min(before.looks + 1, needed)
         if before.stands:
             return replace(before, calm=0)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shared.domain.drift.distributions import kolmogorov_tail
-from shared.domain.drift.reading import Column, Moved, Reading, Value, Values
-from shared.domain.drift.shares import FEWEST, Comparison, compare
+from shared.domain.drift.reading import DriftColumn, DriftReading, DriftValue, ShareChange, Values
+from shared.domain.drift.shares import FEWEST, ShareComparison, compare
 
 ALPHA = 0.001
 """Probability of a false alarm in a window, over all detectors and columns."""
@@ -21,7 +21,7 @@ SHOWN = 3
 DRAWN = 12
 """Number of values whose shares a reading keeps for plots."""
 
-Detect = Callable[[Column], Reading | None]
+Detect = Callable[[DriftColumn], DriftReading | None]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Detector:
     description: str
 
 
-def psi(column: Column) -> Reading | None:
+def psi(column: DriftColumn) -> DriftReading | None:
     """Population stability index of the known values; numbers are binned by deciles of both samples together."""
     edges = _tenths((*column.first, *column.now))
     comparison = compare(_shares(column.first, edges), _shares(column.now, edges))
@@ -45,50 +45,50 @@ def psi(column: Column) -> Reading | None:
     return _reading("psi", column, max(comparison.psi - comparison.bias, 0.0), comparison.chance, comparison)
 
 
-def new(column: Column) -> Reading | None:
+def new(column: DriftColumn) -> DriftReading | None:
     """Increase of the share of likes of items that the version does not know."""
     return _risen("new", column, lambda value: value.texts is None and value.number is None)
 
 
-def nulls(column: Column) -> Reading | None:
-    """Increase of the share of likes of items without a value."""
+def nulls(column: DriftColumn) -> DriftReading | None:
+    """Increase of the share of positives of items without a value."""
     return _risen("nulls", column, lambda value: value.texts == () and value.number is None)
 
 
-def scores(column: Column) -> Reading | None:
+def scores(column: DriftColumn) -> DriftReading | None:
     """Kolmogorov-Smirnov distance of the shown scores; each user's first answer of each period counts."""
     first, now = _firsts(column.first), _firsts(column.now)
     if min(len(first), len(now)) < FEWEST:
         return None
     distance = max(abs(bisect_right(first, at) / len(first) - bisect_right(now, at) / len(now)) for at in {*first, *now})
     chance = kolmogorov_tail(distance, len(first), len(now))
-    moved = (Moved("median", _median(first), _median(now)),)
-    return Reading("scores", column.name, distance, chance, ALPHA, (len(first), len(now)), moved)
+    moved = (ShareChange("median", _median(first), _median(now)),)
+    return DriftReading("scores", column.name, distance, chance, ALPHA, (len(first), len(now)), moved)
 
 
 DETECTORS: Mapping[str, Detector] = {
     detector.name: detector
     for detector in (
-        Detector("psi", "feature", psi, 0.2, "how what users like is spread over the values of an item feature"),
-        Detector("new", "key", new, 0.05, "likes of items that the serving version doesn't know"),
-        Detector("nulls", "feature", nulls, 0.05, "likes of items without a value"),
-        Detector("scores", "scores", scores, None, "the scores of what is shown"),
+        Detector("psi", "feature", psi, 0.2, "distribution of positives over the values of an item feature"),
+        Detector("new", "key", new, 0.05, "positives of items that the serving version does not know"),
+        Detector("nulls", "feature", nulls, 0.05, "positives of items without a value"),
+        Detector("scores", "scores", scores, None, "scores of the shown items"),
     )
 }
 
 
-def detected(columns: Sequence[Column]) -> tuple[Reading, ...]:
+def detected(columns: Sequence[DriftColumn]) -> tuple[DriftReading, ...]:
     """Returns the readings of all detectors for all columns of their kinds."""
     readings = (detector.detect(column) for column in columns for detector in DETECTORS.values() if detector.reads == column.kind)
     return limited([reading for reading in readings if reading is not None])
 
 
-def limited(readings: Sequence[Reading], looks: int = LOOKS) -> tuple[Reading, ...]:
+def limited(readings: Sequence[DriftReading], looks: int = LOOKS) -> tuple[DriftReading, ...]:
     """Sets the limit of each reading to its part of the window's false alarm probability (Bonferroni)."""
     return tuple(replace(reading, limit=ALPHA / looks / len(readings)) for reading in readings)
 
 
-def _risen(name: str, column: Column, is_one: Callable[[Value], bool]) -> Reading | None:
+def _risen(name: str, column: DriftColumn, is_one: Callable[[DriftValue], bool]) -> DriftReading | None:
     comparison = compare(_kinds(column.first, is_one), _kinds(column.now, is_one))
     if comparison is None:
         return None
@@ -99,7 +99,7 @@ def _risen(name: str, column: Column, is_one: Callable[[Value], bool]) -> Readin
 _SUCH, _REST = "such", "others"
 
 
-def _kinds(values: Values, is_one: Callable[[Value], bool]) -> list[dict[str, float]]:
+def _kinds(values: Values, is_one: Callable[[DriftValue], bool]) -> list[dict[str, float]]:
     such: Counter[int] = Counter()
     all_of: Counter[int] = Counter()
     for value in values:
@@ -130,13 +130,15 @@ def _tenth(number: float, edges: Sequence[float]) -> str:
     return f"{edges[at - 1]:g} and more" if at == len(edges) else f"{edges[at - 1]:g} to {edges[at]:g}"
 
 
-def _reading(name: str, column: Column, size: float, chance: float, comparison: Comparison) -> Reading:
+def _reading(name: str, column: DriftColumn, size: float, chance: float, comparison: ShareComparison) -> DriftReading:
     values = sorted(comparison.before.keys() | comparison.after.keys(), key=lambda value: (-_part(comparison, value), value))
-    moved = tuple(Moved(value, comparison.before.get(value, 0.0), comparison.after.get(value, 0.0)) for value in values if value != _REST)
-    return Reading(name, column.name, size, chance, ALPHA, comparison.users, moved[:SHOWN], moved[:DRAWN] if name == "psi" else ())
+    moved = tuple(
+        ShareChange(value, comparison.before.get(value, 0.0), comparison.after.get(value, 0.0)) for value in values if value != _REST
+    )
+    return DriftReading(name, column.name, size, chance, ALPHA, comparison.users, moved[:SHOWN], moved[:DRAWN] if name == "psi" else ())
 
 
-def _part(comparison: Comparison, value: str) -> float:
+def _part(comparison: ShareComparison, value: str) -> float:
     """Returns the weight of this value in the whole movement."""
     before, after = comparison.before.get(value, 0.0), comparison.after.get(value, 0.0)
     return (after - before) ** 2 / (after + before) if after + before else 0.0

@@ -15,9 +15,9 @@ from datetime import datetime
 from itertools import accumulate
 
 from shared.domain.drift.detectors import ALPHA, LOOKS
-from shared.domain.drift.reading import Look, Moved, Reading
+from shared.domain.drift.reading import DriftLook, DriftReading, ShareChange
 from shared.domain.evidence import NOTHING, against_ratio
-from shared.domain.sequential_test import FEWER, WORDS, Goal, Sample, of_goal
+from shared.domain.sequential_test import FEWER, WORDS, Goal, VariantSample, of_goal
 
 MOST = 400
 """Maximum number of blocks in which a fall may have begun; older answers are always on the earlier side."""
@@ -30,7 +30,7 @@ class Block:
     """Outcomes of the answers in a time range."""
 
     until: datetime
-    sample: Sample
+    sample: VariantSample
 
 
 @dataclass
@@ -45,9 +45,9 @@ class Comparisons:
     logs: list[float] = field(default_factory=list)
     """The logarithm of each comparison's evidence."""
     strongest: float = NOTHING
-    sides: tuple[Sample, Sample, str] | None = None
+    sides: tuple[VariantSample, VariantSample, str] | None = None
 
-    def add(self, before: Sample, now: Sample, weight: float, share: float = 1.0, against: str = "") -> None:
+    def add(self, before: VariantSample, now: VariantSample, weight: float, share: float = 1.0, against: str = "") -> None:
         """`weight`: expected share of the newer side among all users. `share`: share of all bets that this comparison gets. `against`: name
         of the older side, for users."""
         if min(before.answers, now.answers) < self.fewest:
@@ -58,15 +58,15 @@ class Comparisons:
         if self.sides is None or evidence > self.strongest:
             self.strongest, self.sides = evidence, (before, now, against)
 
-    def reading(self) -> Reading | None:
+    def reading(self) -> DriftReading | None:
         """Returns None if no comparison has enough answers."""
         if self.sides is None:
             return None
         before, now, against = self.sides
         size = max(1 - now.mean / before.mean, 0.0) if before.mean else 0.0
         name = WORDS[self.goal].goal
-        moved = (Moved(f"{name}, compared with {against}," if against else name, before.mean, now.mean),)
-        return Reading(self.goal, "", size, self._chance(), ALPHA / LOOKS, (before.users, now.users), moved)
+        moved = (ShareChange(f"{name}, compared with {against}," if against else name, before.mean, now.mean),)
+        return DriftReading(self.goal, "", size, self._chance(), ALPHA / LOOKS, (before.users, now.users), moved)
 
     def _chance(self) -> float:
         if self.strongest == NOTHING:
@@ -74,14 +74,14 @@ class Comparisons:
         return min(math.exp(-self.strongest) / math.fsum(math.exp(log - self.strongest) for log in self.logs), 1.0)
 
 
-def fall(version: int, before: Sample, blocks: Sequence[Block], fewest: int, goal: Goal = "hit_rate") -> Look | None:
+def fall(version: int, before: VariantSample, blocks: Sequence[Block], fewest: int, goal: Goal = "hit_rate") -> DriftLook | None:
     """Returns the reading of the newest block; None if no split has `fewest` answers on both sides."""
     if not blocks:
         return None
-    firsts = list(accumulate((block.sample for block in blocks[:-1]), Sample.plus, initial=before))
-    comparisons, now = Comparisons(fewest, goal), Sample()
+    firsts = list(accumulate((block.sample for block in blocks[:-1]), VariantSample.plus, initial=before))
+    comparisons, now = Comparisons(fewest, goal), VariantSample()
     for first, block in zip(reversed(firsts), reversed(blocks), strict=True):
         now = now.plus(block.sample)
         comparisons.add(first, now, _WEIGHT)
     reading = comparisons.reading()
-    return None if reading is None else Look(version, blocks[-1].until, (reading,))
+    return None if reading is None else DriftLook(version, blocks[-1].until, (reading,))

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 
-class Value(NamedTuple):
+class DriftValue(NamedTuple):
     """Value of one like or one answer in one column: texts or a number. Empty texts: the item has no value; None: the version does not know
     the item."""
 
@@ -17,11 +17,11 @@ class Value(NamedTuple):
     number: float | None = None
 
 
-Values = Sequence[Value]
+Values = Sequence[DriftValue]
 
 
 @dataclass(frozen=True)
-class Column:
+class DriftColumn:
     """Values of one column in two periods: the version's first days, and now."""
 
     kind: Literal["key", "feature", "scores"]
@@ -32,7 +32,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Moved:
+class ShareChange:
     """Share of a value, or the value of a statistic, before and now."""
 
     value: str
@@ -41,7 +41,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Reading:
+class DriftReading:
     """Result of one detector for one column at one look."""
 
     detector: str
@@ -54,8 +54,8 @@ class Reading:
     """A reading counts if its chance is at most this limit; the limits of a look together bound its false alarms."""
     users: tuple[int, int] = (0, 0)
     """Users of the first days, and of now."""
-    moved: tuple[Moved, ...] = ()
-    shares: tuple[Moved, ...] = ()
+    moved: tuple[ShareChange, ...] = ()
+    shares: tuple[ShareChange, ...] = ()
     """Shares of more values than `moved` names, those with the largest change; empty if the detector does not compare shares."""
 
     @property
@@ -76,13 +76,13 @@ class Reading:
 
 
 CALM = 0.05
-"""A reading with at least this chance is no sign of drift."""
+"""A reading with at least this chance is not a sign of drift."""
 
 SENTENCES = {
     "psi": "drift of {column}: psi {size:.3f}",
-    "new": "new values of {column}: {size:.1%} more of the likes than at first",
-    "nulls": "missing values of {column}: {size:.1%} more of the likes than at first",
-    "scores": "scores shown: apart by {size:.3f} of all users",
+    "new": "new values of {column}: {size:.1%} more of the positives than in the reference",
+    "nulls": "missing values of {column}: {size:.1%} more of the positives than in the reference",
+    "scores": "scores shown: distance {size:.3f}",
     "hit_rate": "hit rate fell by {size:.1%}",
     "hit_rate_min": "hit rate is {size:.1%} below its limit",
     "conversion": "conversion fell by {size:.1%}",
@@ -91,12 +91,12 @@ SENTENCES = {
 
 
 @dataclass(frozen=True)
-class Look:
+class DriftLook:
     """All readings of one look; `at` is the time of the newest event in its data."""
 
     version: int
     at: datetime
-    readings: tuple[Reading, ...]
+    readings: tuple[DriftReading, ...]
     note: str = ""
     """What the look waits for, if it has no reading."""
 
@@ -104,10 +104,10 @@ class Look:
 def rarely(chance: float) -> str:
     """Describes the probability in words."""
     if chance >= 0.01:
-        return f"chance alone does that in {chance:.0%} of all looks"
+        return f"by chance alone in {chance:.0%} of all looks"
     if chance < 1e-9:
-        return "chance alone does that less than once in 1,000,000,000 looks"
-    return f"chance alone does that once in {_rounded(1 / chance):,} looks"
+        return "by chance alone less than once in 1,000,000,000 looks"
+    return f"by chance alone once in {_rounded(1 / chance):,} looks"
 
 
 def _rounded(number: float) -> int:

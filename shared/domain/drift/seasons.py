@@ -24,8 +24,8 @@ from typing import Literal
 
 from shared.domain.drift.detectors import LOOKS
 from shared.domain.drift.hit_rate_detector import Comparisons
-from shared.domain.drift.reading import Look
-from shared.domain.sequential_test import Goal, Sample
+from shared.domain.drift.reading import DriftLook
+from shared.domain.sequential_test import Goal, VariantSample
 
 Season = Literal["auto", "week", "day", "none"]
 DAY, WEEK = timedelta(days=1), timedelta(days=7)
@@ -38,16 +38,16 @@ OLDER = 3
 KEPT_WEEKS = max(WHOLE_WEEKS) + 4 * OLDER
 """Weeks of answers that are needed; older answers are not read."""
 _TOLERATED = 0.5
-"""A fall of up to this share of the threshold is no evidence, because days differ by as much for unknown reasons."""
+"""A fall of up to this share of the threshold is not evidence, because days differ by as much for unknown reasons."""
 _MOST_A_DAY = 24 * 60
 """Maximum number of blocks a day; five weeks of blocks are kept for each recommender."""
 _NAMES = ("users", "total", "squares", "answers", "hits", "converted")
 
 
-class Series:
+class BlockSeries:
     """Outcomes of answers in consecutive blocks of equal length. Uses prefix sums, so the sum of a range needs no loop."""
 
-    def __init__(self, samples: Iterable[Sample] = ()) -> None:
+    def __init__(self, samples: Iterable[VariantSample] = ()) -> None:
         self._sums = tuple(array("d", [0.0]) for _ in _NAMES)
         for sample in samples:
             self.add(sample)
@@ -55,7 +55,7 @@ class Series:
     def __len__(self) -> int:
         return len(self._sums[0]) - 1
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: VariantSample) -> None:
         for sums, name in zip(self._sums, _NAMES, strict=True):
             sums.append(sums[-1] + getattr(sample, name))
 
@@ -64,21 +64,21 @@ class Series:
         for sums in self._sums:
             del sums[:blocks]
 
-    def of(self, start: int, end: int) -> Sample:
+    def of(self, start: int, end: int) -> VariantSample:
         users, total, squares, answers, hits, converted = (sums[end] - sums[start] for sums in self._sums)
-        return Sample(round(users), total, squares, round(answers), round(hits), round(converted))
+        return VariantSample(round(users), total, squares, round(answers), round(hits), round(converted))
 
 
 @dataclass(frozen=True)
-class History:
+class AnswerHistory:
     """Answers of a recommender up to now, of all its versions."""
 
     until: datetime
     every: timedelta
     """Length of a block; divides a day into a whole number of blocks."""
-    blocks: Series
+    blocks: BlockSeries
     """Blocks of five weeks at most; the last block ends at `until`."""
-    days: Series = field(default_factory=Series)
+    days: BlockSeries = field(default_factory=BlockSeries)
     """Days, at most KEPT_WEEKS; the last day ends before `until`, by less than a day."""
 
 
@@ -103,7 +103,9 @@ def waits_for(season: Season, passed: timedelta) -> str:
     return _waits(name, length, passed)
 
 
-def seasonal_fall(version: int, history: History, season: Season, fewest: int, threshold: float, goal: Goal = "hit_rate") -> Look:
+def seasonal_fall(
+    version: int, history: AnswerHistory, season: Season, fewest: int, threshold: float, goal: Goal = "hit_rate"
+) -> DriftLook:
     """Returns the newest look, with a note if data is missing. `threshold`: the fall from which the reading counts."""
     in_a_day = DAY // history.every
     if season == "day" or (season == "auto" and len(history.blocks) <= 7 * in_a_day):
@@ -111,27 +113,27 @@ def seasonal_fall(version: int, history: History, season: Season, fewest: int, t
     else:
         length, back, name, unit = 7 * in_a_day, WEEKS_BACK, "week", WEEK
     if len(history.blocks) <= length:
-        return Look(version, history.until, (), _waits(name, unit, len(history.blocks) * history.every))
+        return DriftLook(version, history.until, (), _waits(name, unit, len(history.blocks) * history.every))
     comparisons = Comparisons(fewest, goal, 1 - threshold * _TOLERATED)
     weeks = name == "week" and len(history.days) >= 14
-    _compare_hours(comparisons, history.blocks, length, back, 0.5 if weeks else 1.0, f"the same hours of the {name}s before")
+    _compare_hours(comparisons, history.blocks, length, back, 0.5 if weeks else 1.0, f"the same hours of earlier {name}s")
     if weeks:
         _compare_weeks(comparisons, history.days)
     reading = comparisons.reading()
-    return Look(version, history.until, () if reading is None else (reading,))
+    return DriftLook(version, history.until, () if reading is None else (reading,))
 
 
-def _compare_hours(comparisons: Comparisons, blocks: Series, season: int, back: int, share: float, against: str) -> None:
+def _compare_hours(comparisons: Comparisons, blocks: BlockSeries, season: int, back: int, share: float, against: str) -> None:
     """Compares, for each beginning within the newest season, the blocks since then with the same blocks of earlier seasons."""
     end = len(blocks)
     for length in _lengths(season):
         begin = end - length
         earlier = [blocks.of(start, start + length) for start in range(begin - season, -1, -season)[:back]]
         if earlier:
-            comparisons.add(reduce(Sample.plus, earlier), blocks.of(begin, end), 1 / (1 + len(earlier)), share, against)
+            comparisons.add(reduce(VariantSample.plus, earlier), blocks.of(begin, end), 1 / (1 + len(earlier)), share, against)
 
 
-def _compare_weeks(comparisons: Comparisons, days: Series) -> None:
+def _compare_weeks(comparisons: Comparisons, days: BlockSeries) -> None:
     end = len(days)
     for weeks in WHOLE_WEEKS:
         begin = end - 7 * weeks
@@ -159,7 +161,7 @@ def _lengths(season: int) -> Iterator[int]:
 
 
 def _waits(name: str, length: timedelta, there: timedelta) -> str:
-    return f"it waits for a full {name} to compare with: {_spoken(there)} of {_spoken(length)} have passed"
+    return f"waits for a full {name} to compare with: {_spoken(there)} of {_spoken(length)} have passed"
 
 
 def _spoken(span: timedelta) -> str:

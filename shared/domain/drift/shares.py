@@ -27,7 +27,7 @@ Shares = Sequence[Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ShareComparison:
     before: Mapping[str, float]
     after: Mapping[str, float]
     psi: float
@@ -37,7 +37,7 @@ class Comparison:
     users: tuple[int, int]
 
 
-def compare(first: Shares, now: Shares) -> Comparison | None:
+def compare(first: Shares, now: Shares) -> ShareComparison | None:
     """Returns None if a side has too few users."""
     n, m = len(first), len(now)
     if min(n, m) < FEWEST:
@@ -47,13 +47,13 @@ def compare(first: Shares, now: Shares) -> Comparison | None:
     p, q = _mean(before), _mean(after)
     common = {name: (n * p.get(name, 0.0) + m * q.get(name, 0.0)) / (n + m) for name in p.keys() | q.keys()}
     if len(common) < 2:
-        return Comparison(p, q, 0.0, 0.0, 1.0, (n, m))
+        return ShareComparison(p, q, 0.0, 0.0, 1.0, (n, m))
     apart = math.fsum((q.get(name, 0.0) - p.get(name, 0.0)) ** 2 / share for name, share in common.items())
     trace, square = _spread(((before, p), (after, q)), common, n + m - 2)
     if trace <= 0:  # users are identical, so any difference is real
-        return Comparison(p, q, _psi(p, q, n, m), 0.0, 0.0 if apart > 0 else 1.0, (n, m))
+        return ShareComparison(p, q, _psi(p, q, n, m), 0.0, 0.0 if apart > 0 else 1.0, (n, m))
     bias = (1 / n + 1 / m) * trace
-    return Comparison(p, q, _psi(p, q, n, m), bias, f_tail(apart / bias, trace * trace / square, n + m - 2), (n, m))
+    return ShareComparison(p, q, _psi(p, q, n, m), bias, f_tail(apart / bias, trace * trace / square, n + m - 2), (n, m))
 
 
 def _bins(first: Shares, now: Shares) -> frozenset[str]:

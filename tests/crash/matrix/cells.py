@@ -270,12 +270,12 @@ class _Play:
 
     def ending(self) -> Ending:
         engine = self._database.ours()
-        rows = select(resources.c.kind, resources.c.id, resources.c.status, resources.c.finished, resources.c.asked, resources.c.intent)
+        rows = select(resources.c.kind, resources.c.id, resources.c.status, resources.c.finished, resources.c.request, resources.c.intent)
         lines = select(history)
         with engine.connect() as connection:
             found = {
                 "rows": Counter(
-                    f"{row.kind} {row.id} {plain(row.status)} finished={row.finished} asked={row.asked} intent={row.intent}"
+                    f"{row.kind} {row.id} {plain(row.status)} finished={row.finished} request={row.request} intent={row.intent}"
                     for row in connection.execute(rows)
                 ),
                 "commits": Counter(

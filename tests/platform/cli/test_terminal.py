@@ -111,7 +111,7 @@ def test_a_watched_rollout_is_redrawn_until_it_ends_and_the_last_picture_stays(s
 
 def test_ctrl_c_ends_a_watched_list_and_gives_the_screen_back(runs):
     with terminal(runs.url, "runs", "m", "--watch") as seen:
-        seen.until("Ctrl-C ends it").interrupt()
+        seen.until("press Ctrl-C to end").interrupt()
         assert seen.ends() == Exit.INTERRUPTED
     assert seen.text.index("\x1b[?1049l") < seen.text.rindex("r01m7z2yyn7qyezgy")
     assert "Traceback" not in seen.text
@@ -120,7 +120,7 @@ def test_ctrl_c_ends_a_watched_list_and_gives_the_screen_back(runs):
 
 def test_a_watch_that_is_told_to_end_gives_the_screen_back(runs):
     with terminal(runs.url, "runs", "m", "--watch") as seen:
-        seen.until("Ctrl-C ends it").process.terminate()
+        seen.until("press Ctrl-C to end").process.terminate()
         assert seen.ends() == Exit.INTERRUPTED
     assert "\x1b[?25h\x1b[?1049l" in seen.text
 

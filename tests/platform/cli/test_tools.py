@@ -23,7 +23,7 @@ def test_data_is_made_and_described(eyas, tmp_path):
     assert f"{tmp_path}/rows/interactions.parquet: 2,000 rows" in said.stdout
     assert "2,000 rows, 4 columns" in eyas("data", "describe", tmp_path / "rows" / "interactions.parquet").stdout
     said = eyas("data", "describe", tmp_path / "rows" / "none.parquet")
-    assert (said.exit_code, said.stderr) == (2, f"eyas: {tmp_path}/rows/none.parquet: there is no such file\n")
+    assert (said.exit_code, said.stderr) == (2, f"eyas: {tmp_path}/rows/none.parquet: file not found\n")
 
 
 def test_features_are_explained(eyas, tmp_path):
@@ -38,7 +38,7 @@ def test_a_tool_that_dies_is_an_error(eyas, monkeypatch, tmp_path):
     monkeypatch.setattr("services.wiring.tools.MODULE", "pipelines.nothing")
     said = eyas("data", "describe", str(tmp_path))
     assert said.exit_code == Exit.AWAY
-    assert "eyas: python -m pipelines.nothing ended with code 1 and said nothing more" in said.stderr
+    assert "eyas: python -m pipelines.nothing ended with exit code 1 and no answer" in said.stderr
 
 
 def test_models_are_evaluated(eyas, tmp_path):

@@ -108,7 +108,7 @@ def test_both_sides_are_given_turns_and_a_ratio_is_said(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     found = json.loads((tmp_path / "var/bench/gpu-protocol.json").read_text())
     assert set(found["not_measured"]) == {"float32, compiled, graphs", "utilisation"}
-    assert "float32, compiled, graphs: not measured: graphs are CUDA's" in ran.stdout
+    assert "float32, compiled, graphs: not measured: 'graphs' needs CUDA" in ran.stdout
     rows = {(row["contender"], row["metric"]): row for row in found["rows"]}
     ours, plain = (rows[one, "training"] for one in ("eyas on torch", "torch: plain loop"))
     assert ours["ratio_to"] == {"torch: plain loop": pytest.approx(ours["value"] / plain["value"])}

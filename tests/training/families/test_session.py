@@ -18,9 +18,9 @@ from pipelines.models.attention.shape import Shape, begin
 from pipelines.models.attention.windows import Windows
 from pipelines.models.family import Task
 from pipelines.models.neural.frameworks import load_framework
-from pipelines.models.neural.step import How
+from pipelines.models.neural.step import StepOptions
 from pipelines.models.session import Session, SessionModel
-from pipelines.training.checkpoints import Keeping, rests_on
+from pipelines.training.checkpoints import CheckpointStore, rests_on
 from shared.artifacts import FsspecLive
 from shared.contracts.stage import File
 from shared.domain.errors import Invalid
@@ -82,9 +82,9 @@ def test_a_warm_run_goes_on_from_the_parents_vectors_and_from_the_parents_sequen
     kept = found.sequences.of(FIRST).tolist()
     assert kept == [*model.sequences.of(FIRST).tolist(), *(((np.array([0, 1]) + STEPS) % (ITEMS + 1)) + FIRST).tolist()][-8:]
     assert found.sequences.of(30).tolist() == model.sequences.of(30).tolist(), "nothing new of this user: all that is known stays"
-    with pytest.raises(Invalid, match="width, blocks, heads, length and objective are the parent's in a warm run"):
+    with pytest.raises(Invalid, match="width, blocks, heads, length and objective must be the parent's in a warm run"):
         Session().train(replace(given, model=task(tmp_path / "wide", width=32).model))
-    with pytest.raises(Invalid, match="width, blocks, heads, length and objective are the parent's in a warm run"):
+    with pytest.raises(Invalid, match="width, blocks, heads, length and objective must be the parent's in a warm run"):
         Session().train(replace(given, model=task(tmp_path / "heads", heads=4).model))
 
 
@@ -97,11 +97,11 @@ def test_a_killed_training_goes_on_to_the_same_weights_to_the_last_bit(tmp_path:
     given = task(tmp_path, dropout=0.2, train={"epochs": 4, "checkpoint": {"every": "1h", "steps": 2}})
     whole = trained(given).weights
 
-    def keeping(attempt: str) -> Keeping:
+    def keeping(attempt: str) -> CheckpointStore:
         folder = tmp_path / attempt
         folder.mkdir()
         files = {"etl": {"train.parquet": File(sha256="a" * 64, size=1)}}
-        return Keeping(FsspecLive(str(tmp_path / "store"), attempt), rests_on(given.model, "full", files), folder, given.log)
+        return CheckpointStore(FsspecLive(str(tmp_path / "store"), attempt), rests_on(given.model, "full", files), folder, given.log)
 
     calls, step = iter(range(100)), SequenceStep.__call__
 
@@ -147,7 +147,7 @@ def test_a_step_against_every_item_drawn_is_the_step_against_the_whole_catalogue
     framework, losses = load_framework("tensorflow"), []
     for draw in (None, ITEMS):
         feed = Windows(Path("none"), sequences, shape, 30, 3, draw=draw)
-        step = SequenceStep(framework, shape, begin(shape, 7), How("sgd", 0.5), 0.0, draw is not None, _nothing)
+        step = SequenceStep(framework, shape, begin(shape, 7), StepOptions("sgd", 0.5), 0.0, draw is not None, _nothing)
         losses.append([float(step(replace(batch, columns=_but_drawn(batch.columns, draw)))) for batch, _ in feed.placed(0)])
     np.testing.assert_allclose(losses[0], losses[1], rtol=2e-3)
 

@@ -127,7 +127,7 @@ def test_hashing_of_integers_has_as_many_buckets_and_equal_values_meet(tmp_path:
     ours = _made(found, tmp_path)["kind"]
     assert set(_keras(layer, "kind")) <= set(range(5)) and set(ours) <= set(range(2, 7))
     assert all(len(set(ours[(ITEMS["kind"] == value).to_numpy()])) == 1 for value in ITEMS["kind"].unique())
-    assert any("the hash is another one" in note for note in found.notes)
+    assert any("the hash function differs" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("mode", ["one_hot", "multi_hot"])
@@ -296,28 +296,28 @@ def _column(kind: str, **config: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        (lambda: _layer(layers.TextVectorization()), "TextVectorization of 'x': text isn't cut into words"),
-        (lambda: _layer(layers.Lambda(lambda x: x)), "Lambda of 'x': it is code, and no code out of a file is run"),
+        (lambda: _layer(layers.TextVectorization()), "TextVectorization of 'x': text is not split into words"),
+        (lambda: _layer(layers.Lambda(lambda x: x)), "Lambda of 'x': it is code, and code from a file is never run"),
         (lambda: _layer(layers.Rescaling(0.1)), "Rescaling of 'x': .* 'normalise'"),
-        (lambda: _layer(layers.Dense(3)), "Dense of 'x': it is no preprocessing layer"),
-        (lambda: _layer(layers.Hashing(9, mask_value="")), "Hashing of 'x': text can't be hashed"),
+        (lambda: _layer(layers.Dense(3)), "Dense of 'x': not a preprocessing layer"),
+        (lambda: _layer(layers.Hashing(9, mask_value="")), "Hashing of 'x': the served graph cannot hash text"),
         (lambda: _layer(layers.StringLookup(num_oov_indices=3)), "num_oov_indices is 3"),
         (lambda: _layer(layers.StringLookup(vocabulary=["a"], invert=True)), "invert turns codes back"),
         (lambda: _layer(layers.StringLookup(vocabulary=["a"], output_mode="count")), "output_mode 'count'"),
         (lambda: _layer(layers.Normalization(mean=[1.0, 2.0], variance=[1.0, 1.0])), "it normalises a vector"),
-        (lambda: {"x y": keras.saving.serialize_keras_object(layers.Normalization())}, "can't call a column 'x y'"),
-        (lambda: {"x": {"module": "os", "class_name": "system", "config": {"command": "true"}}}, "system of 'x': it is no preprocessing"),
+        (lambda: {"x y": keras.saving.serialize_keras_object(layers.Normalization())}, "'x y' is not a column name of a spec"),
+        (lambda: {"x": {"module": "os", "class_name": "system", "config": {"command": "true"}}}, "system of 'x': not a preprocessing"),
         (lambda: [_column("NumericColumn", shape=[1], normalizer_fn="f")], "its normalizer_fn is code"),
-        (lambda: [_column("NumericColumn", shape=[3])], "it has \\[3\\] numbers a row"),
-        (lambda: [_column("HashedCategoricalColumn", hash_bucket_size=9, dtype="string")], "text can't be hashed"),
-        (lambda: [_column("WeightedCategoricalColumn")], "values have no weights"),
-        (lambda: [_column("VocabularyFileCategoricalColumn", vocabulary_file="../secret")], "isn't in or below"),
-        (lambda: [_column("VocabularyFileCategoricalColumn", vocabulary_file="/etc/passwd")], "isn't in or below"),
+        (lambda: [_column("NumericColumn", shape=[3])], "it has \\[3\\] numbers per row"),
+        (lambda: [_column("HashedCategoricalColumn", hash_bucket_size=9, dtype="string")], "the served graph cannot hash text"),
+        (lambda: [_column("WeightedCategoricalColumn")], "values cannot have weights"),
+        (lambda: [_column("VocabularyFileCategoricalColumn", vocabulary_file="../secret")], "is not in or below"),
+        (lambda: [_column("VocabularyFileCategoricalColumn", vocabulary_file="/etc/passwd")], "is not in or below"),
         (lambda: _column("IdentityCategoricalColumn", number_buckets="many"), "a whole number"),
         (lambda: [1, 2], "expected a Keras model"),
         (lambda: {}, "expected a Keras model"),
-        (lambda: {"class_name": "Functional", "config": {"layers": []}}, "nothing in it is a preprocessing layer"),
-        (lambda: {"class_name": "FeatureSpace", "config": []}, "it isn't what Keras or TensorFlow write"),
+        (lambda: {"class_name": "Functional", "config": {"layers": []}}, "no preprocessing layer or feature column found"),
+        (lambda: {"class_name": "FeatureSpace", "config": []}, "not a format of Keras or TensorFlow"),
     ],
 )
 def test_what_has_no_counterpart_is_refused_by_name(document: Any, said: str, tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 
 def test_buckets_of_what_was_changed_are_refused_for_buckets_are_of_the_data() -> None:
-    with pytest.raises(Invalid, match="it cuts what was made of 'x'"):
+    with pytest.raises(Invalid, match="its input is derived from 'x', but buckets use the raw column"):
         from_keras({"x": [layers.Normalization(axis=None), layers.Discretization([0.5])]})
 
 

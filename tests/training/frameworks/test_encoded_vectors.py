@@ -10,14 +10,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.data.sources import Reach
+from pipelines.data.sources import ReadableRoots
 from pipelines.encoding import encoders
-from pipelines.encoding.inputs import Words
+from pipelines.encoding.inputs import WordHasher
 from pipelines.explain.fitting import fit_on_data, fit_on_nothing
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import EyasError
 from tests.servers.s3_server import S3Server
-from tests.support.encoded_items import COUNT, TITLES, column, titled, wish
+from tests.support.encoded_items import COUNT, TITLES, column, encoding_spec, titled
 from tests.support.etl_stage import etl_stage
 from tests.support.onnx_encoders import WORDS, write_colours
 from tests.unit.pipelines.recommender import films, ratings, write
@@ -49,7 +49,7 @@ def test_images_are_read_out_of_a_folder_or_an_object_store(tmp_path: Path, monk
             {"encoder": "colours.onnx", "images": "posters"},
             {"encoder": "s3://lake/encoders/colours.onnx", "images": "s3://lake/posters/"},
         ):
-            outcome = etl(wish(tmp_path, {"width": 3}, column="poster", **places), (str(tmp_path), "s3://lake"))
+            outcome = etl(encoding_spec(tmp_path, {"width": 3}, column="poster", **places), (str(tmp_path), "s3://lake"))
             found = column(outcome)
             assert (found[7], found[8]) == (None, None)
             assert outcome.facts["encoded"]["movieId_vector"] == {"encoded": COUNT - 2, "known": 0, "without": 2}
@@ -66,20 +66,20 @@ def test_a_keras_encoder_is_taken_as_well(tmp_path: Path) -> None:
     titled(tmp_path)
     words = keras.Input((5,), dtype="int64")
     keras.Model(words, keras.ops.cast(words, "float32")).save(tmp_path / "words.keras")
-    outcome = etl(wish(tmp_path, {"width": 5}, encoder="words.keras"))
-    assert column(outcome)[4] == Words(encoders.Takes("words", "int64", (5,)), 64, WORDS).array(TITLES[4].encode()).tolist()
+    outcome = etl(encoding_spec(tmp_path, {"width": 5}, encoder="words.keras"))
+    assert column(outcome)[4] == WordHasher(encoders.EncoderInput("words", "int64", (5,)), 64, WORDS).array(TITLES[4].encode()).tolist()
     code = keras.Sequential([keras.Input((5,), dtype="int64"), keras.layers.Lambda(lambda x: x)])
     code.save(tmp_path / "code.keras")
-    with pytest.raises(EyasError, match=r"code\.keras: it can't be loaded as a Keras model without code of its own"):
-        etl(wish(tmp_path, {"width": 5}, encoder="code.keras"))
+    with pytest.raises(EyasError, match=r"code\.keras: cannot be loaded as a Keras model without custom code"):
+        etl(encoding_spec(tmp_path, {"width": 5}, encoder="code.keras"))
 
 
 def test_a_size_that_the_encoder_does_not_take_is_refused(tmp_path: Path) -> None:
     titled(tmp_path)
     (tmp_path / "posters").mkdir()
     write_colours(tmp_path / "colours.onnx")
-    wrong = wish(tmp_path, encoder="colours.onnx", images="posters", size="5x5")
-    reach = Reach((str(tmp_path),), tmp_path / "explained")
+    wrong = encoding_spec(tmp_path, encoder="colours.onnx", images="posters", size="5x5")
+    reach = ReadableRoots((str(tmp_path),), tmp_path / "explained")
     attempts: list[Callable[[RecommenderSpec], Any]] = [
         etl_stage(tmp_path),
         lambda one: fit_on_nothing(one, reach),

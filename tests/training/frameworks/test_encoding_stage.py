@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from onnx import TensorProto, helper
 
-from pipelines.data.sources import Reach
+from pipelines.data.sources import ReadableRoots
 from pipelines.data.vectors import open_vectors, with_vectors
 from pipelines.encoding import work
 from pipelines.encoding.command import encode
@@ -87,7 +87,7 @@ def test_images_reach_an_onnx_encoder_as_it_takes_them(first: bool, pixels: str,
 
 def test_bytes_reach_an_encoder_of_bytes_and_any_size_must_be_said(table: Path) -> None:
     encoder = _mean(table.parent, ["N", "H", "W", 3], [1, 2], dtype=TensorProto.UINT8)
-    with pytest.raises(Invalid, match="any size: say which one"):
+    with pytest.raises(Invalid, match="any size; set the size to scale to"):
         encode(_ask(table, encoder))
     assert encode(_ask(table, encoder, size=[4, 4])).rows == COUNT
 
@@ -95,7 +95,7 @@ def test_bytes_reach_an_encoder_of_bytes_and_any_size_must_be_said(table: Path) 
 def test_the_vectors_are_what_the_operator_vector_takes(table: Path) -> None:
     encode(_ask(table, _mean(table.parent, ["N", 8, 8, 3], [1, 2])))
     of = VectorOf.model_validate({"of": "movieId", "from": str(table.with_name("vectors.parquet")), "width": 3})
-    joined = with_vectors(pl.read_parquet(table), open_vectors(of, Reach((str(table.parent),), table.parent)), of)
+    joined = with_vectors(pl.read_parquet(table), open_vectors(of, ReadableRoots((str(table.parent),), table.parent)), of)
     assert joined["movieId_vector"].null_count() == 0
 
 
@@ -112,7 +112,7 @@ def test_a_keras_encoder_with_code_in_it_is_refused(table: Path) -> None:
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Lambda(lambda x: x), keras.layers.Flatten()])
     path = table.with_name("encoder.keras")
     model.save(path)
-    with pytest.raises(EyasError, match="without code of its own"):
+    with pytest.raises(EyasError, match="without custom code"):
         encode(_ask(table, path))
 
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_read_is_left_out_with_its_reason_and_the_rest_is_encoded
     told = encode(_ask(table, _mean(table.parent, ["N", 8, 8, 3], [1, 2])))
     assert (told.rows, told.left_out) == (COUNT - 6, 6)
     reasons = " ".join(told.reasons)
-    for said in ("100: ", "damaged", "102: ", "No such file", "103: it is neither", "105: ", "doesn't lie below", "106: there is no value"):
+    for said in ("100: ", "damaged", "102: ", "No such file", "103: neither", "105: ", "outside ", "106: no value"):
         assert said in reasons
     assert pl.read_parquet(table.with_name("vectors.parquet"))["movieId"].sort().to_list() == [101, 104, 107, 109, 110]
 
@@ -155,7 +155,7 @@ def test_an_interrupted_try_is_gone_on_with_and_gives_the_same(table: Path, monk
     whole = out.read_bytes()
     out.unlink()
     stretches: list[int] = []
-    encoded = work.Work._encoded
+    encoded = work.TableEncoding._encoded
 
     def dying(self: Any, rows: pl.DataFrame, left: Any) -> Any:
         stretches.append(len(rows))
@@ -164,7 +164,7 @@ def test_an_interrupted_try_is_gone_on_with_and_gives_the_same(table: Path, monk
         return encoded(self, rows, left)
 
     with monkeypatch.context() as patched:
-        patched.setattr(work.Work, "_encoded", dying)
+        patched.setattr(work.TableEncoding, "_encoded", dying)
         with pytest.raises(KeyboardInterrupt):
             encode(_ask(table, encoder))
     assert not out.exists()
@@ -178,27 +178,27 @@ def test_an_interrupted_try_is_gone_on_with_and_gives_the_same(table: Path, monk
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"encoder": "none.onnx"}, "there is no such encoder"),
-        ({"encoder": "items.parquet"}, "an encoder is an .onnx or a .keras file"),
+        ({"encoder": "none.onnx"}, "none.onnx: encoder not found"),
+        ({"encoder": "items.parquet"}, "items.parquet: expected an .onnx or .keras file"),
         ({"column": "none"}, "column 'none' is missing"),
-        ({"column": "movieId"}, "are text"),
+        ({"column": "movieId"}, "must be text"),
         ({"column": "plot"}, "no row has a vector"),
-        ({"out": "none/vectors.parquet"}, "expected a .parquet in a folder that is there"),
+        ({"out": "none/vectors.parquet"}, "expected a .parquet file in an existing folder"),
         ({"size": [9, 9]}, "the encoder takes 8x8, not 9x9"),
     ],
 )
 def test_what_is_wrong_is_one_line(change: dict[str, Any], said: str, table: Path) -> None:
-    wish = _ask(table, _mean(table.parent, ["N", 8, 8, 3], [1, 2]))
+    request = _ask(table, _mean(table.parent, ["N", 8, 8, 3], [1, 2]))
     paths = {name: str(table.parent / value) for name, value in change.items() if name in ("encoder", "out")}
     with pytest.raises(EyasError, match=said) as refused:
-        encode(json.loads(json.dumps(wish | change | paths)))
+        encode(json.loads(json.dumps(request | change | paths)))
     assert "\n" not in str(refused.value)
 
 
 def test_an_encoder_that_is_damaged_or_takes_something_else_is_refused(table: Path) -> None:
     broken = table.with_name("broken.onnx")
     broken.write_bytes(b"no model")
-    with pytest.raises(EyasError, match="can't be loaded as ONNX"):
+    with pytest.raises(EyasError, match="cannot be loaded as ONNX"):
         encode(_ask(table, broken))
-    with pytest.raises(EyasError, match="an encoder takes images"):
+    with pytest.raises(EyasError, match="expected images"):
         encode(_ask(table, _mean(table.parent, ["N", 4, 8, 8], [2, 3])))

@@ -13,7 +13,7 @@ from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.frameworks.protocol import Framework
 from pipelines.models.neural.losses import InBatch, Loss, log_chances
-from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
+from pipelines.models.neural.step import LOGISTIC, NeuralStep, StepOptions
 from pipelines.models.neural.weights import Weights, begin
 from tests.support import neural_model
 
@@ -29,7 +29,7 @@ def framework() -> Framework:
 def made(framework: Framework) -> Made:
     def make(architecture: Architecture | None = None, weights: Weights | None = None, loss: Loss = LOGISTIC, **how: Any) -> NeuralStep:
         architecture = architecture or neural_model.mlp()
-        return NeuralStep(framework, architecture, weights or begin(architecture, 7), How(**{"learning_rate": 0.02} | how), loss)
+        return NeuralStep(framework, architecture, weights or begin(architecture, 7), StepOptions(**{"learning_rate": 0.02} | how), loss)
 
     return make
 

@@ -65,11 +65,11 @@ def test_epochs_differ_and_begin_where_they_are_to(seen: dict[str, Any]) -> None
 
 def test_batches_by_number_suit_any_backend_in_the_loaders_own_order(seen: dict[str, Any]) -> None:
     assert seen["plain"][2] > 0.99
-    assert "say fit(shuffle=False)" in seen["shuffled"]
+    assert "set fit(shuffle=False)" in seen["shuffled"]
 
 
 def test_keras_takes_ragged_lists_on_tensorflow_alone(seen: dict[str, Any]) -> None:
-    wanted = "lists: column 'genres': Keras on torch takes no ragged lists: say 'padded', or Dense(size)"
+    wanted = "lists: column 'genres': Keras on torch takes no ragged lists; set 'padded' or Dense(size)"
     assert seen["ragged"] == (wanted if seen["backend"] == "torch" else None)
 
 

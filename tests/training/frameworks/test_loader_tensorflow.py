@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.loaders.adapters.layout import Dense, Padded
-from pipelines.loaders.columns import Lists
+from pipelines.loaders.adapters.layout import DenseLayout, PaddedLayout
+from pipelines.loaders.columns import ListColumn
 from pipelines.loaders.loader import Loader, open_loader
 from pipelines.loaders.plan import Shard
 from pipelines.models.runtime import load_tensorflow
@@ -58,7 +58,7 @@ def test_batches_are_the_loaders_own_with_lists_as_ragged_tensors(path: Path) ->
     for (columns, label), batch in zip(held, loader.epoch(0), strict=True):
         assert list(columns) == ["id", "genres", "pair"]
         genres = batch["genres"]
-        assert isinstance(genres, Lists)
+        assert isinstance(genres, ListColumn)
         assert columns["genres"].row_splits.numpy().tolist() == genres.offsets.tolist()
         assert columns["genres"].flat_values.numpy().tolist() == genres.values.tolist()
         for name, tensor in (("id", columns["id"]), ("pair", columns["pair"]), ("label", label)):
@@ -74,8 +74,8 @@ def test_batches_are_the_loaders_own_with_lists_as_ragged_tensors(path: Path) ->
         ("offsets", {"genres__values": (None,), "genres__offsets": (None,)}),
         ("lengths", {"genres__values": (None,), "genres__lengths": (None,)}),
         ("padded", {"genres": (None, None)}),
-        (Padded(2, longer="cut"), {"genres": (None, 2)}),
-        (Dense(9), {"genres": (None, 9)}),
+        (PaddedLayout(2, longer="cut"), {"genres": (None, 2)}),
+        (DenseLayout(9), {"genres": (None, 9)}),
     ],
 )
 def test_shapes_are_known_before_anything_is_read(path: Path, lists: Any, parts: dict[str, Any]) -> None:
@@ -159,9 +159,9 @@ def test_without_a_label_there_are_columns_alone(path: Path) -> None:
     [
         ({"label": "lable"}, "label: unknown column 'lable': did you mean 'label'"),
         ({"lists": {"genre": "padded"}}, "lists: unknown column 'genre': did you mean 'genres'"),
-        ({"start": (0, 16)}, "start: epoch 0, batch 16: .* batches 0 to 15"),
+        ({"start": (0, 16)}, "start: epoch 0, batch 16: .* batches are 0 to 15"),
         ({"start": (-1, 0)}, "start: epoch -1"),
-        ({"epochs": 0}, "epochs: a dataset has at least one"),
+        ({"epochs": 0}, "epochs: must be at least 1"),
     ],
 )
 def test_what_can_not_be_is_refused_where_it_is_asked_for(path: Path, asked: Any, said: str) -> None:
@@ -171,5 +171,5 @@ def test_what_can_not_be_is_refused_where_it_is_asked_for(path: Path, asked: Any
 
 def test_a_batch_that_can_not_be_made_says_why(path: Path) -> None:
     tf = load_tensorflow()
-    with pytest.raises(tf.errors.OpError, match="column 'genres' has a list of 4 values, padded lists are 3 wide"):
-        list(opened(path).as_dataset(lists=Padded(3)))
+    with pytest.raises(tf.errors.OpError, match="column 'genres' has a list of 4 values, padded lists have width 3"):
+        list(opened(path).as_dataset(lists=PaddedLayout(3)))

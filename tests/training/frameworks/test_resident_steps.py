@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from pipelines.features.columns import UNKNOWN
-from pipelines.inputs.batches import Batches, Place
+from pipelines.inputs.batches import Batches, EpochPosition
 from pipelines.inputs.bloom_filter import LikedItems
-from pipelines.inputs.tables import Catalogue
-from pipelines.models.neural.network import Dense, Join, Network, Part
+from pipelines.inputs.tables import FeatureTable
+from pipelines.models.neural.network import ColumnSelection, Dense, Join, Network
 from pipelines.models.neural.on_torch import tiles_of
 from pipelines.training.on_device import PlacedCases, keep
 from shared.domain.errors import Invalid
@@ -113,7 +113,7 @@ def test_a_compiled_step_has_the_same_weights_and_no_dropout_stops_the_compiler(
 def test_graphs_are_refused_where_there_is_no_cuda(trained: Mapping[str, Any]) -> None:
     if not torch.cuda.is_available():
         assert str(trained["graphs/refused"]).startswith(
-            "model.train.compile: graphs are CUDA's, and torch sees no such device: say true, or"
+            "model.train.compile: 'graphs' needs CUDA, but torch finds no CUDA device: set true, or"
         )
 
 
@@ -149,7 +149,7 @@ def test_what_is_looked_at_is_made_anew_where_the_device_has_no_room_for_it(path
 
 def test_vectors_are_cut_at_once_where_they_are_cut_alike_and_wholly() -> None:
     def tiles(*parts: tuple[str, int, int]) -> dict[int, tuple[int, ...]]:
-        nodes = [Part(f"part_{at}", (name,), start, stop) for at, (name, start, stop) in enumerate(parts)]
+        nodes = [ColumnSelection(f"part_{at}", (name,), start, stop) for at, (name, start, stop) in enumerate(parts)]
         joined = Join("joined", tuple(one.name for one in nodes))
         return tiles_of(Network((*nodes, joined, Dense("score", ("joined",), 1, "linear"))), {"user": 6, "item": 6, "year": 4})
 
@@ -178,7 +178,7 @@ def path(tmp_path: Path) -> Path:
 
 def _batches(path: Path, negatives: int = 0, **more: Any) -> OnDevice:
     items = {"item": np.arange(ITEMS, dtype=np.int32) + 2, "genres": np.arange(ITEMS * 3, dtype=np.int32).reshape(ITEMS, 3)}
-    host = Batches(path, of_keys(2, ITEMS), Catalogue(items, {}), None, 512, negatives, 5, **{"unknown_share": 0.0} | more)
+    host = Batches(path, of_keys(2, ITEMS), FeatureTable(items, {}), None, 512, negatives, 5, **{"unknown_share": 0.0} | more)
     return OnDevice.of(host, "cpu", path)
 
 
@@ -215,7 +215,7 @@ def test_an_epoch_goes_on_at_any_step_with_the_same_batches(path: Path) -> None:
     batches = _batches(path, 2, unknown_share=0.1)
     whole = list(batches.placed(3))
     (_, place) = whole[2]
-    assert place == Place(3)
+    assert place == EpochPosition(3)
     for (one, _), (other, _) in zip(whole[3:], batches.placed(3, place), strict=True):
         assert torch.equal(one.labels, other.labels)
         assert all(torch.equal(column, other.columns[name]) for name, column in one.columns.items())
@@ -242,7 +242,7 @@ def test_some_rows_are_shown_as_of_strangers_and_positives_alone_where_asked(pat
 
 def test_what_does_not_fit_is_refused_and_so_is_what_the_host_makes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = _batches(path)
-    with pytest.raises(Invalid, match=r"model\.train\.resident: values out of fold"):
+    with pytest.raises(Invalid, match=r"model\.train\.resident: target encoding is made on the host"):
         _ = replace(batches, items=replace(batches.items, apart={"item": np.zeros((ITEMS, 5), np.float32)})).rows
     monkeypatch.setattr(on_device, "room", lambda device, share: 1000)
     with pytest.raises(Invalid, match=r"model.train.resident: 3,000 rows and an order of 3,000 take about .* GiB"):

@@ -43,7 +43,7 @@ def test_a_cap_that_comes_too_late_is_said(capped: dict[str, float], monkeypatch
         raise RuntimeError("Virtual devices cannot be modified after being initialized")
 
     monkeypatch.setattr(load_tensorflow().config, "set_logical_device_configuration", late)
-    with pytest.raises(Conflict, match="TensorFlow uses GPU:0 already: cap its memory before"):
+    with pytest.raises(Conflict, match="TensorFlow already uses GPU:0: limit its memory before"):
         cap_gpu_memory(2**30)
 
 

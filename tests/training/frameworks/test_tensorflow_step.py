@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.inputs.batches import Batch
+from pipelines.inputs.batches import TrainingBatch
 from pipelines.models.neural import scaling
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.frameworks.protocol import Framework
 from pipelines.models.neural.losses import Loss
 from pipelines.models.neural.plain import score, sigmoid
-from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
+from pipelines.models.neural.step import LOGISTIC, NeuralStep, StepOptions
 from pipelines.models.neural.weights import Weights, begin
 from shared.domain.errors import Conflict
 from tests.support import neural_model
@@ -34,12 +34,12 @@ def framework() -> Framework:
 def made(framework: Framework) -> Made:
     def make(architecture: Architecture | None = None, weights: Weights | None = None, loss: Loss = LOGISTIC, **how: Any) -> NeuralStep:
         architecture = architecture or neural_model.mlp()
-        return NeuralStep(framework, architecture, weights or begin(architecture, 7), How(**{"learning_rate": 0.02} | how), loss)
+        return NeuralStep(framework, architecture, weights or begin(architecture, 7), StepOptions(**{"learning_rate": 0.02} | how), loss)
 
     return make
 
 
-def _loss(architecture: Architecture, weights: Weights, batch: Batch) -> float:
+def _loss(architecture: Architecture, weights: Weights, batch: TrainingBatch) -> float:
     """In double precision, by the plain arrays."""
     wide = {path: one.astype(np.float64) for path, one in weights.items()}
     found = _outputs(architecture, wide, batch)
@@ -59,14 +59,14 @@ def _softmax(users: Any, items: Any, codes: Any, chances: Any) -> float:
     return float(np.mean(losses))
 
 
-def _outputs(architecture: Architecture, weights: Any, batch: Batch) -> Any:
-    from pipelines.models.neural.plain import Plain, looked_up
+def _outputs(architecture: Architecture, weights: Any, batch: TrainingBatch) -> Any:
+    from pipelines.models.neural.plain import NumpyOperations, looked_up
 
     features = {
         one.column: looked_up(one, weights[f"table_{one.column}/embeddings"], batch.columns[one.column]) for one in architecture.tables
     }
     features |= {name: batch.columns[name][:, None] if width is None else batch.columns[name] for name, width in architecture.numbers}
-    return architecture.network.outputs(Plain(weights), features)
+    return architecture.network.outputs(NumpyOperations(weights), features)
 
 
 @pytest.mark.requirement("T-08", "T-09")
@@ -268,5 +268,5 @@ def test_a_penalty_keeps_vectors_small(made: Made) -> None:
 
 
 def test_a_process_has_one_framework(framework: Framework) -> None:
-    with pytest.raises(Conflict, match="Keras runs on tensorflow in this process, and can't change to torch: start another one"):
+    with pytest.raises(Conflict, match="Keras runs on tensorflow in this process and cannot change to torch: start another process"):
         load_framework("torch")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.loaders.adapters.layout import Dense, Padded, Ragged
+from pipelines.loaders.adapters.layout import DenseLayout, PaddedLayout, RaggedLayout
 from pipelines.loaders.adapters.opened import opened
 from pipelines.loaders.loader import Loader, open_loader
 from shared.domain.errors import Invalid
@@ -129,7 +129,7 @@ def test_errors_are_worded_as_the_guide_says(tmp_path: Path, monkeypatch: pytest
         loader("age")
 
     def batches(lists: Any) -> None:
-        list(opened(loader("genres"), None, lists, Ragged()).batches(0, 1))
+        list(opened(loader("genres"), None, lists, RaggedLayout()).batches(0, 1))
 
     cases: list[Callable[[], Any]] = [
         lambda: loader("agee"),
@@ -137,8 +137,8 @@ def test_errors_are_worded_as_the_guide_says(tmp_path: Path, monkeypatch: pytest
         lambda: list(loader("user").epoch(0)),
         lambda: open_loader("other*.parquet"),
         lambda: loader("age", memory=10).plan,
-        lambda: batches(Padded(8)),
-        lambda: batches(Dense(20)),
+        lambda: batches(PaddedLayout(8)),
+        lambda: batches(DenseLayout(20)),
         lambda: loader("age", "label").as_dataset("lable"),
         damaged,
         cut,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.trials.files import Pairs
+from pipelines.trials.files import PairFile
 from pipelines.trials.holdout import cut
 from shared.contracts.models import Model
 from shared.contracts.strict import read
@@ -25,7 +25,7 @@ COMMANDS = re.findall(r"```\n(eyas .*?)\n```", TEXT, re.DOTALL)
 
 @pytest.mark.requirement("N-01", "N-05")
 def test_the_guides_commands_do_what_it_says(tmp_path: Path) -> None:
-    train, test, _ = cut(Pairs("likes", likes()), "random", 3)
+    train, test, _ = cut(PairFile("likes", likes()), "random", 3)
     train.write_csv(tmp_path / "train.csv")
     test.write_csv(tmp_path / "test.csv")
     said = [_run(command, tmp_path) for command in COMMANDS]
@@ -42,7 +42,7 @@ def test_the_guides_commands_do_what_it_says(tmp_path: Path) -> None:
     again = _run(COMMANDS[2], tmp_path)
     assert again == said[2]
 
-    assert "on pairs that no trial has seen: ndcg@10" in said[3]
+    assert "on the test pairs: ndcg@10" in said[3]
 
 
 def test_the_guides_spec_is_one() -> None:

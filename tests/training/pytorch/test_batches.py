@@ -19,7 +19,7 @@ from tests.support.torch_available import torch as installed
 
 torch = installed()
 
-from pipelines.loaders.adapters.layout import Dense, Padded  # noqa: E402
+from pipelines.loaders.adapters.layout import DenseLayout, PaddedLayout  # noqa: E402
 from pipelines.loaders.adapters.torch import as_torch  # noqa: E402
 
 ROWS, BATCH = 430, 64
@@ -71,13 +71,13 @@ def test_lists_come_as_lengths_as_padded_rows_or_dense_by_column(loader: Loader,
     assert columns["some__lengths"].tolist() == (columns["id"] % 5).tolist()
     assert columns["some__lengths"].sum() == len(columns["some__values"])
     assert "some__offsets" not in columns
-    columns, _ = next(iter(as_torch(loader, lists={"some": Padded(6, value=-1)})))
+    columns, _ = next(iter(as_torch(loader, lists={"some": PaddedLayout(6, value=-1)})))
     places = torch.arange(6)
     wanted = torch.where(places < columns["id"][:, None] % 5, columns["id"][:, None] * 10 + places, -1)
     assert torch.equal(columns["some"].long(), wanted)
-    columns, _ = next(iter(as_torch(loader, lists=Dense(ROWS * 10 + LONGEST))))
+    columns, _ = next(iter(as_torch(loader, lists=DenseLayout(ROWS * 10 + LONGEST))))
     assert torch.equal(columns["some"].sum(1).long(), columns["id"] % 5)
-    with pytest.raises(Invalid, match="'some': PyTorch takes no ragged lists: say 'offsets'"):
+    with pytest.raises(Invalid, match="'some': PyTorch takes no ragged lists; set 'offsets'"):
         as_torch(loader, lists="ragged")
 
 
@@ -102,8 +102,8 @@ def test_a_data_set_without_a_label_comes_without_one(path: Path, loader: Loader
 def test_a_worker_of_dataloader_is_refused_in_one_line(loader: Loader) -> None:
     with pytest.raises(Invalid) as caught:
         list(torch.utils.data.DataLoader(as_torch(loader), batch_size=None, num_workers=2))
-    assert str(caught.value).rstrip().splitlines()[-1].endswith("DataLoader's num_workers must be 0")
-    with pytest.raises(Invalid, match=r"^as_torch: .*num_workers must be 0$"):
+    assert str(caught.value).rstrip().splitlines()[-1].endswith("set DataLoader's num_workers to 0")
+    with pytest.raises(Invalid, match=r"^as_torch: .*set DataLoader's num_workers to 0$"):
         copy.copy(as_torch(loader))  # as a worker that isn't forked would do it
 
 
@@ -177,7 +177,7 @@ def test_several_epochs_are_one_run_or_one_without_an_end(loader: Loader) -> Non
 
 def test_the_state_of_other_batches_is_refused(path: Path, loader: Loader) -> None:
     state = as_torch(loader).state_dict()
-    with pytest.raises(Invalid, match="load_state_dict: the state is of other rows or settings"):
+    with pytest.raises(Invalid, match="load_state_dict: the state belongs to other rows or settings"):
         as_torch(open_loader(path, batch_size=BATCH, seed=4)).load_state_dict(state)
 
 
@@ -197,7 +197,7 @@ def test_unsigned_numbers_come_as_what_pytorch_computes_with(tmp_path: Path) -> 
     assert [columns[name].dtype for name in "abc"] == [torch.int32, torch.int64, torch.int64]
     assert [columns[name][1].item() for name in "abc"] == [65_535, 2**32 - 1, 2**63 - 1]
     pq.write_table(pa.table({"c": np.array([2**63], np.uint64)}), path)
-    with pytest.raises(BadData, match="column 'c' has 9223372036854775808, beyond int64"):
+    with pytest.raises(BadData, match="column 'c' has 9223372036854775808, which does not fit int64"):
         next(iter(as_torch(open_loader(path))))
 
 
@@ -220,18 +220,18 @@ def test_a_stage_may_make_the_label(loader: Loader) -> None:
 
     columns, label = next(iter(as_torch(loader, label="even", stages=[labelled])))
     assert torch.equal(label, columns["id"] % 2 == 0)
-    with pytest.raises(Invalid, match="label='odd' is no column of a batch behind the stages: it has id, code"):
+    with pytest.raises(Invalid, match="label='odd' is not a column of the batch after the stages; columns: id, code"):
         next(iter(as_torch(loader, label="odd", stages=[labelled])))
 
 
 @pytest.mark.parametrize(
     ("said", "answer"),
     [
-        ({"device": "gpu"}, "device='gpu' is none that PyTorch knows: say 'cpu' or 'cuda'"),
-        ({"device": "meta"}, "device='meta': batches go to 'cpu' or 'cuda'"),
-        ({"epochs": 0}, "epochs=0: say how many"),
-        ({"ahead": 0}, "ahead=0: at least one batch"),
-        ({"resident": 0.0}, r"resident=0.0 is a share of the device's memory"),
+        ({"device": "gpu"}, "device='gpu' is unknown to PyTorch; set 'cpu' or 'cuda'"),
+        ({"device": "meta"}, "device='meta' is not supported; set 'cpu' or 'cuda'"),
+        ({"epochs": 0}, "epochs=0 must be at least 1"),
+        ({"ahead": 0}, "ahead=0 must be at least 1"),
+        ({"resident": 0.0}, r"resident=0.0 must be a share of the device's memory"),
     ],
 )
 def test_what_cannot_be_is_one_line(loader: Loader, said: dict[str, Any], answer: str) -> None:
@@ -244,10 +244,10 @@ def test_ranks_of_a_group_that_would_have_nothing_are_told(path: Path, monkeypat
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 500)
-    with pytest.raises(BadData, match="430 rows shared by the 500 ranks of the process group leave one without a batch"):
+    with pytest.raises(BadData, match="430 rows are too few: one of the 500 ranks has no batch"):
         as_torch(open_loader(path))
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
-    with pytest.raises(BadData, match="shared by the 4 ranks of the process group leave one without a full batch"):
+    with pytest.raises(BadData, match="are too few: one of the 4 ranks has no full batch"):
         as_torch(open_loader(path, batch_size=110, drop_last=True))
     assert as_torch(open_loader(path)).loader.shard == Shard(1, 4)
     assert as_torch(open_loader(path, shard=Shard(0, 2))).loader.shard == Shard(0, 2)
@@ -255,5 +255,5 @@ def test_ranks_of_a_group_that_would_have_nothing_are_told(path: Path, monkeypat
 
 def test_a_gpu_that_is_not_there_is_said_at_once(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(Invalid, match="device='cuda', but PyTorch sees no GPU here: say device='cpu'"):
+    with pytest.raises(Invalid, match="device='cuda', but PyTorch sees no GPU; set device='cpu'"):
         as_torch(loader, device="cuda")

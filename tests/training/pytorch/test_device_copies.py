@@ -16,7 +16,7 @@ from tests.support.torch_available import torch as installed
 torch = installed()
 
 from pipelines.loaders.adapters import torch as door  # noqa: E402
-from pipelines.loaders.adapters.pytorch.copies import CudaLane, copied  # noqa: E402
+from pipelines.loaders.adapters.pytorch.copies import CudaChannel, copied  # noqa: E402
 
 
 class Late:
@@ -146,7 +146,7 @@ def test_a_stream_of_its_own_copies_and_the_models_waits(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "stream", stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("model"))
-    lane = CudaLane("cuda:0")
+    lane = CudaChannel("cuda:0")
     there, copy = lane.send(Bytes())
     lane.take(there, copy)
     lane.over(copy)

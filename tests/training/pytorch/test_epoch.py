@@ -13,7 +13,7 @@ from tests.support.torch_available import torch as installed
 
 torch = installed()
 
-from pipelines.training.torch_epoch import Epoch, run_epoch, summary  # noqa: E402
+from pipelines.training.torch_epoch import TorchEpoch, run_epoch, summary  # noqa: E402
 
 
 def batches(sizes: list[int]) -> list[tuple[Any, Any]]:
@@ -81,7 +81,10 @@ def test_rows_a_second_and_the_share_of_waiting_follow_from_the_clock() -> None:
 
 @pytest.mark.requirement("P-03")
 def test_a_trainings_rate_is_all_rows_over_all_seconds() -> None:
-    slow, fast = Epoch(rows=1000, steps=10, seconds=10, waited=5, loss=0.5), Epoch(rows=1000, steps=10, seconds=2, waited=1, loss=0.4)
+    slow, fast = (
+        TorchEpoch(rows=1000, steps=10, seconds=10, waited=5, loss=0.5),
+        TorchEpoch(rows=1000, steps=10, seconds=2, waited=1, loss=0.4),
+    )
     assert summary([slow, fast]) == "2,000 rows in 2 epochs of 12.0 s, 167 rows/s, 50% of the time waiting for batches"
 
 
@@ -95,5 +98,5 @@ def test_an_error_leaves_the_model_in_its_mode() -> None:
 
 def test_an_epoch_without_a_batch_is_no_epoch() -> None:
     ticks = count()
-    with pytest.raises(Invalid, match="there was no batch"):
+    with pytest.raises(Invalid, match="run_epoch: no batch"):
         run_epoch(Model(), [], torch.nn.functional.mse_loss, clock=lambda: float(next(ticks)))

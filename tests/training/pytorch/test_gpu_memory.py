@@ -36,7 +36,7 @@ def test_every_gpu_is_capped_or_the_one_that_is_named(capped: dict[int, float]) 
 
 @pytest.mark.requirement("T-11")
 def test_a_cap_that_comes_too_late_is_said(capped: dict[int, float]) -> None:
-    with pytest.raises(Conflict, match=r"of GPU 1 already, more than a share of 0\.5: cap it before"):
+    with pytest.raises(Conflict, match=r"of GPU 1, more than a share of 0\.5; set the cap before"):
         cap_gpu_memory(0.5, 1)
     assert capped == {}
 
@@ -49,5 +49,5 @@ def test_a_share_that_is_none_is_refused(capped: dict[int, float], share: float)
 
 def test_without_a_gpu_there_is_nothing_to_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(Invalid, match="PyTorch sees no GPU here"):
+    with pytest.raises(Invalid, match="PyTorch sees no GPU; remove the cap"):
         cap_gpu_memory(0.5)

@@ -128,9 +128,9 @@ def test_lists_of_any_length_are_refused_and_a_catalogue_that_is_too_small() -> 
         "tags__values": torch.arange(5),
         "tags__offsets": torch.tensor([0, 2, 5]),
     }
-    with pytest.raises(Invalid, match="negatives: column 'tags__values' has no row a row: say lists='padded'"):
+    with pytest.raises(Invalid, match="negatives: column 'tags__values' does not have one entry per row; set lists='padded'"):
         TensorNegatives(4, 2)(columns, seeded())
-    with pytest.raises(Invalid, match="no number from 0 to 3"):
+    with pytest.raises(Invalid, match="items must be numbers from 0 to 3"):
         TensorLiked.of([1], [4], 4)
 
 

@@ -20,7 +20,7 @@ from tests.support.torch_available import torch as installed
 
 torch = installed()
 
-from pipelines.loaders.adapters.layout import Dense, Lengths, Offsets, Padded  # noqa: E402
+from pipelines.loaders.adapters.layout import DenseLayout, Lengths, Offsets, PaddedLayout  # noqa: E402
 from pipelines.loaders.adapters.pytorch import resident  # noqa: E402
 from pipelines.loaders.adapters.torch import as_torch  # noqa: E402
 
@@ -86,13 +86,13 @@ def test_a_state_goes_on_in_the_middle(loader: Loader) -> None:
         next(running)
     other.load_state_dict(one.state_dict())
     assert epoch(other) == whole[3:]
-    with pytest.raises(Invalid, match="and resident or not"):
+    with pytest.raises(Invalid, match="number of ranks and resident"):
         as_torch(loader).load_state_dict(one.state_dict())
 
 
 def test_more_than_its_share_is_refused_with_both_figures(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
-        Invalid, match=r"resident: 430 rows take about .* GiB, and a share of 1e-09 of the memory of 'cpu'.* raise the share"
+        Invalid, match=r"resident: 430 rows take about .* GiB, but a share of 1e-09 of the memory of 'cpu'.* raise the share"
     ):
         as_torch(loader, resident=1e-9)
     whole = 430 * (8 + 4 + 4 + 4 + 8) + (ROWS // 5 * 10) * 4 * 2 + ROWS * 32  # columns, offsets, values twice, an order
@@ -119,18 +119,27 @@ def test_rows_that_cannot_be_read_are_no_rows(path: Path, monkeypatch: pytest.Mo
     assert sorted(row for one in epoch(batches) for row in one) == list(range(256))
     assert len(epoch(batches)) == 4
     assert batches.state_dict()["epoch"] == 2
-    with pytest.raises(Invalid, match="15 of 215 rows can't be read, and ranks must have equally many"):
+    with pytest.raises(Invalid, match="15 of 215 rows cannot be read, but ranks need equal numbers of rows"):
         as_torch(replace(loader, shard=Shard(0, 2)), resident=0.9)
 
 
 def test_a_loader_with_stages_is_refused(path: Path) -> None:
     loader = open_loader(path, stages=(lambda columns, random: columns,))
-    with pytest.raises(Invalid, match=r"as_torch: resident: .* stages of the device instead"):
+    with pytest.raises(Invalid, match=r"as_torch: resident: .* give the stages to as_torch instead"):
         as_torch(loader, resident=0.5)
 
 
 @pytest.mark.parametrize(
-    "layout", [Offsets(), Lengths(), Padded(), Padded(LONGEST), Padded(9, value=-3), Padded(2, longer="cut"), Dense(ROWS * 10 + LONGEST)]
+    "layout",
+    [
+        Offsets(),
+        Lengths(),
+        PaddedLayout(),
+        PaddedLayout(LONGEST),
+        PaddedLayout(9, value=-3),
+        PaddedLayout(2, longer="cut"),
+        DenseLayout(ROWS * 10 + LONGEST),
+    ],
 )
 def test_lists_come_in_the_layout_that_a_streamed_batch_has(path: Path, layout: Any) -> None:
     loader = open_loader(path, batch_size=100, shuffle=False)
@@ -141,7 +150,7 @@ def test_lists_come_in_the_layout_that_a_streamed_batch_has(path: Path, layout: 
             assert torch.equal(one[name], other[name]), name
 
 
-@pytest.mark.parametrize("layout", [Padded(3), Dense(7)])
+@pytest.mark.parametrize("layout", [PaddedLayout(3), DenseLayout(7)])
 def test_what_does_not_fit_its_layout_is_told_as_of_a_streamed_batch(path: Path, layout: Any) -> None:
     loader, told = open_loader(path, batch_size=100, shuffle=False), []
     for share in (None, 0.9):

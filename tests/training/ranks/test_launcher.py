@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -55,23 +54,24 @@ def launched(folder: Path, monkeypatch: pytest.MonkeyPatch, *ends: str) -> int:
         (("well", "well", "well"), 0, ""),
         (("refuses", "left", "left"), 2, ""),
         (("refuses", "hangs"), 2, ""),
-        (("left", "dies", "left"), 1, "rank 1 of 3 was killed by signal 9 (SIGKILL); the others were ended with it"),
+        (("left", "dies", "left"), 1, "rank 1 of 3 was killed by signal 9 (SIGKILL); the other ranks were stopped"),
         (("dies", "left"), 1, "rank 0 of 2 was killed by signal 9 (SIGKILL)"),
         (
             ("left", "breaks"),
             1,
-            "rank 1: the disk is full\ntrain: failed: rank 1 of 2 ended with exit code 1: the disk is full; the others",
+            "rank: last lines rank=1 line=the disk is full\n"
+            "train: failed error=rank 1 of 2 ended with exit code 1: the disk is full; the other ranks",
         ),
-        (("left", "left", "hangs"), 1, "rank 2 of 3 no longer answered the others"),
+        (("left", "left", "hangs"), 1, "rank 2 of 3 stopped responding to the other ranks"),
         (("hangs", "dies"), 1, "rank 1 of 2 was killed by signal 9"),
-        (("left", "left"), 1, "rank 0 of 2 lost the others"),
+        (("left", "left"), 1, "rank 0 of 2 lost the other ranks"),
     ],
 )
 def test_the_one_that_failed_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, ends: tuple[str, ...], code: int, reason: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ends: tuple[str, ...], code: int, reason: str
 ) -> None:
     assert launched(tmp_path, monkeypatch, *ends) == code
-    assert reason in capfd.readouterr().err
+    assert reason in "\n".join(caplog.messages)
 
 
 def test_ranks_do_not_outlive_who_started_them() -> None:

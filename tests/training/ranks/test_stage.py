@@ -119,10 +119,13 @@ def test_a_killed_rank_ends_the_stage_and_the_next_try_ends_as_if_nothing_had_be
         assert process.stdout is not None
         said += process.stdout
         assert process.wait(60) == 1
-    assert said[-1] == f"train: failed: rank {number} of 2 was killed by signal 9 (SIGKILL); the others were ended with it\n"
+    assert (
+        said[-1]
+        == f"train: failed error=rank {number} of 2 was killed by signal 9 (SIGKILL); the other ranks were stopped attempt={run}-train-1\n"
+    )
     assert world.store.manifest(f"{run}-train-1") is None
     found, text = world.trained(run, 2)
-    assert f"going on from the checkpoint of {run}-train-1" in text
+    assert f"checkpoint: training continued from_attempt={run}-train-1 " in text
     manifest, weights = calm
     assert found.facts["losses"] == manifest.facts["losses"] and numbers(found) == numbers(manifest)
     ours = world.weights(found, world.folder / f"weights-{run}")
@@ -142,9 +145,9 @@ def test_tables_by_rows_over_two_processes_are_published_whole_after_a_kill_too(
         said += process.stdout
         assert process.wait(60) == 1
     assert "rank 0 of 2 was killed by signal 9" in said[-1]
-    assert any(re.search(r"tables by row: \d\.\d of \d\.\d MB lie here", line) for line in said)
+    assert any(re.search(r"tables: sharded shard=row mb=\d\.\d of=\d\.\d", line) for line in said)
     found, text = world.trained("apart", 2)
-    assert "going on from the checkpoint of apart-train-1" in text
+    assert "checkpoint: training continued from_attempt=apart-train-1 " in text
     assert found.facts["processes"]["shard"] == "row"
     np.testing.assert_allclose(found.facts["losses"], one.facts["losses"], atol=1e-4, rtol=0)
     ours, theirs = (world.weights(made, world.folder / f"weights-{made.run}") for made in (found, one))
@@ -166,4 +169,5 @@ def test_a_rank_that_hangs_ends_the_stage_in_bounded_time(world: World, monkeypa
         said += process.stdout
         assert process.wait(60) == 1
         assert not hung.is_running()
-    assert said[-1] == f"train: failed: rank {number} of 2 no longer answered the others; the others were ended with it\n"
+    reason = "stopped responding to the other ranks; the other ranks were stopped"
+    assert said[-1] == f"train: failed error=rank {number} of 2 {reason} attempt=hangs-train-1\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.gateway.exploration import Chances, drawn
+from services.gateway.exploration import Propensities, drawn
 from shared.contracts.plans import run_plan
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import BROKEN, MISSING, Files, LoggedAnswers, Manifest
@@ -28,15 +28,15 @@ def guessed(folder: Path, runner: StageRunner) -> tuple[Files, float]:
     for n in range(ANSWERS):
         user, at = int(random.integers(USERS)), int(SINCE.timestamp() * 1e6) + n * 1_000_000
         line = np.random.default_rng(user).permutation(ITEMS)
-        items, chances = line[:K].copy(), Chances.equal(K, AMONG, RATE)
-        draw = drawn(chances, float(random.random()), RATE)
+        items, propensities = line[:K].copy(), Propensities.equal(K, AMONG, RATE)
+        draw = drawn(propensities, float(random.random()), RATE)
         if draw is not None:
             items[draw[0]] = line[K + draw[1]]
-            chances = chances.after(draw[0])
+            propensities = propensities.after(draw[0])
         liked = random.random(K) < np.where(items % 4 == user % 4, LIKED, OTHERS)
         own = {"request_id": f"q{n}", "user": user, "at": at}
         route = {"version": 1, "variant": "stable", "generation": 1, "step": -1, "fallback": None, "slices": []}
-        shown.append(own | route | {"items": items.tolist(), "chances": list(chances.shown), "bucket": None, "score": None})
+        shown.append(own | route | {"items": items.tolist(), "propensities": list(propensities.shown), "bucket": None, "score": None})
         more = {"id": None, "kind": "click", "value": None, "revenue": None, "positive": True}
         done += [own | more | {"seq": K * n + int(place), "item": int(items[place])} for place in np.flatnonzero(liked)]
     files: Files = {}

@@ -15,12 +15,13 @@ import polars as pl
 import pytest
 
 from pipelines.stages.etl import run
-from pipelines.stages.runner import Context, Outcome
+from pipelines.stages.runner import Context
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, StageSpec
 from shared.contracts.validation_report import ACCEPTED, PAGE, PROFILE, QUARANTINE, REPORT, Report
 from shared.domain.errors import BadData
+from shared.stage_process import Outcome
 
 FOLDER = Path(os.environ.get("EYAS_TEST_DATA", "var/data")) / "ml-100k"
 ROWS, FILES = 100_000, 20
@@ -49,12 +50,12 @@ class World:
             rows.write_parquet(paths[-1])
         return paths
 
-    def spec(self, wish: dict[str, Any], by: str) -> RecommenderSpec:
+    def spec(self, validation: dict[str, Any], by: str) -> RecommenderSpec:
         interactions = {"uri": "ratings/*.parquet", "duplicates": "last", "min_interactions": 20}
         return RecommenderSpec.model_validate(
             {
                 "name": "movielens",
-                "data": {"interactions": interactions, "items": {"uri": "items.parquet", "key": "item_id"}, "validate": wish},
+                "data": {"interactions": interactions, "items": {"uri": "items.parquet", "key": "item_id"}, "validate": validation},
                 "schema": {
                     "user": "user_id",
                     "item": "item_id",
@@ -66,12 +67,12 @@ class World:
             }
         )
 
-    def etl(self, name: str, wish: dict[str, Any], by: str = "time", **inputs: Files) -> Outcome:
+    def etl(self, name: str, validation: dict[str, Any], by: str = "time", **inputs: Files) -> Outcome:
         spec = StageSpec(
             stage="etl",
             run="r",
             attempt="r-etl-1",
-            recommender=self.spec(wish, by),
+            recommender=self.spec(validation, by),
             data_roots=(str(self.folder),),
             artifacts=self.store.url,
             inputs=inputs,
@@ -168,7 +169,7 @@ SHUFFLES: dict[str, tuple[Damage, set[str]]] = {
 def test_a_shuffled_column_is_named(column: str, world: World, accepted: dict[str, Files]) -> None:
     damage, ties = SHUFFLES[column]
     world.write(damage(world.ratings))
-    with pytest.raises(BadData, match="has one of them been shuffled"):
+    with pytest.raises(BadData, match="was one column shuffled"):
         world.etl(f"shuffled {column}", {"ties": {"stop": "90%"}}, **accepted)
     assert {one.column for one in world.report(f"shuffled {column}").crossed("stop")} == ties
 
@@ -177,7 +178,7 @@ def test_a_shuffled_column_is_named(column: str, world: World, accepted: dict[st
 def test_exchanged_columns_are_named(world: World, accepted: dict[str, Files]) -> None:
     exchanged = world.ratings.rename({"user_id": "item_id", "item_id": "user_id"}).select(world.ratings.columns)
     world.write(exchanged)
-    with pytest.raises(BadData, match="rows of one user have moved"):
+    with pytest.raises(BadData, match="rows of one user have changed"):
         world.etl("exchanged keys", {"drift": {"stop": 1}}, **accepted)
     world.write(world.ratings.with_columns(rating="timestamp", timestamp="rating"))
     with pytest.raises(BadData, match="column 'rating' has 100,000 values above 5"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.off_policy_worlds import Order, Shop, users_of
-from pipelines.evaluation.off_policy import Foretold
+from pipelines.evaluation.off_policy import OffPolicyForecast
 
 Z = NormalDist().inv_cdf(0.9)
 SHOP = Shop.planted(400, 120, k=5, rate=0.2, among=20, seed=3)
@@ -21,7 +21,7 @@ def order_of(name: str, shop: Shop = SHOP) -> Order:
     return next(one for one in shop.orders(0)[1] if one.name == name)
 
 
-def foretold(shop: Shop, order: Order, seed: int, by_place: bool = False) -> Foretold:
+def foretold(shop: Shop, order: Order, seed: int, by_place: bool = False) -> OffPolicyForecast:
     serving, _ = shop.orders(0)
     return shop.foretold(shop.log(serving, ANSWERS, seed), users_of(shop, ANSWERS, seed), order, by_place)
 

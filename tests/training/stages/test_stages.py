@@ -345,7 +345,7 @@ def test_a_stage_looks_at_rows_that_it_does_not_train_on_and_draws_no_negative_t
     said, metrics = manifest.facts["validation"], manifest.metrics
     assert metrics["train.rows"] < full["train"].metrics["train.rows"]
     assert said["losses"][-1] < said["losses"][0] and metrics["train.validation_auc"] > 0.7
-    assert f"validation loss {metrics['train.validation_loss']:.4f}, AUC {metrics['train.validation_auc']:.4f}" in process.stdout
+    assert f"validation_loss={metrics['train.validation_loss']:.4f} auc={metrics['train.validation_auc']:.4f}" in process.stdout
     assert not list((runner.folder / attempt).rglob("held.parquet"))
     report = json.loads(runner.fetch(manifest, "training.json").read_text())
     assert [one["epoch"] for one in report["epochs"]] == list(range(1, train["epochs"] + 1))
@@ -357,7 +357,7 @@ def test_a_fault_in_the_data_is_published_as_one_line_and_exit_2(runner: StageRu
     process, attempt = runner.stage("etl", "faulty", {}, recommender=runner.recommender | {"data": data})
     manifest = runner.store.manifest(attempt)
     assert process.returncode == 2 and manifest is not None and manifest.failure is not None
-    assert manifest.failure.kind == "data" and "missing.parquet: there is no such file" in manifest.failure.message
+    assert manifest.failure.kind == "data" and "missing.parquet: file not found" in manifest.failure.message
     assert process.stderr == "" and not manifest.files
 
 
@@ -372,11 +372,12 @@ def test_a_source_outside_the_roots_is_a_fault_of_the_spec(runner: StageRunner) 
 def test_a_crash_publishes_nothing_and_its_last_line_says_what_happened(runner: StageRunner) -> None:
     process, attempt = runner.stage("train", "crashed", {})
     assert process.returncode == 1 and runner.store.manifest(attempt) is None
-    assert "Traceback" in process.stderr
-    assert process.stderr.splitlines()[-1] == "train: failed: NotFound: train: its input 'etl' has no file 'features.json'"
+    assert "Traceback" in process.stdout
+    said = f"train: failed error=NotFound: train: input 'etl' has no file 'features.json' attempt={attempt}"
+    assert process.stdout.splitlines()[-1] == said
 
 
 def test_a_published_attempt_is_not_run_again(runner: StageRunner, full: dict[str, Manifest]) -> None:
     process, attempt = runner.stage("etl", "full", {})
-    assert process.returncode == 0 and f"attempt {attempt} is published already" in process.stdout
+    assert process.returncode == 0 and f"attempt: already published, nothing to do attempt={attempt}" in process.stdout
     assert runner.store.manifest(attempt) == full["etl"]

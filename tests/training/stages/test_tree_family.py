@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.models import families
 from pipelines.stages import etl, evaluate, export, train
-from pipelines.stages.runner import Context, Outcome
+from pipelines.stages.runner import Context
 from services.triton.verify import examine
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.families import PopularityParams
@@ -21,6 +21,7 @@ from shared.contracts.models import Model
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, StageSpec
 from shared.serving.signature import Signature
+from shared.stage_process import Outcome
 from tests.support import stump_family
 from tests.unit.pipelines.recommender import films, spec, write
 

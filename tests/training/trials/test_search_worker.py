@@ -25,7 +25,7 @@ def test_an_interrupt_of_the_terminal_is_not_the_workers() -> None:
 ECHO = "import sys, json\nfor line in sys.stdin: print(json.dumps({'metrics': json.loads(line)}), flush=True)"
 KILLED = "import sys, os\nsys.stdin.readline(); print('{}', flush=True)\nsys.stdin.readline(); os.kill(os.getpid(), 9)"
 ENDED = "import sys\nsys.stdin.readline(); print('{}', flush=True)\nsys.stdin.readline(); sys.exit(3)"
-FAULTY = 'import sys\nsys.stdin.readline(); print(\'{"fault": "a.csv: it has no rows", "mendable": true}\', flush=True)'
+FAULTY = 'import sys\nsys.stdin.readline(); print(\'{"fault": "a.csv: no rows", "mendable": true}\', flush=True)'
 
 
 def worker(program: str) -> Worker:
@@ -36,18 +36,18 @@ def test_a_worker_that_dies_has_failed_in_that_trial_and_another_takes_its_place
     with worker(KILLED) as one:
         one.start()
         for _ in range(2):
-            assert one.tried({})["failed"] == "its process was killed, most likely for want of memory"
+            assert one.tried({})["failed"] == "the process was killed, probably because memory ran out"
     with worker(ENDED) as one:
-        assert one.tried({})["failed"] == "its process ended with code 3"
+        assert one.tried({})["failed"] == "the process ended with code 3"
     with worker(ECHO) as one:
         one.start()
         assert [one.tried({"a": number})["metrics"] for number in range(3)] == [{"a": number} for number in range(3)]
 
 
 def test_a_fault_of_the_data_is_the_searchs() -> None:
-    with worker(FAULTY) as one, pytest.raises(EyasError, match=r"a\.csv: it has no rows"):
+    with worker(FAULTY) as one, pytest.raises(EyasError, match=r"a\.csv: no rows"):
         one.start()
-    with worker("import sys; sys.exit(1)") as one, pytest.raises(BadData, match="its process ended with code 1"):
+    with worker("import sys; sys.exit(1)") as one, pytest.raises(BadData, match="the process ended with code 1"):
         one.start()
 
 

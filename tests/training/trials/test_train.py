@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.evaluation.scorers import onnx_session
 from pipelines.models.neural.step import NeuralStep
-from pipelines.trials.files import Pairs
+from pipelines.trials.files import PairFile
 from pipelines.trials.holdout import cut
 from pipelines.trials.saved_model import read_saved_model
 from pipelines.trials.train import train
@@ -28,7 +28,7 @@ MLP = {"family": "mlp", "params": {"width": 4, "layers": [8]}, "train": {"epochs
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
     """Ids begin with 1,000, so that they are no places."""
-    train_part, test, _ = cut(Pairs("likes", likes().with_columns(pl.col("user") + 1000, pl.col("item") + 5000)), "random", 3)
+    train_part, test, _ = cut(PairFile("likes", likes().with_columns(pl.col("user") + 1000, pl.col("item") + 5000)), "random", 3)
     train_part.write_csv(tmp_path / "train.csv")
     test.write_csv(tmp_path / "test.csv")
     return tmp_path

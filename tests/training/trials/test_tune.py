@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pipelines.trials import tune as command
-from pipelines.trials.files import Pairs
+from pipelines.trials.files import PairFile
 from pipelines.trials.holdout import cut
 from pipelines.trials.tune import tune
 from pipelines.trials.worker_pool import Worker
@@ -28,7 +28,7 @@ EXACT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS":
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    train, test, _ = cut(Pairs("likes", likes()), "random", 3)
+    train, test, _ = cut(PairFile("likes", likes()), "random", 3)
     train.write_csv(tmp_path / "train.csv")
     test.write_csv(tmp_path / "test.csv")
     return tmp_path
@@ -124,7 +124,7 @@ def test_a_trial_that_fails_has_its_reason_and_the_search_goes_on(world: Path, q
     answer = tune(told(world, ranges={"params.width": {"from": 2, "to": 12}}, trials=15))
     rows = trials(world)
     reasons = {row["reason"] for row in rows if row["state"] == "failed"}
-    assert reasons == {"its process was killed, most likely for want of memory", "too wide"}
+    assert reasons == {"the process was killed, probably because memory ran out", "too wide"}
     for row in rows:
         assert (row["state"] == "done") == (row["params"].get("params.width", 0) <= 4)
     assert answer.failed == sum(row["state"] == "failed" for row in rows) and answer.done + answer.failed == 15

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from services.api.access import ANYBODY, FRAMEWORK, HOLDER, Guarded, Room, table
+from services.api.access import ANYBODY, FRAMEWORK, HOLDER, RoleRoute, RoleRouter, table
 from services.api.app import ROOMS
 from services.api.auth import OPEN
 from services.api.examples import EXAMPLES
@@ -69,12 +69,12 @@ def test_every_route_of_the_app_declares_its_need(world):
     declared = {(row.method, row.path) for row in TABLE}
     assert served == declared
     for route in world.app.routes:
-        assert isinstance(route, Guarded) or route.path in FRAMEWORK, f"{route.path} is no route of a Room"
+        assert isinstance(route, RoleRoute) or route.path in FRAMEWORK, f"{route.path} is no route of a Room"
 
 
 def test_a_route_without_a_need_cannot_be_made():
     with pytest.raises(ValueError, match="no role is declared"):
-        Room("x").router.get("/x")(lambda: None)
+        RoleRouter("x").router.get("/x")(lambda: None)
 
 
 def test_what_is_open_is_what_is_declared_so():
@@ -111,7 +111,7 @@ def test_what_a_token_does_not_see_does_not_exist_for_it(prefix, openapi_documen
                     assert response.status_code == 403, response.text
                 elif not row.scoped:
                     assert response.status_code == 403, response.text
-                    assert "use one without a scope" in response.json()["detail"]
+                    assert "use a token without a scope" in response.json()["detail"]
                 else:
                     check_hidden(row, role, response)
 

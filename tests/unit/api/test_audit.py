@@ -73,7 +73,7 @@ def test_nothing_is_done_that_cannot_be_entered(world, client, problem, monkeypa
 
     monkeypatch.setattr(world.audit, "begin", full)
     problem(client.post("/v1/runs/r1:cancel"), 503, "unavailable")
-    assert world.runs.get("r1").asked is None
+    assert world.runs.get("r1").request is None
 
 
 def test_an_outcome_that_cannot_be_entered_is_logged_and_the_line_stays(world, client, monkeypatch, caplog):
@@ -85,7 +85,7 @@ def test_an_outcome_that_cannot_be_entered_is_logged_and_the_line_stays(world, c
     monkeypatch.setattr(world.audit, "end", away)
     with caplog.at_level(logging.ERROR):
         assert client.post("/v1/runs/r1:cancel").status_code == 202
-    assert "audit entry 1" in caplog.text
+    assert "audit log: outcome not recorded entry=1" in caplog.text
     assert world.audit.list()[0].status is None
 
 

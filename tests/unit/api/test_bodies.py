@@ -21,7 +21,7 @@ def test_a_spec_at_the_limit_is_read_and_one_above_it_is_too_large(client, probl
     text = json.dumps(document()).encode()
     assert client.put("/v1/recommenders/m", content=text.ljust(MAX_SPEC)).status_code < 300
     said = problem(client.put("/v1/recommenders/m", content=text.ljust(MAX_SPEC + 1)), 413, "too-large")
-    assert said == f"the body has {MAX_SPEC + 1} bytes; at most {MAX_SPEC} are read here"
+    assert said == f"the body has {MAX_SPEC + 1} bytes; this route accepts at most {MAX_SPEC}"
 
 
 def test_text_that_is_no_spec_is_the_clients_fault(client, problem, subtests):
@@ -34,7 +34,7 @@ def test_a_body_where_none_is_read_is_refused_and_nothing_is_done(world, client,
     for content in (b'{"dry_run": true}', b"null", b"x", b"[]"):
         with subtests.test(content=content):
             said = problem(client.post("/v1/gc", content=content), 422, "invalid")
-            assert said == "this takes no body; what it takes goes into the query: dry_run"
+            assert said == "this route takes no body; use query parameters: dry_run"
             assert world.swept == []
             assert "takes no body" in problem(client.request("GET", "/v1/schema", content=content), 422, "invalid")
 
@@ -75,7 +75,7 @@ def test_a_large_body_of_a_recommendation_is_refused_announced_or_not(world, cli
     assert 900_000 < len(body) < MAX_BODY
     for content in (body, in_pieces(body, 4096)):
         said = problem(client.post(path, content=content, headers=JSON), 413, "too-large")
-        assert said == f"the body has {len(body)} bytes; at most {64 * 1024} are read here"
+        assert said == f"the body has {len(body)} bytes; this route accepts at most {64 * 1024}"
     assert world.gateway.asked == []
 
 
@@ -124,7 +124,7 @@ def test_the_names_of_an_object_are_bounded(client, problem, subtests):
     }.items():
         with subtests.test(path=path):
             said = problem(client.post(path, json=body), 422, "invalid")
-            assert said == f"an object of the body has {MAX_NAMES + 1} names; one has at most {MAX_NAMES}"
+            assert said == f"an object of the body has {MAX_NAMES + 1} names; the limit is {MAX_NAMES}"
 
 
 @pytest.mark.requirement("U-13")

@@ -151,7 +151,7 @@ def _references(value):
 def test_allow_names_the_methods_of_all_routes_at_the_address(client) -> None:
     answer = client.put("/v1/recommenders", json={})
     assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, POST")
-    assert answer.json()["detail"] == "PUT is nothing that can be done here; known: GET, POST"
+    assert answer.json()["detail"] == "PUT is not allowed here; use GET, POST"
     for path, methods in {"/v1/runs/r1": "GET", "/v1/runs/r1:cancel": "POST", "/v1/recommenders/m": "GET, PUT, DELETE"}.items():
         assert client.request("OPTIONS", path).headers["Allow"] == methods
 

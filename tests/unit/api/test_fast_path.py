@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 
 import pytest
 
 from services.api import fast_path
 from shared.domain.errors import NotFound, Overloaded, Unavailable
+from shared.domain.ids import REQUEST_ID
 
 JSON = {"Content-Type": "application/json"}
 
@@ -39,6 +41,7 @@ def short_ways(monkeypatch):
 def asked(client, body, path="/v1/recommend/m", headers=JSON):
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     response = client.post(path, content=content, headers=headers)
+    assert re.fullmatch(REQUEST_ID, response.headers.pop("x-request-id"))
     return response.status_code, response.headers, response.content
 
 

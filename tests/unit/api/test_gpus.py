@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from docs.gpu_requests import PLATFORMS, Case, cases, stage_faults
-from services.executors.jobspec import Stored, manifest
+from services.executors.jobspec import StoredSpec, manifest
 from services.executors.local import local_faults
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File
 from shared.testing.executor_suite import stage_spec
 from tests.support.api_world import World
 
-STORED = Stored("s3://eyas", File(sha256="ab" * 32, size=321))
+STORED = StoredSpec("s3://eyas", File(sha256="ab" * 32, size=321))
 MODULES = {stage: f"stages.{stage}" for stage in ("etl", "train", "refit", "evaluate", "export", "verify")}
 
 
@@ -33,9 +33,9 @@ def test_apply_does_what_the_table_of_gpu_requests_says(platform: str, monkeypat
             document, outcome = case.document(gpu), case.outcome(settings, gpu)
             world = World(stage_faults=partial(stage_faults, settings))
             answer = applied(world, document)
-            if outcome.startswith("refused: "):
+            if outcome.startswith("rejected: "):
                 assert answer.status_code == 422, (case, gpu)
-                assert outcome.removeprefix("refused: ").replace("`", "") in answer.json()["detail"]
+                assert outcome.removeprefix("rejected: ").replace("`", "") in answer.json()["detail"]
                 assert list(world.recommenders.heads()) == [], "nothing is stored"
                 continue
             assert answer.status_code == 201, (case, gpu, answer.text)
@@ -56,7 +56,7 @@ def test_a_gpu_for_ease_is_refused_in_one_line_that_says_what_could_use_it() -> 
     world = World(stage_faults=partial(local_faults, {}))
     answer = applied(world, Case("train", "ease").document(gpu=8))
     assert answer.status_code == 422
-    detail = "resources.train.gpu: 'ease' is computed on the CPU: leave it out, or take a family of a neural network, such as neumf"
+    detail = "resources.train.gpu: 'ease' is computed on the CPU; leave it out, or choose a neural family such as neumf"
     assert answer.json()["detail"] == detail
     assert [error["field"] for error in answer.json()["errors"]] == ["resources.train.gpu"]
 
@@ -65,7 +65,9 @@ def test_what_is_not_installed_is_refused_before_a_run_starts(monkeypatch: pytes
     monkeypatch.setattr("services.executors.local.find_spec", lambda name: None)
     world = World(stage_faults=partial(local_faults, {}))
     assert (
-        "model.framework: torch is not installed here: make setup-torch"
+        "model.framework: torch is not installed here: run make setup-torch"
         in applied(world, Case("train", framework="torch").document(0)).text
     )
-    assert "nvtabular's environment is missing: make setup-nvtabular" in applied(world, Case("etl", engine="nvtabular").document(0)).text
+    assert (
+        "nvtabular's environment is missing: run make setup-nvtabular" in applied(world, Case("etl", engine="nvtabular").document(0)).text
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.api.idempotency import KEPT, STALE
+from services.api.idempotency import RETENTION, STALE
 from shared.domain.errors import Unavailable
 from tests.support.api_world import document
 
@@ -99,8 +99,8 @@ def test_a_key_is_good_for_one_request_alone(world, client, problem):
     world.add_recommender()
     client.post("/v1/recommenders/m/runs", json={"reason": "once"}, headers=KEY)
     said = problem(client.post("/v1/recommenders/m/runs", json={"reason": "twice"}, headers=KEY), 422, "invalid")
-    assert "choose a new one" in said
-    later(world, KEPT)
+    assert "use a new key" in said
+    later(world, RETENTION)
     assert client.post("/v1/recommenders/m/runs", json={"reason": "twice"}, headers=KEY).status_code == 202
 
 
@@ -116,7 +116,7 @@ def test_while_the_first_is_under_way_the_second_is_told_to_wait(world, client, 
     world.add_recommender()
     die_before_answering(world, client, "/v1/recommenders/m/runs")
     response = client.post("/v1/recommenders/m/runs", headers=KEY)
-    assert "under way" in problem(response, 409, "conflict")
+    assert "still running" in problem(response, 409, "conflict")
     assert response.headers["retry-after"] == "1"
 
 

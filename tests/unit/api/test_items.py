@@ -73,17 +73,17 @@ def test_a_cursor_of_another_list_is_refused(client, problem):
 
 INVALID_LINES = [
     (lines(GOOD, "{", GOOD), 400, "line 2 is not JSON"),
-    (lines(GOOD, '{"item": NaN}'), 400, "line 2 is not JSON (NaN is no number of JSON)"),
+    (lines(GOOD, '{"item": NaN}'), 400, "line 2 is not JSON (NaN is not a JSON number)"),
     (b'{"item": 1}\n\xff\n', 400, "line 2 is not UTF-8 text"),
     ("[" * 100_000, 400, "line 1 is not JSON"),
     (lines(GOOD, [], {"item": "x"}), 422, "line 2: expected an object such as"),
-    (lines(GOOD, [], {"item": "x"}), 422, "line 3: item: expected its key"),
+    (lines(GOOD, [], {"item": "x"}), 422, "line 3: item: expected the item's key"),
     (lines({"item": 2**63}), 422, "line 1: item"),
     (lines({"item": True}), 422, "line 1: item"),
-    (lines({"item": 1, "price": 3}), 422, "line 1: unknown field 'price': an item has item, attributes and available"),
+    (lines({"item": 1, "price": 3}), 422, "line 1: unknown field 'price'; known: item, attributes, available"),
     (lines({"item": 1, "available": "yes"}), 422, "line 1: available: expected true or false"),
-    (lines({"item": 1, "attributes": {"a": [1, "b"]}}), 422, "line 1: a: a list holds texts or numbers"),
-    (lines({"item": 1, "attributes": {"a": "\0"}}), 422, "line 1: attributes.a: holds a NUL character"),
+    (lines({"item": 1, "attributes": {"a": [1, "b"]}}), 422, "line 1: a: a list must hold only texts or only numbers"),
+    (lines({"item": 1, "attributes": {"a": "\0"}}), 422, "line 1: attributes.a: contains a NUL character"),
 ]
 
 
@@ -136,7 +136,7 @@ def test_declared_attributes_are_taken_as_declared(world, client, problem):
     wrong = client.put("/v1/items/m", json={"items": [{"item": 1, "attributes": {"age": "3"}}]})
     assert "items.0: age: expected a number, as serve.attributes says" in problem(wrong, 422, "invalid")
     wrong = client.put("/v1/items/m", json={"items": [{"item": 1, "attributes": {"ag": 3}}]})
-    assert "serve.attributes declares: age" in problem(wrong, 422, "invalid")
+    assert "unknown attribute 'ag'; declared by serve.attributes: age" in problem(wrong, 422, "invalid")
 
 
 def test_items_are_deleted_one_by_one_or_many_at_once(client, problem):

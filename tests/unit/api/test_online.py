@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from shared.domain.drift.alarm_decision import NOTHING_YET, remember
-from shared.domain.drift.reading import Look, Moved, Reading
+from shared.domain.drift.reading import DriftLook, DriftReading, ShareChange
 from shared.domain.errors import Overloaded, Unavailable
 from shared.domain.route import Route
 from shared.ports import GatewayReport, ServerReplica
@@ -58,7 +58,7 @@ def test_slots_share_one_answer_the_first_gets_the_best(world, client, problem):
     assert found["slots"] == {"hero": [{"item": 10, "score": 0.5}], "row": [{"item": 20, "score": None}]}
     assert world.gateway.asked[0][2] == 4
     assert "not both" in problem(client.post("/v1/recommend/m", json={"user": 7, "k": 3, "slots": {"hero": 1}}), 422, "invalid")
-    assert "1001 items together" in problem(client.post("/v1/recommend/m", json={"user": 7, "slots": {"a": 1000, "b": 1}}), 422, "invalid")
+    assert "1001 items in total" in problem(client.post("/v1/recommend/m", json={"user": 7, "slots": {"a": 1000, "b": 1}}), 422, "invalid")
     for bad in ({}, {"a": 0}, {"": 1}, {str(n): 1 for n in range(21)}):
         problem(client.post("/v1/recommend/m", json={"user": 7, "slots": bad}), 422, "invalid")
 
@@ -150,7 +150,7 @@ def test_views_of_pages_are_events_of_their_own_and_an_item_of_a_kind_called_pag
     view = {"kind": "page", "recommender": "m", "user": 1}
     found = lines(client, view | {"page": "home"}, view | {"page": 7}, view, view | {"page": ""}, view | {"item": 3}, view | {"page": True})
     assert (found.json()["accepted"], [one["line"] for one in found.json()["lines"]]) == (3, [3, 4, 6])
-    said = ["field required", "expected at least 1 of them, got 0", "expected text, got true"]
+    said = ["field required", "expected at least 1 entries, got 0", "expected text, got true"]
     assert [one["message"] for one in found.json()["lines"]] == [f"page: {one}" for one in said]
     assert [type(one).__name__ for one in world.gateway.recorded] == ["PageView", "PageView", "Interaction"]
     assert [one.page for one in world.gateway.recorded[:2]] == ["home", "7"]
@@ -159,7 +159,7 @@ def test_views_of_pages_are_events_of_their_own_and_an_item_of_a_kind_called_pag
 def test_a_line_that_the_gateway_refuses_is_named_by_its_place(world):
     found = lines(world.holder("client", ["m"]), b"", GOOD, b"?", GOOD | {"recommender": "z"}).json()
     assert (found["accepted"], [one["line"] for one in found["lines"]]) == (1, [3, 4])
-    assert found["lines"][1]["message"] == "recommender: there is no recommender 'z'"
+    assert found["lines"][1]["message"] == "recommender: unknown recommender 'z'"
 
 
 def test_where_no_line_is_good_the_answer_is_the_problem(world, client, problem):
@@ -190,7 +190,7 @@ def test_ten_megabytes_are_refused(world, client, problem):
 def test_strings_that_no_database_keeps_are_refused_line_by_line(world, client):
     found = lines(client, GOOD, GOOD | {"id": "a\0b"}, b'{"recommender": "m", "user": 1, "item": 2, "id": "\\ud800"}').json()
     assert (found["accepted"], found["refused"]) == (1, 2)
-    assert found["lines"][0]["message"].startswith("id: holds a NUL")
+    assert found["lines"][0]["message"].startswith("id: contains a NUL")
 
 
 def test_another_type_of_body_is_refused(client, problem, subtests):
@@ -204,7 +204,7 @@ INVALID_BATCHES = [
     ({}, "events: "),
     ({"events": {}}, "events: expected a list"),
     ({"events": [], "event": []}, "event: unknown field"),
-    ({"events": [SHOWN | {"items": []}]}, "events.0.items: expected at least 1 of them"),
+    ({"events": [SHOWN | {"items": []}]}, "events.0.items: expected at least 1 entries"),
     ({"events": [SHOWN | {"value": 1}]}, "unknown field 'value'"),
     ({"events": [GOOD | {"id": ""}]}, "events.0.id: "),
     ({"events": [GOOD | {"id": "x" * 129}]}, "events.0.id: "),
@@ -239,10 +239,10 @@ def test_a_token_with_a_scope_sees_its_own_models_on_the_server_and_no_others(wo
 def test_serving_lists_the_replicas_and_a_scope_hides_what_is_not_its_own(world, client):
     world.server.replicas = (
         ServerReplica("triton-1", "ready", (("books", 2), ("m", 1), ("m", 3)), None),
-        ServerReplica("triton-2", "loading", (), "it lacks books 2"),
+        ServerReplica("triton-2", "loading", (), "missing versions: books 2"),
     )
     one = {"name": "triton-1", "state": "ready", "versions": {"books": [2], "m": [1, 3]}, "fault": None}
-    two = {"name": "triton-2", "state": "loading", "versions": {}, "fault": "it lacks books 2"}
+    two = {"name": "triton-2", "state": "loading", "versions": {}, "fault": "missing versions: books 2"}
     assert client.get("/v1/serving").json()["server"]["replicas"] == [one, two]
     seen = world.holder("viewer", ["m"]).get("/v1/serving").json()["server"]["replicas"]
     assert "books" not in str(seen)
@@ -294,8 +294,8 @@ def test_drift_comes_with_what_the_retrainer_makes_of_it(world, client):
     world.add_recommender()
     found = client.get("/v1/recommenders/m/drift").json()
     assert (found["version"], found["psi"], found["retrainer"]) == (1, {"genres": 0.31}, None)
-    assert found["said"][0] == "drift of genres: psi 0.310; chance alone does that once in 1,000,000,000 looks; it does not stand yet"
-    assert found["said"][1:] == ["no retraining follows: the spec has no drift trigger"]
+    assert found["said"][0] == "drift of genres: psi 0.310; by chance alone once in 1,000,000,000 looks; not confirmed yet"
+    assert found["said"][1:] == ["no retraining starts: the spec has no drift trigger"]
     world.add_retrainer()
     assert client.get("/v1/recommenders/m/drift").json()["retrainer"]["state"] == "watching"
 
@@ -326,14 +326,14 @@ EARNINGS = {
 @pytest.mark.requirement("C-06", "G-05")
 def test_drift_says_which_feature_moved_how_since_when_and_how_sure(world, client):
     world.add_recommender(retrain={"on": [{"drift": {"scores": 0.3}}]})
-    moved = Reading("psi", "genres", 0.4, 1e-7, LIMIT, (400, 300), (Moved("comedy", 0.2, 0.5), Moved("drama", 0.8, 0.5)))
-    calm = Reading("nulls", "year", 0.01, 0.3, LIMIT, (400, 300))
-    world.look = Look(1, AT + timedelta(minutes=9), (calm, moved))
-    world.add_retrainer(drift=remember(NOTHING_YET, Look(1, AT, (moved,)), {"psi": 0.2}, 1))
+    moved = DriftReading("psi", "genres", 0.4, 1e-7, LIMIT, (400, 300), (ShareChange("comedy", 0.2, 0.5), ShareChange("drama", 0.8, 0.5)))
+    calm = DriftReading("nulls", "year", 0.01, 0.3, LIMIT, (400, 300))
+    world.look = DriftLook(1, AT + timedelta(minutes=9), (calm, moved))
+    world.add_retrainer(drift=remember(NOTHING_YET, DriftLook(1, AT, (moved,)), {"psi": 0.2}, 1))
     found = client.get("/v1/recommenders/m/drift").json()
     assert found["said"] == [
-        "drift of genres: psi 0.400 (comedy from 20.0% to 50.0%, drama from 80.0% to 50.0%); chance alone does that "
-        "once in 10,000,000 looks; so since 2026-01-01 12:00:00 UTC"
+        "drift of genres: psi 0.400 (comedy from 20.0% to 50.0%, drama from 80.0% to 50.0%); by chance alone "
+        "once in 10,000,000 looks; since 2026-01-01 12:00:00 UTC"
     ]
     first, second = found["readings"]
     assert (first["feature"], first["stands"], first["since"], first["threshold"]) == ("genres", True, "2026-01-01T12:00:00Z", 0.2)
@@ -347,12 +347,12 @@ def test_too_few_likes_are_said_and_calm_too(world, client):
     world.add_recommender(retrain={"on": [{"drift": {}}]})
     world.look = look(genres=0.0)
     assert client.get("/v1/recommenders/m/drift").json()["said"] == [
-        "nothing has moved: the least likely of 1 readings is drift of genres: psi 0.000; chance alone does that in 100% of all looks"
+        "no drift: the least likely of 1 readings is drift of genres: psi 0.000; by chance alone in 100% of all looks"
     ]
     world.look = None
     found = client.get("/v1/recommenders/m/drift").json()
     assert (found["version"], found["at"], found["psi"], found["readings"]) == (None, None, {}, [])
-    assert found["said"] == ["too few likes, or users, for two windows apart: nothing is known of drift yet"]
+    assert found["said"] == ["too few positives or users for two separate windows: drift is not known yet"]
 
 
 @pytest.mark.requirement("G-13")
@@ -371,13 +371,13 @@ def test_kpis_are_told_over_time(world, client):
 
 
 INVALID_SERIES = [
-    ("window=1h&step=7m", "step: a window is a whole number of steps"),
-    ("window=5m&step=1h", "step: a window is a whole number of steps"),
+    ("window=1h&step=7m", "step: the window must be a multiple of the step"),
+    ("window=5m&step=1h", "step: the window must be a multiple of the step"),
     ("window=soon", "window: "),
-    ("step=0s", "step: expected a duration longer than nothing"),
+    ("step=0s", "step: expected a duration above 0"),
     ("points=0", "points: "),
     ("points=501", "points: "),
-    ("window=30d&step=1s", "2592012 steps to be counted, and at most 2000 are"),
+    ("window=30d&step=1s", "2592012 steps in all, at most 2000 are allowed"),
 ]
 
 
@@ -401,7 +401,7 @@ def test_retraining_by_hand_is_left_for_the_retrainer(world, client, problem):
     problem(client.post("/v1/recommenders/m:retrain"), 503, "unavailable")
     world.add_retrainer()
     assert client.post("/v1/recommenders/m:retrain", json={"reason": "new season"}).status_code == 202
-    assert world.retrainers.get("m").asked.verb == "retrain"
+    assert world.retrainers.get("m").request.verb == "retrain"
 
 
 def test_a_retraining_under_way_is_not_doubled(world, client, problem):
@@ -417,7 +417,7 @@ def test_a_warm_retraining_needs_a_version_to_start_from(world, client, problem)
 
 
 def test_more_than_can_be_answered_is_refused_with_when_to_come_again(world, client, problem):
-    world.gateway.fails = Overloaded("70 requests wait already")
+    world.gateway.fails = Overloaded("70 requests are already waiting")
     response = client.post("/v1/recommend/m", json={"user": 7})
     problem(response, 429, "crowded")
     assert response.headers["retry-after"] == "1"

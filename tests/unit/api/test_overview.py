@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from services.monitor.kpi_history import Life, Stretch
+from services.monitor.kpi_history import KpiPeriod, VersionHistories
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import Unreadable
-from shared.domain.sequential_test import Sample
+from shared.domain.sequential_test import VariantSample
 from tests.support.api_world import NOW, document
 from tests.support.drift_readings import look
 
@@ -21,14 +21,14 @@ MINUTE = timedelta(minutes=1)
 @pytest.mark.parametrize(
     ("seen", "state", "said"),
     [
-        (look(genres=0.01), "steady", "nothing has moved: the least likely of 1 readings is drift of genres: psi 0.010"),
+        (look(genres=0.01), "steady", "no drift: the least likely of 1 readings is drift of genres: psi 0.010"),
         (
             look(genres=3.66, chance=0.2),
             "unsure",
-            "drift of genres: psi 3.660; chance alone does that in 20% of all looks; that is too often to tell",
+            "drift of genres: psi 3.660; by chance alone in 20% of all looks; chance may explain it",
         ),
-        (look(genres=3.66), "unsure", "it does not stand yet"),
-        (None, "unknown", "too few likes, or users, for two windows apart"),
+        (look(genres=3.66), "unsure", "not confirmed yet"),
+        (None, "unknown", "too few positives or users for two separate windows"),
     ],
 )
 def test_what_is_beyond_its_threshold_is_never_called_steady(world, client, seen, state, said):
@@ -44,8 +44,11 @@ def test_it_tells_what_serves_what_it_earns_and_what_is_under_way(world, client)
     world.add_run(state="train", reason="it goes on")
     world.add_run("r2", state="failed")
     world.add_rollout(state="canary")
-    lines = {1: [Stretch(NOW, NOW + MINUTE, Sample(9, 9.0, 9.0, 9, 9, 9))], 2: [Stretch(NOW, NOW + MINUTE, Sample(8, 2.0, 2.0, 8, 2, 2))]}
-    world.life = Life(NOW, NOW + MINUTE, MINUTE, NOW, lines, 0)
+    lines = {
+        1: [KpiPeriod(NOW, NOW + MINUTE, VariantSample(9, 9.0, 9.0, 9, 9, 9))],
+        2: [KpiPeriod(NOW, NOW + MINUTE, VariantSample(8, 2.0, 2.0, 8, 2, 2))],
+    }
+    world.life = VersionHistories(NOW, NOW + MINUTE, MINUTE, NOW, lines, 0)
     (found,) = client.get("/v1/overview").json()["items"]
     assert (found["name"], found["serving"]["stable"]) == ("m", 2)
     assert [(one["users"], one["hit_rate"]) for one in found["points"]] == [(8, 0.25)]

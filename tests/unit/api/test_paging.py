@@ -73,7 +73,7 @@ def test_a_damaged_cursor_is_refused_and_says_what_to_do(full, client, problem, 
                 base64.urlsafe_b64encode(b"[" * 700).decode(),
                 base64.urlsafe_b64encode(b'{"after":1,"of":1}').decode(),
             ):
-                assert "begin anew" in problem(client.get(path, params={"cursor": cursor}), 400, "malformed")
+                assert "start again without it" in problem(client.get(path, params={"cursor": cursor}), 400, "malformed")
 
 
 def test_a_cursor_is_good_for_its_list_with_its_filters_alone(full, client, problem):

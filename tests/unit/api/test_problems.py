@@ -14,13 +14,13 @@ from shared.domain.errors import Damaged, Invalid, NotFound, Unavailable
 
 PLACES = (
     ("database /home/ada/eyas.db: disk I/O error", "database (see the log): disk I/O error"),
-    ("what serves 'm' can't be loaded: artifact ab12 in /var/eyas/artifacts is damaged", "what serves 'm' can't be loaded: artifact ab12 in"
-     " (see the log) is damaged"),
-    ("s3://lake/films/a.csv: the object store broke off", "(see the log): the object store broke off"),
+    ("the route of 'm' cannot be loaded: artifact ab12 in /var/eyas/artifacts is damaged", "the route of 'm' cannot be loaded: artifact"
+     " ab12 in (see the log) is damaged"),
+    ("s3://lake/films/a.csv: the object store closed the connection", "(see the log): the object store closed the connection"),
     ("no Triton serves: eyas-triton:8001 refuses", "no Triton serves: (see the log) refuses"),
     ("ipv4:127.0.0.1:8001: Failed to connect", "ipv4:(see the log): Failed to connect"),
     ("this gateway has not read its routes yet: try again in a moment", "this gateway has not read its routes yet: try again in a moment"),
-    ("the server gave scores of shape (3,) for 5 items", "the server gave scores of shape (3,) for 5 items"),
+    ("the model server returned scores of shape (3,) for 5 items", "the model server returned scores of shape (3,) for 5 items"),
 )  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def test_a_full_disk_is_a_503_without_its_place_and_one_line_in_the_log(caplog: 
     answer = unexpected("/v1/x", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/home/ada/artifacts/blobs/a"))
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
-    assert json.loads(answer.body)["detail"] == "a disk of the platform is full or broken; its log says which"
+    assert json.loads(answer.body)["detail"] == "a disk of the platform is full or broken; see the platform's log"
     (record,) = caplog.records
     assert record.exc_info is None
     assert "/home/ada/artifacts/blobs/a" in record.getMessage()

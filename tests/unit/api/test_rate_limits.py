@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.api.rate_limits import BULK, BURST, FREE, HEAVY, RUN, WRITE, Buckets, Limits, RateLimits
+from services.api.rate_limits import BULK, BURST, FREE, HEAVY, RUN, WRITE, Buckets, RateLimit, RateLimits
 from shared.telemetry import metrics
 from tests.support.api_world import World, document
 
@@ -102,7 +102,7 @@ def limited(clock):
     """An API with small budgets: 20 units of control (a second fills 1), 50 online, 100 a recommender, 10 failures."""
 
     def make(**rates):
-        return World(limits=RateLimits(Limits(**rates), clock))
+        return World(limits=RateLimits(RateLimit(**rates), clock))
 
     return make
 
@@ -182,7 +182,7 @@ def test_tokens_do_not_spend_each_others_budgets_but_share_that_of_a_recommender
     assert answers == [200] * 10 + [429]
     answers = [second.post("/v1/recommend/m", json={"user": 7}) for _ in range(6)]
     assert [one.status_code for one in answers] == [200] * 5 + [429]
-    assert "'m' is asked faster than it may" in problem(answers[-1], 429, "rate-limited")
+    assert "'m' is above its rate of requests" in problem(answers[-1], 429, "rate-limited")
     assert second.post("/v1/recommend/other", json={"user": 7}).status_code == 200
 
 

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 import yaml
 
-from services.monitor.kpi_history import Life, Stretch
+from services.monitor.kpi_history import KpiPeriod, VersionHistories
 from shared.domain.access import Role
 from shared.domain.machine import Request
-from shared.domain.sequential_test import Sample
+from shared.domain.sequential_test import VariantSample
 from tests.support.api_world import NOW
 
 
@@ -120,7 +120,7 @@ def test_rollback_aborts_the_rollouts_under_way(world, client):
     world.add_rollout()
     response = client.post("/v1/recommenders/m:rollback", json={"reason": "it smells"})
     assert (response.status_code, response.json()) == (202, {"stable": 1, "aborted": ["r1-rollout"], "rollout": None})
-    asked = world.rollouts.get("r1-rollout").asked
+    asked = world.rollouts.get("r1-rollout").request
     assert (asked.verb, asked.reason) == ("abort", "it smells")
     assert world.routes.said == []
 
@@ -162,7 +162,7 @@ def test_any_version_that_is_still_there_can_be_gone_back_to(world, client, prob
         return response.json() if kind is None else problem(response, status, kind)
 
     assert "9" in asked(9, 404, "not-found")
-    assert "serves everyone already" in asked(3, 409, "conflict")
+    assert "already serves all users" in asked(3, 409, "conflict")
     assert "to" in asked(0, 422, "invalid")
     world.registry.gone[2] = NOW
     assert "collected on 2026-01-01" in asked(2, 409, "conflict")
@@ -179,7 +179,7 @@ def test_going_back_to_another_version_during_a_rollout_ends_it_first(world, cli
     world.server.versions = frozenset({1, 2, 3})
     found = client.post("/v1/recommenders/m:rollback", json={"to": 1}).json()
     assert (found["stable"], found["aborted"]) == (2, ["r1-rollout"])
-    assert world.rollouts.get("r1-rollout").asked.verb == "abort"
+    assert world.rollouts.get("r1-rollout").request.verb == "abort"
     assert world.rollouts.get(found["rollout"]).spec.version == 1
     assert world.routes.said == [], "the route is moved when the rollout under way has ended"
 
@@ -252,7 +252,7 @@ def test_a_database_that_the_operator_has_not_given_is_a_warning(client, documen
     monkeypatch.delenv("EYAS_DATABASES", raising=False)
     data = {**document["data"], "users": {"query": "SELECT * FROM users", "from": "shop", "key": "id"}}
     found = client.post("/v1/recommenders:validate", json={**document, "data": data}).json()
-    assert found["warnings"][-1].startswith("data.users: from: the operator has given no database 'shop' (known: none")
+    assert found["warnings"][-1].startswith("data.users: from: unknown database 'shop'; known: none")
     data["users"]["query"] = "DELETE FROM users"
     assert client.post("/v1/recommenders:validate", json={**document, "data": data}).status_code == 422
 
@@ -295,13 +295,13 @@ def test_a_viewer_validates_a_spec_without_the_content_of_a_file(world, document
 
 BAD_CAMPAIGNS = [
     (CAMPAIGNS.replace("pin: 815", "pun: 815"), "campaigns.yaml: campaigns.0.rules.0: unknown rule 'pun': did you mean 'pin'?"),
-    (CAMPAIGNS + CAMPAIGNS, "campaigns.yaml: campaigns: two are called 'advent'"),
+    (CAMPAIGNS + CAMPAIGNS, "campaigns.yaml: campaigns: two have the name 'advent'"),
     ("name: advent", "campaigns.yaml: expected a list of campaigns"),
     ("other.yaml", "campaigns.yaml: expected a list of campaigns"),
     ("- [", "campaigns.yaml: not valid YAML"),
-    ("- " + "x" * 70_000, "campaigns.yaml: it has more than 65536 bytes"),
+    ("- " + "x" * 70_000, "campaigns.yaml: larger than 65536 bytes"),
     (CAMPAIGNS.replace("pin: 815", "boost: 'colour == 1'"), "colour"),
-    (None, "campaigns.yaml: there is no such file"),
+    (None, "campaigns.yaml: file not found"),
 ]
 
 
@@ -319,7 +319,7 @@ def test_a_file_of_campaigns_is_held_to_what_campaigns_in_the_spec_are(world, cl
                 assert response.json()["errors"][0]["field"] == "serve.order.campaigns"
                 assert message in problem(response, 422, "bad-data" if text is None else "invalid")
             assert world.recommenders.rows == {}
-    for uri, message in (("/etc/campaigns.yaml", "doesn't lie under an allowed data root"), ("/etc/passwd", "whose name ends in .yaml")):
+    for uri, message in (("/etc/campaigns.yaml", "not under an allowed data root"), ("/etc/passwd", "whose name ends in .yaml")):
         assert message in problem(
             client.post("/v1/recommenders", json={**document, "serve": {"order": {"campaigns": uri}}}), 422, "invalid"
         )
@@ -335,12 +335,12 @@ def test_an_encoder_outside_the_data_roots_is_refused_and_one_that_is_not_there_
 
     for path in ("/v1/recommenders", "/v1/recommenders:validate", "/v1/recommenders:plan"):
         said = problem(client.post(path, json=wanted("/etc/words.onnx")), 422, "invalid")
-        assert said.startswith("features: vector 'plot': encode.encoder: /etc/words.onnx: it doesn't lie under an allowed data root")
+        assert said.startswith("features: vector 'plot': encode.encoder: /etc/words.onnx: not under an allowed data root")
         said = problem(client.post(path, json=wanted("words.onnx", images="/etc")), 422, "invalid")
-        assert said.startswith("features: vector 'plot': encode.images: /etc: it doesn't lie under an allowed data root")
+        assert said.startswith("features: vector 'plot': encode.images: /etc: not under an allowed data root")
     for path in ("/v1/recommenders:validate", "/v1/recommenders:plan"):
         found = client.post(path, json=wanted("words.onnx")).json()
-        assert found["warnings"][-1] == "features: vector 'plot': encode.encoder: words.onnx: there is no such encoder"
+        assert found["warnings"][-1] == "features: vector 'plot': encode.encoder: words.onnx: encoder not found"
     assert world.recommenders.rows == {}
 
 
@@ -348,7 +348,7 @@ def test_a_file_that_is_not_there_now_is_a_warning(client, document):
     found = client.post("/v1/recommenders:validate", json=document).json()
     assert found["valid"] is True
     assert [one.split(": ")[0] for one in found["warnings"]] == ["data.interactions.uri", "data.items.uri"]
-    assert "there is no such file" in found["warnings"][0]
+    assert "file not found" in found["warnings"][0]
     assert client.post("/v1/recommenders", json=document).status_code == 201
 
 
@@ -377,9 +377,9 @@ def test_each_wrong_field_of_a_spec_is_told_apart(client, document):
 @pytest.mark.requirement("C-09")
 def test_the_life_of_its_models_is_told_with_how_sure_it_is(world, client, problem):
     world.add_recommender()
-    sample = Sample(4, 1.0, 1.0, 8, 2, 1)
-    line = [Stretch(NOW, NOW + timedelta(minutes=1), sample)]
-    world.life = Life(NOW, NOW + timedelta(minutes=2), timedelta(minutes=1), NOW, {2: line}, 1)
+    sample = VariantSample(4, 1.0, 1.0, 8, 2, 1)
+    line = [KpiPeriod(NOW, NOW + timedelta(minutes=1), sample)]
+    world.life = VersionHistories(NOW, NOW + timedelta(minutes=2), timedelta(minutes=1), NOW, {2: line}, 1)
     found = client.get("/v1/recommenders/m/life?points=2").json()
     (point,) = found["versions"][0]["points"]
     assert (found["every"], found["left_out"], found["versions"][0]["version"]) == (60.0, 1, 2)

@@ -55,7 +55,7 @@ def test_what_a_full_run_is_not_asked_is_not_there(world, client):
 
 def test_features_are_told_with_what_was_found(world, client, problem):
     world.add_run(state="train", stages=("etl",))
-    assert "etl has ended well" in problem(client.get("/v1/runs/r1/features"), 404, "not-found")
+    assert "it exists when etl has succeeded" in problem(client.get("/v1/runs/r1/features"), 404, "not-found")
     entries = [
         {"min_count": 2, "max_size": None, "categorify": ["userId", "itemId"]},
         {"of": None, "target_encode": {"of": "genre", "by": ["day"], "smooth": 5}},

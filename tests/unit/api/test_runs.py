@@ -18,11 +18,11 @@ from shared.domain.errors import Invalid, Unavailable
 from shared.domain.gate import GateResult, Verdict
 from shared.domain.machine import Request
 from shared.domain.run import RunStatus, StageDone
-from shared.domain.sequential_test import Judgement, Sample
-from shared.domain.stage_reuse import Basis
-from shared.domain.step_analysis import Check, ShadowReport, StepReport
-from shared.domain.traffic import Mirror
-from shared.domain.warm_or_full import Link, Past
+from shared.domain.sequential_test import Judgement, VariantSample
+from shared.domain.stage_reuse import ReuseBasis
+from shared.domain.step_analysis import CheckResult, ShadowReport, StepReport
+from shared.domain.traffic import ShadowCounts
+from shared.domain.warm_or_full import Link, TrainingHistory
 from tests.support.api_world import NOW, World, stored_document
 
 VERBS = ("pause", "resume", "skip", "promote", "abort")
@@ -39,7 +39,7 @@ def test_a_run_starts_by_hand_and_says_why(world, client):
 def test_a_warm_run_starts_from_the_version_that_serves(world, client, problem):
     world.add_recommender()
     said = problem(client.post("/v1/recommenders/m/runs", json={"mode": "warm"}), 409, "conflict")
-    assert "start a full one" in said
+    assert "start a full run" in said
     assert world.runs.rows == {}
     world.route(4)
     found = client.post("/v1/recommenders/m/runs", json={"mode": "warm"}).json()
@@ -50,9 +50,9 @@ def test_a_warm_run_starts_from_the_version_that_serves(world, client, problem):
 def test_auto_is_decided_when_the_run_is_asked_for_and_its_cause_says_by_what(world, client):
     world.add_recommender()
     found = client.post("/v1/recommenders/m/runs", json={"mode": "auto", "reason": "new data"}).json()
-    assert (found["mode"], found["cause"]) == ("full", "new data; auto: full (there is no version to go on from)")
+    assert (found["mode"], found["cause"]) == ("full", "new data; auto: full (no version to continue from)")
     world.route(4)
-    world.past = Past((Link("warm", {"user": 105}, 0.01), Link("full", {"user": 100})))
+    world.past = TrainingHistory((Link("warm", {"user": 105}, 0.01), Link("full", {"user": 100})))
     found = client.post("/v1/recommenders/m/runs", json={"mode": "auto", "reason": "new data"}).json()
     said = "1 warm run since the last full one, user +5% codes, 1.0% forgotten"
     assert (found["mode"], found["cause"]) == ("warm", f"new data; auto: warm ({said})")
@@ -131,10 +131,10 @@ def test_a_run_is_cancelled_where_its_state_answers_to_it(problem, subtests):
             response = client.post("/v1/runs/r1:cancel", json={"reason": "enough"})
             if "cancel" in runs.ANSWERS.get(state, ()):
                 assert (response.status_code, response.json()["asked"]) == (202, "cancel")
-                assert world.runs.get("r1").asked == Request("cancel", "owner", "enough")
+                assert world.runs.get("r1").request == Request("cancel", "owner", "enough")
             else:
                 assert f"is {state}" in problem(response, 409, "conflict")
-                assert world.runs.get("r1").asked is None
+                assert world.runs.get("r1").request is None
 
 
 @pytest.mark.requirement("C-05")
@@ -169,7 +169,7 @@ def test_a_second_request_waits_for_the_first(world, client, problem):
 
 def test_a_rollout_shows_what_each_step_has_shown(world, client):
     judgement = Judgement(Verdict.PASS, "no evidence of harm", 0.1, -0.2, 0.4)
-    report = StepReport(0, 0.05, None, Sample(200, 50, 40, 300, 80), Sample(100, 30, 20, 150, 50), judgement)
+    report = StepReport(0, 0.05, None, VariantSample(200, 50, 40, 300, 80), VariantSample(100, 30, 20, 150, 50), judgement)
     world.add_rollout(step=0, reports=(report,))
     found = client.get("/v1/rollouts/r1-rollout").json()
     assert (found["version"], found["steps"], found["step"]) == (2, [0.05, 0.25, 0.5], 0)
@@ -180,10 +180,10 @@ def test_a_rollout_shows_what_each_step_has_shown(world, client):
 
 
 def test_a_rollout_shows_its_shadow_and_every_check_by_name(world, client):
-    slow = Check("latency_p99", Judgement(Verdict.FAIL, "p99 is 9 ms"))
+    slow = CheckResult("latency_p99", Judgement(Verdict.FAIL, "p99 is 9 ms"))
     goal = Judgement(Verdict.INCONCLUSIVE, "3 of 30 users")
-    report = StepReport(0, 0.05, None, Sample(), Sample(), goal, (slow,), Verdict.FAIL, "p99 is 9 ms")
-    shadow = ShadowReport.of(Mirror(10, 1, {60: 10}, {60: 9}, 8.0, 2), NOW, Judgement(Verdict.PASS, "10 requests compared"))
+    report = StepReport(0, 0.05, None, VariantSample(), VariantSample(), goal, (slow,), Verdict.FAIL, "p99 is 9 ms")
+    shadow = ShadowReport.of(ShadowCounts(10, 1, {60: 10}, {60: 9}, 8.0, 2), NOW, Judgement(Verdict.PASS, "10 requests compared"))
     world.add_rollout(step=0, reports=(report,), shadow=shadow, looked_at=NOW)
     found = client.get("/v1/rollouts/r1-rollout").json()
     assert (found["kind"], found["looked_at"]) == ("canary", "2026-01-01T00:00:00Z")
@@ -196,7 +196,7 @@ def test_the_last_step_is_not_skipped_and_it_is_said_what_to_do(world, client, p
     world.add_rollout(step=2)
     said = problem(client.post("/v1/rollouts/r1-rollout:skip"), 409, "conflict")
     assert "this is the last step; promote sends all users to version 2, abort sends them back" in said
-    assert world.rollouts.get("r1-rollout").asked is None
+    assert world.rollouts.get("r1-rollout").request is None
 
 
 @pytest.mark.requirement("C-01")
@@ -269,7 +269,7 @@ def test_the_report_of_a_runs_data_is_shown_whether_it_went_on_or_not(world, cli
     world.blobs[file.sha256] = json.dumps(report).encode()
     for id, state, stages, attempt in (("r1", "train", ("etl",), 1), ("r2", "failed", (), 2)):
         world.add_run(id, state=state, stages=stages, attempt=attempt)
-        assert "no report" in problem(client.get(f"/v1/runs/{id}/validation"), 404, "not-found")
+        assert "no validation report" in problem(client.get(f"/v1/runs/{id}/validation"), 404, "not-found")
         world.add_manifest(f"{id}-etl-{attempt}", files={REPORT: file})
         assert client.get(f"/v1/runs/{id}/validation").json() == report
 
@@ -277,7 +277,7 @@ def test_the_report_of_a_runs_data_is_shown_whether_it_went_on_or_not(world, cli
 @pytest.mark.requirement("N-07")
 def test_the_report_of_a_runs_model_is_there_once_it_was_judged(world, client, problem):
     world.add_run("r1", state="export", stages=("etl", "train", "evaluate"))
-    assert "no report of its model" in problem(client.get("/v1/runs/r1/evaluation"), 404, "not-found")
+    assert "no evaluation report: it exists when evaluate has succeeded" in problem(client.get("/v1/runs/r1/evaluation"), 404, "not-found")
     files = {"report.json": File(sha256="a" * 64, size=1), "report.html": File(sha256="b" * 64, size=1)}
     world.blobs |= {"a" * 64: b'{"model": "candidate"}', "b" * 64: "<p>±</p>".encode()}
     world.add_manifest("r1-evaluate-1", files=files)
@@ -354,7 +354,7 @@ def test_a_retry_is_a_new_run_that_takes_over_what_was_published(world, client):
 
 
 INVALID_RETRIES = [
-    ("train", ("etl",), {}, 409, "is train and can be retried once it has ended"),
+    ("train", ("etl",), {}, 409, "is train: only an ended run can be retried"),
     ("registered", runs.STAGES, {}, 409, "has registered its version"),
     ("failed", ("etl",), {"from": "export"}, 409, "has published etl: it can be retried from etl or train"),
     ("cancelled", (), {"from": "train"}, 409, "has published no stage: it can be retried from etl"),
@@ -382,7 +382,7 @@ def test_a_rejected_run_is_retried_from_the_stage_that_refused_it(world, client)
 def test_who_accepts_what_is_inconclusive_says_why_and_is_remembered(world, client, problem):
     world.add_run("r1", "rejected", stages=("etl", "train", "evaluate"))
     refused = client.post("/v1/runs/r1:retry", json={"accept": True, "reason": " "})
-    assert problem(refused, 422, "invalid") == "reason: to accept what is inconclusive, say why"
+    assert problem(refused, 422, "invalid") == "reason: required with accept; write why inconclusive gates are accepted"
     found = world.runs.get(client.post("/v1/runs/r1:retry", json={"accept": True, "reason": "holidays"}).json()["id"])
     assert (found.spec.accepts, found.spec.cause) == (found.spec.by, "holidays")
     assert found.spec.by
@@ -393,9 +393,9 @@ def test_who_accepts_what_is_inconclusive_says_why_and_is_remembered(world, clie
 
 
 def test_a_run_shows_which_stages_it_reused_and_why(world, client):
-    basis = Basis("d1", {"code": "1.0"}, "r0-etl-1", "nothing has changed since r0-etl-1", NOW)
+    basis = ReuseBasis("d1", {"code": "1.0"}, "r0-etl-1", "nothing has changed since r0-etl-1", NOW)
     status = RunStatus(
-        "train", stages=(StageDone("etl", "r0-etl-1", NOW, NOW, basis),), basis=Basis(why="spec: model.train.epochs is 8, was 5")
+        "train", stages=(StageDone("etl", "r0-etl-1", NOW, NOW, basis),), basis=ReuseBasis(why="spec: model.train.epochs is 8, was 5")
     )
     world.add_run("r1")
     world.runs.rows["r1"] = replace(world.runs.get("r1"), status=status)

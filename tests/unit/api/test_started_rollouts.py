@@ -74,7 +74,7 @@ def test_of_one_that_goes_back_it_is_told_who_asked_for_it(made, client):
 def test_what_gates_refused_is_no_version_and_is_refused(made, client, problem):
     made.add_run("r3", "rejected", stages=("etl", "train", "evaluate"))
     said = problem(client.post(PATH, json={"version": 3}), 404, "not-found")
-    assert said == "recommender 'm' has no version 3: only what a run has registered can be rolled out"
+    assert said == "recommender 'm' has no version 3: only registered versions can be rolled out"
     problem(client.post("/v1/recommenders/x/rollouts", json={"version": 1}), 404, "not-found")
     assert started(made) == {}
 
@@ -95,7 +95,7 @@ def test_one_whose_files_are_gone_is_refused(made, client, problem):
 
 def test_the_version_that_serves_is_refused(made, client, problem):
     said = problem(client.post(PATH, json={"version": 1}), 409, "conflict")
-    assert "version 1 of 'm' is the stable version already" in said and "choose another" in said
+    assert "version 1 of 'm' is already the stable version" in said and "choose another" in said
     made.route(1, candidate=2, weight=0.1)
     problem(client.post(PATH, json={"version": 1}), 409, "conflict")
     assert started(made) == {}
@@ -107,7 +107,7 @@ def test_a_second_rollout_of_one_version_is_refused_and_the_first_one_named(made
         made.rollouts.get("r2-rollout"), status=replace(made.rollouts.get("r2-rollout").status, state=state)
     )
     said = problem(client.post(PATH, json={"version": 2}), 409, "conflict")
-    assert f"rollout r2-rollout of version 2 is {state} already" in said and able in said
+    assert f"rollout r2-rollout of version 2 is already {state}" in said and able in said
     assert started(made) == {}
 
 
@@ -117,14 +117,14 @@ def test_beside_a_rollout_of_another_version_it_stands_in_line(made, client):
     one = client.post(PATH, json={"version": 2}).json()
     assert one["state"] == "pending"
     assert made.rollouts.get(one["id"]).created_at > made.rollouts.get("r3-rollout").created_at
-    assert made.rollouts.get("r3-rollout").asked is None, "which goes on"
+    assert made.rollouts.get("r3-rollout").request is None, "which goes on"
 
 
 def test_where_nothing_serves_only_what_was_proven_may_be_the_first(made, client, problem):
     del made.routes.rows["m"]
     said = problem(client.post(PATH, json={"version": 2}), 409, "conflict")
-    assert said.startswith("recommender 'm' serves nothing yet, and version 2 was never held against its training on a real server")
-    assert said.endswith("start a run anew") and started(made) == {}
+    assert said.startswith("recommender 'm' serves nothing yet, and version 2 has no parity proof on a real server")
+    assert said.endswith("start a new run") and started(made) == {}
     made.registry.rows[1] = replace(made.registry.rows[1], metrics={"parity": 1e-7})
     assert client.post(PATH, json={"version": 2}).status_code == 201
 

@@ -110,7 +110,7 @@ def test_a_stream_goes_on_after_the_last_event_that_was_read(world, served, prob
     for id in ("x", "-1", "9" * 30, "²"):
         path = "/v1/runs/r1/stream"
         response = httpx.get(served.url + path, headers=[(b"Authorization", b"Bearer a-token"), (b"Last-Event-ID", id.encode())])
-        assert "begin anew" in problem(response, 400, "malformed")
+        assert "start again without it" in problem(response, 400, "malformed")
 
 
 def test_more_changes_than_one_look_takes_are_all_told(world, served):
@@ -222,7 +222,7 @@ def test_one_stages_log_ends_with_the_stage_and_is_taken_up(world, served, probl
     for id in ("r1-etl-1", "../../x-etl-1:0", "r1-etl-1:-4"):
         with served.listen(path, **{"Last-Event-ID": id}) as response:
             response.read()
-            assert "begin anew" in problem(response, 400, "malformed")
+            assert "start again without it" in problem(response, 400, "malformed")
 
 
 def test_another_runs_log_is_not_read_by_an_id_of_its_events(world, served):

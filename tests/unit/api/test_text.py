@@ -27,7 +27,7 @@ from tests.support.api_world import TOKEN, Client, World, document
 pytestmark = pytest.mark.requirement("C-01")
 
 ALERT = {"status": "firing", "labels": {"alertname": "A", "recommender": "m"}, "startsAt": "2026-01-01T00:00:00Z", "fingerprint": "f"}
-BAD = {"a NUL": "a\0b", "half of a character": "a\ud800b"}
+BAD = {"a NUL": "a\0b", "a lone surrogate": "a\ud800b"}
 
 
 def bodies(bad):
@@ -93,8 +93,8 @@ def test_it_is_refused_by_name_before_it_reaches_a_store(engine, client, problem
                     before = rows(engine)
                     response = client.request(method, path, content=json.dumps(body))
                     said = problem(response, 422, "invalid")
-                    named = "a name in it " if field.endswith("labels") else ""
-                    assert said.startswith(f"{field}: {named}holds {what}")
+                    named = "a key " if field.endswith("labels") else ""
+                    assert said.startswith(f"{field}: {named}contains {what}")
                     assert response.json()["errors"][0]["field"] == field
                     assert rows(engine) == before
 
@@ -106,7 +106,7 @@ def test_a_spec_in_yaml_is_held_to_the_same(client, problem, subtests):
             for content in (text, text.replace("{", "{ # a comment\n", 1)):
                 response = client.request("PUT", "/v1/recommenders/m", content=content, headers={"Content-Type": "application/yaml"})
                 said = problem(response, 422, "invalid")
-                assert "data.interactions.uri: holds" in said or "line 2, column 51: found invalid Unicode character" in said
+                assert "data.interactions.uri: contains" in said or "line 2, column 51: found invalid Unicode character" in said
 
 
 def test_every_other_text_is_taken_and_kept(client, subtests):
@@ -133,7 +133,7 @@ def test_places_are_told_in_order_and_deep_nesting_is_no_matter():
     assert len(unkeepable(deep)[0][0]) == 5000
     found = unkeepable({"a": ["x", {"b": "\0"}], "c": "\ud800", "d\0": "\0", "e": 1, "f": None, "g": b"\0"})
     assert [(place, said.split(",")[0]) for place, said in found] == [
-        ((), "a name in it holds a NUL character"),
-        (("a", 1, "b"), "holds a NUL character"),
-        (("c",), "holds half of a character (U+D800)"),
+        ((), "a key contains a NUL character"),
+        (("a", 1, "b"), "contains a NUL character"),
+        (("c",), "contains a lone surrogate (U+D800)"),
     ]

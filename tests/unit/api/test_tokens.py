@@ -166,7 +166,7 @@ def test_a_store_that_is_away_is_said_and_lets_nobody_in(world, monkeypatch, pro
 
 
 def test_the_first_token_is_not_revoked_by_the_api(client, problem):
-    assert "deleting its file" in problem(client.delete("/v1/tokens/bootstrap"), 409, "conflict")
+    assert "delete its file" in problem(client.delete("/v1/tokens/bootstrap"), 409, "conflict")
     assert client.get("/v1/whoami").status_code == 200
 
 

@@ -12,7 +12,7 @@ from shared.domain.access import Role
 from shared.domain.drift.alarm_decision import NOTHING_YET, remember
 from shared.domain.machine import Request
 from shared.domain.triggers import Firing, HeldTrigger, RetrainerObservation
-from shared.domain.warm_or_full import Link, Past
+from shared.domain.warm_or_full import Link, TrainingHistory
 from shared.ports import HistoryEntry
 from tests.support.api_world import NOW, World
 from tests.support.drift_readings import look
@@ -63,7 +63,7 @@ def test_an_alert_that_the_spec_lists_asks_the_retrainer(world, client):
     assert answer.json()["alerts"] == [
         {"fingerprint": "c6eadffa33fcdf37", "alertname": "HitRateLow", "outcome": "asked", "detail": "a retraining starts"}
     ]
-    assert world.retrainers.get("m").asked == Request("alert", "alertmanager", "HitRateLow: The hit rate fell by a third", KEY)
+    assert world.retrainers.get("m").request == Request("alert", "alertmanager", "HitRateLow: The hit rate fell by a third", KEY)
     assert world.woken == 1
 
 
@@ -72,7 +72,7 @@ def test_what_is_delivered_again_asks_for_nothing_more(world, client):
     world.add_retrainer()
     assert outcomes(client.post("/v1/alerts", json=payload({}, {}))) == ["asked", "asked"]
     assert world.woken == 1
-    world.retrainers.rows["m"] = replace(world.retrainers.rows["m"], asked=None)
+    world.retrainers.rows["m"] = replace(world.retrainers.rows["m"], request=None)
     world.retrainers.rows["m"] = replace(world.retrainers.rows["m"], status=replace(world.retrainers.rows["m"].status, alerts=(KEY,)))
     assert outcomes(client.post("/v1/alerts", json=payload())) == ["taken already"]
     again = {"startsAt": "2026-01-02T00:00:00Z"}
@@ -93,14 +93,14 @@ def test_each_alert_is_answered_for_itself(world, client):
     answer = client.post("/v1/alerts", json=payload(*changes))
     assert outcomes(answer) == ["resolved", "unknown", "not listed", "unknown", "asked", "held back"]
     details = [one["detail"] for one in answer.json()["alerts"]]
-    assert details[1] == "no recommender is called 'nobody'"
+    assert details[1] == "unknown recommender 'nobody'"
     assert "retrain.on" in details[2]
     assert "label 'recommender'" in details[3]
-    assert details[5] == "another request is open (alert)"
+    assert details[5] == "another request is pending (alert)"
 
 
 HOLDS = [
-    ("cooling", {"until": NOW + timedelta(hours=6)}, {}, "it cools down until 2026-01-01 06:00:00 UTC"),
+    ("cooling", {"until": NOW + timedelta(hours=6)}, {}, "cooldown until 2026-01-01 06:00:00 UTC"),
     ("watching", {}, {"busy": "run r1 is under way"}, "run r1 is under way"),
     ("watching", {"firings": (Firing(NOW, "drift", "r"),)}, {}, "1 of 1 retrainings in 24 hours"),
     ("retraining", {"run": "r2"}, {}, "run r2 of the last retraining"),
@@ -122,11 +122,11 @@ def test_an_alert_that_is_held_back_is_told_by_what_and_goes_into_the_history_on
             (found,) = answer.json()["alerts"]
             assert found["detail"].startswith(by)
             record = world.retrainers.rows["m"]
-            assert record.asked.key == KEY, "the retrainer writes it down"
+            assert record.request.key == KEY, "the retrainer writes it down"
             held_triggers = (HeldTrigger("alert", "HitRateLow", found["detail"], NOW, key=KEY),)
-            world.retrainers.rows["m"] = replace(record, asked=None, status=replace(record.status, held=held_triggers))
+            world.retrainers.rows["m"] = replace(record, request=None, status=replace(record.status, held=held_triggers))
             assert outcomes(client.post("/v1/alerts", json=payload())) == ["held back"]
-            assert world.retrainers.rows["m"].asked is None
+            assert world.retrainers.rows["m"].request is None
 
 
 def test_a_recommender_whose_retrainer_is_just_being_made_holds_an_alert_back(world, client):
@@ -136,7 +136,7 @@ def test_a_recommender_whose_retrainer_is_just_being_made_holds_an_alert_back(wo
 def test_a_recommender_that_the_token_does_not_see_is_unknown(world):
     world.add_retrainer()
     assert outcomes(world.holder(Role.OPERATOR, ["books"]).post("/v1/alerts", json=payload())) == ["unknown"]
-    assert world.retrainers.get("m").asked is None
+    assert world.retrainers.get("m").request is None
 
 
 INVALID_PAYLOADS = [
@@ -155,7 +155,7 @@ def test_a_malformed_payload_is_refused_with_the_field(world, client, problem, s
         with subtests.test(change=change):
             world.add_retrainer()
             assert field in problem(client.post("/v1/alerts", json=json.loads(PAYLOAD) | change), 422, "invalid")
-            assert world.retrainers.get("m").asked is None
+            assert world.retrainers.get("m").request is None
 
 
 def test_what_is_no_json_is_refused(client, problem):
@@ -174,7 +174,7 @@ def test_the_triggers_say_what_they_see_and_what_holds_them_back(world, client):
     world.seen = RetrainerObservation(serving=True, snapshot=NOW - timedelta(hours=2), events=40)
     firings = (Firing(NOW - timedelta(hours=30), "drift", "r0"), Firing(NOW - timedelta(hours=1), "kpi", "r1"))
     moved = remember(NOTHING_YET, look(genres=0.3), {"psi": 0.2}, 1)
-    held_triggers = (HeldTrigger("drift", "psi 0.3", "it cools down until 2026-01-01 06:00:00 UTC", NOW),)
+    held_triggers = (HeldTrigger("drift", "psi 0.3", "cooldown until 2026-01-01 06:00:00 UTC", NOW),)
     world.add_retrainer("cooling", until=NOW + timedelta(hours=6), firings=firings, held=held_triggers, drift=moved)
     found = client.get("/v1/recommenders/m/triggers").json()
     rows = {one["trigger"]: one for one in found["triggers"]}
@@ -182,7 +182,7 @@ def test_the_triggers_say_what_they_see_and_what_holds_them_back(world, client):
     assert (rows["drift"]["fires"], rows["drift"]["value"], rows["drift"]["threshold"], rows["drift"]["mode"]) == (True, 0.3, 0.2, "warm")
     assert (rows["new_events"]["fires"], rows["new_events"]["value"], rows["new_events"]["threshold"]) == (False, 40, 100)
     assert rows["kpi"]["mode"] == "full"
-    assert {one["held_by"] for one in found["triggers"]} == {"it cools down until 2026-01-01 06:00:00 UTC"}
+    assert {one["held_by"] for one in found["triggers"]} == {"cooldown until 2026-01-01 06:00:00 UTC"}
     assert found["schedule"]["next"] == "2026-01-01T02:00:00Z"
     assert found["schedule"]["next_local"] == "2026-01-01T03:00:00+01:00"
     assert (found["max_per_day"], [one["trigger"] for one in found["firings"]]) == (5, ["kpi"])
@@ -215,7 +215,7 @@ def test_the_history_comes_in_pages_the_newest_first(world, client):
 def test_a_trigger_of_auto_says_what_it_would_be_and_why(world, client):
     world.add_recommender(retrain={"on": [{"new_events": {"count": 3, "mode": "auto"}}]})
     world.add_retrainer()
-    line = Past((Link("warm", {"user": 130}, None), Link("full", {"user": 100}, None)))
+    line = TrainingHistory((Link("warm", {"user": 130}, None), Link("full", {"user": 100}, None)))
     world.seen = RetrainerObservation(serving=True, snapshot=NOW, events=1, past=line)
     (found,) = client.get("/v1/recommenders/m/triggers").json()["triggers"]
     assert found["mode"] == "full"

@@ -60,7 +60,7 @@ def test_a_card_is_read_by_whatever_the_version_is_called(world, client, problem
         said = problem(client.get(f"/v1/recommenders/m/versions/{old}/card"), 404, "not-found")
         assert f"version {old} of 'm' has no card" in said
     world.registry.gone[1] = NOW
-    assert "its card went with its files" in problem(client.get("/v1/recommenders/m/versions/1/card"), 404, "not-found")
+    assert "its card is deleted with its files" in problem(client.get("/v1/recommenders/m/versions/1/card"), 404, "not-found")
 
 
 def test_an_alias_that_names_nothing_now_is_not_found(world, client, problem):

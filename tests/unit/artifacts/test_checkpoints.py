@@ -77,7 +77,7 @@ def test_what_is_damaged_or_gone_is_said_and_never_given(url: str, tmp_path: Pat
     with pytest.raises(Damaged, match=r"the checkpoint of r1-train-1 is damaged: 'state\.npz'"):
         live.fetch(checkpoint, "state.npz", tmp_path / "again")
     system.rm_file(path)
-    with pytest.raises(NotFound, match="the checkpoint of r1-train-1 is gone"):
+    with pytest.raises(NotFound, match="the checkpoint of r1-train-1 is missing"):
         live.fetch(checkpoint, "state.npz", tmp_path / "again")
     assert not (tmp_path / "again").exists() and not list(tmp_path.glob(".again*"))
 

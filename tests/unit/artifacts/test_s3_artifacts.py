@@ -38,7 +38,7 @@ class TestBucket(S3ArtifactSuite):
         system = files(server, part=500, copied=600)
         system.put_file(str(tmp_path / "large"), f"{BUCKET}/whole")
         monkeypatch.setattr(system, "_in_parts", lambda path, parts: system.pipe_file(path, b"less"))
-        with pytest.raises(Unavailable, match=r"can't copy an object of 1,280 bytes in parts"):
+        with pytest.raises(Unavailable, match=r"cannot copy an object of 1,280 bytes in parts"):
             system.copy(f"{BUCKET}/whole", f"{BUCKET}/damaged")
         assert not system.exists(f"{BUCKET}/damaged")
 

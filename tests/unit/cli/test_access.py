@@ -25,7 +25,7 @@ def test_a_made_token_goes_to_standard_output_alone(platform, eyas):
     platform.says("POST /v1/tokens", {"about": ABOUT, "token": "eyas_t1_0f"})
     result = eyas("tokens", "create", "shop", "--role", "client", "--recommender", "films", "--expires-in", "never")
     assert result.stdout == "eyas_t1_0f\n"
-    assert "shown this once" in result.stderr
+    assert "its secret is shown only once" in result.stderr
     assert platform.body == {"name": "shop", "role": "client", "recommenders": ["films"], "expires_in": None}
 
 
@@ -43,7 +43,7 @@ def test_an_id_that_is_none_asks_for_nothing(platform, eyas):
 
 def test_whoami_is_one_line(platform, eyas):
     platform.says("GET /v1/whoami", {"name": "owner", "token": "bootstrap", "role": "admin", "recommenders": None, "expires_at": None})
-    assert eyas("whoami").stdout == "owner: admin of all recommenders (token bootstrap)\n"
+    assert eyas("whoami").stdout == "owner: admin for all recommenders (token bootstrap)\n"
 
 
 def test_the_audit_log_is_asked_by_filter_and_says_what_is_unknown(platform, eyas):
@@ -53,8 +53,8 @@ def test_the_audit_log_is_asked_by_filter_and_says_what_is_unknown(platform, eya
     assert dict(platform.asked[-1].url.params) == {"actor": "ada", "since": "2026-01-01T00:00:00Z", "limit": "50"}
     assert json.loads(eyas("audit", "--json").stdout)["items"] == [line]
     platform.says("GET /v1/audit", {"items": [], "next": None})
-    assert eyas("audit", "--actor", "bob").stdout == "nothing like that has been asked for\n"
-    assert eyas("audit").stdout == "nothing has been asked for yet\n"
+    assert eyas("audit", "--actor", "bob").stdout == "no matching write requests\n"
+    assert eyas("audit").stdout == "no write requests yet\n"
 
 
 def test_the_token_comes_from_the_environment_before_the_homes_file(platform, eyas, monkeypatch):

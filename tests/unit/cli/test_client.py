@@ -9,7 +9,7 @@ from demo.client import ApiError
 from demo.client import Client as DemoClient
 from services.cli import client as cli
 from services.cli.client import LONGEST_WAIT, RETRIES, Client
-from services.cli.faults import Refused
+from services.cli.faults import ReportedError
 
 pytestmark = pytest.mark.requirement("U-13")
 
@@ -48,7 +48,7 @@ def demo_client(busy):
 
 
 POSTS = {
-    "eyas": (cli_client, lambda client: client.post("/v1/x", {"a": 1}), Refused),
+    "eyas": (cli_client, lambda client: client.post("/v1/x", {"a": 1}), ReportedError),
     "the demo": (demo_client, lambda client: client._call("POST", "/v1/x", json={"a": 1}), ApiError),
 }
 

@@ -33,10 +33,10 @@ def test_what_it_prints_is_a_part_of_a_spec_with_notes_as_comments(eyas, tmp_pat
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "it is not JSON"),
-        ("[" * 100_000, "it is not JSON"),
+        ("{", ": not JSON: "),
+        ("[" * 100_000, ": not JSON: "),
         ("[]", "expected a Keras model"),
-        ('{"x": {"class_name": "Lambda", "config": {}}}', "no code out of a file is run"),
+        ('{"x": {"class_name": "Lambda", "config": {}}}', "code from a file is never run"),
         ("\x89HDF", "JSON"),
     ],
 )

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from services.cli import doctor, doctor_checks
-from services.cli.doctor_checks import Finding
+from services.cli.doctor_checks import CheckFinding
 
 
 def no_process(*_, **__):
@@ -20,18 +20,18 @@ def no_process(*_, **__):
 @pytest.mark.requirement("C-09")
 def test_a_machine_that_lacks_something_needed_ends_with_one_and_says_how_to_mend_it(eyas, monkeypatch):
     found = (
-        Finding("Triton", False, "not installed", "pip install 'eyas[triton]'"),
-        Finding("GPU", False, "none", "no need", needed=False),
+        CheckFinding("Triton", False, "not installed", "pip install 'eyas[triton]'"),
+        CheckFinding("GPU", False, "none", "no need", needed=False),
     )
     monkeypatch.setattr(doctor, "examine", lambda home: found)
     result = eyas("doctor")
     assert result.exit_code == 1
     assert "pip install 'eyas[triton]'" in result.stdout
-    assert "can't run here" in result.stdout
+    assert "the platform cannot run here: fix the lines marked 'missing'" in result.stdout
 
 
 def test_what_is_only_useful_does_not_end_with_one(eyas, monkeypatch):
-    monkeypatch.setattr(doctor, "examine", lambda home: (Finding("GPU", False, "none", "no need", needed=False),))
+    monkeypatch.setattr(doctor, "examine", lambda home: (CheckFinding("GPU", False, "none", "no need", needed=False),))
     result = eyas("doctor", "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["able"] is True
@@ -54,7 +54,7 @@ def test_the_gpus_are_those_that_nvidia_smi_lists(monkeypatch):
     finding = doctor_checks.gpu()
     assert (finding.good, finding.needed, finding.detail) == (True, False, "NVIDIA H100, NVIDIA H200")
     monkeypatch.setattr(doctor_checks.subprocess, "run", no_process)
-    assert (doctor_checks.gpu().good, doctor_checks.gpu().detail) == (False, "nvidia-smi doesn't answer")
+    assert (doctor_checks.gpu().good, doctor_checks.gpu().detail) == (False, "nvidia-smi does not answer")
     monkeypatch.setattr(doctor_checks.shutil, "which", lambda name: None)
     assert (doctor_checks.gpu().good, doctor_checks.gpu().needed, doctor_checks.gpu().detail) == (False, False, "none (no nvidia-smi)")
 
@@ -90,7 +90,7 @@ def test_a_framework_that_was_built_here_has_no_version_and_is_there(monkeypatch
     (tmp_path / "homebuilt.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
     finding = doctor_checks.framework("A framework", "homebuilt", "more")
-    assert (finding.good, finding.detail) == (True, "of a version that isn't known")
+    assert (finding.good, finding.detail) == (True, "unknown version")
 
 
 def test_a_port_that_is_taken_is_said():

@@ -29,8 +29,8 @@ def command(tmp_path: Path) -> list[str]:
 def test_it_writes_vectors_and_says_the_line_of_a_spec(eyas, command, tmp_path):
     shown = eyas(*command, "--option", "tokens=3", "--option", "words=10")
     assert shown.exit_code == 0, shown.output
-    assert "2 vectors of 3 numbers; 1 rows have none" in shown.stdout
-    assert "left out: 3: there is no value" in shown.stdout
+    assert "2 vectors of 3 numbers; 1 rows have no vector" in shown.stdout
+    assert "left out: 3: no value" in shown.stdout
     assert f"vector: {{of: movieId, from: {tmp_path / 'plots.parquet'}, width: 3}}" in shown.stdout
     assert pl.read_parquet(tmp_path / "plots.parquet")["movieId"].to_list() == [1, 2]
     assert json.loads(eyas(*command, "--json").stdout)["width"] == 64

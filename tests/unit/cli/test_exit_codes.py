@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 
 from services.cli import doctor
-from services.cli.doctor_checks import Finding
+from services.cli.doctor_checks import CheckFinding
 from services.cli.exit_codes import Exit
-from shared.contracts.datatools import Answer
+from shared.contracts.datatools import ToolAnswer
 
 RUN = {"id": "r1", "recommender": "m", "state": "train", "reason": ""}
 NONE = {"items": [], "next": None}
@@ -78,9 +78,9 @@ def test_data_that_would_stop_a_run_and_a_machine_that_lacks_something_are_a_no(
     _, answers = tool
     report = {"recommender": "", "source": "a", "verdict": "stop", "rows": {"read": 1, "kept": 0, "quarantined": 1}, "reasons": {}}
     report |= {"files": [], "faulty": [], "checks": [], "compared": False, "sections": []}
-    answers += [Answer(found={"report": report, "refusal": "too few"})]
+    answers += [ToolAnswer(found={"report": report, "refusal": "too few"})]
     assert eyas("data", "validate", "a.csv").exit_code == Exit.NO
-    monkeypatch.setattr(doctor, "examine", lambda home: [Finding("cores", False, "0", "more")])
+    monkeypatch.setattr(doctor, "examine", lambda home: [CheckFinding("cores", False, "0", "more")])
     assert eyas("doctor").exit_code == Exit.NO
 
 

@@ -33,7 +33,7 @@ def test_it_shows_features_tables_and_inputs(eyas, file):
     assert ["genres", "item", "codes", "x", "3", "5", "multi_hot(genres)"] in lines
     assert ["genres", "string", "x", "3", "item", "catalogue", "genres"] in lines
     assert ["userId", "int64", "user", "request", "userId"] in lines
-    assert "in all " in shown.stdout and "polars" in shown.stdout
+    assert "total " in shown.stdout and "polars" in shown.stdout
 
 
 def test_as_json_it_says_the_same_for_machines(eyas, file):
@@ -62,8 +62,8 @@ def test_names_cannot_break_out_of_a_drawing():
     ("change", "said"),
     [
         ({"features": [{"categorify": ["userId", "movieId", "yaer"]}]}, "did you mean 'year'"),
-        ({"features": [{"categorify": ["userId", "movieId"]}, {"multi_hot": "genres"}]}, "say its separator"),
-        ({"data": {"interactions": {"uri": "none.csv"}, "items": {"uri": "none.csv", "key": "movieId"}}}, "there is no such file"),
+        ({"features": [{"categorify": ["userId", "movieId"]}, {"multi_hot": "genres"}]}, "set its separator"),
+        ({"data": {"interactions": {"uri": "none.csv"}, "items": {"uri": "none.csv", "key": "movieId"}}}, "file not found"),
         ({"model": {"family": "mpl"}}, "did you mean 'mlp'"),
     ],
 )
@@ -116,7 +116,7 @@ def test_it_shows_what_another_family_reads_and_what_it_leaves_out_and_why(eyas,
     assert lines[0][0].startswith("films, family trees: fitted on ")
     assert ["year", "item", "number", "-", "number(year)"] in lines
     assert ["LEFT OUT", "OF", "WHY"] in lines
-    assert ["normalise", "year", "it keeps the order of the numbers, and a tree splits by that"] in lines
+    assert ["normalise", "year", "the operator keeps the order of the numbers, and trees split by order"] in lines
 
     counted = json.loads(eyas("features", "explain", file, "--no-data", "--family", "popularity", "--json").stdout)
     assert (counted["family"], counted["reads"], counted["tables"]) == ("popularity", "keys", [])

@@ -30,7 +30,7 @@ def test_a_platform_that_does_not_run_is_said_with_how_to_start_it(platform, eya
 
 def test_the_users_fault_is_two_and_the_platforms_is_three(platform, eyas):
     platform.refuses("GET /v1/recommenders/m/runs", 404, "not-found", "no recommender is called 'm'")
-    assert one_line(eyas("runs", "m"), 2) == "eyas: not-found: no recommender is called 'm': `eyas recommenders` lists them\n"
+    assert one_line(eyas("runs", "m"), 2) == "eyas: not-found: no recommender is called 'm': list recommenders with `eyas recommenders`\n"
     platform.refuses("GET /v1/recommenders/m/runs", 503, "unavailable", "the store\nis away")
     assert one_line(eyas("runs", "m"), Exit.AWAY) == "eyas: unavailable: the store is away\n"
 
@@ -56,7 +56,7 @@ def test_an_unusable_token_is_refused(home, eyas, subtests):
 
 def test_a_token_that_other_users_can_read_is_refused(home, eyas):
     (home / "token").chmod(0o644)
-    assert f"{home / 'token'} has mode 0644; run: chmod 600 {home / 'token'}" in one_line(eyas("runs", "m"), 2)
+    assert f"{home / 'token'}: other users can open it (mode 0644); run: chmod 600 {home / 'token'}" in one_line(eyas("runs", "m"), 2)
 
 
 def test_another_server_on_that_port_is_recognised(platform, eyas, subtests):
@@ -74,7 +74,7 @@ def test_an_invalid_url_is_refused(eyas, subtests):
 
 def test_no_answer_in_time_is_said_as_what_it_is(platform, eyas):
     platform.says("GET /v1/recommenders/m/runs", httpx.ReadTimeout("slow"))
-    assert "didn't answer" in one_line(eyas("runs", "m"), Exit.AWAY)
+    assert "did not answer" in one_line(eyas("runs", "m"), Exit.AWAY)
 
 
 def test_an_answer_that_nobody_foresaw_is_no_traceback(platform, eyas):
@@ -176,7 +176,7 @@ def test_no_command_that_takes_a_name_or_id_is_missing_above():
 
 def test_an_id_that_the_platform_made_up_is_refused_too(platform, eyas):
     platform.says("GET /v1/recommenders/m/rollouts", {"items": [{"id": "../x"}]})
-    assert "'../x' is no id" in one_line(eyas("rollout", "abort", "m"), 2)
+    assert "'../x' is not an id" in one_line(eyas("rollout", "abort", "m"), 2)
     assert len(platform.asked) == 1
 
 
@@ -185,7 +185,7 @@ def test_events_of_an_empty_file_still_need_a_recommender(platform, eyas, tmp_pa
     platform.refuses("GET /v1/recommenders/m", 404, "not-found", "no recommender is called 'm'")
     assert "no recommender is called 'm'" in one_line(eyas("events", "m", tmp_path / "e.jsonl"), 2)
     platform.says("GET /v1/recommenders/m", {"name": "m"})
-    assert eyas("events", "m", tmp_path / "e.jsonl").stdout == "m: 0 events taken in, 0 answers became hits\n"
+    assert eyas("events", "m", tmp_path / "e.jsonl").stdout == "m: 0 events accepted, 0 answers became hits\n"
 
 
 def test_an_argument_that_is_no_text_is_refused_before_anything_is_sent(platform, eyas):

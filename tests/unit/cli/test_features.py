@@ -34,7 +34,7 @@ def test_views_are_listed(platform, eyas):
     assert line.split() == ["user", "3", "610", "yes", "30d", "age"]
     assert json.loads(eyas("features", "list", "m", "--json").stdout) == {"views": [VIEW]}
     platform.says("GET /v1/features/m", {"views": []})
-    assert "read nothing out of the feature store" in eyas("features", "list", "m").stdout
+    assert "read nothing from the feature store" in eyas("features", "list", "m").stdout
 
 
 def test_a_key_is_shown_with_where_each_row_comes_from(platform, eyas):
@@ -77,17 +77,17 @@ def test_what_the_platform_refuses_says_which_rows_are_written(platform, eyas, t
     result = eyas("features", "put", "m", "user", file)
     assert result.exit_code == 2
     assert "rows.0: unknown column 'agee'" in result.stderr
-    assert "counted from the 1." in result.stderr
+    assert "counted from row 1 of" in result.stderr
 
 
 def test_all_is_loaded_anew_on_demand(platform, eyas):
     platform.says("POST /v1/features/m:materialise", {"views": 2})
-    assert eyas("features", "materialise", "m").stdout.startswith("m: 2 views are loaded anew")
+    assert eyas("features", "materialise", "m").stdout.startswith("m: 2 views are loading again")
 
 
 @pytest.mark.parametrize("view", ["User", "a/b", "../x", "a@1"])
 def test_a_view_that_cannot_be_one_is_refused_here(platform, eyas, view):
     result = eyas("features", "get", "m", view, "42")
     assert result.exit_code == 2
-    assert "is no view's name" in result.stderr
+    assert "is not a view name" in result.stderr
     assert platform.asked == []

@@ -19,8 +19,8 @@ MISTYPED = (
     (["runs", "m", "--xyzzy"], "`eyas runs` has no option --xyzzy: `eyas runs --help` lists them"),
     (["--tokn", "x", "runs", "m"], "`eyas` has no option --tokn: did you mean '--token'?"),
     (["run", "m", "--mode", "wram"], "invalid value for '--mode'"),
-    (["runs"], "missing argument 'NAME' (`eyas runs --help` says more)"),
-    (["runs", "m", "n"], "`eyas runs --help` says more"),
+    (["runs"], "missing argument 'NAME' (see `eyas runs --help`)"),
+    (["runs", "m", "n"], "(see `eyas runs --help`)"),
 )
 
 
@@ -45,9 +45,9 @@ def test_a_name_is_met_by_the_nearest_one(platform, eyas):
 
 def test_where_none_is_near_a_few_are_named_and_many_are_not(platform, eyas):
     refused(platform, "books", "songs")
-    assert eyas("runs", "moveis").stderr.endswith(": there is books, songs\n")
+    assert eyas("runs", "moveis").stderr.endswith(": known: books, songs\n")
     refused(platform, *(f"shop-{number}" for number in range(50)))
-    assert eyas("runs", "moveis").stderr.endswith(": `eyas recommenders` lists them\n")
+    assert eyas("runs", "moveis").stderr.endswith(": list recommenders with `eyas recommenders`\n")
 
 
 def test_a_run_is_met_by_the_one_that_begins_so(platform, eyas):
@@ -67,4 +67,4 @@ def test_without_a_hint_the_error_stays_as_it_is(platform, eyas, subtests):
         with subtests.test(answer=answer):
             refused(platform)
             platform.says("GET /v1/recommenders", answer)
-            assert eyas("runs", "moveis").stderr == f"eyas: not-found: {GONE} 'moveis': `eyas recommenders` lists them\n"
+            assert eyas("runs", "moveis").stderr == f"eyas: not-found: {GONE} 'moveis': list recommenders with `eyas recommenders`\n"

@@ -27,7 +27,7 @@ def test_items_are_sent_by_line_in_batches(platform, eyas, file, monkeypatch):
     monkeypatch.setattr(items, "AT_ONCE", 2)
     platform.says("PUT /v1/items/m", {"accepted": 2, "changed": 2}, {"accepted": 1, "changed": 0})
     found = eyas("items", "put", "m", file({"item": 1, "attributes": {"t": "\u00e4"}}, "", {"item": 2}, {"item": 3}))
-    assert found.stdout == "m: 3 items written, 2 of them are now other than before\n"
+    assert found.stdout == "m: 3 items written, 2 of them changed\n"
     assert [request.headers["content-type"] for request in platform.asked] == ["application/x-ndjson"] * 2
     assert [[json.loads(line)["item"] for line in request.content.splitlines()] for request in platform.asked] == [[1, 2], [3]]
 
@@ -43,7 +43,7 @@ def test_batches_keep_below_what_the_platform_reads(platform, eyas, file, monkey
     ("line", "said"),
     [
         ("{", "items.jsonl:2: not JSON"),
-        ({"item": "x"}, "items.jsonl:2: item: expected its key"),
+        ({"item": "x"}, "items.jsonl:2: item: expected the item's key"),
         ({"item": 1, "attributes": {"a": {}}}, "items.jsonl:2: a: expected a number"),
     ],
 )
@@ -61,7 +61,7 @@ def test_what_was_written_before_a_refusal_is_said(platform, eyas, file, monkeyp
     platform.answers["PUT /v1/items/m"].append((422, {"type": "x/invalid", "detail": "line 1: no"}))
     found = eyas("items", "put", "m", file({"item": 1}, {"item": 2}))
     assert found.exit_code == 2
-    assert "invalid: line 1: no (lines are counted from the 2. item of" in found.stderr
+    assert "invalid: line 1: no (counted from item 2 of" in found.stderr
 
 
 def test_an_empty_file_asks_all_the_same_so_that_a_wrong_name_is_said(platform, eyas, file):

@@ -37,7 +37,7 @@ def test_what_nothing_is_called_is_refused(platform, eyas):
         platform.refuses(f"GET /v1/{place}/x", 404, "not-found", "no")
     found = eyas("open", "x")
     assert (found.exit_code, found.stderr.count("\n")) == (Exit.WRONG, 1)
-    assert "no recommender, run or rollout is called 'x'" in found.stderr
+    assert "no recommender, run or rollout 'x': list them with" in found.stderr
 
 
 def test_a_browser_is_opened_when_asked_and_said_where_there_is_none(known, eyas, monkeypatch):

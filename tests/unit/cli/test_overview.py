@@ -13,7 +13,7 @@ FARES = {
     "newest": "2026-01-08T10:15:00Z",
     "points": [POINT, POINT | {"users": 2, "hit_rate": 0.5}],
     "last": POINT,
-    "drift": {"state": "steady", "said": ["nothing has moved"]},
+    "drift": {"state": "steady", "said": ["no drift"]},
     "under_way": [{"kind": "rollout", "id": "r1-rollout", "state": "rolled_back", "reason": ""}],
 }
 

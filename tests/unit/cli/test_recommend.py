@@ -11,7 +11,7 @@ def test_recommend_says_who_answered_and_whether_it_fell_back(platform, eyas):
     answer = {"request_id": "q1", "version": 1, "variant": "stable", "items": [{"item": 7, "score": None}], "fallback": "unknown user"}
     platform.says("POST /v1/recommend/m", answer)
     shown = eyas("recommend", "m", 5, "-k", 1).stdout
-    assert "not its own: unknown user" in shown
+    assert "fallback: unknown user" in shown
     assert platform.body == {"user": 5, "k": 1}
 
 
@@ -49,7 +49,7 @@ def test_events_are_sent_in_batches_under_the_name(platform, eyas, tmp_path):
     file = tmp_path / "e.jsonl"
     file.write_text("".join(json.dumps({"user": n, "item": 1}) + "\n" for n in range(1500)) + "\n")
     platform.says("POST /v1/events", taken(1000, 3), taken(500, 1), status=202)
-    assert eyas("events", "m", file).stdout == "m: 1500 events taken in, 4 answers became hits\n"
+    assert eyas("events", "m", file).stdout == "m: 1500 events accepted, 4 answers became hits\n"
     assert [len(json.loads(request.content)["events"]) for request in platform.asked] == [1000, 500]
     assert platform.body["events"][0] == {"recommender": "m", "user": 1000, "item": 1}
 
@@ -63,9 +63,9 @@ def test_what_was_known_already_or_is_found_out_later_is_said(platform, eyas, tm
     shown = {"kind": "impression", "user": 1, "items": [1, 2], "request_id": "p"}
     file.write_text(json.dumps(shown) + "\n" + json.dumps({"user": 1, "item": 1, "id": "a", "request_id": "p"}) + "\n")
     platform.says("POST /v1/events", taken(2, 0, 2), taken(2, None, None), status=202)
-    assert eyas("events", "m", file).stdout == "m: 2 events taken in, 2 of them known already, 0 answers became hits\n"
+    assert eyas("events", "m", file).stdout == "m: 2 events accepted, 2 of them duplicates, 0 answers became hits\n"
     assert platform.body["events"][0] == shown | {"recommender": "m"}
-    assert eyas("events", "m", file).stdout == "m: 2 events taken in, what they earn shows in a moment\n"
+    assert eyas("events", "m", file).stdout == "m: 2 events accepted, hits are counted in a moment\n"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_versions_are_shown_with_what_they_are_called(platform, eyas):
     gone = {**VERSION, "version": 1, "aliases": [], "tags": [], "collected_at": "2026-02-01T00:00:00Z"}
     platform.says("GET /v1/recommenders/m/versions", {"items": [VERSION, gone], "next": None})
     lines = eyas("versions", "m").stdout.splitlines()
-    assert lines[0].split() == ["VERSION", "CALLED", "REGISTERED", "RUN", "MODE", "PARENT", "METRICS"]
+    assert lines[0].split() == ["VERSION", "NAMES", "REGISTERED", "RUN", "MODE", "PARENT", "METRICS"]
     assert "serving, champion" in lines[1]
     assert "auc 0.75" in lines[1]
     assert "collected" in lines[2]
@@ -56,8 +56,8 @@ def test_a_card_is_shown_by_whatever_the_version_is_called(platform, eyas):
         ["auc", "0.75", "0.5", "-"],
         ["auc", "at", "least", "0.6", "pass", "auc", "is", "0.75", ">=", "0.6"],
         ["model.onnx", "1.0", "MiB"],
-        ["refit", "(what", "serves):", "1,990", "rows;", "the", "newest", "of", "?;", "epochs,", "sweeps", "or", "trees:", "5"],
-        ["candidate", "(the", "metrics):", "800", "rows;", "the", "newest", "of", "?"],
+        ["refit", "(serves):", "1,990", "rows;", "newest", "?;", "epochs,", "sweeps", "or", "trees:", "5"],
+        ["candidate", "(evaluated):", "800", "rows;", "newest", "?"],
     ):
         assert words in [line.split() for line in said.splitlines()]
 
@@ -98,7 +98,7 @@ def test_a_collection_is_previewed(platform, eyas):
     counts = {"blobs": 3, "bytes": 1 << 21, "erased_bytes": 0}
     platform.says("POST /v1/gc", {"versions": [{"recommender": "m", "version": 1}], "attempts": ["r1-etl-1"], **counts})
     assert eyas("gc", "--dry-run").stdout.splitlines() == [
-        "1 versions, 1 attempts and 3 files would go to the trash (2.0 MiB); the trash would free 0.0 MiB",
+        "1 versions, 1 attempts and 3 files would move to the trash (2.0 MiB); the trash would free 0.0 MiB",
         "m version 1",
     ]
     assert platform.asked[-1].url.query == b"dry_run=true"

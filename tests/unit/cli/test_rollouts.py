@@ -28,7 +28,7 @@ def test_the_newest_rollout_is_steered_by_the_recommenders_name(platform, eyas, 
     platform.says("GET /v1/recommenders/m/rollouts", {"items": [ROLLOUT], "next": None})
     platform.says(f"POST /v1/rollouts/r1-rollout:{verb}", ROLLOUT, status=202)
     result = eyas("rollout", verb, "m", "--reason", "look closer")
-    assert (result.exit_code, result.stdout) == (0, f"r1-rollout: {verb} asked for\n")
+    assert (result.exit_code, result.stdout) == (0, f"r1-rollout: {verb} requested\n")
     assert platform.body == {"reason": "look closer"}
 
 
@@ -41,7 +41,7 @@ def test_a_rollout_that_waits_does_not_hide_the_one_that_has_users(platform, eya
 
     platform.says("GET /v1/recommenders/m/rollouts", listed)
     platform.says("POST /v1/rollouts/r1-rollout:abort", ROLLOUT, status=202)
-    assert eyas("rollout", "abort", "m").stdout == "r1-rollout: abort asked for\n"
+    assert eyas("rollout", "abort", "m").stdout == "r1-rollout: abort requested\n"
     assert eyas("rollout", "status", "m").stdout.startswith("r1-rollout: version 2 is canary")
 
 
@@ -62,12 +62,12 @@ def test_a_rollout_is_started_by_hand(platform, eyas):
 def test_a_rollout_that_is_started_says_behind_which_one_it_waits(platform, eyas):
     platform.says("POST /v1/recommenders/m/rollouts", {**ROLLOUT, "id": "o1", "version": 7, "state": "pending"}, status=201)
     platform.says("GET /v1/recommenders/m/rollouts", {"items": [{**ROLLOUT, "state": "paused"}], "next": None})
-    assert "it waits until rollout r1-rollout of version 2 has ended, which is paused" in eyas("rollout", "start", "m", "7").stdout
+    assert "waits for the end of rollout r1-rollout of version 2, which is paused" in eyas("rollout", "start", "m", "7").stdout
 
 
 @pytest.mark.requirement("C-05")
 def test_a_rollout_that_cannot_be_started_says_why(platform, eyas):
-    said = "rollout r1-rollout of version 2 is canary already: wait until it has ended, or steer that one (abort, pause)"
+    said = "rollout r1-rollout of version 2 is already canary: wait until it has ended, or use one of: abort, pause"
     platform.refuses("POST /v1/recommenders/m/rollouts", 409, "conflict", said)
     result = eyas("rollout", "start", "m", "2")
     assert (result.exit_code, result.stdout) == (Exit.WRONG, "")
@@ -117,14 +117,14 @@ def test_a_recommender_without_a_rollout_says_so(platform, eyas):
 
 def test_rollback_names_a_version_and_says_what_loads_it(platform, eyas):
     platform.says("POST /v1/recommenders/m:rollback", {"stable": 5, "aborted": [], "rollout": "o1"}, status=202)
-    assert "rollout o1 loads the other version" in eyas("rollback", "m", "--to", "2", "--reason", "it smells").stdout
+    assert "rollout o1 loads this version" in eyas("rollback", "m", "--to", "2", "--reason", "it smells").stdout
     assert platform.body == {"reason": "it smells", "to": 2}
     assert eyas("rollback", "m", "--to", "0").exit_code == 2
 
 
 def test_rollback_is_one_call(platform, eyas):
     platform.says("POST /v1/recommenders/m:rollback", {"stable": 1, "aborted": ["r2-rollout"], "rollout": None}, status=202)
-    assert eyas("rollback", "m").stdout == "m: version 1 is the stable one (asked to abort: r2-rollout)\n"
+    assert eyas("rollback", "m").stdout == "m: version 1 is stable (aborting: r2-rollout)\n"
 
 
 def test_serving_shows_each_replica_with_its_versions_or_why_it_has_none(platform, eyas):

@@ -142,8 +142,8 @@ def test_retry_prioritise_plan_and_compare_ask_for_what_they_say(platform, eyas)
     shown = eyas("plan", "m").stdout
     assert ["etl", "reuse", "r0-etl-1", "-", "-", "nothing", "has", "changed"] in [line.split() for line in shown.splitlines()]
     assert ["refit", "run", "-", "44.4", "8Gi", "the", "data", "is", "new"] in [line.split() for line in shown.splitlines()]
-    assert "time: about 84 s, as long as these stages took in the newest run that ran them\n" in shown
-    assert "gates: auc at least 0.6\nqueue: it could begin at once\nwarning: i.csv: gone\n" in shown
+    assert "time: about 84 s, from the newest run of these stages\n" in shown
+    assert "gates: auc at least 0.6\nqueue: the run could start at once\nwarning: i.csv: gone\n" in shown
 
 
 def test_a_comparison_shows_what_differs_and_what_it_made_of_the_numbers(platform, eyas):

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from services.cli import terminal
-from services.cli.watching import Screen
+from services.cli.watching import ScreenOutput
 
 VARIABLES = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM")
 ON_A_TERMINAL = (
@@ -77,7 +77,7 @@ def screen(seen, monkeypatch, capsys):
     def show(*pictures, note=""):
         from services.cli.output import say
 
-        with Screen(lambda lines: [say(one) for one in lines]) as made:
+        with ScreenOutput(lambda lines: [say(one) for one in lines]) as made:
             for picture in pictures:
                 made.show(picture)
             if note:
@@ -93,14 +93,14 @@ def test_a_screen_is_drawn_again_and_its_last_picture_stays(screen):
     shown, after = screen(["loading"], ["promoted"])
     assert shown.startswith("\x1b[?1049h")
     assert shown.index("loading") < shown.index("promoted") < shown.index("\x1b[?25h")
-    assert shown.count("Ctrl-C ends it") == 2
+    assert shown.count("press Ctrl-C to end") == 2
     assert after == "promoted\n"
 
 
 def test_a_picture_that_is_too_high_says_how_much_is_below(screen):
     shown, after = screen([f"line {number}" for number in range(10)])
     assert "line 2" in shown and "line 3" not in shown
-    assert "7 more lines: a higher terminal shows them" in shown
+    assert "7 more lines: use a taller terminal" in shown
     assert len(after.splitlines()) == 10
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shared.contracts.datatools import Answer
+from shared.contracts.datatools import ToolAnswer
 from shared.contracts.trials import EvaluateRequest
 
 
@@ -26,7 +26,7 @@ FOUND = {
 @pytest.mark.requirement("N-07")
 def test_everything_that_is_said_is_asked(eyas, tool, tmp_path):
     asked, answers = tool
-    answers.append(Answer(found=FOUND))
+    answers.append(ToolAnswer(found=FOUND))
     a = {name: str(tmp_path / name) for name in ("train", "test", "negatives", "users", "items", "out")}
     shown = eyas(
         *("evaluate", "--train", a["train"], "--test", a["test"], "--negatives", a["negatives"], "--model", "mf", "--model", "mlp"),
@@ -90,7 +90,7 @@ def test_everything_that_is_said_is_asked(eyas, tool, tmp_path):
 
 def test_an_answer_for_machines_and_a_refusal(eyas, tool, tmp_path):
     _, answers = tool
-    answers += [Answer(found=FOUND), Answer(fault="train: it has no rows", code=2)]
+    answers += [ToolAnswer(found=FOUND), ToolAnswer(fault="train: it has no rows", code=2)]
     what = ("evaluate", "--train", str(tmp_path / "a"), "--model", "mf", "--out", str(tmp_path))
     assert json.loads(eyas(*what, "--json").stdout)["rows"][1]["metrics"]["hr@10"] == figure(0.1)
     refused = eyas(*what)
@@ -128,12 +128,12 @@ def test_a_runs_report_is_a_table_and_files(eyas, platform, tmp_path):
     assert (tmp_path / "x" / "report.html").read_text() == "<p>±</p>"
     assert json.loads(eyas("evaluation", "r1", "--json").stdout) == report
     (tmp_path / "file").write_text("")
-    assert "can't be written to" in eyas("evaluation", "r1", "--to", tmp_path / "file" / "y").stderr
+    assert "cannot write: " in eyas("evaluation", "r1", "--to", tmp_path / "file" / "y").stderr
 
 
 def test_modules_are_allowed_by_name_and_by_naming_a_family_of_theirs(eyas, tool, tmp_path, spec_file):
     asked, answers = tool
-    answers += [Answer(fault="enough", code=2)] * 3
+    answers += [ToolAnswer(fault="enough", code=2)] * 3
     files = ("--train", tmp_path / "a", "--out", tmp_path / "o")
     eyas("evaluate", *files, "--model", "acme.fading:Fading", "--model", "mf", "--saved", tmp_path / "m", "--allow", "acme.more")
     assert asked.pop()[1].allow == ("acme.more", "acme.fading")

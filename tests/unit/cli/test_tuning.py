@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shared.contracts.datatools import Answer
+from shared.contracts.datatools import ToolAnswer
 from shared.contracts.ranges import between, one_of
 from shared.contracts.tuning import TrainRequest, TuneRequest
 
@@ -28,7 +28,7 @@ FOUND = {
 @pytest.mark.requirement("N-01")
 def test_everything_that_is_said_is_asked(eyas, tool, tmp_path):
     asked, answers = tool
-    answers.append(Answer(found=FOUND))
+    answers.append(ToolAnswer(found=FOUND))
     a, out = str(tmp_path / "a.csv"), str(tmp_path / "out")
     begin = (
         "tune",
@@ -76,15 +76,15 @@ def test_everything_that_is_said_is_asked(eyas, tool, tmp_path):
     assert lines[2].split()[:2] == ["1", "0.2000"]
     assert lines[3:] == [
         "1 of 6 trials failed",
-        "on pairs that no trial has seen: ndcg@10 0.2000, 0.1900 with settings as they are",
-        "the time was over: the same command goes on",
+        "on the test pairs: ndcg@10 0.2000, 0.1900 with the original settings",
+        "the time is over: the same command continues the search",
         *FOUND["files"],
     ]
 
 
 def test_a_spec_says_the_model_and_its_ranges(eyas, tool, tmp_path, spec_file):
     asked, answers = tool
-    answers += [Answer(found=FOUND)] * 2
+    answers += [ToolAnswer(found=FOUND)] * 2
     with spec_file.open("a") as file:
         file.write("model: {family: mf, params: {width: 48}, tune: {params.width: {from: 8, to: 64, log: true}}}\n")
     what = ("tune", spec_file, "--train", tmp_path / "a", "--out", tmp_path / "o")
@@ -94,7 +94,7 @@ def test_a_spec_says_the_model_and_its_ranges(eyas, tool, tmp_path, spec_file):
     assert request.ranges == {"params.width": between(8, 64, log=True)}
     assert eyas(*what, "--search", "sweeps=2..4").exit_code == 0
     assert set(asked.pop()[1].ranges) == {"params.sweeps"}
-    answers.append(Answer(found=FOUND))
+    answers.append(ToolAnswer(found=FOUND))
     assert eyas("tune", "--model", "mlp", *what[2:], "--set", "framework=torch", "--set", "train.epochs=2").exit_code == 0
     assert asked.pop()[1].model == {"family": "mlp", "framework": "torch", "train": {"epochs": 2}}
 
@@ -103,7 +103,7 @@ def test_a_spec_says_the_model_and_its_ranges(eyas, tool, tmp_path, spec_file):
 def test_a_training_is_asked_for_and_shown(eyas, tool, tmp_path, spec_file):
     asked, answers = tool
     found = {"seconds": 1.5, "metrics": {"train.loss": 0.25}, "parity": 1e-7, "model": "/m", "served": "/s", "training": "/t"}
-    answers += [Answer(found=found)] * 2
+    answers += [ToolAnswer(found=found)] * 2
     done = eyas("train", "--train", tmp_path / "a", "--model", "mf", "--set", "width=8", "--seed", "3", "--out", tmp_path / "o")
     assert asked.pop() == (
         "train",
@@ -122,20 +122,20 @@ INVALID = (
     (("--search", "width"), "--search width: expected NAME=FROM..TO"),
     (("--search", "width="), "--search width=: expected NAME=FROM..TO"),
     (("--search", "width=1..x"), "--search width=1..x: expected two numbers"),
-    (("--search", "width=9..1"), "--search width=9..1: 'from' is less than 'to': 9 to 1 holds none"),
-    (("--search", "width=0..1:log"), "--search width=0..1:log: 'log' takes numbers above 0"),
-    (("--search", "width=1e999..2"), "1e999 is too large a number"),
-    (("--search", "width=5"), "--search width=5: 'of' names at least two values, each once"),
+    (("--search", "width=9..1"), "--search width=9..1: 'from' must be less than 'to', got 9 and 1"),
+    (("--search", "width=0..1:log"), "--search width=0..1:log: 'log' needs numbers above 0"),
+    (("--search", "width=1e999..2"), "the number 1e999 is too large"),
+    (("--search", "width=5"), "--search width=5: 'of' needs at least two values without repeats"),
     (("--search", "width=1..2", "--search", "params.width=3..4"), "--search: a setting is given twice"),
-    (("--search", "width=1..2", "--set", "width=2"), "--search width: --set gives it one value already: leave one of them out"),
+    (("--search", "width=1..2", "--set", "width=2"), "--search width: --set already fixes this setting; remove one of the two"),
     (("--set", "width"), "--set width: expected NAME=VALUE"),
     (("--set", "widht=2"), "did you mean 'width'?"),
     (("--model", "nmf"), "unknown model family 'nmf': did you mean 'mf'?"),
-    (("--search", "framework=tensorflow,torch"), "a search has one framework: say --set framework=torch"),
+    (("--search", "framework=tensorflow,torch"), "a search has one framework; use --set framework=torch"),
     (("--set", "framework=mxnet"), "framework: expected 'tensorflow', 'torch' or 'jax', got 'mxnet'"),
     (("--set", "regularisation=NaN"), "params.regularisation"),
     (("--set", "width=" + "[" * 100_000), "params.width"),
-    (("--search", f"width=1..{'0' * 5_000}"), "'from' is less than 'to'"),
+    (("--search", f"width=1..{'0' * 5_000}"), "'from' must be less than 'to'"),
     (("--holdout", "first"), "--holdout"),
     (("--trials", "0"), "--trials"),
 )
@@ -155,9 +155,9 @@ def test_an_invalid_search_is_refused_at_once(eyas, tool, tmp_path, subtests):
 def test_one_model_and_a_folder_have_to_be_said(eyas, tmp_path, spec_file, command):
     what = (command, "--train", tmp_path / "a")
     for more, said in (
-        (("--out", tmp_path), "say either a SPEC or --model NAME"),
-        (("--out", tmp_path, "--model", "mf", spec_file), "say either a SPEC or --model NAME"),
-        (("--model", "mf"), "--out: say which folder to write to, such as --out model"),
+        (("--out", tmp_path), "set either SPEC or --model NAME"),
+        (("--out", tmp_path, "--model", "mf", spec_file), "set either SPEC or --model NAME"),
+        (("--model", "mf"), "--out: missing; set the folder to write to, such as --out model"),
         (("--out", tmp_path, tmp_path / "none.yaml"), "none.yaml"),
     ):
         refused = eyas(*what, *more)

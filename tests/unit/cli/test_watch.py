@@ -97,7 +97,12 @@ def test_why_a_stream_ends_is_said(told, eyas):
     told += [event("problem", {"detail": "this token was revoked"})]
     result = eyas("--url", "http://127.0.0.1:1", "watch", "r1")
     assert (result.exit_code, result.stderr) == (3, "eyas: this token was revoked\n")
-    problem = {"type": "https://eyas.dev/problems/crowded", "title": "", "status": 429, "detail": "100 streams are open already"}
+    problem = {
+        "type": "https://eyas.dev/problems/crowded",
+        "title": "",
+        "status": 429,
+        "detail": "100 streams are open, which is the limit",
+    }
     told += [httpx.Response(429, json=problem)]
     result = eyas("--url", "http://127.0.0.1:1", "watch", "r1")
-    assert (result.exit_code, result.stderr) == (2, "eyas: crowded: 100 streams are open already\n")
+    assert (result.exit_code, result.stderr) == (2, "eyas: crowded: 100 streams are open, which is the limit\n")

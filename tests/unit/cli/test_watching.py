@@ -62,7 +62,7 @@ def test_the_rollout_of_a_run_under_way_is_watched_and_not_the_one_that_ended_be
     platform.says("GET /v1/rollouts/r1-rollout", ROLLOUT | {"state": "rolled_back"})
     found = eyas("rollout", "status", "m", "--watch")
     assert found.exit_code == Exit.NO
-    assert found.stderr == "run r1 is under way: its rollout is waited for\n"
+    assert found.stderr == "run r1 is active: waiting for its rollout\n"
     assert all(line.startswith(("r1-rollout", "no step")) for line in found.stdout.splitlines())
 
 
@@ -72,7 +72,7 @@ def test_a_run_that_is_waited_for_and_registers_nothing_ends_the_watch(platform,
     platform.says("GET /v1/recommenders/m/runs", {"items": [ROW], "next": None}, {"items": [rejected], "next": None})
     found = eyas("rollout", "status", "m", "--watch")
     assert found.exit_code == Exit.NO
-    assert "run r1 was rejected, so no rollout began: hr@10 is 0.1, not at least 0.2" in found.stderr
+    assert "run r1 ended as rejected, so no rollout starts: hr@10 is 0.1, not at least 0.2" in found.stderr
 
 
 def test_the_same_rollout_is_watched_though_a_newer_one_begins(platform, eyas):

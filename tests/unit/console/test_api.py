@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.console.api import Api, Refused, at
+from services.console.api import Api, ApiProblem, at
 from tests.support.api_world import TOKEN
 
 
@@ -25,6 +25,6 @@ def test_a_name_stays_one_segment_whatever_it_holds(name, verb):
 def test_an_invalid_id_is_not_found(world, subtests):
     for id in ("..", ".", "../tokens", "x?with=y", "x#y", "x:cancel", "%2e%2e", "a b", "\u0130"):
         with subtests.test(id=id):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(ApiProblem) as refused:
                 asyncio.run(Api(world.app, TOKEN).get(at("runs", id)))
             assert refused.value.status == 404

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.console.charts import Axis, Line, Mark, Point, Stretch, bars, spark, timeline
+from services.console.charts import Axis, ChartLine, ChartPoint, EventMark, ShadedPeriod, bars, spark, timeline
 
 EVIL = '"><script>alert(1)</script><img onerror=x>&'
 numbers = st.floats(-1e6, 1e6)
@@ -29,8 +29,10 @@ def test_any_small_line_is_well_formed_and_stays_inside(values, label):
 
 @given(st.lists(st.tuples(st.floats(0, 4e9), numbers), min_size=1, max_size=30), st.booleans())
 def test_any_timeline_is_well_formed_and_stays_inside(pairs, clock):
-    line = Line("v", [Point(x, y, y - 1, y + 1) for x, y in sorted(pairs)])
-    picture = parsed(timeline([line], "hits", [Mark(pairs[0][0], "a")], [Stretch(pairs[0][0], pairs[0][0] + 5)], axis=Axis(clock=clock)))
+    line = ChartLine("v", [ChartPoint(x, y, y - 1, y + 1) for x, y in sorted(pairs)])
+    picture = parsed(
+        timeline([line], "hits", [EventMark(pairs[0][0], "a")], [ShadedPeriod(pairs[0][0], pairs[0][0] + 5)], axis=Axis(clock=clock))
+    )
     for dot in picture.iter("circle"):
         assert 0 <= float(dot.get("cx")) <= 900 and 0 <= float(dot.get("cy")) <= 260
     assert len(list(picture.iter("circle"))) == len(pairs)
@@ -39,7 +41,7 @@ def test_any_timeline_is_well_formed_and_stays_inside(pairs, clock):
 def test_names_and_reasons_stay_text():
     pictures = [
         spark([1, 2], EVIL),
-        timeline([Line(EVIL, [Point(1, 1), Point(2, 2)])], EVIL, [Mark(1, EVIL, EVIL, EVIL)], levels=[(1.5, EVIL)]),
+        timeline([ChartLine(EVIL, [ChartPoint(1, 1), ChartPoint(2, 2)])], EVIL, [EventMark(1, EVIL, EVIL, EVIL)], levels=[(1.5, EVIL)]),
         bars([(EVIL, 0.5, 0.25)], EVIL, (EVIL, EVIL)),
     ]
     for picture in pictures:
@@ -54,25 +56,25 @@ def test_nothing_known_is_a_dash_or_nothing():
 
 @pytest.mark.parametrize("low, high", [(0, 1), (0.6434, 0.6435), (0, 1e-9), (-5, 5e6)])
 def test_an_axis_holds_its_values_between_few_round_numbers(low, high):
-    picture = parsed(timeline([Line("v", [Point(0, low), Point(10, high)])], "x", axis=Axis(unit="", clock=False)))
+    picture = parsed(timeline([ChartLine("v", [ChartPoint(0, low), ChartPoint(10, high)])], "x", axis=Axis(unit="", clock=False)))
     assert 3 <= len([one for one in picture.iter("line") if one.get("class") == "grid"]) <= 8
 
 
 def test_letters_that_are_close_stand_above_each_other():
-    marks = [Mark(x, "a", letter="A") for x in (100, 100, 101, 900)]
-    picture = parsed(timeline([Line("v", [Point(0, 1), Point(1000, 2)])], "x", marks, axis=Axis(clock=False)))
+    marks = [EventMark(x, "a", letter="A") for x in (100, 100, 101, 900)]
+    picture = parsed(timeline([ChartLine("v", [ChartPoint(0, 1), ChartPoint(1000, 2)])], "x", marks, axis=Axis(clock=False)))
     heights = [float(text.get("y")) for text in picture.iter("text") if text.text == "A"]
     assert heights[0] > heights[1] > heights[2] > 0 and heights[3] == heights[0]
 
 
 def test_a_picture_can_span_more_than_it_shows():
-    narrow = parsed(timeline([Line("v", [Point(4, 1), Point(6, 2)])], "x", axis=Axis(clock=False, span=(0, 10))))
+    narrow = parsed(timeline([ChartLine("v", [ChartPoint(4, 1), ChartPoint(6, 2)])], "x", axis=Axis(clock=False, span=(0, 10))))
     xs = [float(dot.get("cx")) for dot in narrow.iter("circle")]
     assert 300 < xs[0] < xs[1] < 650
 
 
 def test_one_look_alone_stands_in_the_middle_with_its_bounds():
-    picture = parsed(timeline([Line("v", [Point(5, 0.5, 0.25, 0.75)])], "x", axis=Axis(unit="", clock=False)))
+    picture = parsed(timeline([ChartLine("v", [ChartPoint(5, 0.5, 0.25, 0.75)])], "x", axis=Axis(unit="", clock=False)))
     bounds = next(one for one in picture.iter("line") if "hue0" in one.get("class"))
     dot = next(picture.iter("circle"))
     assert bounds.get("x1") == bounds.get("x2") == dot.get("cx")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared.domain.drift.reading import Moved
+from shared.domain.drift.reading import ShareChange
 from tests.support.drift_readings import look
 
 pytestmark = pytest.mark.requirement("C-01")
@@ -23,8 +23,8 @@ def world(world):
 def test_while_there_are_too_few_likes_it_says_how_many_are_missing(world, visitor):
     world.look = None
     text = visitor.get("/recommenders/m/drift").text
-    assert "Too few likes to say anything yet" in text
-    assert "312 of 2,000 have come since the version serves: 1,688 are missing" in text
+    assert "Too few positives yet" in text
+    assert "312 of 2,000 positives since the version serves; 1,688 are missing" in text
 
 
 def test_features_are_ranked_against_their_thresholds(world, visitor):
@@ -32,13 +32,13 @@ def test_features_are_ranked_against_their_thresholds(world, visitor):
     world.look = found
     text = visitor.get("/recommenders/m/drift").text
     assert text.index('<th scope="row">large</th>') < text.index('<th scope="row">small</th>')
-    assert "Perhaps: large moved beyond the threshold" in text
+    assert "Possible drift: large beyond the threshold" in text
     assert "less than 0.01 %" in text
 
 
 def test_shares_then_and_now_are_drawn_with_their_numbers(world, visitor):
     found = look(genres=0.31)
-    shares = (Moved(EVIL, 0.5, 0.1), Moved("War", 0.1, 0.6))
+    shares = (ShareChange(EVIL, 0.5, 0.1), ShareChange("War", 0.1, 0.6))
     world.look = replace(found, readings=(replace(found.readings[0], shares=shares),))
     text = visitor.get("/recommenders/m/drift").text
     assert "Shares of 2 values of genres" in text
@@ -48,14 +48,14 @@ def test_shares_then_and_now_are_drawn_with_their_numbers(world, visitor):
 
 def test_what_has_not_moved_is_called_steady(world, visitor):
     world.look = look(genres=0.0)
-    assert "Users like what they liked when version 1 began to serve." in visitor.get("/recommenders/m/drift").text
+    assert "No drift since version 1 began to serve." in visitor.get("/recommenders/m/drift").text
 
 
 def test_it_says_what_would_retrain_it(world, visitor):
-    assert "Nothing retrains it by itself" in visitor.get("/recommenders/m/drift").text
+    assert "No automatic retraining" in visitor.get("/recommenders/m/drift").text
     world.add_recommender(retrain={"on": [{"drift": {"psi": 0.2}}]})
     text = visitor.get("/recommenders/m/drift").text
-    assert "What it sees" in text and "Nothing retrains it by itself" not in text
+    assert "Observation" in text and "No automatic retraining" not in text
 
 
 def test_of_nobody_there_is_nothing(visitor):

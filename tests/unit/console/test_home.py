@@ -8,9 +8,9 @@ from datetime import timedelta
 
 from services.console.api import Api
 from services.console.status_badges import light
-from services.monitor.kpi_history import Life, Stretch
+from services.monitor.kpi_history import KpiPeriod, VersionHistories
 from shared.contracts.spec import RecommenderSpec
-from shared.domain.sequential_test import Sample
+from shared.domain.sequential_test import VariantSample
 from tests.support.api_world import NOW, document
 
 MINUTE = timedelta(minutes=1)
@@ -52,7 +52,7 @@ def test_names_are_found_by_how_they_begin(world, visitor):
     assert [name for name in ("films", "film-club", "music") if f'href="/recommenders/{name}"' in text] == ["films", "film-club"]
     assert 'value="film"' in text
     nothing = visitor.get('/?prefix="><script>alert(1)</script>')
-    assert "begins so" in nothing.text and "<script>alert" not in nothing.text
+    assert "has a name that begins with this" in nothing.text and "<script>alert" not in nothing.text
 
 
 def test_many_come_in_pages_that_keep_what_was_looked_for(world, visitor):
@@ -71,17 +71,20 @@ def test_many_come_in_pages_that_keep_what_was_looked_for(world, visitor):
 def test_a_line_shows_what_the_serving_version_earned_last(world, visitor):
     world.add_recommender()
     world.route(2)
-    lines = {1: [Stretch(NOW, NOW + MINUTE, Sample(9, 9.0, 9.0, 9, 9, 9))], 2: [Stretch(NOW, NOW + MINUTE, Sample(8, 2.0, 2.0, 8, 2, 2))]}
-    world.life = Life(NOW, NOW + MINUTE, MINUTE, NOW, lines, 0)
+    lines = {
+        1: [KpiPeriod(NOW, NOW + MINUTE, VariantSample(9, 9.0, 9.0, 9, 9, 9))],
+        2: [KpiPeriod(NOW, NOW + MINUTE, VariantSample(8, 2.0, 2.0, 8, 2, 2))],
+    }
+    world.life = VersionHistories(NOW, NOW + MINUTE, MINUTE, NOW, lines, 0)
     text = visitor.get("/").text
     assert "25.0 %" in text and "100.0 %" not in text and "version 2" in text
-    assert "between 7.1 % and 59.1 %: 8 users" in text
+    assert "95 % interval: 7.1 % to 59.1 %, 8 users" in text
 
 
 def test_the_light_says_what_is_known_of_drift_and_why():
     assert light({"state": "unknown", "said": ["because"]})["said"] == "not known yet"
-    assert light({"state": "steady", "said": ["because"]})["said"] == "steady"
-    assert light({"state": "drifting", "said": ["because", "of this"]}) == {"said": "drifting", "tone": "bad", "why": "because; of this"}
+    assert light({"state": "steady", "said": ["because"]})["said"] == "no drift"
+    assert light({"state": "drifting", "said": ["because", "of this"]}) == {"said": "drift", "tone": "bad", "why": "because; of this"}
 
 
 def test_what_is_under_way_is_a_link_each(world, visitor):
@@ -110,10 +113,10 @@ def test_one_users_luck_is_no_hit_rate(world, visitor):
     world.add_recommender()
     world.add_version(1)
     world.route(1)
-    many, one = Sample(40, 12.0, 4.0, 50, 14, 9), Sample(1, 0.0, 0.0, 1, 0, 0)
+    many, one = VariantSample(40, 12.0, 4.0, 50, 14, 9), VariantSample(1, 0.0, 0.0, 1, 0, 0)
     minutes = [NOW + timedelta(minutes=n) for n in range(3)]
-    stretches = [Stretch(minutes[0], minutes[1], many), Stretch(minutes[1], minutes[2], one)]
-    world.life = Life(NOW, minutes[2], timedelta(minutes=1), minutes[2], {1: stretches}, 0)
+    stretches = [KpiPeriod(minutes[0], minutes[1], many), KpiPeriod(minutes[1], minutes[2], one)]
+    world.life = VersionHistories(NOW, minutes[2], timedelta(minutes=1), minutes[2], {1: stretches}, 0)
     text = visitor.get("/").text
     assert "30.0 %" in text and "40 users" in text
     assert "0.0 %</span>" not in text.replace("30.0 %", "")

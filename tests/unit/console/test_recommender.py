@@ -10,11 +10,11 @@ from datetime import timedelta
 import pytest
 
 from services.console.activity import happened, lettered
-from services.monitor.kpi_history import Life, Stretch
+from services.monitor.kpi_history import KpiPeriod, VersionHistories
 from shared.domain.access import Role
 from shared.domain.machine import Request
 from shared.domain.route import Route
-from shared.domain.sequential_test import Sample
+from shared.domain.sequential_test import VariantSample
 from shared.ports import HistoryEntry, RouteEntry
 from shared.run_factory import asked_rollout
 from tests.support.api_world import NOW
@@ -52,20 +52,20 @@ def told(world):
     world.add_rollout("r3-rollout", "canary", 3)
     world.route(1, candidate=3, weight=0.1, salt="r3-rollout", step=0)
     world.routes.past = [
-        entry(1, NOW, minute(1), reason="the first version goes in without a canary"),
+        entry(1, NOW, minute(1), reason="the first version is promoted without a canary"),
         entry(2, minute(1), minute(2), candidate=2, weight=0.1, salt="r2-rollout", step=0),
         entry(3, minute(2), minute(3), reason="the candidate earns fewer hits"),
         entry(4, minute(3), None, candidate=3, weight=0.1, salt="r3-rollout", step=0),
     ]
-    line = [Stretch(minute(n), minute(n + 1), Sample(40, 10.0 + n, 4.0, 50, 12 + n, 9)) for n in range(3)]
-    tried = [Stretch(minute(1), minute(2), Sample(4, 1.0, 1.0, 5, 1, 1))]
-    world.life = Life(NOW, minute(3), timedelta(minutes=1), minute(3), {1: line, 2: tried}, 0)
+    line = [KpiPeriod(minute(n), minute(n + 1), VariantSample(40, 10.0 + n, 4.0, 50, 12 + n, 9)) for n in range(3)]
+    tried = [KpiPeriod(minute(1), minute(2), VariantSample(4, 1.0, 1.0, 5, 1, 1))]
+    world.life = VersionHistories(NOW, minute(3), timedelta(minutes=1), minute(3), {1: line, 2: tried}, 0)
     return world
 
 
 def test_it_says_what_serves_since_when_and_by_whose_decision(told, visitor):
     said = text_of(visitor.get(PAGE))
-    assert "version 1" in said and "by eyas: the first version goes in without a canary" in said
+    assert "version 1" in said and "by eyas: the first version is promoted without a canary" in said
     assert re.search(r"canary version 3 gets 10 % of the users", said)
 
 
@@ -73,18 +73,18 @@ def test_a_run_that_failed_is_told_when_it_failed(told, visitor):
     told.add_run("r4", "failed", reason="etl: its file is gone")
     told.runs.past = [HistoryEntry(NOW, "", "pending", "x", "owner"), HistoryEntry(minute(9), "etl", "failed", "x", "eyas")]
     rows = re.findall(r"<tr>.*?</tr>", visitor.get(PAGE).text, re.DOTALL)
-    assert "Jan 01 00:09:00" in next(row for row in rows if "Run is failed" in row)
+    assert "Jan 01 00:09:00" in next(row for row in rows if "Run failed" in row)
 
 
 def test_it_says_what_that_earns_and_how_sure_it_is(told, visitor):
     said = text_of(visitor.get(PAGE))
-    assert "30.0 % between 18.1 % and 45.4 % (95 %): 40 users in 1 min" in said
+    assert "30.0 % 95 % interval 18.1 % to 45.4 %: 40 users in 1 min" in said
     assert "<svg" in visitor.get(PAGE).text and 'class="band hue0"' in visitor.get(PAGE).text
 
 
 def test_one_users_luck_is_no_fall_of_the_hit_rate(told, visitor):
     before = visitor.get(PAGE).text
-    lucky = Stretch(minute(3), minute(4), Sample(1, 0.0, 0.0, 1, 0, 0))
+    lucky = KpiPeriod(minute(3), minute(4), VariantSample(1, 0.0, 0.0, 1, 0, 0))
     told.life = replace(told.life, versions={1: [*told.life.versions[1], lucky], 2: told.life.versions[2]})
     said = visitor.get(PAGE)
     assert "40 users in 1 min" in text_of(said)
@@ -95,7 +95,7 @@ def test_one_users_luck_is_no_fall_of_the_hit_rate(told, visitor):
 def test_what_happened_is_told_with_reasons_links_and_letters(told, visitor):
     answer = visitor.get(PAGE)
     said = text_of(answer)
-    assert "Version 2 is taken back, version 1 serves everybody rolled back the candidate earns fewer hits eyas" in said
+    assert "Version 2 is withdrawn, version 1 serves all users rolled back the candidate earns fewer hits eyas" in said
     assert "Rollout of version 3 begins, at 10 %" in said
     assert "Run begins (full) because" in said
     assert 'href="/rollouts/r2-rollout"' in answer.text and 'href="/runs/r2"' in answer.text
@@ -123,7 +123,7 @@ def test_a_fresh_one_says_what_to_do_next(world, visitor):
     world.add_recommender()
     world.drift = None
     said = text_of(visitor.get(PAGE))
-    assert "nothing yet" in said and "Start a run" in said and "There is something to see when its first version serves." in said
+    assert "nothing yet" in said and "Start a run" in said and "Figures appear when its first version serves." in said
 
 
 def test_one_whose_run_failed_says_why_nothing_serves(world, visitor):
@@ -154,7 +154,7 @@ def test_a_run_is_started_once_however_often_the_button_is_pressed(told, visitor
 
 def test_a_retraining_is_asked_for(told, visitor):
     assert visitor.press(f"{PAGE}/run", mode="retrain", reason="new data", once="\u00e4").headers["location"] == PAGE
-    assert (told.retrainers.get("m").asked.verb, told.retrainers.get("m").asked.reason) == ("retrain", "new data")
+    assert (told.retrainers.get("m").request.verb, told.retrainers.get("m").request.reason) == ("retrain", "new data")
 
 
 def test_rolling_back_moves_everybody_and_says_what_was_done(told, visitor):
@@ -167,7 +167,7 @@ def test_rolling_back_moves_everybody_and_says_what_was_done(told, visitor):
     for none in ("x", "\u0663", "9" * 5000):
         assert visitor.press(f"{PAGE}/rollback", to=none, once="c" * 24).status_code == 422
     refused = visitor.press(f"{PAGE}/rollback", to="1", once="d" * 24)
-    assert (refused.status_code, "serves everyone already" in refused.text) == (409, True)
+    assert (refused.status_code, "already serves all users" in refused.text) == (409, True)
 
 
 def test_it_is_deleted_by_whoever_types_its_name(told, visitor):

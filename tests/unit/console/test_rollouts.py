@@ -8,31 +8,31 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from services.console.rollout_summary import needs, sentence
-from shared.domain.evidence_history import Looked
+from shared.domain.evidence_history import LookBounds
 from shared.domain.gate import Verdict
-from shared.domain.sequential_test import Judgement, Sample
-from shared.domain.step_analysis import Answered, Check, StepReport
+from shared.domain.sequential_test import Judgement, VariantSample
+from shared.domain.step_analysis import AnswerSummary, CheckResult, StepReport
 from tests.support.api_world import NOW, stored_document
 from tests.unit.console.conftest import Visitor
 
 pytestmark = pytest.mark.requirement("C-01")
 
 EVIL = '<script>alert("x")</script>'
-FEWER = "the candidate earns fewer hits: hit rate 0.208 against 0.400 (-48.0%, surely between -70.0% and -20.0%)"
+FEWER = "the candidate earns fewer hits: hit rate 0.208 against 0.400 (-48.0%, confidence interval -70.0% to -20.0%)"
 
 
 def looks(count=3, step=0):
     return tuple(
-        Looked(NOW + timedelta(seconds=one), step, 2, 100 * one, 20 * one, "inconclusive", -0.4, -0.9 + one / 20, 0.5 - one / 10)
+        LookBounds(NOW + timedelta(seconds=one), step, 2, 100 * one, 20 * one, "inconclusive", -0.4, -0.9 + one / 20, 0.5 - one / 10)
         for one in range(1, count + 1)
     )
 
 
 def report(verdict=Verdict.FAIL, reason=FEWER, step=0, weight=0.05, users=312, **changes):
     judged = Judgement(verdict, reason, -0.48, -0.7, -0.2)
-    checks = (Check("split", Judgement(Verdict.PASS, "as asked")), Check("errors", Judgement(Verdict.PASS, f"kept {EVIL}")))
-    fields = {"checks": checks, "answered": (Answered(900, 9, 0.001, 0.004), Answered(400, 0, 0.002, 0.0071))} | changes
-    stable, candidate = Sample(2800, 1120, 1120, 2900, 1160, 1120), Sample(users, 65, 65, 330, 70, 65)
+    checks = (CheckResult("split", Judgement(Verdict.PASS, "as asked")), CheckResult("errors", Judgement(Verdict.PASS, f"kept {EVIL}")))
+    fields = {"checks": checks, "answered": (AnswerSummary(900, 9, 0.001, 0.004), AnswerSummary(400, 0, 0.002, 0.0071))} | changes
+    stable, candidate = VariantSample(2800, 1120, 1120, 2900, 1160, 1120), VariantSample(users, 65, 65, 330, 70, 65)
     return StepReport(step, weight, NOW, stable, candidate, judged, verdict=verdict, reason=reason, **fields)
 
 
@@ -57,22 +57,21 @@ def test_the_evidence_is_drawn_with_its_numbers_beside(world, visitor):
     text = visitor.get("/rollouts/o1").text
     assert 'role="img"' in text and "after each of 3 looks" in text
     assert "-75.0 %" in text and "+20.0 %" in text
-    assert "The numbers of 3 looks" in text
+    assert "Numbers of 3 looks" in text
 
 
 def test_a_guardrail_that_broke_is_named(world, visitor):
     broken = "latency_p99 < 2x is broken: p99 is 9 ms"
-    checks = (Check("latency_p99", Judgement(Verdict.FAIL, broken)),)
+    checks = (CheckResult("latency_p99", Judgement(Verdict.FAIL, broken)),)
     add(world, reason=broken, reports=(report(Verdict.FAIL, broken, checks=checks),))
     assert (
-        "Version 3 broke its guardrail of latency p99 in its canary at 5 %: rolled back after 312 users."
-        in visitor.get("/rollouts/o1").text
+        "Version 3 broke the guardrail latency p99 in its canary at 5 %: rolled back after 312 users." in visitor.get("/rollouts/o1").text
     )
 
 
 def test_one_that_never_answered_says_why(world, visitor):
-    add(world, reason="version 3 can't be loaded: no such file", reports=(), looks=(), step=-1)
-    assert "Version 3 was rolled back: version 3 can&#39;t be loaded: no such file." in visitor.get("/rollouts/o1").text
+    add(world, reason="version 3 cannot be loaded: no such file", reports=(), looks=(), step=-1)
+    assert "Version 3 was rolled back: version 3 cannot be loaded: no such file." in visitor.get("/rollouts/o1").text
 
 
 def test_a_fraction_of_a_percent_is_said_as_it_was_asked_for(world, visitor):
@@ -81,13 +80,13 @@ def test_a_fraction_of_a_percent_is_said_as_it_was_asked_for(world, visitor):
     record = world.add_rollout("o1", "canary", version=3, reason="not yet", step=0)
     world.rollouts.rows["o1"] = replace(record, spec=replace(record.spec, document=stored_document(rollout=asked)))
     text = visitor.get("/rollouts/o1").text
-    assert "Version 3 answers 0.5 % of the users" in text
+    assert "Version 3 serves 0.5 % of the users" in text
     assert "2.5 %" in text and " 0 %" not in text
 
 
 def test_a_reason_that_ends_in_a_full_stop_ends_the_sentence_once():
     assert sentence({"kind": "rollback", "state": "promoted", "version": 2, "reason": "wrong films."}) == (
-        "Everybody went back to version 2: wrong films."
+        "All users are back on version 2: wrong films."
     )
 
 
@@ -97,13 +96,13 @@ def test_what_a_step_waits_for(world, visitor):
     one = world.client.get("/v1/rollouts/o1").json()
     said = needs(one, datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=5))
     least = one["plan"]["steps"][0]["min_users"]
-    assert said[0].startswith(f"{least - 12:,} more users in the smaller variant")
-    assert "are left; without a verdict it pauses then" in said[-1]
+    assert said[0].startswith(f"{least - 12:,} more users with a closed attribution window in the smaller variant")
+    assert "left; then the rollout pauses without a verdict" in said[-1]
     one["plan"]["steps"][0]["min"] = 60
-    assert "1 min more, which this step lasts at least" in needs(one, NOW)
+    assert "1 min more: the shortest duration of this step" in needs(one, NOW)
     one["reports"][0]["since"] = None  # of an older report, as the API has it
-    assert not any("which this step lasts at least" in found for found in needs(one, NOW))
-    assert "What it waits for" in visitor.get("/rollouts/o1").text
+    assert not any("the shortest duration of this step" in found for found in needs(one, NOW))
+    assert "Open conditions" in visitor.get("/rollouts/o1").text
     assert 'data-every="2"' in visitor.get("/rollouts/o1").text
 
 
@@ -128,23 +127,23 @@ def test_a_viewer_sees_no_buttons_and_is_refused(world, site):
     viewer = Visitor(site, world.holder("viewer")._headers["Authorization"].removeprefix("Bearer "))
     assert "Abort" not in viewer.get("/rollouts/o1").text
     assert viewer.press("/rollouts/o1/abort", once="x").status_code == 403
-    assert world.rollouts.get("o1").asked is None
+    assert world.rollouts.get("o1").request is None
 
 
 def test_a_button_asks_the_api_with_its_reason(world, visitor):
     add(world, "canary", step_since=NOW, since=NOW)
     answer = visitor.press("/rollouts/o1/pause", once="a-key-of-the-form", reason="lunch")
     assert (answer.status_code, answer.headers["location"]) == (303, "/rollouts/o1")
-    asked = world.rollouts.get("o1").asked
+    asked = world.rollouts.get("o1").request
     assert (asked.verb, asked.reason) == ("pause", "lunch")
-    assert "Asked to pause" in visitor.get("/rollouts/o1").text
+    assert "Pending request: pause" in visitor.get("/rollouts/o1").text
 
 
 @pytest.mark.parametrize("verb", ["nonsense", "..", "pause%2Fx"])
 def test_another_verb_is_no_button(world, visitor, verb):
     add(world, "canary", step_since=NOW, since=NOW)
     assert visitor.press(f"/rollouts/o1/{verb}", once="x").status_code in (404, 405, 422)
-    assert world.rollouts.get("o1").asked is None
+    assert world.rollouts.get("o1").request is None
 
 
 def test_the_version_that_serves_can_be_rolled_back(world, visitor):

@@ -59,11 +59,11 @@ def test_the_time_left_is_told_by_the_stage_itself_and_for_later_ones_by_earlier
     one = run("train", [stage("etl", 0, 10)], progress=told(3, 5, left=12.0))
     rows = stages(one, usual(EARLIER, "full"), NOW)
     assert left(one, rows) == 12 + 5 + 2 + 3
-    assert tell(one) == "Train is under way, epoch 3 of 4. About 22 s of work left, by what 2 earlier runs took."
+    assert tell(one) == "Train is running, epoch 3 of 4. About 22 s of work left, based on 2 earlier runs."
     silent = run("train", [stage("etl", 0, 10)])
     assert left(silent, stages(silent, usual(EARLIER, "full"), NOW + timedelta(seconds=30))) == 20 + 5 + 2 + 3
     assert left(silent, stages(silent, usual(EARLIER, "full"), NOW + timedelta(seconds=300))) == 0 + 5 + 2 + 3
-    assert "How long it will take is not known" in tell(silent, earlier=[])
+    assert "The remaining time is not known" in tell(silent, earlier=[])
 
 
 def test_a_refit_that_nobody_has_seen_yet_takes_as_long_as_train():
@@ -76,23 +76,23 @@ def test_a_refit_that_nobody_has_seen_yet_takes_as_long_as_train():
 
 def test_one_that_waits_says_for_what_and_where():
     said = tell(run("pending", reason="waits for run r0 of this recommender", position=None, attempt=0))
-    assert said.startswith("It waits: waits for run r0 of this recommender. About")
-    assert "at place 3 of the queue" in tell(run("pending", reason="waits for a free place", position=3, attempt=0))
+    assert said.startswith("Pending: waits for run r0 of this recommender. About")
+    assert "at position 3 in the queue" in tell(run("pending", reason="waits for a free place", position=3, attempt=0))
 
 
 def test_one_that_was_rejected_says_by_how_many_gates_and_why():
     gates = [{"verdict": verdict, "stage": "evaluate", "accepted": ""} for verdict in ("fail", "pass", "not asked")]
     done = [stage("etl", 0, 1), stage("train", 1, 2), stage("evaluate", 2, 3)]
     one = run("rejected", done, reason="auc is 0.4 < 0.6")
-    assert tell(one, gates=gates) == "Rejected after evaluate: 1 of the 2 gates that were asked failed: auc is 0.4 < 0.6."
+    assert tell(one, gates=gates) == "Rejected after evaluate: 1 of 2 checked gates failed: auc is 0.4 < 0.6."
     gates[0]["verdict"] = "inconclusive"
-    assert "could not be told" in tell(one, gates=gates)
+    assert "checked gates inconclusive: " in tell(one, gates=gates)
     assert (possible(one), retried_from(one)) == (["etl", "train", "evaluate", "export"], "evaluate")
 
 
 def test_one_that_failed_says_where_and_whether_it_gave_up():
     one = run("failed", [stage("etl", 0, 1)], reason="train: killed: raise resources.train.memory", dead_letter=True)
-    assert tell(one) == "Failed in train: killed: raise resources.train.memory. It gave up, and waits for somebody to retry it."
+    assert tell(one) == "Failed in train: killed: raise resources.train.memory. It is a dead letter: retry it, or start a new run."
     assert (possible(one), retried_from(one)) == (["etl", "train"], "train")
     assert [row.state for row in stages(one, {}, NOW)] == ["done", "failed", "not reached", "not reached", "not reached"]
 
@@ -104,7 +104,7 @@ def test_one_that_is_registered_says_its_version():
 
 
 def test_a_pause_after_a_fault_and_an_open_request_are_told():
-    assert tell(run("train", retry_at=at(9), attempt=2, reason="train, attempt 1: crashed; again in 10 s")).startswith(
-        "Train pauses before attempt 2: train, attempt 1: crashed; again in 10 s."
+    assert tell(run("train", retry_at=at(9), attempt=2, reason="train, attempt 1: crashed; next attempt in 10 s")).startswith(
+        "Train pauses before attempt 2: train, attempt 1: crashed; next attempt in 10 s."
     )
-    assert tell(run("train", asked="cancel")) == "It was asked to cancel and will answer in a moment."
+    assert tell(run("train", asked="cancel")) == "Pending request: cancel."

@@ -35,7 +35,7 @@ def test_without_runs_it_says_how_one_is_started(world, visitor):
     world.add_recommender()
     assert "eyas run NAME" in visitor.get("/runs").text
     assert "eyas run m" in visitor.get("/recommenders/m/runs").text
-    assert "No run is like that" in visitor.get("/runs?state=failed").text
+    assert "No run matches" in visitor.get("/runs?state=failed").text
 
 
 def test_the_list_says_of_each_run_what_is_to_know(world, visitor):
@@ -46,7 +46,7 @@ def test_the_list_says_of_each_run_what_is_to_know(world, visitor):
     world.add_run("r3", "train", attempt=1)
     world.add_run("r4", "pending")
     said = words(visitor.get("/runs"))
-    assert "out of memory" in said and "gave up" in said
+    assert "out of memory" in said and "dead letter" in said
     assert 'href="/recommenders/m/versions/3"' in visitor.get("/runs").text
     assert "waits" in said
     assert 'data-every="3"' in visitor.get("/runs").text
@@ -91,7 +91,7 @@ def test_older_runs_are_pages_away_with_the_filters_kept(world, visitor):
 def test_what_is_no_day_is_told(visitor, day):
     answer = visitor.get(f"/runs?{urlencode({'since': day})}")
     assert answer.status_code == 422
-    assert "is no day: write it as 2026-01-31" in answer.text
+    assert "is not a date; write it as 2026-01-31" in answer.text
     assert EVIL not in answer.text
 
 
@@ -106,7 +106,7 @@ def test_a_rejected_run_says_so_first_and_each_gate_by_how_much(world, visitor):
     world.runs.rows["r1"] = replace(world.runs.rows["r1"], status=replace(world.runs.rows["r1"].status, reason="hr@10 is 0.2"))
     world.add_recommender()
     said = words(visitor.get("/runs/r1"))
-    assert "Rejected after evaluate: 1 of the 1 gates that were asked failed: hr@10 is 0.2." in said
+    assert "Rejected after evaluate: 1 of 1 checked gates failed: hr@10 is 0.2." in said
     assert "missed by 52 %" in said
     assert "latency_p99 at most 50 ms not asked" in said
     assert "hr@10 0.2 0.4" in said, "this run beside popularity"
@@ -166,8 +166,8 @@ def test_the_log_is_followed_with_the_visitors_own_token(world, visitor, strange
 @pytest.mark.parametrize(
     "path, fields, said",
     [
-        ("cancel", {"reason": "wrong data"}, "was asked to end"),
-        ("prioritise", {"priority": "7", "reason": "soon"}, "Its priority is 7 now."),
+        ("cancel", {"reason": "wrong data"}, "Cancellation of run r1 is requested."),
+        ("prioritise", {"priority": "7", "reason": "soon"}, "The priority is now 7."),
     ],
 )
 def test_buttons_of_one_that_waits(world, visitor, path, fields, said):
@@ -177,7 +177,7 @@ def test_buttons_of_one_that_waits(world, visitor, path, fields, said):
     assert (answer.status_code, answer.headers["location"]) == (303, "/runs/r1")
     assert said in unquote(answer.headers["set-cookie"])
     row = world.runs.get("r1")
-    assert row.priority == 7 if path == "prioritise" else (row.asked.verb, row.asked.reason) == ("cancel", "wrong data")
+    assert row.priority == 7 if path == "prioritise" else (row.request.verb, row.request.reason) == ("cancel", "wrong data")
 
 
 def test_a_priority_that_is_none_is_told(world, visitor):
@@ -208,7 +208,7 @@ def test_who_may_only_look_has_no_buttons_and_presses_none(world, viewer):
     assert "/runs/r1/cancel" not in text and "Compare" in text
     for deed in ("cancel", "prioritise", "retry"):
         assert viewer.press(f"/runs/r1/{deed}", priority="1", once="x" * 24).status_code == 403
-    assert world.runs.get("r1").asked is None
+    assert world.runs.get("r1").request is None
 
 
 def test_nothing_that_comes_from_outside_becomes_markup(world, site):
@@ -245,8 +245,8 @@ def test_two_runs_are_compared_and_the_other_one_is_chosen(world, visitor):
     assert 'value="r2"' in visitor.get("/runs/r1/compare").text
     said = words(visitor.get("/runs/r1/compare?with=r2"))
     assert "gates" in said
-    assert "and 1 that the other has too" in said
-    assert "Both are of the same spec." in words(visitor.get("/runs/r1/compare?with=r1"))
+    assert "and 1 that both have" in said
+    assert "Both runs have the same spec." in words(visitor.get("/runs/r1/compare?with=r1"))
 
 
 def test_a_run_of_a_spec_that_cannot_be_read_is_shown(world, site):

@@ -26,7 +26,7 @@ def test_before_anything_serves_it_says_what_to_do(visitor):
     text = visitor.get("/serving").text
     assert "Nothing serves yet" in text
     assert "eyas apply spec.yaml" in text
-    assert "No gateway was heard from" in text
+    assert "No report from a gateway" in text
 
 
 def test_replicas_and_gateways_stand_with_their_states(world, visitor, monkeypatch):
@@ -34,7 +34,7 @@ def test_replicas_and_gateways_stand_with_their_states(world, visitor, monkeypat
     world.route(1, candidate=2, weight=0.05, salt="r1-rollout")
     world.server.replicas = (
         ServerReplica("triton-1", "ready", (("m", 1),), None),
-        ServerReplica("triton-2", "loading", (), "it lacks m 2"),
+        ServerReplica("triton-2", "loading", (), "missing versions: m 2"),
     )
     world.routes.heard = [
         GatewayReport("gate-a", {"m": 3}, NOW),
@@ -44,8 +44,8 @@ def test_replicas_and_gateways_stand_with_their_states(world, visitor, monkeypat
     text = visitor.get("/serving").text
     for said in (
         "1 of 2 replicas ready",
-        "it lacks m 2",
-        "in step",
+        "missing versions: m 2",
+        "up to date",
         "silent",
         "behind",
         "version 2, 5 % of users",
@@ -58,25 +58,25 @@ def test_a_model_server_that_does_not_answer_is_told_first(world, visitor):
     world.route(1)
     world.server.away = True
     text = visitor.get("/serving").text
-    assert "The model server doesn't answer: Triton doesn&#39;t answer" in text
+    assert "The model server does not answer: Triton doesn&#39;t answer" in text
     assert "version 1" in text
 
 
 def test_times_are_shown_with_where_they_come_from(world, visitor):
     world.routes.rows["unasked"] = Route(1, generation=1, since=NOW)
-    assert "Nothing has been answered yet for unasked" in visitor.get("/serving?recommender=unasked").text
+    assert "No answers yet for unasked" in visitor.get("/serving?recommender=unasked").text
     metrics.ANSWER_STAGE_SECONDS.labels("timed", "score").observe(0.004)
     metrics.REQUEST_SECONDS.labels("timed", "stable").observe(0.006)
     world.routes.rows["timed"] = Route(1, generation=1, since=NOW)
     text = visitor.get("/serving?recommender=timed").text
     assert "Latency by stage of timed" in text
-    assert "score: 99 of 100 within" in text
-    assert "Measured by the gateway in this process" in text
+    assert "score: 99th percentile" in text
+    assert "Measured by the gateway of this process" in text
 
 
 def test_without_a_gateway_here_the_times_are_said_to_be_elsewhere(world, visitor):
     world.app.state.gateway = None
-    assert "each measures its own answers" in " ".join(visitor.get("/serving").text.split())
+    assert "each gateway is a separate process and measures its own answers" in " ".join(visitor.get("/serving").text.split())
 
 
 def test_many_routes_come_in_pages(world, visitor):

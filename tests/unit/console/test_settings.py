@@ -28,9 +28,9 @@ def test_others_than_admins_see_who_they_are_and_whom_to_ask(world, site, role):
     someone = Visitor(site, token_of(world.holder(role, ["m"])))
     text = someone.get("/settings").text
     assert "holder-1" in text and f"yours has the role {role}" in text
-    assert "Make a token" not in text
-    assert "is read by admins" in someone.get("/settings/audit").text
-    assert "is looked at by admins" in someone.get("/settings/storage").text
+    assert "Create a token" not in text
+    assert "Only admins can read the audit log" in someone.get("/settings/audit").text
+    assert "Only admins can see the storage" in someone.get("/settings/storage").text
     assert make(someone).status_code == 403
     assert someone.press("/settings/storage/collect", once="x").status_code == 403
     assert len(world.tokens.rows) == 1 and world.swept == []
@@ -60,7 +60,7 @@ def test_a_token_for_ever_and_for_all(world, visitor):
     "fields, said",
     [
         ({"name": "A b"}, "lower-case letters"),
-        ({"name": "owner"}, "means somebody else"),
+        ({"name": "owner"}, "is reserved"),
         ({"recommenders": "No!"}, "recommender&#39;s name"),
         ({"expires_in": "soon"}, "expires_in"),
         ({"role": "king"}, "role"),
@@ -69,7 +69,7 @@ def test_a_token_for_ever_and_for_all(world, visitor):
 def test_what_is_wrong_is_said_where_it_was_asked_and_what_was_typed_stays(world, visitor, fields, said):
     answer = make(visitor, **({"name": "typed-name"} | fields))
     assert answer.status_code == 422
-    assert "No token was made" in answer.text and said in answer.text
+    assert "No token was created" in answer.text and said in answer.text
     assert "typed-name" in answer.text or "name" in fields
     assert world.tokens.rows == {}
 
@@ -77,7 +77,7 @@ def test_what_is_wrong_is_said_where_it_was_asked_and_what_was_typed_stays(world
 def test_the_same_form_sent_twice_makes_one_token(world, visitor):
     assert make(visitor).status_code == 200
     answer = make(visitor)
-    assert answer.status_code == 409 and "No token was made" in answer.text
+    assert answer.status_code == 409 and "No token was created" in answer.text
     assert len(world.tokens.rows) == 1
 
 
@@ -99,8 +99,8 @@ def test_the_audit_log_is_filtered_and_paged(world, visitor):
     assert first.count("POST /v1/tokens</a>") == 25
     older = re.search(r'rel="next" href="([^"]+)"', first).group(1).replace("&amp;", "&")
     assert visitor.get(older).text.count("POST /v1/tokens</a>") == 5
-    assert "No entry is like that" in visitor.get("/settings/audit?actor=nobody").text
-    assert "No entry is like that" in visitor.get(f"/settings/audit?until={NOW:%Y-%m-%dT%H:%M}").text
+    assert "No entry matches" in visitor.get("/settings/audit?actor=nobody").text
+    assert "No entry matches" in visitor.get(f"/settings/audit?until={NOW:%Y-%m-%dT%H:%M}").text
     kept = visitor.get(f"/settings/audit?actor=owner&since={NOW:%Y-%m-%dT%H:%M}").text
     assert "actor=owner&amp;since=" in kept, "the filters go on to the next page"
 
@@ -113,7 +113,7 @@ def test_a_wrong_moment_is_told_beside_the_filters(visitor):
 def test_the_storage_is_looked_at_before_anything_goes(world, visitor):
     assert world.swept == []
     text = visitor.press("/settings/storage/look", once="a").text
-    assert "Nothing was touched. This would go:" in text and "m 1" in text
+    assert "Nothing was changed. This would be collected:" in text and "m 1" in text
     assert world.swept == [True]
     assert "Collected:" in visitor.press("/settings/storage/collect", once="b").text
     assert world.swept == [True, False]

@@ -83,7 +83,7 @@ def test_a_text_with_many_faults_is_composed_once_and_within_bounds(monkeypatch)
 def test_long_texts_are_not_compared_line_by_line():
     lines = [f"- {number % 150}\n" for number in range(MOST_LINES + 1)]
     (said,) = changes("".join(lines), "".join(reversed(lines)))
-    assert said.text == f"more than {MOST_LINES} lines: compare them with a tool of your own"
+    assert said.text == f"more than {MOST_LINES} lines: compare them with another tool"
     assert changes("".join(lines), "".join(lines)) == []
 
 
@@ -102,14 +102,14 @@ def test_pages_read_and_write_specs_in_another_thread_than_the_event_loops(writt
 
 def test_the_page_shows_the_spec_who_changed_it_and_in_what(written, visitor):
     said = text_of(visitor.get(PAGE))
-    assert "Spec 2, which is applied now" in said and "test: 0.3" in said
+    assert "Spec 2, the current one" in said and "test: 0.3" in said
     found = visitor.get(f"{PAGE}?from=1&to=2")
     assert '<span class="add">+   test: 0.3</span>' in found.text
     assert re.search(r'<span class="del">-   test: \S+</span>', found.text)
     assert "by operator" in text_of(found)
     assert visitor.get(f"{PAGE}?from=1&to=9").status_code == 404
     assert visitor.get(f"{PAGE}?from={EVIL}&to=x").status_code == 200
-    assert "They are the same" in visitor.get(f"{PAGE}?from=2").text
+    assert "There are no changes" in visitor.get(f"{PAGE}?from=2").text
 
 
 def test_the_faults_of_a_change_are_shown_at_their_lines_and_nothing_is_lost(written, visitor):
@@ -129,7 +129,7 @@ def test_a_text_that_is_no_spec_is_told_so(written, visitor, text):
 
 def test_the_spec_of_another_is_not_applied_here(written, visitor):
     answer = visitor.press(f"{PAGE}/check", spec=yaml_of(name="other"))
-    assert (answer.status_code, "keeps its name" in answer.text) == (422, True)
+    assert (answer.status_code, "the name of a recommender cannot change" in answer.text) == (422, True)
     assert visitor.press(f"{PAGE}/apply", spec=yaml_of(name="other"), generation="2").status_code == 422
     assert list(written.recommenders.rows) == ["m"]
 
@@ -139,7 +139,7 @@ def test_a_change_is_shown_with_its_plan_and_applied_afterwards(written, visitor
     shown = visitor.press(f"{PAGE}/check", spec=text)
     said = text_of(shown)
     assert "- test: 0.3" in said and "+ test: 0.25" in said
-    assert "etl is reused nothing has changed since r1-etl-1" in said and "It would have to prove: auc at least 0.6" in said
+    assert "etl is reused nothing has changed since r1-etl-1" in said and "Gates: auc at least 0.6" in said
     assert written.recommenders.get("m").generation == 2, "nothing is applied yet"
     done = visitor.press(f"{PAGE}/apply", spec=text, generation="2", run="yes")
     (run,) = written.runs.rows
@@ -156,7 +156,7 @@ def test_what_somebody_else_changed_meanwhile_is_not_written_over(written, visit
     for seen in ("", "\u0662", "2" * 5000):
         assert visitor.press(f"{PAGE}/apply", spec=yaml_of(), generation=seen, run="yes").status_code == 412
     answer = visitor.press(f"{PAGE}/apply", spec=yaml_of(), generation="1", run="yes")
-    assert (answer.status_code, "Changed meanwhile" in answer.text) == (412, True)
+    assert (answer.status_code, "Changed in the meantime" in answer.text) == (412, True)
     assert written.recommenders.get("m").generation == 2
 
 

@@ -46,10 +46,10 @@ def test_it_says_what_it_proved_where_it_served_and_what_it_was_made_of(made, vi
     said = text_of(answer)
     gate = made.card["gates"][0]
     assert f"{gate['gate']} {gate['verdict']} {gate['reason']}" in said
-    assert "it is what served before" in said
+    assert "it is the previous version" in said
     assert "Rollout promoted harm is excluded" in said and "the first one" in said
     assert 'href="/runs/r1"' in answer.text and "model_card.json 1.5 KiB" in said
-    assert "refit, which is served: 99,000 rows" in said and "candidate, which the offline figures are of: 80,000 rows" in said
+    assert "refit (served): 99,000 rows" in said and "candidate (offline metrics): 80,000 rows" in said
     for name, values in made.card["metrics"].items():
         assert name in said and values
 
@@ -61,20 +61,20 @@ def test_an_alias_leads_to_the_version(made, visitor):
 
 def test_one_without_a_card_is_shown_with_what_is_known(made, visitor):
     said = text_of(visitor.get("/recommenders/m/versions/2"))
-    assert "serving It serves" in said and "It has no card" in said and "hr@10 0.4" in said
+    assert "serving It serves" in said and "It has no model card" in said and "hr@10 0.4" in said
 
 
 def test_a_collected_one_says_so_and_has_no_buttons(made, visitor):
     made.registry.gone[1] = NOW
     answer = visitor.get(PAGE)
-    assert "it can't serve again" in text_of(answer) and "any more: it went with its files" in text_of(answer)
+    assert "it cannot serve again" in text_of(answer) and "the card was deleted with its files" in text_of(answer)
     assert "/rollback" not in answer.text and "/tag" not in answer.text
 
 
 def test_tags_are_put_on_and_taken_off(made, visitor):
     assert visitor.press(f"{PAGE}/tag", tag="good").headers["location"] == PAGE
     assert made.registry.given == {"good": 1}
-    assert "Called good" in text_of(visitor.get(PAGE))
+    assert "Tags: good" in text_of(visitor.get(PAGE))
     refused = visitor.press(f"{PAGE}/tag", tag=EVIL)
     assert (refused.status_code, "<script>alert" in refused.text) == (422, False)
     assert visitor.press(f"{PAGE}/tag", tag="").status_code == 422
@@ -93,7 +93,7 @@ def test_everybody_is_moved_to_it_by_the_recommenders_own_button(made, visitor):
 @pytest.mark.requirement("C-05")
 def test_it_is_rolled_out_by_a_button_that_asks_why(made, visitor):
     assert f'action="{PAGE}/rollout"' in visitor.get(PAGE).text
-    assert "It is tried against the evidence, by the spec as it stands" in text_of(visitor.get(PAGE))
+    assert "A canary by the current spec starts, as after a run." in text_of(visitor.get(PAGE))
     answer = visitor.press(f"{PAGE}/rollout", reason=f"it was the {EVIL}", once="v" * 24)
     [(id, record)] = [(id, one) for id, one in made.rollouts.rows.items() if id != "r1-rollout"]
     assert (answer.status_code, answer.headers["location"], record.spec.version) == (303, f"/rollouts/{id}", 1)
@@ -125,14 +125,14 @@ def test_what_the_api_would_refuse_is_not_offered(made, visitor):
     del made.routes.rows["m"]
     assert f"{PAGE}/rollout" not in visitor.get(PAGE).text, "it was never proven, and nothing serves"
     made.registry.rows[0] = replace(made.registry.rows[0], metrics={"parity": 1e-7})
-    assert "everybody gets it as soon as it answers, without a canary" in text_of(visitor.get(PAGE))
+    assert "all users get it as soon as it answers, without a canary" in text_of(visitor.get(PAGE))
     assert "/rollback" not in visitor.get(PAGE).text
 
 
 @pytest.mark.requirement("C-05")
 def test_what_is_asked_all_the_same_is_refused_in_the_apis_words(made, visitor):
     refused = visitor.press("/recommenders/m/versions/2/rollout", once="w" * 24)
-    assert refused.status_code == 409 and "is the stable version already" in text_of(refused)
+    assert refused.status_code == 409 and "is already the stable version" in text_of(refused)
     for wrong in ("serving", "0", "٢", "9" * 10, "9" * 5000):
         assert visitor.press(f"/recommenders/m/versions/{wrong}/rollout", once="x" * 24).status_code == 422
     assert list(made.rollouts.rows) == ["r1-rollout"]

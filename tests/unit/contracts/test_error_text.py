@@ -33,9 +33,9 @@ FAULTS = [
     ("mode", "lukewarm", "expected 'full' or 'warm', got 'lukewarm'"),
     ("at", "yesterday", "expected a time with its zone, such as 2026-01-31T12:00:00Z, got 'yesterday'"),
     ("at", "2026-01-31T12:00:00", "expected a time with its zone, such as 2026-01-31T12:00:00Z, got '2026-01-31T12:00:00'"),
-    ("names", [], "expected at least 1 of them, got 0"),
-    ("names", ["a", "b", "c"], "expected at most 2 of them, got 3"),
-    ("names", None, "expected a list, got nothing"),
+    ("names", [], "expected at least 1 entries, got 0"),
+    ("names", ["a", "b", "c"], "expected at most 2 entries, got 3"),
+    ("names", None, "expected a list, got null"),
     ("yes", {}, "expected true or false, got an object"),
     ("inner", "x", "expected an object, got 'x'"),
 ]

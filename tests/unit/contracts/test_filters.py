@@ -43,7 +43,7 @@ def test_what_was_liked_and_what_is_unavailable_is_dropped_unless_told_otherwise
 
 def test_the_field_that_it_replaces_is_refused_with_the_new_name():
     for former in ({"seen": "drop"}, {"seen": "keep", "filter": []}):
-        with pytest.raises(Invalid, match=r"serve.*'seen' is replaced by 'filter': write filter: \[{not_seen: ever}, {available: true}\]"):
+        with pytest.raises(Invalid, match=r"serve.*'seen' is replaced by 'filter'; write filter: \[{not_seen: ever}, {available: true}\]"):
             spec(**former)
     assert spec(filter=[{"not_seen": "ever"}, {"available": True}]) == spec()
 
@@ -54,15 +54,15 @@ INVALID_FILTERS = [
     ({"filter": [{"not_sen": "3d"}]}, "serve.filter.0: unknown filter 'not_sen': did you mean 'not_seen'?"),
     ({"filter": [{"not_seen": "soon"}]}, "serve.filter.0.not_seen: expected a duration such as 30d, or 'ever', got 'soon'"),
     ({"filter": [{"available": False}]}, "serve.filter.0.available: expected True, got false"),
-    ({"filter": DEFAULT * 2}, "filter: 'not_seen' is said twice"),
-    ({"filter": ["available"] * 33}, "serve.filter: expected at most 32 of them, got 33"),
-    ({"filter": ["available", "price = 3"]}, "serve.filter.1: 'price = 3', column 7: '=' is no sign of the language"),
+    ({"filter": DEFAULT * 2}, "filter: 'not_seen' is listed twice"),
+    ({"filter": ["available"] * 33}, "serve.filter: expected at most 32 entries, got 33"),
+    ({"filter": ["available", "price = 3"]}, "serve.filter.1: 'price = 3', column 7: '=' is not a sign of the filter language"),
     ({"filter": ["a < 3", "a == 'x'"]}, "serve: filter: \"a == 'x'\", column 3: '==' compares 'a' (a number) with 'x' (a text)"),
     ({"filter": ["pric < 3"], "attributes": {"price": "number"}}, "serve.attributes declares no 'pric': did you mean 'price'?"),
     ({"filter": ["a < user.ag"], "context": {"age": "number"}}, "serve.context declares no 'ag': did you mean 'age'?"),
-    ({"attributes": {"a b": "number"}}, "serve.attributes: 'a b' is no attribute's name"),
+    ({"attributes": {"a b": "number"}}, "serve.attributes: 'a b' is not an attribute name"),
     ({"attributes": {"a": "integer"}}, "serve.attributes.a: expected 'number', 'text', 'boolean', 'numbers' or 'texts'"),
-    ({"attributes": {"available": "boolean"}}, "'available' is known of every item"),
+    ({"attributes": {"available": "boolean"}}, "'available' is a built-in attribute"),
     ({"attributes": {f"a{n}": "text" for n in range(51)}}, "serve.attributes: expected at most 50"),
 ]
 

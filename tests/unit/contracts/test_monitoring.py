@@ -26,14 +26,14 @@ def test_slices_are_conditions_on_what_the_request_says() -> None:
 INVALID_SLICES = [
     ({"Germany": "user.age < 3"}, {}, "a slice's name: lower-case letters"),
     ({"x" * 41: "user.age < 3"}, {}, "at most 40"),
-    ({"known_users": "user.age < 3"}, {}, "'known_users' is there of itself"),
-    ({"young": "age < 3"}, {}, "'age' is of an item, and a slice is of answers: 'user.age' is what the request says"),
+    ({"known_users": "user.age < 3"}, {}, "'known_users' is a built-in slice"),
+    ({"young": "age < 3"}, {}, "'age' is an item attribute, but a slice selects answers; use 'user.age' for a request attribute"),
     ({"young": "user.age <"}, {}, "column 11"),
-    ({"young": 3}, {}, "expected an expression over what requests say of users"),
+    ({"young": 3}, {}, "expected an expression over user attributes of the request"),
     ({"young": "user.age < 'x'", "old": "user.age > 3"}, {}, "monitor.slices: "),
     ({"young": "user.age < 3"}, {"filter": ["region == user.age and region == 'x'"]}, "monitor.slices: "),
     ({"young": "user.agee < 3"}, {"context": {"age": "number"}}, "serve.context declares no 'agee': did you mean 'age'?"),
-    ({f"s{n}": "user.age < 3" for n in range(17)}, {}, "slices: expected at most 16 of them"),
+    ({f"s{n}": "user.age < 3" for n in range(17)}, {}, "slices: expected at most 16 entries"),
 ]
 
 

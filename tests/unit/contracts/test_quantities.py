@@ -16,7 +16,7 @@ from shared.contracts.quantities import (
     MOST_MEMORY,
     Duration,
     Fraction,
-    Rule,
+    NumberComparison,
     parse_cpu,
     parse_duration,
     parse_fraction,
@@ -34,7 +34,7 @@ FRACTIONS: TypeAdapter[Any] = TypeAdapter(Fraction)
 
 @given(st.sampled_from([">=", ">", "<=", "<", "=="]), finite)
 def test_a_rule_is_read_back_as_it_was(compare: str, bound: float) -> None:
-    assert parse_rule(str(Rule(compare, bound))) == Rule(compare, bound)
+    assert parse_rule(str(NumberComparison(compare, bound))) == NumberComparison(compare, bound)
 
 
 RULE_TEXTS = [(4, ">= 4"), (1e6, ">= 1000000"), (3.1415926535, ">= 3.1415926535"), (1e300, ">= 1e+300"), (1e-7, ">= 1e-07")]
@@ -43,7 +43,7 @@ RULE_TEXTS = [(4, ">= 4"), (1e6, ">= 1000000"), (3.1415926535, ">= 3.1415926535"
 def test_a_rule_is_written_as_people_write_it(subtests: pytest.Subtests) -> None:
     for bound, written in RULE_TEXTS:
         with subtests.test(bound=bound):
-            assert str(Rule(">=", bound)) == written
+            assert str(NumberComparison(">=", bound)) == written
 
 
 def test_a_rule_without_a_finite_number_is_refused(subtests: pytest.Subtests) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from shared.contracts.models import Model
 from shared.contracts.plans import stage_parts
-from shared.contracts.ranges import Range, between, one_of
+from shared.contracts.ranges import NumberRange, between, one_of
 from shared.contracts.spec import parse_spec
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
@@ -22,14 +22,14 @@ model: {family: mf, params: {width: 48}, tune: {params.width: {from: 32, to: 256
 INVALID_RANGES = [
     ({}, "either 'from' and 'to', or 'of'"),
     ({"from": 1}, "either 'from' and 'to', or 'of'"),
-    ({"from": 9, "to": 1}, "'from' is less than 'to': 9 to 1 holds none"),
-    ({"from": 2, "to": 2}, "'from' is less than 'to': 2 to 2 holds one number"),
-    ({"from": 0, "to": 1, "log": True}, "'log' takes numbers above 0: 0 has no logarithm"),
-    ({"from": -1, "to": 1, "log": True}, "'log' takes numbers above 0: -1 has no logarithm"),
-    ({"of": []}, "'of' names at least two values, each once"),
-    ({"of": ["a"]}, "'of' names at least two values, each once"),
-    ({"of": ["a", "a"]}, "'of' names at least two values, each once"),
-    ({"of": [1, 2], "from": 1}, "'of' names the values: leave 'from', 'to' and 'log' out"),
+    ({"from": 9, "to": 1}, "'from' must be less than 'to', got 9 and 1"),
+    ({"from": 2, "to": 2}, "'from' must be less than 'to', got 2 and 2"),
+    ({"from": 0, "to": 1, "log": True}, "'log' needs numbers above 0, got 0"),
+    ({"from": -1, "to": 1, "log": True}, "'log' needs numbers above 0, got -1"),
+    ({"of": []}, "'of' needs at least two values without repeats"),
+    ({"of": ["a"]}, "'of' needs at least two values without repeats"),
+    ({"of": ["a", "a"]}, "'of' needs at least two values without repeats"),
+    ({"of": [1, 2], "from": 1}, "'of' lists the values; leave 'from', 'to' and 'log' out"),
     ({"from": "x", "to": 1}, "expected a whole number, got 'x'"),
     ({"from": 1, "too": 2}, "unknown field 'too': did you mean 'to'?"),
     ({"from": float("nan"), "to": 2}, "expected a"),
@@ -40,7 +40,7 @@ def test_a_range_that_holds_nothing_is_refused(subtests: pytest.Subtests) -> Non
     for said, fault in INVALID_RANGES:
         with subtests.test(said=said):
             with pytest.raises(Invalid) as refused:
-                read(Range, said, "--search width")
+                read(NumberRange, said, "--search width")
             assert fault in str(refused.value)
 
 
@@ -50,16 +50,16 @@ def test_a_range_says_what_it_holds() -> None:
         not between(1, 10).holds(0) and not between(1, 10).holds(None) and not between(1, 10).holds("2") and not between(0, 1).holds(True)
     )
     assert one_of(1, "a", [1]).holds([1]) and not one_of(1, 2).holds(1.0) and not one_of(1, 2).holds(True)
-    assert str(between(1e-4, 0.1, log=True)) == "0.0001 to 0.1, by their size"
+    assert str(between(1e-4, 0.1, log=True)) == "0.0001 to 0.1, logarithmic"
     assert str(one_of("als", [64, 32], 3)) == "als, [64, 32], 3"
 
 
 UNKNOWN_SETTINGS = [
     ("mf", "params.widht", "unknown setting of mf 'params.widht': did you mean 'params.width'?"),
-    ("mf", "width", "tune: 'width' is no setting's name: write params.width or train.width"),
+    ("mf", "width", "tune: unknown setting 'width'; write params.width or train.width"),
     ("mf", "train.epochs", "tune: 'train.epochs' has no effect: mf"),
     ("mlp", "train.epoch", "unknown setting of mlp 'train.epoch': did you mean 'train.epochs'?"),
-    ("mlp", "train.seed", "tune: 'train.seed' isn't searched: the luckiest seed is no better a model"),
+    ("mlp", "train.seed", "tune: 'train.seed' cannot be tuned: a lucky seed is not a better model"),
 ]
 
 

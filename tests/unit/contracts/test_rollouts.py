@@ -14,7 +14,7 @@ from shared.contracts.spec import RecommenderSpec, parse_spec
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
 from shared.domain.guardrail import Guardrail
-from shared.domain.rollout_plan import RolloutPlan, Shadow
+from shared.domain.rollout_plan import RolloutPlan, ShadowPlan
 
 HOUR = timedelta(hours=1)
 
@@ -51,7 +51,7 @@ def test_a_step_is_a_share_or_says_more() -> None:
 def test_a_shadow_is_a_time_or_says_more(subtests: pytest.Subtests) -> None:
     for written in ("5m", {"for": "5m"}, {"for": "300s", "min_answers": 100}):
         with subtests.test(written=written):
-            assert plan(shadow=written).shadow == Shadow(timedelta(minutes=5), 100)
+            assert plan(shadow=written).shadow == ShadowPlan(timedelta(minutes=5), 100)
 
 
 INVALID_ROLLOUTS = [
@@ -59,13 +59,13 @@ INVALID_ROLLOUTS = [
     ({"steps": ["5%", "100%"]}, "steps.1: expected a share between 0% and 100%, got '100%'"),
     ({"steps": ["5%", {"weight": "10%", "mim": "1m"}]}, "steps.1: unknown field 'mim': did you mean 'min'?"),
     ({"steps": ["5%", {"min": "1m"}]}, "steps.1.weight: field required"),
-    ({"steps": ["5%", {"weight": "9%", "min": "2h", "max": "1h"}]}, "steps.1: min is 2h and max 1h"),
-    ({"steps": [{"weight": "9%", "min": "8d"}]}, "steps: min 8d is above analysis.deadline 7d: give the step a max"),
-    ({"steps": [{"weight": "9%"}, "5%"]}, "steps must rise"),
+    ({"steps": ["5%", {"weight": "9%", "min": "2h", "max": "1h"}]}, "steps.1: min 2h is greater than max 1h"),
+    ({"steps": [{"weight": "9%", "min": "8d"}]}, "steps: min 8d is above analysis.deadline 7d; set a max for the step"),
+    ({"steps": [{"weight": "9%"}, "5%"]}, "steps must increase"),
     ({"steps": ["5%", {"weight": "9%", "min_users": 3}]}, "steps.1.min_users"),
     ({"shadow": "soon"}, "shadow: expected a duration such as 30s"),
     ({"shadow": {"min_answers": 5}}, "shadow.for: field required"),
-    ({"keep_warm": "0s"}, "keep_warm: expected a duration longer than nothing"),
+    ({"keep_warm": "0s"}, "keep_warm: expected a duration above 0"),
     ({"progress": 5}, "progress: expected a duration"),
     ({"analysis": {"goal": "profit"}}, "analysis.goal: expected 'hit_rate' or 'conversion'"),
     ({"analysis": {"failures": 0}}, "analysis.failures: expected at least 1"),

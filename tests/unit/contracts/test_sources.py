@@ -25,14 +25,14 @@ def test_a_place_is_files_or_a_query(subtests: pytest.Subtests) -> None:
 
 
 INVALID_PLACES = [
-    ({}, "say where the rows are: either uri, or query and from$"),
+    ({}, "set either uri, or query and from$"),
     ({"uri": "a.csv", "query": "SELECT 1", "from": "shop"}, "either uri, or query and from, not both"),
-    ({"query": "SELECT 1"}, "there is no from: the name of the operator's database"),
-    ({"uri": "a.csv", "from": "shop"}, "there is no query: 'from' is only for a query"),
-    ({"query": "SELECT 1; SELECT 2", "from": "shop"}, "query: one SELECT is expected, without ';'"),
-    ({"query": "DROP TABLE t", "from": "shop"}, "query: it begins with 'DROP'"),
+    ({"query": "SELECT 1"}, "'from' is missing; set the name of a database"),
+    ({"uri": "a.csv", "from": "shop"}, "'query' is missing; 'from' needs it"),
+    ({"query": "SELECT 1; SELECT 2", "from": "shop"}, "query: expected one SELECT, without ';'"),
+    ({"query": "DROP TABLE t", "from": "shop"}, "query: begins with 'DROP'"),
     ({"query": "SELECT 1", "from": "postgresql://reader:hush@host/shop"}, "from: expected the name of a database"),
-    ({"uri": "a.csv", "names": {"a": "x", "b": "x"}}, "names: two columns can't both be 'x'"),
+    ({"uri": "a.csv", "names": {"a": "x", "b": "x"}}, "names: two columns have the name 'x'"),
     ({"uri": "a.csv", "names": {"no name": "x"}}, "expected a column's name"),
 ]
 

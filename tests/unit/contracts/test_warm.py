@@ -11,7 +11,7 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
 from shared.domain.gate import Silence, Verdict, judge
-from shared.domain.warm_or_full import Rule
+from shared.domain.warm_or_full import FullRunLimits
 
 
 def spec(**changes: Any) -> RecommenderSpec:
@@ -27,17 +27,17 @@ def spec(**changes: Any) -> RecommenderSpec:
 @pytest.mark.requirement("G-09")
 def test_a_spec_says_when_auto_is_full() -> None:
     found = spec(retrain={"mode": "auto", "auto": {"grown": "50%", "warm_runs": 3, "forgotten": None, "drift": 1}})
-    assert retrain_plan(found).auto == Rule(0.5, 3, None, 1.0) and retrain_plan(found).chooses
+    assert retrain_plan(found).auto == FullRunLimits(0.5, 3, None, 1.0) and retrain_plan(found).chooses
     assert not retrain_plan(spec()).chooses
     assert retrain_plan(spec(retrain={"on": [{"drift": {"mode": "auto"}}]})).chooses
     assert retrain_plan(spec(retrain={"schedule": "@daily", "schedule_mode": "auto"})).chooses
 
 
 INVALID_WARM_STARTS = [
-    ({"retrain": {"auto": {"warm_runs": 3}}}, "'auto' has no effect: no run chooses between warm and full: say mode: auto"),
+    ({"retrain": {"auto": {"warm_runs": 3}}}, "'auto' has no effect: no trigger has the mode auto; set mode: auto"),
     (
         {"retrain": {"mode": "auto", "auto": dict.fromkeys(("grown", "warm_runs", "forgotten", "drift"))}},
-        "nothing is left that could ask for a full run",
+        "all conditions are off",
     ),
     ({"model": {"family": "mf"}, "retrain": {"warm": {"replay": "50%"}}}, "'replay' has no effect: a warm run of 'mf'"),
     ({"model": {"family": "ease"}, "retrain": {"warm": {"new_rows": "random"}}}, "'new_rows' has no effect: 'ease' keeps no vectors"),
@@ -75,6 +75,6 @@ def test_a_gate_asks_a_warm_run_what_it_has_forgotten_and_a_full_one_nothing() -
     assert [one.metric for one in run_plan(found, "full").gates] == ["parity"]
     assert judge(plain, {"candidate.forgotten": 0.08}, True).verdict is Verdict.PASS
     assert judge(plain, {"candidate.forgotten": 0.12}, True).reason == "forgotten is 0.12 > 0.1"
-    assert judge(plain, {}, True, Silence({"candidate.forgotten": "it rests on 9 users"})).verdict is Verdict.INCONCLUSIVE
+    assert judge(plain, {}, True, Silence({"candidate.forgotten": "only 9 users"})).verdict is Verdict.INCONCLUSIVE
     for value, verdict in ((0.02, Verdict.PASS), (0.09, Verdict.INCONCLUSIVE), (0.3, Verdict.FAIL)):
         assert judge(sure, {"candidate.forgotten": value, "candidate.forgotten.se": 0.04}, True).verdict is verdict

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from services.control.admission import Turns
-from shared.domain.queue import Queued
+from services.control.admission import Admissions
+from shared.domain.queue import UnfinishedRun
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -18,16 +18,16 @@ def record(id: str) -> Any:
 
 def test_an_urgent_run_does_not_overtake_one_that_was_let_in() -> None:
     clock: Any = SimpleNamespace(now=lambda: NOW + clock.passed, passed=timedelta())
-    rows = [Queued("first", "films", 0, NOW)]
+    rows = [UnfinishedRun("first", "films", 0, NOW)]
     store: Any = SimpleNamespace(queued=lambda: list(rows))
-    turns = Turns(store, clock, limit=1)
+    turns = Admissions(store, clock, limit=1)
     assert turns.wait(record("first")) is None
-    rows.append(Queued("urgent", "books", 9, NOW + timedelta(seconds=1)))
+    rows.append(UnfinishedRun("urgent", "books", 9, NOW + timedelta(seconds=1)))
     clock.passed = timedelta(seconds=1)
     assert turns.wait(record("urgent")) == "1 of 1 runs are active"
     assert turns.wait(record("first")) is None
     assert list(turns.come()) == []
-    rows[0] = Queued("first", "films", 0, NOW, active=True)
+    rows[0] = UnfinishedRun("first", "films", 0, NOW, active=True)
     clock.passed = timedelta(seconds=2)
     assert turns.wait(record("urgent")) == "1 of 1 runs are active"
     del rows[0]

@@ -26,7 +26,7 @@ def begin(world: World, run: str = "r1", serving: int | None = 1) -> None:
     world.apply(gates=GATES)
     if serving is not None and not world.registry.list(NAME):
         world.version()
-    world.events.impressions([shown("q1", world.clock.now(), recommender=NAME, chances=(0.9, 0.9, 0.9))])
+    world.events.impressions([shown("q1", world.clock.now(), recommender=NAME, propensities=(0.9, 0.9, 0.9))])
     world.events.interactions([did(10, world.clock.now(), recommender=NAME)], [True], timedelta(seconds=1))
     world.hero = ("", "")
     world.start_run(run, serving=serving)
@@ -54,7 +54,7 @@ def test_it_is_taken_anew_each_time(world: World) -> None:
     found = {done.stage: done for done in world.runs.get("r2").status.stages}
     assert found["train"].reused and not found["evaluate"].reused
     assert found["evaluate"].basis is not None
-    assert found["evaluate"].basis.why == "what the log says of answers is taken anew each time"
+    assert found["evaluate"].basis.why == "the log of answers is read again by each run"
 
 
 def test_the_first_version_has_nothing_to_be_compared_with(world: World) -> None:
@@ -62,7 +62,7 @@ def test_the_first_version_has_nothing_to_be_compared_with(world: World) -> None
     begin(world, serving=None)
     world.until(world.plane(), "registered", "run")
     assert world.executor.given["r1-evaluate-1"].answers is None
-    assert world.runs.get("r1").status.gates[0].reason == "nothing serves yet, so there is nothing to compare with"
+    assert world.runs.get("r1").status.gates[0].reason == "no version serves yet: nothing to compare with"
 
 
 @pytest.mark.requirement("G-10")
@@ -70,7 +70,7 @@ def test_the_first_version_has_nothing_to_be_compared_with(world: World) -> None
     ("fact", "verdict", "reason"),
     [
         (MISSING, Verdict.INCONCLUSIVE, "hit_rate.snips was not measured: 12 answers are too few"),
-        (BROKEN, Verdict.ERROR, "hit_rate.snips couldn't be measured: 12 answers are too few"),
+        (BROKEN, Verdict.ERROR, "hit_rate.snips could not be measured: 12 answers are too few"),
     ],
 )
 def test_what_could_not_be_told_promotes_nothing_and_says_why(world: World, fact: str, verdict: Verdict, reason: str) -> None:

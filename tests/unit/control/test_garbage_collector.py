@@ -12,7 +12,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, settings
 
-from services.control.archive import Archive
+from services.control.archive import EventArchive
 from shared.artifacts import FsspecArtifacts, FsspecLive, FsspecTrash
 from shared.artifacts.writing import write_whole
 from shared.contracts.stage import File, digest_of
@@ -78,7 +78,7 @@ def test_what_attempts_leave_while_they_work_goes_when_their_run_has_ended(heap:
 
 def test_compacted_events_are_kept_for_ever_and_what_they_were_made_of_is_not(heap: Heap) -> None:
     dump, part = heap.put("a day's rows"), heap.put("the same as Parquet")
-    name, archive = "interactions/date=2026-03-01/part-00000.parquet", Archive(heap.store)
+    name, archive = "interactions/date=2026-03-01/part-00000.parquet", EventArchive(heap.store)
     done = heap.manifest("compact-films-0-etl-1").model_copy(update={"files": {name: part}, "facts": {"rows": {name: 3}}})
     heap.store.publish(done)
     assert archive.add("films", 0, done) and not archive.add("films", 0, done)
@@ -86,7 +86,7 @@ def test_compacted_events_are_kept_for_ever_and_what_they_were_made_of_is_not(he
     heap.pass_by(400 * DAY)
     sweeps(heap)
     assert (heap.has(dump), heap.has(part)) == (False, True)
-    [(day, [kept])] = Archive(heap.store).days("films", "interactions").items()
+    [(day, [kept])] = EventArchive(heap.store).days("films", "interactions").items()
     assert (str(day), kept.file, kept.rows) == ("2026-03-01", part, 3)
     assert heap.store.read(part) == MemoryFileSystem().cat_file(f"{heap.url}/events/films/{name}")
 
@@ -256,8 +256,8 @@ def test_a_version_stays_for_each_reason_alone(number, facts) -> None:  # type: 
     now = Heap().clock.now()
     ages = {name: now - value if isinstance(value, timedelta) else value for name, value in facts.items()}
     others = [VersionFacts(other, now - 99 * DAY) for other in (1, 2, 3) if other != number]
-    wish = Retention(versions=1, served=DAY, runs=DAY, grace=HOUR)
-    going = versions_to_go([*others, VersionFacts(number, **{"created_at": now - 99 * DAY, **ages})], wish, now)
+    retention = Retention(versions=1, served=DAY, runs=DAY, grace=HOUR)
+    going = versions_to_go([*others, VersionFacts(number, **{"created_at": now - 99 * DAY, **ages})], retention, now)
     assert number not in going
     assert set(going) == {one.number for one in others if one.number != 3}
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from services.control.model_lineage import Lines
-from shared.domain.drift.reading import Look, Reading
+from services.control.model_lineage import ModelLineages
+from shared.domain.drift.reading import DriftLook, DriftReading
 from shared.domain.errors import NotFound
-from shared.domain.warm_or_full import Link, Past
+from shared.domain.warm_or_full import Link, TrainingHistory
 from shared.ports import Recommender, Version
 from shared.testing.records import LINEAGE, RUN_SPEC
 from tests.support.simulated_platform import NAME, NOW, spec
@@ -34,11 +34,11 @@ class Store:
         self.read = 0
         self.document = spec().document()
 
-    def lines(self, serving: int | None) -> Lines:
+    def lines(self, serving: int | None) -> ModelLineages:
         route = None if serving is None else SimpleNamespace(stable=serving)
         runs = SimpleNamespace(get=self._run, list=self._list)
         registry = SimpleNamespace(get=self._version)
-        return Lines(registry, runs, SimpleNamespace(get=lambda name: route))  # type: ignore[arg-type]
+        return ModelLineages(registry, runs, SimpleNamespace(get=lambda name: route))  # type: ignore[arg-type]
 
     def _version(self, name: str, number: int) -> Version:
         self.read += 1
@@ -66,7 +66,7 @@ def test_a_line_goes_from_what_serves_to_its_last_full_version_and_is_read_once(
     store = Store(*LINE)
     lines = store.lines(3)
     found = lines.past(asks(), None)
-    assert found == Past(
+    assert found == TrainingHistory(
         (
             Link("warm", {"person": 103, "film": 50}, None),
             Link("warm", {"person": 102, "film": 50}, 0.02),
@@ -78,8 +78,8 @@ def test_a_line_goes_from_what_serves_to_its_last_full_version_and_is_read_once(
 
 
 def test_nothing_serves_or_a_part_of_the_line_is_gone() -> None:
-    assert Store().lines(None).past(asks(), None) == Past()
-    assert Store().lines(3).past(asks(), None) == Past()
+    assert Store().lines(None).past(asks(), None) == TrainingHistory()
+    assert Store().lines(3).past(asks(), None) == TrainingHistory()
     assert [one.mode for one in Store(*LINE[1:]).lines(3).past(asks(), None).line] == ["warm", "warm"]
 
 
@@ -104,10 +104,10 @@ def test_a_warm_run_from_what_serves_that_was_rejected_is_named() -> None:
 
 def test_the_farthest_drift_of_a_feature_counts_that_chance_can_not_explain() -> None:
     readings = (
-        Reading("psi", "genres", 0.4, 1e-9, 1e-6),
-        Reading("psi", "year", 0.9, 0.2, 1e-6),
-        Reading("new", "film", 2.0, 1e-9, 1e-6),
+        DriftReading("psi", "genres", 0.4, 1e-9, 1e-6),
+        DriftReading("psi", "year", 0.9, 0.2, 1e-6),
+        DriftReading("new", "film", 2.0, 1e-9, 1e-6),
     )
-    look = Look(3, NOW, readings)
+    look = DriftLook(3, NOW, readings)
     assert Store(*LINE).lines(3).past(asks(), look).drift == ("genres", 0.4)
     assert Store(*LINE).lines(3).past(asks(), replace(look, readings=readings[1:])).drift is None

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from shared.domain.machine import Request
 from shared.domain.route import Route
 from shared.domain.triggers import RetrainerStatus
-from shared.ports import Newest, Signals
+from shared.ports import NewestTimes, Signals
 from tests.support.drift_readings import fell, look
 from tests.support.simulated_platform import NAME, Death, Fate, Plane, World, spec
 
@@ -70,9 +70,9 @@ class Used:
     """When anything was last heard of the recommender."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Newest] = {}
+        self.known: dict[str, NewestTimes] = {}
 
-    def newest(self) -> dict[str, Newest]:
+    def newest(self) -> dict[str, NewestTimes]:
         return self.known
 
 
@@ -107,7 +107,7 @@ def test_it_is_looked_at_at_once_when_it_is_used_routed_specified_or_asked(world
     plane = world.plane()
     plane.ensure()
     assert looks_of(world, plane, 9) == 2
-    quiet.known = {NAME: Newest(world.clock.now(), None)}
+    quiet.known = {NAME: NewestTimes(world.clock.now(), None)}
     assert looks_of(world, plane, 2) == 2, "and again soon: it was used just now"
     world.clock.pass_by(hours=2)
     assert looks_of(world, plane, 9) == 1
@@ -155,8 +155,7 @@ def test_drift_starts_one_run_with_its_mode_cause_and_the_serving_version(world:
     found = world.runs.get(FIRST)
     assert (found.spec.mode, found.spec.serving, found.recommender) == ("warm", 1, NAME)
     assert found.spec.cause == (
-        "drift of genres: psi 0.500; chance alone does that once in 1,000,000,000 looks (threshold 0.2), since 2026-01-01 12:00:00 UTC, "
-        "and 1 more"
+        "drift of genres: psi 0.500; by chance alone once in 1,000,000,000 looks (threshold 0.2), since 2026-01-01 12:00:00 UTC, and 1 more"
     )
     assert (status(world).state, status(world).run, status(world).fired) == ("retraining", FIRST, 1)
 
@@ -289,10 +288,10 @@ def test_a_request_waits_for_what_is_under_way_and_is_then_granted(world: World,
     world.start_run("by-hand")
     world.ask("retrain")
     rounds(world, plane, 3)
-    assert world.row().asked is not None
+    assert world.row().request is not None
     world.runs.ask("by-hand", Request("cancel", "ada"), world.clock.now())
     rounds(world, plane, 3)
-    assert (status(world).state, world.row().asked) == ("retraining", None)
+    assert (status(world).state, world.row().request) == ("retraining", None)
 
 
 @pytest.mark.requirement("C-06")
@@ -348,7 +347,7 @@ def test_what_holds_a_schedule_back_is_in_the_history_once_and_counted(world: Wo
     world.until(plane, "watching")
     world.clock.pass_by(minutes=1)
     rounds(world, plane, 20)
-    assert ": 1 of 1 retrainings in 24 hours, the next from 2026-01-02 " in said(world)[0]
+    assert ": 1 of 1 retrainings in 24 hours; the next from 2026-01-02 " in said(world)[0]
     assert runs(world) == [FIRST, "by-hand"]
     world.clock.pass_by(hours=24)
     world.until(plane, "retraining")
@@ -386,12 +385,12 @@ def test_an_alert_is_answered_at_once_whatever_goes_on(world: World, plane: Plan
     assert (runs(world), status(world).alerts) == ([FIRST], ("f1@t1",))
     assert world.retrainers.history(NAME)[-1].actor == "alertmanager"
     for key, line in (
-        ("f1@t1", "it has had its retraining"),
+        ("f1@t1", "already answered by a retraining"),
         ("f2@t1", f"held back: run {FIRST} of the last retraining, or its rollout, is"),
     ):
         world.retrainers.ask(NAME, replace(first, key=key), world.clock.now())
         rounds(world, plane, 2)
-        assert world.row().asked is None
+        assert world.row().request is None
         assert line in said(world)[0]
     assert runs(world) == [FIRST]
 

@@ -14,7 +14,7 @@ from shared.contracts.records import RolloutSpec
 from shared.domain.errors import Unavailable
 from shared.domain.machine import Request
 from shared.domain.route import Route
-from shared.domain.traffic import Mirror
+from shared.domain.traffic import ShadowCounts
 from shared.run_factory import back_rollout
 from tests.support.simulated_platform import NAME, World
 from tests.unit.control.test_rollouts import SERVED, route
@@ -72,7 +72,7 @@ def test_a_split_that_is_not_as_asked_pauses(second: World) -> None:
     second.until(plane, "canary", *SERVED)
     answer(second, "candidate", 300, bucket=60, score=0.5)
     second.until(plane, "paused", *SERVED)
-    assert "the split isn't what was asked" in second.row().status.reason
+    assert "the split of users is not as expected" in second.row().status.reason
     assert route(second) == (1, 2, 0.2)
 
 
@@ -85,7 +85,7 @@ def test_what_cannot_be_counted_pauses_and_says_why(second: World, question: str
     monkeypatch.setattr(SqlKpis, question, away)
     plane = start(second)
     second.until(plane, "paused", *SERVED)
-    assert second.row().status.reason == "what users did can't be counted: the database doesn't answer"
+    assert second.row().status.reason == "users' events cannot be counted: the database doesn't answer"
     monkeypatch.undo()
     second.ask("resume")
     second.until(plane, "promoted", *SERVED)
@@ -123,7 +123,7 @@ def test_a_shadow_shows_nothing_to_anybody_before_it_has_passed(second: World) -
 def test_a_shadow_that_compared_too_little_pauses_and_one_that_cannot_be_counted_too(
     second: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    second.mirrored = Mirror(3, 0, {60: 3}, {60: 3}, 3.0)
+    second.mirrored = ShadowCounts(3, 0, {60: 3}, {60: 3}, 3.0)
     plane = start(second, shadow="5s")
     second.until(plane, "paused", *SERVED)
     assert "inconclusive after 5 s in the shadow" in second.row().status.reason
@@ -135,7 +135,7 @@ def test_a_shadow_that_compared_too_little_pauses_and_one_that_cannot_be_counted
     second.ask("resume")
     second.until(plane, "shadow", *SERVED)
     second.until(plane, "paused", *SERVED)
-    assert second.row().status.reason == "what the shadow answered can't be counted: the database doesn't answer"
+    assert second.row().status.reason == "answers of the shadow cannot be counted: the database doesn't answer"
 
 
 def test_what_the_stable_version_earned_before_the_step_is_kept(second: World) -> None:
@@ -183,7 +183,7 @@ def test_a_version_to_go_back_to_that_does_not_load_leaves_everybody_where_they_
     second.rollouts.create(back_rollout(second.recommenders.get(NAME), 1, "back", asked, second.clock.now()), "bob")
     second.hero = ("rollout", "back")
     second.until(second.plane(), "rolled_back", *SERVED)
-    assert "can't be loaded: corrupt" in second.row().status.reason
+    assert "cannot be loaded: corrupt" in second.row().status.reason
     assert route(second) == (2, None, 0.0)
 
 

@@ -89,7 +89,7 @@ def test_one_whose_version_was_promoted_while_it_waited_ends_at_once(world: Worl
     routes = len(world.routes.history(NAME))
     world.hero = ("rollout", "twice")
     world.until(plane, "promoted", *SERVED)
-    assert world.row().status.reason == "version 2 serves everyone already"
+    assert world.row().status.reason == "version 2 serves all users already"
     assert (route(world), len(world.routes.history(NAME))) == ((2, None, 0.0), routes)
 
 

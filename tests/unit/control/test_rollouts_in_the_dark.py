@@ -13,7 +13,7 @@ import pytest
 
 from services.eventlog.kpis import SqlKpis
 from shared.domain.errors import Unavailable
-from shared.domain.sequential_test import Sample
+from shared.domain.sequential_test import VariantSample
 from tests.support.simulated_platform import NAME, Plane, World
 
 SERVED = ("rollout", "placement")
@@ -114,7 +114,7 @@ def test_a_rollout_whose_users_cannot_be_counted_is_paused_at_whatever_step(
 
     monkeypatch.setattr(SqlKpis, what, down)
     reason = stays_paused(second, plane, (1, 2, weight))
-    assert reason.endswith("can't be counted: the monitor doesn't answer")
+    assert reason.endswith("cannot be counted: the monitor doesn't answer")
 
 
 def test_a_rollout_goes_on_once_its_users_can_be_counted_again(second: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,17 +141,17 @@ def test_a_rollout_whose_metrics_are_no_numbers_is_paused_at_whatever_step(
     counted = SqlKpis.samples
     value = math.nan
 
-    def undefined(self: SqlKpis, *arguments: Any) -> Mapping[str, Sample]:
+    def undefined(self: SqlKpis, *arguments: Any) -> Mapping[str, VariantSample]:
         found = counted(self, *arguments)
-        return {**found, whose: replace(found.get(whose, Sample(users=40)), total=value)}
+        return {**found, whose: replace(found.get(whose, VariantSample(users=40)), total=value)}
 
     monkeypatch.setattr(SqlKpis, "samples", undefined)
-    assert "no number" in stays_paused(second, plane, (1, 2, weight))
+    assert "is not a number" in stays_paused(second, plane, (1, 2, weight))
     for value in (math.inf, -math.inf):  # noqa: B007  `undefined` reads it
         second.ask("resume")
         second.round(plane, *SERVED)
         second.until(plane, "paused", *SERVED)
-        assert "no number" in second.row().status.reason
+        assert "is not a number" in second.row().status.reason
     assert route(second) == (1, 2, weight)
     assert not {"promoted", "rolled_back"} & set(second.path())
 
@@ -165,7 +165,7 @@ def test_a_stable_version_that_dies_in_the_middle_halts_the_rollout_where_it_is(
     until_weight(second, plane, weight)
     second.fake_server.silent |= {(NAME, version) for version in dead}
     reason = stays_paused(second, plane, (1, 2, weight))
-    assert reason == "halted: the stable version 1 itself doesn't answer"
+    assert reason == "halted: the stable version 1 does not answer"
     second.fake_server.silent.clear()
     second.ask("resume")
     second.round(plane, *SERVED)
@@ -192,5 +192,5 @@ def test_a_stable_version_that_dies_while_the_candidate_is_loaded_halts_the_roll
     world.start_rollout(2)
     world.fake_server.silent.add((NAME, 1))
     world.until(world.plane(), "paused", *SERVED)
-    assert world.row().status.reason == "halted: the stable version 1 itself doesn't answer"
+    assert world.row().status.reason == "halted: the stable version 1 does not answer"
     assert route(world) == (1, None, 0.0)

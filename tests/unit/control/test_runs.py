@@ -171,7 +171,7 @@ def test_a_commit_leaves_no_intent_and_no_request(world: World) -> None:
     assert world.row().intent is None
     world.ask("cancel")
     plane.tick("run")
-    assert (world.row().intent, world.row().asked) == (None, None)
+    assert (world.row().intent, world.row().request) == (None, None)
     assert world.executor.stopped == ["r1-train-1"]
 
 

@@ -108,14 +108,14 @@ def test_data_that_can_not_be_seen_is_read_anew(world: World) -> None:
     world.data.marks.clear()
     found = lived(world, "r2")
     assert "etl" not in reused(found)
-    assert why(found["etl"]) == "its data can't be seen from here"
+    assert why(found["etl"]) == "the control plane cannot check the data for changes"
 
 
 def test_a_fresh_run_runs_everything_and_stands_for_later_ones(world: World) -> None:
     lived(world, "r1")
     found = lived(world, "r2", fresh=True)
     assert reused(found) == []
-    assert {why(found[stage]) for stage in REUSABLE} == {"asked to run everything anew"}
+    assert {why(found[stage]) for stage in REUSABLE} == {"requested with 'fresh': no stage is reused"}
     assert lived(world, "r3")["etl"].attempt == "r2-etl-1"
 
 
@@ -129,7 +129,7 @@ def test_what_is_gone_from_the_artifacts_is_made_again(world: World, what: str) 
     found = lived(world, "r2")
     assert found["etl"].reused
     assert not found["train"].reused
-    assert why(found["train"]) == "what r1-train-1 published is gone or damaged"
+    assert why(found["train"]) == "artifacts of r1-train-1 are missing or damaged"
 
 
 def test_a_file_with_a_flipped_bit_is_made_again(world: World) -> None:
@@ -141,7 +141,7 @@ def test_a_file_with_a_flipped_bit_is_made_again(world: World) -> None:
     path.write_bytes(content)
     found = lived(world, "r2")
     assert found["etl"].reused
-    assert (found["train"].reused, why(found["train"])) == (False, "what r1-train-1 published is gone or damaged")
+    assert (found["train"].reused, why(found["train"])) == (False, "artifacts of r1-train-1 are missing or damaged")
     assert lived(world, "r3")["train"].attempt == "r2-train-1"
 
 
@@ -174,7 +174,7 @@ def test_a_warm_run_takes_the_events_anew_each_time(world: World) -> None:
         world.hero = ("", "")
         world.start_run(id, mode="warm", serving=1)
         world.until(world.plane(), "registered", "run")
-        assert why(stages(world, id)["etl"]) == "the platform's events are taken anew each time"
+        assert why(stages(world, id)["etl"]) == "the platform's events are read again by each run"
 
 
 # Retrying
@@ -290,7 +290,7 @@ def test_a_database_is_asked_anew_by_every_run(world: World) -> None:
     lived(world, "r1")
     found = lived(world, "r2")
     assert "etl" not in reused(found)
-    assert why(found["etl"]) == "a database is asked anew each time"
+    assert why(found["etl"]) == "the database is queried again by each run"
 
 
 @pytest.mark.requirement("G-08")
@@ -304,7 +304,7 @@ def test_what_was_written_of_users_is_taken_anew_by_every_run(world: World) -> N
     world.clock.pass_by(seconds=1)
     for id in ("r3", "r4"):
         found = lived(world, id)
-        assert why(found["etl"]) == "what was written of users is taken anew each time"
+        assert why(found["etl"]) == "written user values are read again by each run"
         (file,) = world.executor.given[f"{id}-etl-1"].inputs["features"].items()
         assert file[0] == "users.jsonl"
         assert b'"age":34' in world.artifacts.read(file[1]).replace(b" ", b"")
@@ -358,7 +358,7 @@ def test_data_that_was_used_before_is_judged_again_if_other_data_was_accepted_si
     world.data.marks["a.csv"] = "1 byte"
     found = lived(world, "r3")
     assert not found["etl"].reused
-    assert why(found["etl"]) == "other data was accepted since r1-etl-1 was compared with it"
+    assert why(found["etl"]) == "other data was accepted after r1-etl-1 was validated"
 
 
 def test_data_of_a_run_that_came_to_nothing_stands_as_long_as_it_was_compared_with_the_same(world: World) -> None:

@@ -93,7 +93,7 @@ def test_a_full_disk_is_said_once_without_a_traceback(start: Start, caplog: pyte
     start(fails, lambda: done.append(1))
     wait_for(lambda: len(done) >= 3)
     assert [(one.getMessage(), one.exc_info) for one in caplog.records] == [
-        ("test: [Errno 28] No space left on device: '/home/ada/work'", None)
+        ("loop: step failed loop=test error=[Errno 28] No space left on device: '/home/ada/work'", None)
     ]
 
 

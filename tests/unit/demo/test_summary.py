@@ -81,4 +81,4 @@ def test_the_table_says_which_gate_refused() -> None:
         show(console, [Act.of("mislabelled model", "rejected", refused, None)], HitRates(0.7, 0.4, 0.8), 0)
         text = console.export_text()
     assert "auc at least 0.6: auc is 0.41 < 0.6" in text
-    assert "70% before tastes moved, 40% after, 80% recovered; failed requests: 0" in text
+    assert "70% before the drift, 40% after, 80% recovered; failed requests: 0" in text

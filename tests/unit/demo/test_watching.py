@@ -57,13 +57,13 @@ def test_another_end_than_told_says_which_and_why() -> None:
 
 def test_a_run_without_an_end_is_given_up() -> None:
     watch, _ = watcher(Scripted(run("train", [])))
-    with pytest.raises(UnexpectedOutcome, match="run r1: not at its end after"):
+    with pytest.raises(UnexpectedOutcome, match="run r1: not finished after"):
         watch.run("r1", "registered")
 
 
 def test_a_platform_that_stopped_answering_ends_the_act() -> None:
     watch, _ = watcher(Scripted(ApiError("GET /v1/runs/r1: ConnectError")))
-    with pytest.raises(UnexpectedOutcome, match="didn't answer: GET /v1/runs/r1: ConnectError"):
+    with pytest.raises(UnexpectedOutcome, match="did not answer: GET /v1/runs/r1: ConnectError"):
         watch.run("r1", "registered")
 
 
@@ -79,5 +79,5 @@ def test_a_rollout_tells_its_steps_and_its_evidence() -> None:
 
 def test_a_condition_that_never_comes_is_given_up() -> None:
     watch, _ = watcher(Scripted(None))
-    with pytest.raises(UnexpectedOutcome, match="waiting for rain: not at its end after 5 s"):
+    with pytest.raises(UnexpectedOutcome, match="waiting for rain: not finished after 5 s"):
         watch.until("waiting for rain", 5, lambda: False)

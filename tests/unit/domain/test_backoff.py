@@ -87,9 +87,9 @@ def test_retrainings_that_do_not_help_come_ever_later_and_then_it_alerts(promote
     assert gaps == pytest.approx([1, 2], abs=0.1)
     assert status.state == "alerting"
     assert status.reason.startswith(
-        "3 retrainings in a row did not help, so none is started: look at it, then retrain by hand; drift of genres"
+        "3 retrainings in a row did not help, so no run is started: find the cause, then retrain by hand; drift of genres"
     )
-    assert any("over; 2 retrainings in a row have not helped so far, so it rests for 2:00:00" in reason for reason in story.reasons)
+    assert any("over; 2 retrainings in a row did not help: backoff of 2:00:00" in reason for reason in story.reasons)
     assert story.goes_on(24 * 9).state == "alerting"
     assert len(story.firings) == 3
 
@@ -104,7 +104,7 @@ def test_a_changed_spec_ends_a_pause_that_had_grown_and_what_did_not_help_is_not
     story.seen = replace(DRIFTING, applied=story.now)
     story.goes_on(0.05)
     assert (story.status.fruitless, story.status.calm_after, story.status.until) == (0, None, ended + HOUR)
-    assert story.status.reason.startswith("the spec has changed: it cools down until")
+    assert story.status.reason.startswith("the spec has changed: cooldown until")
     story.goes_on(1.2)
     assert len(story.firings) == 3, "after the cooldown"
     story.goes_on(0.5)
@@ -185,7 +185,12 @@ def test_an_alert_ends_when_it_is_calm_again() -> None:
     assert story.goes_on(48).state == "alerting"
     story.seen = CALM
     status = story.goes_on(0.1)
-    assert (status.state, status.reason, status.fruitless, status.alerted) == ("watching", "it is calm again", 0, None)
+    assert (status.state, status.reason, status.fruitless, status.alerted) == (
+        "watching",
+        "backoff reset: a quiet period has passed",
+        0,
+        None,
+    )
 
 
 def test_an_alert_ends_when_the_spec_changes_and_drift_may_fire_again() -> None:

@@ -73,7 +73,7 @@ INVALID_SCHEDULES: list[tuple[str, str]] = [
     ("*/0 * * * *", "minute: expected a step of 1 to 59"),
     ("*/90 * * * *", "minute: expected a step of 1 to 59"),
     ("*/x * * * *", "minute: expected a step of 1 to 59"),
-    ("5/10 * * * *", "minute: a step is taken over . or a range, such as 5-59/10"),
+    ("5/10 * * * *", "minute: a step needs . or a range, such as 5-59/10"),
     ("*-5 * * * *", "minute: expected"),
     ("1,,2 * * * *", "minute: expected .* got ''"),
     ("-5 * * * *", "minute: expected"),

@@ -12,33 +12,35 @@ from statistics import NormalDist
 import pytest
 
 from shared.domain.drift import distributions
-from shared.domain.drift.alarm_decision import NOTHING_YET, Memory, remember
+from shared.domain.drift.alarm_decision import NOTHING_YET, AlarmMemory, remember
 from shared.domain.drift.detectors import ALPHA, DETECTORS, LOOKS, detected, new, nulls, psi, scores
 from shared.domain.drift.hit_rate_detector import Block, fall
-from shared.domain.drift.reading import Column, Look, Reading, Value, rarely
+from shared.domain.drift.reading import DriftColumn, DriftLook, DriftReading, DriftValue, rarely
 from shared.domain.drift.shares import FEWEST
-from shared.domain.sequential_test import Sample
+from shared.domain.sequential_test import VariantSample
 from tests.support.drift_readings import AT, look
 
 GENRES = ("drama", "comedy", "western", "noir", "musical", "war")
 EVEN = (1.0,) * 6
 
 
-def likes(rng: random.Random, users: int, each: int, weights: Sequence[float] = EVEN, taste: float = 0.0, first: int = 0) -> list[Value]:
+def likes(
+    rng: random.Random, users: int, each: int, weights: Sequence[float] = EVEN, taste: float = 0.0, first: int = 0
+) -> list[DriftValue]:
     """Each user likes `each` films; with a taste, that share of them is of the user's favourite genre."""
     found = []
     for user in range(first, first + users):
         (favourite,) = rng.choices(GENRES, weights)
         others = iter(rng.choices(GENRES, weights, k=each))
-        found += [Value(user, (favourite if taste and rng.random() < taste else next(others),)) for _ in range(each)]
+        found += [DriftValue(user, (favourite if taste and rng.random() < taste else next(others),)) for _ in range(each)]
     return found
 
 
-def genres(first: list[Value], now: list[Value]) -> Column:
-    return Column("feature", "genres", first, now)
+def genres(first: list[DriftValue], now: list[DriftValue]) -> DriftColumn:
+    return DriftColumn("feature", "genres", first, now)
 
 
-def sure(reading: Reading | None) -> Reading:
+def sure(reading: DriftReading | None) -> DriftReading:
     assert reading is not None
     return reading
 
@@ -115,21 +117,21 @@ def test_too_few_users_say_nothing_however_many_likes() -> None:
 
 
 def test_rare_values_share_a_bin_and_all_alike_has_not_moved() -> None:
-    first = [Value(user, (f"title {user}",)) for user in range(200)]
-    found = sure(psi(genres(first, [Value(one.user + 200, (f"title {one.user + 200}",)) for one in first])))
+    first = [DriftValue(user, (f"title {user}",)) for user in range(200)]
+    found = sure(psi(genres(first, [DriftValue(one.user + 200, (f"title {one.user + 200}",)) for one in first])))
     assert (found.size, found.chance) == (0, 1)
-    same = [Value(user, ("drama",)) for user in range(200)]
+    same = [DriftValue(user, ("drama",)) for user in range(200)]
     assert sure(psi(genres(same, same))).chance == 1
-    other = [Value(user, ("comedy",)) for user in range(200)]
+    other = [DriftValue(user, ("comedy",)) for user in range(200)]
     assert sure(psi(genres(same, other))).chance == 0, "nobody ever did that"
 
 
 def test_numbers_are_binned_by_tenths_of_both_sides() -> None:
     rng = random.Random(6)
-    first = [Value(user, (), rng.gauss(10, 2)) for user in range(400)]
-    same = [Value(user, (), rng.gauss(10, 2)) for user in range(400)]
-    dearer = [Value(user, (), rng.gauss(12, 2)) for user in range(400)]
-    column = Column("feature", "price", first, same)
+    first = [DriftValue(user, (), rng.gauss(10, 2)) for user in range(400)]
+    same = [DriftValue(user, (), rng.gauss(10, 2)) for user in range(400)]
+    dearer = [DriftValue(user, (), rng.gauss(12, 2)) for user in range(400)]
+    column = DriftColumn("feature", "price", first, same)
     assert sure(psi(column)).chance > 0.001
     found = sure(psi(replace(column, now=dearer)))
     assert found.chance < 1e-9
@@ -138,16 +140,16 @@ def test_numbers_are_binned_by_tenths_of_both_sides() -> None:
 
 @pytest.mark.requirement("G-05")
 def test_new_items_and_missing_values_are_a_rise_of_their_share() -> None:
-    def items(unknown: int) -> list[Value]:
-        return [Value(user, None if user % 100 < unknown else ("known",)) for user in range(300)]
+    def items(unknown: int) -> list[DriftValue]:
+        return [DriftValue(user, None if user % 100 < unknown else ("known",)) for user in range(300)]
 
-    assert sure(new(Column("key", "film", items(2), items(2)))).chance > 0.4
-    found = sure(new(Column("key", "film", items(2), items(20))))
+    assert sure(new(DriftColumn("key", "film", items(2), items(2)))).chance > 0.4
+    found = sure(new(DriftColumn("key", "film", items(2), items(20))))
     assert found.size == pytest.approx(0.18)
     assert found.chance < 1e-6
-    assert sure(new(Column("key", "film", items(20), items(2)))).size == 0, "fewer is no alarm"
-    empty = [Value(one.user, () if one.texts is None else one.texts) for one in items(20)]
-    full = [Value(one.user, ("drama",)) for one in items(0)]
+    assert sure(new(DriftColumn("key", "film", items(20), items(2)))).size == 0, "fewer is no alarm"
+    empty = [DriftValue(one.user, () if one.texts is None else one.texts) for one in items(20)]
+    full = [DriftValue(one.user, ("drama",)) for one in items(0)]
     lost = sure(nulls(genres(full, empty)))
     assert lost.size == pytest.approx(0.2)
     assert "missing values of genres: 20.0% more" in lost.sentence()
@@ -158,29 +160,29 @@ def test_the_chance_of_a_rise_is_one_sided(name: str) -> None:
     """A fall is no alarm, so half of the two-sided chance is left: that of the one-sided test of two shares."""
     missing = {"new": None, "nulls": ()}[name]
 
-    def likes_of(such: int) -> list[Value]:
-        return [Value(user, missing if user < such else ("drama",)) for user in range(1000)]
+    def likes_of(such: int) -> list[DriftValue]:
+        return [DriftValue(user, missing if user < such else ("drama",)) for user in range(1000)]
 
     for before, after in ((100, 120), (100, 130), (200, 250)):
         share = (before + after) / 2000
         deviations = (after - before) / 1000 / math.sqrt(share * (1 - share) * 2 / 1000)
-        found = sure(DETECTORS[name].detect(Column(DETECTORS[name].reads, "film", likes_of(before), likes_of(after))))
+        found = sure(DETECTORS[name].detect(DriftColumn(DETECTORS[name].reads, "film", likes_of(before), likes_of(after))))
         assert found.chance == pytest.approx(1 - NormalDist().cdf(deviations), rel=0.05)
 
 
 def test_scores_are_compared_by_each_users_first_answer() -> None:
     rng = random.Random(7)
 
-    def answers(users: int, mean: float, each: int = 1) -> list[Value]:
-        return [Value(user, (), own) for user in range(users) for own in [rng.gauss(mean, 1)] for _ in range(each)]
+    def answers(users: int, mean: float, each: int = 1) -> list[DriftValue]:
+        return [DriftValue(user, (), own) for user in range(users) for own in [rng.gauss(mean, 1)] for _ in range(each)]
 
-    found = [sure(scores(Column("scores", "scores", answers(100, 0, 8), answers(100, 0, 8)))).chance for _ in range(300)]
+    found = [sure(scores(DriftColumn("scores", "scores", answers(100, 0, 8), answers(100, 0, 8)))).chance for _ in range(300)]
     assert sum(one < 0.05 for one in found) / 300 < 0.08
-    moved = sure(scores(Column("scores", "scores", answers(200, 0), answers(200, 1))))
+    moved = sure(scores(DriftColumn("scores", "scores", answers(200, 0), answers(200, 1))))
     assert moved.size > 0.25
     assert moved.chance < 1e-6
     assert moved.moved[0].after > moved.moved[0].before
-    assert scores(Column("scores", "scores", answers(FEWEST - 1, 0), answers(200, 1))) is None
+    assert scores(DriftColumn("scores", "scores", answers(FEWEST - 1, 0), answers(200, 1))) is None
 
 
 @pytest.mark.requirement("C-03")
@@ -197,14 +199,14 @@ def test_every_detector_has_a_sentence_and_a_threshold_in_the_spec() -> None:
 
     for name, one in DETECTORS.items():
         assert one.name == name
-        assert Reading(name, "genres", 0.3, 0.001, 0.001).sentence()
+        assert DriftReading(name, "genres", 0.3, 0.001, 0.001).sentence()
         assert DriftTrigger.model_fields[name].default == one.threshold
 
 
 def test_how_sure_is_said_in_words() -> None:
-    assert rarely(0.3) == "chance alone does that in 30% of all looks"
-    assert rarely(1.3e-4) == "chance alone does that once in 8,000 looks"
-    assert rarely(0) == "chance alone does that less than once in 1,000,000,000 looks"
+    assert rarely(0.3) == "by chance alone in 30% of all looks"
+    assert rarely(1.3e-4) == "by chance alone once in 8,000 looks"
+    assert rarely(0) == "by chance alone less than once in 1,000,000,000 looks"
 
 
 # Falls
@@ -218,7 +220,9 @@ def blocks(rng: random.Random, rates: Sequence[float], users: int = 100) -> list
     for number, rate in enumerate(rates):
         values = [sum(rng.random() < rate for _ in range(2)) / 2 for _ in range(users)]
         hits = int(sum(values) * 2)
-        sample = Sample(users, sum(values), sum(value * value for value in values), users * 2, hits, sum(value > 0 for value in values))
+        sample = VariantSample(
+            users, sum(values), sum(value * value for value in values), users * 2, hits, sum(value > 0 for value in values)
+        )
         found.append(Block(START + timedelta(hours=number + 1), sample))
     return found
 
@@ -227,7 +231,7 @@ def blocks(rng: random.Random, rates: Sequence[float], users: int = 100) -> list
 def test_a_fall_of_the_hit_rate_is_found_with_what_it_was_and_is() -> None:
     rng = random.Random(9)
     given = blocks(rng, [0.3] * 20 + [0.2] * 10)
-    found = fall(3, Sample(), given, 200)
+    found = fall(3, VariantSample(), given, 200)
     assert found is not None
     (reading,) = found.readings
     assert (found.version, found.at) == (3, given[-1].until)
@@ -243,7 +247,7 @@ def test_a_rate_that_stays_or_rises_is_no_fall() -> None:
     for rates in ([0.3] * 60, [0.3] * 30 + [0.4] * 30):
         given = blocks(rng, rates)
         for end in range(10, 60, 5):
-            found = fall(1, Sample(), given[:end], 200)
+            found = fall(1, VariantSample(), given[:end], 200)
             assert found is not None
             assert found.readings[0].chance > found.readings[0].limit
     assert found.readings[0].size == 0
@@ -252,7 +256,7 @@ def test_a_rate_that_stays_or_rises_is_no_fall() -> None:
 def test_what_is_older_than_the_blocks_counts_as_before() -> None:
     rng = random.Random(11)
     old = blocks(rng, [0.5] * 20)
-    before = Sample()
+    before = VariantSample()
     for one in old:
         before = before.plus(one.sample)
     found = fall(1, before, blocks(rng, [0.2] * 3), 200)
@@ -263,16 +267,16 @@ def test_what_is_older_than_the_blocks_counts_as_before() -> None:
 
 def test_too_few_answers_on_either_side_are_no_reading() -> None:
     rng = random.Random(12)
-    assert fall(1, Sample(), [], 200) is None
-    assert fall(1, Sample(), blocks(rng, [0.3]), 200) is None
-    assert fall(1, Sample(), blocks(rng, [0.3, 0.3]), 201) is None
-    assert fall(1, Sample(), blocks(rng, [0.3, 0.3]), 200) is not None
+    assert fall(1, VariantSample(), [], 200) is None
+    assert fall(1, VariantSample(), blocks(rng, [0.3]), 200) is None
+    assert fall(1, VariantSample(), blocks(rng, [0.3, 0.3]), 201) is None
+    assert fall(1, VariantSample(), blocks(rng, [0.3, 0.3]), 200) is not None
 
 
 # When a reading counts
 
 
-def after(*looks: Look, needed: int = 3) -> Memory:
+def after(*looks: DriftLook, needed: int = 3) -> AlarmMemory:
     memory = NOTHING_YET
     for one in looks:
         memory = remember(memory, one, {"psi": 0.2}, needed)

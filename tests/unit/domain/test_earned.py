@@ -6,30 +6,30 @@ import math
 
 import pytest
 
-from shared.domain.coverage_novelty import Showings, coverage, novelty
-from shared.domain.earned import Earned, Part, gathered, sliding, total
+from shared.domain.coverage_novelty import ItemShowings, coverage, novelty
+from shared.domain.earned import AnswerGroup, AnswerOutcomes, gathered, sliding, total
 from shared.domain.expression_text import parse_expression
 from shared.domain.slices import Slices
 
-ONE = Earned(2, 1, 1, 500, {"click": 2}, {3: 2}, {0: 1})
-OTHER = Earned(3, 2, 0, -100, {"click": 1, "view": 4}, {3: 1, 2: 2}, {1: 2})
-BOTH = Earned(5, 3, 1, 400, {"click": 3, "view": 4}, {3: 3, 2: 2}, {0: 1, 1: 2})
+ONE = AnswerOutcomes(2, 1, 1, 500, {"click": 2}, {3: 2}, {0: 1})
+OTHER = AnswerOutcomes(3, 2, 0, -100, {"click": 1, "view": 4}, {3: 1, 2: 2}, {1: 2})
+BOTH = AnswerOutcomes(5, 3, 1, 400, {"click": 3, "view": 4}, {3: 3, 2: 2}, {0: 1, 1: 2})
 
 
 def test_what_answers_apart_earned_adds_up_in_any_order() -> None:
     assert total([ONE, OTHER]) == total([OTHER, ONE]) == BOTH
-    assert total([]) == Earned()
+    assert total([]) == AnswerOutcomes()
 
 
 def test_parts_add_up_under_each_of_their_names() -> None:
-    parts = {Part("stable", None, ("a", "b")): ONE, Part("stable", None, ("b",)): OTHER, Part("candidate"): ONE}
+    parts = {AnswerGroup("stable", None, ("a", "b")): ONE, AnswerGroup("stable", None, ("b",)): OTHER, AnswerGroup("candidate"): ONE}
     assert gathered(parts, lambda part: part.slices) == {"a": ONE, "b": BOTH}
     assert gathered(parts, lambda part: (part.variant,)) == {"stable": BOTH, "candidate": ONE}
 
 
 def test_windows_slide_over_steps() -> None:
     steps = {0: ONE, 2: OTHER}
-    assert sliding(steps, 1, 3) == [ONE, Earned(), OTHER]
+    assert sliding(steps, 1, 3) == [ONE, AnswerOutcomes(), OTHER]
     assert sliding(steps, 2, 2) == [ONE, OTHER]
     assert sliding(steps, 3, 2) == [BOTH, OTHER]
 
@@ -57,14 +57,14 @@ def test_an_answer_is_in_the_slices_whose_condition_is_true_of_its_user(subtests
 
 
 def test_coverage_is_the_share_of_the_catalogue_that_was_shown() -> None:
-    showings = Showings(3, {1: 3, 2: 1})
-    assert (coverage(showings, 8), coverage(showings, 1), coverage(showings, 0), coverage(Showings(), 8)) == (0.25, 1.0, 0.0, 0.0)
+    showings = ItemShowings(3, {1: 3, 2: 1})
+    assert (coverage(showings, 8), coverage(showings, 1), coverage(showings, 0), coverage(ItemShowings(), 8)) == (0.25, 1.0, 0.0, 0.0)
 
 
 def test_novelty_is_the_surprise_of_a_like_of_what_was_shown() -> None:
     """Of 4 items with 12 likes, 16 with one more each: 8 for the first, 4, 2, 2."""
     likes = {1: 7, 2: 3, 3: 1, 4: 1}
-    assert novelty(Showings(1, {1: 1}), likes, 4) == 1
-    assert novelty(Showings(4, {1: 4, 2: 2, 3: 2}), likes, 4) == (4 * 1 + 2 * 2 + 2 * 3) / 8
-    assert novelty(Showings(1, {9: 1}), {}, 8) == math.log2(8)
-    assert novelty(Showings(), likes, 4) is None
+    assert novelty(ItemShowings(1, {1: 1}), likes, 4) == 1
+    assert novelty(ItemShowings(4, {1: 4, 2: 2, 3: 2}), likes, 4) == (4 * 1 + 2 * 2 + 2 * 3) / 8
+    assert novelty(ItemShowings(1, {9: 1}), {}, 8) == math.log2(8)
+    assert novelty(ItemShowings(), likes, 4) is None

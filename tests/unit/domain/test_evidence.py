@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shared.domain.evidence import NOTHING, Effects, Sums, against_most, against_ratio, against_share, pays
+from shared.domain.evidence import NOTHING, Effects, ValueSums, against_most, against_ratio, against_share, pays
 from shared.domain.sequential_test import FEWER, more
 
 STABLE, CANDIDATE = 24, 16
@@ -21,15 +21,18 @@ GUESSES: list[tuple[float | None, float | None]] = [
 
 
 def binomial(count: int, mean: float) -> NDArray[np.float64]:
-    chances = [math.comb(count, hits) * mean**hits * (1 - mean) ** (count - hits) for hits in range(count + 1)]
-    return np.array(chances)
+    propensities = [math.comb(count, hits) * mean**hits * (1 - mean) ** (count - hits) for hits in range(count + 1)]
+    return np.array(propensities)
 
 
 def won(ratio: float, effects: Effects, weight: float | None, base: float | None) -> NDArray[np.float64]:
     """What the bet is worth at each pair of hits of the stable version and the candidate."""
     return np.array(
         [
-            [math.exp(against_ratio(Sums(STABLE, s), Sums(CANDIDATE, c), ratio, effects, weight, base)) for c in range(CANDIDATE + 1)]
+            [
+                math.exp(against_ratio(ValueSums(STABLE, s), ValueSums(CANDIDATE, c), ratio, effects, weight, base))
+                for c in range(CANDIDATE + 1)
+            ]
             for s in range(STABLE + 1)
         ]
     )
@@ -66,7 +69,7 @@ def test_an_equal_candidate_wins_against_the_claim_that_it_harms_and_loses_again
 
 
 def test_a_bet_to_one_side_knows_nothing_of_the_other() -> None:
-    good, bad = Sums(1000, 400), Sums(1000, 300)
+    good, bad = ValueSums(1000, 400), ValueSums(1000, 300)
     assert against_ratio(good, bad, 1.0, FEWER, 0.5) > 5
     assert against_ratio(bad, good, 1.0, FEWER, 0.5) == NOTHING
     assert against_ratio(bad, good, 1.0, more(0.05), 0.5) > 5
@@ -75,15 +78,15 @@ def test_a_bet_to_one_side_knows_nothing_of_the_other() -> None:
 
 @pytest.mark.parametrize("weight", [None, 0.2])
 def test_evidence_grows_with_the_difference_and_with_the_users(weight: float | None) -> None:
-    by_hits = [against_ratio(Sums(8000, 2400), Sums(2000, hits), 1.0, FEWER, weight, 0.3) for hits in range(200, 600, 20)]
+    by_hits = [against_ratio(ValueSums(8000, 2400), ValueSums(2000, hits), 1.0, FEWER, weight, 0.3) for hits in range(200, 600, 20)]
     assert by_hits == sorted(by_hits, reverse=True)
-    by_users = [against_ratio(Sums(80 * n, 24 * n), Sums(20 * n, 5 * n), 1.0, FEWER, weight, 0.3) for n in (10, 30, 100, 300)]
+    by_users = [against_ratio(ValueSums(80 * n, 24 * n), ValueSums(20 * n, 5 * n), 1.0, FEWER, weight, 0.3) for n in (10, 30, 100, 300)]
     assert by_users == sorted(by_users)
     assert by_users[-1] > 10
 
 
 def test_telling_the_weight_and_the_base_sharpens_the_evidence() -> None:
-    stable, candidate = Sums(95_000, 9_500), Sums(5_000, 380)
+    stable, candidate = ValueSums(95_000, 9_500), ValueSums(5_000, 380)
     told = [against_ratio(stable, candidate, 1.0, FEWER, weight, base) for weight, base in ((None, None), (0.05, None), (0.05, 0.1))]
     assert told == sorted(told)
 
@@ -97,8 +100,8 @@ def test_what_a_value_between_pays_is_just_fair() -> None:
 
 
 def test_users_who_vary_less_than_coins_say_more() -> None:
-    coins = against_ratio(Sums(5000, 2500), Sums(5000, 2350), 1.0, FEWER, 0.5, 0.5)
-    steady = against_ratio(Sums(5000, 2500, 1000), Sums(5000, 2350, 1000), 1.0, FEWER, 0.5, 0.5)
+    coins = against_ratio(ValueSums(5000, 2500), ValueSums(5000, 2350), 1.0, FEWER, 0.5, 0.5)
+    steady = against_ratio(ValueSums(5000, 2500, 1000), ValueSums(5000, 2350, 1000), 1.0, FEWER, 0.5, 0.5)
     assert steady > coins + 2
 
 
@@ -116,7 +119,7 @@ def test_a_bet_with_values_between_is_fair_as_well() -> None:
                     place = (thirds + k, between + (k in (1, 2)))
                     following[place] = following.get(place, 0.0) + chance * beta[k]
             arm = following
-        sums = {Sums(5, thirds / 3, between * float(value[1] * value[2])): chance for (thirds, between), chance in arm.items()}
+        sums = {ValueSums(5, thirds / 3, between * float(value[1] * value[2])): chance for (thirds, between), chance in arm.items()}
         for ratio, effects in ((1.0, FEWER), (1.0, more(0.3))):
             worth = sum(
                 p * q * math.exp(against_ratio(stable, candidate, ratio, effects, 0.5, mean))
@@ -129,7 +132,7 @@ def test_a_bet_with_values_between_is_fair_as_well() -> None:
 def test_finding_soon_that_nothing_is_enough_changes_no_verdict() -> None:
     enough = math.log(100)
     for hits in range(0, 500, 10):
-        stable, candidate = Sums(9000, 2700), Sums(1000, hits)
+        stable, candidate = ValueSums(9000, 2700), ValueSums(1000, hits)
         full = against_ratio(stable, candidate, 1.0, FEWER, 0.1, 0.3)
         assert (against_ratio(stable, candidate, 1.0, FEWER, 0.1, 0.3, enough) >= enough) == (full >= enough)
 
@@ -147,16 +150,16 @@ def test_bets_on_one_share_are_fair_and_find_what_is_far_off() -> None:
 def test_nothing_overflows(subtests: pytest.Subtests) -> None:
     for weight, base in [(None, None), (0.0, 0.0), (1e-12, 1.0), (0.5, 1e-9), (1 - 1e-12, 0.5), (1.0, None)]:
         for sums in [
-            (Sums(0, 0), Sums(0, 0)),
-            (Sums(10, 0), Sums(0, 0)),
-            (Sums(10, 0), Sums(10, 0)),
-            (Sums(10, 10), Sums(10, 10)),
-            (Sums(10, 10), Sums(10, 0)),
-            (Sums(10, 0), Sums(10, 10)),
-            (Sums(10**12, 10**11), Sums(10**12, 10**11 - 10**5)),
-            (Sums(10**12, 10**12), Sums(10**10, 1)),
-            (Sums(10**12, 1), Sums(1, 1)),
-            (Sums(100, 50, 25), Sums(100, 20, 16)),
+            (ValueSums(0, 0), ValueSums(0, 0)),
+            (ValueSums(10, 0), ValueSums(0, 0)),
+            (ValueSums(10, 0), ValueSums(10, 0)),
+            (ValueSums(10, 10), ValueSums(10, 10)),
+            (ValueSums(10, 10), ValueSums(10, 0)),
+            (ValueSums(10, 0), ValueSums(10, 10)),
+            (ValueSums(10**12, 10**11), ValueSums(10**12, 10**11 - 10**5)),
+            (ValueSums(10**12, 10**12), ValueSums(10**10, 1)),
+            (ValueSums(10**12, 1), ValueSums(1, 1)),
+            (ValueSums(100, 50, 25), ValueSums(100, 20, 16)),
         ]:
             with subtests.test(weight=weight, base=base, sums=sums):
                 for ratio in (1e-6, 0.5, 1.0, 1.5, 21.0):

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.codec import decode, encode
-from shared.domain.evidence_history import MOST, Looked, looked, thinned
+from shared.domain.evidence_history import MOST, LookBounds, looked, thinned
 from shared.domain.gate import Verdict
 from shared.domain.rollout import RolloutStatus
-from shared.domain.sequential_test import Judgement, Sample
+from shared.domain.sequential_test import Judgement, VariantSample
 from shared.domain.step_analysis import StepReport
 
 pytestmark = pytest.mark.requirement("C-01")
@@ -22,12 +22,12 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def look(second, step=0, users=0):
-    return Looked(NOW + timedelta(seconds=second), step, 1, users, users, "inconclusive")
+    return LookBounds(NOW + timedelta(seconds=second), step, 1, users, users, "inconclusive")
 
 
 def report(users, step=0):
     judged = Judgement(Verdict.INCONCLUSIVE, "not yet", 0.1, -0.2, 0.3)
-    return StepReport(step, 0.5, NOW, Sample(users), Sample(users + 1), judged)
+    return StepReport(step, 0.5, NOW, VariantSample(users), VariantSample(users + 1), judged)
 
 
 def test_a_look_keeps_who_was_seen_and_the_bounds():

@@ -37,8 +37,8 @@ VERDICTS: list[tuple[Gate, dict[str, float], str, str]] = [
     (AT_LEAST, {OWN: 0.2}, "pass", "hr@10 is 0.2 >= 0.2"),
     (AT_LEAST, {OWN: 0.19}, "fail", "hr@10 is 0.19 < 0.2"),
     (AT_LEAST, {}, "inconclusive", "hr@10 was not measured"),
-    (AT_LEAST, {OWN: math.nan}, "error", "hr@10 came out as nan, which is no number"),
-    (AT_LEAST, {OWN: math.inf}, "error", "hr@10 came out as inf, which is no number"),
+    (AT_LEAST, {OWN: math.nan}, "error", "hr@10 is nan, expected a finite number"),
+    (AT_LEAST, {OWN: math.inf}, "error", "hr@10 is inf, expected a finite number"),
     (Gate("hr@10{cold_users}", "min", 0.1), {OWN: 0.2}, "inconclusive", "hr@10{cold_users} was not measured"),
     (Gate("hr@10{cold_users}", "min", 0.1), {"candidate.hr@10{cold_users}": 0.2}, "pass", "hr@10{cold_users} is 0.2 >= 0.1"),
     (Gate("hr@10", "better_than", against="popularity"), {OWN: 0.2}, "inconclusive", "popularity's hr@10 was not measured"),
@@ -47,16 +47,16 @@ VERDICTS: list[tuple[Gate, dict[str, float], str, str]] = [
     (Gate("hr@10", "better_than", against="popularity"), {OWN: 0.2, "popularity.hr@10": 0.0}, "pass", "popularity's is 0"),
     (SURE, {OWN: 0.25, ERROR: 0.01}, "pass", "hr@10 is 0.25 (0.2372 to 0.2628 with 90% confidence, standard error 0.01) >= 0.2"),
     (SURE, {OWN: 0.15, ERROR: 0.01}, "fail", "hr@10 is 0.15 (0.1372 to 0.1628 with 90% confidence, standard error 0.01) < 0.2"),
-    (SURE, {OWN: 0.205, ERROR: 0.01}, "inconclusive", "standard error 0.01): whether it is at least 0.2 can't be told"),
-    (SURE, {OWN: 0.195, ERROR: 0.01}, "inconclusive", "standard error 0.01): whether it is at least 0.2 can't be told"),
+    (SURE, {OWN: 0.205, ERROR: 0.01}, "inconclusive", "standard error 0.01): uncertain whether it is at least 0.2"),
+    (SURE, {OWN: 0.195, ERROR: 0.01}, "inconclusive", "standard error 0.01): uncertain whether it is at least 0.2"),
     (AT_LEAST, {OWN: 0.2, ERROR: 0.01, f"{OWN}.users": 1234}, "pass", "hr@10 is 0.2 (standard error 0.01, 1,234 users) >= 0.2"),
     (FEW, {OWN: 0.3, f"{OWN}.users": 100}, "pass", "hr@10 is 0.3 (100 users) >= 0.2"),
-    (FEW, {OWN: 0.3, f"{OWN}.users": 99}, "inconclusive", "hr@10 is 0.3 (99 users): min_users asks for 100"),
-    (FEW, {OWN: 0.1, f"{OWN}.users": 99}, "inconclusive", "hr@10 is 0.1 (99 users): min_users asks for 100"),
+    (FEW, {OWN: 0.3, f"{OWN}.users": 99}, "inconclusive", "hr@10 is 0.3 (99 users): min_users is 100"),
+    (FEW, {OWN: 0.1, f"{OWN}.users": 99}, "inconclusive", "hr@10 is 0.1 (99 users): min_users is 100"),
     (FEW, {OWN: 0.3, f"{OWN}.users": math.nan}, "pass", "hr@10 is 0.3 >= 0.2"),
-    (SURE, {OWN: 0.25}, "inconclusive", "how sure hr@10 is was not measured"),
-    (SURE, {OWN: 0.25, ERROR: math.nan}, "error", "how sure hr@10 is came out as nan"),
-    (SURE, {OWN: 0.25, ERROR: -0.01}, "error", "how sure hr@10 is came out as -0.01, which is no standard error"),
+    (SURE, {OWN: 0.25}, "inconclusive", "standard error of hr@10 was not measured"),
+    (SURE, {OWN: 0.25, ERROR: math.nan}, "error", "standard error of hr@10 is nan"),
+    (SURE, {OWN: 0.25, ERROR: -0.01}, "error", "standard error of hr@10 is -0.01, expected at least 0"),
     (
         NOT_WORSE,
         beside(0.21, 0.2, 0.02, 0.02, 0.004),
@@ -64,17 +64,17 @@ VERDICTS: list[tuple[Gate, dict[str, float], str, str]] = [
         "(+5.0%: +2.4% to +7.6% with 90% confidence, standard error of the difference 0.004)",
     ),
     (NOT_WORSE, beside(0.17, 0.2, 0.02, 0.02, 0.004), "fail", "(-15.0%: "),
-    (NOT_WORSE, beside(0.192, 0.2, 0.02, 0.02, 0.004), "inconclusive", "whether it is -5.0% or more can't be told"),
-    (NOT_WORSE, beside(0.21, 0.2, 0.02, 0.02, 0.03), "inconclusive", "whether it is -5.0% or more can't be told"),
+    (NOT_WORSE, beside(0.192, 0.2, 0.02, 0.02, 0.004), "inconclusive", "uncertain whether it is -5.0% or more"),
+    (NOT_WORSE, beside(0.21, 0.2, 0.02, 0.02, 0.03), "inconclusive", "uncertain whether it is -5.0% or more"),
     (BETTER, beside(0.3, 0.2, 0.01, 0.01, 0.01, "popularity"), "pass", "(+50.0%: "),
-    (BETTER, beside(0.22, 0.2, 0.01, 0.01, 0.01, "popularity"), "inconclusive", "whether it is +10.0% or more can't be told"),
+    (BETTER, beside(0.22, 0.2, 0.01, 0.01, 0.01, "popularity"), "inconclusive", "uncertain whether it is +10.0% or more"),
     (BETTER, beside(0.2, 0.2, 0.004, 0.004, 0.004, "popularity"), "fail", "popularity's is 0.2 (+0.0%: "),
-    (BETTER, {OWN: 0.3, "popularity.hr@10": 0.2, ERROR: 0.01}, "inconclusive", "how sure popularity's hr@10 is was not measured"),
+    (BETTER, {OWN: 0.3, "popularity.hr@10": 0.2, ERROR: 0.01}, "inconclusive", "standard error of popularity's hr@10 was not measured"),
     (
         BETTER,
         {OWN: 0.3, "popularity.hr@10": 0.2, ERROR: 0.01, "popularity.hr@10.se": 0.01},
         "inconclusive",
-        "how sure the difference to popularity's hr@10 is was not measured",
+        "standard error of the difference to popularity's hr@10 was not measured",
     ),
     (
         NOT_WORSE,
@@ -112,7 +112,7 @@ def test_with_nothing_serving_there_is_nothing_to_be_worse_than() -> None:
     """Not even where nothing could be measured: the first version could never be registered."""
     for gate in (NOT_WORSE, Gate("hit_rate.snips", "not_worse_than", against="serving", confidence=0.9)):
         found = judge(gate, {}, serving=False)
-        assert (found.verdict, found.reason) == (Verdict.PASS, "nothing serves yet, so there is nothing to compare with")
+        assert (found.verdict, found.reason) == (Verdict.PASS, "no version serves yet: nothing to compare with")
 
 
 ACCEPTED = [
@@ -137,8 +137,8 @@ def test_the_spec_accepts_what_was_measured_and_is_inconclusive_and_nothing_else
 SILENCES: list[tuple[Silence, str, str]] = [
     (Silence(missing={"candidate.hr@10": "too few users"}), "inconclusive", "hr@10 was not measured: too few users"),
     (Silence(missing={"candidate": "no cases"}), "inconclusive", "hr@10 was not measured: no cases"),
-    (Silence(broken={"candidate.hr@10": "OSError: gone"}), "error", "hr@10 couldn't be measured: OSError: gone"),
-    (Silence(missing={"candidate": "no"}, broken={"candidate": "OSError: gone"}), "error", "hr@10 couldn't be measured: OSError: gone"),
+    (Silence(broken={"candidate.hr@10": "OSError: gone"}), "error", "hr@10 could not be measured: OSError: gone"),
+    (Silence(missing={"candidate": "no"}, broken={"candidate": "OSError: gone"}), "error", "hr@10 could not be measured: OSError: gone"),
     (Silence(broken={"serving": "OSError: gone"}), "inconclusive", "hr@10 was not measured"),
 ]
 
@@ -153,7 +153,7 @@ def test_what_is_not_there_says_why(subtests: pytest.Subtests) -> None:
 def test_what_went_wrong_with_the_other_one_is_an_error_too() -> None:
     gate = Gate("hr@10", "not_worse_than", against="serving")
     found = judge(gate, {OWN: 0.2}, serving=True, silence=Silence(broken={"serving": "ValueError: no such column"}))
-    assert (found.verdict, found.reason) == (Verdict.ERROR, "serving's hr@10 couldn't be measured: ValueError: no such column")
+    assert (found.verdict, found.reason) == (Verdict.ERROR, "serving's hr@10 could not be measured: ValueError: no such column")
 
 
 shares = st.floats(0, 1)
@@ -221,7 +221,7 @@ def test_a_metric_is_read_by_its_name_and_written_back(subtests: pytest.Subtests
 
 def test_what_is_no_metric_is_refused(subtests: pytest.Subtests) -> None:
     for name in ["", "hr", "hr@", "hr@0", "hr@10/", "hr@10{}", "hr@10{a}{b}", "auc@10", "hits@10", "hr@10 ", "hr@10{a"]:
-        with subtests.test(name=name), pytest.raises(Invalid, match="is no metric: expected one such as hr@10"):
+        with subtests.test(name=name), pytest.raises(Invalid, match="is not a metric: expected one such as hr@10"):
             parse_metric(name)
 
 
@@ -237,7 +237,7 @@ def test_a_refit_fails_only_where_it_is_surely_worse(refit: float, error: float,
         f"hr@10 of the refitted model is {refit:g}, candidate's is 0.25 (standard error of the difference {error:g}, 1,200 users)"
     )
     few = judge(REFIT, metrics | {"refit.hr@10": 0.0, "refit.hr@10.users": 29.0}, serving=False)
-    assert few.verdict is Verdict.PASS and few.reason.endswith("29 users): too few to tell, min_users asks for 30")
+    assert few.verdict is Verdict.PASS and few.reason.endswith("29 users): too few to judge, min_users is 30")
 
 
 def test_a_refit_that_was_not_measured_is_inconclusive() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from shared.domain.gate import Verdict
 from shared.domain.guardrail import ALPHA, Guardrail, judge_guardrail, judge_mirror
-from shared.domain.sequential_test import Sample
-from shared.domain.traffic import Mirror, Traffic, UserShares, bucket_of
+from shared.domain.sequential_test import VariantSample
+from shared.domain.traffic import ShadowCounts, Traffic, UserShares, bucket_of
 
 ERRORS = Guardrail("errors", 0.01)
 P50, P99 = Guardrail("latency_p50", 1.2, relative=True), Guardrail("latency_p99", 1.2, relative=True)
@@ -76,7 +76,7 @@ def test_a_latency_passes_on_enough_times_of_its_own() -> None:
     times = Counter({bucket_of(0.007): 23})
     found = judge_guardrail(P50, Traffic(0, 150, 0, times), Traffic(0, 150, 0, times), None, 100)
     assert found.verdict is Verdict.INCONCLUSIVE
-    assert found.reason.startswith("23 of 100 times in the smaller variant")
+    assert found.reason.startswith("23 of 100 timed answers in the smaller variant")
 
 
 def test_a_latency_in_seconds_is_held_by_the_candidate_alone_unless_the_stable_version_breaks_it_too() -> None:
@@ -208,8 +208,8 @@ def test_scores_on_another_scale_are_a_fault() -> None:
     assert verdict(SHIFT, scores(5000, 2.0, spread=0), scores(500, 2.0)) is Verdict.INCONCLUSIVE
 
 
-def converted(users: int, count: int) -> Sample:
-    return Sample(users, count, count, converted=count)
+def converted(users: int, count: int) -> VariantSample:
+    return VariantSample(users, count, count, converted=count)
 
 
 def test_conversion_may_fall_as_far_as_allowed(subtests: pytest.Subtests) -> None:
@@ -225,7 +225,12 @@ def test_nothing_to_compare_with_is_inconclusive(subtests: pytest.Subtests) -> N
     for rail in [ERRORS, P50, P99, COVERAGE, SHIFT, CONVERSION, FALLBACK, Guardrail("errors", 2.0, relative=True)]:
         with subtests.test(rail=rail):
             for stable, candidate in ((Traffic(), Traffic()), (Traffic(), some), (some, Traffic())):
-                for samples in (None, (Sample(), Sample()), (Sample(), converted(500, 50)), (converted(500, 50), Sample())):
+                for samples in (
+                    None,
+                    (VariantSample(), VariantSample()),
+                    (VariantSample(), converted(500, 50)),
+                    (converted(500, 50), VariantSample()),
+                ):
                     found = judge_guardrail(rail, stable, candidate, samples, 100)
                     assert found.verdict is Verdict.INCONCLUSIVE
                     assert found.reason
@@ -254,14 +259,14 @@ def test_a_shadow_is_judged_by_its_errors_and_latency() -> None:
     rng = random.Random(7)
     quick, slow = (Counter(bucket_of(factor * seconds(rng)) for _ in range(500)) for factor in (1, 5))
     rails = [ERRORS, P99, COVERAGE]
-    good = judge_mirror(rails, Mirror(500, 0, quick, quick, 450.0, 3), 100)
+    good = judge_mirror(rails, ShadowCounts(500, 0, quick, quick, 450.0, 3), 100)
     assert good.verdict is Verdict.PASS
     assert good.reason.startswith("500 requests compared, 90% of the items are the same, 3 not mirrored; ")
-    assert judge_mirror(rails, Mirror(500, 0, quick, slow, 450.0), 100).verdict is Verdict.FAIL
-    assert judge_mirror(rails, Mirror(500, 100, quick, quick, 450.0), 100).verdict is Verdict.FAIL
-    assert judge_mirror(rails, Mirror(50, 0, Counter({1: 50}), Counter({1: 50})), 100).verdict is Verdict.INCONCLUSIVE
-    assert judge_mirror([], Mirror(50), 100).verdict is Verdict.INCONCLUSIVE
-    assert judge_mirror(rails, Mirror(), 100).verdict is Verdict.INCONCLUSIVE
+    assert judge_mirror(rails, ShadowCounts(500, 0, quick, slow, 450.0), 100).verdict is Verdict.FAIL
+    assert judge_mirror(rails, ShadowCounts(500, 100, quick, quick, 450.0), 100).verdict is Verdict.FAIL
+    assert judge_mirror(rails, ShadowCounts(50, 0, Counter({1: 50}), Counter({1: 50})), 100).verdict is Verdict.INCONCLUSIVE
+    assert judge_mirror([], ShadowCounts(50), 100).verdict is Verdict.INCONCLUSIVE
+    assert judge_mirror(rails, ShadowCounts(), 100).verdict is Verdict.INCONCLUSIVE
 
 
 def test_a_shift_of_scores_is_as_sure_as_the_normal_mixture_bound_says() -> None:
@@ -272,4 +277,4 @@ def test_a_shift_of_scores_is_as_sure_as_the_normal_mixture_bound_says() -> None
         error = math.sqrt(1 / stable_count + 1 / candidate_count)
         radius = error * math.sqrt(2 * (math.log(1 / ALPHA) + math.log(2 * math.sqrt(min(stable_count, candidate_count) + 1))))
         found = judge_guardrail(SHIFT, stable, candidate, None, 1)
-        assert f"9.00 standard deviations (surely {9 - radius:.2f} or more)" in found.reason
+        assert f"9.00 standard deviations (at least {9 - radius:.2f} with 99.9% confidence)" in found.reason

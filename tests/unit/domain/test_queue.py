@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.queue import Queued, admit, ordinal
+from shared.domain.queue import UnfinishedRun, admit, ordinal
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def queued(number: int, recommender: str = "", priority: int = 0, active: bool = False) -> Queued:
-    return Queued(f"r{number:03}", recommender or f"rec{number}", priority, NOW + timedelta(seconds=number), active)
+def queued(number: int, recommender: str = "", priority: int = 0, active: bool = False) -> UnfinishedRun:
+    return UnfinishedRun(f"r{number:03}", recommender or f"rec{number}", priority, NOW + timedelta(seconds=number), active)
 
 
-def said(rows: list[Queued], limit: int) -> dict[str, str | None]:
+def said(rows: list[UnfinishedRun], limit: int) -> dict[str, str | None]:
     return {id: turn.summary for id, turn in admit(rows, limit).items()}
 
 
@@ -57,9 +57,9 @@ def test_places_in_words(subtests: pytest.Subtests) -> None:
             assert ordinal(number) == word
 
 
-def legal(rows: list[Queued], limit: int) -> list[Queued]:
+def legal(rows: list[UnfinishedRun], limit: int) -> list[UnfinishedRun]:
     """Rows as a store that was always ruled by `admit` has them: one active of a recommender, and not too many."""
-    found: dict[str, Queued] = {}
+    found: dict[str, UnfinishedRun] = {}
     for row in rows:
         if row.active and row.recommender not in found and len(found) < limit:
             found[row.recommender] = row
@@ -68,7 +68,7 @@ def legal(rows: list[Queued], limit: int) -> list[Queued]:
 
 ROWS = st.lists(
     st.builds(
-        Queued,
+        UnfinishedRun,
         st.integers(0, 999).map(lambda number: f"r{number:03}"),
         st.sampled_from("abcdefgh"),
         st.integers(-2, 2),
@@ -82,7 +82,7 @@ ROWS = st.lists(
 
 @pytest.mark.requirement("C-03")
 @given(ROWS, st.integers(1, 6), st.randoms())
-def test_never_too_many_never_two_of_one_and_never_a_matter_of_chance(rows: list[Queued], limit: int, random: object) -> None:
+def test_never_too_many_never_two_of_one_and_never_a_matter_of_chance(rows: list[UnfinishedRun], limit: int, random: object) -> None:
     rows = legal(rows, limit)
     turns = admit(rows, limit)
     assert set(turns) == {row.id for row in rows}
@@ -101,7 +101,7 @@ def test_never_too_many_never_two_of_one_and_never_a_matter_of_chance(rows: list
 
 
 @given(ROWS, st.integers(1, 6))
-def test_of_equal_priority_nobody_is_overtaken_by_a_younger_one_of_any_free_recommender(rows: list[Queued], limit: int) -> None:
+def test_of_equal_priority_nobody_is_overtaken_by_a_younger_one_of_any_free_recommender(rows: list[UnfinishedRun], limit: int) -> None:
     """Rows end one by one, the newest admission last; everybody gets in, in order of age but for what the own recommender holds back."""
     rows = [replace(row, priority=0) for row in legal(rows, limit)]
     entered: list[str] = []

@@ -9,8 +9,8 @@ import pytest
 
 from shared.domain.drift.hit_rate_detector import Block, fall
 from shared.domain.drift.rates import below_limit
-from shared.domain.drift.seasons import History, Series, seasonal_fall
-from shared.domain.sequential_test import Sample
+from shared.domain.drift.seasons import AnswerHistory, BlockSeries, seasonal_fall
+from shared.domain.sequential_test import VariantSample
 
 pytestmark = pytest.mark.requirement("G-13")
 
@@ -18,10 +18,10 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
-def users(count: int, hits: int, converted: int | None = None) -> Sample:
+def users(count: int, hits: int, converted: int | None = None) -> VariantSample:
     """Two answers each."""
     converted = hits if converted is None else converted
-    return Sample(count, hits / 2, hits / 4, 2 * count, hits, converted)
+    return VariantSample(count, hits / 2, hits / 4, 2 * count, hits, converted)
 
 
 def test_a_rate_below_its_limit_is_told_from_one_at_it() -> None:
@@ -29,7 +29,7 @@ def test_a_rate_below_its_limit_is_told_from_one_at_it() -> None:
     assert low is not None and low.exceeds(0.0)
     assert (low.detector, round(low.size, 3)) == ("hit_rate_min", 0.4)
     assert low.sentence().startswith(
-        "hit rate is 40.0% below its limit (hit rate, compared with its limit, from 5.0% to 3.0%); chance alone"
+        "hit rate is 40.0% below its limit (hit rate, compared with its limit, from 5.0% to 3.0%); by chance alone"
     )
     for hits in (500, 600, 480):
         found = below_limit(users(5_000, hits), "hit_rate", 0.05, 500)
@@ -46,7 +46,7 @@ def test_conversion_counts_users_with_a_hit() -> None:
 def test_a_true_rate_at_the_limit_is_called_low_as_rarely_as_promised() -> None:
     random = np.random.default_rng(5)
     hits = random.binomial(2_000, 0.05, 2_000).tolist()
-    found = [below_limit(Sample(2_000, float(hit), float(hit), 2_000, hit, hit), "hit_rate", 0.05, 500) for hit in hits]
+    found = [below_limit(VariantSample(2_000, float(hit), float(hit), 2_000, hit, hit), "hit_rate", 0.05, 500) for hit in hits]
     assert sum(one is not None and one.exceeds(0.0) for one in found) <= 2, "0.5 are expected of 2,000 at most"
 
 
@@ -54,13 +54,13 @@ def test_a_fall_of_the_conversion_is_found_though_the_hit_rate_stays() -> None:
     """The same hits, of half as many users."""
     before, after = users(1_000, 400, converted=400), users(1_000, 400, converted=200)
     blocks = [Block(START + number * HOUR, before if number < 8 else after) for number in range(12)]
-    whole = fall(1, Sample(), blocks, 500, "conversion")
+    whole = fall(1, VariantSample(), blocks, 500, "conversion")
     assert whole is not None and whole.readings[0].exceeds(0.1)
     assert (whole.readings[0].detector, whole.readings[0].size) == ("conversion", 0.5)
-    hit_rate = fall(1, Sample(), blocks, 500)
+    hit_rate = fall(1, VariantSample(), blocks, 500)
     assert hit_rate is not None and not hit_rate.readings[0].exceeds(0.1)
-    series = Series([before] * 44 + [after] * 4)
-    look = seasonal_fall(1, History(START, HOUR, series), "day", 500, 0.1, "conversion")
+    series = BlockSeries([before] * 44 + [after] * 4)
+    look = seasonal_fall(1, AnswerHistory(START, HOUR, series), "day", 500, 0.1, "conversion")
     assert (look.readings[0].detector, round(look.readings[0].size, 3)) == ("conversion", 0.5)
-    assert "conversion, compared with the same hours of the days before," in look.readings[0].sentence()
-    assert seasonal_fall(1, History(START, HOUR, series), "day", 500, 0.1).readings[0].size == 0
+    assert "conversion, compared with the same hours of earlier days," in look.readings[0].sentence()
+    assert seasonal_fall(1, AnswerHistory(START, HOUR, series), "day", 500, 0.1).readings[0].size == 0

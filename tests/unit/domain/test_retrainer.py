@@ -88,7 +88,7 @@ def test_a_schedule_that_skips_lets_missed_due_times_go_and_says_so() -> None:
     one = plan(schedule=schedule(misfire="skip"))
     skipped = decide(watching(one), FREE, one, NOW + 10 * HOUR + 20 * MINUTE)
     assert not skipped.effects
-    assert skipped.note == "schedule 0 * * * * (UTC): due 2026-03-10 22:00:00 UTC, let go: it is 0:20:00 late"
+    assert skipped.note == "schedule 0 * * * * (UTC): due 2026-03-10 22:00:00 UTC, dropped: 0:20:00 late"
     assert skipped.next.held[0].dropped
     assert started(decide(skipped.next, FREE, one, NOW + 11 * HOUR + 2 * timedelta(seconds=1)))[0] == "schedule"
 
@@ -118,7 +118,7 @@ def test_what_is_under_way_holds_a_due_time_back_until_it_ends() -> None:
 def test_what_is_under_way_makes_a_schedule_that_skips_wait_for_its_next_due_time() -> None:
     one = plan(schedule=schedule(misfire="skip"))
     gone = decide(watching(one), BUSY, one, NOW + HOUR)
-    assert gone.note.endswith("let go: run r1 is under way")
+    assert gone.note.endswith("dropped: run r1 is under way")
     assert not decide(gone.next, FREE, one, NOW + HOUR + timedelta(seconds=1)).effects
     assert decide(gone.next, FREE, one, NOW + 2 * HOUR).effects
 
@@ -135,9 +135,9 @@ def test_each_new_reason_is_said_once() -> None:
         "run m-retrain-1 of the last retraining, or its rollout, is under way",
         "",
         "",
-        "it cools down until 2026-03-10 14:03:00 UTC",
+        "cooldown until 2026-03-10 14:03:00 UTC",
         "run r1 is under way",
-        "it cools down until 2026-03-10 14:03:00 UTC",
+        "cooldown until 2026-03-10 14:03:00 UTC",
     ]
 
 
@@ -206,7 +206,7 @@ def test_the_cooldown_holds_a_trigger_back_and_says_until_when() -> None:
     cooling = RetrainerStatus("cooling", "promoted", "m-retrain-1", NOW + HOUR, 1)
     drifting = replace(FREE, drift=look(genres=0.3))
     held = decide(cooling, drifting, one)
-    assert held.note.endswith("held back: it cools down until 2026-03-10 13:00:00 UTC")
+    assert held.note.endswith("held back: cooldown until 2026-03-10 13:00:00 UTC")
     assert (held.next.state, held.next.reason) == ("cooling", "promoted")
     calm = decide(held.next, FREE, one, NOW + MINUTE)
     assert calm.next == held.next, "a value that wavers about its threshold writes nothing"
@@ -220,7 +220,7 @@ def test_no_more_than_the_maximum_in_any_24_hours() -> None:
     drifting = replace(FREE, drift=look(genres=0.3))
     firings = tuple(Firing(NOW - hours * HOUR, trigger, "r") for hours, trigger in ((30, "kpi"), (20, "kpi"), (9, "manual"), (5, "drift")))
     held = decide(RetrainerStatus(firings=firings), drifting, one)
-    assert held.note.endswith("held back: 2 of 2 retrainings in 24 hours, the next from 2026-03-10 16:00:00 UTC on")
+    assert held.note.endswith("held back: 2 of 2 retrainings in 24 hours; the next from 2026-03-10 16:00:00 UTC")
     assert not decide(held.next, drifting, one, NOW + 4 * HOUR - timedelta(seconds=1)).effects
     assert started(decide(held.next, drifting, one, NOW + 4 * HOUR))[0] == "drift"
     asked = replace(drifting, request=Request("retrain", "ada"))

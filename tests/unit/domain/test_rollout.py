@@ -12,24 +12,26 @@ from shared.domain import rollout
 from shared.domain.guardrail import Guardrail
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutObservation, RolloutStatus, SetRoute
-from shared.domain.rollout_plan import RolloutPlan, Step
+from shared.domain.rollout_plan import RolloutPlan, StepPlan
 from shared.domain.route import Route
-from shared.domain.sequential_test import Sample
-from shared.domain.step_analysis import Look
+from shared.domain.sequential_test import VariantSample
+from shared.domain.step_analysis import StepLook
 from shared.domain.traffic import Traffic
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RAILS = (Guardrail("errors", 0.01), Guardrail("latency_p99", 2.0, relative=True))
-PLAN = RolloutPlan(tuple(Step(weight, max=timedelta(minutes=10), min_users=100) for weight in (0.1, 0.5)), max_harm=0.05, guardrails=RAILS)
+PLAN = RolloutPlan(
+    tuple(StepPlan(weight, max=timedelta(minutes=10), min_users=100) for weight in (0.1, 0.5)), max_harm=0.05, guardrails=RAILS
+)
 BOTH = frozenset({1, 2})
 
 
-def users(count: int, rate: float) -> Sample:
+def users(count: int, rate: float) -> VariantSample:
     hits = round(count * rate)
-    return Sample(count, hits, hits, count, hits)
+    return VariantSample(count, hits, hits, count, hits)
 
 
-def answers(sample: Sample, **changes: Any) -> Traffic:
+def answers(sample: VariantSample, **changes: Any) -> Traffic:
     return Traffic(users=sample.users, answers=sample.answers, latency={60: sample.answers}, **changes)
 
 
@@ -40,7 +42,7 @@ def canary(step: int = 1) -> RolloutStatus:
 def seen(**changes: object) -> RolloutObservation:
     if "samples" in changes:
         samples: Any = changes.pop("samples")
-        changes["look"] = Look(samples, None if samples is None else (answers(samples[0]), answers(samples[1])))
+        changes["look"] = StepLook(samples, None if samples is None else (answers(samples[0]), answers(samples[1])))
     return replace(RolloutObservation(stable=1, answering=BOTH, routed=True), **changes)  # type: ignore[arg-type]
 
 
@@ -123,8 +125,8 @@ def test_inconclusive_at_the_deadline_pauses_and_never_promotes() -> None:
     assert not late.effects
 
 
-@pytest.mark.parametrize("samples", [None, (Sample(), Sample()), (users(500, 0.0), users(500, 0.0))])
-def test_no_data_never_promotes(samples: tuple[Sample, Sample] | None) -> None:
+@pytest.mark.parametrize("samples", [None, (VariantSample(), VariantSample()), (users(500, 0.0), users(500, 0.0))])
+def test_no_data_never_promotes(samples: tuple[VariantSample, VariantSample] | None) -> None:
     for now in (NOW, NOW + timedelta(days=1)):
         decision = decide(canary(), seen(samples=samples), now)
         assert decision.next.state in ("canary", "paused")
@@ -136,7 +138,7 @@ def test_a_sick_stable_version_halts_instead_of_rolling_back() -> None:
     assert sick.next.sick_since == NOW
     decision = decide(sick.next, seen(answering=frozenset({2})), NOW + timedelta(seconds=31))
     assert decision.next.state == "paused"
-    assert "stable version 1 itself" in decision.next.reason
+    assert "halted: the stable version 1 does not answer" in decision.next.reason
     assert not decision.effects
 
 

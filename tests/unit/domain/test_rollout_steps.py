@@ -14,44 +14,44 @@ from shared.domain.gate import Verdict
 from shared.domain.guardrail import Guardrail
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutDecision, RolloutObservation, RolloutStatus, SetRoute, due
-from shared.domain.rollout_plan import RolloutPlan, Shadow, Step, percent, spoken
+from shared.domain.rollout_plan import RolloutPlan, ShadowPlan, StepPlan, percent, spoken
 from shared.domain.route import Route
-from shared.domain.sequential_test import Sample
-from shared.domain.step_analysis import Look
-from shared.domain.traffic import Mirror, Traffic
+from shared.domain.sequential_test import VariantSample
+from shared.domain.step_analysis import StepLook
+from shared.domain.traffic import ShadowCounts, Traffic
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 STEPS = (
-    Step(0.1, max=HOUR, min=10 * MINUTE, min_users=100, min_answers=100),
-    Step(0.5, max=HOUR, min_users=100, min_answers=200),
+    StepPlan(0.1, max=HOUR, min=10 * MINUTE, min_users=100, min_answers=100),
+    StepPlan(0.5, max=HOUR, min_users=100, min_answers=200),
 )
 PLAN = RolloutPlan(
     STEPS,
     max_harm=0.2,
-    shadow=Shadow(5 * MINUTE, min_answers=50),
+    shadow=ShadowPlan(5 * MINUTE, min_answers=50),
     every=MINUTE,
     progress=5 * MINUTE,
     guardrails=(Guardrail("errors", 0.01), Guardrail("latency_p99", 2.0, relative=True)),
 )
 BOTH = frozenset({1, 2})
 FAST, SLOW = 60, 80
-ALIKE = Mirror(200, 0, {FAST: 200}, {FAST: 200}, 150.0)
+ALIKE = ShadowCounts(200, 0, {FAST: 200}, {FAST: 200}, 150.0)
 
 
-def sample(users: int, rate: float = 0.5) -> Sample:
+def sample(users: int, rate: float = 0.5) -> VariantSample:
     hits = round(users * rate)
-    return Sample(users, hits, hits, users, hits, hits)
+    return VariantSample(users, hits, hits, users, hits, hits)
 
 
 def traffic(users: int, errors: int = 0, bucket: int = FAST) -> Traffic:
     return Traffic(users=users, answers=users, errors=errors, latency={bucket: users - errors})
 
 
-def look(weight: float, candidate: int = 1500, rate: float = 0.5, base: float = 0.5, **changes: Any) -> Look:
+def look(weight: float, candidate: int = 1500, rate: float = 0.5, base: float = 0.5, **changes: Any) -> StepLook:
     stable = round(candidate * (1 - weight) / weight)
     asked = changes.pop("asked", candidate)
-    return Look((sample(stable, base), sample(candidate, rate)), (traffic(stable), traffic(asked, **changes)))
+    return StepLook((sample(stable, base), sample(candidate, rate)), (traffic(stable), traffic(asked, **changes)))
 
 
 def at(state: str, step: int = -1, **changes: Any) -> RolloutStatus:
@@ -87,8 +87,8 @@ def test_a_version_that_answers_goes_into_its_shadow_first() -> None:
 def test_what_does_not_load_within_progress_goes_back_and_what_has_no_stable_beside_it_pauses() -> None:
     loading = RolloutStatus("loading", since=NOW)
     for answering, end, said in (
-        (frozenset({1}), "rolled_back", "version 2 didn't answer on every server within 5 min"),
-        (frozenset({2}), "paused", "the stable version 1 itself doesn't answer"),
+        (frozenset({1}), "rolled_back", "version 2 did not answer on every server within 5 min"),
+        (frozenset({2}), "paused", "the stable version 1 does not answer"),
     ):
         assert decide(loading, seen(answering=answering), 5 * MINUTE).next.state == "loading"
         late = decide(loading, seen(answering=answering), 6 * MINUTE)
@@ -103,7 +103,7 @@ def test_a_first_version_needs_proof_that_it_was_held_against_its_training() -> 
     paused = RolloutStatus("paused", resumes="loading")
     asked = decide(paused, replace(first, proven=False, request=Request("promote", "ada")))
     assert (asked.next.state, asked.effects, asked.consumes_request) == ("paused", (), True)
-    assert "promote by ada: refused, version 2 was never held against its training" in asked.next.reason
+    assert "promote by ada: refused, version 2 has no parity proof on a real server" in asked.next.reason
 
 
 def test_going_back_needs_neither_shadow_nor_canary_nor_the_stable_version() -> None:
@@ -119,23 +119,23 @@ def test_going_back_needs_neither_shadow_nor_canary_nor_the_stable_version() -> 
 # Shadow
 
 
-SHADOWS: list[tuple[Mirror | None, int, str, str]] = [
+SHADOWS: list[tuple[ShadowCounts | None, int, str, str]] = [
     (ALIKE, 1, "shadow", "200 requests compared"),
     (ALIKE, 5, "canary", "10% of the users from now on"),
     (replace(ALIKE, compared=20, stable={FAST: 20}, candidate={FAST: 20}), 1, "shadow", "20 of 50"),
     (replace(ALIKE, compared=20, stable={FAST: 20}, candidate={FAST: 20}), 5, "paused", "inconclusive after 5 min in the shadow"),
-    (Mirror(), 5, "paused", "inconclusive"),
+    (ShadowCounts(), 5, "paused", "inconclusive"),
     (replace(ALIKE, errors=100, candidate={FAST: 100}), 1, "rolled_back", "errors"),
     (replace(ALIKE, candidate={SLOW: 200}), 1, "rolled_back", "latency_p99"),
     (replace(ALIKE, errors=200, candidate={}), 5, "rolled_back", "errors"),
-    (None, 1, "paused", "what the shadow answered can't be counted: the database is away"),
+    (None, 1, "paused", "answers of the shadow cannot be counted: the database is away"),
 ]
 
 
 def test_a_shadow_is_judged_by_what_it_answered(subtests: pytest.Subtests) -> None:
     for mirror, after, state, said in SHADOWS:
         with subtests.test(mirror=mirror, after=after, state=state, said=said):
-            decision = decide(at("shadow"), seen(look=Look(mirror=mirror, fault="the database is away")), after * MINUTE)
+            decision = decide(at("shadow"), seen(look=StepLook(mirror=mirror, fault="the database is away")), after * MINUTE)
             assert (decision.next.state, said in decision.next.reason) == (state, True), decision.next.reason
             weights = [effect.route.weight for effect in decision.effects]
             assert weights == {"canary": [0.1], "rolled_back": [0.0]}.get(state, [])
@@ -185,11 +185,11 @@ def test_a_step_is_not_left_before_its_minimum(subtests: pytest.Subtests) -> Non
             decision = decide(at("canary", 0), seen(look=look(0.1)), after * MINUTE)
             assert (decision.next.state, decision.next.step) == ("canary", step)
             if step == 0:
-                assert "goes on until its 10 min are over" in decision.next.reason
+                assert "the step continues until its minimum of 10 min is over" in decision.next.reason
 
 
 def test_without_enough_it_waits_and_pauses_at_its_maximum(subtests: pytest.Subtests) -> None:
-    for found in [look(0.5, 99), look(0.5, 199), look(0.5, 40), Look((Sample(), Sample()), (Traffic(), Traffic()))]:
+    for found in [look(0.5, 99), look(0.5, 199), look(0.5, 40), StepLook((VariantSample(), VariantSample()), (Traffic(), Traffic()))]:
         with subtests.test(found=found):
             for after, state in ((59 * MINUTE, "canary"), (HOUR, "paused")):
                 decision = decide(at("canary", 1), seen(look=found), after)
@@ -230,17 +230,17 @@ def test_a_pass_that_did_not_look_changes_nothing() -> None:
 # Verdicts
 
 
-FINDINGS: list[tuple[Look, str, str]] = [
+FINDINGS: list[tuple[StepLook, str, str]] = [
     (look(0.5), "promoted", "is excluded"),
     (look(0.5, rate=0.2), "rolled_back", "fewer hits"),
     (look(0.5, errors=150), "rolled_back", "errors < 1.00% is broken"),
     (look(0.5, bucket=SLOW), "rolled_back", "latency_p99 < 2x is broken"),
-    (look(0.5, asked=4000), "paused", "the split isn't what was asked"),
-    (look(0.5, asked=4000, rate=0.1), "paused", "the split isn't what was asked"),
+    (look(0.5, asked=4000), "paused", "the split of users is not as expected"),
+    (look(0.5, asked=4000, rate=0.1), "paused", "the split of users is not as expected"),
     (look(0.5, asked=4000, errors=800), "rolled_back", "errors"),
     (look(0.5, rate=0.2, errors=150), "rolled_back", "errors"),
-    (Look(fault="the database is away"), "paused", "what users did can't be counted: the database is away"),
-    (Look(look(0.5).samples, None, None, "no answers"), "paused", "can't be counted: no answers"),
+    (StepLook(fault="the database is away"), "paused", "users' events cannot be counted: the database is away"),
+    (StepLook(look(0.5).samples, None, None, "no answers"), "paused", "cannot be counted: no answers"),
     (look(0.5, base=0.0, rate=0.0), "canary", "no hits to compare with"),
 ]
 
@@ -290,9 +290,9 @@ def test_so_many_looks_in_a_row_without_a_verdict_pause_it() -> None:
 
 def test_conversion_counts_users_and_says_so() -> None:
     plan = replace(PLAN, goal="conversion")
-    busy = Sample(500, 250.0, 200.0, 5000, 2500, 400)
-    bored = Sample(500, 250.0, 250.0, 5000, 2500, 100)
-    found = Look((busy, bored), (traffic(500), traffic(500)))
+    busy = VariantSample(500, 250.0, 200.0, 5000, 2500, 400)
+    bored = VariantSample(500, 250.0, 250.0, 5000, 2500, 100)
+    found = StepLook((busy, bored), (traffic(500), traffic(500)))
     decision = decide(at("canary", 1), seen(look=found), plan=plan)
     assert decision.next.state == "rolled_back"
     assert "converts fewer users: conversion 0.200 against 0.800" in decision.next.reason
@@ -327,7 +327,7 @@ def test_a_skip_goes_to_the_next_step_without_a_verdict(status: RolloutStatus) -
 def test_nobody_is_skipped_to_a_version_that_does_not_answer() -> None:
     decision = decide(at("canary", 0), seen(request=Request("skip", "ada"), answering=frozenset({1})))
     assert (decision.next.step, decision.effects) == (0, ())
-    assert "refused, version 2 doesn't answer" in decision.next.reason
+    assert "refused, version 2 does not answer" in decision.next.reason
 
 
 @pytest.mark.parametrize(("state", "step"), [("shadow", -1), ("canary", 0)])

@@ -13,11 +13,11 @@ from shared.domain.gate import Verdict
 from shared.domain.guardrail import Guardrail
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutObservation, RolloutStatus, due
-from shared.domain.rollout_plan import RolloutPlan, Shadow, Step
+from shared.domain.rollout_plan import RolloutPlan, ShadowPlan, StepPlan
 from shared.domain.route import Route
-from shared.domain.sequential_test import Sample
-from shared.domain.step_analysis import Look
-from shared.domain.traffic import Mirror, Traffic
+from shared.domain.sequential_test import VariantSample
+from shared.domain.step_analysis import StepLook
+from shared.domain.traffic import ShadowCounts, Traffic
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -35,11 +35,11 @@ def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def plan(dice: random.Random) -> RolloutPlan:
     weights = sorted(dice.sample([0.01, 0.05, 0.1, 0.25, 0.5, 0.9], dice.randint(1, 4)))
     longest, shortest = dice.choice([2, 30]) * MINUTE, dice.choice([0, 2]) * MINUTE
-    steps = tuple(Step(weight, max=longest, min=shortest, min_users=30, min_answers=30) for weight in weights)
+    steps = tuple(StepPlan(weight, max=longest, min=shortest, min_users=30, min_answers=30) for weight in weights)
     return RolloutPlan(
         steps,
         max_harm=dice.choice([0.02, 0.3]),
-        shadow=Shadow(3 * MINUTE, 30) if dice.random() < 0.5 else None,
+        shadow=ShadowPlan(3 * MINUTE, 30) if dice.random() < 0.5 else None,
         every=MINUTE,
         failures=dice.choice([1, 3]),
         inconclusive=dice.choice([None, 4]),
@@ -61,12 +61,12 @@ class World:
         self.status = RolloutStatus()
         self.counts = [0, 0]
 
-    def look(self) -> Look:
+    def look(self) -> StepLook:
         if self.data == "none" or self.dice.random() < 0.01:
-            return Look(fault="away")
+            return StepLook(fault="away")
         weight = self.route.weight
         if self.data == "silence":
-            return Look((Sample(), Sample()), (Traffic(), Traffic()), Mirror())
+            return StepLook((VariantSample(), VariantSample()), (Traffic(), Traffic()), ShadowCounts())
         come = self.dice.choice([0, 50, 2000])
         self.counts = [self.counts[0] + round(come * (1 - weight)), self.counts[1] + round(come * weight)]
         rate = 0.0 if self.data == "unloved" else 0.4
@@ -76,12 +76,12 @@ class World:
         bucket = self.dice.choice([60, 60, 60, 90]) if self.data == "any" else 60
         answers = [Traffic(n, n, 0, {where: n}, looked=same, shown=same) for n, where in zip(self.counts, (60, bucket), strict=True)]
         compared = sum(self.counts) + come
-        mirror = Mirror(compared, 0, {60: compared}, {bucket: compared}, compared / 2)
-        return Look((samples[0], samples[1]), (answers[0], answers[1]), mirror)
+        mirror = ShadowCounts(compared, 0, {60: compared}, {bucket: compared}, compared / 2)
+        return StepLook((samples[0], samples[1]), (answers[0], answers[1]), mirror)
 
-    def _sample(self, users: int, rate: float) -> Sample:
+    def _sample(self, users: int, rate: float) -> VariantSample:
         hits = round(users * rate)
-        return Sample(users, hits, hits, users, hits, hits)
+        return VariantSample(users, hits, hits, users, hits, hits)
 
     def observe(self, request: Request | None) -> RolloutObservation:
         status, dice = self.status, self.dice

@@ -11,8 +11,8 @@ from shared.domain import run
 from shared.domain.gate import Gate, Silence, Verdict
 from shared.domain.machine import Request
 from shared.domain.run import (
+    AttemptResult,
     Job,
-    Published,
     RegisterVersion,
     RunObservation,
     RunPlan,
@@ -20,7 +20,7 @@ from shared.domain.run import (
     StartStage,
     StopStage,
 )
-from shared.domain.stage_reuse import Basis
+from shared.domain.stage_reuse import ReuseBasis
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PLAN = RunPlan(
@@ -52,7 +52,7 @@ def test_a_run_goes_through_every_stage_once_and_registers() -> None:
     started = []
     while not run.MACHINE.terminal(decision.next.state):
         started += [effect for effect in decision.effects if isinstance(effect, StartStage)]
-        decision = decide(decision.next, RunObservation(published=Published(GOOD)))
+        decision = decide(decision.next, RunObservation(published=AttemptResult(GOOD)))
     assert [effect.attempt for effect in started] == [f"r1-{stage}-1" for stage in run.STAGES]
     assert decision.next.state == "registered"
     assert decision.effects == (RegisterVersion(),)
@@ -62,7 +62,7 @@ def test_a_run_goes_through_every_stage_once_and_registers() -> None:
 @pytest.mark.parametrize(("refit", "following"), [(True, "refit"), (False, "export")])
 def test_a_run_refits_where_its_spec_asks_for_it(refit: bool, following: str) -> None:
     plan = replace(PLAN, stages=run.run_stages(refit))
-    assert run.decide("r1", at("evaluate"), RunObservation(published=Published(GOOD)), plan, NOW).next.state == following
+    assert run.decide("r1", at("evaluate"), RunObservation(published=AttemptResult(GOOD)), plan, NOW).next.state == following
 
 
 def test_a_refit_out_of_memory_names_the_resources_of_train() -> None:
@@ -81,7 +81,7 @@ def test_a_run_waits_for_the_run_before_it() -> None:
 
 @pytest.mark.requirement("G-10")
 def test_a_failed_gate_rejects_with_its_reason() -> None:
-    decision = decide(at("evaluate"), RunObservation(published=Published({**GOOD, "candidate.hr@10": 0.1})))
+    decision = decide(at("evaluate"), RunObservation(published=AttemptResult({**GOOD, "candidate.hr@10": 0.1})))
     assert decision.next.state == "rejected"
     assert "hr@10 is 0.1, popularity's is 0.2" in decision.next.reason
     assert not decision.effects
@@ -89,7 +89,7 @@ def test_a_failed_gate_rejects_with_its_reason() -> None:
 
 @pytest.mark.requirement("G-10")
 def test_a_metric_that_was_not_measured_rejects() -> None:
-    decision = decide(at("evaluate"), RunObservation(published=Published({})))
+    decision = decide(at("evaluate"), RunObservation(published=AttemptResult({})))
     assert decision.next.state == "rejected"
     assert decision.next.gates[0].verdict is Verdict.INCONCLUSIVE
 
@@ -97,30 +97,30 @@ def test_a_metric_that_was_not_measured_rejects() -> None:
 @pytest.mark.requirement("G-10")
 def test_a_person_may_answer_for_what_could_not_be_told_and_for_nothing_else() -> None:
     plan = replace(PLAN, accepts="ada")
-    told = run.decide("r1", at("evaluate"), RunObservation(published=Published({"candidate.hr@10": 0.1})), plan, NOW).next
+    told = run.decide("r1", at("evaluate"), RunObservation(published=AttemptResult({"candidate.hr@10": 0.1})), plan, NOW).next
     assert told.state == "refit"
     assert (told.gates[0].verdict, told.gates[0].accepted) == (Verdict.INCONCLUSIVE, "ada")
     assert told.gates[0].reason == "popularity's hr@10 was not measured; accepted by ada"
-    ended = run.decide("r1", replace(told, state="verify"), RunObservation(published=Published(GOOD)), plan, NOW).next
-    assert (ended.state, ended.reason) == ("registered", "1 inconclusive of 2 gates accepted by ada")
+    ended = run.decide("r1", replace(told, state="verify"), RunObservation(published=AttemptResult(GOOD)), plan, NOW).next
+    assert (ended.state, ended.reason) == ("registered", "1 of 2 gates inconclusive, accepted by ada")
     for metrics, silence in (
         ({**GOOD, "candidate.hr@10": 0.1}, Silence()),
         ({}, Silence(broken={"candidate": "OSError: gone"})),
         ({**GOOD, "candidate.hr@10": float("nan")}, Silence()),
     ):
-        seen = RunObservation(published=Published(metrics, silence=silence))
+        seen = RunObservation(published=AttemptResult(metrics, silence=silence))
         assert run.decide("r1", at("evaluate"), seen, plan, NOW).next.state == "rejected"
 
 
 @pytest.mark.requirement("C-04")
 def test_a_served_unit_that_differs_from_training_is_rejected() -> None:
-    decision = decide(at("verify"), RunObservation(published=Published({**GOOD, "parity": 0.5})))
+    decision = decide(at("verify"), RunObservation(published=AttemptResult({**GOOD, "parity": 0.5})))
     assert decision.next.state == "rejected"
     assert "parity is 0.5 > 0.0001" in decision.next.reason
 
 
 def test_refused_data_fails_at_once_with_the_reason() -> None:
-    seen = RunObservation(published=Published({}, failure="ratings.parquet: column userId has 3 nulls"))
+    seen = RunObservation(published=AttemptResult({}, failure="ratings.parquet: column userId has 3 nulls"))
     decision = decide(at("etl"), seen)
     assert decision.next.state == "failed"
     assert decision.next.reason == "etl: ratings.parquet: column userId has 3 nulls"
@@ -158,7 +158,7 @@ def test_restarts_of_the_platform_are_no_fault_of_the_stage() -> None:
 def test_a_new_stage_begins_without_faults() -> None:
     status = after_pause(at("train"), RunObservation(job=Job("failed"))).next
     assert status.ended == ("crash",)
-    assert decide(status, RunObservation(published=Published(GOOD))).next.ended == ()
+    assert decide(status, RunObservation(published=AttemptResult(GOOD))).next.ended == ()
 
 
 def test_a_stage_that_runs_is_left_alone() -> None:
@@ -192,7 +192,7 @@ def ends(kind: run.Fault | None, status: RunStatus, now: datetime = NOW) -> RunS
 def test_pauses_grow_from_attempt_to_attempt() -> None:
     first = decide(at("train"), RunObservation(job=Job("failed", "boom"))).next
     assert (first.attempt, first.retry_at) == (2, NOW + timedelta(seconds=1))
-    assert first.reason == "train, attempt 1: boom; again in 1 s"
+    assert first.reason == "train, attempt 1: boom; next attempt in 1 s"
     second = decide(replace(first, retry_at=None), RunObservation(job=Job("failed", "boom"))).next
     assert second.retry_at == NOW + timedelta(seconds=10)
 
@@ -277,13 +277,13 @@ def test_a_job_that_has_found_its_place_no_longer_says_that_it_waits() -> None:
 
 # Stages that needn't run
 
-ETL = Basis("d" * 64, {"code": "1"}, "r0-etl-1", "nothing has changed since r0-etl-1", NOW - timedelta(days=1))
+ETL = ReuseBasis("d" * 64, {"code": "1"}, "r0-etl-1", "nothing has changed since r0-etl-1", NOW - timedelta(days=1))
 
 
 def test_a_stage_for_which_another_attempt_stands_is_gone_through_without_a_job() -> None:
     entered = decide(RunStatus(), RunObservation(ahead=ETL))
     assert (entered.next.state, entered.next.attempt, entered.effects) == ("etl", 0, ())
-    passed = decide(entered.next, RunObservation(published=Published(GOOD)))
+    passed = decide(entered.next, RunObservation(published=AttemptResult(GOOD)))
     (done,) = passed.next.stages
     assert (done.attempt, done.reused, done.began, done.started_at) == ("r0-etl-1", True, NOW - timedelta(days=1), NOW)
     assert passed.effects == (StartStage("train", "r1-train-1"),)
@@ -303,14 +303,16 @@ def test_a_reused_stage_is_cancelled_without_touching_the_attempt_of_another_run
 
 
 def test_gates_are_judged_anew_on_what_is_reused() -> None:
-    entered = decide(at("train"), RunObservation(published=Published(GOOD), ahead=replace(ETL, attempt="r0-evaluate-1"))).next
+    entered = decide(at("train"), RunObservation(published=AttemptResult(GOOD), ahead=replace(ETL, attempt="r0-evaluate-1"))).next
     assert entered.state == "evaluate"
-    assert decide(entered, RunObservation(published=Published({"candidate.hr@10": 0.1, "popularity.hr@10": 0.2}))).next.state == "rejected"
+    assert (
+        decide(entered, RunObservation(published=AttemptResult({"candidate.hr@10": 0.1, "popularity.hr@10": 0.2}))).next.state == "rejected"
+    )
 
 
 def test_a_stage_whose_data_moved_while_it_was_read_stands_for_nobody() -> None:
     started = decide(RunStatus(), RunObservation(ahead=replace(ETL, attempt="", why="nothing to reuse yet"))).next
-    (done,) = decide(started, RunObservation(published=Published(GOOD, steady=False))).next.stages
+    (done,) = decide(started, RunObservation(published=AttemptResult(GOOD, steady=False))).next.stages
     assert done.basis is not None
     assert (done.basis.digest, done.basis.why) == ("", "nothing to reuse yet; the data changed while it was read")
 
@@ -339,9 +341,9 @@ def test_no_decision_leaves_the_transition_table(subtests: pytest.Subtests) -> N
         for seen in [
             RunObservation(),
             RunObservation(job=Job("lost")),
-            RunObservation(published=Published(GOOD)),
-            RunObservation(published=Published({})),
-            RunObservation(published=Published({}, failure="bad")),
+            RunObservation(published=AttemptResult(GOOD)),
+            RunObservation(published=AttemptResult({})),
+            RunObservation(published=AttemptResult({}, failure="bad")),
             RunObservation(request=Request("cancel", "ada")),
         ]:
             with subtests.test(state=state, seen=seen):

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shared.domain.drift.hit_rate_detector import Block, fall
-from shared.domain.drift.reading import Look, Reading
-from shared.domain.drift.seasons import KEPT_WEEKS, WEEKS_BACK, History, Season, Series, block_length, seasonal_fall
-from shared.domain.sequential_test import Sample
+from shared.domain.drift.reading import DriftLook, DriftReading
+from shared.domain.drift.seasons import KEPT_WEEKS, WEEKS_BACK, AnswerHistory, BlockSeries, Season, block_length, seasonal_fall
+from shared.domain.sequential_test import VariantSample
 
 pytestmark = pytest.mark.requirement("G-13")
 
@@ -29,24 +29,24 @@ def weekend(hour: int) -> float:
     return night(hour) * (0.8 if hour // 24 % 7 >= 5 else 1.0)
 
 
-def sample(rate: float, users: int = USERS) -> Sample:
+def sample(rate: float, users: int = USERS) -> VariantSample:
     hits = round(rate * users)
-    return Sample(users, float(hits), float(hits), users, hits, hits)
+    return VariantSample(users, float(hits), float(hits), users, hits, hits)
 
 
-def look(rate: Rate, hours: int, season: Season = "auto", users: int = USERS, fewest: int = 500) -> Look:
+def look(rate: Rate, hours: int, season: Season = "auto", users: int = USERS, fewest: int = 500) -> DriftLook:
     """After so many hours, with what would be kept of them."""
     samples = [sample(rate(hour), users) for hour in range(hours)]
-    days = Series()
+    days = BlockSeries()
     for day in range(hours // 24):
-        whole = Series(samples[day * 24 : day * 24 + 24])
+        whole = BlockSeries(samples[day * 24 : day * 24 + 24])
         days.add(whole.of(0, 24))
     days.forget(max(len(days) - 7 * KEPT_WEEKS, 0))
-    blocks = Series(samples[-(WEEKS_BACK + 1) * 168 :])
-    return seasonal_fall(3, History(START + hours * HOUR, HOUR, blocks, days), season, fewest, 0.1)
+    blocks = BlockSeries(samples[-(WEEKS_BACK + 1) * 168 :])
+    return seasonal_fall(3, AnswerHistory(START + hours * HOUR, HOUR, blocks, days), season, fewest, 0.1)
 
 
-def reading(rate: Rate, hours: int, season: Season = "auto", users: int = USERS) -> Reading:
+def reading(rate: Rate, hours: int, season: Season = "auto", users: int = USERS) -> DriftReading:
     (found,) = look(rate, hours, season, users).readings
     return found
 
@@ -71,7 +71,7 @@ def test_a_fall_counts_when_it_is_surely_more_than_half_of_the_threshold() -> No
 def test_a_night_is_no_fall_where_days_are_compared() -> None:
     assert alarms(night, range(25, 200)) == []
     blocks = [Block(START + (hour + 1) * HOUR, sample(night(hour))) for hour in range(30)]
-    without = fall(3, Sample(), blocks, 500)
+    without = fall(3, VariantSample(), blocks, 500)
     assert without is not None and without.readings[0].exceeds(0.1), "all hours together take it for one"
 
 
@@ -95,7 +95,7 @@ def test_a_real_fall_is_found_at_any_hour(loss: float, hours: int) -> None:
 def test_it_says_what_was_compared() -> None:
     found = reading(lambda hour: weekend(hour) * (0.5 if hour >= 3 * 168 else 1), 3 * 168 + 4)
     assert found.sentence().startswith(
-        "hit rate fell by 50.0% (hit rate, compared with the same hours of the weeks before, from 15.0% to 7.5%); chance alone"
+        "hit rate fell by 50.0% (hit rate, compared with the same hours of earlier weeks, from 15.0% to 7.5%); by chance alone"
     )
     assert found.users == (4 * 3 * USERS, 4 * USERS), "the same four hours of three weeks"
 
@@ -113,9 +113,9 @@ def test_a_slow_decay_is_found_in_whole_weeks() -> None:
 @pytest.mark.parametrize(
     ("season", "hours", "note"),
     [
-        ("auto", 7, "it waits for a full day to compare with: 7 h of 24 h have passed"),
-        ("day", 24, "it waits for a full day to compare with: 24 h of 24 h have passed"),
-        ("week", 100, "it waits for a full week to compare with: 4 days of 7 days have passed"),
+        ("auto", 7, "waits for a full day to compare with: 7 h of 24 h have passed"),
+        ("day", 24, "waits for a full day to compare with: 24 h of 24 h have passed"),
+        ("week", 100, "waits for a full week to compare with: 4 days of 7 days have passed"),
         ("auto", 25, ""),
         ("week", 169, ""),
     ],
@@ -144,9 +144,9 @@ def test_a_day_has_a_whole_number_of_blocks_a_quarter_of_the_window_long_at_most
 
 
 def test_a_series_adds_up_any_stretch_and_forgets_its_first_blocks() -> None:
-    series = Series([sample(0.5, 10), sample(0.2, 20)])
+    series = BlockSeries([sample(0.5, 10), sample(0.2, 20)])
     series.add(sample(0.1, 30))
     whole = series.of(0, 3)
     assert (len(series), whole.users, whole.total, whole.answers) == (3, 60, 12.0, 60)
     series.forget(1)
-    assert (len(series), series.of(0, 1).users, series.of(0, 2).total, series.of(1, 1)) == (2, 20, 7.0, Sample())
+    assert (len(series), series.of(0, 1).users, series.of(0, 2).total, series.of(1, 1)) == (2, 20, 7.0, VariantSample())

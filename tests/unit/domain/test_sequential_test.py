@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from shared.domain.evidence import Sums
+from shared.domain.evidence import ValueSums
 from shared.domain.gate import Verdict
-from shared.domain.sequential_test import Judgement, Sample, Terms, bounds, judge_split, judge_step, verdict
+from shared.domain.sequential_test import Judgement, StepTerms, VariantSample, bounds, judge_split, judge_step, verdict
 from shared.domain.traffic import Traffic
 
 
-def coins(users: int, hits: float) -> Sample:
-    return Sample(users, hits, hits, users, int(hits))
+def coins(users: int, hits: float) -> VariantSample:
+    return VariantSample(users, hits, hits, users, int(hits))
 
 
 def look_often(rng: random.Random, stable: float, candidate: float, weight: float, users: int, *, max_harm: float) -> Verdict:
@@ -27,7 +27,7 @@ def look_often(rng: random.Random, stable: float, candidate: float, weight: floa
         counts[arm][1] += rng.random() < (candidate if arm else stable)
         if seen % 50 == 0:
             samples = {arm: coins(n, hits) for arm, (n, hits) in counts.items()}
-            found = verdict(samples[False], samples[True], Terms(max_harm=max_harm, min_users=30, steps=1, final=True, weight=weight))
+            found = verdict(samples[False], samples[True], StepTerms(max_harm=max_harm, min_users=30, steps=1, final=True, weight=weight))
             if found is not Verdict.INCONCLUSIVE:
                 return found
     return Verdict.INCONCLUSIVE
@@ -61,14 +61,14 @@ def test_the_bounds_hold_the_estimate_and_narrow_with_users() -> None:
     widths = []
     for users in (200, 2000, 20000):
         sample = coins(users, users / 2)
-        lower, upper = bounds(sample, sample, Terms(max_harm=0.02, steps=1, weight=0.5))
+        lower, upper = bounds(sample, sample, StepTerms(max_harm=0.02, steps=1, weight=0.5))
         assert lower < 0 < upper
         widths.append(upper - lower)
     assert widths == sorted(widths, reverse=True)
 
 
 def test_a_few_users_who_all_agree_are_not_certainty() -> None:
-    lower, upper = bounds(coins(30, 30), coins(30, 30), Terms(max_harm=0.02, steps=1, weight=0.5))
+    lower, upper = bounds(coins(30, 30), coins(30, 30), StepTerms(max_harm=0.02, steps=1, weight=0.5))
     assert upper - lower > 0.1
 
 
@@ -80,7 +80,9 @@ def test_the_bounds_say_what_the_verdict_says(final: bool) -> None:
         users, rate = round(10 ** rng.uniform(2, 5)), rng.uniform(0.05, 0.9)
         here = coins(users, round(users * rate))
         there = coins(users // 4, round(users // 4 * min(rate * rng.choice((0.5, 0.9, 0.97, 1.0, 1.05)), 1)))
-        found = judge_step(here, there, Terms(max_harm=0.05, min_users=30, steps=3, final=final, base=rng.choice((None, rate)), weight=0.2))
+        found = judge_step(
+            here, there, StepTerms(max_harm=0.05, min_users=30, steps=3, final=final, base=rng.choice((None, rate)), weight=0.2)
+        )
         if found.verdict is Verdict.INCONCLUSIVE and found.lower is None:
             continue
         assert found.lower is not None and found.upper is not None and found.lift is not None
@@ -96,8 +98,8 @@ def test_the_bounds_say_what_the_verdict_says(final: bool) -> None:
 def test_only_the_last_step_asks_for_proof_and_each_step_has_its_share_of_the_error() -> None:
     here, there = coins(1000, 300), coins(1000, 290)
 
-    def judged(stable: Sample, candidate: Sample, *, steps: int = 1, final: bool = False) -> Verdict:
-        return verdict(stable, candidate, Terms(max_harm=0.02, min_users=30, steps=steps, final=final, weight=0.5, base=0.3))
+    def judged(stable: VariantSample, candidate: VariantSample, *, steps: int = 1, final: bool = False) -> Verdict:
+        return verdict(stable, candidate, StepTerms(max_harm=0.02, min_users=30, steps=steps, final=final, weight=0.5, base=0.3))
 
     assert judged(here, there) is Verdict.PASS
     assert judged(here, there, final=True) is Verdict.INCONCLUSIVE
@@ -107,9 +109,9 @@ def test_only_the_last_step_asks_for_proof_and_each_step_has_its_share_of_the_er
     assert fails[20] < fails[1]
 
 
-SAMPLES_WITHOUT_DATA: list[tuple[Sample, Sample]] = [
-    (Sample(), Sample()),
-    (coins(10**6, 10**5), Sample()),
+SAMPLES_WITHOUT_DATA: list[tuple[VariantSample, VariantSample]] = [
+    (VariantSample(), VariantSample()),
+    (coins(10**6, 10**5), VariantSample()),
     (coins(199, 99), coins(10**6, 10**5)),
     (coins(10**6, 0), coins(10**6, 10**5)),
 ]
@@ -118,7 +120,7 @@ SAMPLES_WITHOUT_DATA: list[tuple[Sample, Sample]] = [
 def test_no_data_is_inconclusive(subtests: pytest.Subtests) -> None:
     for stable, candidate in SAMPLES_WITHOUT_DATA:
         with subtests.test(stable=stable, candidate=candidate):
-            found = judge_step(stable, candidate, Terms(max_harm=0.02, min_users=200, steps=1, final=True, weight=0.5))
+            found = judge_step(stable, candidate, StepTerms(max_harm=0.02, min_users=200, steps=1, final=True, weight=0.5))
             assert found.verdict is Verdict.INCONCLUSIVE
             assert found.lower is None
 
@@ -127,7 +129,7 @@ def test_huge_counts_and_extreme_rates_are_judged(subtests: pytest.Subtests) -> 
     for hits, expected in [(0, Verdict.FAIL), (10**8 - 10**6, Verdict.FAIL), (10**8, Verdict.PASS), (10**9, Verdict.PASS)]:
         with subtests.test(hits=hits, expected=expected):
             found = judge_step(
-                coins(10**9, 10**8), coins(10**9, hits), Terms(max_harm=0.005, min_users=200, steps=5, final=True, weight=0.5)
+                coins(10**9, 10**8), coins(10**9, hits), StepTerms(max_harm=0.005, min_users=200, steps=5, final=True, weight=0.5)
             )
             assert found.verdict is expected
             assert found.lower is not None and found.upper is not None and -1 <= found.lower <= found.upper
@@ -135,16 +137,16 @@ def test_huge_counts_and_extreme_rates_are_judged(subtests: pytest.Subtests) -> 
 
 def test_users_of_several_answers_are_no_reason_for_false_alarms_and_tell_more_than_coins() -> None:
     """Values between 0 and 1 say exactly what their sums say: nothing is assumed of how they spread."""
-    steady = [Sample(2000, total, total * 0.6) for total in (1000, 930)]
-    spread = [Sample(2000, total, total) for total in (1000, 930)]
-    upper_steady, upper_spread = (bounds(here, there, Terms(max_harm=0.02, steps=1, weight=0.5))[1] for here, there in (steady, spread))
+    steady = [VariantSample(2000, total, total * 0.6) for total in (1000, 930)]
+    spread = [VariantSample(2000, total, total) for total in (1000, 930)]
+    upper_steady, upper_spread = (bounds(here, there, StepTerms(max_harm=0.02, steps=1, weight=0.5))[1] for here, there in (steady, spread))
     assert upper_steady < upper_spread
 
 
 def test_the_reason_is_a_sentence_with_the_numbers() -> None:
-    found = judge_step(coins(5000, 2500), coins(5000, 2000), Terms(max_harm=0.02, min_users=200, steps=1, final=False, weight=0.5))
+    found = judge_step(coins(5000, 2500), coins(5000, 2000), StepTerms(max_harm=0.02, min_users=200, steps=1, final=False, weight=0.5))
     assert found.verdict is Verdict.FAIL
-    assert found.reason.startswith("the candidate earns fewer hits: hit rate 0.400 against 0.500 (-20.0%, surely between -")
+    assert found.reason.startswith("the candidate earns fewer hits: hit rate 0.400 against 0.500 (-20.0%, confidence interval -")
 
 
 def split(stable: int, candidate: int, weight: float) -> Judgement:
@@ -157,7 +159,7 @@ def test_a_split_as_asked_passes_and_another_one_is_an_error() -> None:
     assert split(90_500, 9_500, 0.1).verdict is Verdict.ERROR
     assert split(89_500, 10_500, 0.1).verdict is Verdict.ERROR
     assert split(100, 0, 0.5).verdict is Verdict.ERROR
-    assert "9,500 of 100,000 users saw the candidate: 9.50% where 10.00% were asked" in split(90_500, 9_500, 0.1).reason
+    assert "9,500 of 100,000 users saw the candidate: 9.50%, expected 10.00%" in split(90_500, 9_500, 0.1).reason
 
 
 def test_a_true_split_is_hardly_ever_an_error_however_often_one_looks() -> None:
@@ -179,17 +181,17 @@ def test_what_is_no_number_is_an_error_and_never_a_verdict(subtests: pytest.Subt
         for final in [False, True]:
             for spoilt in ["total", "squares"]:
                 with subtests.test(value=value, final=final, spoilt=spoilt):
-                    good = Sample(1000, 300.0, 300.0)
+                    good = VariantSample(1000, 300.0, 300.0)
                     bad = replace(good, **{spoilt: value})
                     for stable, candidate in ((good, bad), (bad, good), (bad, bad)):
-                        found = judge_step(stable, candidate, Terms(max_harm=0.1, min_users=100, steps=2, final=final))
+                        found = judge_step(stable, candidate, StepTerms(max_harm=0.1, min_users=100, steps=2, final=final))
                         assert found.verdict is Verdict.ERROR
-                        assert "no number" in found.reason
+                        assert "is not a number" in found.reason
 
 
 def test_the_sums_of_a_sample_are_what_its_users_can_have_earned() -> None:
     """A total below nothing or above one a user is rounding; the rest stays as it was counted."""
-    assert Sample(10).sums == Sums(10, 0.0, 0.0)
-    assert Sample(10, total=0.25, squares=0.125).sums == Sums(10, 0.25, 0.125)
-    assert Sample(10, total=-1e-9).sums == Sums(10, 0.0, 0.0)
-    assert Sample(10, total=10 + 1e-9, squares=10.0).sums == Sums(10, 10.0, 0.0)
+    assert VariantSample(10).sums == ValueSums(10, 0.0, 0.0)
+    assert VariantSample(10, total=0.25, squares=0.125).sums == ValueSums(10, 0.25, 0.125)
+    assert VariantSample(10, total=-1e-9).sums == ValueSums(10, 0.0, 0.0)
+    assert VariantSample(10, total=10 + 1e-9, squares=10.0).sums == ValueSums(10, 10.0, 0.0)

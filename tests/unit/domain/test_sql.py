@@ -22,14 +22,14 @@ def test_one_select_is_good(subtests: pytest.Subtests) -> None:
 
 
 REFUSED: list[tuple[str, str]] = [
-    ("", "it is empty"),
-    ("-- nothing", "it is empty"),
+    ("", "empty: expected one SELECT"),
+    ("-- nothing", "empty: expected one SELECT"),
     ("SELECT 1;", "without ';'"),
     ("SELECT 1; DROP TABLE t", "without ';'"),
     ("SELECT ''';' ; DROP TABLE t", "without ';'"),
-    ("DELETE FROM t", "it begins with 'DELETE'"),
-    ("/* SELECT */ UPDATE t SET a = 1", "it begins with 'UPDATE'"),
-    ("(SELECT 1)", "it begins with '\\('"),
+    ("DELETE FROM t", "begins with 'DELETE'"),
+    ("/* SELECT */ UPDATE t SET a = 1", "begins with 'UPDATE'"),
+    ("(SELECT 1)", "begins with '\\('"),
 ]
 
 

@@ -32,8 +32,8 @@ def test_a_miss_names_what_has_changed() -> None:
     before = {"spec: model.train.epochs": "5", "data: a.csv": "sha256:1", "code": "1.0"}
     now = {"spec: model.train.epochs": "8", "data: a.csv": "sha256:2", "data: b.csv": "1 byte"}
     newest = StageOutput("films", "etl", "d", before, "r1-etl-1", NOW)
-    assert changed(now, before) == ("code is gone", "data: a.csv changed", "data: b.csv is new", "spec: model.train.epochs is 8, was 5")
-    assert why_not(now, newest) == "code is gone; data: a.csv changed; data: b.csv is new and 1 more"
+    assert changed(now, before) == ("code was removed", "data: a.csv changed", "data: b.csv is new", "spec: model.train.epochs is 8, was 5")
+    assert why_not(now, newest) == "code was removed; data: a.csv changed; data: b.csv is new and 1 more"
     assert why_not(now, None) == "nothing to reuse yet"
 
 

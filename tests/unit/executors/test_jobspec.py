@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipelines.training.ranks import rank_of
 from services.executors.jobsettings import JobSettings, read_settings
-from services.executors.jobspec import LONGEST_NAME, MEETING_PORT, Stored, job_name, manifest, selector
+from services.executors.jobspec import LONGEST_NAME, MEETING_PORT, StoredSpec, job_name, manifest, selector
 from shared.contracts import ranks
 from shared.contracts.stage import File, StageSpec
 from shared.contracts.strict import read
@@ -21,7 +21,7 @@ from shared.domain.errors import Invalid
 from shared.domain.run import RESOURCES
 from shared.testing.executor_suite import stage_spec
 
-FILE = Stored("s3://eyas", File(sha256="ab" * 32, size=321))
+FILE = StoredSpec("s3://eyas", File(sha256="ab" * 32, size=321))
 MODULES = {stage: f"stages.{stage}" for stage in ("etl", "train", "evaluate", "refit", "export", "verify")}
 SETTINGS: dict[str, Any] = {"namespace": "eyas", "images": {"default": "eyas:1"}}
 FULL: dict[str, Any] = {
@@ -155,7 +155,7 @@ def test_a_job_gets_no_gpu_that_its_stage_cannot_use() -> None:
 
 
 def test_only_an_engine_with_an_image_can_have_a_library_for_gpus() -> None:
-    with pytest.raises(Invalid, match="gpu_engines: 'nvtabular' has no image; name it in images"):
+    with pytest.raises(Invalid, match="gpu_engines: 'nvtabular' has no image; set one in images"):
         settings(SETTINGS | {"gpu_engines": ["nvtabular"]})
 
 
@@ -313,7 +313,7 @@ def test_several_processes_need_a_meeting_place() -> None:
 
 
 def test_a_stage_without_a_module_is_refused() -> None:
-    with pytest.raises(Invalid, match="'train' can't run here"):
+    with pytest.raises(Invalid, match="'train' has no module here"):
         manifest(stage_spec("r1-train-1", stage="train"), FILE, settings(SETTINGS), {"etl": "stages.etl"})
 
 
@@ -330,22 +330,22 @@ def test_every_attempt_has_a_legal_name_of_its_own(attempt: str) -> None:
 
 def test_an_illegal_name_is_refused(subtests: pytest.Subtests) -> None:
     for attempt in ["", "R1-etl-1", "r1_etl", "-r1", "r1-", "r1/etl", "r1.etl", "a" * 122, "r1\n"]:
-        with subtests.test(attempt=attempt), pytest.raises(Invalid, match="can't name an attempt"):
+        with subtests.test(attempt=attempt), pytest.raises(Invalid, match="is not an attempt name"):
             job_name(attempt)
 
 
 WRONG_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"namspace": "x"}, "unknown field 'namspace': did you mean 'namespace'"),
     ({"namespace": "Eyas"}, "namespace: expected a name of lower-case letters"),
-    ({"images": {"polars": "p:1"}}, "there is none for tensorflow, triton"),
+    ({"images": {"polars": "p:1"}}, "no image for tensorflow, triton"),
     ({"images": {"default": "e:1", "tensorfow": "t:1"}}, "did you mean 'tensorflow'"),
-    ({"images": {"default": ""}}, "needs an image's name"),
+    ({"images": {"default": ""}}, "expected an image name for 'default'"),
     ({"identity": {"user": 0}}, "identity.user"),
     ({"stages": {"train": {"memory": "16G"}}}, "stages.train.memory: expected an amount of memory"),
     ({"stages": {"tran": {}}}, "stages.tran"),
-    ({"volumes": [{"name": "d", "mount": "/d"}]}, "name one of claim, host_path"),
-    ({"volumes": [{"name": "d", "mount": "/d", "claim": "a", "secret": "b"}]}, "it names 2"),
-    ({"volumes": [{"name": "tmp", "mount": "/d", "claim": "a"}]}, "are taken"),
+    ({"volumes": [{"name": "d", "mount": "/d"}]}, "expected one of claim, host_path"),
+    ({"volumes": [{"name": "d", "mount": "/d", "claim": "a", "secret": "b"}]}, "config_map, secret; got 2"),
+    ({"volumes": [{"name": "tmp", "mount": "/d", "claim": "a"}]}, "are reserved"),
     ({"volumes": [{"name": "d", "mount": "/d/../etc", "claim": "a"}]}, "without '..'"),
     ({"volumes": [{"name": "d", "mount": "data", "claim": "a"}]}, "an absolute path"),
     ({"volumes": [{"name": "d", "mount": "/a", "claim": "a"}, {"name": "d", "mount": "/b", "claim": "a"}]}, "'d' is given twice"),
@@ -369,7 +369,7 @@ def test_settings_come_from_a_file(tmp_path: Path) -> None:
     path.write_text("namespace: eyas\nimages: {default: eyas:1}\nstages: {train: {gpu: 1, memory: 16Gi}}\n")
     found = read_settings(path)
     assert (found.of("train").gpu, found.of("train").memory, found.of("etl").gpu) == (1, 16 << 30, 0)
-    with pytest.raises(Invalid, match="can't be read"):
+    with pytest.raises(Invalid, match="cannot read the settings of Jobs: No such file"):
         read_settings(tmp_path / "none.yaml")
     path.write_text("- namespace\n")
     with pytest.raises(Invalid, match="expected a mapping"):

@@ -55,9 +55,9 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
 
 
 CASES: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
-    ("no pod yet", job(), [], Job("waiting", "its pod is not made yet")),
+    ("no pod yet", job(), [], Job("waiting", "the pod is not created yet")),
     ("no node yet", job(), [pod()], Job("waiting", "waits for a node")),
-    ("being made", job(), [waiting("ContainerCreating")], Job("waiting", "its container is being made")),
+    ("being made", job(), [waiting("ContainerCreating")], Job("waiting", "the container is being created")),
     ("runs", job(), [pod("Running", state={"running": {"startedAt": AT}})], Job("running")),
     ("succeeded, told by the pod", job(), [pod("Succeeded", state=exited(0))], Job("succeeded")),
     ("succeeded, told by the Job alone", job({"type": "Complete", "status": "True"}), [], Job("succeeded")),
@@ -67,19 +67,19 @@ CASES: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
         [pod("Failed", state=exited(1, "hello\nno such file\n\n"))],
         Job("failed", "exit code 1: no such file", "crash"),
     ),
-    ("silent", job(), [pod("Failed", state=exited(2))], Job("failed", "exit code 2, and it printed nothing", "crash")),
+    ("silent", job(), [pod("Failed", state=exited(2))], Job("failed", "exit code 2 without output", "crash")),
     ("killed", job(), [pod("Failed", state=exited(137))], Job("failed", "killed by signal 9", "crash")),
     (
         "no interpreter",
         job(),
         [pod("Failed", state=exited(128, 'exec: "python": not found', "StartError"))],
-        Job("failed", 'its container can\'t start: exec: "python": not found', "crash"),
+        Job("failed", 'the container cannot start: exec: "python": not found', "crash"),
     ),
     (
         "out of memory",
         job(FAILED),
         [pod("Failed", state=exited(137, reason="OOMKilled"))],
-        Job("failed", "out of memory: it needs more than its limit of 16Gi (resources.train.memory)", "memory"),
+        Job("failed", "out of memory: above the limit of 16Gi (resources.train.memory)", "memory"),
     ),
     (
         "too slow",
@@ -91,13 +91,13 @@ CASES: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
         "waited too long",
         job({"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}),
         [],
-        Job("failed", "had not ended 7200 s after it was asked for, waiting included", "deadline"),
+        Job("failed", "not ended 7200 s after the Job's creation, waiting included", "deadline"),
     ),
     (
         "a GPU is short",
         job(),
         [unscheduled("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")],
-        Job("waiting", "waits for a node with 1 nvidia.com/gpu: 0 of 1 nodes has it free", "unschedulable"),
+        Job("waiting", "waits for a node with 1 nvidia.com/gpu: 0 of 1 nodes have enough free", "unschedulable"),
     ),
     (
         "two things are short, and there are taints",
@@ -110,8 +110,8 @@ CASES: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
         ],
         Job(
             "waiting",
-            "waits for a node with 16Gi memory and 1 nvidia.com/gpu: 0 of 5 nodes has both free"
-            " (besides: 2 node(s) had untolerated taint {a: b})",
+            "waits for a node with 16Gi memory and 1 nvidia.com/gpu: 0 of 5 nodes have enough free"
+            " (also: 2 node(s) had untolerated taint {a: b})",
             "unschedulable",
         ),
     ),
@@ -125,49 +125,49 @@ CASES: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
         "no image, with its cause",
         job(),
         [waiting("ErrImagePull", 'failed to resolve "eyas:1": connection refused')],
-        Job("waiting", 'its image eyas:1 can\'t be fetched: failed to resolve "eyas:1": connection refused', "image"),
+        Job("waiting", 'cannot pull image eyas:1: failed to resolve "eyas:1": connection refused', "image"),
     ),
     (
         "no image, for a while",
         job(),
         [waiting("ImagePullBackOff", 'Back-off pulling image "eyas:1"')],
-        Job("waiting", "its image eyas:1 can't be fetched (the cluster tries again)", "image"),
+        Job("waiting", "cannot pull image eyas:1 (the cluster retries)", "image"),
     ),
     (
         "a Secret is missing",
         job(),
         [waiting("CreateContainerConfigError", 'secret "s3" not found')],
-        Job("waiting", 'its container can\'t be made: secret "s3" not found'),
+        Job("waiting", 'cannot create the container: secret "s3" not found'),
     ),
     (
         "evicted",
         job(FAILED),
         [pod("Failed", reason="Evicted", message="The node was low on resource: memory. Container stage exceeds its request of 0. ")],
-        Job("lost", "its node gave it up: The node was low on resource: memory. Container stage exceeds its request of 0.", "evicted"),
+        Job("lost", "the pod was disrupted: The node was low on resource: memory. Container stage exceeds its request of 0.", "evicted"),
     ),
     (
         "its own disk use",
         job(FAILED),
         [pod("Failed", reason="Evicted", message='Usage of EmptyDir volume "scratch" exceeds the limit "20Gi".')],
-        Job("failed", 'used more disk than it may: Usage of EmptyDir volume "scratch" exceeds the limit "20Gi".', "crash"),
+        Job("failed", 'used more disk than the limit: Usage of EmptyDir volume "scratch" exceeds the limit "20Gi".', "crash"),
     ),
     (
         "preempted",
         job(FAILED),
         [pod("Failed", conditions=[{"type": "DisruptionTarget", "status": "True", "message": "preempted by a pod"}], state=exited(143))],
-        Job("lost", "its node gave it up: preempted by a pod", "evicted"),
+        Job("lost", "the pod was disrupted: preempted by a pod", "evicted"),
     ),
     (
         "being deleted",
         job(),
         [pod("Running", deletionTimestamp="2026-11-21T12:06:25Z", deletionGracePeriodSeconds=30)],
-        Job("lost", "its pod was deleted while it worked", "evicted"),
+        Job("lost", "the pod was deleted while it ran", "evicted"),
     ),
     (
         "deleted, and it ended of that",
         job(FAILED),
         [pod("Failed", state=exited(143), deletionTimestamp="2026-11-21T12:06:10Z", deletionGracePeriodSeconds=30)],
-        Job("lost", "its pod was deleted while it worked", "evicted"),
+        Job("lost", "the pod was deleted while it ran", "evicted"),
     ),
     (
         "ended, then removed",
@@ -182,12 +182,12 @@ CASES: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
             pod("Running", created="2026-11-21T12:06:00Z", state={"running": {"startedAt": AT}}),
             pod("Running", deletionTimestamp="2026-11-21T12:06:25Z"),
         ],
-        Job("lost", "its pod was deleted while it worked", "evicted"),
+        Job("lost", "the pod was deleted while it ran", "evicted"),
     ),
-    ("its pod is gone", job(FAILED), [], Job("lost", "its pod is gone", "evicted")),
+    ("its pod is gone", job(FAILED), [], Job("lost", "the pod is missing", "evicted")),
     ("the Job's news run ahead of its pod's", job(FAILED), [pod("Running", state={"running": {"startedAt": AT}})], Job("running")),
-    ("suspended", {**job(), "spec": {"suspend": True}}, [], Job("waiting", "its Job is suspended")),
-    ("deleted", job(deletionTimestamp=AT), [pod("Running")], Job("lost", "its Job was deleted", "evicted")),
+    ("suspended", {**job(), "spec": {"suspend": True}}, [], Job("waiting", "the Job is suspended")),
+    ("deleted", job(deletionTimestamp=AT), [pod("Running")], Job("lost", "the Job was deleted", "evicted")),
 ]  # fmt: skip
 
 
@@ -217,8 +217,8 @@ GIVEN_UP = {
     "lastTransitionTime": SOON,
 }
 RANKED: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
-    ("no pod yet", job(completions=2), [], Job("waiting", "its pod is not made yet")),
-    ("one isn't made", job(completions=3), [rank(0, "Running", state=WORKS), rank(2)], Job("waiting", "rank 1: its pod is not made yet")),
+    ("no pod yet", job(completions=2), [], Job("waiting", "the pod is not created yet")),
+    ("one missing", job(completions=3), [rank(0, "Running", state=WORKS), rank(2)], Job("waiting", "rank 1: the pod is not created yet")),
     ("one waits", job(completions=2), [rank(0, "Running", state=WORKS), rank(1)], Job("waiting", "rank 1: waits for a node")),
     ("all work", job(completions=2), [rank(0, "Running", state=WORKS), rank(1, "Running", state=WORKS)], Job("running")),
     ("another is done", job(completions=2), [rank(0, "Running", state=WORKS), rank(1, "Succeeded", state=exited(0))], Job("running")),
@@ -237,7 +237,7 @@ RANKED: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
             rank(1, "Failed", state=exited(137, reason="OOMKilled", finished=SOON)),
             left(2, LATER),
         ],
-        Job("failed", "rank 1: out of memory: it needs more than its limit of 16Gi (resources.train.memory)", "memory"),
+        Job("failed", "rank 1: out of memory: above the limit of 16Gi (resources.train.memory)", "memory"),
     ),
     (
         "who fell first is to blame",
@@ -249,13 +249,13 @@ RANKED: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
         "an evicted rank is no fault of the stage, though another one noticed",
         job(FAILED, completions=2),
         [left(0), rank(1, "Failed", conditions=[GIVEN_UP], state=exited(143, finished=SOON))],
-        Job("lost", "rank 1: its node gave it up: Eviction API: evicting", "evicted"),
+        Job("lost", "rank 1: the pod was disrupted: Eviction API: evicting", "evicted"),
     ),
     (
         "a rank was deleted",
         job(completions=2),
         [rank(0, "Running", state=WORKS), rank(1, "Running", deletionTimestamp="2026-11-21T12:06:00Z", state=WORKS)],
-        Job("lost", "rank 1: its pod was deleted while it worked", "evicted"),
+        Job("lost", "rank 1: the pod was deleted while it ran", "evicted"),
     ),
     ("a rank was left, and why isn't known yet", job(completions=2), [left(0, LATER), rank(1, "Running", state=WORKS)], Job("running")),
     (
@@ -277,8 +277,8 @@ RANKED: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
         Job("failed", "rank 0: exit code 2: refused: no rows", "crash"),
     ),
     ("a Job that waited too long", job({"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}, completions=2), [],
-     Job("failed", "had not ended 7200 s after it was asked for, waiting included", "deadline")),
-    ("deleted", job(deletionTimestamp=AT, completions=2), [rank(0, "Running", state=WORKS)], Job("lost", "its Job was deleted", "evicted")),
+     Job("failed", "not ended 7200 s after the Job's creation, waiting included", "deadline")),
+    ("deleted", job(deletionTimestamp=AT, completions=2), [rank(0, "Running", state=WORKS)], Job("lost", "the Job was deleted", "evicted")),
 ]  # fmt: skip
 
 
@@ -302,7 +302,7 @@ def test_why_a_rank_waits_is_told_with_its_number() -> None:
     quota = "exceeded quota: small, requested: memory=8Gi, used: memory=8Gi, limited: memory=8Gi"
     said = f'Error creating: pods "r1-train-1-1-x" is forbidden: {quota}'
     found = explain(missing, [{"reason": "FailedCreate", "message": said}])
-    assert found == Job("waiting", "rank 1: quota 'small' is exceeded: it asks for memory=8Gi; used memory=8Gi of memory=8Gi", "quota")
+    assert found == Job("waiting", "rank 1: quota 'small' is exceeded: requested memory=8Gi, used memory=8Gi of memory=8Gi", "quota")
 
 
 def test_work_begins_when_its_container_does() -> None:
@@ -326,28 +326,28 @@ def test_an_exceeded_quota_says_which_and_by_how_much() -> None:
         "requested: limits.memory=16Gi, used: limits.memory=0, limited: limits.memory=1Gi"
     )
     found = explain(state(job(), [], NOW), [event("FailedCreate", said)])
-    expected = "quota 'tight' is exceeded: it asks for limits.memory=16Gi; used limits.memory=0 of limits.memory=1Gi"
+    expected = "quota 'tight' is exceeded: requested limits.memory=16Gi, used limits.memory=0 of limits.memory=1Gi"
     assert found == Job("waiting", expected, "quota")
 
 
 def test_other_refusals_of_a_pod_are_told_as_they_are() -> None:
     found = explain(state(job(), [], NOW), [event("FailedCreate", 'Error creating: serviceaccount "x" not found')])
-    assert found == Job("waiting", 'its pod can\'t be made: Error creating: serviceaccount "x" not found')
+    assert found == Job("waiting", 'cannot create the pod: Error creating: serviceaccount "x" not found')
 
 
 def test_the_cause_of_a_missing_image_is_found_in_the_warnings() -> None:
     seen = state(job(), [waiting("ImagePullBackOff", 'Back-off pulling image "eyas:1"')], NOW)
     found = explain(seen, [event("Failed", "Error: ImagePullBackOff"), event("Failed", 'Failed to pull image "eyas:1": unauthorized')])
-    assert found == Job("waiting", 'its image eyas:1 can\'t be fetched: Failed to pull image "eyas:1": unauthorized', "image")
+    assert found == Job("waiting", 'cannot pull image eyas:1: Failed to pull image "eyas:1": unauthorized', "image")
     assert explain(seen, []) == seen
 
 
 def test_a_volume_that_cannot_be_mounted_is_told() -> None:
     found = explain(state(job(), [waiting("ContainerCreating")], NOW), [event("FailedMount", 'secret "keys" not found')])
-    assert found == Job("waiting", 'its container is being made: secret "keys" not found')
+    assert found == Job("waiting", 'the container is being created: secret "keys" not found')
 
 
 def test_a_job_that_is_gone_keeps_its_end_and_loses_its_work() -> None:
     assert gone(Job("succeeded")) == Job("succeeded")
     assert gone(Job("failed", "exit code 1: x", "crash")) == Job("failed", "exit code 1: x", "crash")
-    assert gone(Job("running")) == Job("lost", "its Job was deleted while it worked", "evicted")
+    assert gone(Job("running")) == Job("lost", "the Job was deleted while it ran", "evicted")

@@ -116,7 +116,7 @@ def test_closing_ends_what_runs_and_nothing_starts_afterwards(executor: LocalExe
     executor.start(stage_spec("r2-etl-1"))
     executor.close()
     assert nursery.closed == 1
-    assert executor.observe("r1-etl-1") == Job("lost", "the platform was stopped while it ran")
+    assert executor.observe("r1-etl-1") == Job("lost", "the platform was stopped during the attempt")
     assert executor.observe("r2-etl-1") == Job("succeeded")
     with pytest.raises(Unavailable, match="closed"):
         executor.start(stage_spec("r3-etl-1"))
@@ -126,7 +126,7 @@ def test_an_attempt_of_a_platform_that_ended_is_lost_and_not_started_again(
     executor: LocalExecutor, nursery: PlayedNursery, root: Path
 ) -> None:
     (root / "r1-etl-1").mkdir(parents=True)
-    assert executor.observe("r1-etl-1") == Job("lost", "the platform ended while it ran")
+    assert executor.observe("r1-etl-1") == Job("lost", "the platform ended during the attempt")
     executor.start(stage_spec("r1-etl-1"))
     assert nursery.commands == {}
 
@@ -172,13 +172,13 @@ def test_an_engine_has_the_interpreter_that_the_operator_names_for_etl_alone(roo
 
 
 @pytest.mark.parametrize(
-    ("engines", "why"), [({}, "is not set"), ({"nvtabular": Path("/nowhere/python")}, "is /nowhere/python, which is no")]
+    ("engines", "why"), [({}, "is not set"), ({"nvtabular": Path("/nowhere/python")}, "is /nowhere/python, which is not a program")]
 )
 def test_an_engine_whose_environment_is_missing_is_refused_by_one_line(
     root: Path, nursery: PlayedNursery, engines: dict[str, Path], why: str
 ) -> None:
     executor = LocalExecutor(root, {"etl": "tiny_stage"}, engines=engines)
-    with pytest.raises(Invalid, match=f"nvtabular's environment is missing: make setup-nvtabular .EYAS_NVTABULAR_PYTHON {why}"):
+    with pytest.raises(Invalid, match=f"nvtabular's environment is missing: run make setup-nvtabular .EYAS_NVTABULAR_PYTHON {why}"):
         executor.start(by_nvtabular("r1-etl-1"))
     assert executor.observe("r1-etl-1") is None
 
@@ -205,7 +205,7 @@ def test_an_attempt_whose_folder_takes_no_file_is_started_when_there_is_room(
 ) -> None:
     executor = LocalExecutor(tmp_path, {"etl": "tiny_stage"})
     full()
-    with pytest.raises(Unavailable, match=r"r1-etl-1 was not started: its folder .* can't be written: No space left on device"):
+    with pytest.raises(Unavailable, match=r"r1-etl-1 was not started: cannot write its folder .*: No space left on device"):
         executor.start(stage_spec("r1-etl-1"))
     assert executor.observe("r1-etl-1") is None
     assert list(tmp_path.iterdir()) == []
@@ -225,7 +225,7 @@ def test_an_end_that_cannot_be_written_is_known_all_the_same(
     assert executor.observe("r1-etl-1") == Job("failed", "killed by signal 15", "crash")
     (record,) = caplog.records
     assert record.exc_info is None
-    assert "its end is known until the platform ends" in record.getMessage()
+    assert "exit.json not written, a restart of the platform loses the result attempt=r1-etl-1 error=" in record.getMessage()
     assert sorted(one.name for one in (tmp_path / "r1-etl-1").iterdir()) == ["log.txt", "spec.json"]
 
 

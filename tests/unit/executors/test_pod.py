@@ -47,7 +47,7 @@ def test_it_becomes_the_stage_in_its_folder(tmp_path: Path, store: FsspecArtifac
 
 def test_a_missing_or_invalid_spec_is_an_error_in_one_line(launch: Launch) -> None:
     for spec, said in ((f"{'0' * 64}:1", "is not in"), ("nonsense", "sha256")):
-        with pytest.raises(SystemExit, match=f"^pod: the stage's spec can't be fetched: .*{said}.*$") as caught:
+        with pytest.raises(SystemExit, match=f"^pod: the stage's spec cannot be fetched: .*{said}.*$") as caught:
             launch(spec)
         assert "\n" not in str(caught.value)
 

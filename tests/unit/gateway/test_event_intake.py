@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from shared.contracts.events import Interaction, PageView, Shown
-from shared.contracts.quantities import Rule
+from shared.contracts.quantities import NumberComparison
 from shared.domain.errors import Invalid
 from shared.domain.pages import page_key
 from shared.ports import IngestResult
@@ -57,7 +57,7 @@ def test_an_event_before_our_calendar_is_refused(world):
 
 
 def test_an_event_of_an_unknown_recommender_is_refused_by_its_index(world):
-    with pytest.raises(Invalid, match=r"events\.1\.recommender: there is no recommender 'x'"):
+    with pytest.raises(Invalid, match=r"events\.1\.recommender: unknown recommender 'x'"):
         world.gateway().record([event(), event(recommender="x")])
     assert world.taken == []
 
@@ -69,7 +69,7 @@ def test_each_recommender_judges_by_its_own_rule(world):
 
 
 def _strict(schema):
-    return schema.model_copy(update={"label": schema.label.model_copy(update={"positive": Rule(">=", 5)})})
+    return schema.model_copy(update={"label": schema.label.model_copy(update={"positive": NumberComparison(">=", 5)})})
 
 
 @pytest.mark.requirement("G-05")
@@ -96,7 +96,7 @@ def test_the_kind_decides_what_an_event_is(world):
     ("wrong", "said"),
     [
         ({"kind": "clik"}, r"events\.1\.kind: unknown kind 'clik': did you mean 'click'\?"),
-        ({"kind": "rating"}, r"events\.1\.value: a rating needs one, for the label rule '>= 4' reads it"),
+        ({"kind": "rating"}, r"events\.1\.value: required for the kind 'rating', because the label rule '>= 4' reads it"),
     ],
 )
 def test_an_event_that_its_spec_has_no_words_for_is_refused(world, wrong, said):
@@ -157,6 +157,6 @@ def test_a_view_of_a_page_is_kept_under_its_key_and_is_no_positive(world):
 
 
 def test_a_view_of_a_page_is_refused_where_the_spec_names_no_pages(world):
-    with pytest.raises(Invalid, match=r"events\.0\.page: nothing would be learned of it: name the column of pages in the spec"):
+    with pytest.raises(Invalid, match=r"events\.0\.page: the spec has no column of pages; set schema\.page"):
         world.gateway().record([seen()])
     assert world.taken == []

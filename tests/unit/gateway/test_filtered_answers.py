@@ -118,7 +118,7 @@ def test_while_the_catalogue_cannot_be_read_the_last_copy_stands_and_a_metric_sa
         gateway.refresh()
     assert items(gateway.recommend("m", 1)) == [10, 20]
     assert metrics.CATALOGUE_AGE.collect()[0].samples[0].value == 60
-    assert caplog.text.count("catalogues: they can't be read, the last copies are used") == 1
+    assert caplog.text.count("catalogues: reading failed, the last copies stay in use") == 1
     world.catalogue.heads = heads
     put(world, write(30, age_rating=1), gateway=gateway)
     assert items(gateway.recommend("m", 1)) == [10, 20, 30]

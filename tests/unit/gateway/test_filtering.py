@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.attributes import Ledger
-from services.gateway.filter_evaluation import Columns
-from shared.domain.expressions import All, Compare, Constant, Has, Holds, Member, Name, Not, Some, truth
+from services.gateway.attributes import AttributeBuilder
+from services.gateway.filter_evaluation import FilterColumns
+from shared.domain.expressions import AllOf, AnyOf, BooleanOperand, Compare, Constant, Has, Membership, Name, Not, truth
 from shared.ports import CatalogueItem
 
 ITEMS = list(range(8))
@@ -44,16 +44,16 @@ operands = st.one_of(
 )
 tests = st.one_of(
     st.builds(Compare, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), operands, operands),
-    st.builds(Member, operands, operands),
+    st.builds(Membership, operands, operands),
     st.builds(Has, operands.filter(lambda one: isinstance(one, Name))),
-    st.builds(Holds, operands),
+    st.builds(BooleanOperand, operands),
 )
 trees = st.recursive(
     tests,
     lambda part: st.one_of(
         part.map(Not),
-        st.lists(part, min_size=2, max_size=3).map(tuple).map(All),
-        st.lists(part, min_size=2, max_size=3).map(tuple).map(Some),
+        st.lists(part, min_size=2, max_size=3).map(tuple).map(AllOf),
+        st.lists(part, min_size=2, max_size=3).map(tuple).map(AnyOf),
     ),
     max_leaves=5,
 )
@@ -63,13 +63,13 @@ trees = st.recursive(
 @settings(max_examples=250)
 @given(st.lists(changes, max_size=4), trees, attributes, st.sampled_from([2, 100_000]))
 def test_columns_mean_what_the_language_says_after_any_changes(batches, tree, user, crowded):
-    ledger, there = Ledger(crowded), {}
+    ledger, there = AttributeBuilder(crowded), {}
     for batch in batches:
         ledger.take(batch)
         there |= {one.item: one for one in batch}
     unit = SimpleNamespace(items=np.array([*ITEMS[::-1], 99]))
     slots = ledger.state.slots._find(unit.items)
-    found = Columns(ledger.state, slots, user).look(tree)
+    found = FilterColumns(ledger.state, slots, user).look(tree)
     for row, item in enumerate(unit.items.tolist()):
         one = there.get(item, CatalogueItem(item, {}))
         known = {**one.attributes, "available": one.available}
@@ -86,7 +86,7 @@ def said(state):
 
 
 def test_a_state_is_not_changed_by_what_comes_after_it():
-    ledger = Ledger()
+    ledger = AttributeBuilder()
     before = ledger.take([CatalogueItem(1, {"p": 1, "q": ("a", "b"), "r": "x"})])
     kept = said(before)
     ledger.take([CatalogueItem(1, {"p": 2, "q": ("c",)}, False), CatalogueItem(2, {"p": 3})])
@@ -94,7 +94,7 @@ def test_a_state_is_not_changed_by_what_comes_after_it():
 
 
 def test_words_that_no_item_has_any_more_are_forgotten():
-    ledger = Ledger(crowded=10)
+    ledger = AttributeBuilder(crowded=10)
     for n in range(200):
         ledger.take([CatalogueItem(1, {"title": f"t{n}", "tags": (f"u{n}", "same")}), CatalogueItem(2, {"title": "same"})])
     assert len(ledger.state.words) <= 14
@@ -102,7 +102,7 @@ def test_words_that_no_item_has_any_more_are_forgotten():
 
 
 def test_a_column_that_no_item_has_any_more_is_gone():
-    ledger = Ledger()
+    ledger = AttributeBuilder()
     ledger.take([CatalogueItem(1, {"p": 1, "q": ("a",)}), CatalogueItem(2, {"p": 3})])
     ledger.take([CatalogueItem(1, {})])
     assert (set(ledger.state.scalars), set(ledger.state.lists)) == ({("p", "number")}, set())

@@ -61,7 +61,7 @@ def test_what_is_refused_before_a_variant_is_chosen_is_logged_nowhere(world, gat
     with pytest.raises(EyasError, match="nothing"):
         gateway.submit(Question("nothing", 1)).result(10)
     gateway.close()
-    with pytest.raises(Unavailable, match="closing"):
+    with pytest.raises(Unavailable, match="gateway: shutting down"):
         gateway.submit(Question("m", 1))
     assert world.shown == []
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.attributes import Ledger
-from services.gateway.candidates import Candidates, Wish
+from services.gateway.attributes import AttributeBuilder
+from services.gateway.candidates import Candidates, RankingRequest
 from services.gateway.filtering import Filter, FilterInput
-from services.gateway.loaded_version import Unit
+from services.gateway.loaded_version import LoadedVersion
 from services.gateway.ordering import EXPLORED, Arranged, arrange
 from services.gateway.rules import Ordering, Rules
 from services.gateway.vectors import build_vectors
@@ -32,11 +32,11 @@ SCORES = np.linspace(1.2, 0.1, len(GENRES)).astype(np.float32)
 NEVER: dict[str, Any] = {"explore": {"rate": 0}}
 
 
-def unit(vectors: np.ndarray | None = None) -> Unit:
+def unit(vectors: np.ndarray | None = None) -> LoadedVersion:
     found = None
     if vectors is not None:
         found = build_vectors(KEYS, vectors, np.array([1]), vectors[:1], ExactIndex(KEYS, vectors))
-    return Unit(1, "user", {"item": KEYS}, KEYS, KEYS, KEYS[:0], np.array([1]), found, np.arange(len(KEYS)), KEYS)
+    return LoadedVersion(1, "user", {"item": KEYS}, KEYS, KEYS, KEYS[:0], np.array([1]), found, np.arange(len(KEYS)), KEYS)
 
 
 def state() -> Any:
@@ -44,7 +44,7 @@ def state() -> Any:
     for key, genre, artist in zip(KEYS.tolist(), GENRES, ARTISTS, strict=True):
         known = {"genre": genre, "price": float(key)} | ({} if artist is None else {"artist": artist})
         items.append(CatalogueItem(key, known, True, False))
-    return Ledger().take(items)
+    return AttributeBuilder().take(items)
 
 
 STATE = state()
@@ -61,11 +61,11 @@ def answer(
     scores: np.ndarray | None = SCORES,
     rows: np.ndarray | None = None,
     dropped: frozenset[int] = frozenset(),
-    of: Unit | None = None,
+    of: LoadedVersion | None = None,
 ) -> Arranged:
-    wish = Wish("m", 1, k, Filter(Serve()), FilterInput(STATE, {"age": 30}, dropped), given, luck, explain=True)
+    ranking_request = RankingRequest("m", 1, k, Filter(Serve()), FilterInput(STATE, {"age": 30}, dropped), given, luck, explain=True)
     chosen = np.arange(len(KEYS)) if rows is None else rows
-    return arrange(Candidates(wish, chosen, True, len(chosen)), None if scores is None else scores[chosen], of or unit())
+    return arrange(Candidates(ranking_request, chosen, True, len(chosen)), None if scores is None else scores[chosen], of or unit())
 
 
 def keys(found: Arranged) -> list[int]:
@@ -77,7 +77,7 @@ def test_without_rules_the_scores_decide() -> None:
     found = answer(rules(**NEVER))
     assert keys(found) == [10, 20, 30, 40, 50]
     assert found.scores == pytest.approx(SCORES[:5].tolist())
-    assert (found.chances, found.explored) == (None, None)
+    assert (found.propensities, found.explored) == (None, None)
 
 
 @pytest.mark.requirement("G-04")
@@ -161,7 +161,7 @@ def test_rules_hold_without_scores_too_and_the_order_stands_for_them() -> None:
     found = answer(rules({"bury": "genre == 'drama'"}, {"pin": 120}), k=4, scores=None, luck=0.0)
     assert keys(found) == [120, 20, 40, 50]
     assert found.scores == [None] * 4
-    assert found.chances is None
+    assert found.propensities is None
 
 
 @pytest.mark.requirement("G-04")
@@ -190,7 +190,7 @@ def over_luck(given: Rules, k: int, rows: np.ndarray | None = None) -> list[Arra
     for step in range(GRID):
         low = step - step % STRIDE
         first, last = at(low), at(min(low + STRIDE, GRID - 1))
-        found.append(first if (keys(first), first.chances) == (keys(last), last.chances) else at(step))
+        found.append(first if (keys(first), first.propensities) == (keys(last), last.propensities) else at(step))
     return found
 
 
@@ -201,8 +201,8 @@ def frequencies(
     seen: Counter[tuple[int, int]] = Counter()
     said: dict[tuple[int, int], set[float]] = {}
     for found in over_luck(given, k, rows):
-        assert found.chances is not None
-        for place, (key, chance) in enumerate(zip(keys(found), found.chances, strict=True)):
+        assert found.propensities is not None
+        for place, (key, chance) in enumerate(zip(keys(found), found.propensities, strict=True)):
             seen[place, key] += 1
             said.setdefault((place, key), set()).add(round(chance, 12))
     return {one: count / GRID for one, count in seen.items()}, said
@@ -221,9 +221,9 @@ def frequencies(
     ],
 )
 def test_every_chance_that_is_said_is_the_true_one(said: Any, k: int) -> None:
-    found, chances = frequencies(rules(*said, explore={"rate": 0.5, "among": 4}), k)
+    found, propensities = frequencies(rules(*said, explore={"rate": 0.5, "among": 4}), k)
     for one, frequency in found.items():
-        (chance,) = chances[one]
+        (chance,) = propensities[one]
         assert frequency == pytest.approx(chance, abs=3 / GRID), one
 
 
@@ -272,9 +272,9 @@ def test_whatever_the_rules_no_item_comes_twice_and_no_cap_is_broken(
             artists = Counter(by_key[key][1] for key in shown if key not in pinned)
             assert all(count <= one["at_most"] for artist, count in artists.items() if artist)
     if is_scored:
-        assert found.chances is not None
-        assert len(found.chances) == len(shown)
-        assert all(0 < one <= 1 for one in found.chances)
+        assert found.propensities is not None
+        assert len(found.propensities) == len(shown)
+        assert all(0 < one <= 1 for one in found.propensities)
 
 
 @pytest.mark.requirement("G-04")
@@ -292,7 +292,7 @@ def test_what_another_order_would_have_earned_can_be_told_from_the_log(said: Any
         wanted = [usual[0], other, *usual[2:]]
         estimate = 0.0
         for one in logged:
-            assert one.chances is not None
-            for key, chance, would in zip(keys(one), one.chances, wanted, strict=True):
+            assert one.propensities is not None
+            for key, chance, would in zip(keys(one), one.propensities, wanted, strict=True):
                 estimate += earns[key] / chance * (key == would) / GRID
         assert estimate == pytest.approx(sum(earns[key] for key in wanted), rel=0.02)

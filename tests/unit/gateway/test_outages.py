@@ -71,7 +71,9 @@ def test_a_slow_feature_store_is_logged_once_and_once_when_it_has_recovered(
         clock.now += 1.1  # nothing is cached any more
         told(world, gateway, 1)
     assert store.asked >= 50
-    assert lines("feature store") == [("ERROR", "feature store: no answer, the versions' own values are used: Redis doesn't answer")]
+    assert lines("feature store") == [
+        ("ERROR", "feature store: unavailable, the versions' own values are used reason=Redis doesn't answer")
+    ]
     store.fails = False
     for _ in range(20):
         clock.now += 1.1
@@ -98,7 +100,7 @@ def test_a_slow_event_log_is_logged_once(lines: Any) -> None:
         journal.write(shown(f"a{n}"))
     journal.close()
     assert len(log.shown) == 20
-    assert lines("event log") == [("ERROR", "event log: no answer, answers go out and their impressions wait: nobody is there")]
+    assert lines("event log") == [("ERROR", "event log: unavailable, answers go out and their impressions wait reason=nobody is there")]
 
 
 class SlowTokens:
@@ -118,9 +120,7 @@ def test_a_slow_store_of_tokens_is_logged_once(lines: Any) -> None:
     cache = TokenCache(tokens, Clock(), patience=5, pause=0)
     for _ in range(20):
         assert cache.get("t1").name == "shop"
-    assert lines("tokens") == [
-        ("WARNING", "tokens can't be looked up, tokens of clients seen lately stay good: the database doesn't answer")
-    ]
+    assert lines("token lookup") == [("WARNING", "token lookup: failed, cache in use error=the database doesn't answer")]
 
 
 @pytest.mark.parametrize(("quiet", "ends"), [(0.0, 3), (QUIET, 1)])

@@ -84,7 +84,7 @@ def test_without_the_store_the_last_routes_serve_on_and_the_log_says_it_once(wor
         assert "the store is away" in caplog.text
         world.store_fails = False
         gateway.refresh()
-    assert "in step again" in caplog.text
+    assert "route: loading recovered" in caplog.text
     assert len(world.reported) == 2, "it reports nothing while it can't know the routes"
 
 

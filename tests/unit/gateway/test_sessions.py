@@ -92,5 +92,5 @@ def test_a_unit_whose_input_takes_no_items_is_refused(reading, wrong):
     said = {"user": "userId", "item": "movieId", "session": "movieId_session", "inputs": inputs}
     reading.add_version(1, **{"signature.json": json.dumps(said).encode()})
     gateway = serving(reading)
-    with pytest.raises(Exception, match="takes the items that the request brings: a list of int64 a row"):
+    with pytest.raises(Exception, match="takes the items of the request: expected a list of int64 per row"):
         gateway.recommend("m", 1)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from services.gateway import Question, shadow
-from services.gateway.scoring import Ranked, Shown
-from services.gateway.shadow import WAITING, WORKERS, Mirrored
+from services.gateway.scoring import RankedRequests, ShownItems
+from services.gateway.shadow import WAITING, WORKERS, MirroredBatch
 from shared.domain.errors import ServerAway, Unavailable
 from shared.domain.route import Route
-from shared.domain.traffic import Mirror
+from shared.domain.traffic import ShadowCounts
 from shared.telemetry import metrics
 from shared.testing.waiting import wait_for
 
@@ -28,18 +28,18 @@ def gateway(world):
     return made
 
 
-def wish(gateway):
-    return gateway._wish("m", gateway._loader.snapshot.served["m"], 1, 1)
+def ranking_request(gateway):
+    return gateway._request("m", gateway._loader.snapshot.served["m"], 1, 1)
 
 
-def total(world, gateway, generation=7) -> Mirror:
+def total(world, gateway, generation=7) -> ShadowCounts:
     """What is told by now."""
     world.clock.pass_by(seconds=1)
     gateway.refresh()
     return world.mirrors.total("m", generation)
 
 
-def seen(world, gateway, count: int) -> Mirror:
+def seen(world, gateway, count: int) -> ShadowCounts:
     wait_for(lambda: total(world, gateway).compared >= count)
     return total(world, gateway)
 
@@ -129,10 +129,10 @@ def test_while_the_model_server_is_away_nothing_is_compared(world, gateway, monk
         raise ServerAway("connection refused")
 
     monkeypatch.setattr(gateway._shadow._scoring._server, "score", away)
-    stable = Ranked([Shown(((10, 5.0),), model_called=True)], 0.01)
-    gateway._shadow.mirror(Mirrored([wish(gateway)], 7, gateway._loader.snapshot.served["m"].units[2], stable))
+    stable = RankedRequests([ShownItems(((10, 5.0),), model_called=True)], 0.01)
+    gateway._shadow.mirror(MirroredBatch([ranking_request(gateway)], 7, gateway._loader.snapshot.served["m"].units[2], stable))
     wait_for(lambda: total(world, gateway).dropped == 1)
-    assert total(world, gateway) == Mirror(dropped=1)
+    assert total(world, gateway) == ShadowCounts(dropped=1)
 
 
 def test_a_thread_of_the_shadow_rests_after_each_comparison(world, gateway, monkeypatch):
@@ -150,7 +150,7 @@ def test_a_route_without_a_shadow_mirrors_nothing(world, gateway):
     gateway.refresh()
     gateway.recommend("m", 1)
     assert [number for number, _ in world.feeds] == [1]
-    assert total(world, gateway, 8) == Mirror()
+    assert total(world, gateway, 8) == ShadowCounts()
 
 
 def test_a_generation_is_reported_only_after_the_shadows_version_is_loaded(world):
@@ -179,7 +179,7 @@ def test_totals_are_told_again_after_a_fault_and_a_gateway_that_starts_anew_adds
         raise Unavailable("the store is away")
 
     world.mirrors.add = fails
-    wait_for(lambda: total(world, gateway) == Mirror() and "can't be written" in caplog.text)
+    wait_for(lambda: total(world, gateway) == ShadowCounts() and "shadow totals: writing failed" in caplog.text)
     world.mirrors.add = add
     assert seen(world, gateway, 1).compared == 1
     again = world.gateway()

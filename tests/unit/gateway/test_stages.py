@@ -52,12 +52,12 @@ def test_exploration_is_on_unless_the_spec_says_otherwise_and_its_chances_are_lo
     world.luck = 1.0
     assert items(gateway.recommend("m", 1, 2)) == [10, 20]
     first, second = world.shown
-    assert first.chances == pytest.approx((0.05 / 2 / 2, 1 - 0.05 / 2))
-    assert second.chances == pytest.approx((1 - 0.05 / 2,) * 2)
+    assert first.propensities == pytest.approx((0.05 / 2 / 2, 1 - 0.05 / 2))
+    assert second.propensities == pytest.approx((1 - 0.05 / 2,) * 2)
     off = serving(world, order={"explore": {"rate": 0}})
     world.luck = 0.0
     assert items(off.recommend("m", 1, 2)) == [10, 20]
-    assert world.shown[-1].chances is None
+    assert world.shown[-1].propensities is None
 
 
 def test_an_answer_that_is_not_the_models_own_is_not_explored(world, gateway):
@@ -65,7 +65,7 @@ def test_an_answer_that_is_not_the_models_own_is_not_explored(world, gateway):
     assert gateway.recommend("m", 99, 2).fallback == "unknown user"
     world.score = lambda name, number, feed, patience: np.full(len(feed["movieId"]), np.nan)
     assert gateway.recommend("m", 1, 2).fallback == "scoring unavailable"
-    assert [one.chances for one in world.shown] == [None, None]
+    assert [one.propensities for one in world.shown] == [None, None]
 
 
 @pytest.mark.requirement("G-04")

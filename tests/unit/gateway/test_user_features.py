@@ -20,7 +20,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.feature_values import StoredRow, instant
 from shared.domain.route import Route
 from shared.ports import FeatureRows
-from shared.serving.values_file import Values, write_values
+from shared.serving.values_file import ValueRows, write_values
 from shared.telemetry import metrics
 from shared.testing.fake_features import FakeFeatureStore
 from tests.support.gateway_world import NOW, spec
@@ -42,7 +42,7 @@ def row(key: int, at: datetime = NOW, **values: Any) -> StoredRow:
 def version(world: Any, folder: Path, number: int = 1, ttl: timedelta | None = 30 * DAY, at: datetime = NOW - 9 * DAY, **said: Any) -> None:
     """Published with the age 10 * user and the mean user / 2 of users 1 to 3."""
     users = np.array([1, 2, 3])
-    values = Values(users, np.full(3, instant(at)), {"age": 10 * users, "mean": (users / 2).astype(np.float32)})
+    values = ValueRows(users, np.full(3, instant(at)), {"age": 10 * users, "mean": (users / 2).astype(np.float32)})
     view, files = write_values(View(name="user", columns=COLUMNS, ttl=ttl, **said), values, lambda name: folder / f"{number}-{name}", 2)
     signature = {"user": "userId", "item": "movieId", "inputs": INPUTS}
     contents = {name: path.read_bytes() for name, path in files.items()}
@@ -230,10 +230,13 @@ class TestAVersionThatDoesNotFit:
         ("changes", "said"),
         [
             ({ONLINE: None}, "has no online.json"),
-            ({ONLINE: b'{"views": []}'}, "has no such column of that type"),
-            ({ONLINE: b'{"views": [{"name": "user", "columns": [{"name": "age", "dtype": "float32"}]}]}'}, "no such column of that type"),
+            ({ONLINE: b'{"views": []}'}, "has no column 'age' of the expected type in the view 'user'"),
+            (
+                {ONLINE: b'{"views": [{"name": "user", "columns": [{"name": "age", "dtype": "float32"}]}]}'},
+                "online.json has no column 'age' of the expected type",
+            ),
             ({"online.user.0000.npz": None}, "has no online.user.0000.npz"),
-            ({"online.user.0000.npz": b"x"}, "can't be read"),
+            ({"online.user.0000.npz": b"x"}, "cannot be read"),
         ],
     )
     def test_is_not_served(self, world: Any, tmp_path: Path, changes: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -252,5 +255,5 @@ def test_an_array_of_bytes_is_none(world: Any, tmp_path: Path) -> None:
     stream = io.BytesIO()
     np.savez(stream, key=np.array([{}], dtype=object), at=np.array([1]))
     world.versions["m", 1].files["online.user.0000.npz"] = world.artifacts.keep(stream.getvalue())
-    with pytest.raises(Unavailable, match="can't be read"):
+    with pytest.raises(Unavailable, match="cannot be read"):
         opened(world).recommend("m", 1)

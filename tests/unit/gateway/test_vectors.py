@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipelines.export.neighbours import build_index
-from services.gateway.loaded_version import Unit, load_unit
+from services.gateway.loaded_version import LoadedVersion, load_unit
 from services.index.exact import ExactIndex
 from services.index.opening import OpenIndexes
 from services.index.quantised import QuantisedIndex
@@ -40,7 +40,7 @@ def npy(array: np.ndarray[Any, Any]) -> bytes:
     return out.getvalue()
 
 
-def load(**changed: bytes | None) -> Unit:
+def load(**changed: bytes | None) -> LoadedVersion:
     contents: dict[str, bytes | None] = {
         "signature.json": json.dumps({"user": "user", "item": "item", "inputs": INPUTS}).encode(),
         "catalogue.npz": npz(item=ITEMS),
@@ -91,15 +91,15 @@ def test_a_version_without_vectors_retrieves_nothing(absent: str) -> None:
 
 
 INVALID_VECTORS = [
-    ("embeddings__npz", b"no archive", r"embeddings\.npz can't be read"),
-    ("embeddings__npz", npz(items=ITEMS), r"embeddings\.npz can't be read"),
-    ("embeddings__npz", npz(items=ITEMS, vectors=VECTORS.astype(float)), "one float32 vector a row"),
-    ("embeddings__npz", npz(items=ITEMS, vectors=VECTORS[:3]), "one float32 vector a row"),
-    ("embeddings__npz", npz(items=ITEMS[::-1], vectors=VECTORS), "other items than catalogue.npz"),
-    ("embeddings__npz", npz(items=ITEMS, vectors=VECTORS * np.float32(np.nan)), "values that are no numbers"),
-    ("queries__npz", npz(users=USERS, vectors=QUERIES[:, :1]), "doesn't fit embeddings.npz"),
-    ("queries__npz", npz(users=USERS[::-1], vectors=QUERIES), "doesn't fit embeddings.npz"),
-    ("queries__npz", npz(users=np.array([object()] * 2), vectors=QUERIES), r"queries\.npz can't be read"),
+    ("embeddings__npz", b"no archive", r"embeddings\.npz: cannot be read"),
+    ("embeddings__npz", npz(items=ITEMS), r"embeddings\.npz: cannot be read"),
+    ("embeddings__npz", npz(items=ITEMS, vectors=VECTORS.astype(float)), "expected one int64 'items' and one float32 vector per row"),
+    ("embeddings__npz", npz(items=ITEMS, vectors=VECTORS[:3]), "expected one int64 'items' and one float32 vector per row"),
+    ("embeddings__npz", npz(items=ITEMS[::-1], vectors=VECTORS), "embeddings.npz and catalogue.npz have different items"),
+    ("embeddings__npz", npz(items=ITEMS, vectors=VECTORS * np.float32(np.nan)), "vectors contain NaN or infinite values"),
+    ("queries__npz", npz(users=USERS, vectors=QUERIES[:, :1]), "does not fit embeddings.npz"),
+    ("queries__npz", npz(users=USERS[::-1], vectors=QUERIES), "does not fit embeddings.npz"),
+    ("queries__npz", npz(users=np.array([object()] * 2), vectors=QUERIES), r"queries\.npz: cannot be read"),
 ]
 
 
@@ -129,4 +129,4 @@ def test_without_an_index_that_can_be_used_candidates_are_found_exactly_and_coun
     assert keys(unit.retrieve(5, 2)) == [20, 30]
     assert metrics.UNUSABLE.labels("films")._value.get() == before + 1
     (said,) = caplog.messages
-    assert said.startswith("version 1 of films: candidates.index: ")
+    assert said.startswith("index: unusable, slower exact search is used recommender=films version=1 error=candidates.index: ")

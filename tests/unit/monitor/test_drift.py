@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from services.monitor.retrain_signals import Monitor
-from shared.domain.drift.reading import Reading
+from shared.domain.drift.reading import DriftReading
 from shared.ports import Signals
 from tests.unit.monitor.conftest import COMEDIES, DRAMAS, NAME, World
 
@@ -25,7 +25,7 @@ def serving(world: World) -> World:
     return world
 
 
-def readings(monitor: Monitor) -> dict[str, Reading]:
+def readings(monitor: Monitor) -> dict[str, DriftReading]:
     look = monitor.drift(NAME)
     return {one.key: one for one in look.readings} if look else {}
 
@@ -113,7 +113,7 @@ def test_what_follows_the_hour_is_compared_with_the_same_hours_of_the_first_day(
     live_a_day(world, DRAMAS_TWICE, COMEDIES_TWICE)
     waiting = world.monitor.drift(NAME)
     assert waiting is not None and waiting.readings == ()
-    assert waiting.note == "it waits for a full day to compare with: 12 h of 24 h have passed"
+    assert waiting.note == "waits for a full day to compare with: 12 h of 24 h have passed"
     for _ in range(3):
         for films in (DRAMAS_TWICE, COMEDIES_TWICE):
             world.like(films)

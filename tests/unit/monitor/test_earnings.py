@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from services.monitor.activity import Sighted
+from services.monitor.activity import DriftActivity
 from services.monitor.catalogues import CatalogueSizes
-from services.monitor.earnings import Earnings, Spread
+from services.monitor.earnings import Earnings, ItemSpread
 from services.monitor.gauges import SPREAD_EVERY, EarningsGauges
 from shared.contracts.events import Impression, Interaction
 from shared.contracts.feedback import Feedback
@@ -93,7 +93,7 @@ def test_a_recommender_that_cannot_be_measured_is_said_once_and_stops_no_other(
 def test_one_that_has_answered_nothing_lately_costs_no_question_and_is_shown_again_when_it_answers(
     world: World, earnings: Earnings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gauges = EarningsGauges(world.recommenders, world.routes, earnings, world.clock, Sighted(world.routes, world.sightings, fresh=0))
+    gauges = EarningsGauges(world.recommenders, world.routes, earnings, world.clock, DriftActivity(world.routes, world.sightings, fresh=0))
     world.clock.pass_by(hours=2)
     gauges.export()
     asked: list[str] = []
@@ -197,7 +197,7 @@ def test_one_that_nobody_knows_is_said_once_and_stops_no_other(
     metered.export()
     assert REGISTRY.get_sample_value("eyas_hit_rate", {"recommender": NAME, "version": "1"}) == 0.25
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
-        "gauges of 'a-stranger': no recommender is called 'a-stranger'"
+        "kpi gauges: update failed recommender=a-stranger error=no recommender is called 'a-stranger'"
     ]
 
 
@@ -238,7 +238,7 @@ def test_how_far_a_version_reaches_is_told_and_looked_at_now_and_then(world: Wor
     world.like([2])
     (one,) = earnings.of(NAME, timedelta(minutes=5)).values()
     # one positive before the window's end, of item 7: all items shown are liked once of 1 + size
-    expected = Spread(2, 3 / size, math.log2(1 + size))
+    expected = ItemSpread(2, 3 / size, math.log2(1 + size))
     assert (one.spread.looked, one.spread.coverage) == (2, expected.coverage)
     assert one.spread.novelty == pytest.approx(expected.novelty)
     gauges.export()
@@ -265,7 +265,7 @@ def test_a_version_whose_files_are_gone_is_measured_without_its_reach(
 
     monkeypatch.setattr(world.artifacts, "read", gone)
     (one,) = earnings.of(NAME, timedelta(minutes=5)).values()
-    assert (one.earned.answers, one.spread) == (1, Spread(1, None, None))
+    assert (one.earned.answers, one.spread) == (1, ItemSpread(1, None, None))
 
 
 @pytest.mark.requirement("G-13")

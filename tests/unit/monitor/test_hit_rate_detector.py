@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.domain.drift.reading import Reading
+from shared.domain.drift.reading import DriftReading
 from tests.unit.monitor.conftest import ATTRIBUTION, NAME, World
 
 KPI: dict[str, Any] = {"kpi": {"hit_rate": "-10%", "window": "1h", "season": "none", "min_answers": 50}}
@@ -21,7 +21,7 @@ def serving(world: World) -> World:
     return world
 
 
-def reading(world: World) -> Reading | None:
+def reading(world: World) -> DriftReading | None:
     look = world.monitor.signals(NAME).kpi
     return look.readings[0] if look else None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.domain.drift.reading import Look
+from shared.domain.drift.reading import DriftLook
 from shared.ports import Version
 from shared.testing.records import LINEAGE
 from tests.unit.monitor.conftest import ATTRIBUTION, NAME, World
@@ -37,7 +37,7 @@ def live(world: World, version: int, days: int, *hits: int) -> None:
         world.clock.time = start + timedelta(hours=6)
 
 
-def look(world: World) -> Look:
+def look(world: World) -> DriftLook:
     world.clock.time += ATTRIBUTION
     found = world.monitor.signals(NAME).kpi
     world.clock.time -= ATTRIBUTION
@@ -52,7 +52,7 @@ def rates(world: World) -> tuple[float, float]:
 
 def test_it_waits_for_a_full_day_and_then_compares_the_same_hours(serving: World) -> None:
     live(serving, 1, 1, 20, 60, 60, 60)
-    assert look(serving).note == "it waits for a full day to compare with: 24 h of 24 h have passed"
+    assert look(serving).note == "waits for a full day to compare with: 24 h of 24 h have passed"
     live(serving, 1, 1, 20, 60, 60, 60)
     (found,) = look(serving).readings
     assert (found.size, found.chance) == (0, 1)
@@ -88,7 +88,7 @@ def test_a_version_that_a_fallen_hit_rate_asked_for_begins_anew(serving: World) 
     number = serving.registry.register(answer).number
     serving.serve(number)
     live(serving, number, 1, 30)
-    assert look(serving).note.startswith("it waits for a full day")
+    assert look(serving).note.startswith("waits for a full day")
     live(serving, number, 1, 30)
     assert rates(serving) == (0.3, 0.3)
     serving.serve(2)
@@ -116,7 +116,7 @@ def test_a_change_of_the_rule_is_followed(serving: World) -> None:
     before, after = rates(serving)
     assert before == after
     serving.apply({"kpi": KPI["kpi"] | {"season": "week"}})
-    assert look(serving).note == "it waits for a full week to compare with: 3 days of 7 days have passed"
+    assert look(serving).note == "waits for a full week to compare with: 3 days of 7 days have passed"
     serving.apply({"kpi": KPI["kpi"] | {"min_answers": 500}})
     assert look(serving).readings == ()
 
@@ -124,7 +124,7 @@ def test_a_change_of_the_rule_is_followed(serving: World) -> None:
 def test_limits_and_conversion_are_looked_at_where_the_spec_asks_for_them(serving: World) -> None:
     rates = {"hit_rate": {"min": "50%"}, "conversion": {"fall": "-10%", "min": 0.2}}
     serving.apply({"kpi": {"window": "1d", "min_answers": 50, **rates}})
-    assert look(serving).note == "it waits for a full day to compare with: 0 h of 24 h have passed"
+    assert look(serving).note == "waits for a full day to compare with: 0 h of 24 h have passed"
     live(serving, 1, 1, 30)
     found = {one.detector: one for one in look(serving).readings}
     assert sorted(found) == ["conversion_min", "hit_rate_min"]
@@ -139,7 +139,7 @@ def test_limits_and_conversion_are_looked_at_where_the_spec_asks_for_them(servin
 def test_a_limit_alone_says_what_it_waits_for(serving: World) -> None:
     serving.apply({"kpi": {"window": "1d", "hit_rate": {"min": 0.5}}})
     live(serving, 1, 1, 60)
-    assert look(serving).note == "it waits for a full day of answers", "and for 500 of them"
+    assert look(serving).note == "waits for a full day of answers", "and for 500 of them"
 
 
 def test_without_a_season_a_limit_is_held_against_the_newest_window(serving: World) -> None:

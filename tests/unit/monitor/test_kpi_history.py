@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from services.monitor import kpi_history as module
-from services.monitor.kpi_history import KpiHistories, Lately, LifeQuery, Stretch, bounds, telling
+from services.monitor.kpi_history import KpiHistories, KpiPeriod, LifeQuery, RecentKpis, bounds, telling
 from shared.contracts.events import Impression, Interaction
 from shared.domain.errors import Invalid
-from shared.domain.sequential_test import Sample
+from shared.domain.sequential_test import VariantSample
 from tests.unit.monitor.conftest import ATTRIBUTION, NAME, NOW, World
 
 pytestmark = pytest.mark.requirement("C-09")
@@ -145,7 +145,7 @@ def test_of_many_what_serves_is_told_as_it_is_told_of_one(world: World, lives: K
 
 
 def test_what_serves_and_was_never_asked_has_earned_nothing(world: World, lives: KpiHistories) -> None:
-    assert lives.lately([world.recommenders.get(NAME)], 24, timedelta(days=7)) == {NAME: Lately(None, ())}
+    assert lives.lately([world.recommenders.get(NAME)], 24, timedelta(days=7)) == {NAME: RecentKpis(None, ())}
 
 
 def test_what_was_counted_stands_the_longer_the_more_it_took(world: World, lives: KpiHistories, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,9 @@ USER_COUNTS = [((), None), ((3,), 0), ((3, 9, 2), 1), ((40, 31, 2), 1), ((29, 30
 def test_what_is_said_in_one_figure_is_the_newest_stretch_with_users_enough(subtests: pytest.Subtests) -> None:
     for users, index in USER_COUNTS:
         with subtests.test(users=users):
-            line = [Stretch(NOW + n * timedelta(hours=1), NOW, Sample(count, 0.0, 0.0, count, 0, 0)) for n, count in enumerate(users)]
+            line = [
+                KpiPeriod(NOW + n * timedelta(hours=1), NOW, VariantSample(count, 0.0, 0.0, count, 0, 0)) for n, count in enumerate(users)
+            ]
             assert telling(line) == (None if index is None else line[index])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.monitor.activity import Sighted
+from services.monitor.activity import DriftActivity
 from services.monitor.retrain_signals import Monitor
 from shared.testing.records import LINEAGE
 from tests.unit.monitor.conftest import NAME, World
@@ -58,7 +58,7 @@ def test_a_count_stands_for_a_moment(world: World) -> None:
 
 @pytest.mark.requirement("G-13")
 def test_drift_is_not_looked_at_again_before_anything_new_is_known(serving: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    activity = Sighted(serving.routes, serving.sightings, fresh=0)
+    activity = DriftActivity(serving.routes, serving.sightings, fresh=0)
     stores = (serving.recommenders, serving.routes, serving.registry, serving.events, serving.sightings, serving.artifacts)
     monitor = Monitor(*stores, serving.clock, activity)
     asked: list[str] = []

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from services.store.audit import SqlAudit
 from services.store.idempotency import SqlIdempotency
 from services.store.tokens import SqlTokens
-from shared.testing.access_suite import AnswersSuite, AuditLogSuite, FakeAnswers, FakeAudit, FakeTokens, TokenStoreSuite
+from shared.testing.access_suite import AuditLogSuite, FakeAudit, FakeStoredResponses, FakeTokens, StoredResponsesSuite, TokenStoreSuite
 
 
 class TestSqlTokens(TokenStoreSuite):
@@ -35,13 +35,13 @@ class TestFakeTokens(TokenStoreSuite):
         return FakeTokens()
 
 
-class TestSqlAnswers(AnswersSuite):
+class TestSqlAnswers(StoredResponsesSuite):
     @pytest.fixture
     def answers(self, engine: Engine) -> SqlIdempotency:
         return SqlIdempotency(engine)
 
 
-class TestFakeAnswers(AnswersSuite):
+class TestFakeAnswers(StoredResponsesSuite):
     @pytest.fixture
-    def answers(self) -> FakeAnswers:
-        return FakeAnswers()
+    def answers(self) -> FakeStoredResponses:
+        return FakeStoredResponses()

@@ -95,14 +95,14 @@ def _flipped(at: int) -> Callable[[bytes], bytes]:
 
 
 DAMAGES: list[tuple[str, Callable[[bytes], bytes], str]] = [
-    ("empty", lambda _: b"", "it is no index of candidates"),
-    ("first byte of the magic", _flipped(0), "it is no index of candidates"),
-    ("first byte of the header", _flipped(len(MAGIC)), "its header is damaged"),
-    ("another byte of the header", _flipped(len(MAGIC) + 5), "its header is damaged"),
-    ("cut in the header", lambda content: content[: len(MAGIC) + 2], "its header is damaged"),
-    ("last byte", _flipped(-1), "its content is damaged: export it anew"),
-    ("cut in the content", lambda content: content[:-100], "its content is damaged: export it anew"),
-    ("longer", lambda content: content + b"more", "its content is damaged: export it anew"),
+    ("empty", lambda _: b"", "not a candidate index"),
+    ("first byte of the magic", _flipped(0), "not a candidate index"),
+    ("first byte of the header", _flipped(len(MAGIC)), "the header is damaged"),
+    ("another byte of the header", _flipped(len(MAGIC) + 5), "the header is damaged"),
+    ("cut in the header", lambda content: content[: len(MAGIC) + 2], "the header is damaged"),
+    ("last byte", _flipped(-1), "the content is damaged; export it again"),
+    ("cut in the content", lambda content: content[:-100], "the content is damaged; export it again"),
+    ("longer", lambda content: content + b"more", "the content is damaged; export it again"),
 ]
 
 
@@ -117,7 +117,7 @@ def test_a_damaged_file_is_one_clear_error(built: bytes, subtests: pytest.Subtes
 
 def test_an_index_of_other_vectors_is_refused(built: bytes, subtests: pytest.Subtests) -> None:
     for name, others in (("one item less", ITEMS[:-1]), ("narrower", ITEMS[:, :8].copy()), ("negated", -ITEMS)):
-        with subtests.test(name), pytest.raises(BadData, match="it was built of 600 other vectors than these"):
+        with subtests.test(name), pytest.raises(BadData, match="built from 600 other vectors, not from these"):
             OpenIndexes().open(np.arange(len(others)), others, built)
 
 
@@ -127,7 +127,7 @@ def test_without_the_library_candidates_are_found_exactly_and_it_is_said(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with caplog.at_level(logging.WARNING):
         assert isinstance(OpenIndexes().open(KEYS, ITEMS, built), ExactIndex)
-    assert "faiss isn't installed" in caplog.text
+    assert "faiss is not installed" in caplog.text
 
 
 def test_equal_vectors_and_seeds_give_equal_files() -> None:

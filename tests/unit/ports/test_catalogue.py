@@ -46,7 +46,7 @@ class TestSqlCatalogue(CatalogueSuite):
                 damage(engine, "catalogue_items", "attributes", text, "item = 1")
                 for _ in range(2):
                     assert [dict(one.attributes) for one in catalogue.changes("films", 0, 9)] == [{}, {"age": 2}]
-                assert caplog.text.count("item 1 of 'films' has no attributes until it is put again") == 1
+                assert caplog.text.count("item: damaged, no attributes until written again recommender=films item=1") == 1
                 with pytest.raises(Unreadable, match="item 1 of 'films' is damaged"):
                     catalogue.get("films", 1)
                 assert catalogue.put("films", [write(1, age=1)], NOW, True) == 1

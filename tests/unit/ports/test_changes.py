@@ -43,7 +43,7 @@ def statements(engine: Engine) -> list[str]:
 
 def write(engine: Engine, **options: bool) -> None:
     with engine.execution_options(**options).begin() as connection:
-        connection.execute(text("UPDATE marks SET value = value + 1"))
+        connection.execute(text("UPDATE change_counters SET value = value + 1"))
 
 
 def test_reads_and_heartbeats_are_no_change_and_a_commit_is(engine: Engine) -> None:
@@ -66,7 +66,7 @@ def test_who_is_told_reads_what_was_committed(engine: Engine) -> None:
 
     def read() -> None:
         with engine.execution_options(read_only=True).connect() as connection:
-            seen.append(connection.execute(text("SELECT value FROM marks WHERE name = 'state'")).scalar_one())
+            seen.append(connection.execute(text("SELECT value FROM change_counters WHERE name = 'state'")).scalar_one())
 
     read()
     changes.listen(read)
@@ -78,7 +78,7 @@ def test_a_transaction_that_is_still_open_is_no_change_yet(engine: Engine) -> No
     changes = Changes(engine, alone=True)
     before = changes.mark()
     with engine.begin() as connection:
-        connection.execute(text("UPDATE marks SET value = value + 1"))
+        connection.execute(text("UPDATE change_counters SET value = value + 1"))
         assert changes.mark() == before
     assert changes.mark() != before
 

@@ -30,7 +30,7 @@ NOT_JSON = ["", "{", '{"a": ', "nothing", "[" * 5000]
 
 @pytest.mark.requirement("C-01")
 class TestDamagedTexts:
-    @pytest.mark.parametrize("column", ["spec", "status", "intent", "asked"])
+    @pytest.mark.parametrize("column", ["spec", "status", "intent", "request"])
     def test_a_resource_is_left_out_of_lists(
         self, engine: Engine, column: str, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
     ) -> None:
@@ -44,13 +44,16 @@ class TestDamagedTexts:
                 damage(engine, "resources", column, text, "id = 'ro-1'")
                 for _ in range(2):
                     assert [one.id for one in store.list()] == [one.id for one in store.list("films", states=["pending"])] == ["ro-2"]
-                assert caplog.text.count("left out of a list: rollout 'ro-1' (pending) is stored in a form") == 1
+                assert (
+                    caplog.text.count("rollout: unreadable, left out of lists id=ro-1 error=rollout 'ro-1' (pending) has a stored form")
+                    == 1
+                )
                 assert [one.id for one in store.due(NOW, 10)] == ["ro-1", "ro-2"]
                 assert {one.id for one in store.queued()} == {"ro-1", "ro-2"}
                 for act in (partial(store.get, "ro-1"), partial(store.ask, "ro-1", Request("pause", "ada"), NOW)):
                     with pytest.raises(Unreadable, match="ro-1"):
                         act()
-                assert store.ask("ro-2", Request("pause", "ada"), NOW).asked is not None
+                assert store.ask("ro-2", Request("pause", "ada"), NOW).request is not None
 
     def test_a_recommender_is_left_out_until_it_is_applied_again(
         self, engine: Engine, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
@@ -81,7 +84,7 @@ class TestDamagedTexts:
                         registry.register(version(run))
                     damage(engine, "versions", column, text, "number = 1")
                     assert [one.number for one in registry.list("films")] == [2]
-                    with pytest.raises(Damaged, match=f"version 1 of 'films' is damaged: its row can't be read .{column}"):
+                    with pytest.raises(Damaged, match=f"version 1 of 'films' is damaged: its row cannot be read .{column}"):
                         registry.get("films", 1)
                     with pytest.raises(Damaged):
                         registry.everything()
@@ -100,7 +103,7 @@ class TestDamagedTexts:
                 for _ in range(2):
                     assert [one.id for one in tokens.list()] == ["t2"]
                 assert [record.levelname for record in caplog.records] == ["ERROR"]
-                with pytest.raises(Unreadable, match="opens nothing"):
+                with pytest.raises(Unreadable, match="damaged and not valid"):
                     tokens.get("t1")
 
     def test_a_stage_output_is_not_reused_and_a_gateway_counts_as_serving_nothing(self, engine: Engine, subtests: pytest.Subtests) -> None:
@@ -125,7 +128,7 @@ def test_a_resource_of_an_unknown_form_hides_no_other(engine: Engine, caplog: py
         connection.execute(update(resources).where(resources.c.id == "ro-1").values(status={"state": "pending", "step": "many"}))
     for _ in range(2):
         assert [record.id for record in store.list()] == ["ro-2"]
-    assert caplog.text.count("rollout 'ro-1' (pending) is stored in a form that this version of the platform can't read") == 1
+    assert caplog.text.count("rollout 'ro-1' (pending) has a stored form that this release cannot read") == 1
     assert [row.id for row in store.due(NOW, 10)] == ["ro-1", "ro-2"]
     with pytest.raises(Unreadable, match="ro-1"):
         store.get("ro-1")
@@ -143,7 +146,7 @@ def test_a_recommender_of_an_unknown_form_is_left_out_until_it_is_applied_again(
     assert store.list() == [good]
     assert store.list() == [good]
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "recommender 'broken' is left out until its spec is applied again" in caplog.text
+    assert "recommender: left out until its spec is applied again recommender=broken" in caplog.text
     mended = spec().model_copy(update={"name": "broken"})
     assert store.put(mended, NOW, "ada").recommender.generation == 4
     assert [found.name for found in store.list()] == ["broken", good.name]

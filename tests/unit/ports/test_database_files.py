@@ -57,7 +57,7 @@ def read(engine: Engine) -> list[int]:
 @contextmanager
 def refused(path: Path) -> Iterator[None]:
     """Unavailable; clients read no path."""
-    with pytest.raises(Unavailable, match="its files are not in their place") as caught:
+    with pytest.raises(Unavailable, match="its files are missing or replaced") as caught:
         yield
     assert str(path) in str(caught.value)
     assert caught.value.answer == AWAY
@@ -79,8 +79,8 @@ def test_nothing_begins_while_a_file_is_away_and_all_goes_on_when_it_is_back(
     assert read(engine) == [1, 4]
     lines = [one.getMessage() for one in caplog.records if one.name == database_files.__name__]
     assert len(lines) == 2, lines
-    assert lines[0].startswith(f"database: not ready: moved away or deleted: {path}{suffixes[0]}")
-    assert "Move the same files back, and it goes on by itself" in lines[0]
+    assert lines[0].startswith("database: not ready: files moved away or deleted; move the same files back, or stop the platform")
+    assert f" paths={path}{suffixes[0]}" in lines[0]
     assert lines[1] == f"database: ready again: its files are back path={path}"
 
 
@@ -92,8 +92,9 @@ def test_another_file_in_its_place_is_refused_until_a_restart(
     for _ in range(3):
         with refused(path):
             write(engine, 1)
-    (line,) = [one.getMessage() for one in caplog.records if "another file stands" in one.getMessage()]
-    assert f"in the place of {path}. Move the former files back. Or stop the platform" in line
+    (line,) = [one.getMessage() for one in caplog.records if "files replaced" in one.getMessage()]
+    assert "database: not ready: files replaced; move the former files back, or stop the platform" in line
+    assert line.endswith(f" paths={path}")
     engine.dispose()
     other = open_engine(sqlite_url(path))
     with other.begin() as connection:
@@ -206,7 +207,7 @@ def test_a_deleted_log_is_written_into_the_database_by_a_clean_stop(engine: Engi
         (path.parent / (path.name + suffix)).unlink()
     with refused(path):
         write(engine, 20)
-    assert "If only -wal or -shm is gone, stop and start it: what they hold is written into the database first" in caplog.text
+    assert "if only -wal or -shm is missing, stop and start it: their content is written into the database first" in caplog.text
     engine.dispose()
     again = open_engine(sqlite_url(path))
     assert read(again) == list(range(20))
@@ -235,7 +236,7 @@ def test_a_full_disk_is_one_line_and_the_first_write_that_fits_ends_it(
         assert caught.value.answer == FULL
     lines = [one.getMessage() for one in caplog.records if one.name == database_files.__name__]
     assert len(lines) == 1, lines
-    assert lines[0].startswith(f"database: not ready: no write succeeds path={path} reason=database or disk is full.")
+    assert lines[0] == f"database: not ready: writes fail; free some disk space path={path} reason=database or disk is full"
     files = database_files.files_of(engine)
     assert files is not None
     assert files.full

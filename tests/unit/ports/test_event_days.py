@@ -36,7 +36,7 @@ class TestSqlEventDays(EventDaysSuite):
         damage(engine, "impressions", "items", "[1, 2", "request_id = 'a'")
         rows = {row["request_id"]: row["items"] for row in dumped(days, "impressions", DAY, tmp_path)}
         assert rows == {"a": None, "b": [10, 11, 12]}
-        assert "what answer 'a' showed can't be read" in caplog.text
+        assert "impression: unreadable items, left out request=a" in caplog.text
 
     def test_a_dump_that_fails_leaves_nothing(self, log: EventLog, days: SqlEventDays, tmp_path: Path) -> None:
         (tmp_path / "day.ndjson").mkdir()

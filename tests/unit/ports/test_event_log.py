@@ -13,10 +13,10 @@ from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.store.shadow_totals import SqlShadowTotals
 from shared.domain.errors import Invalid
+from shared.testing.drift_samples_suite import DriftSamplesSuite
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, WINDOW, EventLogSuite, KpiSourceSuite, did, like, shown
-from shared.testing.fake_events import FakeEvents, FakeMirrors
-from shared.testing.sighting_suite import SightingsSuite
-from shared.testing.traffic_suite import SEEN, MirrorsSuite, TrafficSuite
+from shared.testing.fake_events import FakeEvents, FakeShadowTotals
+from shared.testing.traffic_suite import EXAMPLE, ShadowTotalsSuite, TrafficSuite
 from tests.support.query_plans import statements
 from tests.support.sql_rows import damage
 
@@ -43,7 +43,7 @@ class TestSqlEventLog(EventLogSuite):
         damage(engine, "impressions", "items", "[1, 2", "request_id = 'a'")
         like(log, did(request_id="a"), did(request_id="b"))
         assert kpis.hit_rate("films", 1, T0, LATER, ATTRIBUTION).hits == 1
-        assert "what answer 'a' showed can't be read" in caplog.text
+        assert "impression: unreadable items, earns no hits request=a" in caplog.text
 
     def test_a_name_is_never_read_as_sql(self, log: SqlEventLog, kpis: SqlKpis) -> None:
         evil = "x' OR '1'='1'; DROP TABLE impressions; --"
@@ -59,7 +59,7 @@ class TestSqlEventLog(EventLogSuite):
         assert [found.name for found in folder.iterdir()] == ["events.csv"]
 
 
-class TestSqlSightings(SightingsSuite):
+class TestSqlSightings(DriftSamplesSuite):
     @pytest.fixture
     def sightings(self, engine: Engine) -> SqlDriftSamples:
         return SqlDriftSamples(engine)
@@ -106,7 +106,7 @@ class TestSqlKpis(KpiSourceSuite, TrafficSuite):
         assert (found.answers, found.looked, found.shown) == (2, 1, 3)
 
 
-class TestFakeEvents(EventLogSuite, KpiSourceSuite, TrafficSuite, SightingsSuite):
+class TestFakeEvents(EventLogSuite, KpiSourceSuite, TrafficSuite, DriftSamplesSuite):
     @pytest.fixture
     def sightings(self, log: FakeEvents) -> FakeEvents:
         return log
@@ -120,13 +120,13 @@ class TestFakeEvents(EventLogSuite, KpiSourceSuite, TrafficSuite, SightingsSuite
         return log
 
 
-class TestFakeMirrors(MirrorsSuite):
+class TestFakeMirrors(ShadowTotalsSuite):
     @pytest.fixture
-    def mirrors(self) -> FakeMirrors:
-        return FakeMirrors()
+    def mirrors(self) -> FakeShadowTotals:
+        return FakeShadowTotals()
 
 
-class TestSqlMirrors(MirrorsSuite):
+class TestSqlMirrors(ShadowTotalsSuite):
     @pytest.fixture
     def mirrors(self, engine: Engine) -> SqlShadowTotals:
         return SqlShadowTotals(engine)
@@ -134,11 +134,11 @@ class TestSqlMirrors(MirrorsSuite):
     def test_a_damaged_row_counts_for_nothing_and_affects_no_other(
         self, engine: Engine, mirrors: SqlShadowTotals, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
     ) -> None:
-        mirrors.add("films", 1, "gate-a", SEEN)
-        mirrors.add("films", 1, "gate-b", SEEN)
+        mirrors.add("films", 1, "gate-a", EXAMPLE)
+        mirrors.add("films", 1, "gate-b", EXAMPLE)
         for text in ["[1, 2", "[]", '{"a": 1}', '{"1": "x"}', "null"]:
             with subtests.test(text=text):
                 caplog.clear()
-                damage(engine, "mirrors", "candidate", text, "gateway = 'gate-b'")
-                assert SqlShadowTotals(engine).total("films", 1) == SEEN
+                damage(engine, "shadow_totals", "candidate", text, "gateway = 'gate-b'")
+                assert SqlShadowTotals(engine).total("films", 1) == EXAMPLE
                 assert "gate-b" in caplog.text

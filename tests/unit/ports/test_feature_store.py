@@ -29,7 +29,7 @@ class TestSqlFeatureStore(FeatureStoreSuite):
                 store.write("films", "user", [row(1, a=1), row(2, a=2)])
                 damage(engine, "feature_values", "body", text, "entity = 1")
                 assert list(store.read("films", {"user": None}, [1, 2], NOW).rows) == [("user", 2)]
-                assert "view user, key 1 can't be read and count as absent" in caplog.text
+                assert "feature values: unreadable, count as absent recommender=films view=user key=1" in caplog.text
                 store.write("films", "user", [row(1, NOW + DAY, a=3)])
                 assert len(store.read("films", {"user": None}, [1, 2], NOW + DAY).rows) == 2
 

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, inspect, text
 
-from services.eventlog.kpis import SqlKpis
 from services.eventlog.tables import metadata as event_tables
 from services.featurestore.tables import metadata as feature_tables
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
-from services.store.resources import SqlResources
-from services.store.routes import SqlRoutes
-from services.store.shadow_totals import SqlShadowTotals
 from services.store.tables import metadata as state_tables
-from shared.contracts.codec import encode
-from shared.contracts.records import RunSpec
 from shared.domain.errors import Invalid, Unavailable, Unsupported
-from shared.domain.run import RunStatus
-from shared.domain.traffic import Mirror, Traffic, UserShares
-from shared.testing.records import RUN_SPEC
 from tests.servers.postgres_server import Server
 
 ROOT = Path(__file__).parents[3]
@@ -120,35 +107,6 @@ def test_upgrading_again_changes_nothing(engine: Engine) -> None:
         assert connection.execute(text("SELECT gateway FROM gateways")).scalars().all() == ["g"]
 
 
-def upgrade_to(engine: Engine, revision: str) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(ROOT / "services/store/migrations"))
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-
-
-def test_what_was_answered_and_routed_before_the_third_step_is_counted_as_what_it_was(engine: Engine) -> None:
-    """Answers without a latency, and routes without a shadow."""
-    upgrade_to(engine, "0002")
-    answer = 'INSERT INTO impressions (request_id, recommender, "user", version, variant, generation, step, items, fallback, at)'
-    route = "(recommender, generation, stable, candidate, weight, salt, step, since"
-    with engine.begin() as connection:
-        for n, fallback in enumerate(("NULL", "NULL", "'scoring unavailable'", "'unknown user'")):
-            connection.execute(text(f"{answer} VALUES ('q{n}', 'films', {n // 2}, 1, 'stable', 4, 0, '[{n}, 7]', {fallback}, {n})"))
-        connection.execute(text(f"INSERT INTO routes {route}) VALUES ('films', 4, 1, 2, 0.1, 's', 0, 5)"))
-        connection.execute(text(f"INSERT INTO route_history {route}, actor, reason) VALUES ('films', 4, 1, 2, 0.1, 's', 0, 5, 'ada', '')"))
-    upgrade(engine)
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    fallback = UserShares(2, 1.0, 1.0)
-    expected = Traffic(users=2, answers=4, errors=1, looked=2, shown=3, fallback=fallback, empty=UserShares(2))
-    assert SqlKpis(engine).traffic("films", 4, now) == {"stable": expected}
-    assert SqlKpis(engine).samples("films", 4, timedelta(0), timedelta(0), now)["stable"].users == 2
-    routes = SqlRoutes(engine)
-    assert [routes.all()["films"].shadow, routes.history("films")[0].route.shadow] == [False, False]
-    assert SqlShadowTotals(engine).total("films", 4) == Mirror()
-
-
 def test_many_who_start_at_once_migrate_once(url: str) -> None:
     def start(_: int) -> None:
         engine = open_engine(url)
@@ -169,10 +127,21 @@ def test_a_database_of_newer_code_is_refused_in_one_line_and_left_alone(engine: 
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
         connection.execute(text("DROP TABLE gateways"))
-    with pytest.raises(Unsupported, match=r"revision 9999.*newer one has migrated it") as refused:
+    with pytest.raises(Unsupported, match=r"revision 9999.*newer release has migrated it") as refused:
         upgrade(engine)
     assert "\n" not in str(refused.value)
     assert "gateways" not in inspect(engine).get_table_names()
+
+
+@pytest.mark.parametrize("revision", ["0001", "0010"])
+def test_a_database_from_before_the_first_release_is_refused_in_one_line_and_left_alone(engine: Engine, revision: str) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)"))
+        connection.execute(text(f"INSERT INTO alembic_version VALUES ('{revision}')"))
+    with pytest.raises(Unsupported, match="older than the first release: start with an empty database") as refused:
+        upgrade(engine)
+    assert "\n" not in str(refused.value)
+    assert inspect(engine).get_table_names() == ["alembic_version"]
 
 
 def test_a_migration_that_fails_leaves_the_database_as_it_was(engine: Engine) -> None:
@@ -188,8 +157,8 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(engine: Engine) ->
     [
         ("mysql://eyas:hunter2@db/eyas", Unsupported, "'mysql' is not supported: use sqlite"),
         ("postgresql+asyncpg://eyas:hunter2@db/eyas", Unsupported, r"'postgresql\+asyncpg' is not supported"),
-        ("postgresql://eyas:hunter2@db:5432", Invalid, "names no database"),
-        ("postgresql://eyas:hunter2@db:port/eyas", Invalid, "can't be read"),
+        ("postgresql://eyas:hunter2@db:5432", Invalid, "has no database name"),
+        ("postgresql://eyas:hunter2@db:port/eyas", Invalid, "cannot be read"),
         ("sqlite+aiosqlite:///x.db", Unsupported, "not supported"),
         ("sqlite://", Unsupported, "memory"),
         ("sqlite:///:memory:", Unsupported, "memory"),
@@ -259,16 +228,3 @@ def test_a_writer_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     with engine.begin() as connection:
         assert connection.execute(text("SELECT 1")).scalar() == 1
     engine.dispose()
-
-
-def test_runs_that_gave_up_before_the_tenth_step_are_listed_as_such(engine: Engine) -> None:
-    upgrade_to(engine, "0009")
-    row = "INSERT INTO resources (kind, id, recommender, spec, status, state, revision, finished, created_at, due_at)"
-    kept = {"r1": '{"state":"failed","dead_letter":true}', "r2": '{"state":"failed","dead_letter":false}', "r3": '{"dead_letter":tr'}
-    spec = json.dumps(encode(RunSpec, RUN_SPEC))
-    with engine.begin() as connection:
-        for id, status in kept.items():
-            row_values = {"id": id, "status": status, "spec": spec}
-            connection.execute(text(f"{row} VALUES ('run', :id, 'films', :spec, :status, 'failed', 1, true, 5, 5)"), row_values)
-    upgrade(engine)
-    assert [record.id for record in SqlResources(engine, "run", RunStatus, RunSpec).list(dead_letter=True)] == ["r1"]

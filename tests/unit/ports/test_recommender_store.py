@@ -123,7 +123,7 @@ class TestPendingRuns:
         made = store.put(spec(), NOW, "ada", make_run=run_of("r-0")).recommender
         first = runs.create(run_of("r-1")(made), "ada")
         runs.create(run_of("r-2")(made), "ada")
-        with pytest.raises(QueueFull, match=r"'films' has 3 pending runs, and at most 3 may wait: .* EYAS_MAX_PENDING_RUNS"):
+        with pytest.raises(QueueFull, match=r"'films' has 3 pending runs, at most 3 may wait: .* EYAS_MAX_PENDING_RUNS"):
             runs.create(run_of("r-3")(made), "ada")
         with pytest.raises(QueueFull):
             store.put(spec(epochs=6), NOW, "ada", make_run=run_of("r-4"))

@@ -14,7 +14,7 @@ from services.store.leases import SqlLeases
 from services.store.resources import SqlResources
 from services.store.tables import leases
 from shared.contracts.records import RetrainerSpec, RolloutSpec
-from shared.domain.evidence_history import MOST, Looked
+from shared.domain.evidence_history import MOST, LookBounds
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
 from shared.domain.triggers import RetrainerStatus
@@ -45,7 +45,7 @@ class TestSqlResources(ResourceStoreSuite):
 
     def test_a_time_without_a_zone_is_refused(self, store: SqlResources[RolloutStatus, RolloutSpec]) -> None:
         naive = datetime(2026, 3, 1, 12)
-        with pytest.raises(Exception, match="without a zone"):
+        with pytest.raises(Exception, match="without a time zone"):
             store.due(naive, 1)
 
     def test_another_engine_reads_what_this_one_wrote(self, database_url: str, store: SqlResources[RolloutStatus, RolloutSpec]) -> None:
@@ -56,7 +56,7 @@ class TestSqlResources(ResourceStoreSuite):
 
     @pytest.mark.requirement("C-01")
     def test_the_looks_of_a_rollout_come_back_as_they_were(self, store: SqlResources[RolloutStatus, RolloutSpec]) -> None:
-        looks = tuple(Looked(NOW + n * SECOND, 0, 1, n, n + 1, "pass", 0.1 / (n + 1), -0.2, None) for n in range(MOST))
+        looks = tuple(LookBounds(NOW + n * SECOND, 0, 1, n, n + 1, "pass", 0.1 / (n + 1), -0.2, None) for n in range(MOST))
         record = store.create(rollout(), "ada")
         store.commit(record, RolloutStatus("canary", looks=looks), due_at=NOW, entry=None, finished=False, clear_request=False)
         assert store.get(record.id).status.looks == looks

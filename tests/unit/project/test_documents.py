@@ -85,4 +85,4 @@ def test_a_yaml_block_that_is_not_what_its_label_says_is_named(label: str, right
 @pytest.mark.parametrize("label", ["", " mine.yaml"])
 def test_a_yaml_block_without_a_kind_is_told_the_kinds(label: str) -> None:
     (found,) = yaml_blocks.faults(f"Text.\n\n1. So:\n\n   ```yaml{label}\n   a: 1\n   ```\n", "a.md")
-    assert found.startswith("a.md:5: a YAML block of no known kind: begin it with ```yaml NAME, where NAME is one of part-of-a-spec.yaml, ")
+    assert found.startswith("a.md:5: unknown kind of YAML block: begin it with ```yaml NAME, where NAME is one of part-of-a-spec.yaml, ")

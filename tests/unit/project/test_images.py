@@ -11,7 +11,7 @@ import yaml
 ROOT = Path(__file__).parents[3]
 ROLES = ("control", "triton", "pipelines", "pipelines-gpu")
 SHARED = "COPY images/control.lock /tmp/images/\n"
-LAST = "# What changes often comes last"
+LAST = "# The project itself comes last"
 
 
 def recipe(role: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 
 from pipelines.models.family import MODEL
 from pipelines.models.neural.weights import load_weights
-from pipelines.models.popularity_model import SCORES, Counts
+from pipelines.models.popularity_model import SCORES, PopularityFamily
 from services.triton.load_test import read_arrays
 from shared.domain.errors import BadData
 
@@ -100,7 +100,7 @@ def _rows(folder: Path) -> None:
 
 def _scores(folder: Path) -> None:
     (folder / MODEL).write_text('{"family": "popularity", "item": "movieId"}')
-    Counts().load(lambda name: folder / ("bomb.npy" if name == SCORES else name))
+    PopularityFamily().load(lambda name: folder / ("bomb.npy" if name == SCORES else name))
 
 
 @pytest.mark.requirement("T-13")

@@ -47,7 +47,7 @@ def test_documents_in_which_all_is_well_have_no_faults(root: Path, tmp_path: Pat
 
 
 BROKEN = (
-    ("README.md", "docs/index.md", "docs/indexes.md", "README.md:3: docs/indexes.md leads nowhere"),
+    ("README.md", "docs/index.md", "docs/indexes.md", "README.md:3: docs/indexes.md: file not found"),
     (
         "README.md",
         "#the-second-step",
@@ -55,11 +55,11 @@ BROKEN = (
         "README.md:3: docs/how-to/one.md#the-third-step: docs/how-to/one.md has no heading",
     ),
     ("docs/how-to/one.md", "-step-1", "-step-2", "docs/how-to/one.md:7: #the-second-step-2: docs/how-to/one.md has no heading"),
-    ("docs/how-to/one.md", "../../README", "../../../README", "docs/how-to/one.md:7: ../../../README.md leads nowhere"),
-    ("docs/how-to/one.md", "(p.svg)", "(q.svg)", "docs/how-to/one.md:7: q.svg leads nowhere"),
+    ("docs/how-to/one.md", "../../README", "../../../README", "docs/how-to/one.md:7: ../../../README.md: file not found"),
+    ("docs/how-to/one.md", "(p.svg)", "(q.svg)", "docs/how-to/one.md:7: q.svg: file not found"),
     ("docs/how-to/one.md", "(p.svg)", "(p.svg#a)", "docs/how-to/one.md:7: p.svg#a: docs/how-to/p.svg has no heading"),
-    ("docs/index.md", "- [One](how-to/one.md)\n", "", "docs/index.md doesn't lead to docs/how-to/one.md"),
-    ("docs/index.md", "adr/", "/docs/adr/", "docs/index.md:7: /docs/adr/ leads nowhere"),
+    ("docs/index.md", "- [One](how-to/one.md)\n", "", "docs/index.md has no link to docs/how-to/one.md"),
+    ("docs/index.md", "adr/", "/docs/adr/", "docs/index.md:7: /docs/adr/: file not found"),
 )
 
 

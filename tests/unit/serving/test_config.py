@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
 from shared.serving.config import Batching, ModelConfig, WarmUp, model_config
-from shared.serving.pbtext import Word, write
+from shared.serving.pbtext import EnumWord, write
 from shared.serving.signature import Feature, Input, Signature, Tensor
 
 SIGNATURE = Signature(
@@ -78,7 +78,7 @@ def test_lists_as_offsets_are_two_tensors_of_lengths_of_their_own() -> None:
         "genres__values": [0],
         "genres__offsets": [9],
     }
-    with pytest.raises(ValueError, match="'genres__values' has no value a row; a model that batches takes lists padded"):
+    with pytest.raises(ValueError, match="'genres__values' does not have one value per row; a model that batches needs padded lists"):
         replace(model_config("m", signature, [1]), batching=Batching(rows=4)).text()
 
 
@@ -99,7 +99,7 @@ def test_a_model_that_batches_has_no_dimension_of_rows_of_its_own() -> None:
 
 def test_batching_that_makes_no_sense_is_refused(subtests: pytest.Subtests) -> None:
     for wrong in ({"rows": 0}, {"rows": 4, "preferred": (8,)}, {"rows": 4, "delay_us": -1}):
-        with subtests.test(wrong=wrong), pytest.raises(ValueError, match="batching: from 1 row on"):
+        with subtests.test(wrong=wrong), pytest.raises(ValueError, match="batching: expected 1 row or more"):
             Batching(**wrong)  # type: ignore[arg-type]
 
 
@@ -111,5 +111,5 @@ def test_every_name_is_read_back_as_it_was(name: str) -> None:
 
 
 def test_text_numbers_words_and_lists_are_written_each_in_its_way() -> None:
-    said = write({"a": 'x"\\\n', "b": [1, 2], "c": Word("KIND"), "d": {"e": True}, "f": []})
+    said = write({"a": 'x"\\\n', "b": [1, 2], "c": EnumWord("KIND"), "d": {"e": True}, "f": []})
     assert said == 'a: "x\\042\\134\\012"\nb: 1\nb: 2\nc: KIND\nd { e: true }\n'

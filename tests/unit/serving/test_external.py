@@ -73,7 +73,7 @@ def test_another_file_is_found_wherever_a_tensor_may_be(tmp_path: Path, subtests
         with subtests.test(where=where):
             path = written(tmp_path, hide(elsewhere()))
             with pytest.raises(
-                BadData, match=r"model\.onnx: it takes weights from the file '/etc/passwd'; a unit's lie in weights\.bin beside it"
+                BadData, match=r"model\.onnx: the graph reads weights from '/etc/passwd'; only weights\.bin beside it is allowed"
             ):
                 refuse_others(path, 1 << 20)
 
@@ -92,7 +92,7 @@ OTHER_LOCATIONS = [
 
 def test_the_location_is_the_one_name_to_the_letter(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for location in OTHER_LOCATIONS:
-        with subtests.test(location=location), pytest.raises(BadData, match="it takes weights from the file"):
+        with subtests.test(location=location), pytest.raises(BadData, match="the graph reads weights from"):
             refuse_others(written(tmp_path, HIDING["a weight"](elsewhere(location))), 1 << 20)
 
 
@@ -105,10 +105,10 @@ def test_each_of_several_locations_of_a_tensor_counts(tmp_path: Path) -> None:
 
 
 INVALID_EXTENTS = [
-    ({"offset": 96, "length": 16}, r"it takes 16 bytes from 96 on of weights\.bin, which has 100"),
+    ({"offset": 96, "length": 16}, r"the graph reads 16 bytes of weights\.bin from 96 on, which has 100"),
     ({"offset": 101}, "from 101 on"),
-    ({"offset": -4}, "the offset of what it takes from weights.bin is no number: '-4'"),
-    ({"length": "9" * 5000}, "the length of what it takes"),
+    ({"offset": -4}, "the offset of weights in weights.bin is not a number: '-4'"),
+    ({"length": "9" * 5000}, "the length of weights in weights.bin is not a number"),
 ]
 
 
@@ -121,7 +121,7 @@ def test_what_it_takes_lies_within_the_file(tmp_path: Path, subtests: pytest.Sub
 def test_a_file_that_the_unit_has_is_taken_and_one_that_it_has_not_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, HIDING["a branch"](elsewhere("weights.bin", offset=84, length=16)))
     refuse_others(path, 100)
-    with pytest.raises(BadData, match="which the unit doesn't have: export it anew"):
+    with pytest.raises(BadData, match="which is missing; export it again"):
         refuse_others(path, None)
 
 
@@ -148,7 +148,7 @@ def test_a_graph_as_deep_as_a_mine_is_refused_and_doesnt_end_the_process(tmp_pat
 
     for _ in range(400):
         inner = field(1, field(5, field(6, inner)))
-    with pytest.raises(BadData, match="cut short, or no ONNX file"):
+    with pytest.raises(BadData, match="truncated, or not an ONNX file"):
         refuse_others(written(tmp_path, field(7, inner)), None)
 
 

@@ -34,12 +34,12 @@ def test_what_a_request_is_asked_with_comes_in_the_order_of_the_inputs() -> None
 
 
 INVALID_SOURCES = [
-    ({"side": "user"}, "no request carries it"),
-    ({"side": "user", "source": "catalogue"}, "doesn't come from the catalogue, but from the request"),
-    ({"side": "item", "source": "request"}, "doesn't come from the request, but from the catalogue"),
-    ({"side": "context", "source": "store", "view": "v"}, "doesn't come from the store"),
-    ({"side": "user", "source": "store"}, "a view belongs to inputs out of the store"),
-    ({"side": "context", "view": "v"}, "a view belongs to inputs out of the store"),
+    ({"side": "user"}, "no request contains"),
+    ({"side": "user", "source": "catalogue"}, "comes from the request, not from the catalogue"),
+    ({"side": "item", "source": "request"}, "comes from the catalogue, not from the request"),
+    ({"side": "context", "source": "store", "view": "v"}, "comes from the request, not from the store"),
+    ({"side": "user", "source": "store"}, "expected a view for an input from the store, and for no other"),
+    ({"side": "context", "view": "v"}, "expected a view for an input from the store, and for no other"),
 ]
 
 

@@ -119,10 +119,10 @@ def test_a_signature_says_nothing_of_lists_that_are_padded() -> None:
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
-        ([{"name": "year", "dtype": "int64", "side": "item", "lists": "offsets"}], "'year' has one value a row: there are no offsets"),
+        ([{"name": "year", "dtype": "int64", "side": "item", "lists": "offsets"}], "'year' has one value per row; offsets need a list"),
         (
             [lists("genres").model_dump(), {"name": "genres__offsets", "dtype": "int64", "side": "item"}],
-            "an input is called as the values or the offsets of another one",
+            "an input has the same name as the values or the offsets of another input",
         ),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 from shared.contracts.online import OnlineColumn, View
 from shared.domain.errors import Unavailable
 from shared.domain.feature_values import moment
-from shared.serving.values_file import Values, join_values, read_values, write_values
+from shared.serving.values_file import ValueRows, join_values, read_values, write_values
 
 VIEW = View(
     name="user",
@@ -25,7 +25,7 @@ VIEW = View(
     ),
 )
 LEAST = -(2**63)
-VALUES = Values(
+VALUES = ValueRows(
     np.array([5, -1, 3]),
     np.array([30, 10, 20]),
     {
@@ -62,8 +62,8 @@ def test_equal_values_make_equal_files(tmp_path: Path) -> None:
 
 
 def test_a_key_that_comes_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="two rows have one key"):
-        write_values(VIEW, Values(np.array([1, 1, 2]), VALUES.at, VALUES.columns), lambda name: tmp_path / name)
+    with pytest.raises(ValueError, match="two rows have the same key"):
+        write_values(VIEW, ValueRows(np.array([1, 1, 2]), VALUES.at, VALUES.columns), lambda name: tmp_path / name)
 
 
 INVALID_ARRAYS = [
@@ -93,7 +93,7 @@ def test_a_file_that_is_not_what_its_view_says_is_refused(tmp_path: Path, subtes
 
 def test_a_damaged_file_is_refused(subtests: pytest.Subtests) -> None:
     for content in (b"", b"not a zip", b"PK\x03\x04"):
-        with subtests.test(content=content), pytest.raises(Unavailable, match=r"^the part can't be read"):
+        with subtests.test(content=content), pytest.raises(Unavailable, match=r"^the part: cannot be read"):
             read_values(content, VIEW, "the part")
 
 
@@ -113,5 +113,5 @@ def test_a_part_that_was_damaged_anywhere_is_refused_or_reads_the_same(tmp_path:
 def test_a_pickle_is_never_loaded() -> None:
     stream = io.BytesIO()
     np.savez(stream, key=np.array([{}], dtype=object), at=np.array([1]))
-    with pytest.raises(Unavailable, match=r"^the part can't be read"):
+    with pytest.raises(Unavailable, match=r"^the part: cannot be read"):
         read_values(stream.getvalue(), VIEW, "the part")

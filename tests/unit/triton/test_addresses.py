@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from services.triton import server_processes
-from services.triton.addresses import Fixed, Named, addresses, folder_of, resolved
+from services.triton.addresses import FixedAddresses, ServiceAddresses, addresses, folder_of, resolved
 from services.triton.server_processes import RemoteTritons
 from shared.domain.errors import Invalid
 from shared.testing.waiting import wait_for
 
 
-def named(resolve: Callable[[str], Sequence[str]]) -> Named:
-    return Named("tritons", 8001, every=0, resolve=resolve)
+def named(resolve: Callable[[str], Sequence[str]]) -> ServiceAddresses:
+    return ServiceAddresses("tritons", 8001, every=0, resolve=resolve)
 
 
 def test_addresses_are_told_with_commas_between_them() -> None:
@@ -57,10 +57,10 @@ def test_a_real_name_is_resolved() -> None:
 
 
 def test_one_address_reads_the_home_itself_and_several_a_folder_each(tmp_path: Path) -> None:
-    (alone,) = RemoteTritons(Fixed(["a:8001"]), tmp_path, alone=True, key="sesame").current().values()
+    (alone,) = RemoteTritons(FixedAddresses(["a:8001"]), tmp_path, alone=True, key="sesame").current().values()
     assert alone.key == "sesame"
     assert alone.repository == tmp_path / "models"
-    first, second = RemoteTritons(Fixed(["a:8001", "b:9001"]), tmp_path).current().values()
+    first, second = RemoteTritons(FixedAddresses(["a:8001", "b:9001"]), tmp_path).current().values()
     assert (first.repository, second.repository) == (tmp_path / "a_8001/models", tmp_path / "b_9001/models")
 
 
@@ -87,7 +87,7 @@ def test_what_a_replica_that_is_gone_left_is_removed_and_nothing_else(tmp_path: 
     monkeypatch.setattr(server_processes.time, "monotonic", lambda: now[0])
     for name in (folder_of("10.0.0.7:8001"), folder_of("10.0.0.8:8001"), "models", "notes"):
         (tmp_path / name).mkdir()
-    found = RemoteTritons(Fixed(["10.0.0.8:8001"]), tmp_path)
+    found = RemoteTritons(FixedAddresses(["10.0.0.8:8001"]), tmp_path)
 
     def after(seconds: float) -> set[str]:
         now[0] += seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.triton.counters import Counters, Tally
+from services.triton.counters import Counters, ReplicaCounts
 from services.triton.repository import recommender_of
 from shared.domain.errors import Unavailable
 
@@ -51,7 +51,7 @@ def test_the_sum_is_what_was_counted_in_all_lives(steps: list[int | None]) -> No
 
 
 def test_a_tally_sums_the_models_of_a_recommender_and_leaves_trials_out() -> None:
-    tally = Tally()
+    tally = ReplicaCounts()
     tally.read(lambda: READING)
     assert tally.totals(recommender_of) == {("movies", 2): 4, ("movies", 3): 1500}
 
@@ -60,7 +60,7 @@ def test_a_server_that_does_not_answer_changes_no_count() -> None:
     def down() -> dict[tuple[str, str], int]:
         raise Unavailable("down")
 
-    tally = Tally()
+    tally = ReplicaCounts()
     tally.read(lambda: READING)
     tally.read(down)
     assert tally.totals(recommender_of)["movies", 2] == 4

@@ -14,7 +14,7 @@ _RUNNING = "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while 
 
 SAID = {
     f"{_LOADING}InvalidProtobuf: [ONNXRuntimeError] : 7 : INVALID_PROTOBUF : Load model from /home/models/3/model.onnx failed:"
-    f"Protobuf parsing failed.{_TRACE}": "ONNX Runtime: Protobuf parsing failed: model.onnx is cut short, or no ONNX file",
+    f"Protobuf parsing failed.{_TRACE}": "ONNX Runtime: Protobuf parsing failed: model.onnx is truncated or not an ONNX file",
     f"{_LOADING}Fail: [ONNXRuntimeError] : 1 : FAIL : Load model from /home/models/3/model.onnx failed:Fatal error: "
     f"org.nowhere:Frobnicate(-1) is not a registered function/op{_TRACE}": "ONNX Runtime: Fatal error: "
     "org.nowhere:Frobnicate(-1) is not a registered function/op",
@@ -24,7 +24,7 @@ SAID = {
     "onnxruntime::BFCArena::AllocateRawInternal(size_t, bool, onnxruntime::Stream*) Failed to allocate memory for requested buffer "
     "of size 4503599627370496": "ONNX Runtime: running ConstantOfShape node. Name:'fill' Failed to allocate memory for requested "
     "buffer of size 4503599627370496",
-    "Stub process 'eyas_trial-movies-4_0_0' is not healthy.": "the process that runs the model has died: the model crashes its runtime",
+    "Stub process 'eyas_trial-movies-4_0_0' is not healthy.": "the process of the model has died: the model crashes its runtime",
     "Deadline Exceeded": "no answer in time",
     "failed to connect to all addresses": "failed to connect to all addresses",
     "": "no reason given",

@@ -13,8 +13,8 @@ import pytest
 
 from services.triton import fleet as module
 from services.triton import replica
-from services.triton.client import Lost
-from services.triton.counters import Tally
+from services.triton.client import ServerLost
+from services.triton.counters import ReplicaCounts
 from services.triton.fleet import TritonFleet
 from shared.domain.errors import Pending, Unavailable
 from shared.ports import ServedUnit, ServerInfo
@@ -41,7 +41,7 @@ class Triton:
         self.trying: set[str] = set()
         self.loaded: set[tuple[str, int]] = set()
         self.count = 0
-        self.tally = Tally()
+        self.tally = ReplicaCounts()
         self.vouched = 0
         self.generation = 1
         self.ended = 0
@@ -120,7 +120,7 @@ class Triton:
 
     def ask(self, key: tuple[str, int], feed: object, timeout: float) -> np.ndarray[Any, Any]:
         if not self.up or key not in self.loaded:
-            raise Lost(f"{self.name} is away")
+            raise ServerLost(f"{self.name} is away")
         self.count += 1
         return np.zeros(1, np.float32)
 
@@ -140,7 +140,7 @@ class Triton:
         self.closed = True
 
 
-def server_of(host: Triton, repository: object, *, tally: Tally, **times: float) -> Triton:
+def server_of(host: Triton, repository: object, *, tally: ReplicaCounts, **times: float) -> Triton:
     host.tally = tally
     return host
 
@@ -261,7 +261,7 @@ def test_a_replica_that_lacks_what_another_has_is_not_ready_and_tries_again(flee
     fleet.place("movies", UNITS)
     look(fleet, clock)
     assert states(fleet) == {"a": "ready", "b": "loading"}
-    assert [one.fault for one in fleet.info().replicas] == [None, "it lacks movies 1"]
+    assert [one.fault for one in fleet.info().replicas] == [None, "missing versions: movies 1"]
     b.broken = set()
     look(fleet, clock, 20)
     wait_for(lambda: not b.owing)
@@ -433,7 +433,7 @@ def test_a_server_that_is_silent_is_ended_whatever_its_own_thread_waits_for(crew
             return a.ended > 0
 
         wait_for(ended)
-        with pytest.raises(Unavailable, match="doesn't answer"):
+        with pytest.raises(Unavailable, match="does not answer"):
             fleet.place("movies", UNITS)
     finally:
         a.slow.set()

@@ -90,16 +90,16 @@ def test_a_graph_that_looks_elsewhere_for_weights_never_lies_before_triton(
 ) -> None:
     for location in ("/etc/passwd", "../3/weights.bin", "signature.json"):
         with subtests.test(location=location):
-            with pytest.raises(BadData, match=r"model\.onnx: it takes weights from the file"):
+            with pytest.raises(BadData, match=r"model\.onnx: the graph reads weights from"):
                 repository.add(external_weights.unit(store, "movies", 3, location))
             assert files(repository) == set()
 
 
 def test_a_graph_whose_signature_names_no_weights_is_refused_if_it_takes_any(repository: ModelRepository, store: FsspecArtifacts) -> None:
     unit = tiny_unit(store, "movies", 3, model=external_weights.model())
-    with pytest.raises(BadData, match=r"takes weights from weights\.bin, which the unit doesn't have"):
+    with pytest.raises(BadData, match=r"reads weights from weights\.bin, which is missing"):
         repository.add(unit)
-    with pytest.raises(Invalid, match=r"movies version 3 has no weights\.bin: its export published none"):
+    with pytest.raises(Invalid, match=r"movies version 3 has no weights\.bin: the export did not publish it"):
         repository.add(
             ServedUnit("movies", 3, {name: file for name, file in external_weights.unit(store, "m", 3).files.items() if name != WEIGHTS})
         )

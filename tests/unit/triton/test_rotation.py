@@ -95,10 +95,10 @@ def test_certificates_are_refused_when_one_is_missing_or_the_key_is_open(tmp_pat
     certificates = Server(tmp_path, "a").certificates
     key = certificates.folder / "tls.key"
     key.chmod(0o644)
-    with pytest.raises(Invalid, match=r"tls\.key .*chmod 600"):
+    with pytest.raises(Invalid, match=r"tls\.key: .*chmod 600"):
         certificates.check()
     key.chmod(0o600)
     certificates.check()
     (certificates.folder / "ca.crt").unlink()
-    with pytest.raises(Invalid, match=r"certificates of Triton: .*ca\.crt can't be read"):
+    with pytest.raises(Invalid, match=r"Triton certificates: .*ca\.crt cannot be read"):
         certificates.check()

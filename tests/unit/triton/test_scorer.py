@@ -19,7 +19,7 @@ DOCUMENT = {
 
 
 def test_signatures_of_routed_versions_are_read_once_and_others_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scorer, "_KEPT", 5)
+    monkeypatch.setattr(scorer, "_CACHED_SIGNATURES", 5)
     reads: list[str] = []
 
     def files_of(recommender: str, number: int) -> dict[str, str]:

@@ -377,7 +377,7 @@ def test_the_log_says_once_that_connections_run_out_and_once_that_it_is_over(cap
 
     run(story, 10)
     first, second = [record.getMessage() for record in caplog.records]
-    assert "near the limit port=test open=10 limit=10" in first
+    assert "raise EYAS_CONNECTIONS if these are your clients port=test open=10 limit=10" in first
     assert "below the limit again port=test open=3 limit=10 turned_away=1" in second
 
 
@@ -399,7 +399,7 @@ def test_without_descriptors_connections_without_a_token_are_closed_and_the_log_
     run(story)
     lines = [record.getMessage() for record in caplog.records if "file descriptors" in record.getMessage()]
     assert len(lines) == 2
-    assert "none left connections=9" in lines[0]
+    assert "raise the limit of open files (ulimit -Hn) connections=9" in lines[0]
     assert "free again" in lines[1]
 
 

@@ -31,7 +31,7 @@ def test_where_the_database_is_stands_in_the_log_alone_and_once(tmp_path: Path, 
             for _ in range(3):
                 assert state.missing() == ["the database doesn't answer"]
         assert [one.getMessage() for one in caplog.records if "db.internal" in one.getMessage()] == [
-            "not ready: the database eyas at db.internal:5432 doesn't answer"
+            "readiness: failed error=the database eyas at db.internal:5432 doesn't answer"
         ]
         assert state.missing() == []
 
@@ -56,8 +56,8 @@ def test_an_empty_database_is_refused_where_artifacts_of_a_former_one_are_left(t
         with ExitStack() as undo, pytest.raises(Invalid) as caught:
             open_state(home, undo, **more)
         assert str(caught.value) == (
-            f"database {path} is missing or empty, and {home.artifacts} holds artifacts of a former one: move the database's files back or"
-            f" restore a backup; to begin empty, move {home.artifacts} away"
+            f"database {path} is missing or empty, but {home.artifacts} has artifacts of an earlier database: move the database's files"
+            f" back or restore a backup; to start empty, move {home.artifacts} away"
         )
         assert not path.exists(), "nothing was made"
     home.artifacts.rename(tmp_path / "away")

@@ -29,7 +29,7 @@ def test_families_are_modules_between_commas(monkeypatch):
     assert Settings.read({}).families == ["acme.fading", "acme_two"]
     for wrong in ("acme.fading:Fading", "acme-two", "../acme", "acme."):
         monkeypatch.setenv("EYAS_FAMILIES", wrong)
-        with pytest.raises(Invalid, match="EYAS_FAMILIES: names of modules such as"):
+        with pytest.raises(Invalid, match="EYAS_FAMILIES: expected module names such as"):
             Settings.read({})
     monkeypatch.delenv("EYAS_FAMILIES")
     assert Settings.read({}).families == []
@@ -53,11 +53,11 @@ def test_what_is_given_has_the_last_word(monkeypatch):
 
 WRONG = (
     ("EYAS_ROLE", "both", "'all', 'control' or 'gateway'"),
-    ("EYAS_HOST", "localhost", "an IPv4 address is expected"),
-    ("EYAS_TRITON", "http://triton:8001", "the address of a Triton's gRPC is expected"),
-    ("EYAS_TRITON", "triton:0", "the address of a Triton's gRPC is expected"),
-    ("EYAS_TRITON", "triton:65536", "the address of a Triton's gRPC is expected"),
-    ("EYAS_TRITON", "a:1,a:1", "the address of a Triton's gRPC is expected"),
+    ("EYAS_HOST", "localhost", "expected an IPv4 address"),
+    ("EYAS_TRITON", "http://triton:8001", "expected 'embedded', HOST:PORT of Triton's gRPC"),
+    ("EYAS_TRITON", "triton:0", "expected 'embedded', HOST:PORT of Triton's gRPC"),
+    ("EYAS_TRITON", "triton:65536", "expected 'embedded', HOST:PORT of Triton's gRPC"),
+    ("EYAS_TRITON", "a:1,a:1", "expected 'embedded', HOST:PORT of Triton's gRPC"),
     ("EYAS_TRITON", "dns:tritons", "dns:NAME:PORT"),
     ("EYAS_TRITON_REPLICAS", "0", "1"),
     ("EYAS_EXECUTOR", "docker", "'local' or 'kubernetes'"),
@@ -75,9 +75,9 @@ def test_wrong_values_are_refused_with_what_is_expected(monkeypatch, subtests):
 
 
 CONTRADICTORY = (
-    ({"EYAS_ROLE": "gateway", "EYAS_TOKEN_FILE": "t"}, "the role 'gateway' needs EYAS_TRITON"),
-    ({"EYAS_ROLE": "control"}, "the role 'control' needs EYAS_TRITON"),
-    ({"EYAS_TRITON": "a:1", "EYAS_TRITON_REPLICAS": "2"}, "the number of embedded Tritons is EYAS_TRITON_REPLICAS"),
+    ({"EYAS_ROLE": "gateway", "EYAS_TOKEN_FILE": "t"}, "role 'gateway' needs EYAS_TRITON"),
+    ({"EYAS_ROLE": "control"}, "role 'control' needs EYAS_TRITON"),
+    ({"EYAS_TRITON": "a:1", "EYAS_TRITON_REPLICAS": "2"}, "embedded Tritons alone use EYAS_TRITON_REPLICAS"),
     ({"EYAS_ROLE": "gateway", "EYAS_TRITON": "t:8001"}, "set EYAS_TOKEN_FILE"),
     ({"EYAS_EXECUTOR": "kubernetes"}, "set EYAS_JOBS_FILE"),
     ({"EYAS_DATABASE_PASSWORD": "a", "EYAS_DATABASE_PASSWORD_FILE": "b"}, "not both"),
@@ -108,10 +108,10 @@ def test_no_message_repeats_a_secret(monkeypatch, tmp_path):
 def test_a_password_may_come_by_file(monkeypatch, tmp_path):
     file = tmp_path / "password"
     monkeypatch.setenv("EYAS_DATABASE_PASSWORD_FILE", str(file))
-    with pytest.raises(Invalid, match=r"^EYAS_DATABASE_PASSWORD_FILE: .* can't be read: No such file"):
+    with pytest.raises(Invalid, match=r"^EYAS_DATABASE_PASSWORD_FILE: .* cannot be read: No such file"):
         Settings.read({}).password()
     write_secret(file, "one\ntwo\n")
-    with pytest.raises(Invalid, match="must hold one line, found more") as caught:
+    with pytest.raises(Invalid, match="expected one line, found more") as caught:
         Settings.read({}).password()
     assert "two" not in str(caught.value)
     file.write_text("hunter2\n")
@@ -136,7 +136,7 @@ def test_tritons_are_one_or_several_or_a_name(monkeypatch):
     ("name", "near"), [("EYAS_MAXRUNS", "EYAS_MAX_RUNS"), ("EYAS_DATAROOTS", "EYAS_DATA_ROOTS"), ("eyas_hoem", "EYAS_HOME")]
 )
 def test_a_variable_that_is_no_setting_is_said_with_the_nearest(name, near):
-    assert strange({name: "a-secret"}) == [f"{name}: there is no such setting, so it changes nothing; is {near} meant?"]
+    assert strange({name: "a-secret"}) == [f"{name}: unknown setting without effect; did you mean {near}?"]
 
 
 def test_what_others_read_is_not_strange():
@@ -144,10 +144,10 @@ def test_what_others_read_is_not_strange():
     assert strange(dict.fromkeys(known, "1")) == []
     services = {"EYAS_GATEWAY_SERVICE_HOST": "10.0.0.1", "EYAS_GATEWAY_PORT": "tcp://10.0.0.1:80", "EYAS_GATEWAY_PORT_80_TCP": "tcp://"}
     assert strange(services) == []
-    assert strange({"EYAS_QQQQQQQQ": "1"}) == ["EYAS_QQQQQQQQ: there is no such setting, so it changes nothing"]
+    assert strange({"EYAS_QQQQQQQQ": "1"}) == ["EYAS_QQQQQQQQ: unknown setting without effect"]
 
 
-STORES = {"events": "'sql' or nats://", "features": "'sql' or redis://"}
+STORES = {"events": "expected 'sql' or nats://", "features": "expected 'sql' or redis://"}
 
 
 INVALID_STORES = (

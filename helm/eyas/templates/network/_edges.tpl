@@ -1,4 +1,4 @@
-{{- /* How a policy of a part begins: (list $ "control") */ -}}
+{{- /* Head of the policy of a part: (list $ "control") */ -}}
 {{- define "eyas.policy" -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -30,7 +30,7 @@ spec:
   {{- end }}
 {{- end }}
 
-{{- /* What somebody else runs, or an evaluation's own: (list $ PART SECRET EDGE PORT); nothing if there is neither. */ -}}
+{{- /* Edge to an external server, or to the chart's own: (list $ PART SECRET EDGE PORT); empty if there is neither. */ -}}
 {{- define "eyas.away" -}}
 {{- $ := index . 0 -}}
 {{- $part := index . 1 -}}
@@ -51,7 +51,7 @@ spec:
   {{- end }}
 {{- end }}
 
-{{- /* Metrics: (list $ PORT); nobody reads them if nobody is named. */ -}}
+{{- /* Ingress of metrics: (list $ PORT); empty without peers in the values. */ -}}
 {{- define "eyas.scraped" -}}
 {{- $port := index . 1 }}
 {{- with (index . 0).Values.networkPolicies.prometheus -}}

@@ -10,13 +10,13 @@ from typing import Any
 import polars as pl
 
 from pipelines.features.columns import BLANK, Raw, Side
-from pipelines.features.engines.history import History
-from pipelines.features.engines.nvtabular.lowering import Lowering
-from pipelines.features.engines.nvtabular.plain import KEPT, NAN, parts, passing, plain, restored, width_of
-from pipelines.features.engines.nvtabular.session import Session
+from pipelines.features.engines.history import RowHistory
+from pipelines.features.engines.nvtabular.lowering import WorkflowLowering
+from pipelines.features.engines.nvtabular.plain import NAN, PASSED_THROUGH, parts, passing, plain, restored, width_of
+from pipelines.features.engines.nvtabular.session import DaskSession
 from pipelines.features.engines.nvtabular.statistics import compute
 from pipelines.features.engines.nvtabular.steps import Build
-from pipelines.features.engines.polars import Data
+from pipelines.features.engines.polars import PreparedTables
 from pipelines.features.graph import ALL, Graph
 from pipelines.features.operators.base import Mode, Operator
 from pipelines.features.operators.kinds import is_ordered
@@ -29,9 +29,9 @@ from pipelines.features.statistics import Results, Statistic
 
 @dataclass(frozen=True)
 class NvtabularEngine:
-    session: Session
+    session: DaskSession
 
-    def compute(self, asks: Sequence[Statistic], data: Data) -> Results:
+    def compute(self, asks: Sequence[Statistic], data: PreparedTables) -> Results:
         return compute(asks, data, self.session)
 
     def transform(
@@ -40,7 +40,7 @@ class NvtabularEngine:
         frame: pl.LazyFrame,
         *sides: Side,
         mode: Mode = "serve",
-        history: History | None = None,
+        history: RowHistory | None = None,
         keep: Iterable[str | pl.Expr] = (),
     ) -> pl.LazyFrame:
         """Same contract as `Graph.transform`; readable while the session is open."""
@@ -59,13 +59,13 @@ class NvtabularEngine:
         rows = self.session.write(frame.select(*handed, *(pl.col(name).fill_null(BLANK["int64"]) for name in row), *passed))
         if rows is None:
             return none
-        build = Build(self.session, [*names, *row, *(f"{KEPT}{name}" for name in schema)])
-        lowering = Lowering(build, mode, history is not None)
+        build = Build(self.session, [*names, *row, *(f"{PASSED_THROUGH}{name}" for name in schema)])
+        lowering = WorkflowLowering(build, mode, history is not None)
         for operator in chosen:
             lowering.add(operator)
         columns = {feature.made: lowering.widths[feature.made] for feature in features}
         wanted = [part_name for name, width in columns.items() for part_name in parts(name, width)]
-        workflow = build.workflow([*dict.fromkeys(wanted), *(f"{KEPT}{name}" for name in schema)])
+        workflow = build.workflow([*dict.fromkeys(wanted), *(f"{PASSED_THROUGH}{name}" for name in schema)])
         made = pl.scan_parquet(self._run(workflow, rows, columns))
         return made.select(*restored(schema), *(graph.finished(feature) for feature in features)).cast(none.collect_schema())
 

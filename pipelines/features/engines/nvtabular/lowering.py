@@ -10,7 +10,7 @@ import polars as pl
 
 from pipelines.features.columns import BLANK, FIRST, NULL, UNKNOWN, Column
 from pipelines.features.engines.nvtabular.plain import parts
-from pipelines.features.engines.nvtabular.steps import Build, Rows
+from pipelines.features.engines.nvtabular.steps import Build, PartitionRows
 from pipelines.features.hashing import begin, bucket, hashed, mixed
 from pipelines.features.operators.base import Mode, Operator
 from pipelines.features.operators.bucketise import Bucketise
@@ -28,7 +28,7 @@ from shared.domain.errors import Invalid
 _WIDTHS = (MultiHot, Sequence, Cross, OneHot, Vector)
 
 
-class Lowering:
+class WorkflowLowering:
     def __init__(self, build: Build, mode: Mode, with_history: bool) -> None:
         self.build, self.mode, self.with_history = build, mode, with_history
         self.widths: dict[str, int | None] = {}
@@ -37,18 +37,18 @@ class Lowering:
     def add(self, operator: Operator) -> None:
         lower = _LOWERINGS.get(type(operator))
         if lower is None:
-            raise Invalid(f"features: NVTabular has no way to do '{operator.kind}': choose resources.etl.engine: polars")
+            raise Invalid(f"features: NVTabular does not support '{operator.kind}': set resources.etl.engine: polars")
         for out in operator.outputs:
             self.widths[out.name] = _width(operator)
         lower(self, operator)
 
-    def made(self, operator: Operator, function: Callable[[Rows], Any | list[Any]]) -> None:
+    def made(self, operator: Operator, function: Callable[[PartitionRows], Any | list[Any]]) -> None:
         """Adds a step that computes the operator's outputs."""
         dtype = {"code": "int32", "float32": "float32"}
         names = {out.name: parts(out.name, self.widths[out.name]) for out in operator.outputs}
         types = {part_name: dtype[out.kind] for out in operator.outputs for part_name in names[out.name]}
 
-        def columns(rows: Rows) -> dict[str, Any]:
+        def columns(rows: PartitionRows) -> dict[str, Any]:
             outputs = function(rows)
             made: dict[str, Any] = {}
             for output, (name, spread) in zip(outputs if isinstance(outputs, list) else [outputs], names.items(), strict=True):
@@ -61,7 +61,7 @@ class Lowering:
 
         self.build.step(types, columns)
 
-    def keyed(self, columns: tuple[Column, ...], keys: pl.DataFrame) -> Callable[[Rows], Any]:
+    def keyed(self, columns: tuple[Column, ...], keys: pl.DataFrame) -> Callable[[PartitionRows], Any]:
         """Returns a function from rows to row numbers of `keys`; `len(keys)` for missing keys."""
         missing = len(keys)
         if len(columns) == 1:
@@ -75,7 +75,7 @@ class Lowering:
         order = np.argsort(ours, kind="stable")
         table, places = ours[order], np.append(order, missing)
 
-        def find(rows: Rows) -> Any:
+        def find(rows: PartitionRows) -> Any:
             xp, combined = rows.xp, 0
             for number, size in zip(numbered, sizes, strict=True):
                 combined = combined * size + number(rows)
@@ -86,7 +86,7 @@ class Lowering:
 
         return find
 
-    def _numbered(self, column: Column, values: pl.Series) -> Callable[[Rows], Any]:
+    def _numbered(self, column: Column, values: pl.Series) -> Callable[[PartitionRows], Any]:
         if column.kind != "code":
             place = self.build.place(column, values)
             return lambda rows: rows.get(place)
@@ -96,7 +96,7 @@ class Lowering:
         return lambda rows: rows.xp.asarray(table)[rows.xp.minimum(rows.get(column), len(table) - 1)]
 
 
-def _codes(rows: Rows, column: Column, place: str, size: int, buckets: int | None, width: int | None = None) -> Any:
+def _codes(rows: PartitionRows, column: Column, place: str, size: int, buckets: int | None, width: int | None = None) -> Any:
     """Returns codes from places in a vocabulary of the given size."""
     xp, places = rows.xp, rows.get(place, width)
     unknown: Any = UNKNOWN
@@ -112,37 +112,37 @@ def _width(operator: Operator) -> int | None:
     return None
 
 
-def _categorify(to: Lowering, op: Categorify) -> None:
+def _categorify(to: WorkflowLowering, op: Categorify) -> None:
     place = to.build.place(op.column, op.state.values)
     column, size, buckets = op.column, len(op.state.values), op.state.buckets
     to.made(op, lambda rows: _codes(rows, column, place, size, buckets))
 
 
-def _multi_hot(to: Lowering, op: MultiHot) -> None:
+def _multi_hot(to: WorkflowLowering, op: MultiHot) -> None:
     place = to.build.place(op.column, op.state.values, op.length)
     column, size, buckets, width = op.column, len(op.state.values), op.state.buckets, op.length
     to.made(op, lambda rows: _codes(rows, column, place, size, buckets, width))
 
 
-def _normalise(to: Lowering, op: Normalise) -> None:
+def _normalise(to: WorkflowLowering, op: Normalise) -> None:
     away, by = op.terms
     to.made(op, lambda rows: (rows.number(op.source) - away) / by)
 
 
-def _log(to: Lowering, op: Log) -> None:
-    def log(rows: Rows) -> Any:
+def _log(to: WorkflowLowering, op: Log) -> None:
+    def log(rows: PartitionRows) -> Any:
         value = rows.number(op.source)
         return rows.xp.log(rows.xp.where(value < 0, np.float32(0), value).astype("float64") + 1.0)
 
     to.made(op, log)
 
 
-def _plain(to: Lowering, op: Plain) -> None:
+def _plain(to: WorkflowLowering, op: Plain) -> None:
     to.made(op, lambda rows: rows.number(op.source))
 
 
-def _clip(to: Lowering, op: Clip) -> None:
-    def clip(rows: Rows) -> Any:
+def _clip(to: WorkflowLowering, op: Clip) -> None:
+    def clip(rows: PartitionRows) -> Any:
         value = rows.number(op.source)
         if op.low is not None:
             value = rows.xp.where(value < np.float32(op.low), np.float32(op.low), value)
@@ -153,8 +153,8 @@ def _clip(to: Lowering, op: Clip) -> None:
     to.made(op, clip)
 
 
-def _fill(to: Lowering, op: Fill) -> None:
-    def fill(rows: Rows) -> list[Any]:
+def _fill(to: WorkflowLowering, op: Fill) -> None:
+    def fill(rows: PartitionRows) -> list[Any]:
         value = rows.number(op.source)
         missing = rows.xp.isnan(value)
         return [rows.xp.where(missing, op.value, value), *([missing] if op.flag is not None else [])]
@@ -162,10 +162,10 @@ def _fill(to: Lowering, op: Fill) -> None:
     to.made(op, fill)
 
 
-def _bucketise(to: Lowering, op: Bucketise) -> None:
+def _bucketise(to: WorkflowLowering, op: Bucketise) -> None:
     bounds = op.bounds
 
-    def codes(rows: Rows) -> Any:
+    def codes(rows: PartitionRows) -> Any:
         xp, value = rows.xp, rows.number(op.source)
         missing = xp.isnan(value)
         code = xp.searchsorted(xp.asarray(bounds), xp.where(missing, np.float32(0), value), side="right") + 1
@@ -174,12 +174,12 @@ def _bucketise(to: Lowering, op: Bucketise) -> None:
     to.made(op, codes)
 
 
-def _target(to: Lowering, op: TargetEncode) -> None:
+def _target(to: WorkflowLowering, op: TargetEncode) -> None:
     keys, encodings = op.table
     place, mode, row, folds = to.keyed(op.columns, keys), to.mode, op.row, op.folds
     tables = [(overall.astype(np.float32), apart.astype(np.float32)) for overall, apart in (encodings[target] for target in op.targets)]
 
-    def encode(rows: Rows) -> list[Any]:
+    def encode(rows: PartitionRows) -> list[Any]:
         xp, at = rows.xp, place(rows)
         if mode == "serve":
             return [xp.asarray(overall)[at] for overall, _ in tables]
@@ -190,15 +190,15 @@ def _target(to: Lowering, op: TargetEncode) -> None:
     to.made(op, encode)
 
 
-def _count(to: Lowering, op: CountEncode) -> None:
+def _count(to: WorkflowLowering, op: CountEncode) -> None:
     assert op.counts is not None
     place = to.keyed((op.column,), op.counts.select(op.column.name))
     values = op.values
     to.made(op, lambda rows: rows.xp.asarray(values)[place(rows)])
 
 
-def _cyclic(to: Lowering, op: Cyclic) -> None:
-    def waves(rows: Rows) -> list[Any]:
+def _cyclic(to: WorkflowLowering, op: Cyclic) -> None:
+    def waves(rows: PartitionRows) -> list[Any]:
         xp, blank, outputs = rows.xp, rows.blank(op.column), []
         for period in op.periods:
             seconds, added = PERIODS[period]
@@ -209,8 +209,8 @@ def _cyclic(to: Lowering, op: Cyclic) -> None:
     to.made(op, waves)
 
 
-def _calendar(to: Lowering, op: Calendar) -> None:
-    def codes(rows: Rows) -> list[Any]:
+def _calendar(to: WorkflowLowering, op: Calendar) -> None:
+    def codes(rows: PartitionRows) -> list[Any]:
         blank, outputs = rows.blank(op.column), []
         for part in op.parts:
             seconds, added, of = PARTS[part]
@@ -220,14 +220,14 @@ def _calendar(to: Lowering, op: Calendar) -> None:
     to.made(op, codes)
 
 
-def _within(rows: Rows, column: Column, seconds: int, added: int) -> Any:
+def _within(rows: PartitionRows, column: Column, seconds: int, added: int) -> Any:
     return (rows.get(column) % seconds + added) % seconds
 
 
-def _cross(to: Lowering, op: Cross) -> None:
+def _cross(to: WorkflowLowering, op: Cross) -> None:
     widths = [to.widths[column.name] for column in op.columns]
 
-    def cross(rows: Rows) -> Any:
+    def cross(rows: PartitionRows) -> Any:
         codes = [rows.get(column, width).astype("int64") for column, width in zip(op.columns, widths, strict=True)]
         wide = any(code.ndim == 2 for code in codes)
         codes = [code[:, None] if wide and code.ndim == 1 else code for code in codes]
@@ -239,10 +239,10 @@ def _cross(to: Lowering, op: Cross) -> None:
     to.made(op, cross)
 
 
-def _one_hot(to: Lowering, op: OneHot) -> None:
+def _one_hot(to: WorkflowLowering, op: OneHot) -> None:
     width = to.widths[op.column.name]
 
-    def hot(rows: Rows) -> Any:
+    def hot(rows: PartitionRows) -> Any:
         xp, codes = rows.xp, rows.get(op.column, width).reshape(len(rows.frame), -1)
         matrix = xp.zeros((len(codes), op.width), "float32")
         matrix[xp.arange(len(codes))[:, None], codes] = 1.0
@@ -252,8 +252,8 @@ def _one_hot(to: Lowering, op: OneHot) -> None:
     to.made(op, hot)
 
 
-def _vector(to: Lowering, op: Vector) -> None:
-    def unit(rows: Rows) -> Any:
+def _vector(to: WorkflowLowering, op: Vector) -> None:
+    def unit(rows: PartitionRows) -> Any:
         xp = rows.xp
         vectors = xp.nan_to_num(rows.get(op.column, op.width).astype("float64"))
         length = xp.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
@@ -262,7 +262,7 @@ def _vector(to: Lowering, op: Vector) -> None:
     to.made(op, unit)
 
 
-def _lag(to: Lowering, op: Lag) -> None:
+def _lag(to: WorkflowLowering, op: Lag) -> None:
     of, before = op.of, before_name(op.name)
     if to.with_history:
         to.made(op, lambda rows: rows.get(before))
@@ -271,7 +271,7 @@ def _lag(to: Lowering, op: Lag) -> None:
     place, missing = to.keyed((op.by,), keys), len(keys)
     table = np.append(values.to_numpy(), 0).astype(np.int64 if of.kind == "int64" else np.float32)
 
-    def served(rows: Rows) -> Any:
+    def served(rows: PartitionRows) -> Any:
         at, value = place(rows), rows.get(of)
         nothing = at == missing
         if of.kind == "int64":
@@ -281,7 +281,7 @@ def _lag(to: Lowering, op: Lag) -> None:
     to.made(op, served)
 
 
-def _sequence(to: Lowering, op: Sequence) -> None:
+def _sequence(to: WorkflowLowering, op: Sequence) -> None:
     before, length = before_name(op.name), op.length
     if to.with_history:
         to.made(op, lambda rows: rows.get(before, length))
@@ -289,7 +289,7 @@ def _sequence(to: Lowering, op: Sequence) -> None:
     keys, table = op.table
     place = to.keyed((op.by,), keys)
 
-    def served(rows: Rows) -> Any:
+    def served(rows: PartitionRows) -> Any:
         at = place(rows)
         codes = rows.xp.asarray(table)[at]
         return op.within(codes, rows.xp.asarray(op.moments)[at], rows.get(op.time), rows.xp) if op.bounded else codes
@@ -297,7 +297,7 @@ def _sequence(to: Lowering, op: Sequence) -> None:
     to.made(op, served)
 
 
-_LOWERINGS: dict[type[Any], Callable[[Lowering, Any], None]] = {
+_LOWERINGS: dict[type[Any], Callable[[WorkflowLowering, Any], None]] = {
     Categorify: _categorify,
     MultiHot: _multi_hot,
     Normalise: _normalise,

@@ -15,7 +15,7 @@ from pipelines.features.columns import BLANK, Column, Raw
 from shared.domain.errors import Invalid
 
 NAN = float("nan")
-KEPT = "~kept."
+PASSED_THROUGH = "~kept."
 """Name prefix of passed-through columns."""
 
 
@@ -50,9 +50,9 @@ def passing(frame: pl.LazyFrame, keep: Iterable[str | pl.Expr]) -> tuple[list[pl
     handed = []
     for expr, (name, dtype) in zip(exprs, schema.items(), strict=True):
         if isinstance(dtype, pl.List | pl.Array):
-            raise Invalid(f"features: NVTabular can't keep '{name}', a column of lists, as it is")
+            raise Invalid(f"features: NVTabular cannot keep the list column '{name}' unchanged")
         blank = blank_of(dtype)
-        handed.append((expr if blank is None else expr.fill_null(blank)).alias(f"{KEPT}{name}"))
+        handed.append((expr if blank is None else expr.fill_null(blank)).alias(f"{PASSED_THROUGH}{name}"))
     return handed, schema
 
 
@@ -66,6 +66,6 @@ def restored(schema: pl.Schema) -> list[pl.Expr]:
     """Restores names and nulls of passed-through columns."""
     columns = []
     for name, dtype in schema.items():
-        column, blank = pl.col(f"{KEPT}{name}").cast(dtype), blank_of(dtype)
+        column, blank = pl.col(f"{PASSED_THROUGH}{name}").cast(dtype), blank_of(dtype)
         columns.append((column if blank is None else column.replace(blank, None)).alias(name))
     return columns

@@ -30,7 +30,7 @@ ROWS = 500_000
 
 
 @dataclass(frozen=True)
-class Session:
+class DaskSession:
     folder: Path
     cpu: bool
     _numbers: count[int] = field(default_factory=count)
@@ -55,13 +55,13 @@ class Session:
 
 
 @contextmanager
-def session(parent: Path | None = None) -> Iterator[Session]:
+def session(parent: Path | None = None) -> Iterator[DaskSession]:
     cpu = _cpu()
     folder = Path(tempfile.mkdtemp(prefix="nvtabular-", dir=parent)).absolute()
     try:
         with _computing(folder), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old libraries warn, and can't be changed here
-            yield Session(folder, cpu)
+            warnings.simplefilter("ignore")  # old libraries warn, and cannot be changed here
+            yield DaskSession(folder, cpu)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -75,7 +75,7 @@ def _cpu() -> bool:
     if wanted not in ("auto", "cpu", "gpu"):
         raise Invalid(f"{DEVICE} is '{wanted}': expected auto, cpu or gpu")
     if wanted == "gpu" and not there:
-        requirement = f"resources.etl.gpu: this stage was given {os.environ[GPUS]}" if GPUS in os.environ else f"{DEVICE} is gpu"
+        requirement = f"resources.etl.gpu is {os.environ[GPUS]}" if GPUS in os.environ else f"{DEVICE} is gpu"
         raise Invalid(f"{requirement}, but this environment has no {'cuDF' if HAS_GPU else 'GPU'}")
     return wanted == "cpu" or not there
 

@@ -15,42 +15,42 @@ import polars as pl
 
 from pipelines.features.columns import BLANK, Column, Kind
 from pipelines.features.engines.nvtabular.plain import parts, plain
-from pipelines.features.engines.nvtabular.session import Session
-from pipelines.features.engines.polars import DIGITS, Data, number_of, quantiles_of, scale_of, summary_of
+from pipelines.features.engines.nvtabular.session import DaskSession
+from pipelines.features.engines.polars import DIGITS, PreparedTables, number_of, quantiles_of, scale_of, summary_of
 from pipelines.features.operators.target import fold_of
 from pipelines.features.statistics import (
     FINE,
     FOLD,
     UNIT,
-    Counts,
-    Longest,
+    LongestList,
     Moments,
-    Newest,
+    NewestValues,
     Quantiles,
     Results,
     Statistic,
+    ValueCounts,
     rows_of,
     sum_of,
 )
 
-_ONE = "~one"
+_COUNTER = "~one"
 
 
-def compute(asks: Sequence[Statistic], data: Data, session: Session) -> Results:
+def compute(asks: Sequence[Statistic], data: PreparedTables, session: DaskSession) -> Results:
     distinct = list(dict.fromkeys(asks))
-    results: dict[Statistic, Any] = {ask: _longest(ask, data) for ask in distinct if isinstance(ask, Longest)}
-    for table in dict.fromkeys(ask.table for ask in distinct if isinstance(ask, Counts)):
-        results |= _counts([ask for ask in distinct if isinstance(ask, Counts) and ask.table == table], data, session)
+    results: dict[Statistic, Any] = {ask: _longest(ask, data) for ask in distinct if isinstance(ask, LongestList)}
+    for table in dict.fromkeys(ask.table for ask in distinct if isinstance(ask, ValueCounts)):
+        results |= _counts([ask for ask in distinct if isinstance(ask, ValueCounts) and ask.table == table], data, session)
     for ask in distinct:
         if isinstance(ask, Moments | Quantiles):
             results[ask] = _of_numbers(ask, data, session)
-        if isinstance(ask, Newest):
+        if isinstance(ask, NewestValues):
             assert data.history is not None
             results[ask] = data.history.newest(ask)
     return results
 
 
-def _longest(ask: Longest, data: Data) -> int | None:
+def _longest(ask: LongestList, data: PreparedTables) -> int | None:
     """Returns the length of the longest list; known first, since a list becomes as many columns."""
     longest: int | None = (
         data.table(ask.table).select(pl.col(ask.column).list.len().max().cast(pl.Int64)).collect(engine="streaming").item()
@@ -58,21 +58,21 @@ def _longest(ask: Longest, data: Data) -> int | None:
     return longest
 
 
-def _counts(asks: list[Counts], data: Data, session: Session) -> dict[Statistic, Any]:
+def _counts(asks: list[ValueCounts], data: PreparedTables, session: DaskSession) -> dict[Statistic, Any]:
     """Counts in one pass over the table."""
     import nvtabular
 
     frame = data.table(asks[0].table)
     schema = frame.collect_schema()
     keys = {name: _column(name, schema[name]) for ask in asks for name in ask.keys}
-    longest = {name: _longest(Longest(name, asks[0].table), data) or 1 for name, key in keys.items() if key.many}
+    longest = {name: _longest(LongestList(name, asks[0].table), data) or 1 for name, key in keys.items() if key.many}
     columns = [expr for name, key in keys.items() for expr in plain(key, longest.get(name))]
     folds = sorted({ask.folds for ask in asks if ask.targets})
     columns += [fold_of(data.row, count).cast(pl.Int64).alias(f"{FOLD}{count}") for count in folds]
     for name in dict.fromkeys(target for ask in asks for target in ask.targets):
         units = (pl.col(name).cast(pl.Float64) * UNIT).round().cast(pl.Int64)
         columns += [units.fill_null(0).alias(sum_of(name)), units.is_not_null().cast(pl.Int64).alias(rows_of(name))]
-    rows = session.write(frame.select(*columns, pl.lit(1, pl.Int64).alias(_ONE)))
+    rows = session.write(frame.select(*columns, pl.lit(1, pl.Int64).alias(_COUNTER)))
     if rows is None:
         return {ask: _empty(ask, schema) for ask in asks}
     names = {name: parts(name, longest.get(name)) for name in keys}
@@ -84,7 +84,7 @@ def _counts(asks: list[Counts], data: Data, session: Session) -> dict[Statistic,
 class _Counting:
     """One request as an NVTabular operator."""
 
-    def __init__(self, ask: Counts, names: dict[str, list[str]], session: Session) -> None:
+    def __init__(self, ask: ValueCounts, names: dict[str, list[str]], session: DaskSession) -> None:
         from nvtabular import ops
 
         self.ask = ask
@@ -92,7 +92,7 @@ class _Counting:
         folder = str(session.new("counts"))
         if ask.targets or len(ask.keys) > 1:
             sums = [part(target) for part in (sum_of, rows_of) for target in ask.targets]
-            self.op = ops.JoinGroupby(cont_cols=sums or [_ONE], stats=["count", "sum"] if sums else ["count"], out_path=folder)
+            self.op = ops.JoinGroupby(cont_cols=sums or [_COUNTER], stats=["count", "sum"] if sums else ["count"], out_path=folder)
             self.node = [tuple(self.by) if len(self.by) > 1 else self.by[0]] >> self.op
         else:
             columns = names[ask.keys[0]]
@@ -118,13 +118,13 @@ class _Counting:
         return counts
 
 
-def _empty(ask: Counts, schema: pl.Schema) -> pl.DataFrame:
+def _empty(ask: ValueCounts, schema: pl.Schema) -> pl.DataFrame:
     types: dict[str, pl.DataType] = {key: _scalar(schema[key]) for key in ask.keys} | ({FOLD: pl.Int8()} if ask.targets else {})
     types |= {name: pl.Int64() for name in ("count", *(part(target) for part in (sum_of, rows_of) for target in ask.targets))}
     return pl.DataFrame(schema=types)
 
 
-def _of_numbers(ask: Moments | Quantiles, data: Data, session: Session) -> Any:
+def _of_numbers(ask: Moments | Quantiles, data: PreparedTables, session: DaskSession) -> Any:
     """Computes over Dask's partitions: exact sums in whole parts of the largest number; quantiles from value counts."""
     value = number_of(ask.column).drop_nulls()
     if isinstance(ask, Quantiles):

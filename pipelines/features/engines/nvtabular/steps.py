@@ -15,13 +15,13 @@ from nvtabular import ops
 
 from pipelines.features.columns import BLANK, Column
 from pipelines.features.engines.nvtabular.plain import parts
-from pipelines.features.engines.nvtabular.session import Session
+from pipelines.features.engines.nvtabular.session import DaskSession
 
 _FIRST = 3
 """Categorify's code of the first value; 2 means missing."""
 
 
-class Rows:
+class PartitionRows:
     """Partition in an operator: columns as arrays of [rows] or [rows, width]."""
 
     def __init__(self, frame: Any, xp: Any) -> None:
@@ -48,10 +48,10 @@ class Rows:
         return numbers
 
 
-Function = Callable[[Rows], Mapping[str, Any]]
+Function = Callable[[PartitionRows], Mapping[str, Any]]
 
 
-class Step(BaseOperator):  # type: ignore[misc]
+class FrameStep(BaseOperator):  # type: ignore[misc]
     """Adds columns to a frame."""
 
     def __init__(self, made: Mapping[str, str], function: Function, only: list[str] | None = None) -> None:
@@ -60,7 +60,7 @@ class Step(BaseOperator):  # type: ignore[misc]
 
     def transform(self, col_selector: ColumnSelector, transformable: Any) -> Any:
         xp = _library(transformable)
-        outputs = self.function(Rows(transformable, xp))
+        outputs = self.function(PartitionRows(transformable, xp))
         columns = {name: outputs[name].astype(dtype) for name, dtype in self.made.items()}
         added = type(transformable)(columns, index=transformable.index)
         before = list(transformable.columns)
@@ -95,13 +95,13 @@ def _beside(frame: Any, added: Any) -> Any:
 class Build:
     """Workflow under construction: raw columns, lookups, and a chain of steps."""
 
-    def __init__(self, session: Session, raws: list[str]) -> None:
+    def __init__(self, session: DaskSession, raws: list[str]) -> None:
         self._session = session
         self._raws = raws
         self._places: list[Any] = []
         self._place_names: dict[tuple[str, int], str] = {}
         self._keep: list[pl.Series] = []
-        self._steps: list[Step] = []
+        self._steps: list[FrameStep] = []
 
     def place(self, column: Column, values: pl.Series, width: int | None = None) -> str:
         """Looks up a raw column in `values`; returns the name of the row numbers, with `len(values)` for missing values."""
@@ -123,21 +123,21 @@ class Build:
         op.storage_name = dict.fromkeys(columns, "values")
         missing = len(values)
 
-        def placed(rows: Rows) -> dict[str, Any]:
+        def placed(rows: PartitionRows) -> dict[str, Any]:
             places = {}
             for column, name in zip(columns, names, strict=True):
                 code = rows.get(column)
                 places[name] = rows.xp.where(code < _FIRST, missing, code - _FIRST)
             return places
 
-        node = columns >> op >> Step(dict.fromkeys(names, "int64"), placed)
+        node = columns >> op >> FrameStep(dict.fromkeys(names, "int64"), placed)
         self._places.append(node[names])
 
     def _nothing(self, names: list[str]) -> None:
         self.step(dict.fromkeys(names, "int64"), lambda rows: {name: rows.xp.zeros(len(rows.frame), "int64") for name in names})
 
     def step(self, made: Mapping[str, str], function: Function) -> None:
-        self._steps.append(Step(made, function))
+        self._steps.append(FrameStep(made, function))
 
     def workflow(self, wanted: list[str]) -> Any:
         import nvtabular

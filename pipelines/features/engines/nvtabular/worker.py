@@ -2,7 +2,7 @@
 
 Requests and answers are lines of JSON; tables are files. `graph` is the folder of a saved graph.
 
-  {"do": "fit", "graph": ..., "rows": FILE, "items": FILE, "to": FOLDER}   fits the graph anew
+  {"do": "fit", "graph": ..., "rows": FILE, "items": FILE, "to": FOLDER}   fits the graph again
   {"do": "transform", "graph": ..., "rows": FILE, "mode": "rows", "keep": [NAME], "to": FILE}
 
 Rows are numbered. In mode `rows` (training) their history comes from the same file and from the file `pages`, if given: page views by user,
@@ -21,10 +21,10 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.features.engines.history import History
+from pipelines.features.engines.history import RowHistory
 from pipelines.features.engines.nvtabular.engine import NvtabularEngine
-from pipelines.features.engines.nvtabular.session import Session, session
-from pipelines.features.engines.polars import Data
+from pipelines.features.engines.nvtabular.session import DaskSession, session
+from pipelines.features.engines.polars import PreparedTables
 from pipelines.features.graph import Graph, compile_graph, load_graph
 
 Request = dict[str, Any]
@@ -49,7 +49,7 @@ def fit(request: Request) -> None:
     graph = compile_graph(saved_graph.entries, saved_graph.tables, saved_graph.reads)
     with session() as opened_session:
         history, pages = _history(graph, rows, request, opened_session), _pages(request)
-        data = Data(rows, pl.scan_parquet(request["items"]), None, graph.row, history, pages)
+        data = PreparedTables(rows, pl.scan_parquet(request["items"]), None, graph.row, history, pages)
         fitted = graph.fit(data, engine=NvtabularEngine(opened_session).compute)
     folder = Path(request["to"])
     folder.mkdir(exist_ok=True)
@@ -64,9 +64,9 @@ def transform(request: Request) -> None:
         made.sink_parquet(request["to"])
 
 
-def _history(graph: Graph, rows: pl.LazyFrame, request: Request, opened_session: Session) -> History | None:
+def _history(graph: Graph, rows: pl.LazyFrame, request: Request, opened_session: DaskSession) -> RowHistory | None:
     count = rows.select(pl.len()).collect().item()
-    return History(rows, graph.ordered, graph.row, opened_session.new("history"), count, _pages(request)) if graph.ordered else None
+    return RowHistory(rows, graph.ordered, graph.row, opened_session.new("history"), count, _pages(request)) if graph.ordered else None
 
 
 def _pages(request: Request) -> pl.LazyFrame | None:

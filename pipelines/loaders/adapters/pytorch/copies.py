@@ -18,7 +18,7 @@ from pipelines.loaders.adapters.pytorch.tensors import Tensor
 _ALIGNED = 64
 
 
-class Lane(Protocol):
+class DeviceChannel(Protocol):
     """A channel to a device."""
 
     def staging(self, size: int) -> Tensor:
@@ -34,7 +34,7 @@ class Lane(Protocol):
         """Makes all later work on the device wait for the copy."""
 
 
-class CudaLane:
+class CudaChannel:
     def __init__(self, device: Any) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)
 
@@ -58,7 +58,7 @@ class CudaLane:
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorPlace:
     """Place of a tensor in a batch's bytes, with its type and shape."""
 
     first: int
@@ -70,32 +70,32 @@ class Part:
         return buffer[self.first : self.last].view(self.dtype).view(self.shape)
 
 
-def packed(batch: Mapping[str, Tensor]) -> tuple[dict[str, Part], int]:
+def packed(batch: Mapping[str, Tensor]) -> tuple[dict[str, TensorPlace], int]:
     """Returns the places of the tensors one after the other, and the number of bytes."""
     parts, at = {}, 0
     for name, tensor in batch.items():
         size = tensor.numel() * tensor.element_size()
-        parts[name] = Part(at, at + size, tensor.dtype, tensor.shape)
+        parts[name] = TensorPlace(at, at + size, tensor.dtype, tensor.shape)
         at += -(-size // _ALIGNED) * _ALIGNED
     return parts, at
 
 
 @dataclass
-class _Place:
+class _BufferPlace:
     buffer: Tensor = None
     copy: Any = None
 
 
 @dataclass(frozen=True)
 class _Flying:
-    parts: Mapping[str, Part]
+    parts: Mapping[str, TensorPlace]
     there: Tensor
     copy: Any
 
 
-def copied(batches: Iterable[Mapping[str, Tensor]], lane: Lane, ahead: int) -> Iterator[dict[str, Tensor]]:
+def copied(batches: Iterable[Mapping[str, Tensor]], lane: DeviceChannel, ahead: int) -> Iterator[dict[str, Tensor]]:
     """Yields the batches on the device, in order; at most `ahead` copies are in progress while a batch is used."""
-    places = [_Place() for _ in range(ahead + 1)]
+    places = [_BufferPlace() for _ in range(ahead + 1)]
     flying: deque[_Flying] = deque()
     for at, batch in enumerate(batches):
         flying.append(_sent(batch, lane, places[at % len(places)]))
@@ -105,7 +105,7 @@ def copied(batches: Iterable[Mapping[str, Tensor]], lane: Lane, ahead: int) -> I
         yield _receive(flying.popleft(), lane)
 
 
-def _sent(batch: Mapping[str, Tensor], lane: Lane, place: _Place) -> _Flying:
+def _sent(batch: Mapping[str, Tensor], lane: DeviceChannel, place: _BufferPlace) -> _Flying:
     parts, size = packed(batch)
     if place.copy is not None:
         lane.over(place.copy)
@@ -117,6 +117,6 @@ def _sent(batch: Mapping[str, Tensor], lane: Lane, place: _Place) -> _Flying:
     return _Flying(parts, there, place.copy)
 
 
-def _receive(transfer: _Flying, lane: Lane) -> dict[str, Tensor]:
+def _receive(transfer: _Flying, lane: DeviceChannel) -> dict[str, Tensor]:
     lane.take(transfer.there, transfer.copy)
     return {name: part.of(transfer.there) for name, part in transfer.parts.items()}

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pipelines.loaders.adapters.layout import LENGTHS, Dense, Layout, Lengths, Offsets, Padded
+from pipelines.loaders.adapters.layout import LENGTHS, DenseLayout, Layout, Lengths, Offsets, PaddedLayout
 from pipelines.loaders.adapters.pytorch.tensors import Tensor, TensorLists
 from shared.domain.errors import BadData
 from shared.serving.signature import OFFSETS, VALUES
@@ -25,20 +25,20 @@ def _apply_layout(name: str, lists: TensorLists, layout: Layout) -> dict[str, Te
         return {name + VALUES: lists.values, name + OFFSETS: lists.offsets}
     if isinstance(layout, Lengths):
         return {name + VALUES: lists.values, name + LENGTHS: lists.offsets.diff()}
-    if isinstance(layout, Padded):
+    if isinstance(layout, PaddedLayout):
         return {name: _padded(name, lists, layout)}
-    assert isinstance(layout, Dense)
+    assert isinstance(layout, DenseLayout)
     return {name: _dense(name, lists, layout.size)}
 
 
-def _padded(name: str, lists: TensorLists, layout: Padded) -> Tensor:
+def _padded(name: str, lists: TensorLists, layout: PaddedLayout) -> Tensor:
     lengths, values = lists.offsets.diff(), lists.values
     width = layout.width
     if width is None or layout.longer == "refuse":
         longest = int(lengths.max()) if len(lists) else 0
         if width is not None and longest > width:
             raise BadData(
-                f"column '{name}' has a list of {longest} values, padded lists are {width} wide: say Padded({longest}), or longer='cut'"
+                f"column '{name}' has a list of {longest} values, padded lists have width {width}; set Padded({longest}) or longer='cut'"
             )
         width = width or max(1, longest)
     places = torch.arange(width, device=values.device)
@@ -54,7 +54,7 @@ def _dense(name: str, lists: TensorLists, size: int) -> Tensor:
     values = lists.values.long()
     if len(values) and (int(values.min()) < 0 or int(values.max()) >= size):
         wrong = int(values[(values < 0) | (values >= size)][0])
-        raise BadData(f"column '{name}' has the value {wrong}; dense lists of size {size} take 0 to {size - 1}: say a larger size")
+        raise BadData(f"column '{name}' has the value {wrong}; dense lists of size {size} take 0 to {size - 1}; set a larger size")
     rows = torch.arange(len(lists), device=values.device)
     places = torch.repeat_interleave(rows, lists.offsets.diff(), output_size=len(values)) * size + values
     dense = torch.zeros(len(lists) * size, device=values.device)

@@ -36,7 +36,7 @@ class TensorLiked:
         """Makes the table from pairs in any order, repeats included; items are numbers from 0 to `catalogue` - 1."""
         pairs = torch.stack([torch.as_tensor(users, dtype=torch.int64), torch.as_tensor(items, dtype=torch.int64)])
         if pairs.shape[1] and (int(pairs[1].min()) < 0 or int(pairs[1].max()) >= catalogue):
-            raise Invalid(f"liked: an item is no number from 0 to {catalogue - 1}, the last one of the catalogue")
+            raise Invalid(f"liked: items must be numbers from 0 to {catalogue - 1}, the last item of the catalogue")
         distinct_users, place = torch.unique(pairs[0].to(device), return_inverse=True)
         codes = torch.unique(place * catalogue + pairs[1].to(device))  # sorted
         place = codes // max(1, catalogue)
@@ -78,7 +78,7 @@ class TensorNegatives:
             columns = columns | {self.label: torch.ones(rows, device=device)}
         for name, column in columns.items():
             if len(column) != rows:
-                raise Invalid(f"negatives: column '{name}' has no row a row: say lists='padded', or gather it by item afterwards")
+                raise Invalid(f"negatives: column '{name}' does not have one entry per row; set lists='padded', or gather it by item later")
         positive = torch.nonzero(columns[self.label] > 0).squeeze(1)
         source = torch.cat([torch.arange(rows, device=device), positive.repeat_interleave(self.each)])
         order = torch.randperm(len(source), generator=random, device=device)

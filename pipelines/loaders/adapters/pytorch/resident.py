@@ -20,7 +20,7 @@ _ORDER = 32
 
 
 @dataclass(frozen=True)
-class Resident:
+class ResidentRows:
     columns: dict[str, Any]
     rows: int
     steps: int
@@ -77,28 +77,28 @@ def _sizes(lists: TensorLists, order: Any, ends: list[int]) -> list[int]:
     return sizes
 
 
-def load_resident(loader: EpochReader, device: Any, share: float) -> Resident:
+def load_resident(loader: EpochReader, device: Any, share: float) -> ResidentRows:
     """Reads all rows; raises Invalid if they take more than this share of the device's memory."""
     if loader.stages:
         raise Invalid(
-            "as_torch: resident: the rows are read once, and this loader has stages, which run on every batch: give as_torch stages of the"
-            " device instead"
+            "as_torch: resident: this loader has stages, which run on every batch, but resident rows are read once; give the stages to "
+            "as_torch instead"
         )
     if not 0 < share <= 1:
-        raise Invalid(f"as_torch: resident={share} is a share of the device's memory: more than 0, at most 1")
+        raise Invalid(f"as_torch: resident={share} must be a share of the device's memory: more than 0, at most 1")
     plain = replace(loader, shuffle=False, drop_last=False)
-    reading = _Reading(plain.rows, device, room(device, share), f"a share of {share:g} of the memory of '{device}', or what is free of it,")
+    reading = _RowCollector(plain.rows, device, room(device, share), f"a share of {share:g} of the memory of '{device}', or its free part,")
     for batch in plain.epoch(0):
         reading.add(tensors(batch))
     rows, steps = reading.read, len(loader)
     if rows != plain.rows:
         if loader.shard.world > 1:
             raise Invalid(
-                f"as_torch: resident: {plain.rows - rows} of {plain.rows} rows can't be read, and ranks must have equally many: mend the"
-                " files, or leave resident out"
+                f"as_torch: resident: {plain.rows - rows} of {plain.rows} rows cannot be read, but ranks need equal numbers of rows; "
+                "repair the files, or leave resident out"
             )
         steps = rows // loader.batch_size if loader.drop_last else -(-rows // loader.batch_size)
-    return Resident(
+    return ResidentRows(
         columns=reading.columns(),
         rows=rows,
         steps=steps,
@@ -119,7 +119,7 @@ def room(device: Any, share: float) -> int:
     return min(int(share * total), int(free))
 
 
-class _Reading:
+class _RowCollector:
     """Collects rows in tensors that are allocated for all rows."""
 
     def __init__(self, rows: int, device: Any, room: int, room_text: str) -> None:
@@ -164,6 +164,6 @@ class _Reading:
         needed = (sum(self._sizes.values()) + twice) / max(1, read) * self._rows + _ORDER * self._rows
         if needed > self._room:
             raise Invalid(
-                f"as_torch: resident: {self._rows} rows take about {needed / _GIB:.3g} GiB, and {self._room_text} is"
-                f" {self._room / _GIB:.3g} GiB: raise the share, read fewer columns, or leave resident out"
+                f"as_torch: resident: {self._rows} rows take about {needed / _GIB:.3g} GiB, but {self._room_text} is"
+                f" {self._room / _GIB:.3g} GiB; raise the share, read fewer columns, or leave resident out"
             )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipelines.loaders.columns import Column, Lists
+from pipelines.loaders.columns import Column, ListColumn
 from shared.domain.errors import BadData
 
 Tensor = Any
@@ -32,7 +32,7 @@ class TensorLists:
 def tensors(columns: Mapping[str, Column]) -> dict[str, Any]:
     return {
         name: TensorLists(_tensor(name, column.values), _tensor(name, column.offsets))
-        if isinstance(column, Lists)
+        if isinstance(column, ListColumn)
         else _tensor(name, column)
         for name, column in columns.items()
     }
@@ -42,6 +42,6 @@ def _tensor(name: str, array: NDArray[Any]) -> Tensor:
     wider = _WIDER.get(array.dtype.name)
     if wider is not None:
         if array.dtype == np.uint64 and len(array) and array.max() > np.iinfo(np.int64).max:
-            raise BadData(f"column '{name}' has {array.max()}, beyond int64, the widest whole number of PyTorch")
+            raise BadData(f"column '{name}' has {array.max()}, which does not fit int64, PyTorch's largest integer type")
         return torch.from_numpy(array.astype(wider))
     return torch.from_numpy(array if array.flags.writeable else array.copy())

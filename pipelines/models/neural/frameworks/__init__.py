@@ -19,8 +19,8 @@ def load_framework(name: Name) -> Framework:
     framework = _load(name)
     if (number := os.environ.get(GPUS)) and not framework.gpu:
         raise Invalid(
-            f"resources.train.gpu: this stage was given {number}, but {LIBRARIES[name]} sees none: take an image that has its library for "
-            "GPUs, or leave it out"
+            f"resources.train.gpu: this stage requests {number}, but {LIBRARIES[name]} finds none: use an image with its GPU library, or "
+            "leave gpu out"
         )
     return framework
 
@@ -28,9 +28,9 @@ def load_framework(name: Name) -> Framework:
 def _load(name: Name) -> Framework:
     loaded = sys.modules.get("keras")
     if loaded is not None and loaded.backend.backend() != name:
-        raise Conflict(f"Keras runs on {loaded.backend.backend()} in this process, and can't change to {name}: start another one")
+        raise Conflict(f"Keras runs on {loaded.backend.backend()} in this process and cannot change to {name}: start another process")
     if name != "tensorflow" and importlib.util.find_spec(name) is None:
-        raise Invalid(f"model.framework: {name} isn't installed where this stage runs: make setup-{name}, or say tensorflow")
+        raise Invalid(f"model.framework: {name} is not installed where this stage runs: run 'make setup-{name}', or set tensorflow")
     os.environ["KERAS_BACKEND"] = name
     if name == "jax":
         from pipelines.models.neural.frameworks.jax import Jax

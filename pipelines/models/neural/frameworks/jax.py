@@ -16,7 +16,7 @@ from pipelines.models.neural.frameworks.protocol import Jit, MutableState, Name,
 from pipelines.models.runtime import load_jax
 
 
-class Box:
+class ArrayBox:
     """Holds a table's present array."""
 
     def __init__(self, value: Any) -> None:
@@ -38,7 +38,7 @@ class Jax:
         """Scope and variables of the function that is being compiled."""
 
     def table(self, rows: Any) -> Tensor:
-        return Box(self._jax.numpy.array(rows))
+        return ArrayBox(self._jax.numpy.array(rows))
 
     def fill(self, table: Tensor, rows: Any) -> None:
         table.value = self._jax.numpy.array(rows)
@@ -123,4 +123,4 @@ class Jax:
 
 
 def _value(table: Tensor) -> Any:
-    return table.value if isinstance(table, Box) else table
+    return table.value if isinstance(table, ArrayBox) else table

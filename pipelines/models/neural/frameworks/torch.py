@@ -79,10 +79,10 @@ class Torch:
 
     def missing_compiler(self, jit: Jit = True) -> str | None:
         if jit == "graphs" and not self._torch.cuda.is_available():
-            return "graphs are CUDA's, and torch sees no such device: say true, or run the stage where there is one (resources.train.gpu)"
+            return "'graphs' needs CUDA, but torch finds no CUDA device: set true, or run the stage on a GPU (resources.train.gpu)"
         if any(shutil.which(compiler) for compiler in ("c++", "g++", "clang++")):
             return None
-        return "torch compiles with a C++ compiler, and there is none on PATH: leave it out, or give the stage an image that has one"
+        return "torch needs a C++ compiler, but PATH has none: leave compile out, or use an image with a compiler"
 
     @contextmanager
     def full_precision(self) -> Iterator[None]:

@@ -23,8 +23,8 @@ from shared.contracts.records import RolloutSpec
 from shared.domain.errors import Stale, Unavailable
 from shared.domain.rollout import RolloutStatus, SetRoute
 from shared.domain.route import Route
-from shared.domain.sequential_test import Sample
-from shared.domain.traffic import Mirror, Traffic
+from shared.domain.sequential_test import VariantSample
+from shared.domain.traffic import ShadowCounts, Traffic
 from shared.ports import HitRate, RolloutRecord, ServedUnit
 from tests.crash.matrix.plane import Plane, replica
 from tests.crash.matrix.points import AFTER_EFFECT, AFTER_PLACE, BEFORE_PLACE, CALL, SAFEGUARDS, Hasty, Points, Rows
@@ -92,14 +92,16 @@ class WorldCounts:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def samples(self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime) -> Mapping[str, Sample]:
-        return {variant: decode(Sample, one) for variant, one in self._counted("samples", generation).items()}
+    def samples(
+        self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime
+    ) -> Mapping[str, VariantSample]:
+        return {variant: decode(VariantSample, one) for variant, one in self._counted("samples", generation).items()}
 
     def traffic(self, recommender: str, generation: int, now: datetime) -> Mapping[str, Traffic]:
         return {variant: decode(Traffic, one) for variant, one in self._counted("traffic", generation).items()}
 
-    def total(self, recommender: str, generation: int) -> Mirror:
-        found: Mirror = decode(Mirror, self._counted("mirror", generation))
+    def total(self, recommender: str, generation: int) -> ShadowCounts:
+        found: ShadowCounts = decode(ShadowCounts, self._counted("mirror", generation))
         return found
 
     def hit_rate(self, *_: object) -> HitRate:

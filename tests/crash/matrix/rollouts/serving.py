@@ -17,8 +17,8 @@ from sqlalchemy import Engine
 from services.store.routes import SqlRoutes
 from shared.contracts.codec import encode
 from shared.domain.route import Route
-from shared.domain.sequential_test import Sample
-from shared.domain.traffic import Mirror, Traffic, UserShares, bucket_of
+from shared.domain.sequential_test import VariantSample
+from shared.domain.traffic import ShadowCounts, Traffic, UserShares, bucket_of
 from tests.crash.matrix.outside import SECOND, Outside
 from tests.crash.matrix.rollouts.lives import RolloutLife
 from tests.crash.matrix.subject import NAME
@@ -30,9 +30,9 @@ _PEOPLE = 10_000
 _FAST, _SLOW = bucket_of(0.01), bucket_of(0.1)
 
 
-def _users(count: int, rate: float) -> Sample:
+def _users(count: int, rate: float) -> VariantSample:
     hits = round(count * rate)
-    return Sample(users=count, total=float(hits), squares=float(hits), answers=count, hits=hits, converted=hits)
+    return VariantSample(users=count, total=float(hits), squares=float(hits), answers=count, hits=hits, converted=hits)
 
 
 def _answers(count: int) -> Traffic:
@@ -47,7 +47,7 @@ class Counts:
     candidate: float = 0.5
     shadow: int = _FAST
 
-    def samples(self) -> dict[str, Sample]:
+    def samples(self) -> dict[str, VariantSample]:
         half = self.people // 2
         return {"stable": _users(half, 0.5), "candidate": _users(half, self.candidate)}
 
@@ -55,8 +55,10 @@ class Counts:
         its = round(self.people * weight)
         return {"stable": _answers(self.people - its), "candidate": _answers(its)}
 
-    def mirror(self) -> Mirror:
-        return Mirror(compared=self.people, stable={_FAST: self.people}, candidate={self.shadow: self.people}, overlap=self.people / 2)
+    def mirror(self) -> ShadowCounts:
+        return ShadowCounts(
+            compared=self.people, stable={_FAST: self.people}, candidate={self.shadow: self.people}, overlap=self.people / 2
+        )
 
 
 _COUNTS = {"good": Counts(_PEOPLE), "harm": Counts(_PEOPLE, candidate=0.1, shadow=_SLOW), "few": Counts(10)}
@@ -175,10 +177,10 @@ class Serving(Outside):
         enough = not self.script and served is not None and self.clock.now() - served >= SECOND
         known = _COUNTS[counts if enough else "few"]
         if what == "mirror":
-            return encode(Mirror, known.mirror())
+            return encode(ShadowCounts, known.mirror())
         if what == "traffic":
             return encode(dict[str, Traffic], known.traffic(route.weight))
-        return encode(dict[str, Sample], known.samples())
+        return encode(dict[str, VariantSample], known.samples())
 
 
 def _said(route: Route | None) -> str:

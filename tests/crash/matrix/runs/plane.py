@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 import shared.domain.run
-from services.control.admission import Turns
+from services.control.admission import Admissions
 from services.control.reconcile import Reconciler
 from services.control.runs import Runs
 from services.control.stage_cache import StageCache
@@ -118,7 +118,7 @@ def build(engine: Engine, artifacts: str, clock: Clock, points: Points, mutant: 
     executor = WorldExecutor(points.wire, points, blindly=mutant == "adoption")
     registry, rollouts, events = Registry(engine, points), Rollouts(engine, points), SqlEventLog(engine)
     bases = StageCache(rows, registry, FsspecArtifacts(artifacts), SqlStageOutputs(engine), Data(), "1.0 test")
-    runs = kind(rollouts, executor, events, clock, ("/data",), bases, Turns(rows, clock, limit=4))
+    runs = kind(rollouts, executor, events, clock, ("/data",), bases, Admissions(rows, clock, limit=4))
     if isinstance(rows, Hasty):
         rows.act, rows.effect_type = runs.act, RunEffect
     ours = replica(engine, clock) if claims else None

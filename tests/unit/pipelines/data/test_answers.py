@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.data.answers import Log, read_log, usable
+from pipelines.data.answers import AnswerLog, read_log, usable
 from services.control import snapshots as taking
 from services.control.snapshots import Snapshots
 from shared.contracts.events import UNKNOWN_USER
@@ -29,7 +29,7 @@ def place(folder: Path) -> tuple[Place, FakeEvents]:
     return Place(folder, events, FakeDays(events)), events
 
 
-def read(here: Place, since: datetime = START - timedelta(days=1), liked_since: datetime | None = None) -> Log:
+def read(here: Place, since: datetime = START - timedelta(days=1), liked_since: datetime | None = None) -> AnswerLog:
     here._reads += 1
     files = Snapshots(here.log, here.days, here.store).answers("films", since, NOW, liked_since)
     folder = here.folder / f"log-{here._reads}"
@@ -81,7 +81,7 @@ def test_what_is_liked_is_what_the_log_counts_as_a_hit(tmp_path_factory: pytest.
 
 def test_a_version_s_own_answers_with_chances_are_what_counts(tmp_path: Path) -> None:
     here, _ = place(tmp_path)
-    good = {"chances": (0.9, 0.9, 1e-3)}
+    good = {"propensities": (0.9, 0.9, 1e-3)}
     here.log.impressions(
         [
             shown("good", minutes(10), **good),
@@ -90,13 +90,13 @@ def test_a_version_s_own_answers_with_chances_are_what_counts(tmp_path: Path) ->
             shown("late", minutes(100), **good),
             shown("a stranger's", minutes(10), fallback=UNKNOWN_USER, **good),
             shown("by a front end", minutes(10)),
-            shown("nothing left", minutes(10), items=(), chances=()),
+            shown("nothing left", minutes(10), items=(), propensities=()),
         ]
     )
     here.log.interactions([did(12, minutes(11)), did(12, minutes(12)), did(10, minutes(11), request_id="good")], [True] * 3, ATTRIBUTION)
     kept, left = usable(read(here), 1, START, minutes(60))
     assert kept.select("request_id", "items", "liked").rows() == [("good", [10, 11, 12], [0, 2])]
-    assert left == {"before what the candidate learned from ended": 1, "not the model's own": 1, "empty": 1, "without chances": 1}
+    assert left == {"older than the candidate's newest training row": 1, "fallbacks": 1, "empty": 1, "without propensities": 1}
 
 
 def test_likes_from_before_the_answers_are_there_as_far_back_as_asked(tmp_path: Path) -> None:
@@ -126,5 +126,5 @@ def test_no_log_at_all_is_no_answers() -> None:
 def test_a_damaged_day_is_named(tmp_path: Path) -> None:
     path = tmp_path / "day.ndjson"
     path.write_text('{"request_id": "a", "user": \n')
-    with pytest.raises(BadData, match=r"impressions/2026-03-17.ndjson: it can't be read"):
+    with pytest.raises(BadData, match=r"impressions/2026-03-17.ndjson: cannot be read"):
         read_log({"impressions/2026-03-17.ndjson": path}, ATTRIBUTION)

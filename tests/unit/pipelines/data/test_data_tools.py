@@ -25,7 +25,7 @@ from pipelines.data.conversion import convert_files
 from pipelines.data.description import described
 from pipelines.data.sets.archives import ARCHIVES, Archive, fetch_archive
 from pipelines.data.sets.written import write_twin
-from shared.contracts.datatools import Answer, Convert, Described, Downloaded
+from shared.contracts.datatools import Convert, DescribedData, Downloaded, ToolAnswer
 from shared.domain.errors import BadData, Conflict, Damaged, EyasError, Invalid, Unavailable
 
 
@@ -48,13 +48,13 @@ def test_each_column_is_described(tmp_path: Path) -> None:
     found = described(str(tmp_path / "a.parquet"), 2, tmp_path / "s")
     assert found.rows == 5
     by_name = {one.name: one for one in found.columns}
-    wanted = Described.Column(name="userId", type="Int64", nulls=1, min=1, max=2**62 + 1, distinct=3, top=((1, 2), (3, 1)))
+    wanted = DescribedData.Column(name="userId", type="Int64", nulls=1, min=1, max=2**62 + 1, distinct=3, top=((1, 2), (3, 1)))
     assert by_name["userId"] == wanted
     assert by_name["title"].top == (("a b", 2), ("", 1))
     assert (by_name["genres"].shortest, by_name["genres"].longest, by_name["genres"].top) == (0, 2, (("x", 3), ("y", 1)))
     assert by_name["at"].min == "2026-01-01T00:00:00+00:00"
     assert by_name["rating"].distinct == 3
-    assert Described.model_validate_json(found.model_dump_json()) == found
+    assert DescribedData.model_validate_json(found.model_dump_json()) == found
 
 
 def test_many_distinct_values_are_estimated_and_none_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,22 +100,22 @@ def test_a_named_set_comes_to_its_tables_as_parquet(subtests: pytest.Subtests, t
             assert found["interactions.parquet"] == 2000
             assert sorted(found) == sorted(path.name for path in (folder / "to").iterdir())
             assert ("users.parquet" in found) == (name in ("ml-100k", "ml-1m"))
-            with pytest.raises(Conflict, match=r"interactions\.parquet: it is there already"):
+            with pytest.raises(Conflict, match=r"interactions\.parquet: already exists"):
                 convert_files(asked(folder / "files", folder / "to"), folder / "s")
 
 
 REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
-    ("a.parquet", "a.parquet", {}, "it is there already: name another file, or remove it"),
-    ("a.parquet", "b.xls", {}, "what kind of file is it to be\\? Its name must end in one of .parquet"),
-    ("a.parquet", "b.csv", {}, "column 'genres' is List\\(String\\), for which text has no form: write Parquet or TFRecord"),
-    ("a.parquet", "b.csv", {"batch": 3}, "--batch is for TFRecord: b.csv is none"),
-    ("a.parquet", "b.inter", {}, "'at' is Datetime.*, for which a typed header has no word"),
-    ("a.parquet", "b.tfrecord", {"short": {"z": "y"}}, "there is no column 'z' to shorten"),
-    ("none.csv", "b.csv", {}, "none.csv: there is no such file"),
-    (".", "to", {"name": "ml-1m"}, "ml-1m is not there: expected ratings.dat and movies.dat"),
-    (".", "to", {"name": "ml-2m"}, "no data set is called 'ml-2m'"),
-    (".", "to", {}, "no data set is known by its files: say which one it is with --as, or name a file to write"),
-    (".", "b.csv", {"name": "ml-1m"}, "a data set comes to several files: name a folder"),
+    ("a.parquet", "a.parquet", {}, "already exists; name another file, or remove this one"),
+    ("a.parquet", "b.xls", {}, "b.xls: unknown file extension; use one of .parquet"),
+    ("a.parquet", "b.csv", {}, "column 'genres' is List\\(String\\), which a text file cannot hold; write Parquet or TFRecord"),
+    ("a.parquet", "b.csv", {"batch": 3}, "--batch: only for TFRecord; b.csv is not a TFRecord file"),
+    ("a.parquet", "b.inter", {}, "'at' is Datetime.*, which a typed header cannot name"),
+    ("a.parquet", "b.tfrecord", {"short": {"z": "y"}}, "--short: unknown column 'z'; columns: "),
+    ("none.csv", "b.csv", {}, "none.csv: file not found"),
+    (".", "to", {"name": "ml-1m"}, "ml-1m not found: expected ratings.dat and movies.dat"),
+    (".", "to", {"name": "ml-2m"}, "unknown data set 'ml-2m'"),
+    (".", "to", {}, "data set not recognised from its files: name it with --as, or name an output file"),
+    (".", "b.csv", {"name": "ml-1m"}, "a data set needs several files; name a folder"),
 ]
 
 
@@ -177,20 +177,20 @@ def test_an_archive_is_unpacked_once_it_is_what_it_should_be(tmp_path: Path) -> 
     content = packed(**{"ml-1m/ratings.dat": "1::2::3::4\n", "ml-1m/README": "read me"})
     with serving(content) as url:
         found = fetch(tmp_path, url, content)
-        with pytest.raises(Conflict, match="ml-1m: it is there already"):
+        with pytest.raises(Conflict, match="ml-1m: already exists"):
             fetch(tmp_path, url, content)
     assert (tmp_path / "ml-1m" / "ratings.dat").read_text() == "1::2::3::4\n"
-    assert "not to be redistributed" in found.licence
+    assert "redistribution and commercial use need their permission" in found.licence
     assert [path.name for path in tmp_path.iterdir()] == ["ml-1m"]
 
 
 ARCHIVES_REFUSED: list[tuple[bytes, bytes | None, dict[str, int], type[EyasError], str]] = [
-    (packed(a="1"), packed(a="2"), {}, Damaged, "it is not the archive that is known: its sha256 is another one; nothing was unpacked"),
-    (packed(a="11"), packed(a="1"), {}, Damaged, "bytes came, "),
-    (packed(a="1"), packed(a="1"), {"cut": 9}, EyasError, "can't be fetched|bytes came"),
-    (packed(a="1"), packed(a="1"), {"status": 404}, Unavailable, "it can't be fetched: "),
-    (packed(**{"../out.txt": "1"}), None, {}, Damaged, "leads out of its folder"),
-    (b"no zip", None, {}, Damaged, "it can't be unpacked"),
+    (packed(a="1"), packed(a="2"), {}, Damaged, "not the expected archive: its sha256 differs; nothing was unpacked"),
+    (packed(a="11"), packed(a="1"), {}, Damaged, "bytes, expected "),
+    (packed(a="1"), packed(a="1"), {"cut": 9}, EyasError, "download failed|bytes, expected"),
+    (packed(a="1"), packed(a="1"), {"status": 404}, Unavailable, "download failed: "),
+    (packed(**{"../out.txt": "1"}), None, {}, Damaged, "leads out of the folder"),
+    (b"no zip", None, {}, Damaged, "cannot be unpacked"),
 ]
 
 
@@ -208,25 +208,25 @@ def test_what_is_not_the_archive_is_not_unpacked(subtests: pytest.Subtests, tmp_
 
 def test_only_known_archives_over_https_are_fetched(tmp_path: Path) -> None:
     assert all(one.url.startswith("https://files.grouplens.org/") and len(one.sha256) == 64 for one in ARCHIVES.values())
-    with pytest.raises(Invalid, match=r"no archive is known of 'criteo' .* fetch them by hand"):
+    with pytest.raises(Invalid, match=r"no archive of 'criteo' .* download Criteo's logs by hand"):
         fetch_archive("criteo", tmp_path)
-    with pytest.raises(Invalid, match="only HTTPS is fetched"):
+    with pytest.raises(Invalid, match="not an HTTPS address"):
         fetch_archive("x", tmp_path, archives={"x": Archive("http://127.0.0.1:1/x.zip", 1, "0" * 64)})
 
 
 def test_one_request_has_one_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     frame().write_parquet(tmp_path / "a.parquet")
 
-    def told(request: str) -> tuple[int, Answer, str]:
+    def told(request: str) -> tuple[int, ToolAnswer, str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(request))
         code, printed = main(), capsys.readouterr()
-        return code, Answer.model_validate_json(printed.out), printed.err
+        return code, ToolAnswer.model_validate_json(printed.out), printed.err
 
     code, answer, said = told(json.dumps(["describe", {"uri": str(tmp_path / "a.parquet")}]))
     assert (code, answer.found["rows"], said) == (0, 5, "")
     code, answer, said = told(json.dumps(["describe", {"uri": str(tmp_path / "b.parquet")}]))
-    assert (code, answer.fault, said) == (2, f"{tmp_path}/b.parquet: there is no such file", "")
-    assert str(told(json.dumps(["descibe", {}]))[1].fault).startswith("no tool is called 'descibe'; there are validate, synth, ")
+    assert (code, answer.fault, said) == (2, f"{tmp_path}/b.parquet: file not found", "")
+    assert str(told(json.dumps(["descibe", {}]))[1].fault).startswith("unknown tool 'descibe'; known: validate, synth, ")
     assert "unknown field 'url': did you mean 'uri'?" in str(told(json.dumps(["describe", {"url": "x"}]))[1].fault)
     code, answer, said = told("[1]")
     assert (code, said) == (1, "")

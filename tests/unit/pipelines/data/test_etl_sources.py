@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from pipelines.data.tfrecord.writer import write_tfrecord
-from pipelines.stages.runner import Outcome
+from shared.stage_process import Outcome
 from tests.support.etl_stage import Etl
 from tests.support.secret_files import write_secret
 from tests.unit.pipelines.recommender import films, ratings, spec, write

@@ -8,11 +8,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipelines.stages.runner import Outcome
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.feedback import Feedback
 from shared.contracts.stage import Files
 from shared.domain.errors import BadData, Invalid
+from shared.stage_process import Outcome
 from tests.support.etl_stage import Etl
 from tests.unit.pipelines.recommender import spec, write
 
@@ -101,7 +101,7 @@ def test_a_warm_run_uses_events_alone_and_grows_the_parents_vocabulary(tmp_path:
 def test_a_warm_run_on_few_events_says_how_many_and_what_to_do(tmp_path: Path, etl: Etl) -> None:
     write(tmp_path)
     inputs = _events(tmp_path, _many(499)) | {"parent": _stored(tmp_path, etl(spec(tmp_path)))}
-    with pytest.raises(BadData, match="499 events since the parent; a warm run needs 500: wait, or start a full run"):
+    with pytest.raises(BadData, match="499 events since the parent; a warm run needs 500; wait, or start a full run"):
         etl(spec(tmp_path), mode="warm", inputs=inputs)
 
 

@@ -15,7 +15,7 @@ from tests.unit.pipelines.recommender import films, ratings, spec, write
 
 WITH_NULL = pl.when(pl.int_range(pl.len()) % 10 == 7).then(None)
 WITH_INF = pl.when(pl.int_range(pl.len()) % 10 == 7).then(-float("inf"))
-HUGE = f"{2**63 + 1}, which doesn't fit int64"
+HUGE = f"{2**63 + 1}, which does not fit int64"
 WITH_NAN = pl.when(pl.int_range(pl.len()) % 10 == 7).then(float("nan"))
 
 FAULTS: dict[str, tuple[pl.DataFrame, str]] = {
@@ -24,7 +24,7 @@ FAULTS: dict[str, tuple[pl.DataFrame, str]] = {
     "nothing liked": (ratings().with_columns(rating=1.0), "column 'rating' has no positive"),
     "everything liked": (ratings().with_columns(rating=5.0), "column 'rating' makes every row a positive"),
     "null users": (ratings().with_columns(userId=WITH_NULL.otherwise("userId")), "column 'userId' has 20 nulls or NaN"),
-    "NaN users": (ratings().with_columns(userId=WITH_NAN.otherwise("userId")), "column 'userId' is Float64: keys must be integers"),
+    "NaN users": (ratings().with_columns(userId=WITH_NAN.otherwise("userId")), "column 'userId' is Float64; keys must be integers"),
     "null items": (ratings().with_columns(movieId=WITH_NULL.otherwise("movieId")), "column 'movieId' has 20 nulls or NaN"),
     "null times": (ratings().with_columns(at=WITH_NULL.otherwise("at")), "column 'at' has 20 nulls or NaN"),
     "NaN labels": (ratings().with_columns(rating=WITH_NAN.otherwise("rating")), "column 'rating' has 20 nulls or NaN"),
@@ -34,24 +34,24 @@ FAULTS: dict[str, tuple[pl.DataFrame, str]] = {
     ),
     "huge items": (
         ratings().with_columns(movieId=pl.lit(2**63, dtype=pl.UInt64)),
-        "column 'movieId' has 9223372036854775808, which doesn't fit",
+        "column 'movieId' has 9223372036854775808, which does not fit int64",
     ),
-    "text keys": (ratings().with_columns(pl.col("userId").cast(pl.String)), "text keys are not yet supported"),
-    "fractional keys": (ratings().with_columns(pl.col("userId").cast(pl.Float64)), "'userId' is Float64: keys must be integers"),
-    "text times": (ratings().with_columns(at=pl.lit("noon")), "column 'at' has 'noon', which is no ISO 8601 time: write it as"),
-    "times from always": (ratings().with_columns(at=WITH_INF.otherwise("at")), "column 'at' has 20 values that are not finite"),
-    "endless labels": (ratings().with_columns(rating=WITH_INF.otherwise("rating")), "column 'rating' has 20 values that are not finite"),
+    "text keys": (ratings().with_columns(pl.col("userId").cast(pl.String)), "text keys are not supported"),
+    "fractional keys": (ratings().with_columns(pl.col("userId").cast(pl.Float64)), "'userId' is Float64; keys must be integers"),
+    "text times": (ratings().with_columns(at=pl.lit("noon")), "column 'at' has 'noon', which is not an ISO 8601 time; write it as"),
+    "times from always": (ratings().with_columns(at=WITH_INF.otherwise("at")), "column 'at' has 20 infinite values"),
+    "endless labels": (ratings().with_columns(rating=WITH_INF.otherwise("rating")), "column 'rating' has 20 infinite values"),
     "milliseconds": (ratings().with_columns(pl.col("at") * 1000), "column 'at' goes up to 1.6e\\+12, not in seconds"),
-    "text labels": (ratings().with_columns(rating=pl.lit("good")), "column 'rating' is String: the label must be a number"),
+    "text labels": (ratings().with_columns(rating=pl.lit("good")), "column 'rating' is String; the label must be a number"),
     "few rows": (ratings(10), "10 usable interactions are too few"),
-    "no rows": (ratings(0), "ratings.parquet: it has a header but no rows"),
+    "no rows": (ratings(0), "ratings.parquet: header without rows"),
     "one moment": (ratings().with_columns(at=1.0), "split.test leaves no rows for train"),
-    "a missing column": (ratings().drop("at"), "ratings.parquet: column 'at' is missing; it has: userId"),
-    "strange items": (ratings().with_columns(pl.col("movieId") + 999), "none of its items are in the items table films.parquet"),
+    "a missing column": (ratings().drop("at"), "ratings.parquet: column 'at' is missing; columns: userId"),
+    "strange items": (ratings().with_columns(pl.col("movieId") + 999), "no item is in the items table films.parquet"),
 }
 
 TABLES: dict[str, tuple[pl.DataFrame, str]] = {
-    "doubled keys": (pl.concat([films(), films(2)]), "films.parquet: 2 rows repeat an earlier one's movieId, such as 1"),
+    "doubled keys": (pl.concat([films(), films(2)]), "films.parquet: 2 rows repeat an earlier row's movieId, such as 1"),
     "huge keys": (
         films().with_columns(movieId=pl.lit(2**63, dtype=pl.UInt64) + pl.col("movieId")),
         f"films.parquet: column 'movieId' has {HUGE}",
@@ -61,7 +61,7 @@ TABLES: dict[str, tuple[pl.DataFrame, str]] = {
     "no key": (films().rename({"movieId": "id"}), "films.parquet: column 'movieId' is missing"),
     "a feature missing": (
         films().drop("year"),
-        "features: column 'year' is neither a key nor in ratings.parquet or the items table .*films.parquet, which have: at, genres",
+        "features: column 'year' is neither a key nor in ratings.parquet or the items table .*films.parquet; available columns: at, genres",
     ),
     "a fractional feature": (films().with_columns(pl.col("year").cast(pl.Float64)), "column 'year' is Float64: categorify takes"),
 }
@@ -89,14 +89,14 @@ def _with_uri(folder: Path, uri: str) -> Any:
 
 
 UNREADABLE: list[tuple[str, bytes | None, str]] = [
-    ("missing.parquet", None, "missing.parquet: there is no such file"),
+    ("missing.parquet", None, "missing.parquet: file not found"),
     ("empty.parquet", b"", "empty.parquet: the file is empty"),
     ("empty.csv", b"", "empty.csv: the file is empty"),
-    ("broken.parquet", b"PAR1 not really PAR1", "broken.parquet: it can't be read"),
+    ("broken.parquet", b"PAR1 not really PAR1", "broken.parquet: cannot be read"),
     (
         "ragged.csv",
         b"userId,movieId,rating,at\n1,2,3,4\n1,2,3,4,5\n",
-        "ragged.csv: it can't be read: it has rows of different lengths[^.]*$",
+        "ragged.csv: cannot be read: rows have different lengths[^.]*$",
     ),
     ("none-*.parquet", None, "none-\\*.parquet: no file matches"),
 ]
@@ -132,11 +132,11 @@ def test_nothing_outside_the_roots_is_read_and_whether_it_exists_is_not_told(tmp
         str(tmp_path / "inside-not" / "ratings.parquet"),
     ]
     for uri in uris:
-        with pytest.raises(Invalid, match="doesn't lie under an allowed data root") as caught:
+        with pytest.raises(Invalid, match="not under an allowed data root") as caught:
             etl(_with_uri(inside, uri), roots=(str(inside),))
         assert not isinstance(caught.value, BadData), uri
         assert uri in str(caught.value) and str(inside) in str(caught.value)
-    with pytest.raises(Invalid, match="a pattern can't have"):
+    with pytest.raises(Invalid, match="a pattern cannot have"):
         etl(_with_uri(inside, f"{inside}/*/../../outside/*.parquet"), roots=(str(inside),))
     with pytest.raises(Invalid, match="none are set"):
         etl(spec(inside), roots=())
@@ -193,7 +193,7 @@ def test_a_date_in_csv_that_is_no_iso_8601_is_refused_and_not_guessed(subtests: 
             moment = pl.from_epoch(pl.col("at").cast(pl.Int64))
             ratings().with_columns(at=moment.dt.strftime(written)).write_csv(tmp_path / "ratings.csv")
             with pytest.raises(
-                BadData, match=r"ratings.csv: column 'at' has '.*', which is no ISO 8601 time: write it as 2026-01-31T18:30:00Z"
+                BadData, match=r"ratings.csv: column 'at' has '.*', which is not an ISO 8601 time; write it as 2026-01-31T18:30:00Z"
             ):
                 etl(_with_uri(tmp_path, str(tmp_path / "ratings.csv")))
 

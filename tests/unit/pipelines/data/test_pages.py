@@ -9,18 +9,18 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from pipelines.data.sources import Reach, Source
+from pipelines.data.sources import ReadableRoots, SourceRows
 from pipelines.data.validation.judging import judge
 from pipelines.data.validation.page import page
 from pipelines.explain.fitting import fit_on_data, fit_on_nothing
 from pipelines.features.graph import load_graph
-from pipelines.features.vocabulary import Rule, fit_vocabulary
-from pipelines.stages.runner import Outcome
+from pipelines.features.vocabulary import EntryRule, fit_vocabulary
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.errors import BadData, Invalid
 from shared.domain.pages import PAGES, page_key
+from shared.stage_process import Outcome
 from tests.support.etl_stage import Etl
 from tests.support.page_views import COUNTS, KEYS, NAMES, log, paged, sequence
 from tests.unit.pipelines.recommender import films, spec, write
@@ -180,11 +180,11 @@ def test_the_key_of_a_page_is_the_same_for_ever() -> None:
 def test_validation_counts_views_and_judges_the_rest_alone(tmp_path: Path) -> None:
     def judged(frame: pl.DataFrame, recommender: RecommenderSpec) -> Any:
         return judge(
-            Source("ratings.parquet", (), frame.lazy()), recommender, None, 1.7e9, tmp_path / "bad.parquet", tmp_path / "validation"
+            SourceRows("ratings.parquet", (), frame.lazy()), recommender, None, 1.7e9, tmp_path / "bad.parquet", tmp_path / "validation"
         )
 
-    wish = {"validate": {"nulls": {"movieId": 0.0, "rating": 0.0}, "unique": ["userId", "movieId", "at"]}}
-    data = with_data(tmp_path) | wish
+    validation = {"validate": {"nulls": {"movieId": 0.0, "rating": 0.0}, "unique": ["userId", "movieId", "at"]}}
+    data = with_data(tmp_path) | validation
     frame = log()
     found = judged(frame, paged(tmp_path, data=data))
     plain = judged(frame.filter(pl.col("movieId").is_not_null()), spec(tmp_path, data=data))
@@ -193,7 +193,7 @@ def test_validation_counts_views_and_judges_the_rest_alone(tmp_path: Path) -> No
     assert plain.report.rows.model_dump() == {"read": 300, "kept": 300, "quarantined": 0}
     assert found.profile == plain.profile
     assert found.report.checks == plain.report.checks
-    assert "400 kept (100 of them views of pages)" in page(found.report)
+    assert "400 kept (100 page views)" in page(found.report)
     assert found.source.frame.collect().equals(frame)
 
 
@@ -204,7 +204,12 @@ def test_a_row_with_neither_item_nor_page_is_quarantined_and_equal_views_of_one_
     frame = pl.DataFrame(rows, schema=["userId", "movieId", "rating", "page", "at"], orient="row")
     data = with_data(tmp_path) | {"validate": {"unique": ["userId", "movieId", "at"], "bad_rows": {"stop": None}}}
     found = judge(
-        Source("log.parquet", (), frame.lazy()), paged(tmp_path, data=data), None, 1.7e9, tmp_path / "bad.parquet", tmp_path / "validation"
+        SourceRows("log.parquet", (), frame.lazy()),
+        paged(tmp_path, data=data),
+        None,
+        1.7e9,
+        tmp_path / "bad.parquet",
+        tmp_path / "validation",
     )
     apart = dict(pl.read_parquet(tmp_path / "bad.parquet").select("userId", "reason").iter_rows())
     assert apart == {
@@ -215,7 +220,7 @@ def test_a_row_with_neither_item_nor_page_is_quarantined_and_equal_views_of_one_
     }
     assert found.report.rows.model_dump() == {"read": 7, "kept": 3, "quarantined": 4, "pages": 2}
     says = next(one.says for one in found.report.checks if one.column == "movieId")
-    assert "column 'movieId' has 2 nulls or NaN; every row needs one, or a page ('page')" in says
+    assert "column 'movieId' has 2 nulls or NaN; every row needs an item or a page ('page')" in says
 
 
 def test_an_items_table_with_a_key_that_stands_for_a_page_is_refused(tmp_path: Path, etl: Etl) -> None:
@@ -224,7 +229,7 @@ def test_an_items_table_with_a_key_that_stands_for_a_page_is_refused(tmp_path: P
     write(tmp_path, log(), items)
     negative = with_data(tmp_path)
     negative["items"]["validate"] = {"range": {"movieId": [None, None]}}
-    with pytest.raises(BadData, match=f"films.parquet: column 'movieId' has {key}: keys from .* stand for pages .*: number the items anew"):
+    with pytest.raises(BadData, match=f"films.parquet: column 'movieId' has {key}; keys from .* are reserved for pages .*; renumber"):
         etl(paged(tmp_path, data=negative))
     assert etl(paged(tmp_path)).metrics["rows.items"] == 19, "unless the spec allows them, keys below 0 are bad rows"
     write(tmp_path, log().drop_nulls(), items)
@@ -233,8 +238,8 @@ def test_an_items_table_with_a_key_that_stands_for_a_page_is_refused(tmp_path: P
 
 FAULTS: list[tuple[pl.DataFrame, str]] = [
     (log().drop("page"), "ratings.parquet: column 'page' is missing"),
-    (log().with_columns(page=pl.lit(1.5)), "ratings.parquet: column 'page' is Float64: pages must be text or whole numbers"),
-    (log().with_columns(movieId=pl.lit(None, pl.Int64)), "ratings.parquet: no row of it can be used"),
+    (log().with_columns(page=pl.lit(1.5)), "ratings.parquet: column 'page' is Float64; pages must be text or integers"),
+    (log().with_columns(movieId=pl.lit(None, pl.Int64)), "ratings.parquet: no usable rows"),
 ]
 
 
@@ -247,13 +252,13 @@ def test_a_log_with_a_fault_is_refused(subtests: pytest.Subtests, tmp_path: Path
 
 
 SPECS: list[tuple[dict[str, str], list[Any], str]] = [
-    ({"page": "at"}, [KEYS], "schema: page can't be 'at', which is another of its columns"),
-    ({}, [KEYS, sequence()], "features: sequence: pages: say which column of the interactions has them: schema.page"),
-    ({"page": "page"}, [KEYS, sequence(liked=True)], "sequence: say liked or pages, not both: nobody likes a page"),
+    ({"page": "at"}, [KEYS], "schema: page cannot be 'at', which another field names"),
+    ({}, [KEYS, sequence()], "features: sequence: pages needs schema.page, the column of pages"),
+    ({"page": "page"}, [KEYS, sequence(liked=True)], "sequence: set liked or pages, not both; page views are never positives"),
     (
         {"page": "page"},
         [{"categorify": "userId"}, {"categorify": "movieId", "values": [1, 2]}, sequence()],
-        "pages have no codes beside the listed values of 'movieId'",
+        "pages and listed values of 'movieId' exclude each other",
     ),
 ]
 
@@ -268,7 +273,7 @@ def test_a_spec_that_can_not_be_is_refused(subtests: pytest.Subtests, tmp_path: 
 
 def test_a_kind_of_feedback_that_is_called_page_is_refused_where_pages_are_named(tmp_path: Path) -> None:
     feedback = {"feedback": {"kinds": {"page": {"positive": "always"}}}}
-    with pytest.raises(Invalid, match=r"feedback.kinds: 'page' is a view of a page where schema.page is named"):
+    with pytest.raises(Invalid, match=r"feedback.kinds: 'page' is reserved for page views where schema.page is set"):
         read(RecommenderSpec, paged(tmp_path).document() | feedback, "spec.yaml")
     read(RecommenderSpec, spec(tmp_path).document() | feedback, "spec.yaml")
 
@@ -289,13 +294,13 @@ def test_items_and_pages_keep_to_the_rule_each_by_themselves_and_codes_never_mov
             [(there.get(name) or int(name[1:]), count) for name, count in numbers.items()], schema=["value", "count"], orient="row"
         )
 
-    rule = Rule(min_count=2, max_size=2)
+    rule = EntryRule(min_count=2, max_size=2)
     first = fit_vocabulary(counted(home=90, i1=3, cart=80, i2=4, i3=2, rare=1), "int64", rule, None, pages=True)
     assert first.values.to_list() == [2, 1, home, cart]
     assert dict(first.waiting.iter_rows()) == {3: 2, rare: 1}
     grown = fit_vocabulary(counted(i3=9, rare=9, i1=1), "int64", rule, first, pages=True)
     assert grown.values.to_list() == [2, 1, home, cart] and grown.counts.to_list() == [4, 4, 90, 80]
-    open_ended = Rule(min_count=2)
+    open_ended = EntryRule(min_count=2)
     before = fit_vocabulary(counted(home=9, i1=1, i2=4, rare=1), "int64", open_ended, None, pages=True)
     after = fit_vocabulary(counted(i1=1, rare=1, new=3, i7=5), "int64", open_ended, before, pages=True)
     assert before.values.to_list() == [2, home]
@@ -306,7 +311,7 @@ def test_items_and_pages_keep_to_the_rule_each_by_themselves_and_codes_never_mov
 def test_explain_counts_codes_of_pages_as_etl_does(tmp_path: Path, etl: Etl) -> None:
     write(tmp_path, log())
     recommender = paged(tmp_path, data=with_data(tmp_path, since="300h"))
-    found = fit_on_data(recommender, Reach((str(tmp_path),), tmp_path / "explained"), 10_000)
+    found = fit_on_data(recommender, ReadableRoots((str(tmp_path),), tmp_path / "explained"), 10_000)
     assert found.graph.cardinalities() == graph_of(etl(recommender)).cardinalities()
-    nothing = fit_on_nothing(recommender, Reach((str(tmp_path),), tmp_path / "nothing"))
+    nothing = fit_on_nothing(recommender, ReadableRoots((str(tmp_path),), tmp_path / "nothing"))
     assert nothing.graph.cardinalities()["movieId_sequence"] == 2

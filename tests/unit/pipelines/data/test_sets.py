@@ -92,10 +92,10 @@ def test_a_set_is_found_in_the_folder_above_too(tmp_path: Path) -> None:
 
 
 WRONG: list[tuple[str, dict[str, str], str]] = [
-    ("ml-1m", {"ratings.dat": ""}, "ml-1m is not there: expected ratings.dat and movies.dat; or \\*.inter; found ratings.dat"),
-    ("ml-20m", {}, "ml-20m is not there: expected ratings.csv and movies.csv; or \\*.inter; found nothing"),
-    ("ml-100k", FILES["ml-100k"] | {"u.item": "31|x|y\n"}, "u.item: line 1 has 3 fields with '\\|' between; 24 are expected"),
-    ("ml-1m", FILES["ml-1m"] | {"users.dat": "1::F::old::10::48067\n"}, "users.dat: line 1: 'old' is no whole number"),
+    ("ml-1m", {"ratings.dat": ""}, "ml-1m not found: expected ratings.dat and movies.dat; or \\*.inter; the folder has ratings.dat"),
+    ("ml-20m", {}, "ml-20m not found: expected ratings.csv and movies.csv; or \\*.inter; the folder has nothing"),
+    ("ml-100k", FILES["ml-100k"] | {"u.item": "31|x|y\n"}, "u.item: line 1 has 3 fields separated by '\\|'; expected 24"),
+    ("ml-1m", FILES["ml-1m"] | {"users.dat": "1::F::old::10::48067\n"}, "users.dat: line 1: 'old' is not an integer"),
 ]
 
 
@@ -110,11 +110,11 @@ def test_what_is_not_a_sets_layout_is_said(subtests: pytest.Subtests, tmp_path: 
 
 
 def test_names_that_are_none_and_folders_that_are_none_are_said(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match=r"no data set is called 'ml-2m' \(known: ml-100k, ml-1m, ml-20m, ml-25m, criteo\)"):
+    with pytest.raises(Invalid, match=r"unknown data set 'ml-2m' \(known: ml-100k, ml-1m, ml-20m, ml-25m, criteo\)"):
         load("ml-2m", tmp_path, tmp_path)
-    with pytest.raises(BadData, match="nowhere: it is no folder: unpack ml-1m there"):
+    with pytest.raises(BadData, match="nowhere: not a folder; unpack ml-1m there"):
         load("ml-1m", tmp_path / "nowhere", tmp_path)
-    with pytest.raises(Invalid, match="no data set is called 'x'"):
+    with pytest.raises(Invalid, match="unknown data set 'x'"):
         write_twin("x", tmp_path, 0)
     assert recognise(tmp_path) is None
 
@@ -140,7 +140,7 @@ def test_criteos_days_load_in_their_order(subtests: pytest.Subtests, tmp_path: P
             assert found["c1"].null_count() + found["i6"].null_count() > 0
             if packed:
                 (folder / "day_3.gz").write_bytes(gzip.compress(text)[:-20])
-                with pytest.raises(BadData, match=r"day_3.gz: it can't be unpacked"):
+                with pytest.raises(BadData, match=r"day_3.gz: cannot be unpacked"):
                     load("criteo", folder, folder / "s")
 
 
@@ -213,10 +213,10 @@ def test_what_a_twin_plants_can_be_learned() -> None:
 def test_files_that_are_there_are_not_overwritten_and_none_is_left_half(tmp_path: Path) -> None:
     write_twin("ml-100k", tmp_path, 0, 1000)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(Conflict, match=r"u\.data: it is there already: name another folder, or remove it"):
+    with pytest.raises(Conflict, match=r"u\.data: already exists; name another folder, or remove this one"):
         write_twin("ml-100k", tmp_path, 1, 1000)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    with pytest.raises(Invalid, match="needs rows; got -5"):
+    with pytest.raises(Invalid, match="rows: -5 is too few"):
         write_twin("ml-100k", tmp_path / "other", 0, -5)
 
 

@@ -56,12 +56,12 @@ def test_the_cut_is_at_the_edge_of_a_tie_that_comes_nearer_to_the_share(subtests
 
 
 def test_a_tie_that_would_swallow_the_training_rows_is_refused_with_both_shares() -> None:
-    with pytest.raises(BadData, match=r"file: split.test can't be met: 20.0% was asked for, but 98.6% .* 700 of 710 have the same time"):
+    with pytest.raises(BadData, match=r"file: split.test cannot be met: 20.0% would hold out 98.6% .* 700 of 710 have the same time"):
         split_by_time(_rows([*range(10)] + [99] * 700), 0.2, "file")
 
 
 def test_a_tie_of_all_rows_leaves_nothing_to_train_on() -> None:
-    with pytest.raises(BadData, match=r"file: split.test leaves no rows for train: 20.0% was asked for, but 100.0%"):
+    with pytest.raises(BadData, match=r"file: split.test leaves no rows for train: 20.0% would hold out 100.0%"):
         split_by_time(_rows([99] * 700), 0.2, "file")
 
 

@@ -90,5 +90,5 @@ def test_the_hash_is_splitmix64(subtests: pytest.Subtests) -> None:
 def test_a_split_that_leaves_nobody_is_refused() -> None:
     with pytest.raises(BadData, match=r"file: split\.test leaves no rows for holdout: no user has two interactions"):
         split(_frame([(1, 1, 1.0, 1), (2, 1, 1.0, 1)]), Split(by="leave_last_out"), "file")
-    with pytest.raises(BadData, match="leaves no rows for holdout: there are too few users"):
+    with pytest.raises(BadData, match="leaves no rows for holdout: too few users"):
         split(_frame([(1, 1, 1.0, 1), (1, 2, 1.0, 1)]), Split(by="random", test=0.0001), "file")

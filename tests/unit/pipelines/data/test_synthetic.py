@@ -141,7 +141,7 @@ def test_the_last_word_on_a_pair_wins_when_ratings_are_joined() -> None:
 
 def test_a_world_without_users_items_or_genres_is_refused(subtests: pytest.Subtests) -> None:
     for users, items, genres in [(0, 10, 5), (10, 0, 5), (10, 10, 3), (10, 10, 99)]:
-        with subtests.test(users=users, items=items, genres=genres), pytest.raises(ValueError, match="a world needs"):
+        with subtests.test(users=users, items=items, genres=genres), pytest.raises(ValueError, match="a synthetic world needs"):
             World.create(users, items, genres)
 
 
@@ -151,5 +151,5 @@ def test_more_ratings_than_fit_are_refused(world: World) -> None:
 
 
 def test_strangers_are_refused_by_name(world: World) -> None:
-    with pytest.raises(KeyError, match="no user 9999"):
+    with pytest.raises(KeyError, match="unknown user 9999"):
         world.probability(9_999, world.popular(1))

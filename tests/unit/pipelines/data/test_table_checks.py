@@ -14,18 +14,19 @@ from hypothesis import strategies as st
 
 from pipelines.data.catalogue import read_items, read_users
 from pipelines.data.item_membership import is_known
-from pipelines.data.sources import Reach
+from pipelines.data.sources import ReadableRoots
 from pipelines.data.validation.page import page
 from pipelines.data.validation.profile import Profile
 from pipelines.data.validation.tableprofile import TableProfile
 from pipelines.data.validation.tables import JudgedTable, judge_tables
 from pipelines.stages.etl import run
-from pipelines.stages.runner import Context, Outcome
+from pipelines.stages.runner import Context
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageSpec
 from shared.contracts.validation_report import ACCEPTED, EVENTS_QUARANTINE, PAGE, PROFILE, QUARANTINE, REPORT, TABLE_QUARANTINE, Report
 from shared.domain.errors import BadData, Invalid
+from shared.stage_process import Outcome
 from tests.unit.pipelines.recommender import films, ratings, spec, write
 
 ANYTHING = {"bad_rows": {"stop": None}}
@@ -39,17 +40,17 @@ def people(count: int = 29) -> pl.DataFrame:
 
 
 def told(
-    folder: Path, items: dict[str, Any] | None = None, users: dict[str, Any] | None = None, ending: str = "parquet", **wish: Any
+    folder: Path, items: dict[str, Any] | None = None, users: dict[str, Any] | None = None, ending: str = "parquet", **validation: Any
 ) -> RecommenderSpec:
     """`items`, `users`: what is wished of the tables."""
     data = spec(folder).document()["data"]
     data["items"] |= {"uri": str(folder / f"films.{ending}"), "validate": items or {}}
     data["users"] = {"uri": str(folder / f"people.{ending}"), "key": "person", "validate": users or {}}
-    return spec(folder, data=data | {"validate": wish})
+    return spec(folder, data=data | {"validate": validation})
 
 
 def judged(
-    side: str, table: pl.DataFrame, folder: Path, accepted: TableProfile | None = None, text: str | None = None, **wish: Any
+    side: str, table: pl.DataFrame, folder: Path, accepted: TableProfile | None = None, text: str | None = None, **validation: Any
 ) -> JudgedTable:
     """One of the tables, beside another that is right. `text`: the whole of a CSV in its place."""
     write(folder)
@@ -61,8 +62,8 @@ def judged(
     if text is not None:
         (folder / ("films.csv" if side == "items" else "people.csv")).write_text(text)
     found = judge_tables(
-        told(folder, ending=ending, **{side: wish}),
-        Reach((str(folder),), folder / "sources"),
+        told(folder, ending=ending, **{side: validation}),
+        ReadableRoots((str(folder),), folder / "sources"),
         {side: accepted} if accepted else {},
         folder,
         folder / "scratch",
@@ -143,9 +144,9 @@ def test_in_a_text_file_what_is_no_number_is_one_rows_fault_however_late_it_come
             lines = [f"{n},{1900 + n % 100},x" for n in range(1, 12_001)]
             lines[11_000], lines[11_500], lines[11_600] = "oops,1999,x", "11501,unknown,x", " 11601 ,,x"
             found = judged(side, table(side), folder, text="\n".join([f"{key},{number},word", *lines]), range={number: [1900, 2000]})
-            assert found.section.reasons == {f"{key}: no whole number": 1, f"{number}: no number": 1}
-            assert [one.says for one in found.section.checks if one.name == "no number"] == [
-                f"column '{number}' has 1 values that are no number, such as 'unknown' (less than 0.01% of the rows)"
+            assert found.section.reasons == {f"{key}: not an integer": 1, f"{number}: not a number": 1}
+            assert [one.says for one in found.section.checks if one.name == "not a number"] == [
+                f"column '{number}' has 1 values that are not a number, such as 'unknown' (less than 0.01% of the rows)"
             ]
             rows = apart(side, folder)
             assert rows.select("row", key, number).rows() == [(11_000, "oops", "1999"), (11_500, "11501", "unknown")], "as they came"
@@ -159,8 +160,8 @@ def test_fractions_of_a_text_file_stay_fractions_and_keys_of_text_are_refused(tm
     found = judged("users", people(), tmp_path, text="person,age\n1,20\n2,20.5\n3,inf\n", range={"age": [0, None]})
     assert found.source.frame.collect()["age"].to_list() == [20.0, 20.5, float("inf")]
     found = judged("users", people(), tmp_path, text="person,age\nann,20\nbob,21\n")
-    (stopped,) = [one for one in found.section.checks if one.name == "no whole number"]
-    assert stopped.verdict == "stop" and "such as 'ann': keys must be integers" in stopped.says
+    (stopped,) = [one for one in found.section.checks if one.name == "not an integer"]
+    assert stopped.verdict == "stop" and "such as 'ann'; keys must be integers" in stopped.says
 
 
 def test_columns_that_are_called_otherwise_are_read_value_by_value_too(tmp_path: Path) -> None:
@@ -168,8 +169,10 @@ def test_columns_that_are_called_otherwise_are_read_value_by_value_too(tmp_path:
     (tmp_path / "films.csv").write_text("id,made\n1,1990\nx,1991\n3,soon\n")
     items = {"uri": str(tmp_path / "films.csv"), "key": "movieId", "names": {"movieId": "id", "year": "made"}}
     data = spec(tmp_path).document()["data"] | {"items": items | {"validate": {"range": {"year": [1900, 2030]}}}}
-    found = judge_tables(spec(tmp_path, data=data), Reach((str(tmp_path),), tmp_path / "sources"), {}, tmp_path, tmp_path / "scratch").items
-    assert found.section.reasons == {"movieId: no whole number": 1, "year: no number": 1}
+    found = judge_tables(
+        spec(tmp_path, data=data), ReadableRoots((str(tmp_path),), tmp_path / "sources"), {}, tmp_path, tmp_path / "scratch"
+    ).items
+    assert found.section.reasons == {"movieId: not an integer": 1, "year: not a number": 1}
     assert found.source.frame.collect().rows() == [(1, 1990)]
 
 
@@ -196,19 +199,19 @@ def test_what_is_read_of_a_table_is_kept_or_quarantined_and_never_both(
     assert known == found.section.reasons.keys()
 
 
-WISHES: list[tuple[dict[str, Any], str]] = [
-    ({"nulls": {"stars": 0}}, r"data\.items\.validate: column 'stars' is not in films\.parquet, which has: movieId, genres, year"),
+BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"nulls": {"stars": 0}}, r"data\.items\.validate: column 'stars' is not in films\.parquet; columns: movieId, genres, year"),
     (
         {"range": {"genres": [0, 1]}},
-        r"data\.items\.validate\.range: column 'genres' of films\.parquet is String: only numbers have a range",
+        r"data\.items\.validate\.range: column 'genres' of films\.parquet is String; only numbers have a range",
     ),
 ]
 
 
 def test_what_a_table_cannot_keep_to_is_said(subtests: pytest.Subtests, tmp_path: Path) -> None:
-    for wish, message in WISHES:
-        with subtests.test(wish=wish), pytest.raises(Invalid, match=message):
-            judged("items", films(), tmp_path, **wish)
+    for validation, message in BAD_SETTINGS:
+        with subtests.test(validation=validation), pytest.raises(Invalid, match=message):
+            judged("items", films(), tmp_path, **validation)
 
 
 def remembered(side: str, frame: pl.DataFrame, folder: Path) -> TableProfile:
@@ -247,7 +250,7 @@ def test_values_that_nobody_has_seen_and_values_that_have_moved_are_told(tmp_pat
     strict = judged("items", later, tmp_path, before, drift={"stop": 0.2})
     assert crossed(strict, "stop") == {"drift year"}
     dropped = judged("items", catalogue(3000).drop("studio"), tmp_path, before)
-    assert "column 'studio' isn't there any more" in [one.says for one in dropped.section.checks]
+    assert "column 'studio' is missing; the last accepted batch has it" in [one.says for one in dropped.section.checks]
 
 
 def test_a_profile_of_a_large_table_stays_small(tmp_path: Path) -> None:
@@ -310,7 +313,7 @@ def test_a_share_of_unknown_items_stops_where_the_spec_says_so(tmp_path: Path) -
     write(tmp_path, ratings(2000), films(15))
     data = spec(tmp_path).document()["data"]
     recommender = spec(tmp_path, data=data | {"validate": {"unknown_items": {"stop": "10%"}}})
-    message = r"ratings\.parquet: [0-9]+ rows are of items that aren't in the items table films\.parquet, such as 16 \(.*%\ of the rows\); "
+    message = r"ratings\.parquet: [0-9]+ rows have items that are not in the items table films\.parquet, such as 16 \(.*%\ of the rows\); "
     with pytest.raises(BadData, match=message + r"data\.validate allows 10%: see"):
         run(_context(tmp_path, recommender))
     assert len(pl.read_parquet(tmp_path / "scratch/out" / QUARANTINE)) == _report(tmp_path).rows.quarantined > 0
@@ -324,13 +327,13 @@ def test_bad_rows_of_tables_are_published_and_too_many_stop_the_run_in_one_line(
         run(context)
     assert "\n" not in str(caught.value)
     said = (
-        "people.parquet: 2 rows repeat an earlier one's person, such as 1 (6.45% of the rows); data.users.validate allows 5%; 1 more: see"
+        "people.parquet: 2 rows repeat an earlier row's person, such as 1 (6.45% of the rows); data.users.validate allows 5%; 1 more: see"
     )
     assert str(caught.value).startswith(said)
     assert {REPORT, PAGE, *TABLE_QUARANTINE.values()} == set(context.diagnostic_files)
     assert {one.name: one.verdict for one in _report(tmp_path).sections} == {"items": "warn", "users": "stop"}
     text = context.out(PAGE).read_text()
-    assert "The table of users: people.parquet" in text and TABLE_QUARANTINE["items"] in text
+    assert "Table of users: people.parquet" in text and TABLE_QUARANTINE["items"] in text
     again = run(_context(tmp_path, told(tmp_path, items=ANYTHING, users=ANYTHING), "again"))
     assert again.metrics["rows.items"] == 20 and again.facts["validation"]["users"] == {"read": 31, "kept": 29, "quarantined": 2}
     assert "users: bad rows" in again.facts["validation"]["warned"]
@@ -339,7 +342,7 @@ def test_bad_rows_of_tables_are_published_and_too_many_stop_the_run_in_one_line(
 def test_a_table_without_a_usable_row_is_refused_whatever_thresholds_say(tmp_path: Path) -> None:
     write(tmp_path, items=films().with_columns(movieId=-pl.col("movieId") - 1))
     people().write_parquet(tmp_path / "people.parquet")
-    with pytest.raises(BadData, match=r"films\.parquet: no row of it can be used"):
+    with pytest.raises(BadData, match=r"films\.parquet: no usable rows"):
         run(_context(tmp_path, told(tmp_path, items=ANYTHING)))
 
 
@@ -353,8 +356,8 @@ def test_tables_are_compared_with_those_of_the_accepted_batch(tmp_path: Path) ->
     second = run(_context(tmp_path, told(tmp_path), "second", inputs=inputs))
     assert {"users: gone person", "users: drift age"} <= set(second.facts["validation"]["warned"])
     assert [one.compared for one in _report(tmp_path, "second").sections] == [True, True]
-    assert "<h2>The table of users" in page(_report(tmp_path, "second"))
-    with pytest.raises(BadData, match=r"people\.parquet: 34\.5% of the last accepted table's 29 keys aren't there any more; data\.users\."):
+    assert "<h2>Table of users" in page(_report(tmp_path, "second"))
+    with pytest.raises(BadData, match=r"people\.parquet: 34\.5% of the last accepted table's 29 keys are missing; data\.users\."):
         run(_context(tmp_path, told(tmp_path, users={"gone": {"stop": "30%"}}), "third", inputs=inputs))
 
 
@@ -413,6 +416,6 @@ def test_events_that_are_all_of_unknown_items_refuse_a_warm_run(tmp_path: Path) 
     full = run(_context(tmp_path, spec(tmp_path), "full"))
     parent = {name: FsspecArtifacts(str(tmp_path / "artifacts")).put(path) for name, path in full.files.items()}
     events = _events(tmp_path, ratings(600).with_columns(movieId=pl.col("movieId") + 900))
-    with pytest.raises(BadData, match=r"events\.csv: none of its items are in the items table films\.parquet; check data\.items\.key"):
+    with pytest.raises(BadData, match=r"events\.csv: no item is in the items table films\.parquet; check data\.items\.key"):
         run(_context(tmp_path, spec(tmp_path), "warm", inputs={"events": events, "parent": parent}, mode="warm"))
     assert len(pl.read_parquet(tmp_path / "warm/out" / EVENTS_QUARANTINE)) == 600

@@ -112,7 +112,7 @@ def test_a_file_that_was_cut_off_is_told_by_its_record(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for size in set(range(1, len(whole))) - {19}:
         path.write_bytes(whole[:size])
-        with pytest.raises(BadData, match=f"ends in the middle of record {1 if size < 19 else 2}: it was cut off"):
+        with pytest.raises(BadData, match=f"ends in the middle of record {1 if size < 19 else 2}; it is truncated"):
             list(records(path))
 
 
@@ -150,9 +150,9 @@ def _slow(data: bytes) -> int:
 
 
 UNSUITABLE: list[tuple[pl.DataFrame, str]] = [
-    (pl.DataFrame({"a": [0.1]}), "column 'a' has fractions that TFRecord's float32 doesn't hold exactly: round it, or allow it"),
-    (pl.DataFrame({"a": [[1, None]]}), "column 'a' has lists with nulls in them"),
-    (pl.DataFrame({"a": [{"b": 1}]}), "column 'a' is Struct.* which no feature of TFRecord holds"),
+    (pl.DataFrame({"a": [0.1]}), "column 'a' has fractions that float32 cannot hold exactly; round them, or set --narrow"),
+    (pl.DataFrame({"a": [[1, None]]}), "column 'a' has nulls in lists"),
+    (pl.DataFrame({"a": [{"b": 1}]}), "column 'a' is Struct.* which TFRecord cannot hold"),
 ]
 
 
@@ -164,13 +164,13 @@ def test_what_no_feature_holds_is_refused_and_nothing_written(subtests: pytest.S
             with pytest.raises(BadData, match=said):
                 write_tfrecord(bad.lazy(), folder / "x.tfrecord", {})
             assert list(folder.iterdir()) == []
-            with pytest.raises(BadData, match="there is no column 'z' to shorten"):
+            with pytest.raises(BadData, match="--short: unknown column 'z'; columns: "):
                 write_tfrecord(frame(3).lazy(), folder / "x.tfrecord", {"z": "y"})
 
 
 def test_a_column_that_is_called_as_a_group_needs_another_short_name(tmp_path: Path) -> None:
     some = pl.LazyFrame({"i": [1, None], "n": [1, 2]})
-    with pytest.raises(Invalid, match="two of them are of the feature 'i': give one another short name") as caught:
+    with pytest.raises(Invalid, match="two columns have the feature 'i'; give one another short name") as caught:
         write_tfrecord(some, tmp_path / "x.tfrecord", {}, grouped=True)
     assert "\n" not in str(caught.value)
     write_tfrecord(some, tmp_path / "x.tfrecord", {"i": "maybe"}, grouped=True)
@@ -183,11 +183,11 @@ def test_fractions_may_be_allowed_to_lose_digits(tmp_path: Path) -> None:
 
 
 LAYOUTS: list[tuple[str, str]] = [
-    ('{"columns": [{"name": "user", "short": "v", "type": "int64"}]}', "record 1, feature 'v': it is missing"),
-    ('{"columns": [{"name": "user", "short": "u", "type": "text"}]}', "record 1, feature 'u': it is a int64_list, and its layout says"),
+    ('{"columns": [{"name": "user", "short": "v", "type": "int64"}]}', "record 1, feature 'v': missing"),
+    ('{"columns": [{"name": "user", "short": "u", "type": "text"}]}', "record 1, feature 'u': is int64_list, but the layout says"),
     ('{"columns": [{"name": "user", "short": "u", "type": "complex"}]}', "'user': unknown type 'complex'"),
     ('{"columns": [{"name": "a", "short": "u", "type": "int64"}, {"name": "b", "short": "u", "type": "int64"}]}', "the feature 'u'"),
-    ('{"columns": [{"name": "user", "short": "u", "type": "int8"}]}', "its values don't fit its layout"),
+    ('{"columns": [{"name": "user", "short": "u", "type": "int8"}]}', "values do not fit the layout"),
     ('{"columns": []}', "columns"),
     ('{"rows": 1}', "unknown field 'rows'"),
     ("nothing", "layout.json"),
@@ -211,8 +211,8 @@ def test_a_layout_that_does_not_fit_is_refused_in_one_line(subtests: pytest.Subt
 def test_what_is_no_tfrecord_is_said_to_be_none(tmp_path: Path) -> None:
     path = tmp_path / "x.tfrecord"
     path.write_text("userId,movieId\n1,2\n3,4\n")
-    with pytest.raises(BadData, match="record 1 at byte 0: this is no TFRecord"):
+    with pytest.raises(BadData, match="record 1 at byte 0: not a TFRecord file"):
         back(path, tmp_path / "s")
     write_records([b"\xff\xff\xff"], path)
-    with pytest.raises(BadData, match=r"record 1 is no tf\.train\.Example"):
+    with pytest.raises(BadData, match=r"record 1 is not a tf\.train\.Example"):
         back(path, tmp_path / "s")

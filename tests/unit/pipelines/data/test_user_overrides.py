@@ -9,11 +9,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipelines.stages.runner import Outcome
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.online import USERS, history_name
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files
+from shared.stage_process import Outcome
 from tests.support.etl_stage import Etl
 from tests.unit.pipelines.recommender import spec, write
 

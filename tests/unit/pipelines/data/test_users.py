@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from pipelines.data.catalogue import open_users, read_users
-from pipelines.data.sources import Reach
+from pipelines.data.sources import ReadableRoots
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import BadData, Invalid
 from tests.support.etl_stage import Etl
@@ -30,12 +30,12 @@ def with_users(folder: Path, table: pl.DataFrame, **place: Any) -> RecommenderSp
 @pytest.mark.requirement("G-29")
 def test_the_users_table_is_read_by_its_key_in_the_name_of_the_schemas_column(tmp_path: Path) -> None:
     recommender = with_users(tmp_path, people())
-    source = open_users(recommender, Reach((str(tmp_path),), tmp_path / "scratch"))
+    source = open_users(recommender, ReadableRoots((str(tmp_path),), tmp_path / "scratch"))
     assert source is not None
     found = read_users(source, recommender)
     assert found.columns == ["userId", "country"]
     assert found["userId"].to_list() == list(range(1, 13))
-    assert open_users(spec(tmp_path), Reach((str(tmp_path),), tmp_path / "scratch")) is None
+    assert open_users(spec(tmp_path), ReadableRoots((str(tmp_path),), tmp_path / "scratch")) is None
 
 
 def test_users_whom_the_table_lacks_keep_their_interactions_and_the_table_is_part_of_the_snapshot(tmp_path: Path, etl: Etl) -> None:
@@ -50,11 +50,11 @@ FAULTS: list[tuple[pl.DataFrame, dict[str, str], str]] = [
     (
         pl.concat([people(), people(2)]),
         {},
-        "people.parquet: 2 rows repeat an earlier one's person, such as 2 .14.3% of the rows.; data.users.validate allows 5%",
+        "people.parquet: 2 rows repeat an earlier row's person, such as 2 .14.3% of the rows.; data.users.validate allows 5%",
     ),
-    (people().with_columns(person=pl.lit("ann")), {}, "people.parquet: column 'person' is String: keys must be integers"),
-    (people(), {"key": "id"}, "people.parquet: column 'id' is missing; it has: person, country"),
-    (people(), {"uri": "/etc/people.parquet"}, "doesn't lie under an allowed data root"),
+    (people().with_columns(person=pl.lit("ann")), {}, "people.parquet: column 'person' is String; keys must be integers"),
+    (people(), {"key": "id"}, "people.parquet: column 'id' is missing; columns: person, country"),
+    (people(), {"uri": "/etc/people.parquet"}, "not under an allowed data root"),
 ]
 
 

@@ -12,13 +12,14 @@ import polars as pl
 import pytest
 
 from pipelines.stages.etl import run
-from pipelines.stages.runner import Context, Outcome, main
+from pipelines.stages.runner import Context, main
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageSpec
 from shared.contracts.validation_report import ACCEPTED, PAGE, PROFILE, QUARANTINE, REPORT, Check, Report
 from shared.domain.errors import BadData
-from tests.support.validation_batches import in_parts, of_parts, some, wishing, world
+from shared.stage_process import Outcome
+from tests.support.validation_batches import in_parts, of_parts, some, validated_spec, world
 from tests.unit.pipelines.recommender import films, ratings, write
 
 
@@ -62,13 +63,13 @@ def test_a_damaged_file_among_several_is_named_and_the_rest_is_used(subtests: py
             assert faulty.name == "part-04.parquet" and faulty.size == paths[4].stat().st_size and len(faulty.sha256) == 64
             assert report.rows.kept == 4000 - 334 == outcome.facts["rows"]["file"]
             assert check(report, "files").verdict == "warn" and "part-04.parquet" in check(report, "files").says
-            with pytest.raises(BadData, match=r"1 file can't be read: part-04\.parquet; data\.validate allows 1%"):
+            with pytest.raises(BadData, match=r"1 file cannot be read: part-04\.parquet; data\.validate allows 1%"):
                 _etl(folder, of_parts(folder, bad_files={"stop": "1%"}), "strict")
 
 
 def test_the_stage_publishes_the_report_the_bad_rows_and_the_profile(tmp_path: Path) -> None:
     write(tmp_path, ratings(2000).with_columns(some("userId", None)))
-    context = _context(tmp_path, wishing(tmp_path), "scratch")
+    context = _context(tmp_path, validated_spec(tmp_path), "scratch")
     outcome = run(context)
     assert {REPORT, PAGE, QUARANTINE} == set(context.diagnostic_files) and PROFILE in outcome.files
     assert outcome.facts["validation"]["quarantined"] == 40 == outcome.facts["rows"]["quarantined"]
@@ -79,14 +80,14 @@ def test_the_stage_publishes_the_report_the_bad_rows_and_the_profile(tmp_path: P
 def test_the_next_batch_is_compared_with_the_accepted_profile(tmp_path: Path) -> None:
     films(80).write_parquet(tmp_path / "films.parquet")
     world().write_parquet(tmp_path / "ratings.parquet")
-    profile = _etl(tmp_path, wishing(tmp_path)).files[PROFILE]
+    profile = _etl(tmp_path, validated_spec(tmp_path)).files[PROFILE]
     file = FsspecArtifacts(str(tmp_path / "artifacts")).put(profile)
     world().with_columns(pl.col("rating").shuffle(seed=1)).write_parquet(tmp_path / "ratings.parquet")
-    outcome = _etl(tmp_path, wishing(tmp_path), "second", **{ACCEPTED: {PROFILE: file}})
+    outcome = _etl(tmp_path, validated_spec(tmp_path), "second", **{ACCEPTED: {PROFILE: file}})
     assert outcome.facts["validation"]["compared"] == file.sha256
     assert {"tie rating by userId", "tie rating by movieId"} <= set(outcome.facts["validation"]["warned"])
     with pytest.raises(BadData, match="'userId' explains"):
-        _etl(tmp_path, wishing(tmp_path, ties={"stop": "90%"}), "third", **{ACCEPTED: {PROFILE: file}})
+        _etl(tmp_path, validated_spec(tmp_path, ties={"stop": "90%"}), "third", **{ACCEPTED: {PROFILE: file}})
 
 
 def test_a_profile_of_another_release_is_told_and_not_compared_with(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -94,13 +95,13 @@ def test_a_profile_of_another_release_is_told_and_not_compared_with(tmp_path: Pa
     (tmp_path / "profile.json").write_text(json.dumps({"version": 99}))
     file = FsspecArtifacts(str(tmp_path / "artifacts")).put(tmp_path / "profile.json")
     with caplog.at_level(logging.WARNING, "test"):
-        outcome = _etl(tmp_path, wishing(tmp_path), **{ACCEPTED: {PROFILE: file}})
-    assert outcome.facts["validation"]["compared"] is None and "nothing to compare with" in caplog.text
+        outcome = _etl(tmp_path, validated_spec(tmp_path), **{ACCEPTED: {PROFILE: file}})
+    assert outcome.facts["validation"]["compared"] is None and "validation: comparison skipped error=" in caplog.text
 
 
 def test_a_run_that_stops_leaves_its_report_and_its_bad_rows_with_its_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, ratings(2000).with_columns(some("userId", None, every=10)))
-    context = _context(tmp_path, wishing(tmp_path), "r-etl-1")
+    context = _context(tmp_path, validated_spec(tmp_path), "r-etl-1")
     path = context.scratch / "spec.json"
     path.write_text(context.spec.model_dump_json(by_alias=True))
     monkeypatch.setattr(sys, "argv", ["etl", "--spec", str(path)])

@@ -15,7 +15,7 @@ import onnxruntime
 import polars as pl
 import pytest
 
-from pipelines.data.sources import Reach
+from pipelines.data.sources import ReadableRoots
 from pipelines.data.vectors import open_vectors, with_vectors
 from pipelines.encoding import work
 from pipelines.encoding.command import encode
@@ -63,7 +63,7 @@ def test_vectors_are_those_of_the_encoder_and_the_operator_vector_takes_them(tab
     np.testing.assert_allclose(np.stack(found["vector"].to_list()), expected(table), rtol=1e-5)
     assert not list(table.parent.glob(".*"))
     of = VectorOf.model_validate({"of": "movieId", "from": str(table.with_name("vectors.parquet")), "width": 4})
-    joined = with_vectors(pl.read_parquet(table), open_vectors(of, Reach((str(table.parent),), table.parent)), of)
+    joined = with_vectors(pl.read_parquet(table), open_vectors(of, ReadableRoots((str(table.parent),), table.parent)), of)
     assert joined["movieId_vector"].to_list() == found["vector"].to_list()
 
 
@@ -72,7 +72,7 @@ def test_a_row_without_a_text_is_left_out_with_its_reason(table: Path) -> None:
     frame.with_columns(plot=pl.when(pl.col("movieId").is_in([103, 107])).then(None).otherwise("plot")).write_parquet(table)
     told = encode(asked(table))
     assert (told.rows, told.left_out) == (COUNT - 2, 2)
-    assert "103: there is no value" in " ".join(told.reasons)
+    assert "103: no value" in " ".join(told.reasons)
     assert vectors(table)["movieId"].to_list() == [100, 101, 102, 104, 105, 106, 108, 109, 110]
 
 
@@ -83,7 +83,7 @@ def test_an_interrupted_run_goes_on_and_gives_the_same(table: Path, monkeypatch:
     whole = out.read_bytes()
     out.unlink()
     stretches: list[int] = []
-    encoded = work.Work._encoded
+    encoded = work.TableEncoding._encoded
 
     def dying(self: Any, rows: pl.DataFrame, left: Any) -> Any:
         stretches.append(len(rows))
@@ -92,7 +92,7 @@ def test_an_interrupted_run_goes_on_and_gives_the_same(table: Path, monkeypatch:
         return encoded(self, rows, left)
 
     with monkeypatch.context() as patched:
-        patched.setattr(work.Work, "_encoded", dying)
+        patched.setattr(work.TableEncoding, "_encoded", dying)
         with pytest.raises(KeyboardInterrupt):
             encode(asked(table))
     assert not out.exists()
@@ -104,13 +104,13 @@ def test_an_interrupted_run_goes_on_and_gives_the_same(table: Path, monkeypatch:
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"encoder": "none.onnx"}, "there is no such encoder"),
-    ({"encoder": "items.parquet"}, "an encoder is an .onnx or a .keras file"),
-    ({"encoder": "broken.onnx"}, "can't be loaded as ONNX"),
+    ({"encoder": "none.onnx"}, "none.onnx: encoder not found"),
+    ({"encoder": "items.parquet"}, "items.parquet: expected an .onnx or .keras file"),
+    ({"encoder": "broken.onnx"}, "cannot be loaded as ONNX"),
     ({"column": "none"}, "column 'none' is missing"),
-    ({"column": "movieId"}, "are text"),
+    ({"column": "movieId"}, "must be text"),
     ({"column": "empty"}, "no row has a vector"),
-    ({"out": "none/vectors.parquet"}, "expected a .parquet in a folder that is there"),
+    ({"out": "none/vectors.parquet"}, "expected a .parquet file in an existing folder"),
 ]
 
 

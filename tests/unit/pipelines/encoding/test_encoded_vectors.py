@@ -16,19 +16,19 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from pipelines.data.sources import Reach
+from pipelines.data.sources import ReadableRoots
 from pipelines.encoding import encoders
-from pipelines.encoding.inputs import Words
+from pipelines.encoding.inputs import WordHasher
 from pipelines.explain.fitting import fit_on_data, fit_on_nothing
 from pipelines.features.graph import load_graph
 from pipelines.stages import vectors
-from pipelines.stages.runner import Outcome
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.encoding import EARLIER, ENCODED
 from shared.contracts.plans import stage_parts
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import EyasError
-from tests.support.encoded_items import BASE, COUNT, TITLES, column, titled, wish
+from shared.stage_process import Outcome
+from tests.support.encoded_items import BASE, COUNT, TITLES, column, encoding_spec, titled
 from tests.support.etl_stage import Etl
 from tests.support.onnx_encoders import WORDS, write_colours, write_words
 from tests.unit.pipelines.recommender import ratings, spec
@@ -58,11 +58,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def test_vectors_are_what_the_encoder_gives_and_blank_texts_have_zeros(tmp_path: Path, etl: Etl, caplog: pytest.LogCaptureFixture) -> None:
     titled(tmp_path, [None, "", *TITLES[2:]])
     with caplog.at_level(logging.INFO):
-        outcome = etl(wish(tmp_path))
+        outcome = etl(encoding_spec(tmp_path))
     found = column(outcome)
     assert found[:2] == [None, None]
     session = onnxruntime.InferenceSession(str(tmp_path / "words.onnx"))
-    reader = Words(encoders.Takes("words", "int64", (6,)), 64, WORDS)
+    reader = WordHasher(encoders.EncoderInput("words", "int64", (6,)), 64, WORDS)
     words = np.stack([reader.array(title.encode()) for title in TITLES[2:]])
     np.testing.assert_allclose(np.array(found[2:]), session.run(None, {"words": words})[0], rtol=1e-6)
     made = pl.read_parquet(outcome.files["items.features.parquet"])
@@ -71,16 +71,16 @@ def test_vectors_are_what_the_encoder_gives_and_blank_texts_have_zeros(tmp_path:
     assert (rows[:2] == 0).all()
     np.testing.assert_allclose(np.linalg.norm(rows[2:], axis=1), 1, rtol=1e-5)
     assert outcome.facts["encoded"] == {"movieId_vector": {"encoded": 18, "known": 0, "without": 2}}
-    assert "movieId_vector: 18 vectors encoded, 0 known before; 2 rows have none" in caplog.text
-    assert "movieId_vector: left out: 1: there is no value" in caplog.text
+    assert "vectors: encoded feature=movieId_vector encoded=18 reused=0 missing=2" in caplog.text
+    assert "vectors: row left out feature=movieId_vector reason=1: no value" in caplog.text
 
 
 def test_what_an_earlier_run_has_encoded_is_not_encoded_again(tmp_path: Path, etl: Etl, calls: list[int]) -> None:
     titled(tmp_path)
-    first = etl(wish(tmp_path))
+    first = etl(encoding_spec(tmp_path))
     assert sum(calls) == COUNT
     calls.clear()
-    again = etl(wish(tmp_path), inputs=handed_on(tmp_path, first))
+    again = etl(encoding_spec(tmp_path), inputs=handed_on(tmp_path, first))
     assert not calls
     assert again.facts["encoded"] == {"movieId_vector": {"encoded": 0, "known": COUNT, "without": 0}}
     assert {name: path.read_bytes() for name, path in again.files.items() if name.endswith(".parquet")} == {
@@ -91,10 +91,10 @@ def test_what_an_earlier_run_has_encoded_is_not_encoded_again(tmp_path: Path, et
 
 def test_new_and_changed_rows_alone_are_encoded_and_rows_that_moved_are_not(tmp_path: Path, etl: Etl, calls: list[int]) -> None:
     titled(tmp_path)
-    first = etl(wish(tmp_path))
+    first = etl(encoding_spec(tmp_path))
     calls.clear()
     titled(tmp_path, [*reversed(TITLES[1:]), "Another one"])
-    second = etl(wish(tmp_path, {"as": "plot"}, batch=2), inputs=handed_on(tmp_path, first))
+    second = etl(encoding_spec(tmp_path, {"as": "plot"}, batch=2), inputs=handed_on(tmp_path, first))
     assert calls == [1]
     assert column(second, "plot")[:-1] == column(first)[:0:-1]
     assert second.facts["snapshot"] != first.facts["snapshot"]
@@ -108,17 +108,17 @@ def test_another_encoder_or_another_option_makes_other_vectors(
     for seed, words in ((2, WORDS), (1, WORDS - 1)):
         with subtests.test(seed=seed, words=words):
             write_words(tmp_path / "words.onnx")
-            first = etl(wish(tmp_path))
+            first = etl(encoding_spec(tmp_path))
             calls.clear()
             write_words(tmp_path / "words.onnx", seed=seed)
-            second = etl(wish(tmp_path, words=words), inputs=handed_on(tmp_path, first))
+            second = etl(encoding_spec(tmp_path, words=words), inputs=handed_on(tmp_path, first))
             assert sum(calls) == COUNT
             assert column(second) != column(first)
 
 
 def test_equal_contents_are_encoded_once(tmp_path: Path, etl: Etl, calls: list[int]) -> None:
     titled(tmp_path, ["One", "Two"] * (COUNT // 2))
-    features = [*BASE, *(wish(tmp_path, {"as": name}).document()["features"][-1] for name in "ab")]
+    features = [*BASE, *(encoding_spec(tmp_path, {"as": name}).document()["features"][-1] for name in "ab")]
     outcome = etl(spec(tmp_path, features=features))
     assert sum(calls) == 2
     assert column(outcome, "a") == column(outcome, "b")
@@ -128,7 +128,7 @@ def test_equal_contents_are_encoded_once(tmp_path: Path, etl: Etl, calls: list[i
 def test_vectors_of_another_release_are_encoded_anew(tmp_path: Path, etl: Etl, calls: list[int]) -> None:
     titled(tmp_path)
     pl.DataFrame({"mark": [1]}).write_parquet(tmp_path / "old.parquet")
-    etl(wish(tmp_path), inputs={EARLIER: {ENCODED: FsspecArtifacts(str(tmp_path / "artifacts")).put(tmp_path / "old.parquet")}})
+    etl(encoding_spec(tmp_path), inputs={EARLIER: {ENCODED: FsspecArtifacts(str(tmp_path / "artifacts")).put(tmp_path / "old.parquet")}})
     assert sum(calls) == COUNT
 
 
@@ -144,7 +144,7 @@ def test_users_have_vectors_of_their_table(tmp_path: Path, etl: Etl) -> None:
 
 def test_a_warm_run_encodes_what_is_new(tmp_path: Path, etl: Etl, calls: list[int]) -> None:
     titled(tmp_path)
-    first = etl(wish(tmp_path))
+    first = etl(encoding_spec(tmp_path))
     calls.clear()
     store = FsspecArtifacts(str(tmp_path / "artifacts"))
     ratings(900, seed=5).rename({"userId": "user", "movieId": "item", "rating": "value", "at": "time"}).write_csv(tmp_path / "events.csv")
@@ -153,7 +153,7 @@ def test_a_warm_run_encodes_what_is_new(tmp_path: Path, etl: Etl, calls: list[in
         "parent": {name: store.put(path) for name, path in first.files.items()},
     }
     titled(tmp_path, [*TITLES[1:], "A new one"])
-    warm = etl(wish(tmp_path), mode="warm", inputs=inputs | handed_on(tmp_path, first))
+    warm = etl(encoding_spec(tmp_path), mode="warm", inputs=inputs | handed_on(tmp_path, first))
     assert sum(calls) == 1
     assert column(warm)[:-1] == column(first)[1:]
 
@@ -165,24 +165,24 @@ def test_how_far_it_is_stands_in_the_log(
     monkeypatch.setattr("pipelines.encoding.cache._STRETCH", 8)
     titled(tmp_path)
     with caplog.at_level(logging.INFO):
-        etl(wish(tmp_path))
-    said = [one.message for one in caplog.records if one.message.startswith("movieId_vector: ")]
-    assert said[:-1] == [f"movieId_vector: {done} of 20 rows" for done in range(20)]
+        etl(encoding_spec(tmp_path))
+    said = [one.message for one in caplog.records if one.message.startswith("vectors: encoding ")]
+    assert said == [f"vectors: encoding feature=movieId_vector done={done} of=20" for done in range(20)]
 
 
 WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({}, {"encoder": "none.onnx"}, r"none\.onnx: there is no such encoder"),
-    ({}, {"encoder": "broken.onnx"}, r"broken\.onnx: it can't be loaded as ONNX"),
-    ({}, {"encoder": "apart.onnx"}, r"apart\.onnx: it can't be loaded as ONNX"),
-    ({}, {"encoder": "/etc/none.onnx"}, "it doesn't lie under an allowed data root"),
-    ({}, {"encoder": "s3://other/words.onnx"}, "it doesn't lie under an allowed data root"),
-    ({}, {"column": "plot"}, "column 'plot' is missing; it has: movieId"),
-    ({}, {"column": "year"}, "column 'year' is Int64: files of images, or texts, are text"),
-    ({"width": 5}, {}, "the encoder gives vectors of 4 numbers; the spec says 5"),
-    ({}, {"images": "posters"}, "takes words, not images: leave 'images' out"),
-    ({}, {"encoder": "colours.onnx"}, "images: the encoder takes images: say in which folder they are"),
-    ({}, {"encoder": "colours.onnx", "images": "none"}, "none: there is no such folder of images"),
-    ({}, {"encoder": "colours.onnx", "images": "/etc"}, "it doesn't lie under an allowed data root"),
+    ({}, {"encoder": "none.onnx"}, r"none\.onnx: encoder not found"),
+    ({}, {"encoder": "broken.onnx"}, r"broken\.onnx: cannot be loaded as ONNX"),
+    ({}, {"encoder": "apart.onnx"}, r"apart\.onnx: cannot be loaded as ONNX"),
+    ({}, {"encoder": "/etc/none.onnx"}, "not under an allowed data root"),
+    ({}, {"encoder": "s3://other/words.onnx"}, "not under an allowed data root"),
+    ({}, {"column": "plot"}, "column 'plot' is missing; columns: movieId"),
+    ({}, {"column": "year"}, "column 'year' is Int64; image file names and texts must be text"),
+    ({"width": 5}, {}, "encoder returns vectors of length 4, but the spec says 5"),
+    ({}, {"images": "posters"}, "takes words, not images; remove 'images'"),
+    ({}, {"encoder": "colours.onnx"}, "images: the encoder takes images; set their folder"),
+    ({}, {"encoder": "colours.onnx", "images": "none"}, "none: folder of images not found"),
+    ({}, {"encoder": "colours.onnx", "images": "/etc"}, "not under an allowed data root"),
 ]
 
 
@@ -201,38 +201,38 @@ def test_what_is_wrong_is_one_line_of_etl_and_of_explain(subtests: pytest.Subtes
     for (entry, encode, said), (name, attempt) in product(WRONG, attempts.items()):
         with subtests.test(attempt=name, said=said):
             with pytest.raises(EyasError, match=said) as refused:
-                attempt(wish(tmp_path, entry, **encode))
+                attempt(encoding_spec(tmp_path, entry, **encode))
             assert str(refused.value).startswith("features: vector 'movieId_vector': encode: ") and "\n" not in str(refused.value)
 
 
-def _fitted(one: RecommenderSpec, reach: Reach) -> Any:
+def _fitted(one: RecommenderSpec, reach: ReadableRoots) -> Any:
     return fit_on_data(one, reach, 10**9)
 
 
 def explained(one: RecommenderSpec, folder: Path, how: Any) -> Any:
     scratch = folder / f"explain-{len(list(folder.iterdir()))}"
     scratch.mkdir()
-    return how(one, Reach((str(folder),), scratch))
+    return how(one, ReadableRoots((str(folder),), scratch))
 
 
 def test_a_column_without_a_single_vector_is_refused(tmp_path: Path, etl: Etl) -> None:
     titled(tmp_path, [None] * COUNT)
-    with pytest.raises(EyasError, match="no row has a vector: 1: there is no value"):
-        etl(wish(tmp_path))
+    with pytest.raises(EyasError, match="no row has a vector: 1: no value"):
+        etl(encoding_spec(tmp_path))
 
 
 def test_an_environment_without_the_library_is_one_line(tmp_path: Path, etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
     titled(tmp_path)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(EyasError, match=r"words\.onnx: an \.onnx encoder: that takes ONNX Runtime, which isn't in the environment"):
-        etl(wish(tmp_path))
+    with pytest.raises(EyasError, match=r"words\.onnx: an \.onnx encoder: ONNX Runtime is not installed in this environment"):
+        etl(encoding_spec(tmp_path))
 
 
 def test_explain_says_the_features_that_etl_then_makes_and_encodes_a_few_rows_alone(tmp_path: Path, etl: Etl, calls: list[int]) -> None:
     titled(tmp_path)
-    found = [explained(wish(tmp_path), tmp_path, how).graph for how in (_fitted, fit_on_nothing)]
+    found = [explained(encoding_spec(tmp_path), tmp_path, how).graph for how in (_fitted, fit_on_nothing)]
     assert sum(calls) == 2 * 8
-    outcome = etl(wish(tmp_path))
+    outcome = etl(encoding_spec(tmp_path))
     assert found[0].describe() == load_graph(lambda name: outcome.files[name]).describe()
     assert [one.name for one in found[1].features] == [one.name for one in found[0].features]
 
@@ -240,25 +240,25 @@ def test_explain_says_the_features_that_etl_then_makes_and_encodes_a_few_rows_al
 def test_a_family_that_reads_keys_alone_encodes_nothing(tmp_path: Path, etl: Etl, calls: list[int]) -> None:
     titled(tmp_path)
     keys = {"model": {"family": "popularity"}, "gates": [{"parity": 1e-6}]}
-    outcome = etl(RecommenderSpec.model_validate(wish(tmp_path).document() | keys))
+    outcome = etl(RecommenderSpec.model_validate(encoding_spec(tmp_path).document() | keys))
     assert not calls and ENCODED not in outcome.files and "encoded" not in outcome.facts
 
 
 SPECS: list[tuple[dict[str, Any], str]] = [
-    ({"from": "posters.parquet"}, "say either 'from' with the vectors, or 'encode'"),
-    ({"encode": None}, "say either 'from' with the vectors, or 'encode'"),
-    ({"encode": {"column": "title", "encoder": "words.pkl"}}, "an encoder is an .onnx or a .keras file, not 'words.pkl'"),
+    ({"from": "posters.parquet"}, r"set either 'from' \(a file of vectors\) or 'encode'"),
+    ({"encode": None}, r"set either 'from' \(a file of vectors\) or 'encode'"),
+    ({"encode": {"column": "title", "encoder": "words.pkl"}}, "expected an .onnx or .keras file, got 'words.pkl'"),
     ({"encode": {"column": "title", "encoder": "*.onnx"}}, r"expected one path, without \*"),
     ({"encode": {"column": "title", "encoder": "words.onnx", "size": "big"}}, "expected HEIGHTxWIDTH such as 224x224, got 'big'"),
     ({"encode": {"column": "title", "encoder": "words.onnx", "with": "x"}}, "unknown field 'with'"),
-    ({"of": "userId"}, "there is no table of users: say data.users"),
+    ({"of": "userId"}, "encode needs a table of users; set data.users"),
 ]
 
 
 def test_a_spec_that_says_it_wrong_is_refused(subtests: pytest.Subtests, tmp_path: Path) -> None:
     for change, said in SPECS:
         with subtests.test(change=change):
-            entry = wish(tmp_path).document()["features"][-1]["vector"]
+            entry = encoding_spec(tmp_path).document()["features"][-1]["vector"]
             with pytest.raises(ValidationError, match=said):
                 spec(tmp_path, features=[*BASE, {"vector": entry | change}])
 
@@ -272,7 +272,7 @@ def test_a_spec_without_it_is_what_it_was(tmp_path: Path) -> None:
 
 
 def test_a_size_is_kept_as_it_is_written(tmp_path: Path) -> None:
-    read = wish(tmp_path, size="224x192", images="posters")
+    read = encoding_spec(tmp_path, size="224x192", images="posters")
     assert read.document()["features"][-1]["vector"]["encode"]["size"] == "224x192"
     assert RecommenderSpec.model_validate(read.document()) == read
     assert [(place.uri, place.contents) for name, place in read.places().items() if "encode" in name] == [

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pipelines.evaluation.gate_metrics import Evidence, certainties, unmeasured
-from pipelines.evaluation.judge import Judgement, Labelled
+from pipelines.evaluation.judge import Labelled, ModelEvaluation
 from pipelines.evaluation.per_user import PerUser
-from pipelines.evaluation.ranking import SHOWN, Ranked
+from pipelines.evaluation.ranking import SHOWN, CaseRanks
 from pipelines.evaluation.slices import Slice
 
 USERS = 40
@@ -18,15 +18,15 @@ HALF = Slice("first_half", "the first 20 users", np.arange(USERS) < 20)
 NOBODY = Slice("nobody", "no user", np.zeros(USERS, bool))
 
 
-def judgement(hits: np.ndarray, scores: np.ndarray | None = None) -> Judgement:
+def judgement(hits: np.ndarray, scores: np.ndarray | None = None) -> ModelEvaluation:
     """One case a user: its item stands first where the user has a hit, and is not among ten otherwise."""
     ranks, users = np.where(hits, 1.0, 50.0), len(hits)
     shown = np.zeros((users, SHOWN), np.int32)
-    ranked = Ranked(np.arange(users), ranks, np.full(users, 100), ranks, {}, {}, shown, np.zeros(users, bool))
-    return Judgement(ranked, {}, None if scores is None else 0.5, None, scores)
+    ranked = CaseRanks(np.arange(users), ranks, np.full(users, 100), ranks, {}, {}, shown, np.zeros(users, bool))
+    return ModelEvaluation(ranked, {}, None if scores is None else 0.5, None, scores)
 
 
-def evidence(**judged: Judgement) -> Evidence:
+def evidence(**judged: ModelEvaluation) -> Evidence:
     return Evidence(judged, [], LABELLED)
 
 
@@ -68,7 +68,7 @@ def test_recall_is_as_sure_as_the_cases_whose_item_was_retrieved() -> None:
     metrics, missing = certainties(["recall@500"], Evidence(judged, [], LABELLED, per_user))
     by_rank, _ = certainties(["hr@10"], evidence(candidate=judgement(HITS), popularity=judgement(~HITS)))
     assert metrics == {name.replace("hr@10", "recall@500"): value for name, value in by_rank.items()}
-    assert missing == {"serving.recall@500.se": "it has no vectors of users and items"}
+    assert missing == {"serving.recall@500.se": "the model has no vectors of users and items"}
 
 
 def test_auc_is_sure_by_the_labelled_rows_and_without_two_labels_it_says_why() -> None:
@@ -76,7 +76,7 @@ def test_auc_is_sure_by_the_labelled_rows_and_without_two_labels_it_says_why() -
     metrics, missing = certainties(["auc"], evidence(candidate=judgement(HITS, scores), popularity=judgement(HITS)))
     assert metrics.keys() == {"candidate.auc.se", "candidate.auc.users"}
     assert 0 < metrics["candidate.auc.se"] < 0.2
-    assert list(missing.values()) == ["the holdout has rows of one label alone"]
+    assert list(missing.values()) == ["all holdout rows have the same label"]
     assert "popularity" in next(iter(missing))
 
 
@@ -86,7 +86,7 @@ def test_a_slice_without_a_case_or_with_few_users_has_no_certainty() -> None:
     assert metrics == {"candidate.hr@10{first_half}.users": 20}
     assert list(missing.values()) == [
         "the holdout has no case of nobody",
-        "it rests on 20 users; 30 are needed",
+        "only 20 users; at least 30 needed",
         "the holdout has no case of unknown",
     ]
 
@@ -97,8 +97,8 @@ def test_a_metric_of_a_slice_that_was_not_measured_is_named_by_contender() -> No
         "popularity.hr@10{first_half}": "the holdout has no case of first_half"
     }
     assert unmeasured(["auc", "recall@9"], ["candidate"], {}) == {
-        "candidate.auc": "the holdout has rows of one label alone",
-        "candidate.recall@9": "it has no vectors of users and items",
+        "candidate.auc": "all holdout rows have the same label",
+        "candidate.recall@9": "the model has no vectors of users and items",
     }
 
 

@@ -53,7 +53,7 @@ def test_a_constant_scorer_earns_nothing() -> None:
 
 
 def test_a_score_that_is_no_number_is_an_error() -> None:
-    with pytest.raises(BadData, match="no numbers: 40 of 40 scores are NaN or infinite"):
+    with pytest.raises(BadData, match="model scores are not finite: 40 of 40 are NaN or infinite"):
         _judge(_cases(_one([0], [0])), lambda users, rows: np.full(len(rows), np.nan))
 
 

@@ -13,8 +13,17 @@ from hypothesis import strategies as st
 from benchmarks.off_policy_worlds import Order, Shop, users_of
 from pipelines.evaluation.candidate_ranking import line_of, ranks_of
 from pipelines.evaluation.metrics import auc
-from pipelines.evaluation.off_policy import Candidate, Foretold, Likes, Logged, attention_of, foretell, hits_at, item_weights
-from pipelines.evaluation.reward_model import Shown, expected_likes
+from pipelines.evaluation.off_policy import (
+    Candidate,
+    ExpectedLikes,
+    LoggedRows,
+    OffPolicyForecast,
+    attention_of,
+    foretell,
+    hits_at,
+    item_weights,
+)
+from pipelines.evaluation.reward_model import ShownAnswers, expected_likes
 from pipelines.evaluation.standard_errors import Influence, of_auc, of_mean
 
 Z = NormalDist().inv_cdf(0.9)
@@ -27,7 +36,7 @@ def order_of(name: str, shop: Shop = SHOP) -> Order:
     return next(one for one in shop.orders(0)[1] if one.name == name)
 
 
-def foretold(shop: Shop, order: Order, seed: int, answers: int = ANSWERS) -> Foretold:
+def foretold(shop: Shop, order: Order, seed: int, answers: int = ANSWERS) -> OffPolicyForecast:
     serving, _ = shop.orders(0)
     return shop.foretold(shop.log(serving, answers, seed), users_of(shop, answers, seed), order)
 
@@ -65,15 +74,15 @@ def test_what_the_log_can_not_tell_makes_it_less_sure() -> None:
 def test_the_model_takes_what_was_never_shown_for_what_came_by_chance_and_not_for_what_was_chosen() -> None:
     """Half of what the version chooses is liked, and of all else one in twenty."""
     rng, answers, k, among = np.random.default_rng(1), 4_000, 5, 20
-    items, chances = np.tile(np.arange(k), (answers, 1)), np.full((answers, k), 1 - 0.5 / k)
+    items, propensities = np.tile(np.arange(k), (answers, 1)), np.full((answers, k), 1 - 0.5 / k)
     explored = np.flatnonzero(rng.random(answers) < 0.5)
     place = rng.integers(k, size=len(explored))
-    items[explored, place], chances[explored, place] = k + rng.integers(among, size=len(explored)), 0.5 / k / among
+    items[explored, place], propensities[explored, place] = k + rng.integers(among, size=len(explored)), 0.5 / k / among
     liked = rng.random(items.shape) < np.where(items < k, 0.5, 0.05)
-    logged = Logged(np.repeat(np.arange(answers // 10), 10), chances, np.ones(items.shape, bool), liked)
+    logged = LoggedRows(np.repeat(np.arange(answers // 10), 10), propensities, np.ones(items.shape, bool), liked)
     candidate = Candidate(np.full(items.shape, -1), np.full(answers, among), 0.5)
     strange = np.tile(np.arange(25, 25 + k + among), (answers, 1))
-    was, would = Shown(items, np.zeros(items.shape)), Shown(strange, np.zeros(strange.shape))
+    was, would = ShownAnswers(items, np.zeros(items.shape)), ShownAnswers(strange, np.zeros(strange.shape))
     found = expected_likes(logged, candidate, was, would, np.ones(k), catalogue=50)
     by_chance = liked[items >= k].mean()
     assert by_chance == pytest.approx(0.05, abs=0.015)
@@ -89,8 +98,8 @@ def test_a_place_that_is_little_seen_makes_no_item_less_liked() -> None:
     attention = np.array([4 / 3, 2 / 3])
     items = np.tile(np.arange(2), (answers, 1))
     liked = rng.random(items.shape) < liking * attention
-    logged = Logged(np.repeat(np.arange(answers // 10), 10), np.full(items.shape, 0.9), np.ones(items.shape, bool), liked)
-    shown = Shown(items, np.zeros(items.shape))
+    logged = LoggedRows(np.repeat(np.arange(answers // 10), 10), np.full(items.shape, 0.9), np.ones(items.shape, bool), liked)
+    shown = ShownAnswers(items, np.zeros(items.shape))
     candidate = Candidate(items, np.zeros(answers, np.int64), 0.0)
     found = expected_likes(logged, candidate, shown, shown, attention, catalogue=2)
     assert found.logged.mean(axis=0) == pytest.approx([liking, liking], rel=0.1)
@@ -133,7 +142,7 @@ def test_attention_is_read_off_the_explored_places() -> None:
     found = np.mean([attention_of(DARK.log(serving, 50_000, seed)[0]) for seed in range(5)], axis=0)
     assert found.tolist() == sorted(found.tolist(), reverse=True)
     assert found == pytest.approx(DARK.seen / DARK.seen.mean(), abs=0.25)
-    none = Logged(np.zeros(3, np.int64), np.ones((3, 4)), np.ones((3, 4), bool), np.ones((3, 4), bool))
+    none = LoggedRows(np.zeros(3, np.int64), np.ones((3, 4)), np.ones((3, 4), bool), np.ones((3, 4), bool))
     assert attention_of(none) == pytest.approx(np.ones(4))
 
 
@@ -147,12 +156,12 @@ def test_weights_come_to_the_number_of_places_whatever_the_log_shows(seed: int, 
     answers = [(1 - rate, None, None)] + [(rate / k / among, place, which) for place in range(k) for which in range(among)]
     chance = np.array([one[0] for one in answers])
     items = np.tile(ours[:k], (len(answers), 1))
-    chances = np.full(items.shape, 1 - rate / k)
+    propensities = np.full(items.shape, 1 - rate / k)
     for row, (_, place, which) in enumerate(answers):
         if place is not None and which is not None:
             items[row, place] = ours[k + which]
-            chances[row, place] = rate / k / among
-    logged = Logged(np.arange(len(answers)), chances, np.ones(items.shape, bool), np.zeros(items.shape, bool))
+            propensities[row, place] = rate / k / among
+    logged = LoggedRows(np.arange(len(answers)), propensities, np.ones(items.shape, bool), np.zeros(items.shape, bool))
     candidate = Candidate(ranks[items], np.full(len(answers), among), rate)
     weights = item_weights(logged, candidate, attention)
     for item in range(k + among):
@@ -164,13 +173,13 @@ def test_weights_come_to_the_number_of_places_whatever_the_log_shows(seed: int, 
 
 def test_answers_of_different_lengths_are_weighed_each_by_its_own() -> None:
     there = np.array([[True, True, True], [True, False, False]])
-    chances = np.where(there, np.array([[0.9, 0.9, 0.9], [0.7, 1, 1]]), 1.0)
-    logged = Logged(np.array([0, 1]), chances, there, np.zeros(there.shape, bool))
+    propensities = np.where(there, np.array([[0.9, 0.9, 0.9], [0.7, 1, 1]]), 1.0)
+    logged = LoggedRows(np.array([0, 1]), propensities, there, np.zeros(there.shape, bool))
     found = item_weights(logged, Candidate(np.array([[0, 1, 2], [0, -1, -1]]), np.array([10, 10]), 0.3), np.ones(3))
     assert found == pytest.approx(np.array([[1, 1, 1], [1, 0, 0]]))
 
 
-@pytest.mark.parametrize(("answers", "said"), [(20, "users; 30 are needed"), (150, "; 50 are needed: wait for more, or raise")])
+@pytest.mark.parametrize(("answers", "said"), [(20, " users; at least 30 needed"), (150, "; at least 50 needed: wait for more, or raise")])
 def test_too_little_to_go_by_is_said_in_a_sentence(answers: int, said: str) -> None:
     serving, order = SHOP.orders(0)[0], order_of("better")
     found = SHOP.foretold(SHOP.log(serving, answers, 0), users_of(SHOP, answers, 0), order)
@@ -183,7 +192,7 @@ def test_what_the_log_can_not_have_shown_is_said_as_well() -> None:
     serving, _ = shop.orders(0)
     backwards = Order.by("backwards", -serving.scores)
     found = shop.foretold(shop.log(serving, ANSWERS, 0), users_of(shop, ANSWERS, 0), backwards)
-    assert "are needed" in (found.too_little or "")
+    assert " needed: " in (found.too_little or "")
     lacking = replace(found, effective=1000.0)
     assert "serve.order.explore.among" in (lacking.too_little or "")
 
@@ -196,7 +205,7 @@ def test_a_model_that_errs_is_put_right_by_weighed_likes() -> None:
         logged, items = SHOP.log(serving, ANSWERS, seed)
         users = users_of(SHOP, ANSWERS, seed)
         candidate = Candidate(order.ranks()[users[:, None], items], np.full(len(users), SHOP.among), rate)
-        wrong = Likes(np.full(items.shape, 0.3), np.full(len(users), 0.3 * SHOP.k))
+        wrong = ExpectedLikes(np.full(items.shape, 0.3), np.full(len(users), 0.3 * SHOP.k))
         values.append(foretell(logged, candidate, wrong).by["dr"].likes)
     assert np.mean(values) == pytest.approx(truth, rel=0.08)
 

@@ -62,7 +62,7 @@ def log_files(folder: Path, store: FsspecArtifacts, seed: int = 0, **changes: An
                 "generation": 1,
                 "step": -1,
                 "items": KEYS[items[n]].tolist(),
-                "chances": logged.chances[n].tolist(),
+                "propensities": logged.propensities[n].tolist(),
                 "fallback": None,
                 "slices": [],
                 "bucket": None,
@@ -141,7 +141,7 @@ def test_answers_from_before_the_newest_row_of_the_parents_refit_do_not_count(he
     found = here.foresee(scorer_of(BETTER), more={"parent": {REFIT: here.store.put(path)}})
     everything = here.foresee(scorer_of(BETTER))
     assert (found.facts["online"]["answers"], everything.facts["online"]["answers"]) == (ANSWERS - 1_000, ANSWERS)
-    assert found.facts["online"]["left_out"] == {"before what the candidate learned from ended": 1_000}
+    assert found.facts["online"]["left_out"] == {"older than the candidate's newest training row": 1_000}
 
 
 @pytest.mark.requirement("G-10")
@@ -190,10 +190,10 @@ def test_candidates_are_what_is_retrieved_for_each_user(here: Place) -> None:
 
 
 SILENT: list[tuple[dict[str, Any], str]] = [
-    ({"version": 8}, "version 8 has given no answer that tells: none has waited for its likes yet"),
-    ({"until": LEARNED + timedelta(minutes=5)}, "version 7 has given no answer that tells: none has waited for its likes yet"),
-    ({"since": NOW, "until": NOW}, f"{ANSWERS:,} are before what the candidate learned from ended"),
-    ({"until": LEARNED + timedelta(minutes=11)}, "are needed"),
+    ({"version": 8}, "version 8 has no usable answers: no answer is past its attribution window"),
+    ({"until": LEARNED + timedelta(minutes=5)}, "version 7 has no usable answers: no answer is past its attribution window"),
+    ({"since": NOW, "until": NOW}, f"{ANSWERS:,} are older than the candidate's newest training row"),
+    ({"until": LEARNED + timedelta(minutes=11)}, " needed"),
 ]
 
 
@@ -208,9 +208,9 @@ def test_why_nothing_can_be_told_is_said_in_a_sentence_and_is_no_pass(subtests: 
 
 def test_answers_without_chances_tell_nothing(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    files = log_files(tmp_path, place.store, chances=None)
+    files = log_files(tmp_path, place.store, propensities=None)
     found = place.foresee(scorer_of(BETTER), files=files)
-    assert f"{ANSWERS:,} are without chances" in found.missing["candidate.hit_rate.dr"]
+    assert f"{ANSWERS:,} are without propensities" in found.missing["candidate.hit_rate.dr"]
 
 
 def test_likes_that_the_candidate_has_learned_from_do_not_count(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_likes_that_the_candidate_has_learned_from_do_not_count(tmp_path: Path) 
     place.train = place.store.put(tmp_path / "later.parquet")
     found = place.foresee(scorer_of(BETTER))
     assert found.facts["online"]["answers"] == ANSWERS // 2
-    assert found.facts["online"]["left_out"] == {"before what the candidate learned from ended": ANSWERS // 2}
+    assert found.facts["online"]["left_out"] == {"older than the candidate's newest training row": ANSWERS // 2}
 
 
 def test_what_a_user_liked_before_would_not_be_shown_again(here: Place) -> None:
@@ -244,7 +244,7 @@ def test_what_goes_wrong_is_an_error_of_the_gate_and_ends_no_run(here: Place, fa
     assert found.metrics == {}
     assert set(verdicts(found).values()) == {Verdict.ERROR}
     (why,) = set(found.broken.values())
-    assert "\n" not in why and ("no numbers" in why or "can't be read" in why)
+    assert "\n" not in why and ("model scores are not finite: " in why or "cannot be read" in why)
 
 
 def test_nothing_is_done_where_no_gate_asks(here: Place) -> None:

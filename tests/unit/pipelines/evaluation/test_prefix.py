@@ -8,9 +8,9 @@ import pytest
 from pipelines.evaluation.cases import Cases, UserCases, drawn_negatives
 from pipelines.evaluation.gate_metrics import Evidence, certainties
 from pipelines.evaluation.intervals import difference, intervals
-from pipelines.evaluation.judge import Judgement, Labelled, judge, sliced
+from pipelines.evaluation.judge import Labelled, ModelEvaluation, judge, sliced
 from pipelines.evaluation.per_user import observe
-from pipelines.evaluation.report import Contender, Run, Wanted, document
+from pipelines.evaluation.report import Contender, ReportContents, Run, document
 from pipelines.evaluation.slices import Slice
 
 USERS, FIRST, ITEMS = 90, 40, 60
@@ -24,7 +24,7 @@ EVEN = Slice("even", "every other user", CASES.owners % 2 == 0)
 LABELLED = Labelled(np.arange(4), np.arange(4), np.array([1, 1, 0, 0], np.int8))
 
 
-def judged(name: str, users: int) -> Judgement:
+def judged(name: str, users: int) -> ModelEvaluation:
     cases = CASES.first(users)
     scores = SCORES[name]
     return judge(lambda of, rows: scores[of, rows], cases, {20: drawn_negatives(cases, 20, 1)}, every=lambda of: scores[of])
@@ -39,7 +39,7 @@ def test_slices_are_of_the_users_that_were_ranked() -> None:
 
 def test_the_report_compares_both_on_the_users_that_both_have() -> None:
     few, all_ = judged("candidate", FIRST), judged("popularity", USERS)
-    wanted = Wanted(NAMES, ("hr@10", "ndcg@10"), (LATE, EVEN), 1)
+    wanted = ReportContents(NAMES, ("hr@10", "ndcg@10"), (LATE, EVEN), 1)
     found = document([Contender("popularity", (Run(all_),)), Contender("candidate", (Run(few),))], "popularity", wanted, {})
     mine, theirs = found["models"]["candidate"], found["models"]["popularity"]
     assert (mine["users"], mine["cases"]) == (FIRST, CASES.first(FIRST).count) and (theirs["users"], theirs["cases"]) == (

@@ -19,7 +19,7 @@ from pipelines.evaluation.coverage import coverage, novelty
 from pipelines.evaluation.judge import ranks_of_retrieved
 from pipelines.evaluation.metrics import rank_metric
 from pipelines.evaluation.per_user import observe
-from pipelines.evaluation.ranking import Ranked, by_pairs, rank
+from pipelines.evaluation.ranking import CaseRanks, by_pairs, rank
 from pipelines.evaluation.slices import by_expression, by_values, standard
 from shared.domain.errors import BadData
 
@@ -35,7 +35,7 @@ class World:
     settings: dict[str, int]
     """How many scores are in hand, and when they are counted or sorted."""
 
-    def ranked(self, users: int = 5) -> Ranked:
+    def ranked(self, users: int = 5) -> CaseRanks:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.settings.items():
                 patch.setattr(ranking, name, value)
@@ -168,10 +168,10 @@ def test_large_catalogues_with_many_ties_are_ranked_as_by_counting(size: int) ->
             assert found.shown[user].tolist() == left[np.argsort(-scores[user][left], kind="stable")[:10]].tolist()
 
 
-def ranked(full: list[float], owners: list[int] | None = None, shown: Any = ()) -> Ranked:
+def ranked(full: list[float], owners: list[int] | None = None, shown: Any = ()) -> CaseRanks:
     ranks = np.array(full)
     nobody = np.zeros(len(full), bool)
-    return Ranked(np.array(owners or range(len(full))), ranks, np.full(len(full), 9), ranks, {}, {}, np.array(shown, np.int32), nobody)
+    return CaseRanks(np.array(owners or range(len(full))), ranks, np.full(len(full), 9), ranks, {}, {}, np.array(shown, np.int32), nobody)
 
 
 def test_average_precision_by_hand() -> None:
@@ -216,7 +216,7 @@ def test_pairs_are_asked_for_so_many_at_a_time_whatever_the_catalogue(monkeypatc
 def test_a_score_that_is_no_number_is_refused() -> None:
     cases = Cases((UserCases(0, np.array([1]), np.array([0]), np.array([0])),), 1, 3)
     for bad in (np.nan, np.inf):
-        with pytest.raises(BadData, match="no numbers: 1 of 3 scores are NaN or infinite"):
+        with pytest.raises(BadData, match="model scores are not finite: 1 of 3 are NaN or infinite"):
             rank(lambda users, bad=bad: np.array([[1.0, bad, 0.0]]), cases, {})
 
 
@@ -257,7 +257,7 @@ def test_coverage_and_novelty_by_hand() -> None:
 
 def test_what_is_no_ranking_metric_is_refused(subtests: pytest.Subtests) -> None:
     for name in ("hr@0x", "hr", "ndcg", "mrr@", "recall@3", "hr@10/"):
-        with subtests.test(name=name), pytest.raises(ValueError, match="is no ranking metric"):
+        with subtests.test(name=name), pytest.raises(ValueError, match="is not a ranking metric"):
             rank_metric(name)
 
 
@@ -267,7 +267,7 @@ def test_slices_are_fifths_and_whoever_is_level() -> None:
     found = {one.name: one for one in standard(owners, of_users, catalogue[[0, 1, 4, 8, 9, 6]], catalogue)}
     assert found["cold_users"].chosen.tolist() == [True, False, False, False, False, False]
     assert found["heavy_users"].chosen.tolist() == [False] * 4 + [True, True]
-    assert found["cold_items"].rule == "items with at most 1 likes to learn from"
+    assert found["cold_items"].rule == "items with at most 1 training positives"
     assert found["cold_items"].chosen.tolist() == [True, True, False, False, False, False]
     assert found["head_items"].chosen.tolist() == [False, False, False, True, True, False]
     assert (found["head_items"].chosen ^ found["tail_items"].chosen).all()

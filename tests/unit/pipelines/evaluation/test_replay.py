@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.evaluation.forgetting import Side, forgetting
+from pipelines.evaluation.forgetting import ComparedModel, forgetting
 from pipelines.stages.replay import drawn, with_past
 from shared.contracts.evaluation import Evaluate
 from shared.domain.metric import FORGOTTEN
@@ -61,14 +61,14 @@ def taste(user: np.ndarray, row: np.ndarray) -> np.ndarray:
     return (user % 4 == row % 4) + row / 1000
 
 
-def side(share: float, items: np.ndarray) -> Side:
+def side(share: float, items: np.ndarray) -> ComparedModel:
     """Knows the taste of so large a share of the users; the others' scores say nothing."""
 
     def scorer(users: np.ndarray, rows: np.ndarray) -> np.ndarray:
         knows = users < share * USERS
         return np.where(knows, taste(users, items[rows]), (users * 31 + items[rows] * 17) % 97 / 97).astype(np.float32)
 
-    return Side(scorer, None, items)
+    return ComparedModel(scorer, None, items)
 
 
 HELD = pl.DataFrame(
@@ -96,6 +96,6 @@ def test_what_was_forgotten_is_told_by_the_same_old_likes_whatever_else_is_in_ei
 def test_too_few_users_or_nothing_held_out_give_no_number_but_a_reason() -> None:
     items = np.arange(ITEMS)
     few = forgetting(HELD.filter(pl.col("user") < 9).lazy(), HISTORY.lazy(), side(1, items), side(1, items), 1, Evaluate())
-    assert f"candidate.{FORGOTTEN}" not in few.metrics and few.why == "it rests on 9 users; 30 are needed"
+    assert f"candidate.{FORGOTTEN}" not in few.metrics and few.why == "only 9 users; at least 30 needed"
     none = forgetting(HELD.clear().lazy(), HISTORY.lazy(), side(1, items), side(1, items), 1, Evaluate())
-    assert not none.metrics and none.why == "nothing that was held out before is left to look at"
+    assert not none.metrics and none.why == "no earlier holdout rows are left to evaluate"

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.export import recommendations
-from pipelines.export.recommendations import Vectors, write_recommendations
+from pipelines.export.recommendations import RankingVectors, write_recommendations
 
 LOG = logging.getLogger("test")
 ITEMS = np.arange(10, 130, 10)
@@ -25,7 +25,7 @@ def scores(users: Any, rows: Any) -> Any:
 
 
 def written(
-    path: Path, users: Any, liked: set[tuple[int, int]], k: int, vectors: Vectors | None = None
+    path: Path, users: Any, liked: set[tuple[int, int]], k: int, vectors: RankingVectors | None = None
 ) -> dict[int, list[tuple[int, int, float]]]:
     pairs = pl.DataFrame(
         {"user": [one for one, _ in liked], "item": [one for _, one in liked]}, schema={"user": pl.Int64, "item": pl.Int64}
@@ -66,7 +66,9 @@ def test_every_user_gets_the_best_that_they_have_not_liked(
 def test_with_vectors_only_what_they_find_is_scored(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     users = np.array([3, 5, 8])
-    vectors = Vectors(users, random.normal(size=(3, 4)).astype(np.float32), random.normal(size=(len(ITEMS), 4)).astype(np.float32), 5)
+    vectors = RankingVectors(
+        users, random.normal(size=(3, 4)).astype(np.float32), random.normal(size=(len(ITEMS), 4)).astype(np.float32), 5
+    )
     found = written(tmp_path / "r.parquet", users, {(5, 10)}, 3, vectors)
     for place, user in enumerate(users.tolist()):
         rows = np.argsort(-(vectors.queries[place] @ vectors.items.T))[:5]

@@ -153,16 +153,16 @@ def test_a_family_whose_graph_takes_a_file_of_its_own_is_refused(tmp_path: Path)
     tensor = TensorProto(name="weight", data_type=TensorProto.FLOAT, dims=[52], data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="/etc/passwd")
     model: Any = Lowered(tensor)
-    with pytest.raises(Invalid, match="takes 'weight' from a file: give the array itself"):
+    with pytest.raises(Invalid, match="reads 'weight' from a file: use the array itself"):
         write_unit(of_keys(40, 50), model, tmp_path / MODEL)
 
 
 def test_a_unit_without_the_file_that_its_graph_names_is_refused(world: Small, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     files = write_unit(world.graph, trained("mf"), tmp_path / MODEL, inline=0)
-    with pytest.raises(BadData, match=r"takes weights from weights\.bin, which the unit doesn't have"):
+    with pytest.raises(BadData, match=r"reads weights from weights\.bin, which is missing"):
         unit_scorer(files[MODEL], world.signature, world.raw)
     files[WEIGHTS].write_bytes(files[WEIGHTS].read_bytes()[:-8])
-    with pytest.raises(BadData, match=r"bytes from [\d,]+ on of weights\.bin, which has"):
+    with pytest.raises(BadData, match=r"reads \d+ bytes of weights\.bin from \d+ on, which has"):
         unit_scorer(files[MODEL], named(world.signature, files), world.raw)
 
 
@@ -200,7 +200,7 @@ def test_chunks_are_bounded_and_hold_every_row_once(monkeypatch: pytest.MonkeyPa
 def test_before_training_memory_is_what_refuses_and_not_two_gigabytes() -> None:
     graph = of_keys(40, 50)
     check_size(graph, 5_000_000_000, memory=6_000_000_000)
-    with pytest.raises(Invalid, match=r"weights take 5\.0 GB, and 4\.0 GB are there: choose a smaller width or .* more memory"):
+    with pytest.raises(Invalid, match=r"weights take 5\.0 GB, but 4\.0 GB are available: choose a smaller width or .* more memory"):
         check_size(graph, 5_000_000_000, memory=4_000_000_000)
 
 

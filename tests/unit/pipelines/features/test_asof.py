@@ -13,7 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from pipelines.features.asof import AT, KEY, SINCE, Stretches, column_type, history_of, join_history, microseconds, read_history, stretches
+from pipelines.features.asof import (
+    AT,
+    KEY,
+    SINCE,
+    ValidityPeriods,
+    column_type,
+    history_of,
+    join_history,
+    microseconds,
+    read_history,
+    stretches,
+)
 from shared.contracts.online import OnlineColumn, View
 from shared.domain.feature_values import StoredRow, instant, is_over, moment
 from shared.testing.fake_features import FakeFeatureHistory
@@ -70,7 +81,7 @@ def test_what_training_sees_is_what_counted_then(rows: list[StoredRow], asked: l
     history, until = history_of(rows, view).lazy(), max((instant(at) for _, at in asked), default=0)
     joined = join_history(pl.DataFrame({"user": keys}).with_columns(nothing), "user", stretches(keys, history, view, until), history, view)
     frame = pl.DataFrame([(key, instant(at)) for key, at in asked], schema={"user": pl.Int64, "t": pl.Int64}, orient="row")
-    places = frame.lazy().select(Stretches.of(joined["user"], joined[SINCE]).row("user", pl.col("t"))).collect().to_series()
+    places = frame.lazy().select(ValidityPeriods.of(joined["user"], joined[SINCE]).row("user", pl.col("t"))).collect().to_series()
     assert columns(joined[places]) == [unblanked(by_definition(rows, key, at, ttl)) for key, at in asked]
 
 
@@ -139,7 +150,7 @@ def test_a_table_has_a_row_for_each_stretch_in_which_the_same_counted() -> None:
 
 
 def test_a_row_is_searched_among_those_of_its_key() -> None:
-    places = Stretches.of(pl.Series([-5, 3, 3, 3, 8], dtype=pl.Int64), pl.Series([-(2**63), 10, 20, 20, 7], dtype=pl.Int64))
+    places = ValidityPeriods.of(pl.Series([-5, 3, 3, 3, 8], dtype=pl.Int64), pl.Series([-(2**63), 10, 20, 20, 7], dtype=pl.Int64))
     assert places.last.tolist() == [0, 3, 4]
     asked = [(-5, -9, 0), (-5, 99, 0), (3, 9, 1), (3, 10, 1), (3, 19, 1), (3, 20, 3), (3, 2**62, 3), (8, 6, 4), (8, 7, 4)]
     keys, times, rows = (np.array(one) for one in zip(*asked, strict=True))

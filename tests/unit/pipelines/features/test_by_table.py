@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pipelines.features.columns import NULL, Column, polars_type
 from pipelines.features.engines.history import ValueFile
 from pipelines.features.operators import codes
-from pipelines.features.vocabulary import Rule, fit_vocabulary
+from pipelines.features.vocabulary import EntryRule, fit_vocabulary
 
 COUNT = 300_000
 INTS = st.one_of(st.integers(-3, 12), st.integers(-(2**63) + 1, 2**63 - 1))
@@ -52,7 +52,7 @@ def test_values_are_coded_at_once_as_they_are_one_by_one(data: st.DataObject) ->
     buckets = data.draw(st.sampled_from([None, 7])) if kind == "int64" else None
     known: list[Any] = data.draw(st.lists(strategy, unique=True, max_size=8))
     counted = pl.DataFrame({"value": pl.Series(known, dtype=polars_type(kind)), "count": pl.Series([1] * len(known), dtype=pl.Int64)})
-    vocabulary = fit_vocabulary(counted, kind, Rule(hash_buckets=buckets))
+    vocabulary = fit_vocabulary(counted, kind, EntryRule(hash_buckets=buckets))
     values = pl.Series(
         "value", data.draw(st.lists(st.one_of(st.none(), strategy, st.sampled_from([*known, None])), max_size=20)), polars_type(kind)
     )

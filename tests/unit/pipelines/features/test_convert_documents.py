@@ -106,10 +106,10 @@ DAY = column("IdentityCategoricalColumn", number_buckets=7, default_value=None) 
 }
 CONVERTED: dict[str, tuple[Document, list[dict[str, Any]], str]] = {
     "words with a mask": ({"x": strings(["", "[UNK]", "a", "b"], mask="")}, [{"categorify": "x", "values": ["a", "b"]}], ""),
-    "words without unknown ones": ({"x": strings(["a"], unknown=0)}, [{"categorify": "x", "values": ["a"]}], "the code of unknown ones"),
+    "words without unknown ones": ({"x": strings(["a"], unknown=0)}, [{"categorify": "x", "values": ["a"]}], "the code of unknown values"),
     "words that are counted": ({"x": strings(None, max_tokens=4)}, [{"categorify": "x", "max_size": 3}], "counted in the data"),
     "words and a mask that are counted": ({"x": strings(None, mask="", max_tokens=4)}, [{"categorify": "x", "max_size": 2}], "counted"),
-    "another mask": ({"x": strings(["a"], mask="-")}, [{"categorify": "x", "values": ["a"]}], "'-' means nothing here"),
+    "another mask": ({"x": strings(["a"], mask="-")}, [{"categorify": "x", "values": ["a"]}], "the mask '-' has no effect"),
     "integers in buckets": ({"x": integers([3, 5], 4)}, [{"categorify": "x", "values": [3, 5], "hash_buckets": 4}], "share 4 codes"),
     "one hot words": (
         {"x": strings(["a"], mode="one_hot")},
@@ -117,16 +117,16 @@ CONVERTED: dict[str, tuple[Document, list[dict[str, Any]], str]] = {
         "",
     ),
     "multi hot words": ({"x": strings(["a"], mode="multi_hot")}, [{"multi_hot": "x", "values": ["a"]}, {"one_hot": "x"}], ""),
-    "hashed": ({"x": layer("Hashing", num_bins=5)}, [{"categorify": "x", "values": [], "hash_buckets": 5}], "the hash is another one"),
+    "hashed": ({"x": layer("Hashing", num_bins=5)}, [{"categorify": "x", "values": [], "hash_buckets": 5}], "the hash function differs"),
     "hashed with a mask": (
         {"x": layer("Hashing", num_bins=5, mask_value=0)},
         [{"categorify": "x", "values": [], "hash_buckets": 4}],
-        "0 means nothing here",
+        "the mask 0 has no effect",
     ),
     "hashed and one hot": (
         {"x": layer("Hashing", num_bins=5, output_mode="one_hot")},
         [{"categorify": "x", "values": [], "hash_buckets": 5}, {"one_hot": "x"}],
-        "integers alone are hashed",
+        "only integers are hashed",
     ),
     "codes as numbers": (
         {"x": layer("CategoryEncoding", num_tokens=3, output_mode="one_hot")},
@@ -136,7 +136,7 @@ CONVERTED: dict[str, tuple[Document, list[dict[str, Any]], str]] = {
     "many codes as numbers": (
         {"x": layer("CategoryEncoding", num_tokens=3_000, output_mode="multi_hot")},
         [{"multi_hot": "x", "max_size": 3_000}, {"one_hot": "x", "max_width": 3_002}],
-        "of its 3,000 numbers those that the data has get codes",
+        "of its 3,000 numbers, only those in the data get codes",
     ),
     "a chain": (
         {"x": [integers([3, 5]), layer("CategoryEncoding", num_tokens=3, output_mode="one_hot")]},
@@ -165,7 +165,7 @@ CONVERTED: dict[str, tuple[Document, list[dict[str, Any]], str]] = {
             {"one_hot": "price_bucket"},
             {"one_hot": "kind_x_day"},
         ],
-        "its width 4 isn't a feature's",
+        "its width 4 is not converted",
     ),
     "a sequential model": (SEQUENTIAL, [{"categorify": "kind", "values": [3, 5]}], "its width 8"),
     "a feature space": (
@@ -187,7 +187,7 @@ CONVERTED: dict[str, tuple[Document, list[dict[str, Any]], str]] = {
     "a list of words": (
         column("VocabularyListCategoricalColumn", vocabulary_list=["a", "b"], num_oov_buckets=0, default_value=-1),
         [{"categorify": "x", "values": ["a", "b"]}],
-        "where the column leaves them out",
+        "the column ignores them",
     ),
     "a list of integers with buckets": (
         column("VocabularyListCategoricalColumn", vocabulary_list=[1, 2], num_oov_buckets=3),
@@ -197,13 +197,13 @@ CONVERTED: dict[str, tuple[Document, list[dict[str, Any]], str]] = {
     "a file of integers": (
         column("VocabularyFileCategoricalColumn", vocabulary_file="kinds.txt", vocabulary_size=2, dtype="int64", num_oov_buckets=1),
         [{"categorify": "x", "values": [3, -7]}],
-        "it is taken as one value a row",
+        "it becomes one value per row",
     ),
-    "an identity": (DAY, [{"categorify": "day", "values": [0, 1, 2, 3, 4, 5, 6]}], "it is taken as one value a row"),
+    "an identity": (DAY, [{"categorify": "day", "values": [0, 1, 2, 3, 4, 5, 6]}], "it becomes one value per row"),
     "a hashed column": (
         column("HashedCategoricalColumn", hash_bucket_size=8, dtype="int64"),
         [{"categorify": "x", "values": [], "hash_buckets": 8}],
-        "the hash is another one",
+        "the hash function differs",
     ),
     "an embedded cross": (
         {
@@ -215,7 +215,7 @@ CONVERTED: dict[str, tuple[Document, list[dict[str, Any]], str]] = {
             },
         },
         [{"categorify": "day", "values": [0, 1, 2, 3, 4, 5, 6]}, {"categorify": "city"}, {"cross": ["city", "day"], "buckets": 30}],
-        "width 4 isn't a feature's",
+        "width 4 is not converted",
     ),
     "an indicator": (
         {"class_name": "IndicatorColumn", "config": {"categorical_column": DAY}},
@@ -235,11 +235,11 @@ def test_documents_become_entries_of_features(subtests: pytest.Subtests, tmp_pat
 
 
 REFUSED: list[tuple[Document, str]] = [
-    ({"x": layer("TextVectorization")}, "TextVectorization of 'x': text isn't cut into words"),
-    ({"x": layer("Lambda")}, "Lambda of 'x': it is code, and no code out of a file is run"),
+    ({"x": layer("TextVectorization")}, "TextVectorization of 'x': text is not split into words"),
+    ({"x": layer("Lambda")}, "Lambda of 'x': it is code, and code from a file is never run"),
     ({"x": layer("Rescaling", scale=0.1)}, "Rescaling of 'x': .* 'normalise'"),
-    ({"x": layer("Dense", units=3)}, "Dense of 'x': it is no preprocessing layer"),
-    ({"x": layer("Hashing", num_bins=9, mask_value="")}, "Hashing of 'x': text can't be hashed"),
+    ({"x": layer("Dense", units=3)}, "Dense of 'x': not a preprocessing layer"),
+    ({"x": layer("Hashing", num_bins=9, mask_value="")}, "Hashing of 'x': the served graph cannot hash text"),
     ({"x": layer("Hashing", num_bins=1, mask_value=0)}, "its mask leaves no bin for a value"),
     ({"x": strings(["a"], unknown=3)}, "num_oov_indices is 3"),
     ({"x": strings(["a"]) | {"config": strings(["a"])["config"] | {"invert": True}}}, "invert turns codes back"),
@@ -249,27 +249,30 @@ REFUSED: list[tuple[Document, str]] = [
     ({"x": layer("Normalization", mean=[1.0, 2.0], variance=[1.0, 1.0])}, "it normalises a vector"),
     ({"x": layer("Normalization", invert=True)}, "invert undoes a normalisation"),
     ({"x": layer("Discretization", bin_boundaries=[2.0, 1.0])}, "'bin_boundaries' must rise"),
-    ({"x": layer("CategoryEncoding", num_tokens=3, output_mode="int")}, "'output_mode' is int"),
-    ({"x": [layer("Normalization"), layer("Discretization", bin_boundaries=[0.5])]}, "it cuts what was made of 'x'"),
-    ({"x": [strings(["a"]), layer("Normalization")]}, "'x' is of codes: it takes a number"),
-    ({"x y": layer("Normalization")}, "can't call a column 'x y'"),
-    ({"x": {"module": "os", "class_name": "system", "config": {"command": "true"}}}, "system of 'x': it is no preprocessing"),
+    ({"x": layer("CategoryEncoding", num_tokens=3, output_mode="int")}, "output_mode 'int' is not possible"),
+    (
+        {"x": [layer("Normalization"), layer("Discretization", bin_boundaries=[0.5])]},
+        "its input is derived from 'x', but buckets use the raw column",
+    ),
+    ({"x": [strings(["a"]), layer("Normalization")]}, "'x' has codes, but the layer takes a number"),
+    ({"x y": layer("Normalization")}, "'x y' is not a column name of a spec"),
+    ({"x": {"module": "os", "class_name": "system", "config": {"command": "true"}}}, "system of 'x': not a preprocessing"),
     ({"a": layer("Lambda"), "b": layer("Rescaling"), "c": layer("Normalization")}, r"Lambda of 'a'.*Rescaling of 'b'"),
     ([column("NumericColumn", shape=[1], normalizer_fn="f")], "its normalizer_fn is code"),
-    ([column("NumericColumn", shape=[3])], "it has \\[3\\] numbers a row"),
-    ([column("HashedCategoricalColumn", hash_bucket_size=9, dtype="string")], "text can't be hashed"),
-    ([column("WeightedCategoricalColumn")], "values have no weights"),
+    ([column("NumericColumn", shape=[3])], "it has \\[3\\] numbers per row"),
+    ([column("HashedCategoricalColumn", hash_bucket_size=9, dtype="string")], "the served graph cannot hash text"),
+    ([column("WeightedCategoricalColumn")], "values cannot have weights"),
     ([column("BucketizedColumn", source_column=DAY, boundaries=[1.0])], "only a NumericColumn can be"),
     ([column("VocabularyListCategoricalColumn", vocabulary_list=["a"], num_oov_buckets=2)], "num_oov_buckets is 2"),
-    ([column("VocabularyFileCategoricalColumn", vocabulary_file="../secret")], "isn't in or below"),
-    ([column("VocabularyFileCategoricalColumn", vocabulary_file="/etc/passwd")], "isn't in or below"),
-    ([column("VocabularyFileCategoricalColumn", vocabulary_file="words.txt", dtype="int64")], "lines that are no integers"),
+    ([column("VocabularyFileCategoricalColumn", vocabulary_file="../secret")], "is not in or below"),
+    ([column("VocabularyFileCategoricalColumn", vocabulary_file="/etc/passwd")], "is not in or below"),
+    ([column("VocabularyFileCategoricalColumn", vocabulary_file="words.txt", dtype="int64")], "lines that are not integers"),
     (column("IdentityCategoricalColumn", number_buckets="many"), "a whole number"),
     ([1, 2], "expected a Keras model"),
     ({}, "expected a Keras model"),
-    ({"class_name": "Functional", "config": {"layers": []}}, "nothing in it is a preprocessing layer"),
-    ({"class_name": "Sequential", "config": {"layers": [layer("Normalization")]}}, "doesn't say which column it takes"),
-    ({"class_name": "FeatureSpace", "config": []}, "it isn't what Keras or TensorFlow write"),
+    ({"class_name": "Functional", "config": {"layers": []}}, "no preprocessing layer or feature column found"),
+    ({"class_name": "Sequential", "config": {"layers": [layer("Normalization")]}}, "does not name its column"),
+    ({"class_name": "FeatureSpace", "config": []}, "not a format of Keras or TensorFlow"),
 ]
 
 

@@ -12,9 +12,9 @@ import onnxruntime
 import polars as pl
 import pytest
 
-from pipelines.data.sources import Reach
+from pipelines.data.sources import ReadableRoots
 from pipelines.explain.document import explained
-from pipelines.explain.fitting import Fitted, fit_on_data, fit_on_nothing
+from pipelines.explain.fitting import ExplainedFit, fit_on_data, fit_on_nothing
 from pipelines.features import compile, reading
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import signature
@@ -54,39 +54,39 @@ def _all(folder: Path, **changes: Any) -> RecommenderSpec:
     return RecommenderSpec.model_validate(made.document() | {"data": data})
 
 
-def _fitted(wish: RecommenderSpec, folder: Path, most: int = 10**9, reads: Reads = "deep") -> Fitted:
+def _fitted(recommender: RecommenderSpec, folder: Path, most: int = 10**9, reads: Reads = "deep") -> ExplainedFit:
     scratch = folder / "explain"
     scratch.mkdir(exist_ok=True)
-    return fit_on_data(wish, Reach((str(folder),), scratch), most, reads)
+    return fit_on_data(recommender, ReadableRoots((str(folder),), scratch), most, reads)
 
 
-def _nothing(wish: RecommenderSpec, folder: Path, reads: Reads = "deep") -> Fitted:
+def _nothing(recommender: RecommenderSpec, folder: Path, reads: Reads = "deep") -> ExplainedFit:
     scratch = folder / "nothing"
     scratch.mkdir(exist_ok=True)
-    return fit_on_nothing(wish, Reach((str(folder),), scratch), reads)
+    return fit_on_nothing(recommender, ReadableRoots((str(folder),), scratch), reads)
 
 
-def explain(wish: RecommenderSpec, fitted: Fitted) -> dict[str, Any]:
-    return explained(wish, fitted).model_dump(mode="json", by_alias=True)
+def explain(recommender: RecommenderSpec, fitted: ExplainedFit) -> dict[str, Any]:
+    return explained(recommender, fitted).model_dump(mode="json", by_alias=True)
 
 
 def test_it_says_the_features_that_etl_then_makes(etl: Etl, tmp_path: Path) -> None:
-    wish = _all(tmp_path)
-    outcome = etl(wish)
-    graph, fitted = load_graph(lambda name: outcome.files[name]), _fitted(wish, tmp_path)
+    recommender = _all(tmp_path)
+    outcome = etl(recommender)
+    graph, fitted = load_graph(lambda name: outcome.files[name]), _fitted(recommender, tmp_path)
     assert fitted.graph.describe() == graph.describe()
     assert fitted.rows == outcome.metrics["rows.train"]
-    found = explain(wish, fitted)
+    found = explain(recommender, fitted)
     assert {one["name"]: one["cardinality"] for one in found["features"] if one["kind"] == "code"} == outcome.facts["cardinalities"]
     assert [(one["name"], one["from"]) for one in found["inputs"]] == [(one.name, one.origin) for one in signature(graph).inputs]
 
 
 @pytest.mark.requirement("G-21")
 def test_tables_are_those_that_training_plans_and_a_row_reads_what_its_values_read(etl: Etl, tmp_path: Path) -> None:
-    wish = _all(tmp_path)
-    outcome = etl(wish)
+    recommender = _all(tmp_path)
+    outcome = etl(recommender)
     graph = load_graph(lambda name: outcome.files[name])
-    found = explain(wish, _fitted(wish, tmp_path))
+    found = explain(recommender, _fitted(recommender, tmp_path))
     planned = {one.column: one for one in plan_tables(graph, None)}
     assert {one["feature"]: (one["codes"], one["width"], one["bytes"]) for one in found["tables"]} == {
         name: (one.cardinality, one.width, one.size) for name, one in planned.items()
@@ -98,42 +98,45 @@ def test_tables_are_those_that_training_plans_and_a_row_reads_what_its_values_re
     table = next(one for one in found["tables"] if one["feature"] == "genres")
     assert table["bytes_per_row"] == pytest.approx(read, rel=1e-12)
     assert found["totals"]["bytes"] == sum(one.size for one in planned.values())
-    assert found["totals"]["batch_size"] == 1024 and "rows an epoch, for 256 steps" in found["totals"]["batch_size_why"]
+    assert found["totals"]["batch_size"] == 1024 and "rows per epoch, for 256 steps" in found["totals"]["batch_size_why"]
     assert found["totals"]["bytes_per_batch"] == pytest.approx(1024 * sum(one["bytes_per_row"] for one in found["tables"]))
     widths = {one["feature"]: one["padded_width"] for one in found["tables"]}
     assert all(width % 4 == 0 and 0 <= width - planned[name].width < 4 for name, width in widths.items())
 
 
 def test_of_two_towers_the_tables_are_those_of_users_and_items_and_likes_alone_are_counted(tmp_path: Path) -> None:
-    wish = _all(tmp_path, model={"family": "two_tower", "params": {"embedding": 8}})
-    fitted = _fitted(wish, tmp_path)
-    found, graph = explain(wish, fitted), fitted.graph
+    recommender = _all(tmp_path, model={"family": "two_tower", "params": {"embedding": 8}})
+    fitted = _fitted(recommender, tmp_path)
+    found, graph = explain(recommender, fitted), fitted.graph
     assert {one["feature"]: one["width"] for one in found["tables"]} == {
         one.name: 8 for one in graph.side("user", "item") if one.kind == "code"
     }
-    assert found["totals"]["batch_size_why"] == f"by rule of its {fitted.positives:,} rows an epoch, for 256 steps"
+    assert found["totals"]["batch_size_why"] == f"by rule of its {fitted.positives:,} rows per epoch, for 256 steps"
 
 
 def test_of_sequences_the_tables_are_those_of_the_keys_and_a_step_counts_sequences(tmp_path: Path) -> None:
-    wish = _all(tmp_path, model={"family": "session", "params": {"width": 16}})
-    reading = explain(wish, _fitted(wish, tmp_path, reads="sequence"))
+    recommender = _all(tmp_path, model={"family": "session", "params": {"width": 16}})
+    reading = explain(recommender, _fitted(recommender, tmp_path, reads="sequence"))
     assert [(one["feature"], one["width"]) for one in reading["tables"]] == [("movieId", 17)]
-    assert reading["totals"]["batch_size_why"].startswith("by rule: sequences of up to 6 items, each chosen among "), (
+    assert reading["totals"]["batch_size_why"].startswith("by rule: sequences of up to 6 items, each compared with "), (
         "as long as the feature"
     )
     assert [one["name"] for one in reading["features"]] == ["userId", "movieId", "movieId_sequence"]
     assert {one["name"]: one["from"] for one in reading["inputs"]}["movieId_session"] == "request"
-    wish = _all(tmp_path, model={"family": "session", "params": {"width": 16, "length": 9}})
-    found = explain(wish, _fitted(wish, tmp_path, reads="keys"))
+    recommender = _all(tmp_path, model={"family": "session", "params": {"width": 16, "length": 9}})
+    found = explain(recommender, _fitted(recommender, tmp_path, reads="keys"))
     assert [one["width"] for one in found["tables"]] == [17, 17]
     assert found["totals"]["batch_size"] == 64
-    assert found["totals"]["batch_size_why"].startswith("by rule: sequences of up to 10 items, each chosen among ")
-    assert "training counts" in explain(wish, _nothing(wish, tmp_path, reads="keys"))["totals"]["batch_size_why"]
+    assert found["totals"]["batch_size_why"].startswith("by rule: sequences of up to 10 items, each compared with ")
+    assert "training may lower it" in explain(recommender, _nothing(recommender, tmp_path, reads="keys"))["totals"]["batch_size_why"]
 
 
 def test_without_data_it_says_what_the_spec_and_the_schemas_say_and_no_more(tmp_path: Path) -> None:
-    wish = _all(tmp_path)
-    blind, seeing = explain(wish, _nothing(wish, tmp_path)), explain(wish, _fitted(wish, tmp_path))
+    recommender = _all(tmp_path)
+    blind, seeing = (
+        explain(recommender, _nothing(recommender, tmp_path)),
+        explain(recommender, _fitted(recommender, tmp_path)),
+    )
     same = ("name", "side", "kind", "several", "operator", "made", "columns")
     assert [[one[name] for name in same] for one in blind["features"]] == [[one[name] for name in same] for one in seeing["features"]]
     assert [(one["name"], one["dtype"], one["several"], one["from"]) for one in blind["inputs"]] == [
@@ -155,14 +158,14 @@ def test_without_data_it_says_what_the_spec_and_the_schemas_say_and_no_more(tmp_
 
 
 def test_tables_that_are_too_large_for_the_graph_are_asked_for_by_key(tmp_path: Path) -> None:
-    wish = _all(tmp_path, serve={"vocabulary_limit": 25})
-    found = {one["name"]: one for one in explain(wish, _fitted(wish, tmp_path))["inputs"]}
+    recommender = _all(tmp_path, serve={"vocabulary_limit": 25})
+    found = {one["name"]: one for one in explain(recommender, _fitted(recommender, tmp_path))["inputs"]}
     assert found["userId@stored"]["from"] == "store" and found["userId@stored"]["features"] == ["userId"]
 
 
 def test_every_operator_has_a_lowering_to_each_runtime_that_it_names(tmp_path: Path) -> None:
     """NVTabular's can't be imported without NVTabular."""
-    wish = _all(tmp_path)
+    recommender = _all(tmp_path)
     text = (Path(__file__).parents[4] / "pipelines/features/engines/nvtabular/lowering.py").read_text()
     table = next(one for one in ast.parse(text).body if isinstance(one, ast.AnnAssign) and ast.unparse(one.target) == "_LOWERINGS")
     assert isinstance(table.value, ast.Dict)
@@ -170,12 +173,12 @@ def test_every_operator_has_a_lowering_to_each_runtime_that_it_names(tmp_path: P
     makers = (vars(compile) | vars(reading)).values()
     operators = {one.__name__ for one in makers if isinstance(one, type) and hasattr(one, "lower")} - {"Operator", "OneNumber"}
     assert len(operators) == 17 and operators == there
-    assert explain(wish, _nothing(wish, tmp_path))["operators"][0]["runtimes"] == ["polars", "nvtabular", "onnx"]
+    assert explain(recommender, _nothing(recommender, tmp_path))["operators"][0]["runtimes"] == ["polars", "nvtabular", "onnx"]
 
 
 def test_of_large_data_whole_users_are_looked_at_and_it_says_so(tmp_path: Path) -> None:
-    wish = _all(tmp_path)
-    found = explain(wish, _fitted(wish, tmp_path, most=700))
+    recommender = _all(tmp_path)
+    found = explain(recommender, _fitted(recommender, tmp_path, most=700))
     assert found["data"]["one_user_in"] == 3
     assert 0 < found["data"]["rows"] < 1_200
     sampled = next(one for one in found["features"] if one["name"] == "userId")["cardinality"]
@@ -184,29 +187,29 @@ def test_of_large_data_whole_users_are_looked_at_and_it_says_so(tmp_path: Path) 
 
 def test_a_family_has_the_tables_that_it_looks_up(tmp_path: Path) -> None:
     gates = [{"parity": 1e-4}]
-    wish = _all(tmp_path, model={"family": "mf", "params": {"width": 8}}, gates=gates)
-    found = explain(wish, _nothing(wish, tmp_path))
+    recommender = _all(tmp_path, model={"family": "mf", "params": {"width": 8}}, gates=gates)
+    found = explain(recommender, _nothing(recommender, tmp_path))
     assert [(one["feature"], one["codes"], one["width"], one["bytes_per_row"]) for one in found["tables"]] == [
         ("userId", None, 8, 40.0),
         ("movieId", None, 8, 40.0),
     ]
     for family, width in (("ease", 22), ("itemknn", 44)):
-        wish = _all(tmp_path, model={"family": family}, gates=gates)
-        (table,) = explain(wish, _fitted(wish, tmp_path))["tables"]
+        recommender = _all(tmp_path, model={"family": family}, gates=gates)
+        (table,) = explain(recommender, _fitted(recommender, tmp_path))["tables"]
         assert (table["feature"], table["codes"], table["width"], table["bytes"]) == ("movieId", 22, width, 88 * width)
-        assert explain(wish, _nothing(wish, tmp_path))["tables"][0]["bytes"] is None
+        assert explain(recommender, _nothing(recommender, tmp_path))["tables"][0]["bytes"] is None
     for family, widths in (("dlrm", {8}), ("wide_deep", {1, 9})):
-        wish = _all(tmp_path, model={"family": family, "params": {"width": 8}}, gates=gates)
-        assert {one["width"] for one in explain(wish, _fitted(wish, tmp_path))["tables"]} == widths
-        assert {one["width"] for one in explain(wish, _nothing(wish, tmp_path))["tables"]} == widths
-    wish = _all(tmp_path, model={"family": "popularity"}, gates=gates)
-    assert explain(wish, _fitted(wish, tmp_path))["tables"] == []
+        recommender = _all(tmp_path, model={"family": family, "params": {"width": 8}}, gates=gates)
+        assert {one["width"] for one in explain(recommender, _fitted(recommender, tmp_path))["tables"]} == widths
+        assert {one["width"] for one in explain(recommender, _nothing(recommender, tmp_path))["tables"]} == widths
+    recommender = _all(tmp_path, model={"family": "popularity"}, gates=gates)
+    assert explain(recommender, _fitted(recommender, tmp_path))["tables"] == []
 
 
 def test_every_node_is_made_of_nodes_that_come_before_it(tmp_path: Path) -> None:
-    wish = spec(tmp_path, features=[{"categorify": ["userId", "movieId"]}, {"log": "year"}, {"normalise": "year"}, {"fill": "year"}])
+    recommender = spec(tmp_path, features=[{"categorify": ["userId", "movieId"]}, {"log": "year"}, {"normalise": "year"}, {"fill": "year"}])
     write(tmp_path)
-    found = explain(wish, _nothing(wish, tmp_path))
+    found = explain(recommender, _nothing(recommender, tmp_path))
     seen: set[str] = set()
     for node in found["nodes"]:
         assert set(node["of"]) <= seen
@@ -218,10 +221,10 @@ def test_every_node_is_made_of_nodes_that_come_before_it(tmp_path: Path) -> None
 
 def test_features_that_do_not_fit_are_refused_without_data_too(tmp_path: Path) -> None:
     write(tmp_path)
-    wish = spec(tmp_path, features=[{"categorify": ["userId", "movieId", "yaer"]}])
+    recommender = spec(tmp_path, features=[{"categorify": ["userId", "movieId", "yaer"]}])
     for look in (_nothing, _fitted):
         with pytest.raises(Invalid, match="did you mean 'year'"):
-            look(wish, tmp_path)
+            look(recommender, tmp_path)
 
 
 def test_a_table_of_several_keys_that_nobody_has_is_served_as_unknown(tmp_path: Path) -> None:

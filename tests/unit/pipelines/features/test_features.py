@@ -107,14 +107,14 @@ def test_a_grown_vocabulary_keeps_old_codes_and_appends_new_values(tmp_path: Pat
 
 def test_a_warm_run_with_other_features_is_refused(tmp_path: Path) -> None:
     plain = unfitted(spec(tmp_path, features=[]), films().schema)
-    with pytest.raises(Invalid, match="start a full one"):
+    with pytest.raises(Invalid, match="start a full run"):
         check_same(plain, _fitted(films(), tmp_path).graph)
 
 
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        ([{"categorify": ["userId", "movieId"]}, {"multi_hot": "genres"}], "'genres' is text .*: say its separator"),
+        ([{"categorify": ["userId", "movieId"]}, {"multi_hot": "genres"}], "'genres' is text .*: set its separator"),
         (
             [{"categorify": ["userId", "movieId", "device"]}],
             "'device' is neither a key nor in the interactions table or the items table films",
@@ -151,5 +151,7 @@ def test_a_column_that_is_called_as_the_offsets_of_another_is_refused_before_dat
     features = [{"categorify": ["userId", "movieId", "genres__offsets"]}, {"multi_hot": "genres", "separator": "|"}]
     schema = films().with_columns(pl.lit(1).alias("genres__offsets")).schema
     unfitted(spec(tmp_path, features=features), schema)
-    with pytest.raises(Invalid, match=r"^serve.lists: .* the lists of 'genres' as 'genres__offsets', and there is a column of that name: "):
+    with pytest.raises(
+        Invalid, match=r"^serve.lists: 'offsets' makes the input 'genres__offsets' from 'genres', but a column has that name: "
+    ):
         unfitted(spec(tmp_path, features=features, serve={"lists": "offsets"}), schema)

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.features.engines.history import ROW, History
-from pipelines.features.engines.polars import Data
+from pipelines.features.engines.history import ROW, RowHistory
+from pipelines.features.engines.polars import PreparedTables
 from pipelines.features.graph import Graph, Tables, compile_graph
 from pipelines.features.operators.categorify import Categorify, MultiHot
 from pipelines.features.operators.lag import Lag
@@ -63,8 +63,8 @@ def _fit(rows: pl.DataFrame, folder: Path, known: Graph | None = None) -> Graph:
     schema = pl.Schema({name: dtype for name, dtype in rows.schema.items() if name != "label"})
     graph = compile_graph(ENTRIES, Tables("user", "item", "time", schema))
     frame = rows.lazy().with_columns(graph.prepared("interactions")).with_row_index(ROW)
-    history = History(frame, graph.ordered, graph.row, folder, len(rows))
-    return graph.fit(Data(frame, None, None, graph.row, history), known)
+    history = RowHistory(frame, graph.ordered, graph.row, folder, len(rows))
+    return graph.fit(PreparedTables(frame, None, None, graph.row, history), known)
 
 
 @pytest.fixture(scope="module")

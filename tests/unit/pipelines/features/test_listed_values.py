@@ -56,9 +56,9 @@ def test_an_empty_list_with_buckets_hashes_everything(tmp_path: Path) -> None:
 
 
 def test_it_never_grows_and_is_saved_and_read_back(tmp_path: Path) -> None:
-    wish = {"categorify": "year", "values": [1991, 1990]}
-    old = _fitted(tmp_path, wish).graph
-    again = _fitted(tmp_path, wish, known=old, items=ITEMS.with_columns(year=pl.Series([7, 7, 7, 1990])))
+    entry = {"categorify": "year", "values": [1991, 1990]}
+    old = _fitted(tmp_path, entry).graph
+    again = _fitted(tmp_path, entry, known=old, items=ITEMS.with_columns(year=pl.Series([7, 7, 7, 1990])))
     assert _codes(again, "year")["year"] == [1, 1, 1, 3]
     files = again.graph.save(tmp_path)
     assert load_graph(lambda name: files[name]).describe() == again.graph.describe()
@@ -67,12 +67,12 @@ def test_it_never_grows_and_is_saved_and_read_back(tmp_path: Path) -> None:
 
 
 KINDS: list[tuple[dict[str, Any], str]] = [
-    ({"values": []}, "it is empty"),
-    ({"values": [1, "a"]}, "all integers or all text"),
-    ({"values": [1, 2, 1]}, "1 is there twice"),
+    ({"values": []}, "the list is empty"),
+    ({"values": [1, "a"]}, "expected only integers or only text"),
+    ({"values": [1, 2, 1]}, "1 is listed twice"),
     ({"values": ["a", ""]}, "mean null"),
     ({"values": [-(2**63)]}, "mean null"),
-    ({"values": [1], "max_size": 3}, "leave min_count and max_size out"),
+    ({"values": [1], "max_size": 3}, "min_count and max_size have no effect on a listed vocabulary; leave them out"),
     ({"values": [1.5]}, "values"),
 ]
 
@@ -86,5 +86,5 @@ def test_lists_that_mean_nothing_are_refused(subtests: pytest.Subtests) -> None:
 
 
 def test_a_list_of_another_kind_than_the_column_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match="the values of 'year' are integers in the data"):
+    with pytest.raises(Invalid, match="'year' has integers in the data, but the listed values are not integers"):
         unfitted(spec(tmp_path, features=[KEYS, {"categorify": "year", "values": ["1990"]}]), films().schema)

@@ -237,13 +237,13 @@ def test_a_run_of_a_family_of_sequences_makes_the_keys_and_the_sequence_and_take
     assert [one.name for one in graph.features] == ["userId", "movieId", "movieId_sequence"] and graph.reads == "sequence"
     assert [one.name for one in signature(graph).inputs] == ["userId", "movieId", "at", "movieId_session"]
     assert (signature(graph).session, signature(graph).time) == ("movieId_session", "at")
-    assert {one.why for one in graph.left} == {"the family reads the keys and the sequence of items alone"}
+    assert {one.why for one in graph.left} == {"the family reads only the keys and the sequence of items"}
 
 
 def test_what_is_wrong_with_a_feature_is_said_whoever_reads_it(etl: Etl, tmp_path: Path) -> None:
     write(tmp_path)
     features = [{"categorify": ["userId", "movieId"]}, {"normalise": "genres"}]
-    with pytest.raises(Invalid, match="features: 'genres' is String: it is no number"):
+    with pytest.raises(Invalid, match="features: 'genres' is String, not a number"):
         etl(spec(tmp_path, features=features, model={"family": "popularity"}, gates=[{"parity": 1e-4}]))
 
 
@@ -266,5 +266,5 @@ def test_features_for_families_that_this_release_does_not_have_are_refused(tmp_p
     files = fitted(read([], "keys"), rows, [{}]).save(tmp_path)
     document = json.loads(files[FEATURES].read_text())
     files[FEATURES].write_text(json.dumps(document | {"reads": "graphs"}))
-    with pytest.raises(Invalid, match="it is for families that read 'graphs', of which this release has none: start a full run"):
+    with pytest.raises(Invalid, match="for families that read 'graphs', which this release does not have: start a full run"):
         load_graph(files.__getitem__)

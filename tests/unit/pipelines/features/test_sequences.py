@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from pipelines.features.engines import history as history_module
-from pipelines.features.engines.history import ROW, History
-from pipelines.features.engines.polars import Data
+from pipelines.features.engines.history import ROW, RowHistory
+from pipelines.features.engines.polars import PreparedTables
 from pipelines.features.graph import Graph, Tables, compile_graph
 from shared.contracts.features import Operator
 from shared.domain.pages import page_key
@@ -57,8 +57,8 @@ def _made(
     graph = compile_graph(ENTRIES.validate_python([{"categorify": ["user", "item"]}, said]), Tables("user", "item", "at", schema))
     prepared = frame.with_columns(graph.prepared("interactions"))
     pages = None if views is None else pl.LazyFrame(views, schema={name: SCHEMA[name] for name in ("user", "item", "at")})
-    history = History(prepared, graph.ordered, graph.row, folder, len(rows), pages)
-    fitted = graph.fit(Data(prepared, None, None, graph.row, history, pages))
+    history = RowHistory(prepared, graph.ordered, graph.row, folder, len(rows), pages)
+    fitted = graph.fit(PreparedTables(prepared, None, None, graph.row, history, pages))
     return fitted, fitted.transform(prepared, mode="rows", history=history).collect()
 
 

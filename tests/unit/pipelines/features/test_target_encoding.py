@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from pipelines.evaluation.metrics import auc
-from pipelines.features.engines.polars import Data
+from pipelines.features.engines.polars import PreparedTables
 from pipelines.features.graph import Graph, Tables, compile_graph
 from pipelines.inputs.tables import read_table
 from shared.contracts.features import Categorify, TargetEncode
@@ -40,7 +40,7 @@ def _graph(rows: pl.DataFrame, of: tuple[str, ...] = ("item",), targets: tuple[s
     entries = (Categorify(categorify=("user", "item")), TargetEncode.model_validate({"target_encode": said}))
     schema = pl.Schema({name: dtype for name, dtype in rows.schema.items() if name != "label"})
     graph = compile_graph(entries, Tables("user", "item", "time", schema))
-    return graph.fit(Data(rows.lazy(), None, None, graph.row))
+    return graph.fit(PreparedTables(rows.lazy(), None, None, graph.row))
 
 
 def _fold(user: int, item: int, time: int) -> int:

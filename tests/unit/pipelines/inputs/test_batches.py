@@ -12,9 +12,9 @@ import pytest
 
 from pipelines.features.columns import UNKNOWN
 from pipelines.features.prepared import graph_of, prepare
-from pipelines.inputs.batches import Batch, Batches, cut
+from pipelines.inputs.batches import Batches, TrainingBatch, cut
 from pipelines.inputs.bloom_filter import LikedItems
-from pipelines.inputs.tables import Catalogue, read_table
+from pipelines.inputs.tables import FeatureTable, read_table
 from tests.support.feature_graphs import of_keys
 from tests.unit.pipelines.recommender import films, ratings, spec
 
@@ -32,10 +32,10 @@ def path(tmp_path: Path) -> Path:
 
 def _batches(path: Path, negatives: int = 0, unknown_share: float = 0.0, seed: int = 5, shuffle: bool = True) -> Batches:
     items = {"item": np.arange(ITEMS, dtype=np.int32) + 2, "genres": np.arange(ITEMS * 3, dtype=np.int32).reshape(ITEMS, 3)}
-    return Batches(path, of_keys(2, ITEMS), Catalogue(items, {}), None, 512, negatives, seed, shuffle, unknown_share)
+    return Batches(path, of_keys(2, ITEMS), FeatureTable(items, {}), None, 512, negatives, seed, shuffle, unknown_share)
 
 
-def _users(batches: list[Batch]) -> list[int]:
+def _users(batches: list[TrainingBatch]) -> list[int]:
     return np.concatenate([batch.columns["user"] for batch in batches]).tolist()
 
 
@@ -88,7 +88,7 @@ def test_batches_are_cut_without_losing_or_moving_a_row() -> None:
     for size in (1, 5, 64):
         lengths = random.integers(0, 40, 30)
         rows = np.split(np.arange(lengths.sum()), np.cumsum(lengths)[:-1])
-        found = list(cut((Batch({"a": one, "b": one[:, None]}, one.astype(np.float32)) for one in rows), size))
+        found = list(cut((TrainingBatch({"a": one, "b": one[:, None]}, one.astype(np.float32)) for one in rows), size))
         assert [len(one) for one in found[:-1]] == [size] * (len(found) - 1)
         np.testing.assert_array_equal(np.concatenate([one.labels for one in found]), np.arange(lengths.sum()))
         assert all((one.columns["a"] == one.labels).all() and (one.columns["b"][:, 0] == one.labels).all() for one in found)

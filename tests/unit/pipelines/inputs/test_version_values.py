@@ -14,7 +14,7 @@ import pytest
 from pipelines.export.online import write_online
 from pipelines.features.raw import item_columns, signature
 from pipelines.inputs.eval_pairs import RawColumns
-from pipelines.inputs.version_values import Published
+from pipelines.inputs.version_values import PublishedValues
 from shared.contracts.online import ONLINE
 from shared.contracts.serving import Serve
 from shared.domain.errors import Invalid
@@ -54,7 +54,7 @@ def pairs(world: Small) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-a
 def test_its_own_values_are_those_that_it_was_exported_with(world: Small, served: Signature, fetch: Callable[[str], Path]) -> None:
     users, rows = pairs(world)
     expected = world.raw.stored(world.graph, 3).of(served)(users, rows)
-    own = Published(served, fetch)
+    own = PublishedValues(served, fetch)
     found = world.raw.of(served, own)(users, rows)
     known = np.isin(users, world.meetings.moments.users)
     assert set(own.used) == {one.name for one in served.inputs if one.name.endswith("@stored")} and known.any()
@@ -68,7 +68,7 @@ def test_where_the_data_of_a_run_lacks_a_column_the_version_says_it_too(
 ) -> None:
     """A run of a family of keys prepares neither genres nor ages."""
     bare = RawColumns(world.items.select("movieId", genres=pl.lit("Drama|Comedy")), None, world.meetings.moments)
-    own = Published(served, fetch)
+    own = PublishedValues(served, fetch)
     users, rows = pairs(world)
     found = bare.of(served, own)(users, rows)
     whole = world.raw.stored(world.graph, 3).of(served)(users, rows)
@@ -84,7 +84,7 @@ def test_where_the_data_of_a_run_lacks_a_column_the_version_says_it_too(
 def test_whom_and_what_it_was_not_published_with_is_blank(world: Small, served: Signature, fetch: Callable[[str], Path]) -> None:
     more = pl.concat([world.items, world.items.tail(1).with_columns(movieId=pl.lit(ABSENT, pl.Int64))])
     raw = RawColumns(more, world.ready.users, world.meetings.moments)
-    found = raw.of(served, Published(served, fetch))(np.array([STRANGER, 1]), np.array([len(more) - 1, 0]))
+    found = raw.of(served, PublishedValues(served, fetch))(np.array([STRANGER, 1]), np.array([len(more) - 1, 0]))
     for one in served.inputs:
         if one.name.endswith("@stored"):
             value, blank = found[one.name][0], BLANK[one.dtype]
@@ -93,7 +93,7 @@ def test_whom_and_what_it_was_not_published_with_is_blank(world: Small, served: 
 
 def test_only_those_who_are_asked_for_are_held(world: Small, served: Signature, fetch: Callable[[str], Path]) -> None:
     stored = [one for one in served.side("user") if one.view == "fitted"]
-    keys, columns = Published(served, fetch).users(stored, np.array([3, 9, 20, STRANGER]))
+    keys, columns = PublishedValues(served, fetch).users(stored, np.array([3, 9, 20, STRANGER]))
     assert keys.tolist() == [3, 9, 20]
     assert {len(column) for column in columns.values()} == {4}
 
@@ -103,10 +103,10 @@ def test_a_version_whose_files_say_less_than_its_unit_asks_is_not_compared(
 ) -> None:
     np.savez(tmp_path / "catalogue.npz", movieId=np.arange(3))
     (tmp_path / ONLINE).write_text('{"views": []}')
-    own = Published(served, lambda name: tmp_path / name)
+    own = PublishedValues(served, lambda name: tmp_path / name)
     with pytest.raises(Invalid, match=r"the serving version's catalogue.npz has no column '.*@stored'"):
         world.raw.of(served, own)
-    with pytest.raises(Invalid, match=r"the serving version's online.json has no view 'fitted', which its unit is asked with"):
+    with pytest.raises(Invalid, match=r"the serving version's online.json has no view 'fitted', which its served unit needs"):
         own.users([one for one in served.side("user") if one.view == "fitted"], np.array([1]))
 
 
@@ -128,7 +128,7 @@ def test_what_the_interactions_say_beyond_the_keys_is_asked_with_whoever_reads_i
     assert found["cart"].tolist() == [[1, 2, blank], [blank] * 3]
     assert found["at"].tolist() == [moments.times[1], blank]
     words = {"name": "words", "dtype": "string", "width": 2, "side": "context"}
-    with pytest.raises(Invalid, match="the interactions' column 'words' is String: how it becomes string is known to the serving version"):
+    with pytest.raises(Invalid, match="the interactions' column 'words' is String: only the serving version can convert it to string"):
         raw.of(
             served.model_copy(
                 update={"inputs": Signature.model_validate(served.model_dump() | {"inputs": [*keys, words], "time": None}).inputs}

@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.loaders.cache import Cache
 from pipelines.loaders.chunks import Chunks
-from pipelines.loaders.columns import Lists
+from pipelines.loaders.columns import ListColumn
 from pipelines.loaders.loader import Loader, open_loader
 
 
@@ -42,7 +42,7 @@ def write(path: Path, rows: int = 400, seed: int = 0) -> Path:
 
 def told(loader: Loader, epoch: int = 0) -> list[dict[str, Any]]:
     def plain(column: Any) -> Any:
-        if isinstance(column, Lists):
+        if isinstance(column, ListColumn):
             return (column.values.dtype.str, column.values.tolist(), column.offsets.tolist())
         return (column.dtype.str, column.tolist())
 

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.loaders.cache import Cache
-from pipelines.loaders.chunks import Corrupt, Opened, open_chunks
-from pipelines.loaders.columns import Lists
+from pipelines.loaders.chunks import Corrupt, OpenFile, open_chunks
+from pipelines.loaders.columns import ListColumn
 from pipelines.loaders.loader import Loader, open_loader
 from pipelines.loaders.plan import Shard
 from shared.domain.errors import BadData, EyasError, Invalid
@@ -50,7 +50,7 @@ def flip(path: Path, group: int, column: int = 0) -> None:
 
 def told(batch: Any) -> list[tuple[int, tuple[int, ...]]]:
     some = batch["some"]
-    assert isinstance(some, Lists)
+    assert isinstance(some, ListColumn)
     return list(zip(batch["id"].tolist(), (tuple(one.tolist()) for one in np.split(some.values, some.offsets[1:-1])), strict=True))
 
 
@@ -86,30 +86,30 @@ def test_a_file_without_its_end_is_left_out_when_it_is_opened(tmp_path: Path) ->
         write(tmp_path / f"{at}.parquet", 100 * at, 100, 20)
     broken = tmp_path / "0.parquet"
     broken.write_bytes(broken.read_bytes()[:-9])
-    with pytest.raises(Corrupt, match=r"0.parquet: its end is missing or damaged"):
+    with pytest.raises(Corrupt, match=r"0.parquet: footer is missing or damaged"):
         open_loader(tmp_path)
     loader = open_loader(tmp_path, batch_size=16, corrupt="skip")
     assert sorted(one for batch in epoch(loader) for one, _ in batch) == list(range(100, 300))
     assert (loader.skipped.files, loader.skipped.groups, loader.skipped.rows) == (1, 0, 0)
-    with pytest.raises(Invalid, match="corrupt: 'ignore' is neither stop nor skip"):
+    with pytest.raises(Invalid, match="corrupt: 'ignore' must be stop or skip"):
         open_chunks(tmp_path, corrupt="ignore")  # type: ignore[arg-type]
     for at in range(3):
         (tmp_path / f"{at}.parquet").write_bytes(b"PAR1")
-    with pytest.raises(BadData, match=r"0.parquet: its end is missing .*and so are the other files"):
+    with pytest.raises(BadData, match=r"0.parquet: footer is missing .*all other files are unreadable too"):
         open_loader(tmp_path, corrupt="skip")
 
 
 def test_a_file_whose_end_says_what_cannot_be_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for at in range(2):
         write(tmp_path / f"{at}.parquet", 100 * at, 100, 20)
-    real = Opened.ranges
+    real = OpenFile.ranges
 
-    def ranges(opened: Opened, group: int, columns: Sequence[str]) -> Any:
+    def ranges(opened: OpenFile, group: int, columns: Sequence[str]) -> Any:
         found = real(opened, group, columns)
         return [(first, last + 10**9) for first, last in found] if opened.file.name.endswith("1.parquet") and group == 2 else found
 
-    monkeypatch.setattr(Opened, "ranges", ranges)
-    with pytest.raises(Corrupt, match=r"1.parquet: row group 2: its end is damaged: it can't be where it says"):
+    monkeypatch.setattr(OpenFile, "ranges", ranges)
+    with pytest.raises(Corrupt, match=r"1.parquet: row group 2: footer is damaged: the position lies outside the file"):
         open_loader(tmp_path)
     loader = open_loader(tmp_path, batch_size=16, corrupt="skip")
     assert sorted(one for batch in epoch(loader) for one, _ in batch) == list(range(100))
@@ -119,7 +119,7 @@ def test_a_file_whose_end_says_what_cannot_be_is_left_out(tmp_path: Path, monkey
 def test_batches_of_which_every_row_is_lost_end_the_epoch(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.parquet", 0, 100, 20)
     flip(path, 1)
-    with pytest.raises(BadData, match=r"of the rows of 2 batches from step 2 on only 0 are left.*larger pool"):
+    with pytest.raises(BadData, match=r"only 0 rows are left for 2 batches from step 2 on.*larger pool"):
         epoch(open_loader(path, batch_size=10, pool=20, shuffle=False, corrupt="skip"))
     found = epoch(open_loader(path, batch_size=10, pool=40, shuffle=False, corrupt="skip"))
     assert [one for batch in found for one, _ in batch] == [*range(20), *range(40, 100)]
@@ -158,7 +158,7 @@ def test_whatever_is_lost_all_else_comes_once_the_same_from_anywhere(tmp_path_fa
         try:
             batches = epoch(loaders(rank, 1))
         except BadData as error:
-            assert "are left, the others are lost" in str(error)
+            assert "corrupt row groups had the others" in str(error)
             lost = True
             continue
         assert batches == epoch(loaders(rank, 4)) == epoch(loaders(rank, 2))

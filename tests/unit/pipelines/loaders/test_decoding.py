@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.loaders.chunks import open_chunks
-from pipelines.loaders.columns import Lists
+from pipelines.loaders.columns import ListColumn
 from pipelines.loaders.loader import open_loader
 from shared.domain.errors import BadData, Invalid
 
@@ -44,7 +44,7 @@ def loaded(folder: Path, column: pa.Array, name: str = "x", shuffle: bool = Fals
 
 
 def each(column: Any) -> list[Any]:
-    assert isinstance(column, Lists)
+    assert isinstance(column, ListColumn)
     return [one.tolist() for one in np.split(column.values, column.offsets[1:-1])]
 
 
@@ -102,13 +102,13 @@ def test_a_missing_list_is_refused_or_empty(subtests: pytest.Subtests, tmp_path:
         with subtests.test(large=large):
             kind = pa.large_list(pa.int32()) if large else pa.list_(pa.int32())
             column = pa.array([[1, 2], None, [3]], kind)
-            with pytest.raises(BadData, match=r"row group 0: column 'x' has 1 missing lists: lists may be empty"):
+            with pytest.raises(BadData, match=r"row group 0: column 'x' has 1 missing lists, but lists may only be empty"):
                 loaded(tmp_path, column)
             assert each(loaded(tmp_path, column, nulls={"x": 9})) == [[1, 2], [], [3]]
 
 
 def test_a_missing_list_of_a_fixed_size_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadData, match=r"row group 0: it has missing lists in a column of lists of a fixed size"):
+    with pytest.raises(BadData, match=r"row group 0: a column of fixed-size lists has missing lists"):
         loaded(tmp_path, pa.array([[1.0, None], None, [5.0, 6.0]], pa.list_(pa.float32(), 2)), nulls={"x": 9})
     found = loaded(tmp_path, pa.array([[1.0, None], [5.0, 6.0]], pa.list_(pa.float32(), 2)), nulls={"x": 9})
     assert found.tolist() == [[1, 9], [5, 6]]
@@ -130,7 +130,7 @@ def test_decimals_are_whole_numbers_or_float64(subtests: pytest.Subtests, tmp_pa
             np.testing.assert_array_equal(found, [1.25, np.nan, -99999999.99])
             ids = loaded(tmp_path, pa.array([decimal.Decimal(2**62 + 1), decimal.Decimal(0)], kind(38, 0)))
             assert ids.dtype == np.int64 and ids.tolist() == [2**62 + 1, 0]
-            with pytest.raises(BadData, match="column 'x' has numbers that don't fit int64"):
+            with pytest.raises(BadData, match="column 'x' has numbers that do not fit int64"):
                 loaded(tmp_path, pa.array([decimal.Decimal(2**70)], kind(38, 0)))
             lists = loaded(tmp_path, pa.array([[decimal.Decimal("0.50")], []], pa.list_(kind(4, 2))))
             assert lists.values.dtype == np.float64 and each(lists) == [[0.5], []]
@@ -157,14 +157,14 @@ def test_extension_types_are_what_they_are_stored_as(tmp_path: Path) -> None:
 NO_NUMBERS: list[tuple[pa.Array, str]] = [
     *((pa.array(["a"], kind), "is text") for kind in TEXTS),
     *((pa.array([b"a"], kind), "holds bytes") for kind in (pa.binary(), pa.large_binary(), pa.binary(1))),
-    *((pa.array([value], kind), r"holds times .*make numbers of them") for kind, value in TIMES),
-    (pa.array([{"a": 1}]), "is nested .*columns of their own"),
+    *((pa.array([value], kind), r"holds times .*write numbers, such as seconds") for kind, value in TIMES),
+    (pa.array([{"a": 1}]), "is nested .*write its fields as separate columns"),
     (pa.array([[(1, 2)]], pa.map_(pa.int8(), pa.int8())), "is nested"),
     (pa.array([[{"a": 1}]]), "is nested"),
     (pa.array([[[1]]]), "holds lists of lists"),
     (pa.array([["a"]]), "is text"),
     (pa.array([[dt.date(2026, 1, 1)]]), "holds times"),
-    (pa.array([None]), "has no value in any row"),
+    (pa.array([None]), "has only missing values, and so no type"),
 ]
 
 
@@ -174,15 +174,15 @@ def test_what_is_no_number_is_refused_in_one_line(subtests: pytest.Subtests, tmp
             pq.write_table(pa.table({"id": [1], "odd": column}), tmp_path / "rows.parquet")
             with pytest.raises(Invalid, match=rf"^\S+rows.parquet: column 'odd' {said}") as caught:
                 open_chunks(tmp_path / "rows.parquet")
-            assert "leave it out: columns=['id']" in str(caught.value) and "\n" not in str(caught.value)
+            assert "leave the column out: columns=['id']" in str(caught.value) and "\n" not in str(caught.value)
             assert [one["id"].tolist() for one in open_loader(tmp_path / "rows.parquet", ["id"]).epoch(0)] == [[1]]  # type: ignore[union-attr]
 
 
 NULLS: list[tuple[Any, str]] = [
-    ({"y": 0}, "nulls: there is no column 'y' among those that are loaded: x"),
-    ({"x": 300}, "nulls: 300 is no value of column 'x', which is int8"),
-    ({"x": 0.5}, "nulls: 0.5 is no value"),
-    ({"x": "a"}, "nulls: 'a' is no value"),
+    ({"y": 0}, "nulls: column 'y' is not loaded; loaded columns: x"),
+    ({"x": 300}, "nulls: 300 is not a value of column 'x', which is int8"),
+    ({"x": 0.5}, "nulls: 0.5 is not a value"),
+    ({"x": "a"}, "nulls: 'a' is not a value"),
 ]
 
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from pipelines.loaders.cache import Cache
-from pipelines.loaders.columns import Column, Lists
+from pipelines.loaders.columns import Column, ListColumn
 from pipelines.loaders.loader import Loader, open_loader
 from pipelines.loaders.plan import Shard
 from shared.domain.errors import Invalid
@@ -66,7 +66,7 @@ def plain(value: Any) -> Any:
 
 
 def each(one: Column) -> list[Any]:
-    if not isinstance(one, Lists):
+    if not isinstance(one, ListColumn):
         return [plain(value) for value in one.tolist()]
     assert len(one.values) == one.lengths.sum() == one.offsets[-1] and one.offsets[0] == 0
     whole = one.values.tolist()

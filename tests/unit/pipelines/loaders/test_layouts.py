@@ -10,29 +10,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.loaders.adapters.layout import Chosen, Dense, Padded, Ragged, layout_stage, layouts, of_lengths, of_offsets, shown
-from pipelines.loaders.columns import Array, Column, Lists, pack_lists
+from pipelines.loaders.adapters.layout import (
+    Chosen,
+    DenseLayout,
+    PaddedLayout,
+    RaggedLayout,
+    layout_stage,
+    layouts,
+    of_lengths,
+    of_offsets,
+    shown,
+)
+from pipelines.loaders.columns import Array, Column, ListColumn, pack_lists
 from pipelines.loaders.kinds import described_by
 from shared.domain.errors import BadData, Invalid
 
 RANDOM = np.random.default_rng(0)
 
 
-def lists(rows: list[list[Any]], dtype: Any = np.int32) -> Lists:
-    return Lists(np.array([one for row in rows for one in row], dtype), np.cumsum([0, *map(len, rows)]).astype(np.int64))
+def lists(rows: list[list[Any]], dtype: Any = np.int32) -> ListColumn:
+    return ListColumn(np.array([one for row in rows for one in row], dtype), np.cumsum([0, *map(len, rows)]).astype(np.int64))
 
 
-def both(rows: list[list[Any]], dtype: Any = np.int32) -> list[Lists]:
+def both(rows: list[list[Any]], dtype: Any = np.int32) -> list[ListColumn]:
     """As they come out of a loader, short ones and long ones."""
     plain = lists(rows, dtype)
     column = pack_lists(plain.values, plain.offsets).column()
-    assert isinstance(column, Lists)
+    assert isinstance(column, ListColumn)
     return [plain, column]
 
 
 def out(chosen: Chosen, **columns: Column) -> dict[str, Array]:
     known = described_by(columns)
-    layout = layouts(chosen, known, Ragged())
+    layout = layouts(chosen, known, RaggedLayout())
     arrays = layout_stage(layout)(columns, RANDOM)
     said = shown(known, layout)
     assert list(said) == list(arrays)
@@ -78,13 +88,13 @@ def test_neither_is_taken_for_the_other(rows: list[list[int]]) -> None:
 
 def test_offsets_that_do_not_fit_are_refused(subtests: pytest.Subtests) -> None:
     for offsets in [[1, 2, 4], [0, 3, 2, 4], [0, 2, 3], [0, 5, 4]]:
-        with subtests.test(offsets=offsets), pytest.raises(Invalid, match="begin with 0, never fall and end with the number of values, 4"):
+        with subtests.test(offsets=offsets), pytest.raises(Invalid, match="non-decreasing numbers from 0 to the number of values, 4"):
             of_offsets(np.zeros(4), np.array(offsets), len(offsets) - 1)
 
 
 def test_lengths_that_do_not_fit_are_refused(subtests: pytest.Subtests) -> None:
     for lengths in [[1, 2], [5, -1], [0, 0]]:
-        with subtests.test(lengths=lengths), pytest.raises(Invalid, match="at least 0, 4 in sum"):
+        with subtests.test(lengths=lengths), pytest.raises(Invalid, match="at least 0 with the sum 4"):
             of_lengths(np.zeros(4), np.array(lengths), 2)
 
 
@@ -93,15 +103,15 @@ def test_lengths_that_do_not_fit_are_refused(subtests: pytest.Subtests) -> None:
 def test_padded_lists_are_as_wide_as_is_said_or_as_the_longest(rows: list[list[int]], width: int, value: int) -> None:
     for column in both(rows):
         longest = max([1, *map(len, rows)])
-        assert out(Padded(value=value), x=column)["x"].tolist() == [one + [value] * (longest - len(one)) for one in rows]
-        cut = out(Padded(width, value, "cut"), x=column)["x"]
+        assert out(PaddedLayout(value=value), x=column)["x"].tolist() == [one + [value] * (longest - len(one)) for one in rows]
+        cut = out(PaddedLayout(width, value, "cut"), x=column)["x"]
         assert cut.tolist() == [(one + [value] * width)[:width] for one in rows]
         assert cut.dtype == np.int32
         if max(map(len, rows), default=0) <= width:
-            assert out(Padded(width, value), x=column)["x"].tolist() == cut.tolist()
+            assert out(PaddedLayout(width, value), x=column)["x"].tolist() == cut.tolist()
         else:
-            with pytest.raises(BadData, match=rf"column 'x' has a list of {longest} values, padded lists are {width} wide"):
-                out(Padded(width, value), x=column)
+            with pytest.raises(BadData, match=rf"column 'x' has a list of {longest} values, padded lists have width {width}"):
+                out(PaddedLayout(width, value), x=column)
 
 
 @settings(max_examples=40)
@@ -109,22 +119,22 @@ def test_padded_lists_are_as_wide_as_is_said_or_as_the_longest(rows: list[list[i
 def test_dense_lists_have_a_one_for_each_value(rows: list[list[int]], size: int) -> None:
     for column in both(rows):
         if max([-1, *(one for row in rows for one in row)]) < size:
-            found = out(Dense(size), x=column)["x"]
+            found = out(DenseLayout(size), x=column)["x"]
             assert found.dtype == np.float32
             assert found.tolist() == [[float(at in one) for at in range(size)] for one in rows]
         else:
             with pytest.raises(BadData, match=f"dense lists of size {size} take 0 to {size - 1}"):
-                out(Dense(size), x=column)
+                out(DenseLayout(size), x=column)
 
 
 def test_values_below_zero_are_not_made_dense() -> None:
     with pytest.raises(BadData, match="column 'x' has the value -1"):
-        out(Dense(4), x=lists([[1, -1]], np.int64))
+        out(DenseLayout(4), x=lists([[1, -1]], np.int64))
 
 
 def test_each_column_has_a_layout_of_its_own_and_others_stay_as_they_are() -> None:
     columns: dict[str, Column] = {"a": lists([[1, 2], []]), "b": lists([[0.5], [1.5]], np.float32), "c": np.arange(2)}
-    found = out({"a": Padded(3, -1), "b": "lengths"}, **columns)
+    found = out({"a": PaddedLayout(3, -1), "b": "lengths"}, **columns)
     assert {name: one.tolist() for name, one in found.items()} == {
         "a": [[1, 2, -1], [-1, -1, -1]],
         "b__values": [0.5, 1.5],
@@ -135,14 +145,14 @@ def test_each_column_has_a_layout_of_its_own_and_others_stay_as_they_are() -> No
 
 CHOSEN: list[tuple[Any, str]] = [
     ("padedd", "unknown layout 'padedd': did you mean 'padded'"),
-    ("dense", "'dense' needs a size: say Dense"),
+    ("dense", "'dense' needs a size; write Dense"),
     ({"z": "padded"}, "unknown column 'z': known: u, x"),
     ({"n": "padded"}, "column 'n' has no lists"),
-    (Padded(value=0.5), "column 'x' is padded with 0.5, which is no uint8"),
-    (Padded(value=-1), "column 'x' is padded with -1, which is no uint8"),
-    (Padded(value=float("nan")), "column 'x' is padded with nan, which is no uint8"),
-    ({"u": Dense(3)}, "column 'u' has values of float32: only whole numbers"),
-    ({"x": "offsets"}, "would come as 'x__values', and there is a column of that name"),
+    (PaddedLayout(value=0.5), "column 'x' is padded with 0.5, which is not uint8"),
+    (PaddedLayout(value=-1), "column 'x' is padded with -1, which is not uint8"),
+    (PaddedLayout(value=float("nan")), "column 'x' is padded with nan, which is not uint8"),
+    ({"u": DenseLayout(3)}, "column 'u' has values of float32; only integers"),
+    ({"x": "offsets"}, "becomes 'x__values', which is another column's name"),
 ]
 
 
@@ -156,10 +166,10 @@ def test_what_is_no_layout_of_a_column_is_refused_by_name(subtests: pytest.Subte
                 "x__values": np.arange(1),
             }
             with pytest.raises(Invalid, match=said):
-                layouts(chosen, described_by(columns), Ragged())
+                layouts(chosen, described_by(columns), RaggedLayout())
 
 
 def test_a_layout_that_can_not_be_is_refused_where_it_is_made(subtests: pytest.Subtests) -> None:
-    for wrong in [lambda: Padded(0), lambda: Padded(3, longer="drop"), lambda: Dense(0)]:
+    for wrong in [lambda: PaddedLayout(0), lambda: PaddedLayout(3, longer="drop"), lambda: DenseLayout(0)]:
         with subtests.test(wrong=wrong), pytest.raises(Invalid, match="lists: "):
             wrong()

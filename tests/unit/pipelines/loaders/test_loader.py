@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from pipelines.loaders.chunks import open_chunks
-from pipelines.loaders.columns import Column, Lists, most, pack_lists
+from pipelines.loaders.columns import Column, ListColumn, most, pack_lists
 from pipelines.loaders.loader import Loader, open_loader
-from pipelines.loaders.memory import MEBIBYTE, Memory
-from pipelines.loaders.orders import Orders
+from pipelines.loaders.memory import MEBIBYTE, MemoryPlan
+from pipelines.loaders.orders import ChunkOrders
 from pipelines.loaders.plan import Shard
 from pipelines.loaders.stream import Stream
 from shared.domain.errors import Invalid
@@ -48,7 +48,7 @@ def write(folder: Path, files: list[int], group: int, seed: int, longest: int, k
 
 def rows_of(batch: dict[str, Column]) -> list[tuple[int, Any]]:
     some = batch["some"]
-    assert isinstance(some, Lists)
+    assert isinstance(some, ListColumn)
     assert len(some.values) == some.lengths.sum()
     assert isinstance(batch["id"], np.ndarray)
     assert isinstance(batch["weight"], np.ndarray)
@@ -112,14 +112,14 @@ def test_orders_are_permutations_and_any_row_may_come_anywhere() -> None:
     sizes = [50] * 20 + [7]
     places = np.zeros((50, 50))
     for seed in range(400):
-        orders, epoch = Orders(seed, sizes, 8 * 4 * 50), seed % 7
+        orders, epoch = ChunkOrders(seed, sizes, 8 * 4 * 50), seed % 7
         drawn = [orders.of(epoch, chunk) for chunk in range(21)]
         assert orders.often == {50}
         assert all(sorted(one.tolist()) == list(range(len(one))) for one in drawn)
         assert (orders.of(epoch, 5, 10, 20, np.empty(10, np.int64)) == drawn[5][10:20]).all()
         for one in drawn[:20:5]:
             places[np.arange(50), one] += 1
-    assert not Orders(0, sizes, 8 * 4 * 50 - 1).often
+    assert not ChunkOrders(0, sizes, 8 * 4 * 50 - 1).often
     # 1,600 drawn: each place has each row 32 times, within what a chi-square of 49 x 49 degrees allows.
     assert abs(((places - 32) ** 2 / 32).sum() - 49 * 49) < 5 * np.sqrt(2 * 49 * 49)
 
@@ -127,7 +127,7 @@ def test_orders_are_permutations_and_any_row_may_come_anywhere() -> None:
 @pytest.mark.requirement("T-01")
 def test_too_little_memory_says_how_much_is_enough(tmp_path: Path) -> None:
     paths, _ = write(tmp_path, [60], 20, 1, 3, "int32")
-    with pytest.raises(Invalid, match=r"memory: 0 MiB are too few .* give 1 MiB"):
+    with pytest.raises(Invalid, match=r"memory: 0 MiB are too few .* set 1 MiB"):
         len(open_loader(paths, memory=100))
 
 
@@ -149,7 +149,7 @@ def test_lists_take_no_more_than_is_set_aside_for_them(lengths: list[int], kind:
     packed = pack_lists(values, offsets)
     assert packed.size <= most(len(lengths), len(values), values.itemsize)
     column = packed.take(np.arange(len(lengths))).column()
-    assert isinstance(column, Lists)
+    assert isinstance(column, ListColumn)
     assert column.dtype == column.values.dtype == values.dtype
     assert (column.values == values).all()
     assert (column.offsets == offsets).all()
@@ -162,17 +162,17 @@ def test_what_is_said_to_be_enough_memory_is_and_is_kept(size: int, columns: int
     """Of row groups of any size with columns of any, in whatever memory is asked for."""
     chunks = _Sizes(rows=max(1, size // 40), size=size, widest=-(-size // columns), fetched=size if columns % 2 else 0)
     try:
-        memory = Memory.shared_out(512 * MEBIBYTE, chunks, batch, cached)  # type: ignore[arg-type]
+        memory = MemoryPlan.shared_out(512 * MEBIBYTE, chunks, batch, cached)  # type: ignore[arg-type]
     except Invalid as error:
-        said = re.search(r"give (\d+) MiB", str(error))
+        said = re.search(r"set (\d+) MiB", str(error))
         assert said is not None
         enough = int(said[1])
         assert enough > 512
-        memory = Memory.shared_out(enough * MEBIBYTE, chunks, batch, cached)  # type: ignore[arg-type]
+        memory = MemoryPlan.shared_out(enough * MEBIBYTE, chunks, batch, cached)  # type: ignore[arg-type]
     assert memory.pool >= size
     used = memory.orders + 2 * memory.pool + memory.decoding * memory.decoders(threads) + 2 * memory.batch * (memory.ahead(threads) + 1)
     assert used <= memory.total
-    assert memory.pool == Memory.shared_out(memory.total, chunks, batch, cached=False).pool  # type: ignore[arg-type]
+    assert memory.pool == MemoryPlan.shared_out(memory.total, chunks, batch, cached=False).pool  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

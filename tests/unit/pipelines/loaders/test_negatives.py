@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pipelines.inputs.bloom_filter import LikedItems, read_liked
-from pipelines.loaders.columns import Column, Lists
+from pipelines.loaders.columns import Column, ListColumn
 from pipelines.loaders.loader import open_loader
 from pipelines.loaders.negatives import Negatives
 from shared.domain.errors import Invalid
@@ -40,11 +40,11 @@ def test_each_positive_gets_its_negatives_with_all_that_is_of_its_row() -> None:
         "item_row": _random().integers(0, ITEMS, 500, dtype=np.int32),
         "label": liked.astype(np.int8),
         "wide": np.repeat(np.arange(500), 3).reshape(500, 3),
-        "some": Lists(np.repeat(np.arange(500), np.arange(500) % 4), np.append(0, np.cumsum(np.arange(500) % 4))),
+        "some": ListColumn(np.repeat(np.arange(500), np.arange(500) % 4), np.append(0, np.cumsum(np.arange(500) % 4))),
     }
     found = Negatives(ITEMS, 3)(batch, _random())
     users, labels, some = found["user"], found["label"], found["some"]
-    assert isinstance(users, np.ndarray) and isinstance(labels, np.ndarray) and isinstance(some, Lists)
+    assert isinstance(users, np.ndarray) and isinstance(labels, np.ndarray) and isinstance(some, ListColumn)
     assert labels.dtype == np.float32 and labels.sum() == liked.sum()
     np.testing.assert_array_equal(np.bincount(users), 1 + 3 * liked)
     np.testing.assert_array_equal(found["wide"], np.repeat(users, 3).reshape(-1, 3))
@@ -126,5 +126,5 @@ def test_a_warm_run_also_knows_what_was_liked_before(tmp_path: Path) -> None:
 
 
 def test_a_column_that_is_not_there_is_named_beside_those_that_are() -> None:
-    with pytest.raises(Invalid, match=r"'item_row' is no column of one value a row: say item=, user= and label= .* \(user, film\)"):
+    with pytest.raises(Invalid, match=r"'item_row' is not a column with one value per row; set item=, user= and label= .* \(user, film\)"):
         Negatives(ITEMS, 4)({"user": np.arange(3), "film": np.arange(3), "wide": np.zeros((3, 2))}, _random())

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.loaders.adapters.layout import Padded
-from pipelines.loaders.columns import Lists
+from pipelines.loaders.adapters.layout import PaddedLayout
+from pipelines.loaders.columns import ListColumn
 from pipelines.loaders.loader import Loader, open_loader
 from shared.domain.errors import Invalid
 
@@ -37,14 +37,14 @@ def test_arrays_with_their_label_and_lists_as_chosen(loader: Loader) -> None:
     assert len(batches) == len(loader)
     for (columns, label), own in zip(batches, loader.epoch(0), strict=True):
         genres = own["genres"]
-        assert isinstance(genres, Lists)
+        assert isinstance(genres, ListColumn)
         assert set(columns) == {"id", "genres__values", "genres__offsets", "vector", "sure"}
         assert (label == columns["id"] % 2).all()
         assert (columns["id"] == own["id"]).all()
         assert (columns["vector"][:, 0] == 2 * columns["id"]).all()
         assert (columns["genres__offsets"] == genres.offsets).all()
         assert (columns["genres__values"] == genres.values).all()
-    padded = next(loader.as_numpy("sure", lists=Padded(3, value=-1)))
+    padded = next(loader.as_numpy("sure", lists=PaddedLayout(3, value=-1)))
     assert padded[0]["genres"].tolist() == [[*range(n % 4), *[-1] * (3 - n % 4)] for n in padded[0]["id"].tolist()]
     assert padded[1].dtype == np.bool_
 
@@ -71,5 +71,5 @@ def test_record_batches_are_the_rows_again(loader: Loader, tmp_path: Path) -> No
 def test_what_can_not_be_had_is_said(loader: Loader) -> None:
     with pytest.raises(Invalid, match="column 'genres': NumPy has no ragged arrays"):
         loader.as_numpy(lists="ragged")
-    with pytest.raises(Invalid, match="epochs: at least one, or None for no end; not 0"):
+    with pytest.raises(Invalid, match="epochs: must be at least 1, or None for no end; not 0"):
         loader.as_arrow(epochs=0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.loaders.plan import Part, Plan, Shard
+from pipelines.loaders.plan import ChunkRows, Plan, Shard
 
 SIZES = st.lists(st.integers(0, 40), max_size=12)
 
@@ -77,5 +77,5 @@ def test_epochs_and_seeds_differ_and_nothing_else_does() -> None:
     assert batches(plan, 0) != batches(plan, 1)
     assert batches(plan, 0) != batches(Plan((50, 50, 50), 10, 60, seed=2), 0)
     first = next(plan.pools(0))
-    assert isinstance(first.parts[0], Part)
+    assert isinstance(first.parts[0], ChunkRows)
     assert first.step == 0

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from pipelines.loaders import progress as module
-from pipelines.loaders.columns import Lists
+from pipelines.loaders.columns import ListColumn
 from pipelines.loaders.loader import Loader, open_loader
-from pipelines.loaders.progress import Bar, Lines, Pace, progress, rows_of
+from pipelines.loaders.progress import Pace, ProgressBar, ProgressLines, progress, rows_of
 
 
 class Clock:
@@ -54,7 +54,7 @@ def test_it_is_due_every_ten_seconds() -> None:
 def test_lines_say_where_it_is_how_fast_and_how_long_it_will_take() -> None:
     clock, said = Clock(), list[str]()
     pace = Pace(clock)
-    with Lines(pace, 3, "epoch 1", said.append) as lines:
+    with ProgressLines(pace, 3, "epoch 1", said.append) as lines:
         for _ in range(3):
             pace.add(1_000_000)
             clock.now += 10
@@ -88,7 +88,7 @@ def test_a_loop_that_fails_has_no_last_line(loader: Loader) -> None:
 
 def test_in_a_terminal_there_is_a_bar(loader: Loader, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(module, "Console", lambda **_: Console(force_terminal=True, width=120, stderr=True))
-    assert isinstance(module.display(Pace(), 3, "epoch 1"), Bar)
+    assert isinstance(module.display(Pace(), 3, "epoch 1"), ProgressBar)
     assert len(list(progress(loader.epoch(0), 3, "epoch 1"))) == 3
     shown = capsys.readouterr().err
     assert "epoch 1" in shown
@@ -101,7 +101,7 @@ def test_elsewhere_there_are_lines(loader: Loader, capsys: pytest.CaptureFixture
     assert capsys.readouterr().err.startswith("epoch 1: batch 3 of 3, ")
 
 
-LISTS = Lists(np.arange(5), np.array([0, 2, 5]))
+LISTS = ListColumn(np.arange(5), np.array([0, 2, 5]))
 
 
 BATCHES: list[Any] = [

@@ -80,7 +80,7 @@ def _ordered(products: list[Any], count: int, itself: bool) -> Any:
 def test_each_two_vectors_meet_once() -> None:
     assert Interact("a", ()).places(3) == [3, 6, 7]
     assert Interact("a", (), itself=True).places(3) == [0, 3, 4, 6, 7, 8]
-    with pytest.raises(Invalid, match="'a' takes inputs of one width, they are 4, 5 wide"):
+    with pytest.raises(Invalid, match="network node 'a': inputs must have the same width, got 4, 5"):
         Interact("a", ("b", "c")).width([4, 5])
 
 
@@ -111,12 +111,12 @@ def test_features_may_be_called_as_its_nodes_are() -> None:
 )
 def test_a_warm_run_of_another_structure_is_refused(world: Small, params: dict[str, Any], fault: str) -> None:
     parent = plan(world.graph, DlrmParams(), None)
-    with pytest.raises(Invalid, match=f"{fault}: a warm run can't change it, start a full one"):
+    with pytest.raises(Invalid, match=f"{fault}: a warm run cannot change it; start a full run"):
         plan(world.graph, DlrmParams.model_validate(params), parent)
 
 
 def test_what_would_have_no_effect_is_refused() -> None:
-    with pytest.raises(Invalid, match=r"model\.params: 'bottom' has no effect: no feature is a number: leave it out"):
+    with pytest.raises(Invalid, match=r"model\.params: 'bottom' has no effect, because no feature is a number: leave it out"):
         plan(of_keys(9, 9), DlrmParams(bottom=(4,)), None)
     with pytest.raises(Invalid, match=r"model\.params: 'pooling' has no effect"):
         plan(of_keys(9, 9), DlrmParams(pooling="sum"), None)

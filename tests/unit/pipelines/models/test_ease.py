@@ -18,14 +18,14 @@ from pipelines.models.families import load_model
 from pipelines.models.family import MODEL
 from pipelines.training import sparse
 from pipelines.training.ease import solve
-from pipelines.training.likes import Pairs
+from pipelines.training.likes import LikePairs
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
 from tests.support.feature_graphs import of_keys
 from tests.support.taste_data import ITEMS, USERS, ones, pairs, recall, task
 
 
-def trained(folder: Path, liked: Pairs, **params: object) -> EaseModel:
+def trained(folder: Path, liked: LikePairs, **params: object) -> EaseModel:
     model = Ease().train(task(folder, liked, "ease", **params)).model
     assert isinstance(model, EaseModel)
     return model
@@ -107,10 +107,10 @@ def test_a_saved_model_is_read_back_the_same(tmp_path: Path) -> None:
 def test_what_it_would_take_is_told_before_anything_is_solved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = task(tmp_path, pairs(), "ease")
     wide = of_keys(60, 20_000)
-    with pytest.raises(Invalid, match=r"of 20,002 they take 3\.2 GB while it is solved, and 1\.0 GB are there: choose a larger min_count"):
+    with pytest.raises(Invalid, match=r"20,002 items need 3\.2 GB, but 1\.0 GB are available: choose a larger min_count"):
         Ease().train(replace(given, graph=wide, memory=1_000_000_000))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 10_000}))
-    with pytest.raises(Invalid, match=r"and 0\.0 GB are there"):
+    with pytest.raises(Invalid, match=r"but 0\.0 GB are available"):
         Ease().train(given)
 
 
@@ -121,11 +121,11 @@ def test_numbers_too_short_for_so_little_regularisation_are_no_result() -> None:
 
 
 def test_settings_of_training_have_no_effect_and_are_refused() -> None:
-    with pytest.raises(ValueError, match="'epochs' has no effect: ease is solved at once and takes no steps"):
+    with pytest.raises(ValueError, match="'epochs' has no effect: ease is solved in closed form, without steps"):
         Model.model_validate({"family": "ease", "train": {"epochs": 9}})
 
 
 def test_too_few_likes_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         trained(tmp_path, pairs().take(slice(0, 50)))
-    assert "too few likes to choose the regularisation by: 100 it is" in caplog.messages
+    assert "regularisation: default used, too few positives to choose it value=100" in caplog.messages

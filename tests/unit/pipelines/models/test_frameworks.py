@@ -17,7 +17,7 @@ from shared.domain.errors import Invalid
 def test_one_that_is_not_there_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch, name: frameworks.Name) -> None:
     monkeypatch.setattr(frameworks.importlib.util, "find_spec", lambda asked: None if asked == name else find_spec(asked))
     monkeypatch.setitem(sys.modules, "keras", None)
-    with pytest.raises(Invalid, match=f"{name} isn't installed where this stage runs: make setup-{name}, or say tensorflow"):
+    with pytest.raises(Invalid, match=f"{name} is not installed where this stage runs: run 'make setup-{name}', or set tensorflow"):
         frameworks.load_framework(name)
 
 
@@ -31,5 +31,5 @@ def test_a_job_with_gpus_does_not_train_on_the_cpu(given: str | None, seen: bool
     if not refused:
         assert frameworks.load_framework("torch") is framework
         return
-    with pytest.raises(Invalid, match="this stage was given 1, but PyTorch sees none: take an image that has its library"):
+    with pytest.raises(Invalid, match="this stage requests 1, but PyTorch finds none: use an image with its GPU library"):
         frameworks.load_framework("torch")

@@ -15,7 +15,7 @@ import pytest
 from pipelines.models.families import load_model
 from pipelines.models.gbm import Gbm, begin
 from pipelines.models.trees.ensemble import Trees
-from pipelines.models.trees.growing import Grower, Part
+from pipelines.models.trees.growing import Grower, TreeRows
 from pipelines.models.trees.layout import layout_of
 from pipelines.models.trees.model import TreeModel
 from shared.contracts.families import GbmParams
@@ -43,7 +43,7 @@ def fitted(folder: Path, train: dict[str, Any] | None = None, **more: Any) -> An
     return Gbm().train(replace(given, model=model))
 
 
-def matrix(missing: bool, seed: int = 3) -> Part:
+def matrix(missing: bool, seed: int = 3) -> TreeRows:
     """Numbers of few values, so that rows stand at thresholds; the first column says what is liked, a missing number too."""
     random = np.random.default_rng(seed)
     found = np.round(random.normal(size=(800, COLUMNS)), 1).astype(np.float32)
@@ -51,7 +51,7 @@ def matrix(missing: bool, seed: int = 3) -> Part:
     if missing:
         found[random.random(found.shape) < 0.2] = np.nan
     liked = np.where(np.isnan(found[:, 0]), random.random(800) < 0.8, found[:, 0] + found[:, 3] * 500 > 0.3)
-    return Part(found, liked.astype(np.float32), np.repeat(np.arange(100), 8))
+    return TreeRows(found, liked.astype(np.float32), np.repeat(np.arange(100), 8))
 
 
 def grown(library: str, missing: bool, **more: Any) -> Grower:
@@ -184,7 +184,7 @@ def test_damaged_files_are_told_before_a_library_reads_them(tmp_path: Path, libr
         whole = files[name].read_bytes()
         for damaged in (whole[: len(whole) // 2], whole[:40] + bytes([whole[40] ^ 1]) + whole[41:], b""):
             files[name].write_bytes(damaged)
-            with pytest.raises(BadData, match=f"{name}: it is not the file that model.json was written with"):
+            with pytest.raises(BadData, match=f"{name}: does not match model.json"):
                 load_model(lambda name: files[name])
         files[name].write_bytes(whole)
     load_model(lambda name: files[name])

@@ -14,7 +14,7 @@ from pipelines.models.gbm import Gbm
 from pipelines.models.trees import rows as rows_module
 from pipelines.models.trees.knowledge import learn
 from pipelines.models.trees.model import TreeModel
-from pipelines.models.trees.rows import Mixed, Popular, Retrieved, deal, factorised, find_out, fold_of
+from pipelines.models.trees.rows import MixedNegatives, Popular, Retrieved, deal, factorised, find_out, fold_of
 from shared.contracts.families import GbmParams
 from shared.contracts.models import Model
 from tests.support.taste_data import ITEMS, LOG, USERS, pairs, task
@@ -37,12 +37,12 @@ def fitted(folder: Path, train: dict[str, Any] | None = None, **more: Any) -> An
 
 
 def test_a_list_of_many_codes_becomes_three_numbers() -> None:
-    from pipelines.models.trees.layout import Source, _part
+    from pipelines.models.trees.layout import FeatureSource, _part
 
     values = np.array([[5, 90, 0, 0], [0, 0, 0, 0], [7, 7, 7, 80]], np.int32)
-    found = _part(Source("tags", 4, 100), values)
+    found = _part(FeatureSource("tags", 4, 100), values)
     np.testing.assert_array_equal(found, [[2, 5, 90], [0, 100, 0], [4, 7, 80]])
-    assert Source("tags", 4, 100).columns == ("count tags", "first tags", "last tags")
+    assert FeatureSource("tags", 4, 100).columns == ("count tags", "first tags", "last tags")
 
 
 def test_a_row_to_grow_on_is_described_without_its_own_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_what_is_retrieved_is_what_the_factorisation_finds_without_likes() -> No
         free = np.array([item for item in range(ITEMS) if item not in mine[user]])
         best = set(free[np.argsort(-fits[user, free])][:10].tolist())
         assert set(found[users == user].tolist()) == best
-    half = Mixed(draw, ITEMS)({"user_code": users}, np.random.default_rng(1))
+    half = MixedNegatives(draw, ITEMS)({"user_code": users}, np.random.default_rng(1))
     assert 0.4 < np.mean(half == found) < 0.75
 
 
@@ -97,7 +97,7 @@ def test_rows_that_don_t_fit_into_memory_are_made_anew_on_each_pass_and_give_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = trained(tmp_path / "held")
-    monkeypatch.setattr(rows_module.Described, "_fits", False)
+    monkeypatch.setattr(rows_module.FoldRows, "_fits", False)
     monkeypatch.setattr(rows_module, "ROWS", 700)
     for name, array in trained(tmp_path / "streamed").trees.arrays.items():
         np.testing.assert_array_equal(array, held.trees.arrays[name])

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from pipelines.models.gbm import Gbm
 from pipelines.models.trees.model import TreeModel
-from pipelines.training.checkpoints import Keeping, rests_on
+from pipelines.training.checkpoints import CheckpointStore, rests_on
 from shared.artifacts import FsspecLive
 from shared.contracts.families import GbmParams
 from shared.contracts.models import Model
@@ -81,10 +81,10 @@ def going_on(folder: Path, parents: Parents, library: str, changed: dict[str, An
 @pytest.mark.parametrize(
     ("library", "changed", "said"),
     [
-        ("forest", {}, "a forest's trees don't go on from a parent's: a warm run can't, start a full one"),
-        ("xgboost", {"library": "lightgbm"}, "'lightgbm' is not the parent's 'xgboost': a warm run can't change it"),
+        ("forest", {}, "a forest cannot continue from a parent's trees in a warm run; start a full run"),
+        ("xgboost", {"library": "lightgbm"}, "'lightgbm' is not the parent's 'xgboost': a warm run cannot change it"),
         ("xgboost", {"objective": "rank"}, "'rank' is not the parent's 'logistic'"),
-        ("xgboost", {"width": 0}, "features: the columns are not those of the parent's trees"),
+        ("xgboost", {"width": 0}, "features: the columns differ from those of the parent's trees"),
     ],
 )
 def test_what_a_warm_run_can_t_go_on_from_is_refused(
@@ -103,13 +103,13 @@ def test_the_best_number_of_trees_is_published_and_growing_ends_when_it_no_longe
     assert published["trees"] == best["trees"] == len(found.model.trees.roots)
     assert published["best_by"] == {"metric": "auc", "value": best["validation"]["auc"]}
     assert found.metrics["train.validation_auc"] > 0.7
-    assert (len(rounds) < 20) == (found.report["ended"] == "auc was no better in 2 looks")
+    assert (len(rounds) < 20) == (found.report["ended"] == "auc did not improve in 2 validations")
 
 
 def test_trees_are_compared_by_how_held_out_likes_rank(tmp_path: Path) -> None:
     found = fitted(tmp_path, {"validation": 0.2, "early_stop": {"metric": "ndcg@10/99", "patience": 50}}, objective="rank")
     assert found.report["published"]["best_by"]["metric"] == "ndcg@10/99"
-    with pytest.raises(Invalid, match=r"no 'loss' of trees that rank: choose auc"):
+    with pytest.raises(Invalid, match=r"ranking trees have no 'loss': choose auc"):
         fitted(tmp_path / "loss", {"validation": 0.2, "early_stop": {"metric": "loss"}}, objective="rank")
 
 
@@ -120,10 +120,10 @@ def test_a_killed_training_goes_on_and_ends_where_an_undisturbed_one_does(tmp_pa
     model = Model.model_validate({"family": "gbm", "params": SMALL | {"subsample": 0.5, "columns": 0.6}, "train": train})
     given = replace(task(tmp_path / "killed", pairs(), "popularity"), model=model)
 
-    def keeping(attempt: str) -> Keeping:
+    def keeping(attempt: str) -> CheckpointStore:
         scratch = tmp_path / attempt
         scratch.mkdir()
-        return Keeping(FsspecLive(str(tmp_path / "live"), attempt), rests_on(model, "full", {}), scratch, LOG)
+        return CheckpointStore(FsspecLive(str(tmp_path / "live"), attempt), rests_on(model, "full", {}), scratch, LOG)
 
     grow = killed_after(7, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
@@ -158,7 +158,7 @@ def test_what_doesn_t_fit_is_refused_before_anything_is_grown(tmp_path: Path) ->
     ):
         Gbm().train(replace(given, memory=100_000))
     large = replace(given, model=Model.model_validate({"family": "gbm", "params": {"library": "forest", "trees": 10_000, "depth": 16}}))
-    with pytest.raises(Invalid, match=r"one exported graph holds 2\.1 GB: choose fewer, or a smaller depth"):
+    with pytest.raises(Invalid, match=r"an exported graph holds 2\.1 GB: choose fewer trees, or a smaller depth"):
         Gbm().train(large)
 
 
@@ -166,7 +166,7 @@ def test_a_gpu_takes_a_build_that_knows_it(tmp_path: Path, monkeypatch: pytest.M
     import xgboost
 
     monkeypatch.setattr(xgboost, "build_info", lambda: {"USE_CUDA": False})
-    with pytest.raises(Invalid, match="built without CUDA: leave it out, or give the stage an image with 'xgboost'"):
+    with pytest.raises(Invalid, match="built without CUDA: leave device out, or use an image with 'xgboost'"):
         trained(tmp_path, device="cuda")
 
 
@@ -175,10 +175,10 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     ({"params": {"library": "forest", "objective": "rank"}}, "'objective' has no effect in a forest"),
     ({"params": {"splits": "random"}}, "'splits' has no effect with xgboost"),
     ({"params": {"library": "lightgbm", "device": "cuda"}}, "'device' has no effect with lightgbm"),
-    ({"params": {"negatives": 0, "among": "popular"}}, "'among' has no effect where no negatives are drawn"),
-    ({"params": {"candidates": 50}}, "'candidates' has no effect where negatives are drawn from all"),
-    ({"params": {"among": "retrieved", "verified": False}}, "'verified' has no effect where negatives are retrieved"),
-    ({"params": {"among": "mixed", "width": 0}}, "are what a factorisation finds: give it a width"),
+    ({"params": {"negatives": 0, "among": "popular"}}, "'among' has no effect without negatives"),
+    ({"params": {"candidates": 50}}, "'candidates' has no effect with 'among: all'"),
+    ({"params": {"among": "retrieved", "verified": False}}, "'verified' has no effect with 'among: retrieved'"),
+    ({"params": {"among": "mixed", "width": 0}}, "needs a factorisation; set width above 0"),
     ({"train": {"epochs": 9}}, "'epochs' has no effect: gbm grows trees"),
     ({"train": {"learning_rate": 0.5}}, "'learning_rate' has no effect: gbm grows trees"),
     ({"params": {"library": "lightgbm"}, "train": {"checkpoint": {"every": "1m"}}}, "'checkpoint' has no effect"),

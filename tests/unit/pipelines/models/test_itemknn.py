@@ -14,13 +14,13 @@ from pipelines.models.families import load_model
 from pipelines.models.itemknn import ItemKnn, ItemKnnModel
 from pipelines.training import sparse
 from pipelines.training.itemknn import Nearness, find_neighbours
-from pipelines.training.likes import Pairs
+from pipelines.training.likes import LikePairs
 from shared.domain.errors import Invalid
 from tests.support.feature_graphs import of_keys
 from tests.support.taste_data import ITEMS, USERS, ones, pairs, recall, task
 
 
-def plainly(liked: Pairs, how: Nearness) -> np.ndarray:
+def plainly(liked: LikePairs, how: Nearness) -> np.ndarray:
     """How near each item is to each other, by definition."""
     likes = ones(liked)
     says = np.array([sum(row) ** -how.damping if sum(row) else 0 for row in likes])
@@ -34,7 +34,7 @@ def plainly(liked: Pairs, how: Nearness) -> np.ndarray:
     return near
 
 
-def trained(folder: Path, liked: Pairs, **params: object) -> ItemKnnModel:
+def trained(folder: Path, liked: LikePairs, **params: object) -> ItemKnnModel:
     model = ItemKnn().train(task(folder, liked, "itemknn", **params)).model
     assert isinstance(model, ItemKnnModel)
     return model

@@ -56,12 +56,12 @@ def test_a_vector_is_levelled_once_and_nothing_looks_at_it_as_it_was(subtests: p
 def test_what_has_no_effect_and_what_is_not_the_parents_is_refused(subtests: pytest.Subtests, world: Small) -> None:
     for family, (plan, params) in FAMILIES.items():
         with subtests.test(family=family):
-            with pytest.raises(Invalid, match=r"'layer_norm' has no effect: no feature that the model takes is a vector: leave it out"):
+            with pytest.raises(Invalid, match=r"'layer_norm' has no effect, because the model takes no vector: leave it out"):
                 plan(of_keys(6, 5), params(layer_norm=False), None)
             assert not _norms(plan(of_keys(6, 5), params(), None))
             parent = plan(world.graph, params(), None)
             assert plan(world.graph, params(), parent) == parent
-            with pytest.raises(Invalid, match=r"layer_norm: False is not the parent's True: a warm run can't change it, start a full one"):
+            with pytest.raises(Invalid, match=r"layer_norm: False is not the parent's True: a warm run cannot change it; start a full run"):
                 plan(world.graph, params(layer_norm=False), parent)
 
 

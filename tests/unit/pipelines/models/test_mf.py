@@ -18,9 +18,9 @@ from pipelines.models.families import load_model
 from pipelines.models.family import MODEL, Task
 from pipelines.models.mf import VECTORS, Mf, MfModel
 from pipelines.training import als
-from pipelines.training.als import Terms, begin, sweeps
+from pipelines.training.als import AlsTerms, begin, sweeps
 from pipelines.training.als_choice import STRENGTHS, UNJUDGED, choose_strength
-from pipelines.training.likes import Pairs
+from pipelines.training.likes import LikePairs
 from pipelines.training.mf_contrastive import Contrast
 from pipelines.training.regularisation_search import FEWEST
 from shared.contracts.families import MfParams
@@ -32,7 +32,7 @@ from tests.support.taste_data import ITEMS, LOG, USERS, pairs, recall
 LOSSES = pytest.mark.parametrize("loss", ["als", "softmax", "logistic"])
 
 
-def task(folder: Path, liked: Pairs, parent: object = None, **params: object) -> Task:
+def task(folder: Path, liked: LikePairs, parent: object = None, **params: object) -> Task:
     slow = {"regularisation": 0.002, "learning_rate": 0.05, "blend": False} if params.get("loss") == "logistic" else {}
     return taste_data.task(folder, liked, "mf", parent, **{"width": 8, "regularisation": 0.01} | slow | params)
 
@@ -43,7 +43,7 @@ def trained(given: Task) -> MfModel:
     return model
 
 
-def found(model: MfModel, liked: Pairs, hidden: Pairs | None = None) -> float:
+def found(model: MfModel, liked: LikePairs, hidden: LikePairs | None = None) -> float:
     return recall(model.every(np.arange(liked.user_count) + 2)[:, 2:], liked, hidden)
 
 
@@ -51,7 +51,7 @@ def found(model: MfModel, liked: Pairs, hidden: Pairs | None = None) -> float:
 def test_each_user_is_the_exact_solution_of_its_equation(monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
     """However small the batches, so that a long row is summed in several pieces."""
     monkeypatch.setattr(als, "CELLS", cells)
-    liked, terms = pairs(), Terms(0.2, 0.05)
+    liked, terms = pairs(), AlsTerms(0.2, 0.05)
     factors = begin(USERS, ITEMS, 8, 1)
     items = factors.items.copy()
     next(sweeps(liked, factors, terms, 1))
@@ -65,7 +65,7 @@ def test_each_user_is_the_exact_solution_of_its_equation(monkeypatch: pytest.Mon
 
 
 def test_sweeps_lower_the_loss_and_equal_seeds_give_equal_vectors() -> None:
-    liked, terms = pairs(), Terms(0.1, 0.001)
+    liked, terms = pairs(), AlsTerms(0.1, 0.001)
     first, second = begin(USERS, ITEMS, 8, 3), begin(USERS, ITEMS, 8, 3)
     losses = list(sweeps(liked, first, terms, 6))
     list(sweeps(liked, second, terms, 6))
@@ -140,19 +140,19 @@ def test_a_warm_run_keeps_its_parents_tastes_learns_new_users_and_ends_where_a_f
 
 def test_a_warm_run_can_not_change_the_width(tmp_path: Path) -> None:
     files = trained(task(tmp_path, pairs())).save(tmp_path)
-    with pytest.raises(Invalid, match=r"model\.params\.width: 16 is not the parent's 8: a warm run can't change it, start a full one"):
+    with pytest.raises(Invalid, match=r"model\.params\.width: 16 is not the parent's 8: a warm run cannot change it; start a full run"):
         Mf().train(task(tmp_path, pairs(), lambda name: files[name], width=16))
 
 
 def test_a_warm_run_can_not_change_the_loss(tmp_path: Path) -> None:
     files = trained(task(tmp_path, pairs())).save(tmp_path)
-    with pytest.raises(Invalid, match=r"model\.params\.loss: 'softmax' is not the parent's 'als': a warm run can't change it"):
+    with pytest.raises(Invalid, match=r"model\.params\.loss: 'softmax' is not the parent's 'als': a warm run cannot change it"):
         Mf().train(task(tmp_path, pairs(), lambda name: files[name], loss="softmax"))
 
 
 def test_a_rate_that_breaks_the_loss_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Contrast, "epoch", lambda training: math.nan)
-    with pytest.raises(Invalid, match=r"model\.params\.learning_rate: the loss is no longer a number in epoch 1; 0\.5 is too high"):
+    with pytest.raises(Invalid, match=r"model\.params\.learning_rate: the loss is not finite in epoch 1; 0\.5 is too high"):
         Mf().train(task(tmp_path, pairs(), loss="softmax", learning_rate=0.5))
 
 
@@ -172,7 +172,7 @@ def test_a_model_too_large_for_memory_is_refused_before_training(short_of_memory
 
 
 def test_without_a_like_there_is_nothing_to_learn_from(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match="no known user liked a known item"):
+    with pytest.raises(Invalid, match="learns from positives of known users and items, but none exist"):
         Mf().train(task(tmp_path, pairs().take(slice(0, 0))))
 
 

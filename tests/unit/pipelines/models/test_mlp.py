@@ -70,7 +70,9 @@ def test_multi_hot_values_are_pooled_and_padding_does_not_count(pooling: str) ->
 
 
 def test_a_pooling_without_a_column_to_pool_is_refused() -> None:
-    with pytest.raises(Invalid, match=r"model\.params: 'pooling' has no effect: no feature has several codes a row: leave it out"):
+    with pytest.raises(
+        Invalid, match=r"model\.params: 'pooling' has no effect, because no feature has several codes per row: leave it out"
+    ):
         plan(of_keys(9, 9), MlpParams(pooling="sum"), None)
 
 
@@ -104,7 +106,7 @@ def test_a_model_of_an_earlier_version_is_read(tmp_path: Path) -> None:
 
 def test_a_model_of_a_later_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / MODEL).write_text('{"version": 3, "family": "mlp"}')
-    with pytest.raises(Invalid, match="its version is 3, here 2 is the newest"):
+    with pytest.raises(Invalid, match="version 3 is newer than 2, the newest version of this release"):
         load_architecture(tmp_path / MODEL)
 
 
@@ -134,9 +136,9 @@ def test_a_grown_table_keeps_its_rows_and_new_rows_begin_near_the_mean_of_the_kn
     [_model(9), _model(8, tables=_tables(width=5)), architecture_of(_tables(), MlpParams(layers=(8,), batch_norm=True)), _model(8, 8)],
 )
 def test_a_warm_start_into_another_shape_is_refused(changed: Architecture) -> None:
-    with pytest.raises(Invalid, match="start a full one"):
+    with pytest.raises(Invalid, match="start a full run"):
         grow(changed, begin(_model(8), 1))
-    with pytest.raises(Invalid, match="start a full one"):
+    with pytest.raises(Invalid, match="start a full run"):
         grow(_model(8), begin(changed, 1))
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.models.neural.fused import fuse
-from pipelines.models.neural.lookup import BEYOND, Reader, steady
+from pipelines.models.neural.lookup import BEYOND, FusedTableReader, steady
 from pipelines.models.tables import Table
 from shared.domain.errors import BadData
 from tests.support import neural_model
@@ -35,7 +35,7 @@ def test_joined_rows_are_parted_again() -> None:
 def test_a_batch_reads_each_row_once_and_finds_every_code_again(seed: int, rows: int) -> None:
     columns = neural_model.batch(seed, rows).columns
     for fused in fuse(neural_model.tables()):
-        reader = Reader(fused)
+        reader = FusedTableReader(fused)
         for _ in range(2):  # what the first time left behind is of no meaning to the second
             found = reader(columns)
             assert len(set(found.rows)) == len(found.rows)
@@ -55,7 +55,7 @@ def test_a_batch_reads_each_row_once_and_finds_every_code_again(seed: int, rows:
 
 @pytest.mark.parametrize("odd", [5, -1])
 def test_a_code_beyond_its_vocabulary_is_named(odd: int) -> None:
-    reader = Reader(fuse((Table("user", 5, 4, None), Table("item", 9, 4, None)))[0])
+    reader = FusedTableReader(fuse((Table("user", 5, 4, None), Table("item", 9, 4, None)))[0])
     with pytest.raises(BadData, match=f"feature 'user': code {odd} is beyond its vocabulary of 5: run etl again"):
         reader({"user": np.array([1, odd], np.int32), "item": np.array([1, 2], np.int32)})
 
@@ -64,7 +64,7 @@ def test_a_code_beyond_its_vocabulary_is_named(odd: int) -> None:
 @settings(max_examples=30, deadline=None)
 def test_what_differs_from_batch_to_batch_is_filled_up_by_a_quarter_at_most(seed: int, rows: int) -> None:
     for fused in fuse(neural_model.tables()):
-        found = Reader(fused)(neural_model.batch(seed, rows).columns)
+        found = FusedTableReader(fused)(neural_model.batch(seed, rows).columns)
         filled = steady(found)
         pairs = [(found.rows, filled.rows)]
         for one, other in zip(found.lists, filled.lists, strict=True):

@@ -13,7 +13,7 @@ import pytest
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.model import NeuralModel
-from pipelines.models.neural.network import KINDS, Add, Dense, Join, Network, Total, read_network
+from pipelines.models.neural.network import KINDS, Add, Dense, Join, Network, RowSum, read_network
 from pipelines.models.neural.plain import sigmoid
 from pipelines.models.neural.weights import Weights, begin
 from pipelines.models.tables import Table
@@ -67,13 +67,13 @@ def test_a_feature_may_be_called_as_a_score_is() -> None:
 
 
 def test_a_network_that_is_none_is_refused() -> None:
-    with pytest.raises(Invalid, match="'b' takes inputs of one width, they are 8, 4 wide"):
+    with pytest.raises(Invalid, match="network node 'b': inputs must have the same width, got 8, 4"):
         Network((Add("b", ("user", "year")),)).widths({"user": 8, "year": 4})
-    with pytest.raises(Invalid, match="the network ends in 8 numbers a row at 'b': it has to end in one"):
+    with pytest.raises(Invalid, match="the network ends with 8 numbers per row at 'b': it must end with one"):
         Network((Join("b", ("user",)),)).widths({"user": 8})
-    with pytest.raises(Invalid, match="of a kind that isn't known here"):
+    with pytest.raises(Invalid, match="has an unknown kind"):
         read_network([{"kind": "attention", "name": "a", "of": []}])
-    assert Network((Total("b", ("user",)),)).widths({"user": 8})["b"] == 1
+    assert Network((RowSum("b", ("user",)),)).widths({"user": 8})["b"] == 1
 
 
 def test_a_sigmoid_of_large_numbers_is_a_number() -> None:

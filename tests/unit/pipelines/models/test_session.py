@@ -109,7 +109,7 @@ def _described(folder: Path, **more: Any) -> None:
 def test_files_that_are_not_of_one_model_are_told(model: SessionModel, tmp_path: Path, what: str) -> None:
     model.save(tmp_path)
     DAMAGE[what](tmp_path)
-    with pytest.raises(EyasError, match=r"isn't as model.json says: the files are not of one model"):
+    with pytest.raises(EyasError, match=r"does not match model.json: the files are of different models"):
         load_model(lambda name: tmp_path / name)
 
 
@@ -117,7 +117,7 @@ def test_files_that_are_not_of_one_model_are_told(model: SessionModel, tmp_path:
 @pytest.mark.parametrize(
     ("params", "why"),
     [
-        ({"heads": 3}, "3 heads don't divide a width of 64"),
+        ({"heads": 3}, "width 64 is not a multiple of heads, 3"),
         ({"mask": 0.5}, "'mask' has no effect with objective 'next'"),
         ({"length": 0}, "greater than or equal to 1"),
         ({"objective": "both"}, "'next' or 'masked'"),
@@ -134,14 +134,14 @@ def test_what_a_step_can_hold_is_known_before_anything_is_trained() -> None:
     assert sequences_at_once(None, few, 1_700).size == session.WINDOWS
     assert sequences_at_once(None, long, 16_000).size == 20
     assert sequences_at_once(7, long, None).size == 7
-    with pytest.raises(Invalid, match=r"4,096 sequences of 200 items, each to be chosen among 16,000, take 52.4 GB"):
+    with pytest.raises(Invalid, match=r"4,096 sequences of 200 items, each compared with 16,000, take 52.4 GB"):
         sequences_at_once(4096, long, 16_000)
-    with pytest.raises(Invalid, match=r"1 sequences of 1,001 items, each to be chosen among 1,000,000, take 4.0 GB"):
+    with pytest.raises(Invalid, match=r"1 sequences of 1,001 items, each compared with 1,000,000, take 4.0 GB"):
         sequences_at_once(None, SessionParams(length=1000, against=1_000_000), 2_000_000)
 
 
 def test_likes_of_nobody_known_are_refused(tmp_path: Path) -> None:
     given = task(tmp_path)
     pl.read_parquet(given.rows).with_columns(user_code=pl.lit(UNKNOWN, pl.Int32)).write_parquet(given.rows)
-    with pytest.raises(Invalid, match="'session' learns from likes, and no known user liked a known item"):
+    with pytest.raises(Invalid, match="'session' learns from positives of known users and items, but none exist"):
         Session().train(given)

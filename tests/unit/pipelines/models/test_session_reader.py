@@ -28,7 +28,7 @@ from pipelines.models.attention.streams import read_streams
 from pipelines.models.families import load_model
 from pipelines.models.family import MODEL, ScoresAll
 from pipelines.models.neural.weights import WEIGHTS
-from pipelines.models.sequence_session import QUERIES, Reader, item_vectors, newest_by_code, queries_of, read_sequence, scores_of
+from pipelines.models.sequence_session import QUERIES, SequenceSession, item_vectors, newest_by_code, queries_of, read_sequence, scores_of
 from shared.contracts.families import SessionParams
 from shared.contracts.serving import Serve
 from shared.domain.errors import EyasError, Invalid
@@ -43,12 +43,12 @@ LENGTH, ITEMS = 5, 40
 Of = Callable[..., Any]
 
 
-def reader(objective: Any = "next", length: int = LENGTH) -> Reader:
+def reader(objective: Any = "next", length: int = LENGTH) -> SequenceSession:
     shape = Shape(ITEMS + FIRST, 8, 2, 2, length, objective)
     weights = begin(shape, 3)
     random = np.random.default_rng(5)
     weights = {path: (one + random.normal(0, 0.3, one.shape)).astype(np.float32) for path, one in weights.items()}
-    return Reader("session", "user", "item", "item_sequence", shape, weights, np.zeros((4, 8), np.float32))
+    return SequenceSession("session", "user", "item", "item_sequence", shape, weights, np.zeros((4, 8), np.float32))
 
 
 def rows(lists: list[list[int]], length: int = LENGTH) -> Any:
@@ -121,18 +121,18 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Small:
 
 
 @pytest.fixture(scope="module")
-def model(world: Small) -> Reader:
+def model(world: Small) -> SequenceSession:
     """Weights of no training, and what they make of each user's newest items."""
     graph = world.graph
     shape = Shape(graph.key("movieId").state.cardinality, 16, 1, 2, 4, "next")
     weights = {path: (one + np.random.default_rng(5).normal(0, 0.3, one.shape)).astype(np.float32) for path, one in begin(shape, 3).items()}
     sequence = next(one for one in graph.operators if isinstance(one, Sequence))
     queries = queries_of(shape, weights, newest_by_code(graph, sequence))
-    return Reader("session", graph.user, graph.item, "movieId_sequence", shape, weights, queries)
+    return SequenceSession("session", graph.user, graph.item, "movieId_sequence", shape, weights, queries)
 
 
 @pytest.fixture(scope="module")
-def ask(world: Small, model: Reader) -> Of:
+def ask(world: Small, model: SequenceSession) -> Of:
     """The served unit's scores of the whole catalogue for a user who brings items."""
     unit, signature = onnxruntime.InferenceSession(world.unit(model)), world.signature
     keys = world.items["movieId"].to_numpy()
@@ -146,7 +146,7 @@ def ask(world: Small, model: Reader) -> Of:
 
 
 @pytest.mark.requirement("G-20", "C-04")
-def test_the_unit_takes_the_keys_and_what_a_request_brings_and_answers_as_in_training(world: Small, model: Reader) -> None:
+def test_the_unit_takes_the_keys_and_what_a_request_brings_and_answers_as_in_training(world: Small, model: SequenceSession) -> None:
     signature = world.signature
     assert signature.session == "movieId_session"
     assert [(one.name, one.side, one.width) for one in signature.inputs] == [
@@ -164,7 +164,7 @@ def test_the_unit_takes_the_keys_and_what_a_request_brings_and_answers_as_in_tra
 
 
 @pytest.mark.requirement("G-20")
-def test_who_has_no_moment_meets_items_with_an_empty_sequence(world: Small, model: Reader) -> None:
+def test_who_has_no_moment_meets_items_with_an_empty_sequence(world: Small, model: SequenceSession) -> None:
     """Where no column of the interactions is taken, too."""
     found = world.meetings.features(np.full(3, 9_999), np.arange(3))
     assert (found["movieId_sequence"] == NULL).all()
@@ -172,7 +172,7 @@ def test_who_has_no_moment_meets_items_with_an_empty_sequence(world: Small, mode
 
 
 @pytest.mark.requirement("G-20")
-def test_a_stranger_is_answered_by_the_items_that_the_request_brings_in_their_order(world: Small, model: Reader, ask: Of) -> None:
+def test_a_stranger_is_answered_by_the_items_that_the_request_brings_in_their_order(world: Small, model: SequenceSession, ask: Of) -> None:
     codes, keys = world.catalogue.columns["movieId"], world.items["movieId"].to_list()
     of = dict(zip(keys, codes.tolist(), strict=True))
     known = [key for key in keys if of[key] >= FIRST]
@@ -189,7 +189,7 @@ def test_a_stranger_is_answered_by_the_items_that_the_request_brings_in_their_or
 
 
 @pytest.mark.requirement("G-20")
-def test_what_a_known_user_brings_follows_on_what_was_known_and_the_newest_count(world: Small, model: Reader, ask: Of) -> None:
+def test_what_a_known_user_brings_follows_on_what_was_known_and_the_newest_count(world: Small, model: SequenceSession, ask: Of) -> None:
     sequence = next(one for one in world.graph.operators if isinstance(one, Sequence))
     users, rows_ = sequence.table
     at = int(np.argmax((rows_[:-1] != NULL).sum(axis=1)))
@@ -232,13 +232,13 @@ def test_what_is_brought_follows_on_whatever_is_known_in_every_runtime(tmp_path:
     assert (limit > 1) or any(given.origin == "store" for given in served.inputs)
 
 
-def test_what_is_kept_scores_as_what_was_trained(world: Small, model: Reader, tmp_path: Path) -> None:
+def test_what_is_kept_scores_as_what_was_trained(world: Small, model: SequenceSession, tmp_path: Path) -> None:
     files = model.save(tmp_path)
     assert set(files) == {MODEL, WEIGHTS, QUERIES}
     found = load_model(lambda name: files[name])
     np.testing.assert_array_equal(found.score(world.codes), model.score(world.codes))
     np.save(tmp_path / QUERIES, np.zeros((5, 3), np.float32))
-    with pytest.raises(EyasError, match=r"queries.npy: it isn't as model.json says: the files are not of one model"):
+    with pytest.raises(EyasError, match=r"queries.npy: does not match model.json: the files are of different models"):
         load_model(lambda name: files[name])
 
 
@@ -267,7 +267,7 @@ def test_a_feature_that_it_cant_read_is_refused(world: Small) -> None:
     backwards = [replace(one, reverse=True) if isinstance(one, Sequence) else one for one in graph.operators]
     with pytest.raises(Invalid, match=r"sequence.reverse: 'session' reads the oldest first"):
         read_sequence(replace(graph, operators=tuple(backwards)), SessionParams())
-    with pytest.raises(Invalid, match=r"model.params.length: the sequence feature says 4"):
+    with pytest.raises(Invalid, match=r"model.params.length: the sequence feature sets the length to 4"):
         read_sequence(graph, SessionParams(length=9))
     assert read_sequence(graph, SessionParams()) is not None
     assert read_sequence(graph, SessionParams(length=50)) is not None, "a spec that is kept says its defaults too"

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from pipelines.features.columns import UNKNOWN
-from pipelines.inputs.batches import Batch, Place
+from pipelines.inputs.batches import EpochPosition, TrainingBatch
 from pipelines.models.attention import plain, windows
 from pipelines.models.attention.shape import BACKWARDS, BEGIN, HIDDEN, Shape, begin
 from pipelines.models.attention.windows import Windows
-from pipelines.training.likes import Likes
+from pipelines.training.likes import LikesByRow
 from tests.support.framework_process import made_apart
 from tests.support.torch_available import torch
 
@@ -25,16 +25,16 @@ SHAPE = Shape(ITEMS, 8, 1, 2, 4, "next")
 MASKED = Shape(ITEMS, 8, 1, 2, 4, "masked")
 
 
-def some(*lengths: int) -> Likes:
+def some(*lengths: int) -> LikesByRow:
     """Each item is another one, so that a place is known by what stands there."""
-    return Likes(np.concatenate([[0], np.cumsum(lengths)]), np.arange(2, 2 + sum(lengths), dtype=np.int32))
+    return LikesByRow(np.concatenate([[0], np.cumsum(lengths)]), np.arange(2, 2 + sum(lengths), dtype=np.int32))
 
 
-def feed(sequences: Likes, shape: Shape = SHAPE, size: int = 3, **more: Any) -> Windows:
+def feed(sequences: LikesByRow, shape: Shape = SHAPE, size: int = 3, **more: Any) -> Windows:
     return Windows(Path("none"), sequences, shape, size, 5, **more)
 
 
-def wanted(batch: Batch) -> list[list[int]]:
+def wanted(batch: TrainingBatch) -> list[list[int]]:
     """What is to be found in each window, in order."""
     places = batch.columns["at"] // batch.columns["codes"].shape[1]
     return [batch.columns["wanted"][places == row].tolist() for row in range(len(batch))]
@@ -108,7 +108,7 @@ def test_from_any_place_on_an_epoch_is_what_it_would_have_been(more: dict[str, A
     whole = list(given.placed(3))
     assert len(whole) > 2
     for number in range(len(whole)):
-        rest = list(feed(some(6, 12, 4, 9, 3), **more).placed(3, Place(number)))
+        rest = list(feed(some(6, 12, 4, 9, 3), **more).placed(3, EpochPosition(number)))
         for (ours, place), (theirs, other) in zip(rest, whole[number:], strict=True):
             assert place == other
             for name, column in ours.columns.items():

@@ -71,7 +71,7 @@ def test_what_was_not_liked_is_never_to_be_found() -> None:
     assert parts(streamed([4, 5, 6, 7], [[], [4], [4, 5], [4, 5, 6]], label=[1, 0, 1, 0])) == [[-4, 5, -6]]
     assert parts(streamed([4, 5, 6], [[], [4], [4]], label=[1, 0, 1], liked=True)) == [[-4, -6]]
     assert parts(streamed([4, 1, 6], [[], [4], [4, 1]])) == [[-4, 1, -6]], "nor what isn't known"
-    with pytest.raises(Invalid, match="'session' learns from likes, and no known item was liked"):
+    with pytest.raises(Invalid, match="'session' learns from positives of known items, but none exist"):
         streamed([4], [[]], label=[0])
 
 

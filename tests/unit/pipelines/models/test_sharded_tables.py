@@ -10,5 +10,5 @@ from shared.domain.errors import Invalid
 
 def test_where_there_is_no_engine_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharded_tables.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(Invalid, match="TorchRec isn't installed where this stage runs: make setup-torch"):
+    with pytest.raises(Invalid, match="TorchRec is not installed where this stage runs: run 'make setup-torch'"):
         sharded_tables.check_engine()

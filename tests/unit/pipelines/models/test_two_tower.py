@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from pipelines.export.neighbours import build_index
 from pipelines.inputs.batches import Batches
-from pipelines.inputs.tables import Catalogue
+from pipelines.inputs.tables import FeatureTable
 from pipelines.models.family import ScoresAll, Task, Trained
 from pipelines.models.neural.network import Dense, Length
 from pipelines.models.neural.weights import begin
@@ -138,7 +138,7 @@ def test_a_users_vector_by_code_is_made_of_what_is_known_of_the_user(world: Smal
 
 def test_the_newest_row_of_a_user_counts_and_others_are_strangers_with_a_key() -> None:
     graph = of_keys(4, 4)
-    table = Catalogue({"user": np.array([2, 2, 4], np.int32)}, {})
+    table = FeatureTable({"user": np.array([2, 2, 4], np.int32)}, {})
     np.testing.assert_array_equal(known_users(graph, table)["user"], np.arange(6))
 
 
@@ -186,7 +186,7 @@ def test_a_warm_run_with_other_parameters_is_refused(changed: dict[str, Any], sa
     parent = plan(graph, params(), None)
     assert plan(graph, params(dropout=0.2), parent).tables == parent.tables
     assert plan(graph, params(embedding=None), parent).tables == parent.tables
-    with pytest.raises(Invalid, match=f"{said}.*start a full one"):
+    with pytest.raises(Invalid, match=f"{said}.*start a full run"):
         plan(graph, params(**changed), parent)
 
 
@@ -194,13 +194,15 @@ def test_what_has_no_effect_or_no_room_is_refused(short_of_memory: Callable[[int
     short_of_memory(2_000_000_000)
     with pytest.raises(ValidationError, match="'temperature' has no effect without normalise"):
         TwoTowerParams(normalise=False, temperature=0.2)
-    with pytest.raises(Invalid, match="'pooling' has no effect: no feature of a user or an item has several codes a row"):
+    with pytest.raises(Invalid, match="'pooling' has no effect, because no feature of a user or an item has several codes per row"):
         plan(of_keys(9, 9), params(pooling="sum"), None)
     with pytest.raises(Invalid, match=r"weights take 2\.\d GB"):
         plan(of_keys(300_000, 300_000), params(embedding=1024), None)
     given = small(tmp_path)
     large = given.model.model_copy(update={"train": given.model.train.model_copy(update={"batch_size": 65_536})})
-    with pytest.raises(Invalid, match="weighs each row against each other one, so 65,536 rows take 17 GB several times over: say 16,384"):
+    with pytest.raises(
+        Invalid, match="compares each row with each other row, so 65,536 rows take 17 GB several times over: set at most 16,384"
+    ):
         TwoTower().train(replace(given, model=large))
 
 

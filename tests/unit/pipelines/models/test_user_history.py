@@ -19,7 +19,7 @@ from pipelines.models.ease import Ease, EaseModel
 from pipelines.models.families import FAMILIES
 from pipelines.models.itemknn import ItemKnn, ItemKnnModel
 from pipelines.models.user_history import user_history_of
-from pipelines.training.likes import Pairs
+from pipelines.training.likes import LikePairs
 from shared.domain.errors import Invalid
 from tests.support.taste_data import ITEMS, USERS, pairs, task
 
@@ -28,14 +28,14 @@ SUMS = ("ease", "itemknn")
 
 
 @pytest.fixture(scope="module")
-def liked() -> Pairs:
+def liked() -> LikePairs:
     """User 5 likes nothing, and nobody likes item 7."""
     every = pairs()
     return every.take(np.flatnonzero((every.users != 5) & (every.items != 7)))
 
 
 @pytest.fixture(scope="module", params=SUMS)
-def model(request: pytest.FixtureRequest, liked: Pairs, tmp_path_factory: pytest.TempPathFactory) -> Model:
+def model(request: pytest.FixtureRequest, liked: LikePairs, tmp_path_factory: pytest.TempPathFactory) -> Model:
     fitted = FAMILIES[request.param].train(task(tmp_path_factory.mktemp("task"), liked, request.param))
     assert isinstance(fitted.model, EaseModel | ItemKnnModel)
     return fitted.model
@@ -78,7 +78,7 @@ def test_strangers_and_who_likes_nothing_are_answered_as_the_mean_of_the_others(
 def test_a_user_may_like_everything_and_a_batch_may_hold_everybody(tmp_path: Path) -> None:
     user, item = (side.ravel() for side in np.meshgrid(np.arange(USERS), np.arange(ITEMS), indexing="ij"))
     kept = (user == 0) | (item % 7 == user % 7)
-    liked = Pairs(user[kept], item[kept], USERS, ITEMS)
+    liked = LikePairs(user[kept], item[kept], USERS, ITEMS)
     for family in (Ease(), ItemKnn()):
         model = family.train(task(tmp_path, liked, family.name)).model
         session = onnxruntime.InferenceSession(model.lower().SerializeToString(), providers=["CPUExecutionProvider"])
@@ -86,7 +86,7 @@ def test_a_user_may_like_everything_and_a_batch_may_hold_everybody(tmp_path: Pat
         np.testing.assert_allclose(session.run(["score"], columns)[0], model.score(columns), atol=1e-5)
 
 
-def test_of_each_code_one_like_is_known_at_least(liked: Pairs) -> None:
+def test_of_each_code_one_like_is_known_at_least(liked: LikePairs) -> None:
     history = user_history_of(liked)
     for user in range(USERS):
         expected = np.sort(liked.items[liked.users == user]).tolist()
@@ -102,7 +102,7 @@ def test_of_one_user_or_one_item_there_is_a_model_of_finite_numbers(subtests: py
             folder = tmp_path / str(number)
             folder.mkdir()
             user, item = (side.ravel() for side in np.meshgrid(np.arange(users), np.arange(items), indexing="ij"))
-            model = FAMILIES[family].train(task(folder, Pairs(user, item, users, items), family)).model
+            model = FAMILIES[family].train(task(folder, LikePairs(user, item, users, items), family)).model
             columns = codes(user + FIRST, item + FIRST)
             session = onnxruntime.InferenceSession(model.lower().SerializeToString(), providers=["CPUExecutionProvider"])
             scores = session.run(["score"], columns)[0]
@@ -112,6 +112,6 @@ def test_of_one_user_or_one_item_there_is_a_model_of_finite_numbers(subtests: py
 
 def test_without_a_like_there_is_nothing_to_learn_from(subtests: pytest.Subtests, tmp_path: Path) -> None:
     for family in ("ease", "itemknn", "mf"):
-        said = f"model.family: '{family}' learns from likes, and no known user liked a known item"
+        said = f"model.family: '{family}' learns from positives of known users and items, but none exist"
         with subtests.test(family=family), pytest.raises(Invalid, match=said):
             FAMILIES[family].train(task(tmp_path, pairs().take(slice(0, 0)), family))

@@ -96,7 +96,7 @@ def test_a_warm_run_has_its_parents_structure(world: Small, width: int | None) -
 )
 def test_a_warm_run_of_another_structure_is_refused(world: Small, params: dict[str, Any], fault: str) -> None:
     parent = plan(world.graph, WideDeepParams(width=7), None)
-    with pytest.raises(Invalid, match=f"{fault}: a warm run can't change it, start a full one"):
+    with pytest.raises(Invalid, match=f"{fault}: a warm run cannot change it; start a full run"):
         plan(world.graph, WideDeepParams.model_validate(params), parent)
 
 

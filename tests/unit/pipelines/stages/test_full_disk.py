@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.stages import runner
-from pipelines.stages.runner import Context, Outcome
-from shared.contracts.stage import FULL
+from shared import stage_process
+from shared.contracts.stage import FULL, StageSpec
+from shared.stage_process import Attempt
+from shared.telemetry import logs
+from tests.unit.pipelines import recommender
 
 
 @pytest.mark.parametrize(
@@ -28,17 +30,17 @@ from shared.contracts.stage import FULL
 def test_a_full_disk_has_an_exit_code_and_no_traceback(
     error: Exception, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def attempt(*_: object) -> int:
+    def perform(_: Attempt) -> int:
         raise error
 
-    def work(_: Context) -> Outcome:
-        raise AssertionError
-
-    monkeypatch.setattr(runner, "_attempt", attempt)
+    artifacts = str(tmp_path / "artifacts")
+    spec = StageSpec(stage="etl", run="r", attempt="r-etl-1", recommender=recommender.spec(tmp_path), artifacts=artifacts)
+    (tmp_path / "spec.json").write_text(spec.model_dump_json(by_alias=True))
+    monkeypatch.setattr(logs, "_process_ids", {})
     monkeypatch.setattr(sys, "argv", ["etl", "--spec", str(tmp_path / "spec.json")])
     with pytest.raises(SystemExit) as ended:
-        runner.main("etl", work)
+        stage_process.main("etl", "pipelines.stages.etl", perform)
     assert ended.value.code == code
-    said = capsys.readouterr().err
-    assert said.splitlines()[-1] == f"etl: failed: {type(error).__name__}: {error}"
-    assert ("Traceback" in said) is (code == 1)
+    log = capsys.readouterr().out
+    assert log.splitlines()[-1] == f"etl: failed error={type(error).__name__}: {error} attempt=r-etl-1"
+    assert ("Traceback" in log) is (code == 1)

@@ -14,9 +14,11 @@ import pytest
 from pipelines.models import runtime
 from pipelines.models.runtime import GPU_MEMORY, cap_gpu_memory, load_tensorflow
 from pipelines.stages import runner
-from pipelines.stages.runner import Context, Outcome
+from pipelines.stages.runner import Context
 from shared.contracts.stage import StageSpec
 from shared.domain.errors import Conflict, Invalid
+from shared.stage_process import Outcome
+from shared.telemetry import logs
 from tests.unit.pipelines import recommender
 
 
@@ -51,7 +53,7 @@ def test_a_cap_after_the_first_use_of_a_gpu_is_refused(capped: dict[str, float],
         raise RuntimeError("Virtual devices cannot be modified after being initialized")
 
     monkeypatch.setattr(load_tensorflow().config, "set_logical_device_configuration", late)
-    with pytest.raises(Conflict, match="TensorFlow uses GPU:0 already: cap its memory before"):
+    with pytest.raises(Conflict, match="TensorFlow already uses GPU:0: limit its memory before"):
         cap_gpu_memory(2**30)
 
 
@@ -80,6 +82,7 @@ def run_stage(folder: Path, monkeypatch: pytest.MonkeyPatch, resources: dict[str
         inputs={},
     )
     (folder / "spec.json").write_text(spec.model_dump_json(by_alias=True))
+    monkeypatch.setattr(logs, "_process_ids", {})
     monkeypatch.setattr(sys, "argv", ["train", "--spec", str(folder / "spec.json")])
     with pytest.raises(SystemExit) as ended:
         runner.main("train", work)
@@ -108,5 +111,5 @@ def test_a_stage_on_a_machine_without_a_gpu_says_that_it_runs_on_the_cpu(
 ) -> None:
     monkeypatch.setattr(runner, "gpu_sizes", lambda: here)
     assert run_stage(tmp_path, monkeypatch, {"train": {"gpu": 1}}, lambda _: Outcome()) == 0
-    warning = "resources.train.gpu: this machine has no GPU: the stage runs on the CPU"
+    warning = "gpu: not found, the stage runs on the CPU setting=resources.train.gpu"
     assert (warning in capfd.readouterr().out) is warned

@@ -162,10 +162,10 @@ def test_a_model_that_was_trained_on_the_holdout_is_not_compared(stages: Stages)
     own = {"etl": files, "train": {name: stages.store.put(path) for name, path in train.files.items()}, "serving": done["export"]}
     rows = pl.read_parquet(etl.files["holdout.parquet"])
     learned = rows.join(stages.rows("etl", "train.parquet"), on=["user", "item", "time"], how="semi")
-    remedy = "A person can accept the run as it is: retry it with --accept"
+    remedy = "To accept the run without the comparison, retry it with --accept"
     trained = f"it was trained on {len(learned)} of the {len(rows)} rows of this holdout: the split or the data have changed. {remedy}"
     about = {"refit.json": done["refit"]["refit.json"]}
-    lost = f"it has learned rows of this holdout, and the model before its refit is no longer kept. {remedy}"
+    lost = f"it has learned rows of this holdout, and its model before the refit is deleted. {remedy}"
     for number, (before, why) in enumerate(
         (
             ({**done["etl"], **done["train"], **about}, trained),

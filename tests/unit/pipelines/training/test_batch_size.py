@@ -38,7 +38,7 @@ def test_long_lists_make_steps_smaller_divided_by_the_number_of_their_tables(sub
     for lookups, size in [(64, 16_384), (2 * 64, 8_192), (4 * 64, 4_096), (1_000_000, 1_024), (26, 32_768)]:
         with subtests.test(lookups=lookups):
             found = batch_size(None, (64, 1), lookups, MANY)
-            assert found.size == size and found.why == f"by rule of its tables ({lookups:.3g} values looked up a row)"
+            assert found.size == size and found.why == f"by rule of its tables ({lookups:.3g} values looked up per row)"
 
 
 @pytest.mark.requirement("G-25")
@@ -50,24 +50,22 @@ def test_few_rows_make_steps_smaller_so_that_an_epoch_has_some(subtests: pytest.
 
 def test_before_the_rows_are_known_it_is_what_they_may_make_smaller() -> None:
     found = batch_size(None, (64, 1), 2, None)
-    assert found.size == 65_536 and found.why.endswith("less on few rows, which training counts")
+    assert found.size == 65_536 and found.why.endswith("fewer for few rows, which training counts")
 
 
 @pytest.mark.requirement("G-25")
 def test_a_step_that_weighs_each_row_against_each_other_one_takes_few() -> None:
-    assert (
-        str(batch_size(None, (64, 1), 2, MANY, in_batch=True))
-        == "4,096 rows a step, by rule of a step that weighs each row against each other one"
-    )
+    found = batch_size(None, (64, 1), 2, MANY, in_batch=True)
+    assert (found.size, found.why) == (4_096, "by rule of a step that compares each row with each other row")
     assert batch_size(None, (64, 1), 2, 500_000, in_batch=True).size == 1_024
     assert batch_size(16_384, (64, 1), 2, MANY, in_batch=True).size == 16_384
-    with pytest.raises(Invalid, match="so 16,385 rows take 1 GB several times over: say 16,384 at most"):
+    with pytest.raises(Invalid, match="so 16,385 rows take 1 GB several times over: set at most 16,384"):
         batch_size(16_385, (64, 1), 2, MANY, in_batch=True)
 
 
 def test_the_specs_word_counts() -> None:
     found = batch_size(77, (2048, 2048, 1), 1000, 10)
-    assert str(found) == "77 rows a step, as the spec says"
+    assert (found.size, found.why) == (77, "set in the spec")
 
 
 @pytest.mark.requirement("G-25")
@@ -76,6 +74,6 @@ def test_what_was_chosen_is_said_and_used(tmp_path: Path, caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO):
         course = run(given, TrainingRequest(negatives=4), Factors)
     rows = course.report.epochs[0].rows
-    assert f"1,024 rows a step, by rule of its {rows:,} rows an epoch, for 256 steps" in caplog.text
+    assert f"batch size: chosen rows=1024 reason=by rule of its {rows:,} rows per epoch, for 256 steps" in caplog.text
     assert course.facts["batch_size"]["rows"] == 1024 == course.metrics["train.batch_size"]
     assert course.step.steps == -(-rows // 1024)

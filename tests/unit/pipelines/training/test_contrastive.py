@@ -9,16 +9,16 @@ import pytest
 
 from pipelines.training import mf_contrastive
 from pipelines.training.als import Floats
-from pipelines.training.likes import Ints, Pairs
-from pipelines.training.mf_contrastive import Adam, Aim, Contrast, begin_parts
+from pipelines.training.likes import Ints, LikePairs
+from pipelines.training.mf_contrastive import Adam, Contrast, ContrastiveTask, begin_parts
 
-SOFTMAX, LOGISTIC = Aim("softmax", 5, 0.01), Aim("logistic", 5, 0.002)
+SOFTMAX, LOGISTIC = ContrastiveTask("softmax", 5, 0.01), ContrastiveTask("logistic", 5, 0.002)
 ITEMS = 7
 LIKED = np.array([[0, 0, 1], [1, 4, 2]])
 """Of two users: rows and places."""
 
 
-def loss_of(aim: Aim, scores: Floats) -> float:
+def loss_of(aim: ContrastiveTask, scores: Floats) -> float:
     """As the module's first lines have it, pair by pair."""
     total = 0.0
     for user in range(2):
@@ -32,13 +32,13 @@ def loss_of(aim: Aim, scores: Floats) -> float:
     return float(total)
 
 
-def slopes_of(aim: Aim, scores: Floats) -> tuple[Floats, float]:
+def slopes_of(aim: ContrastiveTask, scores: Floats) -> tuple[Floats, float]:
     lengths: Ints = np.bincount(LIKED[0])
     return mf_contrastive._slopes(aim, scores.copy(), LIKED[0], LIKED[1], lengths, np.ones(ITEMS, np.float32), ITEMS)
 
 
 @pytest.mark.parametrize("aim", [SOFTMAX, LOGISTIC])
-def test_the_slopes_are_those_of_the_loss(aim: Aim) -> None:
+def test_the_slopes_are_those_of_the_loss(aim: ContrastiveTask) -> None:
     scores = np.random.default_rng(1).standard_normal((2, ITEMS)).astype(np.float32)
     slopes, loss = slopes_of(aim, scores)
     assert loss == pytest.approx(loss_of(aim, scores), rel=1e-5)
@@ -49,7 +49,7 @@ def test_the_slopes_are_those_of_the_loss(aim: Aim) -> None:
 
 
 @pytest.mark.parametrize("aim", [SOFTMAX, LOGISTIC])
-def test_scores_beyond_all_measure_leave_numbers(aim: Aim) -> None:
+def test_scores_beyond_all_measure_leave_numbers(aim: ContrastiveTask) -> None:
     scores = np.zeros((2, ITEMS), np.float32)
     scores[0, 0], scores[1, 2] = 3000, -3000
     slopes, loss = slopes_of(aim, scores)
@@ -57,15 +57,15 @@ def test_scores_beyond_all_measure_leave_numbers(aim: Aim) -> None:
     assert np.isfinite(loss)
 
 
-def worlds(users: int = 60, items: int = 40, groups: int = 4) -> Pairs:
+def worlds(users: int = 60, items: int = 40, groups: int = 4) -> LikePairs:
     """Users like the items of their own group, nearly always."""
     random = np.random.default_rng(1)
     user, item = (side.ravel() for side in np.meshgrid(np.arange(users), np.arange(items), indexing="ij"))
     liked = random.random(len(user)) < np.where(user % groups == item % groups, 0.7, 0.03)
-    return Pairs(user[liked], item[liked], users, items)
+    return LikePairs(user[liked], item[liked], users, items)
 
 
-def trained(pairs: Pairs, aim: Aim, epochs: int = 40, seed: int = 1) -> tuple[list[float], Floats]:
+def trained(pairs: LikePairs, aim: ContrastiveTask, epochs: int = 40, seed: int = 1) -> tuple[list[float], Floats]:
     """The losses, and the score of each user and item."""
     parts = begin_parts(pairs, 8, aim.blend, seed)
     training = Contrast(pairs, parts, aim, 0.02, epochs, seed)
@@ -74,7 +74,7 @@ def trained(pairs: Pairs, aim: Aim, epochs: int = 40, seed: int = 1) -> tuple[li
     return losses, factors.users @ factors.items.T
 
 
-def told_apart(pairs: Pairs, scores: Floats, groups: int = 4) -> float:
+def told_apart(pairs: LikePairs, scores: Floats, groups: int = 4) -> float:
     """How often an item of the user's own group, not liked yet, stands above another group's."""
     liked = np.zeros(scores.shape, bool)
     liked[pairs.users, pairs.items] = True
@@ -86,7 +86,7 @@ def told_apart(pairs: Pairs, scores: Floats, groups: int = 4) -> float:
 
 
 @pytest.mark.parametrize("aim", [SOFTMAX, LOGISTIC, replace(SOFTMAX, blend=True), replace(LOGISTIC, blend=True)])
-def test_what_a_user_would_like_stands_above_the_rest(aim: Aim, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_user_would_like_stands_above_the_rest(aim: ContrastiveTask, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole catalogue in every step, or a sample of it."""
     monkeypatch.setattr(mf_contrastive, "USERS", 16)
     pairs = worlds()

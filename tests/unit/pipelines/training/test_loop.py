@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.inputs.batches import Batches, Place
+from pipelines.inputs.batches import Batches, EpochPosition
 from pipelines.models.family import Task
-from pipelines.training.checkpoints import Keeping, rests_on
-from pipelines.training.loop import Loop
+from pipelines.training.checkpoints import CheckpointStore, rests_on
+from pipelines.training.loop import TrainingLoop
 from pipelines.training.loss_monitor import LATE
-from pipelines.training.trainer import Course, TrainingRequest, run
+from pipelines.training.trainer import Trainer, TrainingRequest, run
 from shared.artifacts import FsspecLive
 from shared.contracts.models import Model, Training
 from shared.contracts.progress import Progress
@@ -47,19 +47,19 @@ def rows(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "train.parquet")
 
 
-def _keeping(one: Task, folder: Path, attempt: str, data: str = "0") -> Keeping:
+def _keeping(one: Task, folder: Path, attempt: str, data: str = "0") -> CheckpointStore:
     scratch = folder / f"scratch-{attempt}"
     scratch.mkdir(parents=True, exist_ok=True)
     live = FsspecLive(str(folder / "store"), attempt)
     files = {"etl": {"train.parquet": File(sha256=data * 64, size=1)}}
-    return Keeping(live, rests_on(one.model, "full", files), scratch, one.log)
+    return CheckpointStore(live, rests_on(one.model, "full", files), scratch, one.log)
 
 
 def _equal(one: Factors, other: Factors) -> bool:
     return all(np.array_equal(one.arrays[name], values) for name, values in other.arrays.items())
 
 
-def _numbers(course: Course[Any]) -> dict[str, Any]:
+def _numbers(course: Trainer[Any]) -> dict[str, Any]:
     """What doesn't depend on the clock."""
     return {name: value for name, value in course.metrics.items() if "seconds" not in name and not name.endswith("_s")}
 
@@ -78,7 +78,7 @@ def test_batches_go_on_at_any_place_as_if_those_before_had_been_taken(rows: Path
                 assert np.array_equal(one.labels, other.labels)
                 assert all(np.array_equal(one.columns[name], column) for name, column in other.columns.items())
         assert list(batches.placed(2, whole[-1][1])) == []
-        assert len({place for _, place in whole}) == len(whole) and Place() not in {place for _, place in whole}
+        assert len({place for _, place in whole}) == len(whole) and EpochPosition() not in {place for _, place in whole}
 
 
 @pytest.mark.requirement("N-05")
@@ -158,7 +158,9 @@ def test_a_checkpoint_is_due_after_a_time_or_so_many_steps(rows: Path, tmp_path:
         one = task(rows, epochs=1, checkpoint=checkpoint)
         keeping = replace(_keeping(one, tmp_path, "r2-train-1"), live=Counting(str(tmp_path / "store"), f"r{len(str(checkpoint))}-train-1"))
         batches, seconds = Batches(rows, one.graph, one.items, None, 256, 2, 1), iter(range(10**6))
-        Loop(Factors(), batches, one.model.train, logging.getLogger("test"), keeping=keeping, clock=lambda: float(next(seconds))).run()
+        TrainingLoop(
+            Factors(), batches, one.model.train, logging.getLogger("test"), keeping=keeping, clock=lambda: float(next(seconds))
+        ).run()
         return list(kept)
 
     given = task(rows, epochs=1)
@@ -194,7 +196,7 @@ def _loop(rows: Path, look: Scripted, **train: Any) -> tuple[Any, list[dict[str,
     given, look.step = task(rows), Factors()
     step, states = look.step, look.states
     batches = Batches(rows, given.graph, given.items, None, 512, 0, 1)
-    report = Loop(step, batches, training, logging.getLogger("test"), look).run()  # type: ignore[arg-type]
+    report = TrainingLoop(step, batches, training, logging.getLogger("test"), look).run()  # type: ignore[arg-type]
     assert all(np.array_equal(step.arrays[name], value) for name, value in states[report.published - training.validate_from].items())
     return report, states
 
@@ -204,7 +206,7 @@ def test_the_best_epoch_is_published_and_training_ends_when_looks_get_no_better(
     aucs = [0.6, 0.7, 0.72, 0.71, 0.715, 0.719, 0.9]
     report, _ = _loop(rows, Scripted(loss=[1.0] * 7, auc=aucs), epochs=7, early_stop={"patience": 3})
     assert (report.published, len(report.epochs), report.metric) == (3, 6, "auc")
-    assert report.ended == "no better auc in 3 looks"
+    assert report.ended == "auc did not improve in 3 validations"
     assert report.metrics["train.validation_auc"] == 0.72 and report.metrics["train.published_epoch"] == 3
 
 
@@ -223,7 +225,7 @@ def test_without_a_word_on_stopping_all_epochs_are_trained_and_the_best_one_publ
     assert (report.published, len(states), report.ended) == (2, 4, "all epochs are done")
     report, _ = _loop(rows, Scripted(loss=[0.5, 0.3, 0.4]), epochs=3)
     assert (report.published, report.metric) == (2, "loss"), "rows of one label have no AUC"
-    with pytest.raises(Invalid, match=r"early_stop\.metric: there is no auc to compare epochs by: the held-out rows are all of one label"):
+    with pytest.raises(Invalid, match=r"early_stop\.metric: auc cannot compare epochs: all held-out rows have the same label"):
         _loop(rows, Scripted(loss=[0.5]), epochs=3, early_stop={})
 
 
@@ -231,7 +233,7 @@ def test_looks_may_begin_later_and_numbers_that_are_none_stop_it(rows: Path) -> 
     look = Scripted(loss=[1.0] * 2, auc=[0.8, 0.7])
     report, _ = _loop(rows, look, epochs=4, validate_from=3)
     assert (report.published, look.looks) == (3, 2) and not report.epochs[1].looked
-    with pytest.raises(Invalid, match="after epoch 1 the model answers with values that are no numbers"):
+    with pytest.raises(Invalid, match="the model's scores are not finite after epoch 1"):
         _loop(rows, Scripted(loss=[float("nan")], auc=[0.5]), epochs=2)
 
 
@@ -253,16 +255,19 @@ def test_the_report_says_the_way_to_a_target(rows: Path) -> None:
 
 def test_a_training_that_breaks_says_so_within_some_steps(rows: Path) -> None:
     given, step = task(rows, epochs=50, batch_size=64), Factors(rate=4_000.0)
-    with pytest.raises(Invalid, match=r"model\.train\.learning_rate: the loss is .* in epoch \d+, step \d+; 0\.02 with adam is too high"):
+    with pytest.raises(
+        Invalid,
+        match=r"model\.train\.learning_rate: the loss (is not finite|diverges, .*) in epoch \d+, step \d+; 0\.02 with adam is too high",
+    ):
         run(given, WANTS, lambda: step)
     assert step.steps < 64 + 4 * LATE
 
 
 def test_how_far_it_is_is_told_while_it_runs(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Progress] = []
-    monkeypatch.setattr("pipelines.training.loop.TOLD_EVERY", 0.0)
-    monkeypatch.setattr("pipelines.training.loop.SAID_EVERY", 0.0)
-    monkeypatch.setattr(Keeping, "tell", lambda self, progress: told.append(progress))
+    monkeypatch.setattr("pipelines.training.loop.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("pipelines.training.loop.LOG_EVERY", 0.0)
+    monkeypatch.setattr(CheckpointStore, "tell", lambda self, progress: told.append(progress))
     given = task(rows, epochs=2, validation=0.1)
     run(replace(given, keeping=_keeping(given, tmp_path, "r1-train-1")), WANTS, Factors)
     steps = told[0].steps
@@ -282,5 +287,5 @@ def test_a_store_that_can_not_be_written_costs_the_checkpoints_and_not_the_train
     monkeypatch.setattr(FsspecLive, "tell", full)
     given = task(rows, epochs=1, checkpoint={"steps": 5})
     course = run(replace(given, keeping=_keeping(given, tmp_path, "r1-train-1")), WANTS, Factors)
-    assert "no checkpoint is kept: [Errno 28] No space left on device" in caplog.text
+    assert "checkpoint: saving failed error=[Errno 28] No space left on device" in caplog.text
     assert _equal(course.step, run(given, WANTS, Factors).step)

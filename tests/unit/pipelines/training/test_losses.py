@@ -45,7 +45,7 @@ def test_a_loss_that_is_no_number_is_said_with_its_place_within_some_steps(value
         for step in range(1000):
             losses.add(value if step == 41 else 0.5, 512)
     assert str(refused.value) == (
-        "model.train.learning_rate: the loss is no longer a number in epoch 3, step 42; 0.5 with sgd is too high: lower it, to 0.05 say"
+        "model.train.learning_rate: the loss is not finite in epoch 3, step 42; 0.5 with sgd is too high: lower it, for example to 0.05"
     )
     assert step < 42 + 2 * LATE
 
@@ -56,7 +56,7 @@ def test_a_loss_far_above_where_it_began_is_divergence_and_noise_is_none() -> No
         losses.add(0.7 * random.uniform(0.6, 1.6), 2048)
     losses.settle()
     with pytest.raises(
-        Invalid, match=r"the loss is 1\.\d+ over the last 64 steps and began at 0\.\d+: it diverges in epoch 1, step \d+; 0.003"
+        Invalid, match=r"the loss diverges, from 0\.\d+ at first to 1\.\d+ over the last 64 steps, in epoch 1, step \d+; 0.003"
     ):
         for _ in range(RECENT + 2 * LATE):
             losses.add(0.7 * 5, 2048)

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from pipelines.features.prepared import FEATURE
-from pipelines.inputs.tables import Catalogue
+from pipelines.inputs.tables import FeatureTable
 from pipelines.models.families import FAMILIES
 from pipelines.models.family import Task
 from pipelines.training.preflight import check_memory, check_rows
@@ -41,35 +41,32 @@ def _with(rows: Path, **columns: Any) -> Path:
 
 def test_rows_of_one_label_are_refused(rows: Path) -> None:
     assert _said(task(_with(rows, label=pl.lit(0, pl.Int8)))) == (
-        f"train.parquet: none of its {ROWS:,} rows is a positive, so there is nothing to learn: check schema.label.positive"
+        f"train.parquet: none of its {ROWS:,} rows is a positive: check schema.label.positive"
     )
     alike = _with(rows, label=pl.lit(1, pl.Int8))
     assert _said(task(alike, {"negatives": 0})) == (
-        f"train.parquet: all of its {ROWS:,} rows are positives, so there is nothing to tell them from: check schema.label.positive, or "
-        "let negatives be sampled (model.params.negatives)"
+        f"train.parquet: all of its {ROWS:,} rows are positives: check schema.label.positive, or sample negatives (model.params.negatives)"
     )
     check_rows(task(alike).graph, alike, task(alike).items, None, negatives=1, warm=False)
 
 
 def test_one_user_is_refused_but_where_a_warm_run_adds_to_what_is_known(rows: Path) -> None:
     alone = _with(rows, user=pl.lit(7), user_code=pl.lit(9, pl.Int32))
-    assert _said(task(alone)) == (
-        f"train.parquet: all of its {ROWS:,} rows are of one user: a recommender learns from what several have in common"
-    )
+    assert _said(task(alone)) == (f"train.parquet: all of its {ROWS:,} rows are of one user: training needs several users")
     given = task(alone)
     check_rows(given.graph, alone, given.items, None, negatives=1, warm=True)
 
 
 def test_no_rows_are_refused(rows: Path) -> None:
     pl.read_parquet(rows).head(0).write_parquet(rows)
-    assert _said(task(rows)) == "train.parquet: there are no rows to train on"
+    assert _said(task(rows)) == "train.parquet: no rows to train on"
 
 
 @pytest.mark.parametrize(("code", "said"), [(52, "52"), (-1, "-1")])
 def test_a_users_code_beyond_the_vocabulary_is_refused(rows: Path, code: int, said: str) -> None:
     broken = _with(rows, user_code=pl.when(pl.col("time") == 17).then(code).otherwise("user_code").cast(pl.Int32))
     assert _said(task(broken)) == (
-        f"train.parquet: feature 'user' has the code {said}, and its vocabulary ends at 51: the rows and the features are not of one run"
+        f"train.parquet: feature 'user' has the code {said}, but its vocabulary ends at 51: the rows and the features are of different runs"
     )
 
 
@@ -77,13 +74,13 @@ def test_an_items_code_or_row_beyond_what_there_is_is_refused(rows: Path) -> Non
     given = task(rows)
     codes = np.arange(ITEMS, dtype=np.int32) + 2
     codes[3] = ITEMS + 2
-    assert _said(replace(given, items=Catalogue({"item": codes}, {}))) == (
-        f"the items table: feature 'item' has the code {ITEMS + 2}, and its vocabulary ends at {ITEMS + 1}: the rows and the features are "
-        "not of one run"
+    assert _said(replace(given, items=FeatureTable({"item": codes}, {}))) == (
+        f"the items table: feature 'item' has the code {ITEMS + 2}, but its vocabulary ends at {ITEMS + 1}: the rows and the features are "
+        "of different runs"
     )
-    few = Catalogue({"item": codes[:1]}, {})
+    few = FeatureTable({"item": codes[:1]}, {})
     assert _said(replace(given, items=few)) == (
-        f"train.parquet: 'item_row' goes up to {ITEMS - 1}, and the items table has 1 rows: they are not of one run"
+        f"train.parquet: 'item_row' goes up to {ITEMS - 1}, but the items table has 1 rows: they are of different runs"
     )
 
 
@@ -98,27 +95,27 @@ def test_numbers_that_are_none_are_refused_wherever_they_are(rows: Path) -> None
     columns = {one.name: np.zeros(ITEMS, np.int32 if one.kind == "code" else np.float32) for one in graph.side("item")}
     broken = frame.with_columns(**{f"{FEATURE}{name}": pl.lit(0.5, pl.Float32) for name in moments})
     broken.write_parquet(rows)
-    check_rows(graph, rows, Catalogue(columns, {}), None, negatives=1, warm=False)
+    check_rows(graph, rows, FeatureTable(columns, {}), None, negatives=1, warm=False)
     (number,) = (one.name for one in graph.side("item") if one.kind != "code")
     for value in (np.nan, np.inf):
         wrong = {**columns, number: np.where(np.arange(ITEMS) < 3, value, 1.0).astype(np.float32)}
         with pytest.raises(BadData) as refused:
-            check_rows(graph, rows, Catalogue(wrong, {}), None, negatives=1, warm=False)
-        assert str(refused.value) == f"the items table: feature '{number}' has values that are no finite numbers in 3 of {ITEMS} rows"
+            check_rows(graph, rows, FeatureTable(wrong, {}), None, negatives=1, warm=False)
+        assert str(refused.value) == f"the items table: feature '{number}' is not finite in 3 of {ITEMS} rows"
     name = moments[0]
     broken.with_columns(
         pl.when(pl.col("time") < 5).then(float("nan")).otherwise(f"{FEATURE}{name}").alias(f"{FEATURE}{name}")
     ).write_parquet(rows)
-    with pytest.raises(BadData, match=rf"train\.parquet: feature '{name}' has 5 values that are no finite numbers"):
-        check_rows(graph, rows, Catalogue(columns, {}), None, negatives=1, warm=False)
+    with pytest.raises(BadData, match=rf"train\.parquet: feature '{name}' is not finite in 5 rows"):
+        check_rows(graph, rows, FeatureTable(columns, {}), None, negatives=1, warm=False)
 
 
 @pytest.mark.requirement("G-21")
 def test_tables_that_memory_can_not_hold_are_refused_before_anything_is_built(rows: Path) -> None:
     assert _said(replace(task(rows, {"width": 1024, "layers": [8]}), memory=2**20)) == (
-        "model.params.width: the weights take 0.9 MB, 3 times that with adam's moments, and resources.train.memory gives 1.0 MB: choose a "
-        "smaller width or a larger min_count, or give more memory (resources.train.memory)"
+        "model.params.width: the weights take 0.9 MB, 3 times that with adam's moments, but resources.train.memory gives 1.0 MB: choose a "
+        "smaller width or a larger min_count, or raise resources.train.memory"
     )
     check_memory(2**20, "sgd", 2**20)
-    with pytest.raises(Invalid, match=r"3 times that with adam's moments, and this machine has free"):
+    with pytest.raises(Invalid, match=r"3 times that with adam's moments, but this machine has free"):
         check_memory(2**50, "adam", None)

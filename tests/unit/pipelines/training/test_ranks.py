@@ -31,8 +31,8 @@ def test_what_a_rank_is_told(tmp_path: Path) -> None:
     [
         ({"EYAS_RANK": "1"}, "EYAS_RANK is set, so EYAS_RANKS"),
         ({"EYAS_RANK": "1", "EYAS_RANKS": "3", "EYAS_MEET": "here"}, "host:port"),
-        ({"EYAS_RANK": "1", "EYAS_RANKS": "2", "EYAS_MEET": "a:1"}, "is none of model.train.processes: 3"),
-        ({"EYAS_RANK": "3", "EYAS_RANKS": "3", "EYAS_MEET": "a:1"}, "is none of model.train.processes: 3"),
+        ({"EYAS_RANK": "1", "EYAS_RANKS": "2", "EYAS_MEET": "a:1"}, "does not match model.train.processes: 3"),
+        ({"EYAS_RANK": "3", "EYAS_RANKS": "3", "EYAS_MEET": "a:1"}, "does not match model.train.processes: 3"),
     ],
 )
 def test_a_rank_that_is_told_nonsense_says_so(tmp_path: Path, told: dict[str, str], reason: str) -> None:

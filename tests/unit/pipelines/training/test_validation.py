@@ -36,7 +36,7 @@ def test_a_share_of_the_rows_is_held_out_the_same_whatever_their_order(rows: Pat
 
 
 def test_a_share_that_leaves_no_row_is_refused(rows: Path, tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match=r"model\.train\.validation: 1e-06 of so few rows leaves none on one side"):
+    with pytest.raises(Invalid, match=r"model\.train\.validation: 1e-06 leaves no rows to train on, or none to validate on"):
         hold_out(rows, 1e-6, 1, tmp_path)
 
 
@@ -59,7 +59,7 @@ def test_what_is_said_is_the_loss_and_the_auc_of_those_rows_with_the_same_negati
     positives, others = scores[labels > 0], scores[labels == 0]
     pairs = (positives[:, None] > others[None, :]).mean() + (positives[:, None] == others[None, :]).mean() / 2
     assert values["auc"] == pytest.approx(pairs)
-    assert describe_metrics(values) == f"validation loss {values['loss']:.4f}, AUC {values['auc']:.4f}"
+    assert describe_metrics(0.5, values) == f"loss=0.5000 validation_loss={values['loss']:.4f} auc={values['auc']:.4f}"
     assert looked() == values and looked.rows == batches.rows_per_epoch() == len(labels)
 
 

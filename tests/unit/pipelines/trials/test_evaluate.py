@@ -17,7 +17,7 @@ from pipelines.models.family import Task
 from pipelines.models.mf import Mf
 from pipelines.trials import evaluate as command
 from pipelines.trials.evaluate import evaluate
-from pipelines.trials.files import Pairs
+from pipelines.trials.files import PairFile
 from pipelines.trials.holdout import cut
 from shared.domain.errors import EyasError
 from tests.support.html_pages import Page
@@ -29,7 +29,7 @@ NAMES = ["user", "item", "label", "at"]
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
     """train.tsv, test.tsv and negatives.tsv, in the layout of NCF's authors."""
-    train, test, _ = cut(Pairs("likes", likes()), "random", 3)
+    train, test, _ = cut(PairFile("likes", likes()), "random", 3)
     train.with_columns(pl.lit(5), pl.lit(0).alias("at")).write_csv(tmp_path / "train.tsv", separator="\t", include_header=False)
     test.with_columns(pl.lit(5), pl.lit(0).alias("at")).write_csv(tmp_path / "test.tsv", separator="\t", include_header=False)
     random, had = np.random.default_rng(5), {user: set(rows) for user, rows in likes().group_by("user").agg("item").iter_rows()}
@@ -128,7 +128,7 @@ def test_the_faults_of_a_negatives_file_are_counted_and_refused_if_asked(world: 
         "lines with more or fewer than 99 negatives": 1,
     }
     assert len(answer.faults) == 7
-    with pytest.raises(EyasError, match=r"1 negatives that are the user's own test items.*without --strict they are counted"):
+    with pytest.raises(EyasError, match=r"1 negatives that are the user's own test items.*without --strict, faults are only counted"):
         evaluate(told(world, strict=True))
 
 
@@ -168,7 +168,7 @@ def test_without_a_test_file_one_pair_of_each_user_is_held_out_and_said(world: P
     evaluate(told(world, test=None, negatives=None))
     first = report(world)
     assert first["data"]["test pairs"] == USERS
-    assert any("an item of each user, drawn at random (seed 1)" in line or "each user's newest item" in line for line in first["how"])
+    assert any("one item of each user, drawn at random (seed 1)" in line or "each user's newest item" in line for line in first["how"])
     evaluate(told(world, test=None, negatives=None, holdout="random", seed=8))
     assert any("seed 8" in line for line in report(world)["how"])
 
@@ -216,9 +216,9 @@ def test_text_ids_and_slices_by_columns(world: Path) -> None:
     ages = {name: one["cases"] for name, one in found.items() if name.startswith("age=")}
     assert (len(ages), sum(ages.values())) == (4, USERS)
     pl.DataFrame({"item": ["x", "y"], "genre": ["Drama", "War"]}).write_csv(world / "items.csv")
-    with pytest.raises(EyasError, match="--slice genre: no item of the test pairs has a value of it: is 'item'"):
+    with pytest.raises(EyasError, match="--slice genre: no item of the test pairs has a value in it: check that 'item'"):
         evaluate(told(world, negatives=None, slices=("genre",), **files))
-    with pytest.raises(EyasError, match=r"--slice year: no table has such a column: they have: age, genre"):
+    with pytest.raises(EyasError, match=r"--slice year: no table has this column; available: age, genre"):
         evaluate(told(world, negatives=None, slices=("year",), **files))
 
 
@@ -228,18 +228,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"settings": {"framework": "torch"}}, "--model mf: 'framework' has no effect"),
     ({"models": ("popularity",)}, "--model popularity: params: unknown field 'width'"),
     ({"settings": {"train.epochs": 3}}, "--model mf: train: 'epochs' has no effect"),
-    ({"holdout": "last"}, "--holdout: there is a --test already"),
-    ({"test": None, "negatives": None, "holdout": "last", "train": "likes.parquet"}, "has no column of times: say --holdout random"),
+    ({"holdout": "last"}, "--holdout: not possible with --test"),
+    ({"test": None, "negatives": None, "holdout": "last", "train": "likes.parquet"}, "has no time column: use --holdout random"),
     ({"train": "one.csv", "test": None, "negatives": None}, "one user to train on: at least two are needed"),
     ({"train": "single.csv", "test": None, "negatives": None}, "no user has two items: nothing can be held out"),
-    ({"test": "others.csv", "negatives": None}, "none of its users is in the file to train on, 5000 for one: are these other ids?"),
-    ({"test": "empty.csv", "negatives": None}, "it has no rows"),
-    ({"negatives": "foreign.tsv"}, "none of its 1 lines is of a pair of .*test.tsv: is it for other users?"),
+    ({"test": "others.csv", "negatives": None}, "none of its users is in the training file, for example 5000: check the ids"),
+    ({"test": "empty.csv", "negatives": None}, "empty.csv: no rows"),
+    ({"negatives": "foreign.tsv"}, "none of its 1 lines matches a pair of .*test.tsv: check the ids"),
     ({"min_interactions": 10_000, "test": None}, "no user has 10000 items: choose a smaller --min-interactions"),
     ({"seeds": 0}, "eyas evaluate: seeds: "),
-    ({"models": ()}, "there is nothing to judge: say --model NAME, or --saved FOLDER"),
+    ({"models": ()}, "no model to evaluate; add --model NAME or --saved FOLDER"),
     ({"models": ("mf", "mf")}, "'mf' is named twice"),
-    ({"saved": ("no/such",)}, "--saved no/such: it is no model that 'eyas train' or --keep has written: it has no model.json"),
+    ({"saved": ("no/such",)}, "--saved no/such: not a model of 'eyas train' or --keep: model.json is missing"),
 ]
 
 
@@ -270,7 +270,11 @@ def test_where_no_report_can_be_written_nothing_is_trained(world: Path, monkeypa
     monkeypatch.setattr(command, "read_trial", lambda *_: pytest.fail("files were read"))
     (world / "file").write_text("")
     (world / "taken" / "report.html").mkdir(parents=True)
-    for out, said in (("file", "it can't be made or written to"), ("/proc", "it can't be made or written to"), ("taken", "'report.html'")):
+    for out, said in (
+        ("file", "cannot create or write the folder"),
+        ("/proc", "cannot create or write the folder"),
+        ("taken", "'report.html'"),
+    ):
         with pytest.raises(EyasError, match=f"^--out .*{said}.*: choose another folder$"):
             evaluate(told(world, out=str(world / out)))
 
@@ -300,7 +304,7 @@ def test_scores_that_are_no_numbers_end_it_with_the_models_name(world: Path, mon
             return found
 
     monkeypatch.setattr(command, "family_of", lambda name, modules=(): Broken() if name == "mf" else FAMILIES[name])
-    with pytest.raises(EyasError, match=r"--model mf, seed 1: the model answers with values that are no numbers"):
+    with pytest.raises(EyasError, match=r"--model mf, seed 1: model scores are not finite"):
         evaluate(told(world))
 
 
@@ -327,22 +331,22 @@ def test_the_page_needs_nothing_from_elsewhere_and_escapes_what_it_shows(world: 
 
 def test_what_is_held_out_is_equal_for_an_equal_seed_and_never_a_users_only_row() -> None:
     frame = pl.concat([likes(), pl.DataFrame({"user": [999], "item": [3]})])
-    train, test, _ = cut(Pairs("x", frame), None, 4)
-    again, same, _ = cut(Pairs("x", frame[::-1]), None, 4)
+    train, test, _ = cut(PairFile("x", frame), None, 4)
+    again, same, _ = cut(PairFile("x", frame[::-1]), None, 4)
     assert test.sort("user").equals(same.sort("user"))
     assert train.sort("user", "item").equals(again.sort("user", "item"))
     assert (test["user"].n_unique(), len(test)) == (USERS, USERS)
     assert 999 in train["user"]
     assert pl.concat([train, test]).sort("user", "item").equals(frame.sort("user", "item"))
-    assert not test.sort("user").equals(cut(Pairs("x", frame), None, 5)[1].sort("user"))
+    assert not test.sort("user").equals(cut(PairFile("x", frame), None, 5)[1].sort("user"))
 
 
 def test_the_newest_is_held_out_where_there_are_times() -> None:
     frame = likes().with_columns(time=pl.int_range(pl.len()).cast(pl.Float64))
-    train, test, _ = cut(Pairs("x", frame), None, 4)
+    train, test, _ = cut(PairFile("x", frame), None, 4)
     last = frame.group_by("user").agg(pl.col("time").max())
     assert sorted(test["time"]) == sorted(last["time"])
-    train, test, words = cut(Pairs("x", frame), "newest", 4)
+    train, test, words = cut(PairFile("x", frame), "newest", 4)
     assert train["time"].max() < test["time"].min()  # type: ignore[operator]
     assert len(test) == pytest.approx(len(frame) / 10, abs=1)
     assert "the newest" in words

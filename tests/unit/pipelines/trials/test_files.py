@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from pipelines.trials.files import Pairs, read_negatives, read_pairs
-from pipelines.trials.id_map import UNKNOWN, Numbering
+from pipelines.trials.files import PairFile, read_negatives, read_pairs
+from pipelines.trials.id_map import UNKNOWN, IdMap
 from shared.domain.errors import EyasError
 
 ROWS = pl.DataFrame({"user": [3, 1, 1], "item": [10, 20, 10], "time": [9.0, 8.0, 7.5], "label": [5.0, 3.0, 4.5]})
 
 
-def reading(folder: Path, text: str, name: str = "a.txt") -> Pairs:
+def reading(folder: Path, text: str, name: str = "a.txt") -> PairFile:
     (folder / name).write_text(text, encoding="utf-8")
     return read_pairs(folder / name)
 
@@ -64,14 +64,14 @@ def test_ids_are_numbers_or_text(tmp_path: Path) -> None:
 
 
 UNREADABLE: list[tuple[str, str]] = [
-    ("", "it has no rows"),
-    ("user,item\n", "it has no rows"),
+    ("", "no rows"),
+    ("user,item\n", "no rows"),
     ("1 2\n", "line 1 has no tab, comma or '::' between a user and an item: '1 2'"),
-    ("1,2\n,3\n", "1 rows have no user, the first of them is row 2"),
-    ("user,user,item\n1,2,3\n", "its header has a name twice"),
+    ("1,2\n,3\n", "1 rows have no user; the first is row 2"),
+    ("user,user,item\n1,2,3\n", "the header has a name twice"),
     ("user,item,time\n1,2,x\n", "column 'time' has 1 rows without a time"),
     ("user,item,time\n1,2,nan\n3,4,inf\n5,6,7\n", "column 'time' has 2 rows without a time"),
-    ("1,2\n1,2,3\n", "it can't be read"),
+    ("1,2\n1,2,3\n", "cannot be read"),
     ("\ufffd".encode("utf-16").decode("latin-1") + "\n", "line 1 has no tab"),
 ]
 
@@ -87,13 +87,13 @@ def test_what_cannot_be_read_is_one_line_with_the_file(tmp_path: Path, subtests:
 
 
 def test_what_is_not_there_or_no_text_is_said(tmp_path: Path) -> None:
-    with pytest.raises(EyasError, match=r"none\.csv: there is no such file"):
+    with pytest.raises(EyasError, match=r"none\.csv: file not found"):
         read_pairs(tmp_path / "none.csv")
     (tmp_path / "b.csv").write_bytes(b"\xff\xfe1,2\n")
-    with pytest.raises(EyasError, match="it is not UTF-8 text"):
+    with pytest.raises(EyasError, match="not UTF-8 text"):
         read_pairs(tmp_path / "b.csv")
     pl.DataFrame({"user": [1.5], "item": [2]}).write_parquet(tmp_path / "c.parquet")
-    with pytest.raises(EyasError, match="column 'user' has numbers that aren't whole"):
+    with pytest.raises(EyasError, match="column 'user' has fractions or missing values"):
         read_pairs(tmp_path / "c.parquet")
     pl.DataFrame({"user": [1], "item": [None]}, schema={"user": pl.Int64, "item": pl.Int64}).write_parquet(tmp_path / "d.parquet")
     with pytest.raises(EyasError, match="1 rows have no item"):
@@ -121,7 +121,7 @@ def test_negatives_may_be_parquet_and_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("(1,2)\t3\n1,2,3\n", r"line 2: expected \(user,item\) and its negatives behind it, got '1,2,3'"), ("", "no rows")]
+    ("text", "said"), [("(1,2)\t3\n1,2,3\n", r"line 2: expected \(user,item\) followed by negatives, got '1,2,3'"), ("", "no rows")]
 )
 def test_a_line_that_is_none_is_named(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "n").write_text(text)
@@ -132,7 +132,7 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, text: str, said: str) -> N
 @given(st.lists(st.one_of(st.integers(-3, 9), st.text("ab", max_size=2)), min_size=1, max_size=20))
 def test_a_numbering_gives_each_id_a_place_of_its_own(ids: list[int | str]) -> None:
     text = pl.Series([str(one) for one in ids])
-    numbering = Numbering.of(text)
+    numbering = IdMap.of(text)
     places = numbering.places(text)
     assert numbering.ids[places].to_list() == text.to_list()
     assert sorted(set(places.tolist())) == list(range(len(numbering)))
@@ -140,5 +140,5 @@ def test_a_numbering_gives_each_id_a_place_of_its_own(ids: list[int | str]) -> N
 
 
 def test_numbers_are_found_among_text() -> None:
-    assert Numbering.of(pl.Series(["7", "x"])).places(pl.Series([7, 8])).tolist() == [0, UNKNOWN]
-    assert Numbering.of(pl.Series([8, 7])).places(pl.Series(["7", "07"])).tolist() == [0, UNKNOWN]
+    assert IdMap.of(pl.Series(["7", "x"])).places(pl.Series([7, 8])).tolist() == [0, UNKNOWN]
+    assert IdMap.of(pl.Series([8, 7])).places(pl.Series(["7", "07"])).tolist() == [0, UNKNOWN]

@@ -55,8 +55,8 @@ def test_another_search_in_the_same_folder_is_refused_and_says_what_differs(tmp_
     with ledger.opened(tmp_path, FENCE) as kept:
         kept.append(row(0))
     for other, said in (
-        ({"data": "xyz"}, "of another data:"),
-        ({"metric": "hr@10", "ranges": {}}, "of another ranges and another metric:"),
+        ({"data": "xyz"}, "a search with other data:"),
+        ({"metric": "hr@10", "ranges": {}}, "a search with other ranges and metric:"),
     ):
         with pytest.raises(Invalid, match=said), ledger.opened(tmp_path, FENCE | other):
             pass
@@ -69,7 +69,7 @@ def test_a_search_without_a_trial_leaves_its_folder_to_another(tmp_path: Path) -
         raise BadData("unreadable")
     with ledger.opened(tmp_path, FENCE | {"data": "mended"}) as kept:
         kept.append(row(0))
-    with pytest.raises(Invalid, match="of another data:"), ledger.opened(tmp_path, FENCE):
+    with pytest.raises(Invalid, match="a search with other data:"), ledger.opened(tmp_path, FENCE):
         pass
 
 
@@ -78,12 +78,12 @@ def test_a_damaged_description_of_the_search_is_named(tmp_path: Path, damage: st
     with ledger.opened(tmp_path, FENCE) as kept:
         kept.append(row(0))
     (tmp_path / ledger.SEARCH).write_text(damage)
-    with pytest.raises(BadData, match=r"search\.json: it is damaged: choose another folder"), ledger.opened(tmp_path, FENCE):
+    with pytest.raises(BadData, match=r"search\.json: the file is damaged: choose another folder"), ledger.opened(tmp_path, FENCE):
         pass
 
 
 def test_two_searches_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
-    refused = pytest.raises(Invalid, match="another search is at work there")
+    refused = pytest.raises(Invalid, match="another search is running there")
     with ledger.opened(tmp_path, FENCE), refused, ledger.opened(tmp_path, FENCE):
         pass
     with ledger.opened(tmp_path, FENCE):
@@ -92,13 +92,13 @@ def test_two_searches_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
 
 def test_folders_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(Invalid, match="it can't be written to"), ledger.opened(tmp_path / "file" / "x", FENCE):
+    with pytest.raises(Invalid, match="cannot write to the folder"), ledger.opened(tmp_path / "file" / "x", FENCE):
         pass
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / TRIALS).write_text("")
-    with pytest.raises(BadData, match="nobody knows of which search"), ledger.opened(tmp_path / "odd", FENCE):
+    with pytest.raises(BadData, match="so its search is unknown"), ledger.opened(tmp_path / "odd", FENCE):
         pass
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / ledger.SEARCH).write_text("{")
-    with pytest.raises(BadData, match="it is damaged"), ledger.opened(tmp_path / "bad", FENCE):
+    with pytest.raises(BadData, match="the file is damaged"), ledger.opened(tmp_path / "bad", FENCE):
         pass

@@ -10,12 +10,12 @@ import pytest
 from pipelines.trials import sampler
 from pipelines.trials.space import Space, space_of
 from shared.contracts.families import FAMILIES
-from shared.contracts.ranges import Range, between, one_of
+from shared.contracts.ranges import NumberRange, between, one_of
 from shared.contracts.tuning import TriedRow
 from shared.domain.errors import Invalid
 
 MF = {"family": "mf"}
-WIDE: dict[str, Range] = {"params.width": between(4, 64, log=True), "params.regularisation": between(1e-3, 1.0, log=True)}
+WIDE: dict[str, NumberRange] = {"params.width": between(4, 64, log=True), "params.regularisation": between(1e-3, 1.0, log=True)}
 
 
 def walked(space: Space, seed: int, count: int, value: Any = None) -> list[TriedRow]:
@@ -94,8 +94,8 @@ def test_what_has_no_effect_beside_a_choice_is_not_chosen() -> None:
         assert ("params.verified" in row.params) == (row.params["params.negatives"] == 4)
 
 
-REFUSED: list[tuple[dict[str, Any], dict[str, Range], str]] = [
-    ({"family": "popularity"}, {}, "there is nothing to search: 'popularity' has no ranges of its own"),
+REFUSED: list[tuple[dict[str, Any], dict[str, NumberRange], str]] = [
+    ({"family": "popularity"}, {}, "nothing to search: the family 'popularity' has no default ranges"),
     (MF, {"params.widht": between(1, 2)}, "unknown setting of mf 'params.widht': did you mean 'params.width'?"),
     (MF, {"params.width": between(0, 64)}, "--search width: model: params.width: expected at least 1, got 0"),
     (MF, {"params.width": between(1.5, 64)}, "--search width: model: params.width: expected a whole number, got 1.5"),

@@ -54,7 +54,12 @@ def test_scoring_all_at_once_says_what_pairs_say(family: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("pairs", "said"), [([(1, 2), (1, 3)], "there is one user"), ([(1, 2), (2, 2)], "there is one item"), ([], "there is no user")]
+    ("pairs", "said"),
+    [
+        ([(1, 2), (1, 3)], "the training data has one user"),
+        ([(1, 2), (2, 2)], "the training data has one item"),
+        ([], "the training data has no user"),
+    ],
 )
 def test_from_one_user_or_item_nothing_is_learned(pairs: list[tuple[int, int]], said: str, tmp_path: Path) -> None:
     frame = pl.DataFrame(pairs, schema={"user": pl.Int64, "item": pl.Int64}, orient="row")

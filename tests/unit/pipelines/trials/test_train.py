@@ -15,7 +15,7 @@ import pytest
 from pipelines.evaluation.scorers import onnx_session
 from pipelines.trials.cases import TrainingPairs
 from pipelines.trials.evaluate import evaluate
-from pipelines.trials.files import Pairs
+from pipelines.trials.files import PairFile
 from pipelines.trials.holdout import cut
 from pipelines.trials.saved_model import keep, read_saved_model
 from pipelines.trials.train import train
@@ -32,7 +32,7 @@ MF = {"family": "mf", "params": {"width": 4, "regularisation": 0.01, "sweeps": 2
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
     """Ids begin with 1,000, so that they are no places."""
-    train_part, test, _ = cut(Pairs("likes", likes().with_columns(pl.col("user") + 1000, pl.col("item") + 5000)), "random", 3)
+    train_part, test, _ = cut(PairFile("likes", likes().with_columns(pl.col("user") + 1000, pl.col("item") + 5000)), "random", 3)
     train_part.write_csv(tmp_path / "train.csv")
     test.write_csv(tmp_path / "test.csv")
     return tmp_path
@@ -81,7 +81,7 @@ def test_a_trained_model_is_judged_alone_as_evaluate_judges_the_same_training(wo
 
 def test_what_was_trained_on_a_file_is_not_judged_by_a_part_of_it(world: Path) -> None:
     train(told(world))
-    with pytest.raises(EyasError, match=r"it was trained on all of .*: say --test FILE"):
+    with pytest.raises(EyasError, match=r"the model was trained on all of .*, holdout included: add --test FILE"):
         evaluate({"train": str(world / "train.csv"), "saved": (str(world / "m"),), "out": str(world / "a")})
 
 
@@ -109,7 +109,7 @@ def test_training_again_replaces_what_a_training_has_written_and_nothing_else(wo
     assert not [one for one in (world / "m").iterdir() if one.name.startswith(".")]
     (world / "other").mkdir()
     (world / "other" / "thesis.txt").write_text("")
-    with pytest.raises(EyasError, match=r"it holds 'thesis\.txt', which no training has written"):
+    with pytest.raises(EyasError, match=r"it has 'thesis\.txt', which is not a file of 'eyas train'"):
         train(told(world, out=str(world / "other")))
 
 
@@ -117,7 +117,7 @@ def test_training_again_replaces_what_a_training_has_written_and_nothing_else(wo
     ("more", "said"),
     [
         ({"model": {"family": "mf", "params": {"width": 0}}}, "model: params.width: expected at least 1, got 0"),
-        ({"train": "/none.csv"}, "/none.csv: there is no such file"),
+        ({"train": "/none.csv"}, "/none.csv: file not found"),
         ({"min_interactions": 10_000}, "no user has 10000 items"),
     ],
 )
@@ -126,7 +126,7 @@ def test_what_cannot_be_trained_leaves_nothing(world: Path, more: dict[str, Any]
         train(told(world, **more))
     assert said in str(refused.value)
     assert not list((world / "m").iterdir()) if (world / "m").exists() else True
-    with pytest.raises(EyasError, match="it can't be written to"):
+    with pytest.raises(EyasError, match="cannot write to the folder"):
         train(told(world, out=str(world / "train.csv" / "x")))
 
 
@@ -184,7 +184,7 @@ def test_a_damaged_model_ends_in_a_line_that_names_it_and_writes_no_report(world
 def test_a_damaged_training_json_ends_in_a_line(world: Path, said: str) -> None:
     train(told(world))
     (world / "m" / TRAINING).write_text(said)
-    with pytest.raises(EyasError, match=f"^--saved {world / 'm'}: its files are damaged"):
+    with pytest.raises(EyasError, match=f"^--saved {world / 'm'}: the files are damaged"):
         evaluate({"train": str(world / "train.csv"), "saved": (str(world / "m"),), "out": str(world / "out")})
 
 
@@ -192,7 +192,7 @@ def test_a_damaged_training_json_ends_in_a_line(world: Path, said: str) -> None:
 def test_a_saved_model_cant_stand_in_the_place_of_the_baseline(world: Path) -> None:
     train(told(world, out=str(world / "popularity")))
     asked = {"train": str(world / "train.csv"), "test": str(world / "test.csv"), "saved": (str(world / "popularity"),)}
-    with pytest.raises(EyasError, match="a folder called 'popularity' would stand in the place of the baseline"):
+    with pytest.raises(EyasError, match="the folder name 'popularity' is reserved for the baseline"):
         evaluate(asked | {"out": str(world / "out")})
 
 

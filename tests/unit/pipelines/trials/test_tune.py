@@ -13,10 +13,10 @@ import yaml
 from pipelines.models.family import Fitted, Task
 from pipelines.models.mf import Mf, MfModel
 from pipelines.trials import tune as command
-from pipelines.trials.files import Pairs
+from pipelines.trials.files import PairFile
 from pipelines.trials.holdout import cut
 from pipelines.trials.tune import tune
-from pipelines.trials.worker import Bench
+from pipelines.trials.worker import TrialData
 from shared.contracts.models import Model
 from shared.contracts.strict import read
 from shared.contracts.tuning import BEST, TRIALS, TUNE, TUNE_PAGE
@@ -30,7 +30,7 @@ RANGES = {"params.width": {"from": 2, "to": 16, "log": True}, "params.regularisa
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    train, test, _ = cut(Pairs("likes", likes()), "random", 3)
+    train, test, _ = cut(PairFile("likes", likes()), "random", 3)
     train.write_csv(tmp_path / "train.csv")
     test.write_csv(tmp_path / "test.csv")
     return tmp_path
@@ -96,7 +96,7 @@ def test_a_trial_that_fails_has_its_reason_and_the_search_goes_on(world: Path, q
     answer = tune(told(world, ranges={"params.width": {"from": 2, "to": 12}}, trials=15))
     rows = trials(world)
     reasons = {row["reason"] for row in rows if row["state"] == "failed"}
-    assert reasons == {"its process was killed, most likely for want of memory", "too wide"}
+    assert reasons == {"the process was killed, probably because memory ran out", "too wide"}
     for row in rows:
         assert (row["state"] == "done") == (row["params"].get("params.width", 0) <= 4)
     assert answer.failed == sum(row["state"] == "failed" for row in rows) and answer.done + answer.failed == 15
@@ -107,10 +107,10 @@ def test_a_trial_that_fails_has_its_reason_and_the_search_goes_on(world: Path, q
 @pytest.mark.parametrize(
     ("trouble", "said"),
     [
-        (MemoryError(), "there is not enough memory for it"),
+        (MemoryError(), "not enough memory"),
         (Invalid("model.params: too large"), "model.params: too large"),
         (RuntimeError("no device\nat all"), "RuntimeError: no device at all"),
-        (np.nan, "the model: the model answers with values that are no numbers"),
+        (np.nan, "the model: model scores are not finite"),
     ],
 )
 def test_whatever_goes_wrong_with_a_model_is_its_trials_reason(
@@ -128,13 +128,13 @@ def test_whatever_goes_wrong_with_a_model_is_its_trials_reason(
     monkeypatch.setattr("pipelines.trials.worker.family_of", lambda name, modules=(): Family())
     model = {"family": "mf", "params": {"regularisation": 0.1, "sweeps": 1, "width": 2}}
     data = {"train": str(world / "train.csv"), "models": ("mf",), "out": str(world)}
-    found = Bench.made({"data": data, "model": model}, world / "scratch").tried({"model": model, "metrics": ["ndcg@10"]})
+    found = TrialData.made({"data": data, "model": model}, world / "scratch").tried({"model": model, "metrics": ["ndcg@10"]})
     assert said in found["failed"] and "\n" not in found["failed"]
     assert found["seconds"] > 0
 
 
 def test_all_trials_failing_end_the_search_with_the_last_reason(world: Path, quick: None) -> None:
-    with pytest.raises(BadData, match="all 5 trials have failed; the last one: "):
+    with pytest.raises(BadData, match="all 5 trials failed; the last reason: "):
         tune(told(world, model={"family": "mf", "params": {"sweeps": 13}}, ranges={"params.width": {"from": 5, "to": 8}}, trials=20))
     assert len(trials(world)) == 5
     assert not (world / "out" / BEST).exists()
@@ -144,7 +144,7 @@ def test_equal_choices_are_trained_once(world: Path, quick: None) -> None:
     answer = tune(told(world, ranges={"params.width": {"of": [2, 4]}}, trials=7))
     rows = trials(world)
     trained = [row for row in rows if row["same_as"] is None]
-    assert len(trained) == 3, "settings as they are, and two choices"
+    assert len(trained) == 3, "original settings, and two choices"
     for row in rows:
         if row["same_as"] is not None:
             assert row["value"] == rows[row["same_as"]]["value"]
@@ -168,15 +168,15 @@ def test_the_test_file_is_searched_on_only_by_name(world: Path) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"metric": "auc"}, "--metric auc: expected a metric of ranks"),
-    ({"metric": "ndcg@10/0"}, "--metric ndcg@10/0: expected a metric of ranks"),
-    ({"metric": "hr@0"}, "--metric hr@0: expected a metric of ranks"),
-    ({"test": "no/such.csv"}, "no/such.csv: there is no such file"),
-    ({"train": "/"}, "/: it is a folder: name the file in it"),
-    ({"on_test": True}, "--on-test: there is no --test to search on"),
-    ({"on_test": True, "test": "train.csv", "holdout": "last"}, "--holdout: with --on-test nothing is held out"),
-    ({"holdout": "last"}, "has no column of times: say --holdout random"),
-    ({"train": "none.csv"}, "none.csv: there is no such file"),
+    ({"metric": "auc"}, "--metric auc: expected a ranking metric"),
+    ({"metric": "ndcg@10/0"}, "--metric ndcg@10/0: expected a ranking metric"),
+    ({"metric": "hr@0"}, "--metric hr@0: expected a ranking metric"),
+    ({"test": "no/such.csv"}, "no/such.csv: file not found"),
+    ({"train": "/"}, "/: it is a folder: name a file in it"),
+    ({"on_test": True}, "--on-test: no --test to search on"),
+    ({"on_test": True, "test": "train.csv", "holdout": "last"}, "--holdout: not possible with --on-test, which holds nothing out"),
+    ({"holdout": "last"}, "has no time column: use --holdout random"),
+    ({"train": "none.csv"}, "none.csv: file not found"),
     ({"ranges": {"params.widht": {"from": 1, "to": 2}}}, "did you mean 'params.width'?"),
     ({"model": {"family": "mff"}}, "unknown model family 'mff': did you mean 'mf'?"),
     ({"trials": 0}, "trials: expected at least 1, got 0"),
@@ -198,8 +198,8 @@ def test_what_cannot_be_searched_is_refused_in_one_line(world: Path, subtests: p
 
 def test_another_search_in_the_same_folder_is_refused(world: Path, quick: None) -> None:
     tune(told(world, trials=1))
-    with pytest.raises(Invalid, match="of another metric: choose another folder"):
+    with pytest.raises(Invalid, match="a search with other metric: choose another folder"):
         tune(told(world, trials=1, metric="hr@10"))
     (world / "train.csv").write_text((world / "train.csv").read_text() + "1,2\n")
-    with pytest.raises(Invalid, match="of another data: choose another folder"):
+    with pytest.raises(Invalid, match="a search with other data: choose another folder"):
         tune(told(world, trials=1))

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from pipelines.evaluation.metrics import auc
-from pipelines.models.trees.growing import Grower, Part
+from pipelines.models.trees.growing import Grower, TreeRows
 from pipelines.models.trees.model import shown
-from pipelines.training.checkpoints import Keeping
+from pipelines.training.checkpoints import CheckpointStore
 from pipelines.training.validation import describe_metrics
 from shared.contracts.models import Training
 from shared.contracts.progress import EpochTold, Progress
@@ -37,7 +37,7 @@ class Round:
 
 
 @dataclass
-class Course:
+class TreeGrowth:
     """Grows `count` trees after the `before` trees of the parent."""
 
     grower: Grower
@@ -45,14 +45,14 @@ class Course:
     before: int
     rows: int
     training: Training
-    sample: Part
+    sample: TreeRows
     probability: bool
     """Whether margins must be turned into probabilities."""
     ranks: bool
     """Whether the loss is over pairs."""
     log: logging.Logger
     look: Callable[[], dict[str, float]] | None = None
-    keeping: Keeping | None = None
+    keeping: CheckpointStore | None = None
     rounds: list[Round] = field(default_factory=list)
     resumed: str | None = None
     """The attempt whose checkpoint this training continues."""
@@ -70,8 +70,8 @@ class Course:
             self.ended = self._end()
             left = (self.count - trees + self.before) / step * seconds
             last = self.rounds[-1]
-            looked = f", {describe_metrics(last.looked)}" if last.looked else ""
-            self.log.info("%d of %d trees, loss %.4f%s, %.0f s left", trees - self.before, self.count, last.loss, looked, left)
+            metrics = describe_metrics(last.loss, last.looked)
+            self.log.info("trees: grown trees=%d of=%d seconds_left=%.0f %s", trees - self.before, self.count, left, metrics)
             self._tell(step, left)
             self._keep()
         if self.look is not None:
@@ -94,13 +94,13 @@ class Course:
         last = self.rounds[-1]
         if self.look is not None and self.metric not in last.looked:
             raise Invalid(
-                f"model.train.early_stop.metric: the held-out rows say no '{self.metric}' of trees that rank: choose auc"
+                f"model.train.early_stop.metric: ranking trees have no '{self.metric}': choose auc"
                 if self.metric == "loss"
-                else f"model.train.validation: the held-out rows say no '{self.metric}': they are all of one label: draw negatives"
+                else f"model.train.validation: there is no '{self.metric}', because all held-out rows have the same label: draw negatives"
             )
         stop = self.training.early_stop
         if self.look is not None and stop is not None and self._idle(stop.min_change) >= stop.patience:
-            return f"{self.metric} was no better in {stop.patience} looks"
+            return f"{self.metric} did not improve in {stop.patience} validations"
         return "all trees are grown" if last.trees - self.before >= self.count else ""
 
     def _idle(self, least: float) -> int:

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.sequential_test import Sample
-from shared.ports import DriftSamples, EventLog, Like, Newest, Scored
+from shared.domain.sequential_test import VariantSample
+from shared.ports import AnswerScore, DriftSamples, EventLog, Like, NewestTimes
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, did, like, minute, shown
 
 
-class SightingsSuite:
+class DriftSamplesSuite:
     def test_likes_are_the_first_or_the_newest_ones(self, log: EventLog, sightings: DriftSamples) -> None:
         like(log, *(did(10 + n, minute(n), user=n) for n in (3, 1, 0, 2)), did(99, minute(1), recommender="books"))
         log.interactions([did(98, minute(9))], [False], ATTRIBUTION)
@@ -28,9 +28,9 @@ class SightingsSuite:
         log.interactions([did(98, minute(8))], [False], ATTRIBUTION)
         newest = sightings.newest({"films": 1, "books": 2, "games": 1, "music": 1, "pages": 1})
         assert newest == {
-            "films": Newest(minute(3), minute(8)),
-            "games": Newest(None, minute(2)),
-            "music": Newest(minute(5), minute(7)),
+            "films": NewestTimes(minute(3), minute(8)),
+            "games": NewestTimes(None, minute(2)),
+            "music": NewestTimes(minute(5), minute(7)),
         }
         assert sightings.newest({}) == {}
 
@@ -46,7 +46,7 @@ class SightingsSuite:
                 shown("g", minute(7), score=-3.0, user=3),
             ]
         )
-        assert list(sightings.scores("films", 1, T0, 2, newest=False)) == [Scored(1, 0.5, minute(1)), Scored(2, 0.25, minute(2))]
+        assert list(sightings.scores("films", 1, T0, 2, newest=False)) == [AnswerScore(1, 0.5, minute(1)), AnswerScore(2, 0.25, minute(2))]
         assert [scored.score for scored in sightings.scores("films", 1, minute(2), 9, newest=True)] == [-3.0, 0.25]
 
     def test_blocks_count_each_user_once_in_each(self, log: EventLog, sightings: DriftSamples) -> None:
@@ -67,9 +67,9 @@ class SightingsSuite:
         like(log, did(at=minute(2), request_id="a"), did(at=minute(12), user=2, request_id="c"), did(at=minute(12), request_id="d"), late)
         blocks = sightings.blocks("films", 1, T0, minute(40), timedelta(minutes=10), ATTRIBUTION)
         assert blocks == {
-            0: Sample(2, 1.5, 1.25, 3, 2, 2),
-            1: Sample(1, 1.0, 1.0, 1, 1, 1),
-            3: Sample(1, 0.0, 0.0, 1, 0, 0),
+            0: VariantSample(2, 1.5, 1.25, 3, 2, 2),
+            1: VariantSample(1, 1.0, 1.0, 1, 1, 1),
+            3: VariantSample(1, 0.0, 0.0, 1, 0, 0),
         }
         assert sightings.blocks("films", 3, T0, minute(40), timedelta(minutes=10), ATTRIBUTION) == {}
 
