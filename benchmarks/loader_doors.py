@@ -25,7 +25,7 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.report import Row, publish
-from pipelines.loaders.adapters.layout import Chosen, DenseLayout, PaddedLayout, RaggedLayout, layout_stage, layouts
+from pipelines.loaders.adapters.layout import Chosen, Dense, PaddedLayout, RaggedLayout, layout_stage, layouts
 from pipelines.loaders.adapters.opened import OpenDataset, opened
 from pipelines.loaders.columns import Array, Column, ListColumn, pack_lists
 from pipelines.loaders.kinds import ColumnType, described_by
@@ -39,7 +39,7 @@ LAYOUTS: dict[str, Chosen] = {
     "lengths": "lengths",
     "padded, as the longest": "padded",
     "padded to 4": PaddedLayout(4),
-    "dense of 20": DenseLayout(GENRES),
+    "dense of 20": Dense(GENRES),
 }
 _RANDOM = np.random.default_rng(0)
 Batch = dict[str, Column]

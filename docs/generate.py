@@ -16,11 +16,11 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from dashboards.boards import FILES as DASHBOARDS
 from docs import gpu_requests
+from docs.cli_reference import reference as command_line
 from helm import writing
 from services.api.access import ANYBODY, HOLDER, table
 from services.api.app import ROOMS, create_app
 from services.api.dependencies import AuthConfig, ControlParts
-from services.cli.reference import reference as command_line
 from shared.contracts.presets import PRESETS
 from shared.contracts.spec import RecommenderSpec
 from shared.domain import retrainer, rollout, run

@@ -21,9 +21,9 @@ _SHORTEST = 32
 def check_first_token(token: str, place: str) -> None:
     """Raises Invalid if the admin's token is easy to guess or belongs to another identity."""
     if len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
-        raise Invalid(f"{place} holds no token that is hard to guess: at least {_SHORTEST} printable characters without a space")
+        raise Invalid(f"{place}: the token is too easy to guess: expected at least {_SHORTEST} printable characters without a space")
     if token_id(token) not in (None, OWNER.token_id):
-        raise Invalid(f"{place} holds a token that was made for somebody: the platform needs one of its own to start with")
+        raise Invalid(f"{place}: the token belongs to a user; the platform needs its own first token")
 
 
 @dataclass(frozen=True)

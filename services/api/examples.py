@@ -252,26 +252,6 @@ EXAMPLES["list_items"] = {"answer": {"items": [_ITEM], "next": None}}
 EXAMPLES["delete_items"] = {"body": {"items": [50, 527]}, "answer": {"deleted": 2}}
 
 _VALUES = {"age": 34, "mean_rating": 3.75, "last_genres": ["Drama", "Crime"]}
-EXAMPLES["list_features"] = {
-    "answer": {
-        "views": [
-            {
-                "name": "user",
-                "entity": "user",
-                "columns": [
-                    {"name": "age", "dtype": "int64", "width": None},
-                    {"name": "mean_rating", "dtype": "float32", "width": None},
-                    {"name": "last_genres", "dtype": "string", "width": 8},
-                ],
-                "ttl": "30d",
-                "fitted": False,
-                "version": 3,
-                "rows": 610,
-                "loaded": True,
-            }
-        ]
-    }
-}
 EXAMPLES["put_features"] = {
     "body": {"rows": [{"key": 17, "at": _AT, "values": _VALUES}, {"key": 18, "values": {"age": 51}}]},
     "answer": {"accepted": 2, "standing": 2},
@@ -309,29 +289,5 @@ _LISTS = {
 }
 for _many, _single in _LISTS.items():
     _ANSWERS[_many] = {"items": [_ANSWERS[_single]], "next": None}
-_STRETCH = {
-    "since": "2026-01-08T05:00:00Z",
-    "until": "2026-01-08T10:00:00Z",
-    "users": 412,
-    "answers": 1260,
-    "hits": 188,
-    "hit_rate": 0.149,
-    "low": 0.118,
-    "high": 0.187,
-}
-_ANSWERS["get_overview"] = {
-    "items": [
-        {
-            "name": "movies",
-            "serving": _ANSWERS["get_recommender"]["serving"],
-            "newest": "2026-01-08T10:15:00Z",
-            "points": [_STRETCH],
-            "last": _STRETCH,
-            "drift": {"state": "steady", "said": ["no drift: the least likely of 7 readings is drift of genres: psi 0.040"]},
-            "under_way": [{"kind": "run", "id": "r01m7z4vbw2yfz2a9", "state": "train", "reason": "etl published r01m7z4vbw2yfz2a9-etl-1"}],
-        }
-    ],
-    "next": None,
-}
 for _name, _answer in _ANSWERS.items():
     EXAMPLES.setdefault(_name, {}).setdefault("answer", _answer)

@@ -14,7 +14,7 @@ from services.cli.encoding import encode
 from services.cli.exit_codes import Exit
 from services.cli.explaining import explain
 from services.cli.faults import FaultReportingGroup, ReportedError
-from services.cli.files import AT_ONCE, batches, json_lines
+from services.cli.files import json_lines, send_batches
 from services.cli.output import AsJson, say, show, show_json, show_table, when
 from services.cli.session import Name, client
 
@@ -81,17 +81,10 @@ def put(
     as_json: AsJson = False,
 ) -> None:
     """Write rows; the newest row of each key counts, in any order. All lines are checked before the first request."""
-    http = client(ctx)
-    accepted = standing = 0
-    for batch in batches(json_lines(file, _row), AT_ONCE):
-        try:
-            answer = http.put(paths.features(name, view), {"rows": batch})
-        except ReportedError as error:
-            raise ReportedError(f"{error} (counted from row {accepted + 1} of {file}; earlier rows are written)", error.code) from None
-        accepted += answer["accepted"]
-        standing += answer["standing"]
-    summary = f"{name}: {accepted} rows written to {view}, {standing} of them are now the newest of their key"
-    show({"accepted": accepted, "standing": standing}, as_json, lambda _: say(summary))
+    path, http = paths.features(name, view), client(ctx)
+    totals = send_batches(json_lines(file, _row), lambda batch: http.put(path, {"rows": batch}), "row", file)
+    summary = f"{name}: {totals['accepted']} rows written to {view}, {totals['standing']} of them are now the newest of their key"
+    show({"accepted": totals["accepted"], "standing": totals["standing"]}, as_json, lambda _: say(summary))
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,18 @@ def batches(entries: Sequence[T], most: int) -> Iterator[list[T]]:
         batch.append(entry)
         size += length
     yield batch
+
+
+def send_batches(entries: Sequence[Any], send: Callable[[list[Any]], Any], noun: str, file: Path) -> Counter[str]:
+    """Sends all entries and sums the numbers of the answers. An error says from which entry of the file the platform counts."""
+    totals = Counter[str]()
+    for batch in batches(entries, AT_ONCE):
+        try:
+            totals.update(send(batch))
+        except ReportedError as error:
+            place = f"counted from {noun} {totals['accepted'] + 1} of {file}; earlier {noun}s are written"
+            raise ReportedError(f"{error} ({place})", error.code) from None
+    return totals
 
 
 def _value(place: str, line: str) -> Any:

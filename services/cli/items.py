@@ -11,7 +11,7 @@ import typer
 from services.cli import paths
 from services.cli.exit_codes import Exit
 from services.cli.faults import FaultReportingGroup, ReportedError
-from services.cli.files import AT_ONCE, batches, json_lines
+from services.cli.files import json_lines, send_batches
 from services.cli.output import AsJson, say, show, show_json, show_table, when
 from services.cli.session import Name, client
 from shared.domain.catalogue import read_write
@@ -35,17 +35,10 @@ def put(
     as_json: AsJson = False,
 ) -> None:
     """Write items. All lines are checked before the first request."""
-    http = client(ctx)
-    accepted = changed = 0
-    for batch in batches(json_lines(file, _checked), AT_ONCE):
-        try:
-            answer = http.lines("POST" if partial else "PUT", paths.items(name), batch)
-        except ReportedError as error:
-            raise ReportedError(f"{error} (counted from item {accepted + 1} of {file}; earlier items are written)", error.code) from None
-        accepted += answer["accepted"]
-        changed += answer["changed"]
-    summary = f"{name}: {accepted} items written, {changed} of them changed"
-    show({"accepted": accepted, "changed": changed}, as_json, lambda _: say(summary))
+    method, path, http = "POST" if partial else "PUT", paths.items(name), client(ctx)
+    totals = send_batches(json_lines(file, _checked), lambda batch: http.lines(method, path, batch), "item", file)
+    summary = f"{name}: {totals['accepted']} items written, {totals['changed']} of them changed"
+    show({"accepted": totals["accepted"], "changed": totals["changed"]}, as_json, lambda _: say(summary))
 
 
 @app.command()

@@ -102,34 +102,24 @@ def _draw(rollout: Any) -> None:
         say(f"\npaused: use eyas rollout resume, skip, promote or abort {rollout['recommender']}")
 
 
-@app.command()
-def pause(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Pause a rollout: the candidate's weight stays the same."""
-    _steer(ctx, name, id, "pause", reason, as_json)
+def _add_command(verb: str, text: str) -> None:
+    def steer(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
+        http = client(ctx)
+        rollout = _find(http, name, id)
+        answer = http.post(paths.rollout(rollout["id"], f":{verb}"), {"reason": reason})
+        show(answer, as_json, lambda _: say(f"{rollout['id']}: {verb} requested"))
+
+    app.command(verb, help=text)(steer)
 
 
-@app.command()
-def resume(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Resume a paused rollout."""
-    _steer(ctx, name, id, "resume", reason, as_json)
-
-
-@app.command()
-def skip(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Go to the next step without a verdict on this step."""
-    _steer(ctx, name, id, "skip", reason, as_json)
-
-
-@app.command()
-def promote(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Send all users to the new version, without waiting for more evidence."""
-    _steer(ctx, name, id, "promote", reason, as_json)
-
-
-@app.command()
-def abort(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Send all users back to the stable version."""
-    _steer(ctx, name, id, "abort", reason, as_json)
+for _verb, _text in {
+    "pause": "Pause a rollout: the candidate's weight stays the same.",
+    "resume": "Resume a paused rollout.",
+    "skip": "Go to the next step without a verdict on this step.",
+    "promote": "Send all users to the new version, without waiting for more evidence.",
+    "abort": "Send all users back to the stable version.",
+}.items():
+    _add_command(_verb, _text)
 
 
 def _evidence(report: Any) -> str:
@@ -138,13 +128,6 @@ def _evidence(report: Any) -> str:
         return ""
     bounds = " to ".join("?" if report[end] is None else f"{report[end]:+.1%}" for end in ("lower", "upper"))
     return f"{report['lift']:+.1%} ({bounds})"
-
-
-def _steer(ctx: typer.Context, name: str, id: str | None, verb: str, reason: str, as_json: bool) -> None:
-    http = client(ctx)
-    rollout = _find(http, name, id)
-    answer = http.post(paths.rollout(rollout["id"], f":{verb}"), {"reason": reason})
-    show(answer, as_json, lambda _: say(f"{rollout['id']}: {verb} requested"))
 
 
 def _await_run(http: Client, name: str) -> Any:

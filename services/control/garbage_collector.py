@@ -36,7 +36,6 @@ from shared.domain.run import MACHINE
 from shared.ports import (
     BlobPin,
     Clock,
-    DiscardedObject,
     ExpiringRows,
     Registry,
     RolloutStore,
@@ -45,6 +44,7 @@ from shared.ports import (
     RunStore,
     Shelf,
     Trash,
+    TrashItem,
     Version,
 )
 from shared.run_factory import spec_of
@@ -191,7 +191,7 @@ class GarbageCollector:
                     done.erased += 1
                     done.erased_bytes += discarded.size
 
-    def _still(self, shelf: Shelf) -> Generator[str, None, Callable[[DiscardedObject], bool]]:
+    def _still(self, shelf: Shelf) -> Generator[str, None, Callable[[TrashItem], bool]]:
         """Reads the references of a shelf; returns a function that says whether something in the trash is referenced."""
         now = self._clock.now()
         if shelf == "blobs":

@@ -18,15 +18,15 @@ from shared.domain.expressions import (
     LISTS,
     ORDERS,
     SCALARS,
-    AllOf,
-    AnyOf,
-    BooleanOperand,
+    And,
     Compare,
     Has,
-    Membership,
+    In,
+    IsTrue,
     Name,
     Not,
     Operand,
+    Or,
     Tree,
     operands,
     truth,
@@ -53,12 +53,12 @@ class FilterColumns:
             case Not():
                 negated = self.look(tree.part)
                 return TruthMasks(negated.false, negated.true)
-            case AllOf():
+            case And():
                 parts = [self.look(part) for part in tree.parts]
                 return TruthMasks(
                     np.logical_and.reduce([masks.true for masks in parts]), np.logical_or.reduce([masks.false for masks in parts])
                 )
-            case AnyOf():
+            case Or():
                 parts = [self.look(part) for part in tree.parts]
                 return TruthMasks(
                     np.logical_or.reduce([masks.true for masks in parts]), np.logical_and.reduce([masks.false for masks in parts])
@@ -68,12 +68,12 @@ class FilterColumns:
         match tree:
             case Compare():
                 return self._compare(tree)
-            case Membership():
+            case In():
                 return self._member(tree)
             case Has():
                 has = self._has(tree.name.name)
                 return TruthMasks(has, ~has)
-            case BooleanOperand():
+            case IsTrue():
                 values = self._column(tree.operand, "boolean")
                 return self._everywhere(None) if values is None else TruthMasks(values == 1, values == 0)
 
@@ -112,7 +112,7 @@ class FilterColumns:
         assert isinstance(value, str)
         return np.array(order.place(value))
 
-    def _member(self, test: Membership) -> TruthMasks:
+    def _member(self, test: In) -> TruthMasks:
         true, false = np.zeros(len(self.slots), bool), np.zeros(len(self.slots), bool)
         for kind, many in LISTS.items():
             membership = self._among(test, kind, many)
@@ -122,7 +122,7 @@ class FilterColumns:
                 false |= ~inside & both
         return TruthMasks(true, false & ~true)
 
-    def _among(self, test: Membership, kind: Kind, many: Kind) -> tuple[Mask, Mask] | None:
+    def _among(self, test: In, kind: Kind, many: Kind) -> tuple[Mask, Mask] | None:
         """Returns where the element is in the list, and where both are known."""
         element = self._side(test.element, kind)
         if element is None:

@@ -196,27 +196,19 @@ class Gateway:
         """Scores the items with the user's version, on the caller's thread."""
         served = self._served(name, self._loader.snapshot)
         version, variant = choose(served.route, user)
-        return scores_of(self._server, self._feeding, self._request(name, served, user, 1), served.units[version], variant, items)
+        request = self._request(name, served, user, 1, FilterInput(self._catalogues.of(name), _NO_CONTEXT, frozenset()))
+        return scores_of(self._server, self._feeding, request, served.units[version], variant, items)
 
     def similar(self, name: str, item: int, k: int, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT) -> Similar:
         """Returns similar items by the stable version; the spec's filter applies."""
         served = self._served(name, self._loader.snapshot)
         served.filter.check(context)
-        return similar_to(self._request(name, served, 0, k, exclude, context), served.units[served.route.stable], item)
+        request = self._request(name, served, 0, k, FilterInput(self._catalogues.of(name), context, frozenset(exclude)))
+        return similar_to(request, served.units[served.route.stable], item)
 
-    def _request(
-        self,
-        name: str,
-        served: ServedRecommender,
-        user: int,
-        k: int,
-        exclude: Collection[int] = (),
-        context: Mapping[str, Value] = _NO_CONTEXT,
-    ) -> RankingRequest:
-        """Builds the ranking request that is not an answer: seen items stay, and no rules apply."""
-        return RankingRequest(
-            name, user, k, served.filter, FilterInput(self._catalogues.of(name), context, frozenset(exclude)), Rules(), at=self._clock.now()
-        )
+    def _request(self, name: str, served: ServedRecommender, user: int, k: int, filter_input: FilterInput) -> RankingRequest:
+        """Builds a ranking request that is not an answer: seen items stay, and no rules apply."""
+        return RankingRequest(name, user, k, served.filter, filter_input, Rules(), at=self._clock.now())
 
     def _served(self, name: str, snapshot: Snapshot) -> ServedRecommender:
         served = snapshot.served.get(name)

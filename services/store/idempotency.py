@@ -15,7 +15,7 @@ _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class SqlIdempotency:
-    """Implements Answers."""
+    """Implements StoredResponses."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -11,7 +11,7 @@ from shared.domain.errors import Unavailable
 
 
 class RemoteTriton:
-    """Implements Host. `home` is the server's folder (services.triton.serve)."""
+    """Implements ServerProcess. `home` is the server's folder (services.triton.serve)."""
 
     def __init__(self, address: str, home: Path, key: str = "", certificates: Certificates | None = None) -> None:
         self.address = address

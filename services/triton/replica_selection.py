@@ -41,7 +41,7 @@ class Replica(Protocol):
         """Returns None if the replica does not have the version."""
 
     def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
-        """Raises Lost if another replica may answer."""
+        """Raises ServerLost if another replica may answer."""
 
     def away(self, recommender: str) -> bool:
         """Whether the replica can answer no version of the recommender: unreachable, or restoring its versions."""

@@ -22,7 +22,7 @@ from shared.artifacts.objects import opened
 from shared.contracts.stage import Manifest
 from shared.contracts.strict import read
 from shared.domain.errors import Damaged, Invalid
-from shared.ports import BlobPin, DiscardedObject, Shelf, StoredObject
+from shared.ports import BlobPin, Shelf, StoredObject, TrashItem
 
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
 _SUFFIX = ".json"
@@ -50,12 +50,12 @@ class FsspecTrash:
                 files.append(StoredObject(_named(path), int(info["size"]), self._written(path, info)))
         return files
 
-    def trash(self) -> Sequence[DiscardedObject]:
+    def trash(self) -> Sequence[TrashItem]:
         discarded = []
         for path, info in self._files("trash"):
             batch, shelf, *_ = path.removeprefix(f"{self._root}/trash/").split("/")
             at = datetime.strptime(batch, _STAMP).replace(tzinfo=UTC)
-            discarded.append(DiscardedObject("blobs" if shelf == "blobs" else "manifests", _named(path), int(info["size"]), at, path))
+            discarded.append(TrashItem("blobs" if shelf == "blobs" else "manifests", _named(path), int(info["size"]), at, path))
         return discarded
 
     def named(self, attempt: str) -> frozenset[str]:
@@ -77,11 +77,11 @@ class FsspecTrash:
             return False
         return True
 
-    def restore(self, discarded: DiscardedObject) -> None:
+    def restore(self, discarded: TrashItem) -> None:
         with suppress(FileNotFoundError):
             self._move(discarded.place, self._place(discarded.shelf, discarded.name))
 
-    def erase(self, discarded: DiscardedObject) -> None:
+    def erase(self, discarded: TrashItem) -> None:
         with suppress(FileNotFoundError):
             self._fs.rm_file(discarded.place)
         if isinstance(self._fs, LocalFileSystem):

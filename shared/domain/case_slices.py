@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shared.domain.errors import Invalid
 from shared.domain.expression_text import parse_expression
-from shared.domain.expressions import AllOf, Compare, Constant, Name, Order, Tree
+from shared.domain.expressions import And, Compare, Constant, Name, Order, Tree
 
 COUNTS: Mapping[str, str] = {
     "user_history": "number of known positives of the user",
@@ -29,7 +29,7 @@ class CountTest:
 def parse_count_tests(text: str) -> tuple[CountTest, ...]:
     """Returns the tests of an expression; a case is in the slice only if all of them hold."""
     tree = parse_expression(text).tree
-    return tuple(_count_test(part, text) for part in (tree.parts if isinstance(tree, AllOf) else (tree,)))
+    return tuple(_count_test(part, text) for part in (tree.parts if isinstance(tree, And) else (tree,)))
 
 
 def write_count_tests(tests: tuple[CountTest, ...]) -> str:

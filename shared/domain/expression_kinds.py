@@ -11,22 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shared.domain.attributes import ARTICLES, AVAILABLE, KINDS, Kind, kinds_of
 from shared.domain.expression_text import fault
-from shared.domain.expressions import (
-    LISTS,
-    SCALARS,
-    AllOf,
-    AnyOf,
-    BooleanOperand,
-    Compare,
-    Constant,
-    Expression,
-    Has,
-    Membership,
-    Name,
-    Not,
-    Operand,
-    Tree,
-)
+from shared.domain.expressions import LISTS, SCALARS, And, Compare, Constant, Expression, Has, In, IsTrue, Name, Not, Operand, Or, Tree
 
 Kinds = frozenset[Kind]
 _ANY: Kinds = frozenset(KINDS)
@@ -46,13 +31,13 @@ def check_kinds(expressions: Sequence[Expression], attributes: Mapping[str, Kind
                 checker.look(expression.text, test)
 
 
-def _tests(tree: Tree) -> Iterator[Compare | Membership | BooleanOperand]:
+def _tests(tree: Tree) -> Iterator[Compare | In | IsTrue]:
     match tree:
-        case Compare() | Membership() | BooleanOperand():
+        case Compare() | In() | IsTrue():
             yield tree
         case Not():
             yield from _tests(tree.part)
-        case AllOf() | AnyOf():
+        case And() | Or():
             for part in tree.parts:
                 yield from _tests(part)
         case Has():
@@ -77,13 +62,13 @@ class _KindChecker:
         hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(kinds))}"
         raise fault(text, name.column, f"{place} declares no '{name.name}': {hint}")
 
-    def look(self, text: str, test: Compare | Membership | BooleanOperand) -> None:
+    def look(self, text: str, test: Compare | In | IsTrue) -> None:
         match test:
-            case BooleanOperand():
+            case IsTrue():
                 self._only(text, test.operand, frozenset({"boolean"}), "a condition must be true or false: compare this value")
             case Compare():
                 self._compare(text, test)
-            case Membership():
+            case In():
                 self._member(text, test)
 
     def _compare(self, text: str, test: Compare) -> None:
@@ -98,7 +83,7 @@ class _KindChecker:
         for side in (test.left, test.right):
             self._narrow(side, left & right)
 
-    def _member(self, text: str, test: Membership) -> None:
+    def _member(self, text: str, test: In) -> None:
         self._only(text, test.element, _ORDERED, "a list holds numbers or texts")
         self._only(text, test.container, frozenset(LISTS.values()), "'in' and 'contains' need a list: use == with single values")
         element, container = self._of(test.element), self._of(test.container)

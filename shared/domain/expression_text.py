@@ -17,22 +17,7 @@ from typing import Literal, NoReturn, cast
 
 from shared.domain.attributes import LARGEST, MOST_TEXT, MOST_VALUES, NAME_PATTERN, WORDS, Value
 from shared.domain.errors import Invalid
-from shared.domain.expressions import (
-    ORDERS,
-    AllOf,
-    AnyOf,
-    BooleanOperand,
-    Compare,
-    Constant,
-    Expression,
-    Has,
-    Membership,
-    Name,
-    Not,
-    Operand,
-    Order,
-    Tree,
-)
+from shared.domain.expressions import ORDERS, And, Compare, Constant, Expression, Has, In, IsTrue, Name, Not, Operand, Or, Order, Tree
 
 LONGEST = 1000
 DEEPEST = 20
@@ -128,11 +113,11 @@ class _Parser:
 
     def _either(self) -> Tree:
         parts = self._joined("or", self._both)
-        return parts[0] if len(parts) == 1 else AnyOf(parts)
+        return parts[0] if len(parts) == 1 else Or(parts)
 
     def _both(self) -> Tree:
         parts = self._joined("and", self._negation)
-        return parts[0] if len(parts) == 1 else AllOf(parts)
+        return parts[0] if len(parts) == 1 else And(parts)
 
     def _joined(self, word: str, part: Callable[[], Tree]) -> tuple[Tree, ...]:
         parts = [part()]
@@ -175,14 +160,14 @@ class _Parser:
             self._take()
         if self._next_is("in"):
             self._take()
-            tree: Tree = Membership(left, self._operand(), column)
+            tree: Tree = In(left, self._operand(), column)
         elif self._next_is("contains"):
             self._take()
-            tree = Membership(self._operand(), left, column)
+            tree = In(self._operand(), left, column)
         elif negated:
             self._refuse("expected 'in' or 'contains' after 'not'")
         else:
-            return BooleanOperand(left, left.column)
+            return IsTrue(left, left.column)
         return Not(tree) if negated else tree
 
     def _operand(self) -> Operand:

@@ -72,7 +72,7 @@ class Compare:
 
 
 @dataclass(frozen=True)
-class Membership:
+class In:
     """`element in container`, also when written with `contains`."""
 
     element: Operand
@@ -87,7 +87,7 @@ class Has:
 
 
 @dataclass(frozen=True)
-class BooleanOperand:
+class IsTrue:
     """Operand that is true or false by itself."""
 
     operand: Operand
@@ -100,16 +100,16 @@ class Not:
 
 
 @dataclass(frozen=True)
-class AllOf:
+class And:
     parts: tuple[Tree, ...]
 
 
 @dataclass(frozen=True)
-class AnyOf:
+class Or:
     parts: tuple[Tree, ...]
 
 
-Tree = Compare | Membership | Has | BooleanOperand | Not | AllOf | AnyOf
+Tree = Compare | In | Has | IsTrue | Not | And | Or
 
 
 @dataclass(frozen=True)
@@ -125,15 +125,15 @@ def operands(tree: Tree) -> Iterator[Operand]:
     match tree:
         case Compare():
             yield from (tree.left, tree.right)
-        case Membership():
+        case In():
             yield from (tree.element, tree.container)
         case Has():
             yield tree.name
-        case BooleanOperand():
+        case IsTrue():
             yield tree.operand
         case Not():
             yield from operands(tree.part)
-        case AllOf() | AnyOf():
+        case And() | Or():
             for part in tree.parts:
                 yield from operands(part)
 
@@ -146,7 +146,7 @@ def truth(tree: Tree, item: Mapping[str, Value], user: Mapping[str, Value]) -> T
             if left is None or right is None or not kinds_of(left) & kinds_of(right) & set(SCALARS):
                 return None
             return bool(ORDERS[tree.order](left, right))
-        case Membership():
+        case In():
             element, container = _value(tree.element, item, user), _value(tree.container, item, user)
             if element is None or container is None:
                 return None
@@ -154,15 +154,15 @@ def truth(tree: Tree, item: Mapping[str, Value], user: Mapping[str, Value]) -> T
             return element in container if lists and not isinstance(container, str | int | float) else None
         case Has():
             return _value(tree.name, item, user) is not None
-        case BooleanOperand():
+        case IsTrue():
             value = _value(tree.operand, item, user)
             return value if isinstance(value, bool) else None
         case Not():
             inner = truth(tree.part, item, user)
             return None if inner is None else not inner
-        case AllOf():
+        case And():
             return _combined(tree.parts, item, user, False)
-        case AnyOf():
+        case Or():
             return _combined(tree.parts, item, user, True)
 
 

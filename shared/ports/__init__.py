@@ -22,7 +22,7 @@ from shared.ports.registry import (
     Version,
     Writing,
 )
-from shared.ports.retention import BlobPin, DiscardedObject, ExpiringRows, Shelf, StoredObject, Trash
+from shared.ports.retention import BlobPin, ExpiringRows, Shelf, StoredObject, Trash, TrashItem
 from shared.ports.serving import (
     CandidateIndex,
     Indexes,
@@ -68,7 +68,6 @@ __all__ = [
     "CatalogueItem",
     "Clock",
     "DataSource",
-    "DiscardedObject",
     "DriftSamples",
     "Due",
     "EventDays",
@@ -117,6 +116,7 @@ __all__ = [
     "StoredResponses",
     "TokenStore",
     "Trash",
+    "TrashItem",
     "Version",
     "Writing",
     "replica_lease",

@@ -31,7 +31,7 @@ Shelf = Literal["manifests", "blobs"]
 
 
 @dataclass(frozen=True)
-class DiscardedObject:
+class TrashItem:
     shelf: Shelf
     name: str
     size: int
@@ -46,7 +46,7 @@ class Trash(Protocol):
 
     def shelf(self, shelf: Shelf) -> Sequence[StoredObject]: ...
 
-    def trash(self) -> Sequence[DiscardedObject]: ...
+    def trash(self) -> Sequence[TrashItem]: ...
 
     def named(self, attempt: str) -> frozenset[str]:
         """Returns the blobs that a manifest names, also of one in the trash; raises Damaged if it cannot be read."""
@@ -54,9 +54,9 @@ class Trash(Protocol):
     def discard(self, shelf: Shelf, file: StoredObject, now: datetime) -> bool:
         """Moves a file to the trash; returns False if the file was written again since it was listed, or is gone."""
 
-    def restore(self, discarded: DiscardedObject) -> None: ...
+    def restore(self, discarded: TrashItem) -> None: ...
 
-    def erase(self, discarded: DiscardedObject) -> None: ...
+    def erase(self, discarded: TrashItem) -> None: ...
 
     def unpin(self, pin: BlobPin) -> None: ...
 

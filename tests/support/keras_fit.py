@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.loaders.adapters.keras import RepeatedEpochs, py_dataset
-from pipelines.loaders.adapters.layout import DenseLayout, PaddedLayout
+from pipelines.loaders.adapters.layout import Dense, PaddedLayout
 from pipelines.loaders.adapters.opened import opened
 from pipelines.loaders.columns import Column
 from pipelines.loaders.loader import open_loader
@@ -60,7 +60,7 @@ def main(path: str) -> None:
     history = model(keras, dense=False).fit(train.as_keras(), epochs=3, validation_data=validation, verbose=0).history
     validated_once = Counter(validated)
     dense = model(keras, dense=True).fit(
-        train.as_keras(lists=DenseLayout(GENRES)), epochs=2, validation_data=seen.as_keras(lists=DenseLayout(GENRES)), verbose=0
+        train.as_keras(lists=Dense(GENRES)), epochs=2, validation_data=seen.as_keras(lists=Dense(GENRES)), verbose=0
     )
     batches = train.as_keras(start=(2, 3))
     kept = py_dataset(RepeatedEpochs(opened(train, None, PaddedLayout(4), PaddedLayout()), 0))

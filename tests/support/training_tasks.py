@@ -50,7 +50,7 @@ def task(rows: Path, params: Mapping[str, Any] | None = None, **train: Any) -> T
 
 
 class Factors:
-    """Implements Step: inner products of vectors through a sigmoid, by gradient descent with momentum."""
+    """Implements TrainingStep: inner products of vectors through a sigmoid, by gradient descent with momentum."""
 
     def __init__(self, width: int = 6, seed: int = 1, rate: float = RATE) -> None:
         random = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import polars as pl
 
@@ -40,16 +40,8 @@ class PolarsEngine:
     def compute(self, asks: Sequence[Statistic], data: PreparedTables) -> Results:
         return compute(asks, data)
 
-    def transform(
-        self,
-        graph: Graph,
-        frame: pl.LazyFrame,
-        *sides: Side,
-        mode: Mode = "serve",
-        history: RowHistory | None = None,
-        keep: Iterable[str | pl.Expr] = (),
-    ) -> pl.LazyFrame:
-        return graph.transform(frame, *sides, mode=mode, history=history, keep=keep)
+    def transform(self, graph: Graph, frame: pl.LazyFrame, *sides: Side, **options: Any) -> pl.LazyFrame:
+        return graph.transform(frame, *sides, **options)
 
 
 @contextmanager

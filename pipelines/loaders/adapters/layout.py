@@ -59,7 +59,7 @@ class PaddedLayout:
 
 
 @dataclass(frozen=True)
-class DenseLayout:
+class Dense:
     size: int
     """Values are 0 to size - 1."""
 
@@ -68,7 +68,7 @@ class DenseLayout:
             raise Invalid(f"lists: size of dense lists must be at least 1, not {self.size}")
 
 
-Layout = Offsets | Lengths | RaggedLayout | PaddedLayout | DenseLayout
+Layout = Offsets | Lengths | RaggedLayout | PaddedLayout | Dense
 Name = Literal["offsets", "lengths", "ragged", "padded"]
 Chosen = Name | Layout | Mapping[str, Name | Layout]
 """A layout for all list columns, or a layout for each column."""
@@ -93,13 +93,13 @@ def layouts(chosen: Chosen, columns: Mapping[str, ColumnType], default: Layout) 
                 raise Invalid(f"lists: column '{name}' becomes '{part}', which is another column's name; rename one")
         if isinstance(layout, PaddedLayout):
             _fitting(layout.value, columns[name].dtype, name)
-        if isinstance(layout, DenseLayout) and columns[name].dtype.kind not in "iu":
+        if isinstance(layout, Dense) and columns[name].dtype.kind not in "iu":
             raise Invalid(f"lists: column '{name}' has values of {columns[name].dtype}; only integers can be made dense")
     return layouts
 
 
 def _layout(choice: str | Layout) -> Layout:
-    if isinstance(choice, Offsets | Lengths | RaggedLayout | PaddedLayout | DenseLayout):
+    if isinstance(choice, Offsets | Lengths | RaggedLayout | PaddedLayout | Dense):
         return choice
     if choice == "dense":
         raise Invalid("lists: 'dense' needs a size; write Dense(size) for values from 0 to size - 1")
@@ -141,7 +141,7 @@ def shown(columns: Mapping[str, ColumnType], chosen: Mapping[str, Layout]) -> di
             outputs[name] = BatchColumn(column.dtype, (None,) if column.width is None else (None, column.width))
         elif isinstance(layout, PaddedLayout):
             outputs[name] = BatchColumn(column.dtype, (None, layout.width))
-        elif isinstance(layout, DenseLayout):
+        elif isinstance(layout, Dense):
             outputs[name] = BatchColumn(np.dtype(np.float32), (None, layout.size))
         elif isinstance(layout, RaggedLayout):
             outputs[name] = BatchColumn(column.dtype, (None, None), ragged=True)
@@ -170,7 +170,7 @@ def _apply_layout(name: str, lists: ListColumn, layout: Layout) -> Mapping[str, 
         return {name + VALUES: lists.values, name + LENGTHS: lists.lengths}
     if isinstance(layout, PaddedLayout):
         return {name: _padded(name, lists, layout)}
-    return {name: _dense(name, lists, layout.size) if isinstance(layout, DenseLayout) else lists}
+    return {name: _dense(name, lists, layout.size) if isinstance(layout, Dense) else lists}
 
 
 def _padded(name: str, lists: ListColumn, layout: PaddedLayout) -> Array:

@@ -30,7 +30,7 @@ Score = Callable[[Weights, Codes], NDArray[np.float32]]
 
 
 class KerasAttention:
-    """Implements Operations with Keras."""
+    """Implements AttentionOperations with Keras."""
 
     def __init__(self, weights: Mapping[str, Any], chance: Any, dropout: float) -> None:
         from keras import ops
@@ -77,7 +77,7 @@ class KerasAttention:
 
 
 class SequenceStep:
-    """Implements Step; `score` returns the scores of rows by a model with the given weights."""
+    """Implements TrainingStep; `score` returns the scores of rows by a model with the given weights."""
 
     def __init__(
         self, framework: Framework, shape: Shape, weights: Weights, how: StepOptions, dropout: float, sampled: bool, score: Score

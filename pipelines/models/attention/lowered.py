@@ -23,7 +23,7 @@ READ = "read"
 
 
 class OnnxAttention:
-    """Implements Operations on tensors [sequences, places, width], as nodes of the loop's body."""
+    """Implements AttentionOperations on tensors [sequences, places, width], as nodes of the loop's body."""
 
     def __init__(self, turn: LoopBody, shape: Shape) -> None:
         self._turn, self._width, self._heads = turn, shape.width, shape.heads

@@ -21,7 +21,7 @@ AT_ONCE = 128
 
 
 class NumpyAttention:
-    """Implements Operations; inputs of matrix products are rounded to `bits` mantissa bits, unless `bits` is None."""
+    """Implements AttentionOperations; inputs of matrix products are rounded to `bits` mantissa bits, unless `bits` is None."""
 
     def __init__(self, weights: Mapping[str, Floats], bits: int | None = None) -> None:
         self._weights, self._bits = weights, bits

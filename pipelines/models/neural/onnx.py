@@ -61,7 +61,7 @@ def _float() -> int:
 
 
 class _Nodes:
-    """Implements Lowered."""
+    """Implements GraphOperations."""
 
     def __init__(self, weights: Mapping[str, NDArray[np.float32]], beside: ExternalWeights | None = None) -> None:
         self._arrays, self._beside = weights, beside or ExternalWeights(sys.maxsize)

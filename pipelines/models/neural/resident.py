@@ -31,7 +31,7 @@ Tensor = Any
 
 
 class ResidentStep(NeuralStep):
-    """Implements Step for batches of tensors; also scores arrays, on the device."""
+    """Implements TrainingStep for batches of tensors; also scores arrays, on the device."""
 
     _moves: Callable[..., None] | None = None
     _step_count = 0

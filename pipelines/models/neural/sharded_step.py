@@ -35,7 +35,7 @@ class Apartness:
 
 
 class ShardedStep(NeuralStep):
-    """Implements Step."""
+    """Implements TrainingStep."""
 
     _all_ranks_score = True
 

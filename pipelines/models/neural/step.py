@@ -55,7 +55,7 @@ class StepOptions:
 
 
 class NeuralStep:
-    """Implements Step."""
+    """Implements TrainingStep."""
 
     _all_ranks_score = False
     """Whether all ranks take part in scoring, not rank 0 alone."""
@@ -238,7 +238,7 @@ class NeuralStep:
         return loss, by_row, by_weight, scale.sound([*by_row, *by_weight])
 
     def gathered(self, rows: Any) -> Any:
-        """Implements Among."""
+        """Implements BatchRows."""
         assert self._group is not None
         return self._group.gathered(rows, self._share)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.loaders.adapters.layout import DenseLayout, PaddedLayout
+from pipelines.loaders.adapters.layout import Dense, PaddedLayout
 from pipelines.loaders.columns import ListColumn
 from pipelines.loaders.loader import Loader, open_loader
 from pipelines.loaders.plan import Shard
@@ -75,7 +75,7 @@ def test_batches_are_the_loaders_own_with_lists_as_ragged_tensors(path: Path) ->
         ("lengths", {"genres__values": (None,), "genres__lengths": (None,)}),
         ("padded", {"genres": (None, None)}),
         (PaddedLayout(2, longer="cut"), {"genres": (None, 2)}),
-        (DenseLayout(9), {"genres": (None, 9)}),
+        (Dense(9), {"genres": (None, 9)}),
     ],
 )
 def test_shapes_are_known_before_anything_is_read(path: Path, lists: Any, parts: dict[str, Any]) -> None:

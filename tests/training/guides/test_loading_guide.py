@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.loaders.adapters.layout import DenseLayout, PaddedLayout, RaggedLayout
+from pipelines.loaders.adapters.layout import Dense, PaddedLayout, RaggedLayout
 from pipelines.loaders.adapters.opened import opened
 from pipelines.loaders.loader import Loader, open_loader
 from shared.domain.errors import Invalid
@@ -138,7 +138,7 @@ def test_errors_are_worded_as_the_guide_says(tmp_path: Path, monkeypatch: pytest
         lambda: open_loader("other*.parquet"),
         lambda: loader("age", memory=10).plan,
         lambda: batches(PaddedLayout(8)),
-        lambda: batches(DenseLayout(20)),
+        lambda: batches(Dense(20)),
         lambda: loader("age", "label").as_dataset("lable"),
         damaged,
         cut,

@@ -19,7 +19,7 @@ from tests.support.torch_available import torch as installed
 
 torch = installed()
 
-from pipelines.loaders.adapters.layout import DenseLayout, PaddedLayout  # noqa: E402
+from pipelines.loaders.adapters.layout import Dense, PaddedLayout  # noqa: E402
 from pipelines.loaders.adapters.torch import as_torch  # noqa: E402
 
 ROWS, BATCH = 430, 64
@@ -75,7 +75,7 @@ def test_lists_come_as_lengths_as_padded_rows_or_dense_by_column(loader: Loader,
     places = torch.arange(6)
     wanted = torch.where(places < columns["id"][:, None] % 5, columns["id"][:, None] * 10 + places, -1)
     assert torch.equal(columns["some"].long(), wanted)
-    columns, _ = next(iter(as_torch(loader, lists=DenseLayout(ROWS * 10 + LONGEST))))
+    columns, _ = next(iter(as_torch(loader, lists=Dense(ROWS * 10 + LONGEST))))
     assert torch.equal(columns["some"].sum(1).long(), columns["id"] % 5)
     with pytest.raises(Invalid, match="'some': PyTorch takes no ragged lists; set 'offsets'"):
         as_torch(loader, lists="ragged")

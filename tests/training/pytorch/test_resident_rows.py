@@ -20,7 +20,7 @@ from tests.support.torch_available import torch as installed
 
 torch = installed()
 
-from pipelines.loaders.adapters.layout import DenseLayout, Lengths, Offsets, PaddedLayout  # noqa: E402
+from pipelines.loaders.adapters.layout import Dense, Lengths, Offsets, PaddedLayout  # noqa: E402
 from pipelines.loaders.adapters.pytorch import resident  # noqa: E402
 from pipelines.loaders.adapters.torch import as_torch  # noqa: E402
 
@@ -138,7 +138,7 @@ def test_a_loader_with_stages_is_refused(path: Path) -> None:
         PaddedLayout(LONGEST),
         PaddedLayout(9, value=-3),
         PaddedLayout(2, longer="cut"),
-        DenseLayout(ROWS * 10 + LONGEST),
+        Dense(ROWS * 10 + LONGEST),
     ],
 )
 def test_lists_come_in_the_layout_that_a_streamed_batch_has(path: Path, layout: Any) -> None:
@@ -150,7 +150,7 @@ def test_lists_come_in_the_layout_that_a_streamed_batch_has(path: Path, layout: 
             assert torch.equal(one[name], other[name]), name
 
 
-@pytest.mark.parametrize("layout", [PaddedLayout(3), DenseLayout(7)])
+@pytest.mark.parametrize("layout", [PaddedLayout(3), Dense(7)])
 def test_what_does_not_fit_its_layout_is_told_as_of_a_streamed_batch(path: Path, layout: Any) -> None:
     loader, told = open_loader(path, batch_size=100, shuffle=False), []
     for share in (None, 0.9):

@@ -9,10 +9,10 @@ from pathlib import Path
 import typer
 from typer.main import get_command
 
+from docs.cli_reference import reference
 from services.cli import completing, rollouts, runs
 from services.cli.command_registry import ENTRIES, INNER
 from services.cli.main import app
-from services.cli.reference import reference
 from shared.domain import rollout, run
 from tests.support.cli_commands import COMMANDS, EXAMPLES
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from services.cli import files, items
+from services.cli import files
 
 VIEW = {"item": 1, "attributes": {"age": 3}, "available": True, "revision": 1, "updated_at": "2026-01-01T00:00:00Z"}
 
@@ -24,7 +24,7 @@ def file(tmp_path):
 
 @pytest.mark.requirement("G-02")
 def test_items_are_sent_by_line_in_batches(platform, eyas, file, monkeypatch):
-    monkeypatch.setattr(items, "AT_ONCE", 2)
+    monkeypatch.setattr(files, "AT_ONCE", 2)
     platform.says("PUT /v1/items/m", {"accepted": 2, "changed": 2}, {"accepted": 1, "changed": 0})
     found = eyas("items", "put", "m", file({"item": 1, "attributes": {"t": "\u00e4"}}, "", {"item": 2}, {"item": 3}))
     assert found.stdout == "m: 3 items written, 2 of them changed\n"
@@ -55,7 +55,7 @@ def test_a_bad_line_is_named_and_nothing_is_sent(platform, eyas, file, line, sai
 
 
 def test_what_was_written_before_a_refusal_is_said(platform, eyas, file, monkeypatch):
-    monkeypatch.setattr(items, "AT_ONCE", 1)
+    monkeypatch.setattr(files, "AT_ONCE", 1)
     answers = iter([{"accepted": 1, "changed": 1}])
     platform.says("PUT /v1/items/m", lambda _: next(answers))
     platform.answers["PUT /v1/items/m"].append((422, {"type": "x/invalid", "detail": "line 1: no"}))

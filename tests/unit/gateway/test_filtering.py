@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.gateway.attributes import AttributeBuilder
 from services.gateway.filter_evaluation import FilterColumns
-from shared.domain.expressions import AllOf, AnyOf, BooleanOperand, Compare, Constant, Has, Membership, Name, Not, truth
+from shared.domain.expressions import And, Compare, Constant, Has, In, IsTrue, Name, Not, Or, truth
 from shared.ports import CatalogueItem
 
 ITEMS = list(range(8))
@@ -44,16 +44,16 @@ operands = st.one_of(
 )
 tests = st.one_of(
     st.builds(Compare, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), operands, operands),
-    st.builds(Membership, operands, operands),
+    st.builds(In, operands, operands),
     st.builds(Has, operands.filter(lambda one: isinstance(one, Name))),
-    st.builds(BooleanOperand, operands),
+    st.builds(IsTrue, operands),
 )
 trees = st.recursive(
     tests,
     lambda part: st.one_of(
         part.map(Not),
-        st.lists(part, min_size=2, max_size=3).map(tuple).map(AllOf),
-        st.lists(part, min_size=2, max_size=3).map(tuple).map(AnyOf),
+        st.lists(part, min_size=2, max_size=3).map(tuple).map(And),
+        st.lists(part, min_size=2, max_size=3).map(tuple).map(Or),
     ),
     max_leaves=5,
 )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from services.gateway import Question, shadow
+from services.gateway.filtering import FilterInput
 from services.gateway.scoring import RankedRequests, ShownItems
 from services.gateway.shadow import WAITING, WORKERS, MirroredBatch
 from shared.domain.errors import ServerAway, Unavailable
@@ -29,7 +30,7 @@ def gateway(world):
 
 
 def ranking_request(gateway):
-    return gateway._request("m", gateway._loader.snapshot.served["m"], 1, 1)
+    return gateway._request("m", gateway._loader.snapshot.served["m"], 1, 1, FilterInput(gateway._catalogues.of("m"), {}, frozenset()))
 
 
 def total(world, gateway, generation=7) -> ShadowCounts:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pipelines.loaders.adapters.layout import LENGTHS, DenseLayout, Layout, Lengths, Offsets, PaddedLayout
+from pipelines.loaders.adapters.layout import LENGTHS, Dense, Layout, Lengths, Offsets, PaddedLayout
 from pipelines.loaders.adapters.pytorch.tensors import Tensor, TensorLists
 from shared.domain.errors import BadData
 from shared.serving.signature import OFFSETS, VALUES
@@ -27,7 +27,7 @@ def _apply_layout(name: str, lists: TensorLists, layout: Layout) -> dict[str, Te
         return {name + VALUES: lists.values, name + LENGTHS: lists.offsets.diff()}
     if isinstance(layout, PaddedLayout):
         return {name: _padded(name, lists, layout)}
-    assert isinstance(layout, DenseLayout)
+    assert isinstance(layout, Dense)
     return {name: _dense(name, lists, layout.size)}
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.loaders.adapters.layout import (
     Chosen,
-    DenseLayout,
+    Dense,
     PaddedLayout,
     RaggedLayout,
     layout_stage,
@@ -119,17 +119,17 @@ def test_padded_lists_are_as_wide_as_is_said_or_as_the_longest(rows: list[list[i
 def test_dense_lists_have_a_one_for_each_value(rows: list[list[int]], size: int) -> None:
     for column in both(rows):
         if max([-1, *(one for row in rows for one in row)]) < size:
-            found = out(DenseLayout(size), x=column)["x"]
+            found = out(Dense(size), x=column)["x"]
             assert found.dtype == np.float32
             assert found.tolist() == [[float(at in one) for at in range(size)] for one in rows]
         else:
             with pytest.raises(BadData, match=f"dense lists of size {size} take 0 to {size - 1}"):
-                out(DenseLayout(size), x=column)
+                out(Dense(size), x=column)
 
 
 def test_values_below_zero_are_not_made_dense() -> None:
     with pytest.raises(BadData, match="column 'x' has the value -1"):
-        out(DenseLayout(4), x=lists([[1, -1]], np.int64))
+        out(Dense(4), x=lists([[1, -1]], np.int64))
 
 
 def test_each_column_has_a_layout_of_its_own_and_others_stay_as_they_are() -> None:
@@ -151,7 +151,7 @@ CHOSEN: list[tuple[Any, str]] = [
     (PaddedLayout(value=0.5), "column 'x' is padded with 0.5, which is not uint8"),
     (PaddedLayout(value=-1), "column 'x' is padded with -1, which is not uint8"),
     (PaddedLayout(value=float("nan")), "column 'x' is padded with nan, which is not uint8"),
-    ({"u": DenseLayout(3)}, "column 'u' has values of float32; only integers"),
+    ({"u": Dense(3)}, "column 'u' has values of float32; only integers"),
     ({"x": "offsets"}, "becomes 'x__values', which is another column's name"),
 ]
 
@@ -170,6 +170,6 @@ def test_what_is_no_layout_of_a_column_is_refused_by_name(subtests: pytest.Subte
 
 
 def test_a_layout_that_can_not_be_is_refused_where_it_is_made(subtests: pytest.Subtests) -> None:
-    for wrong in [lambda: PaddedLayout(0), lambda: PaddedLayout(3, longer="drop"), lambda: DenseLayout(0)]:
+    for wrong in [lambda: PaddedLayout(0), lambda: PaddedLayout(3, longer="drop"), lambda: Dense(0)]:
         with subtests.test(wrong=wrong), pytest.raises(Invalid, match="lists: "):
             wrong()
