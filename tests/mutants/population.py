@@ -16,9 +16,12 @@ SEED, PER_GROUP = 24, 6
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "gates": ("shared/domain/gate.py", "shared/domain/metric.py", "pipelines/evaluation/gate_metrics.py"),
-    "evidence": tuple(f"shared/domain/{name}.py" for name in ("analysis", "evidence", "guardrail", "looks", "steps", "verdict")),
+    "evidence": tuple(
+        f"shared/domain/{name}.py"
+        for name in ("step_analysis", "evidence", "guardrail", "evidence_history", "rollout_plan", "sequential_test")
+    ),
     "drift": ("shared/domain/drift", "services/monitor/drift.py", "services/monitor/retrain_signals.py"),
-    "access": ("shared/domain/access.py", *(f"services/api/{name}.py" for name in ("access", "auth", "known", "limits", "tokens"))),
+    "access": ("shared/domain/access.py", *(f"services/api/{name}.py" for name in ("access", "auth", "token_cache", "limits", "tokens"))),
     "metrics": ("pipelines/evaluation",),
     "features": ("pipelines/features",),
     "loaders": ("pipelines/loaders",),
