@@ -266,7 +266,7 @@ class TritonServer:
         _, late = wait(trials.values(), self._trial_wait if begun else 0)
         if late:
             numbers = ", ".join(str(number) for number, trial in trials.items() if trial in late)
-            raise Pending(f"{recommender}: version {numbers} is still being loaded")
+            raise Pending(f"{recommender}: still loading: version {numbers}")
         faults: dict[int, str] = {}
         away: Exception | None = None
         for number, placed in new.items():
