@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 
@@ -9,6 +10,7 @@ import pytest
 
 from services.api.auth import Auth
 from services.api.limits import MAX_BODY
+from shared.telemetry import logs
 
 OPEN = {"/healthz", "/readyz"}
 
@@ -125,6 +127,23 @@ def test_an_unforeseen_error_is_a_problem_without_a_traceback_and_the_log_has_it
     problem(response, 500, "internal")
     assert "secret" not in response.text
     assert "a secret of the inside" in caplog.text
+
+
+def test_the_line_of_a_failed_request_has_the_id_of_its_response(world, client):
+    world.gateway.fails = RuntimeError("a bug")
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logs.Text("%(message)s"))
+    logger = logging.getLogger("services.api.problems")
+    logger.addHandler(handler)
+    try:
+        failures = [client.post("/v1/recommend/m", json={"user": 1}) for _ in range(2)]
+    finally:
+        logger.removeHandler(handler)
+    ids = [failure.headers["x-request-id"] for failure in failures]
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("request: ")]
+    assert lines == [f"request: unexpected error path=/v1/recommend/m request={id}" for id in ids]
+    assert len(set(ids)) == 2
 
 
 @pytest.mark.requirement("C-01")
