@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -18,9 +19,10 @@ from services.triton import verify
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.gates import LatencyGate, MedianGate, MemoryGate, SizeGate, ThroughputGate
 from shared.contracts.plans import gate_rule
-from shared.contracts.stage import Files, Manifest
+from shared.contracts.stage import Files, Manifest, StageSpec
 from shared.domain.gate import Verdict, judge
 from shared.serving.signature import WEIGHTS
+from shared.stage_process import Attempt
 from shared.testing.executor_suite import small_spec, stage_spec
 from shared.testing.model_server_suite import tiny_model, tiny_unit
 from shared.testing.waiting import wait_for
@@ -68,7 +70,9 @@ class Stage:
 
     def run_here(self, files: Files) -> tuple[int, Manifest]:
         """In the test's process, which has imported everything already. The server is as real."""
-        code = verify.attempt(self.write_spec(files))
+        path = self.write_spec(files)
+        spec = StageSpec.model_validate_json(path.read_text())
+        code = verify.perform(Attempt(spec, path, self.store, logging.getLogger("eyas.stage")))
         assert not (self.folder / "triton").exists()
         manifest = self.store.manifest(ATTEMPT)
         assert manifest is not None
@@ -166,12 +170,12 @@ def test_a_score_that_is_no_number_is_refused_and_named(stage: Stage) -> None:
     assert (code, "Traceback" in said) == (2, False)
     assert manifest is not None
     assert manifest.failure is not None
-    assert "gave nan as a score" in manifest.failure.message
+    assert "is nan for a row of zeros" in manifest.failure.message
     assert manifest.failure.message in said
 
 
 def test_a_score_that_is_no_number_for_real_rows_alone_is_refused_and_named(stage: Stage) -> None:
-    assert "gave nan for row 1" in refused(stage, stage.export(model=not_a_number_of_real_items()))
+    assert "row 1: the served unit returned nan" in refused(stage, stage.export(model=not_a_number_of_real_items()))
 
 
 def test_a_model_that_triton_cannot_load_is_refused_with_its_reason(stage: Stage) -> None:
