@@ -40,7 +40,7 @@ def _batch(seed: int) -> TrainingBatch:
 def _first_steps(framework: Any, variant: str) -> dict[str, Any]:
     architecture, found = MADE.get(variant, neural_model.mlp)(), dict[str, Any]()
     for which, whole in (("host", 0), ("whole", 1000), ("distinct", 0)):
-        resident.WHOLE = whole
+        resident.READ_ALL_FACTOR = whole
         kind = NeuralStep if which == "host" else ResidentStep
         step = kind(framework, architecture, begin(architecture, 7), StepOptions(learning_rate=0.02, **neural_model.VARIANTS[variant]))
         give = (lambda one: one) if which == "host" else _there
@@ -86,12 +86,12 @@ def _asked(framework: Any) -> dict[str, Any]:
         "fixed": {**float16, "scale": 8.0},
     }
     for which, how in {**ways, "distinct": {}}.items():
-        resident.WHOLE = 0 if which == "distinct" else 1000
+        resident.READ_ALL_FACTOR = 0 if which == "distinct" else 1000
         step, one = _step(framework, **how), _pairs(1)
         step(one)
         counted = asked(lambda step=step, one=one: step(one))  # type: ignore[misc]
         found[f"asked/{which}"] = np.array([counted.waits, counted.brought])
-    resident.WHOLE = 1000
+    resident.READ_ALL_FACTOR = 1000
     return found
 
 

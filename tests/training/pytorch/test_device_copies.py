@@ -95,7 +95,7 @@ def test_batches_for_a_gpu_are_those_of_the_cpu(tmp_path: Path, monkeypatch: pyt
     loader, device = open_loader(write(tmp_path, 430), batch_size=64), Late()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(door, "CudaLane", lambda there: device)
+    monkeypatch.setattr(door, "CudaChannel", lambda there: device)
     batches = loader.as_torch(device="cuda")
     given, states = [], []
     for one in batches:

@@ -29,7 +29,7 @@ TRAIN = {
     "checkpoint": {"steps": 20},
 }
 PARAMS = {"layers": [32, 16], "width": 16, "dropout": 0.2}
-EPOCH = re.compile(r"epoch (\d+) of \d+, loss")
+EPOCH = re.compile(r"epoch: finished epoch=(\d+) of=\d+ .*loss=")
 
 
 class World(Stages):

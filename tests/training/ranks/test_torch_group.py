@@ -23,7 +23,7 @@ import torch
 import torch.distributed as group
 from pipelines.loaders.loader import open_loader
 from pipelines.loaders.plan import Shard
-from pipelines.training.torch_epoch import Epoch, of_all_ranks
+from pipelines.training.torch_epoch import TorchEpoch, of_all_ranks
 
 path, meeting, rank, resident = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
 group.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
@@ -37,7 +37,7 @@ for epoch in range(2):
         seen.append(columns["id"].tolist())
     epochs.append(seen)
 explicit = sum(len(label) for _, label in open_loader(path, batch_size=64, shard=Shard(1, 4)).as_torch())
-together = of_all_ranks(Epoch(rows=100 + 300 * rank, steps=4, seconds=2.0 - rank, waited=0.5 + rank, loss=1.0 + rank))
+together = of_all_ranks(TorchEpoch(rows=100 + 300 * rank, steps=4, seconds=2.0 - rank, waited=0.5 + rank, loss=1.0 + rank))
 print(json.dumps({"epochs": epochs, "explicit": explicit, "together": vars(together)}))
 group.barrier()
 group.destroy_process_group()
