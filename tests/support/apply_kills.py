@@ -161,7 +161,7 @@ class Platform:
             generations = list(connection.execute(select(recommender_history.c.generation)).scalars())
             runs: dict[int, list[str]] = {}
             for row in connection.execute(select(resources.c.id, resources.c.spec).where(resources.c.kind == "run")):
-                runs.setdefault(row.spec.generation, []).append(row.id)
+                runs.setdefault(row.spec["generation"], []).append(row.id)
             entries = Counter(connection.execute(select(history.c.id).where(history.c.kind == "run")).scalars())
         self.engine.dispose()
         return sorted(generations), runs, entries
