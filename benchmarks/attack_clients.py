@@ -1,4 +1,4 @@
-"""Runs one attack on a platform until the process gets SIGTERM. The process has the lowest priority.
+"""Attacks a platform in one way until SIGTERM, in a process of the lowest priority.
 
     python -m benchmarks.attack_clients ATTACK < targets.json
 

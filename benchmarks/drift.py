@@ -67,10 +67,10 @@ def watch(first: Sequence[Event], rest: Sequence[Event], window: int, needed: in
     return seen
 
 
-def _bare(given: Sequence[DriftColumn]) -> float:
+def _bare(columns: Sequence[DriftColumn]) -> float:
     """As it was: the index of each feature over likes, the greatest."""
     found = 0.0
-    for column in given:
+    for column in columns:
         if column.kind != "feature":
             continue
         before, after = (Counter(text for one in side for text in one.texts or ()) for side in (column.first, column.now))

@@ -58,16 +58,16 @@ SHIFTS = (
 
 
 def columns(first: Sequence[Event], now: Sequence[Event]) -> list[DriftColumn]:
-    def values(events: Sequence[Event], what: str) -> tuple[DriftValue, ...]:
+    def values(events: Sequence[Event], column: str) -> tuple[DriftValue, ...]:
         known = [one for one in events if one.genres is not None]
-        if what == "item":
-            return tuple(DriftValue(one.user, None if one.genres is None else ("known",)) for one in events)
-        if what == "score":
-            return tuple(DriftValue(one.user, (), one.score) for one in events)
-        return tuple(DriftValue(one.user, one.genres if what == "genres" else (one.decade,)) for one in known)
+        if column == "item":
+            return tuple(DriftValue(event.user, None if event.genres is None else ("known",)) for event in events)
+        if column == "score":
+            return tuple(DriftValue(event.user, (), event.score) for event in events)
+        return tuple(DriftValue(like.user, like.genres if column == "genres" else (like.decade,)) for like in known)
 
     kinds = (("key", "item"), ("feature", "genres"), ("feature", "decade"), ("scores", "score"))
-    return [DriftColumn(kind, what, values(first, what), values(now, what)) for kind, what in kinds]  # type: ignore[arg-type]
+    return [DriftColumn(kind, column, values(first, column), values(now, column)) for kind, column in kinds]  # type: ignore[arg-type]
 
 
 class Planted:

@@ -31,81 +31,90 @@ _REACH = NormalDist().inv_cdf(CONFIDENCE)
 def measure(shop: Shop, answers: int, seeds: int, by_place: bool = False) -> dict[str, list[OffPolicyForecast]]:
     """By candidate, what each log foretells. The orders are the same, the logs aren't."""
     serving, candidates = shop.orders(0)
-    found: dict[str, list[OffPolicyForecast]] = {one.name: [] for one in candidates}
+    forecasts: dict[str, list[OffPolicyForecast]] = {candidate.name: [] for candidate in candidates}
     for seed in range(seeds):
         log, users = shop.log(serving, answers, seed), users_of(shop, answers, seed)
         for one in candidates:
-            found[one.name].append(shop.foretold(log, users, one, by_place))
-    return found
+            forecasts[one.name].append(shop.foretold(log, users, one, by_place))
+    return forecasts
 
 
-def rows(case: str, shop: Shop, found: dict[str, list[OffPolicyForecast]]) -> list[Row]:
+def rows(case: str, shop: Shop, forecasts: dict[str, list[OffPolicyForecast]]) -> list[Row]:
     serving, candidates = shop.orders(0)
-    told: list[Row] = []
+    result_rows: list[Row] = []
     for one in candidates:
         truth = shop.earns(one)[1]
-        told += _of(case, one, truth, found[one.name], shop.earns(serving)[1])
+        result_rows += _of(case, one, truth, forecasts[one.name], shop.earns(serving)[1])
     for name in ESTIMATORS:
-        orders = [_agreement(shop, candidates, [found[one.name][seed] for one in candidates], name) for seed in _seeds(found)]
+        orders = [
+            _agreement(shop, candidates, [forecasts[candidate.name][seed] for candidate in candidates], name) for seed in _seeds(forecasts)
+        ]
         if all(order is not None for order in orders):
-            told.append(
+            result_rows.append(
                 Row(case, name, "pairs of candidates in the right order", "%", [100 * order for order in orders if order is not None])
             )
-    return told
+    return result_rows
 
 
-def _of(case: str, one: Order, truth: float, found: Sequence[OffPolicyForecast], serving: float) -> list[Row]:
-    where, usual = f"{case}: {one.name}", [each.by[name] for name in ("snips",) for each in found if name in each.by]
+def _of(case: str, order: Order, truth: float, forecasts: Sequence[OffPolicyForecast], serving: float) -> list[Row]:
+    where, usual = f"{case}: {order.name}", [each.by[name] for name in ("snips",) for each in forecasts if name in each.by]
     told = [
         Row(where, "truth", "hit rate", "", [truth], note=f"serving {serving:.4f}"),
-        Row(where, "", "effective answers", "", [each.effective for each in found]),
-        Row(where, "", "support", "%", [100 * each.support for each in found]),
-        Row(where, "", "said nothing", "%", [100 * float(np.mean([each.too_little is not None for each in found]))]),
+        Row(where, "", "effective answers", "", [each.effective for each in forecasts]),
+        Row(where, "", "support", "%", [100 * each.support for each in forecasts]),
+        Row(where, "", "said nothing", "%", [100 * float(np.mean([each.too_little is not None for each in forecasts]))]),
     ]
     assert usual
     for name in ESTIMATORS:
-        if not all(name in each.by for each in found):
+        if not all(name in each.by for each in forecasts):
             continue
-        values = np.array([each.by[name].hit_rate for each in found])
-        errors = np.array([each.by[name].se for each in found])
+        values = np.array([each.by[name].hit_rate for each in forecasts])
+        errors = np.array([each.by[name].se for each in forecasts])
         told.append(Row(where, name, "hit rate", "", values.tolist(), note=f"+- {np.median(_REACH * errors):.4f} with 90% at either end"))
         told.append(Row(where, name, "bias", "% of truth", [100 * float(values.mean() / truth - 1)]))
         told.append(Row(where, name, "lower bound holds", "%", [100 * float(np.mean(values - _REACH * errors <= truth))]))
         told.append(Row(where, name, "upper bound holds", "%", [100 * float(np.mean(values + _REACH * errors >= truth))]))
-        said = Counter(_verdict(each, name) for each in found)
+        verdicts = Counter(_verdict(each, name) for each in forecasts)
         told.append(
-            Row(where, name, "gate passes", "%", [100 * said["pass"] / len(found)], note=", ".join(f"{k} {n}" for k, n in said.items()))
+            Row(
+                where,
+                name,
+                "gate passes",
+                "%",
+                [100 * verdicts["pass"] / len(forecasts)],
+                note=", ".join(f"{k} {n}" for k, n in verdicts.items()),
+            )
         )
     return told
 
 
-def _verdict(found: OffPolicyForecast, name: str) -> str:
+def _verdict(forecast: OffPolicyForecast, name: str) -> str:
     """Of `{off_policy: NAME, not_worse_than: serving, by: 5%}`."""
     metric = f"hit_rate.{name}"
     gate = Gate(metric, "not_worse_than", against="serving", margin=0.05, confidence=CONFIDENCE)
-    own, numbers = found.by[name], dict[str, float]()
-    if found.too_little is None:
+    own, numbers = forecast.by[name], dict[str, float]()
+    if forecast.too_little is None:
         numbers = {
             f"candidate.{metric}": own.hit_rate,
             certainty(f"candidate.{metric}"): own.se,
             certainty(f"candidate.{metric}", "serving"): own.se_to_logged,
-            f"serving.{metric}": found.logged.hit_rate,
-            certainty(f"serving.{metric}"): found.logged.se,
+            f"serving.{metric}": forecast.logged.hit_rate,
+            certainty(f"serving.{metric}"): forecast.logged.se,
         }
     return str(judge(gate, numbers, serving=True).verdict)
 
 
-def _agreement(shop: Shop, candidates: Sequence[Order], found: Sequence[OffPolicyForecast], name: str) -> float | None:
+def _agreement(shop: Shop, candidates: Sequence[Order], forecasts: Sequence[OffPolicyForecast], name: str) -> float | None:
     """Of pairs of candidates whose truths differ by more than a hundredth, how many stand in the right order."""
-    if not all(name in each.by for each in found):
+    if not all(name in each.by for each in forecasts):
         return None
-    truths, values = [shop.earns(one)[1] for one in candidates], [each.by[name].hit_rate for each in found]
+    truths, values = [shop.earns(candidate)[1] for candidate in candidates], [each.by[name].hit_rate for each in forecasts]
     pairs = [(a, b) for a in range(len(truths)) for b in range(a) if abs(truths[a] / truths[b] - 1) > 0.01]
     return float(np.mean([(values[a] > values[b]) == (truths[a] > truths[b]) for a, b in pairs]))
 
 
-def _seeds(found: dict[str, list[OffPolicyForecast]]) -> range:
-    return range(len(next(iter(found.values()))))
+def _seeds(forecasts: dict[str, list[OffPolicyForecast]]) -> range:
+    return range(len(next(iter(forecasts.values()))))
 
 
 def main() -> None:

@@ -73,7 +73,7 @@ def blocks_of(rhythm: Rhythm, seed: int, weeks: int, users: int, level: NDArray[
 
 def alarms(samples: Iterator[VariantSample], season: Season, until: int | None = None) -> list[int]:
     """The blocks at which the trigger begins to fire; none after the first one from `until` on."""
-    blocks, days, memory, stood, starts = BlockSeries(), BlockSeries(), NOTHING_YET, False, []
+    blocks, days, memory, was_confirmed, starts = BlockSeries(), BlockSeries(), NOTHING_YET, False, []
     for number, sample in enumerate(samples, 1):
         blocks.add(sample)
         blocks.forget(max(len(blocks) - (WEEKS_BACK + 1) * IN_A_WEEK, 0))
@@ -82,11 +82,11 @@ def alarms(samples: Iterator[VariantSample], season: Season, until: int | None =
             days.forget(max(len(days) - 7 * KEPT_WEEKS, 0))
         look: DriftLook = seasonal_fall(1, AnswerHistory(START + number * BLOCK, BLOCK, blocks, days), season, FEWEST, FALL)
         memory = remember(memory, look, {"hit_rate": FALL}, HITS_LOOKS)
-        if memory.moved and not stood:
+        if memory.moved and not was_confirmed:
             starts.append(number)
             if until is not None and number > until:
                 break
-        stood = bool(memory.moved)
+        was_confirmed = bool(memory.moved)
     return starts
 
 

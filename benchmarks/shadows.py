@@ -214,7 +214,7 @@ def measure(stand: Stand, case: Case, requests: int) -> tuple[list[Row], list[st
         said = check(f"trial {len(trials)}, {trial.looks} looks", trial.judgement)
         if said in wrong or trial.judgement.verdict is Verdict.INCONCLUSIVE:
             _say(said)
-    total = reduce(ShadowCounts.plus, (one.mirror for one in trials))
+    total = reduce(ShadowCounts.plus, (trial.mirror for trial in trials))
     _say(check("all trials together", judge_mirror(_GUARDRAILS, total, _MIN_ANSWERS)))
     verdicts = Counter(one.judgement.verdict for one in trials)
     rows = [

@@ -111,8 +111,8 @@ def access() -> str:
     rows.append("| route | " + " | ".join(role.value for role in Role) + " | audited |\n| --- |" + " --- |" * (len(Role) + 1))
     for one in table(ROOMS):
         marks = [("yes" if role in one.roles() else "") for role in Role]
-        said = {ANYBODY: " (no token)", HOLDER: " (any token)"}.get(one.need, "") + ("" if one.scoped else " (token without a scope)")
-        rows.append(f"| `{one.method} {one.path}`{said} | {' | '.join(marks)} | {'yes' if one.audited else ''} |")
+        note = {ANYBODY: " (no token)", HOLDER: " (any token)"}.get(one.need, "") + ("" if one.scoped else " (token without a scope)")
+        rows.append(f"| `{one.method} {one.path}`{note} | {' | '.join(marks)} | {'yes' if one.audited else ''} |")
     return "\n".join(rows) + "\n"
 
 

@@ -56,7 +56,7 @@ def _bar(label: str, cell: str) -> Bar:
 
 
 def svg(title: str, rows: Sequence[Bar]) -> str:
-    """Returns the plot, with text in a grey that is readable on white and on black, without own font or background."""
+    """Returns the plot as SVG. Its grey text is readable on a white and on a black page; font and background are those of the page."""
     longest = max((row.most or row.value or 0.0 for row in rows), default=0.0) or 1.0
     height, scale = TOP + STEP * len(rows) + 6, (WIDTH - LEFT - RIGHT) / longest
     lines = [

@@ -12,6 +12,8 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
+from markdown_it import MarkdownIt
+
 from docs.generate import DOCS, GENERATED
 
 ROOT = DOCS.parent
@@ -53,18 +55,11 @@ def violations(root: Path = ROOT, most_words: int = MOST_WORDS) -> Iterator[str]
 
 
 def paragraphs(document: str) -> Iterator[tuple[int, str]]:
-    """Yields the prose of a document by line: paragraphs, list items and table cells, without code."""
-    lines, code = list[str](), False
-    for line in document.splitlines():
-        code ^= line.lstrip().startswith("```")
-        lines.append("" if code else re.sub(r"`[^`]*`|\(<?[^() ]*\)", "X", line))
-    begin, text = 1, ""
-    for number, line in enumerate([*lines, ""], 1):
-        if text and (not line.strip() or re.match(r"\s*([-*|#]|\d+\.)", line)):
-            yield begin, text
-            text = ""
-        begin = begin if text else number
-        text = f"{text} {line.strip()}".strip()
+    """Yields the prose of a document by line: paragraphs, list items, headings and table cells. Code and link targets are left out."""
+    for token in MarkdownIt().enable("table").parse(document):
+        if token.type == "inline" and token.map is not None:
+            prose = ("X" if child.type == "code_inline" else child.content or " " for child in token.children or ())
+            yield token.map[0] + 1, "".join(prose)
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
@@ -81,7 +76,7 @@ def faults(text: str) -> Iterator[str]:
 
 
 def long_sentences(text: str) -> Iterator[str]:
-    for sentence in re.split(r"(?<=[.:;!?])\s|\|", text):
+    for sentence in re.split(r"(?<=[.:;!?])\s", text):
         if (count := len(sentence.split())) > LONGEST:
             yield f"a sentence of {count} words, the limit is {LONGEST}: {sentence[:60]}..."
 

@@ -367,8 +367,8 @@ class Nats(Values):
 
 
 class Objects(Values):
-    """S3 server (rclone) for evaluation, with a bucket for artifacts and a bucket for data that specs read. In production, use your own
-    with artifacts, data.roots and data.existingSecret."""
+    """S3 server (rclone) for evaluation: one bucket for artifacts, one bucket for data of specs. In production, use a server of your own:
+    set artifacts, data.roots and data.existingSecret."""
 
     enabled: bool = Field(False, description="Whether the chart installs the server.")
     image: str = Field("docker.io/rclone/rclone:1.68.2", min_length=1, description="Image with its tag.")

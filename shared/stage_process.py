@@ -110,7 +110,7 @@ def main(stage: StageName, module: str, perform: Callable[[Attempt], int]) -> No
 
 
 def _open(stage: StageName, path: Path, log: logging.Logger) -> Attempt | None:
-    """Returns None if the attempt is already published."""
+    """Opens the attempt of a spec.json; returns None if the attempt is already published, so that nothing is left to do."""
     spec = read(StageSpec, load(path.read_text(), path.name), path.name)
     if spec.stage != stage:
         raise Invalid(f"{path.name}: belongs to the stage '{spec.stage}', not '{stage}'")

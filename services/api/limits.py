@@ -59,8 +59,8 @@ class BodyLimit:
 
 
 class LastCatch:
-    """Gives each request an id, for its log lines, its response and the answer of a recommendation. Turns an unexpected exception into a
-    problem without a traceback; the log has all of it."""
+    """Outermost middleware. Gives each request an id: its log lines have it, the response has it as X-Request-Id, and a recommendation as
+    `request_id`. Turns an unexpected exception into a problem without a traceback; the log has the traceback."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

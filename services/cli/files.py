@@ -54,7 +54,8 @@ def batches(entries: Sequence[T], most: int) -> Iterator[list[T]]:
 
 
 def send_batches(entries: Sequence[Any], send: Callable[[list[Any]], Any], noun: str, file: Path) -> Counter[str]:
-    """Sends all entries and sums the numbers of the answers. An error says from which entry of the file the platform counts."""
+    """Sends the entries in batches; returns the sum of each number of the answers. If the platform rejects a batch, the error names the
+    first entry of that batch, because the platform counts from it."""
     totals = Counter[str]()
     for batch in batches(entries, AT_ONCE):
         try:

@@ -35,9 +35,9 @@ def test_serving_follows_who_answers_without_a_reload(visitor, story):
 
 def test_pages_can_be_read_and_tokens_made_without_scripts(visitor, story):
     someone = visitor(java_script_enabled=False)
-    for path, said in zip(PAGES, ("triton-1", "admin: everything", "POST /v1/recommenders", "Show what would be collected"), strict=True):
+    for path, text in zip(PAGES, ("triton-1", "admin: everything", "POST /v1/recommenders", "Show what would be collected"), strict=True):
         someone.go(path)
-        assert said in someone.page.get_by_role("main").inner_text()
+        assert text in someone.page.get_by_role("main").inner_text()
     someone.go("/settings")
     someone.page.get_by_text("Create a token").click()
     someone.page.get_by_label("Holder").fill("no-scripts")

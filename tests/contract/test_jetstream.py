@@ -104,8 +104,8 @@ class Settled(JetStreamEventLog):
         assert super().interactions(interactions, positive, attribution) == IngestResult(len(interactions), None, None, None)
         with self._lock:
             self._settle()
-            found, self._told = self._told, JoinedMessages()
-        return IngestResult(found.new, found.duplicates, found.conflicts, found.hits)
+            messages, self._told = self._told, JoinedMessages()
+        return IngestResult(messages.new, messages.duplicates, messages.conflicts, messages.hits)
 
     def _settle(self) -> None:
         """What comes of one thread's events may be found while another one waits."""
@@ -119,8 +119,8 @@ def drain(stream: JetStream, joiner: Joiner) -> JoinedMessages:
     return total
 
 
-def both(one: JoinedMessages, other: JoinedMessages) -> JoinedMessages:
-    return JoinedMessages(*(a + b for a, b in zip(vars(one).values(), vars(other).values(), strict=True)))
+def both(first: JoinedMessages, other: JoinedMessages) -> JoinedMessages:
+    return JoinedMessages(*(a + b for a, b in zip(vars(first).values(), vars(other).values(), strict=True)))
 
 
 @pytest.fixture

@@ -50,9 +50,9 @@ class TestRedisFeatureStore(FeatureStoreSuite):
         store = RedisFeatureStore(redis.url, patience=0.2)
         store.write("films", "user", [row(1, a=1)])
         redis.stand_still()
-        with pytest.raises(Unavailable, match="feature store: Redis fails: ") as said:
+        with pytest.raises(Unavailable, match="feature store: Redis fails: ") as refusal:
             store.read("films", {"user": None}, [1], NOW)
-        assert PASSWORD not in str(said.value)
+        assert PASSWORD not in str(refusal.value)
         redis.go_on()
         redis.kill()
         with pytest.raises(Unavailable, match="feature store: Redis fails: "):

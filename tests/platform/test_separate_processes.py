@@ -150,7 +150,7 @@ def test_of_two_control_planes_on_postgresql_the_other_one_goes_on_placing(tmp_p
         parts.other.ready()
         first_version(parts)
         assert parts.wait_for_an_answer_of_the_model()["version"] == 1
-        (leader,) = [one for one in (parts.control, parts.other) if "placement: finished recommender=movies" in one.said()]
+        (leader,) = [process for process in (parts.control, parts.other) if "placement: finished recommender=movies" in process.said()]
         heir = parts.other if leader is parts.control else parts.control
         leader.process.kill()
         leader.process.wait()

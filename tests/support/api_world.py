@@ -155,8 +155,8 @@ class Rows:
 
     def queued(self):
         return [
-            UnfinishedRun(one.id, one.recommender, one.priority, one.created_at, one.status.state != "pending")
-            for one in self.rows.values()
+            UnfinishedRun(row.id, row.recommender, row.priority, row.created_at, row.status.state != "pending")
+            for row in self.rows.values()
         ]
 
     def prioritise(self, record, priority, entry):
@@ -446,7 +446,9 @@ class World:
     def lately(self, known, points, window):
         serving = {name: route.stable for name, route in self.routes.all().items()}
         return {
-            one.name: RecentKpis(self.life.newest, self.life.versions.get(serving[one.name], ())) for one in known if one.name in serving
+            recommender.name: RecentKpis(self.life.newest, self.life.versions.get(serving[recommender.name], ()))
+            for recommender in known
+            if recommender.name in serving
         }
 
     def holder(self, role, recommenders=None, **changes):

@@ -30,7 +30,7 @@ MADE = {"everything": neural_model.everything, "dlrm": neural_model.dlrm, "wide_
 def _there(batch: TrainingBatch) -> TrainingBatch:
     import torch
 
-    return TrainingBatch({name: torch.from_numpy(one) for name, one in batch.columns.items()}, torch.from_numpy(batch.labels))  # type: ignore[misc, arg-type]
+    return TrainingBatch({name: torch.from_numpy(column) for name, column in batch.columns.items()}, torch.from_numpy(batch.labels))  # type: ignore[misc, arg-type]
 
 
 def _batch(seed: int) -> TrainingBatch:

@@ -12,8 +12,8 @@ AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def look(at: int | datetime = 0, version: int = 1, chance: float = 1e-9, **sizes: float) -> DriftLook:
     """By feature, the PSI; `at` may be the number of the look."""
-    found = tuple(DriftReading("psi", name, size, chance if size else 1.0, LIMIT, (500, 500)) for name, size in sizes.items())
-    return DriftLook(version, AT + timedelta(minutes=at) if isinstance(at, int) else at, found)
+    readings = tuple(DriftReading("psi", name, size, chance if size else 1.0, LIMIT, (500, 500)) for name, size in sizes.items())
+    return DriftLook(version, AT + timedelta(minutes=at) if isinstance(at, int) else at, readings)
 
 
 def fell(before: float, after: float, at: int | datetime = 0, version: int = 1, chance: float = 1e-9) -> DriftLook:

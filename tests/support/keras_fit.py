@@ -63,14 +63,14 @@ def main(path: str) -> None:
         train.as_keras(lists=Dense(GENRES)), epochs=2, validation_data=seen.as_keras(lists=Dense(GENRES)), verbose=0
     )
     batches = train.as_keras(start=(2, 3))
-    kept = py_dataset(RepeatedEpochs(opened(train, None, PaddedLayout(4), PaddedLayout()), 0))
+    dataset = py_dataset(RepeatedEpochs(opened(train, None, PaddedLayout(4), PaddedLayout()), 0))
     try:
-        model(keras, dense=False).fit(kept, epochs=2, shuffle=True, verbose=0)
+        model(keras, dense=False).fit(dataset, epochs=2, shuffle=True, verbose=0)
         shuffled = None
     except Exception as error:  # TensorFlow's own has ours in its text
         shuffled = str(error)
-    kept = py_dataset(RepeatedEpochs(opened(train, None, PaddedLayout(4), PaddedLayout()), 0))
-    plain = model(keras, dense=False).fit(kept, epochs=3, shuffle=False, verbose=0).history
+    dataset = py_dataset(RepeatedEpochs(opened(train, None, PaddedLayout(4), PaddedLayout()), 0))
+    plain = model(keras, dense=False).fit(dataset, epochs=3, shuffle=False, verbose=0).history
     try:
         train.as_keras(lists="ragged")
         ragged = None

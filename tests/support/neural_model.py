@@ -195,7 +195,7 @@ def _programs(framework: Any) -> dict[str, Any]:
 
     big = tuple(replace(one, cardinality=20_000) if one.column == "user" else one for one in tables())
     architecture = architecture_of(big, MlpParams(layers=(8,)), NUMBERS)
-    step, traced, places, found = NeuralStep(framework, architecture, begin(architecture, 1), StepOptions()), 0, set(), []
+    step, traced, places, outputs = NeuralStep(framework, architecture, begin(architecture, 1), StepOptions()), 0, set(), []
     forward = step._forward
 
     def counted(*arguments: Any) -> Any:
@@ -209,8 +209,8 @@ def _programs(framework: Any) -> dict[str, Any]:
         one.columns["user"][:] = np.random.default_rng(seed).integers(0, 20_000, len(one))
         step(one)
         places.add(step._tables[0].value.unsafe_buffer_pointer())
-        found.append((len(np.unique(one.columns["user"])), traced))
-    return {"programs": np.array(found), "same_memory": np.array([len(places) == 1])}
+        outputs.append((len(np.unique(one.columns["user"])), traced))
+    return {"programs": np.array(outputs), "same_memory": np.array([len(places) == 1])}
 
 
 if __name__ == "__main__":

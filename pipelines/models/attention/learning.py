@@ -77,7 +77,7 @@ class KerasAttention:
 
 
 class SequenceStep:
-    """Implements TrainingStep; `score` returns the scores of rows by a model with the given weights."""
+    """TrainingStep for sequence models. `score` computes the scores of rows with the given weights."""
 
     def __init__(
         self, framework: Framework, shape: Shape, weights: Weights, how: StepOptions, dropout: float, sampled: bool, score: Score

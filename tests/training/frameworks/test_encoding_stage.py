@@ -142,8 +142,8 @@ def test_what_cannot_be_read_is_left_out_with_its_reason_and_the_rest_is_encoded
     told = encode(_ask(table, _mean(table.parent, ["N", 8, 8, 3], [1, 2])))
     assert (told.rows, told.left_out) == (COUNT - 6, 6)
     reasons = " ".join(told.reasons)
-    for said in ("100: ", "damaged", "102: ", "No such file", "103: neither", "105: ", "outside ", "106: no value"):
-        assert said in reasons
+    for reason in ("100: ", "damaged", "102: ", "No such file", "103: neither", "105: ", "outside ", "106: no value"):
+        assert reason in reasons
     assert pl.read_parquet(table.with_name("vectors.parquet"))["movieId"].sort().to_list() == [101, 104, 107, 109, 110]
 
 

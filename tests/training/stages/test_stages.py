@@ -373,8 +373,8 @@ def test_a_crash_publishes_nothing_and_its_last_line_says_what_happened(runner: 
     process, attempt = runner.stage("train", "crashed", {})
     assert process.returncode == 1 and runner.store.manifest(attempt) is None
     assert "Traceback" in process.stdout
-    said = f"train: failed error=NotFound: train: input 'etl' has no file 'features.json' attempt={attempt}"
-    assert process.stdout.splitlines()[-1] == said
+    line = f"train: failed error=NotFound: train: input 'etl' has no file 'features.json' attempt={attempt}"
+    assert process.stdout.splitlines()[-1] == line
 
 
 def test_a_published_attempt_is_not_run_again(runner: StageRunner, full: dict[str, Manifest]) -> None:

@@ -45,10 +45,10 @@ def test_a_worker_that_dies_has_failed_in_that_trial_and_another_takes_its_place
 
 
 def test_a_fault_of_the_data_is_the_searchs() -> None:
-    with worker(FAULTY) as one, pytest.raises(EyasError, match=r"a\.csv: no rows"):
-        one.start()
-    with worker("import sys; sys.exit(1)") as one, pytest.raises(BadData, match="the process ended with code 1"):
-        one.start()
+    with worker(FAULTY) as trial_worker, pytest.raises(EyasError, match=r"a\.csv: no rows"):
+        trial_worker.start()
+    with worker("import sys; sys.exit(1)") as trial_worker, pytest.raises(BadData, match="the process ended with code 1"):
+        trial_worker.start()
 
 
 def test_no_worker_is_left_behind() -> None:

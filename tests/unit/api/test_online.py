@@ -150,8 +150,8 @@ def test_views_of_pages_are_events_of_their_own_and_an_item_of_a_kind_called_pag
     view = {"kind": "page", "recommender": "m", "user": 1}
     found = lines(client, view | {"page": "home"}, view | {"page": 7}, view, view | {"page": ""}, view | {"item": 3}, view | {"page": True})
     assert (found.json()["accepted"], [one["line"] for one in found.json()["lines"]]) == (3, [3, 4, 6])
-    said = ["field required", "expected at least 1 entries, got 0", "expected text, got true"]
-    assert [one["message"] for one in found.json()["lines"]] == [f"page: {one}" for one in said]
+    messages = ["field required", "expected at least 1 entries, got 0", "expected text, got true"]
+    assert [line["message"] for line in found.json()["lines"]] == [f"page: {line}" for line in messages]
     assert [type(one).__name__ for one in world.gateway.recorded] == ["PageView", "PageView", "Interaction"]
     assert [one.page for one in world.gateway.recorded[:2]] == ["home", "7"]
 

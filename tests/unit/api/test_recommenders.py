@@ -120,8 +120,8 @@ def test_rollback_aborts_the_rollouts_under_way(world, client):
     world.add_rollout()
     response = client.post("/v1/recommenders/m:rollback", json={"reason": "it smells"})
     assert (response.status_code, response.json()) == (202, {"stable": 1, "aborted": ["r1-rollout"], "rollout": None})
-    asked = world.rollouts.get("r1-rollout").request
-    assert (asked.verb, asked.reason) == ("abort", "it smells")
+    request = world.rollouts.get("r1-rollout").request
+    assert (request.verb, request.reason) == ("abort", "it smells")
     assert world.routes.said == []
 
 

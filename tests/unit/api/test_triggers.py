@@ -182,7 +182,7 @@ def test_the_triggers_say_what_they_see_and_what_holds_them_back(world, client):
     assert (rows["drift"]["fires"], rows["drift"]["value"], rows["drift"]["threshold"], rows["drift"]["mode"]) == (True, 0.3, 0.2, "warm")
     assert (rows["new_events"]["fires"], rows["new_events"]["value"], rows["new_events"]["threshold"]) == (False, 40, 100)
     assert rows["kpi"]["mode"] == "full"
-    assert {one["held_by"] for one in found["triggers"]} == {"cooldown until 2026-01-01 06:00:00 UTC"}
+    assert {trigger["held_by"] for trigger in found["triggers"]} == {"cooldown until 2026-01-01 06:00:00 UTC"}
     assert found["schedule"]["next"] == "2026-01-01T02:00:00Z"
     assert found["schedule"]["next_local"] == "2026-01-01T03:00:00+01:00"
     assert (found["max_per_day"], [one["trigger"] for one in found["firings"]]) == (5, ["kpi"])

@@ -67,11 +67,11 @@ def test_a_rollout_that_is_started_says_behind_which_one_it_waits(platform, eyas
 
 @pytest.mark.requirement("C-05")
 def test_a_rollout_that_cannot_be_started_says_why(platform, eyas):
-    said = "rollout r1-rollout of version 2 is already canary: wait until it has ended, or use one of: abort, pause"
-    platform.refuses("POST /v1/recommenders/m/rollouts", 409, "conflict", said)
+    message = "rollout r1-rollout of version 2 is already canary: wait until it has ended, or use one of: abort, pause"
+    platform.refuses("POST /v1/recommenders/m/rollouts", 409, "conflict", message)
     result = eyas("rollout", "start", "m", "2")
     assert (result.exit_code, result.stdout) == (Exit.WRONG, "")
-    assert said in result.stderr
+    assert message in result.stderr
     for wrong in ("0", "-1", "serving"):
         assert eyas("rollout", "start", "m", wrong).exit_code == 2
 

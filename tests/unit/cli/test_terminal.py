@@ -77,7 +77,7 @@ def screen(seen, monkeypatch, capsys):
     def show(*pictures, note=""):
         from services.cli.output import say
 
-        with ScreenOutput(lambda lines: [say(one) for one in lines]) as made:
+        with ScreenOutput(lambda lines: [say(line) for line in lines]) as made:
             for picture in pictures:
                 made.show(picture)
             if note:

@@ -113,9 +113,9 @@ def test_one_users_luck_is_no_hit_rate(world, visitor):
     world.add_recommender()
     world.add_version(1)
     world.route(1)
-    many, one = VariantSample(40, 12.0, 4.0, 50, 14, 9), VariantSample(1, 0.0, 0.0, 1, 0, 0)
+    many, single = VariantSample(40, 12.0, 4.0, 50, 14, 9), VariantSample(1, 0.0, 0.0, 1, 0, 0)
     minutes = [NOW + timedelta(minutes=n) for n in range(3)]
-    stretches = [KpiPeriod(minutes[0], minutes[1], many), KpiPeriod(minutes[1], minutes[2], one)]
+    stretches = [KpiPeriod(minutes[0], minutes[1], many), KpiPeriod(minutes[1], minutes[2], single)]
     world.life = VersionHistories(NOW, minutes[2], timedelta(minutes=1), minutes[2], {1: stretches}, 0)
     text = visitor.get("/").text
     assert "30.0 %" in text and "40 users" in text

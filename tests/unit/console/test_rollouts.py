@@ -101,7 +101,7 @@ def test_what_a_step_waits_for(world, visitor):
     one["plan"]["steps"][0]["min"] = 60
     assert "1 min more: the shortest duration of this step" in needs(one, NOW)
     one["reports"][0]["since"] = None  # of an older report, as the API has it
-    assert not any("the shortest duration of this step" in found for found in needs(one, NOW))
+    assert not any("the shortest duration of this step" in need for need in needs(one, NOW))
     assert "Open conditions" in visitor.get("/rollouts/o1").text
     assert 'data-every="2"' in visitor.get("/rollouts/o1").text
 
@@ -134,8 +134,8 @@ def test_a_button_asks_the_api_with_its_reason(world, visitor):
     add(world, "canary", step_since=NOW, since=NOW)
     answer = visitor.press("/rollouts/o1/pause", once="a-key-of-the-form", reason="lunch")
     assert (answer.status_code, answer.headers["location"]) == (303, "/rollouts/o1")
-    asked = world.rollouts.get("o1").request
-    assert (asked.verb, asked.reason) == ("pause", "lunch")
+    request = world.rollouts.get("o1").request
+    assert (request.verb, request.reason) == ("pause", "lunch")
     assert "Pending request: pause" in visitor.get("/rollouts/o1").text
 
 

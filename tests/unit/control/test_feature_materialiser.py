@@ -266,7 +266,7 @@ def test_a_version_that_can_never_be_loaded_says_why_and_holds_up_no_other(
     assert (case.made.loaded("m", 1), case.made.loaded("m", 2)) == (False, True)
     assert said in (case.made.fault("m", 1) or "")
     assert case.made.fault("m", 2) is None
-    assert sum("features: loading failed" in one.message for one in caplog.records) == 1
+    assert sum("features: loading failed" in record.message for record in caplog.records) == 1
 
 
 def test_without_the_store_nothing_is_ready_and_it_goes_on_afterwards(world: World, tmp_path: Path) -> None:

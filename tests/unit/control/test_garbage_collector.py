@@ -86,8 +86,8 @@ def test_compacted_events_are_kept_for_ever_and_what_they_were_made_of_is_not(he
     heap.pass_by(400 * DAY)
     sweeps(heap)
     assert (heap.has(dump), heap.has(part)) == (False, True)
-    [(day, [kept])] = EventArchive(heap.store).days("films", "interactions").items()
-    assert (str(day), kept.file, kept.rows) == ("2026-03-01", part, 3)
+    [(day, [file])] = EventArchive(heap.store).days("films", "interactions").items()
+    assert (str(day), file.file, file.rows) == ("2026-03-01", part, 3)
     assert heap.store.read(part) == MemoryFileSystem().cat_file(f"{heap.url}/events/films/{name}")
 
 

@@ -28,12 +28,12 @@ def likes(
     rng: random.Random, users: int, each: int, weights: Sequence[float] = EVEN, taste: float = 0.0, first: int = 0
 ) -> list[DriftValue]:
     """Each user likes `each` films; with a taste, that share of them is of the user's favourite genre."""
-    found = []
+    values = []
     for user in range(first, first + users):
         (favourite,) = rng.choices(GENRES, weights)
         others = iter(rng.choices(GENRES, weights, k=each))
-        found += [DriftValue(user, (favourite if taste and rng.random() < taste else next(others),)) for _ in range(each)]
-    return found
+        values += [DriftValue(user, (favourite if taste and rng.random() < taste else next(others),)) for _ in range(each)]
+    return values
 
 
 def genres(first: list[DriftValue], now: list[DriftValue]) -> DriftColumn:
@@ -118,8 +118,8 @@ def test_too_few_users_say_nothing_however_many_likes() -> None:
 
 def test_rare_values_share_a_bin_and_all_alike_has_not_moved() -> None:
     first = [DriftValue(user, (f"title {user}",)) for user in range(200)]
-    found = sure(psi(genres(first, [DriftValue(one.user + 200, (f"title {one.user + 200}",)) for one in first])))
-    assert (found.size, found.chance) == (0, 1)
+    reading = sure(psi(genres(first, [DriftValue(value.user + 200, (f"title {value.user + 200}",)) for value in first])))
+    assert (reading.size, reading.chance) == (0, 1)
     same = [DriftValue(user, ("drama",)) for user in range(200)]
     assert sure(psi(genres(same, same))).chance == 1
     other = [DriftValue(user, ("comedy",)) for user in range(200)]
@@ -144,12 +144,12 @@ def test_new_items_and_missing_values_are_a_rise_of_their_share() -> None:
         return [DriftValue(user, None if user % 100 < unknown else ("known",)) for user in range(300)]
 
     assert sure(new(DriftColumn("key", "film", items(2), items(2)))).chance > 0.4
-    found = sure(new(DriftColumn("key", "film", items(2), items(20))))
-    assert found.size == pytest.approx(0.18)
-    assert found.chance < 1e-6
+    reading = sure(new(DriftColumn("key", "film", items(2), items(20))))
+    assert reading.size == pytest.approx(0.18)
+    assert reading.chance < 1e-6
     assert sure(new(DriftColumn("key", "film", items(20), items(2)))).size == 0, "fewer is no alarm"
-    empty = [DriftValue(one.user, () if one.texts is None else one.texts) for one in items(20)]
-    full = [DriftValue(one.user, ("drama",)) for one in items(0)]
+    empty = [DriftValue(value.user, () if value.texts is None else value.texts) for value in items(20)]
+    full = [DriftValue(value.user, ("drama",)) for value in items(0)]
     lost = sure(nulls(genres(full, empty)))
     assert lost.size == pytest.approx(0.2)
     assert "missing values of genres: 20.0% more" in lost.sentence()
@@ -166,8 +166,8 @@ def test_the_chance_of_a_rise_is_one_sided(name: str) -> None:
     for before, after in ((100, 120), (100, 130), (200, 250)):
         share = (before + after) / 2000
         deviations = (after - before) / 1000 / math.sqrt(share * (1 - share) * 2 / 1000)
-        found = sure(DETECTORS[name].detect(DriftColumn(DETECTORS[name].reads, "film", likes_of(before), likes_of(after))))
-        assert found.chance == pytest.approx(1 - NormalDist().cdf(deviations), rel=0.05)
+        reading = sure(DETECTORS[name].detect(DriftColumn(DETECTORS[name].reads, "film", likes_of(before), likes_of(after))))
+        assert reading.chance == pytest.approx(1 - NormalDist().cdf(deviations), rel=0.05)
 
 
 def test_scores_are_compared_by_each_users_first_answer() -> None:
@@ -176,8 +176,8 @@ def test_scores_are_compared_by_each_users_first_answer() -> None:
     def answers(users: int, mean: float, each: int = 1) -> list[DriftValue]:
         return [DriftValue(user, (), own) for user in range(users) for own in [rng.gauss(mean, 1)] for _ in range(each)]
 
-    found = [sure(scores(DriftColumn("scores", "scores", answers(100, 0, 8), answers(100, 0, 8)))).chance for _ in range(300)]
-    assert sum(one < 0.05 for one in found) / 300 < 0.08
+    probabilities = [sure(scores(DriftColumn("scores", "scores", answers(100, 0, 8), answers(100, 0, 8)))).chance for _ in range(300)]
+    assert sum(probability < 0.05 for probability in probabilities) / 300 < 0.08
     moved = sure(scores(DriftColumn("scores", "scores", answers(200, 0), answers(200, 1))))
     assert moved.size > 0.25
     assert moved.chance < 1e-6
@@ -230,11 +230,11 @@ def blocks(rng: random.Random, rates: Sequence[float], users: int = 100) -> list
 @pytest.mark.requirement("G-13")
 def test_a_fall_of_the_hit_rate_is_found_with_what_it_was_and_is() -> None:
     rng = random.Random(9)
-    given = blocks(rng, [0.3] * 20 + [0.2] * 10)
-    found = fall(3, VariantSample(), given, 200)
-    assert found is not None
-    (reading,) = found.readings
-    assert (found.version, found.at) == (3, given[-1].until)
+    samples = blocks(rng, [0.3] * 20 + [0.2] * 10)
+    drift_look = fall(3, VariantSample(), samples, 200)
+    assert drift_look is not None
+    (reading,) = drift_look.readings
+    assert (drift_look.version, drift_look.at) == (3, samples[-1].until)
     assert reading.chance <= reading.limit
     assert reading.size == pytest.approx(1 / 3, abs=0.1)
     (rates,) = reading.moved
@@ -245,12 +245,12 @@ def test_a_fall_of_the_hit_rate_is_found_with_what_it_was_and_is() -> None:
 def test_a_rate_that_stays_or_rises_is_no_fall() -> None:
     rng = random.Random(10)
     for rates in ([0.3] * 60, [0.3] * 30 + [0.4] * 30):
-        given = blocks(rng, rates)
+        samples = blocks(rng, rates)
         for end in range(10, 60, 5):
-            found = fall(1, VariantSample(), given[:end], 200)
-            assert found is not None
-            assert found.readings[0].chance > found.readings[0].limit
-    assert found.readings[0].size == 0
+            reading = fall(1, VariantSample(), samples[:end], 200)
+            assert reading is not None
+            assert reading.readings[0].chance > reading.readings[0].limit
+    assert reading.readings[0].size == 0
 
 
 def test_what_is_older_than_the_blocks_counts_as_before() -> None:

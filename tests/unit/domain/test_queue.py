@@ -59,11 +59,11 @@ def test_places_in_words(subtests: pytest.Subtests) -> None:
 
 def legal(rows: list[UnfinishedRun], limit: int) -> list[UnfinishedRun]:
     """Rows as a store that was always ruled by `admit` has them: one active of a recommender, and not too many."""
-    found: dict[str, UnfinishedRun] = {}
+    runs: dict[str, UnfinishedRun] = {}
     for row in rows:
-        if row.active and row.recommender not in found and len(found) < limit:
-            found[row.recommender] = row
-    return [row if found.get(row.recommender) is row else replace(row, active=False) for row in rows]
+        if row.active and row.recommender not in runs and len(runs) < limit:
+            runs[row.recommender] = row
+    return [row if runs.get(row.recommender) is row else replace(row, active=False) for row in rows]
 
 
 ROWS = st.lists(

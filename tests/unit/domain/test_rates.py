@@ -46,17 +46,17 @@ def test_conversion_counts_users_with_a_hit() -> None:
 def test_a_true_rate_at_the_limit_is_called_low_as_rarely_as_promised() -> None:
     random = np.random.default_rng(5)
     hits = random.binomial(2_000, 0.05, 2_000).tolist()
-    found = [below_limit(VariantSample(2_000, float(hit), float(hit), 2_000, hit, hit), "hit_rate", 0.05, 500) for hit in hits]
-    assert sum(one is not None and one.exceeds(0.0) for one in found) <= 2, "0.5 are expected of 2,000 at most"
+    readings = [below_limit(VariantSample(2_000, float(hit), float(hit), 2_000, hit, hit), "hit_rate", 0.05, 500) for hit in hits]
+    assert sum(reading is not None and reading.exceeds(0.0) for reading in readings) <= 2, "0.5 are expected of 2,000 at most"
 
 
 def test_a_fall_of_the_conversion_is_found_though_the_hit_rate_stays() -> None:
     """The same hits, of half as many users."""
     before, after = users(1_000, 400, converted=400), users(1_000, 400, converted=200)
     blocks = [Block(START + number * HOUR, before if number < 8 else after) for number in range(12)]
-    whole = fall(1, VariantSample(), blocks, 500, "conversion")
-    assert whole is not None and whole.readings[0].exceeds(0.1)
-    assert (whole.readings[0].detector, whole.readings[0].size) == ("conversion", 0.5)
+    reading = fall(1, VariantSample(), blocks, 500, "conversion")
+    assert reading is not None and reading.readings[0].exceeds(0.1)
+    assert (reading.readings[0].detector, reading.readings[0].size) == ("conversion", 0.5)
     hit_rate = fall(1, VariantSample(), blocks, 500)
     assert hit_rate is not None and not hit_rate.readings[0].exceeds(0.1)
     series = BlockSeries([before] * 44 + [after] * 4)

@@ -189,10 +189,10 @@ def test_a_step_is_not_left_before_its_minimum(subtests: pytest.Subtests) -> Non
 
 
 def test_without_enough_it_waits_and_pauses_at_its_maximum(subtests: pytest.Subtests) -> None:
-    for found in [look(0.5, 99), look(0.5, 199), look(0.5, 40), StepLook((VariantSample(), VariantSample()), (Traffic(), Traffic()))]:
-        with subtests.test(found=found):
+    for step_look in [look(0.5, 99), look(0.5, 199), look(0.5, 40), StepLook((VariantSample(), VariantSample()), (Traffic(), Traffic()))]:
+        with subtests.test(found=step_look):
             for after, state in ((59 * MINUTE, "canary"), (HOUR, "paused")):
-                decision = decide(at("canary", 1), seen(look=found), after)
+                decision = decide(at("canary", 1), seen(look=step_look), after)
                 assert (decision.next.state, decision.effects) == (state, ())
 
 
@@ -292,11 +292,11 @@ def test_conversion_counts_users_and_says_so() -> None:
     plan = replace(PLAN, goal="conversion")
     busy = VariantSample(500, 250.0, 200.0, 5000, 2500, 400)
     bored = VariantSample(500, 250.0, 250.0, 5000, 2500, 100)
-    found = StepLook((busy, bored), (traffic(500), traffic(500)))
-    decision = decide(at("canary", 1), seen(look=found), plan=plan)
+    step_look = StepLook((busy, bored), (traffic(500), traffic(500)))
+    decision = decide(at("canary", 1), seen(look=step_look), plan=plan)
     assert decision.next.state == "rolled_back"
     assert "converts fewer users: conversion 0.200 against 0.800" in decision.next.reason
-    assert decide(at("canary", 1), seen(look=found)).next.state != "rolled_back", "by hit rate they are equal"
+    assert decide(at("canary", 1), seen(look=step_look)).next.state != "rolled_back", "by hit rate they are equal"
 
 
 # Skip, and what stands in the way

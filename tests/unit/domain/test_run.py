@@ -97,19 +97,19 @@ def test_a_metric_that_was_not_measured_rejects() -> None:
 @pytest.mark.requirement("G-10")
 def test_a_person_may_answer_for_what_could_not_be_told_and_for_nothing_else() -> None:
     plan = replace(PLAN, accepts="ada")
-    told = run.decide("r1", at("evaluate"), RunObservation(published=AttemptResult({"candidate.hr@10": 0.1})), plan, NOW).next
-    assert told.state == "refit"
-    assert (told.gates[0].verdict, told.gates[0].accepted) == (Verdict.INCONCLUSIVE, "ada")
-    assert told.gates[0].reason == "popularity's hr@10 was not measured; accepted by ada"
-    ended = run.decide("r1", replace(told, state="verify"), RunObservation(published=AttemptResult(GOOD)), plan, NOW).next
+    following = run.decide("r1", at("evaluate"), RunObservation(published=AttemptResult({"candidate.hr@10": 0.1})), plan, NOW).next
+    assert following.state == "refit"
+    assert (following.gates[0].verdict, following.gates[0].accepted) == (Verdict.INCONCLUSIVE, "ada")
+    assert following.gates[0].reason == "popularity's hr@10 was not measured; accepted by ada"
+    ended = run.decide("r1", replace(following, state="verify"), RunObservation(published=AttemptResult(GOOD)), plan, NOW).next
     assert (ended.state, ended.reason) == ("registered", "1 of 2 gates inconclusive, accepted by ada")
     for metrics, silence in (
         ({**GOOD, "candidate.hr@10": 0.1}, Silence()),
         ({}, Silence(broken={"candidate": "OSError: gone"})),
         ({**GOOD, "candidate.hr@10": float("nan")}, Silence()),
     ):
-        seen = RunObservation(published=AttemptResult(metrics, silence=silence))
-        assert run.decide("r1", at("evaluate"), seen, plan, NOW).next.state == "rejected"
+        observation = RunObservation(published=AttemptResult(metrics, silence=silence))
+        assert run.decide("r1", at("evaluate"), observation, plan, NOW).next.state == "rejected"
 
 
 @pytest.mark.requirement("C-04")
@@ -120,8 +120,8 @@ def test_a_served_unit_that_differs_from_training_is_rejected() -> None:
 
 
 def test_refused_data_fails_at_once_with_the_reason() -> None:
-    seen = RunObservation(published=AttemptResult({}, failure="ratings.parquet: column userId has 3 nulls"))
-    decision = decide(at("etl"), seen)
+    observation = RunObservation(published=AttemptResult({}, failure="ratings.parquet: column userId has 3 nulls"))
+    decision = decide(at("etl"), observation)
     assert decision.next.state == "failed"
     assert decision.next.reason == "etl: ratings.parquet: column userId has 3 nulls"
 

@@ -39,8 +39,8 @@ def look(rate: Rate, hours: int, season: Season = "auto", users: int = USERS, fe
     samples = [sample(rate(hour), users) for hour in range(hours)]
     days = BlockSeries()
     for day in range(hours // 24):
-        whole = BlockSeries(samples[day * 24 : day * 24 + 24])
-        days.add(whole.of(0, 24))
+        day_series = BlockSeries(samples[day * 24 : day * 24 + 24])
+        days.add(day_series.of(0, 24))
     days.forget(max(len(days) - 7 * KEPT_WEEKS, 0))
     blocks = BlockSeries(samples[-(WEEKS_BACK + 1) * 168 :])
     return seasonal_fall(3, AnswerHistory(START + hours * HOUR, HOUR, blocks, days), season, fewest, 0.1)

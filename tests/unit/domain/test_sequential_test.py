@@ -27,9 +27,11 @@ def look_often(rng: random.Random, stable: float, candidate: float, weight: floa
         counts[arm][1] += rng.random() < (candidate if arm else stable)
         if seen % 50 == 0:
             samples = {arm: coins(n, hits) for arm, (n, hits) in counts.items()}
-            found = verdict(samples[False], samples[True], StepTerms(max_harm=max_harm, min_users=30, steps=1, final=True, weight=weight))
-            if found is not Verdict.INCONCLUSIVE:
-                return found
+            decision = verdict(
+                samples[False], samples[True], StepTerms(max_harm=max_harm, min_users=30, steps=1, final=True, weight=weight)
+            )
+            if decision is not Verdict.INCONCLUSIVE:
+                return decision
     return Verdict.INCONCLUSIVE
 
 
@@ -80,17 +82,17 @@ def test_the_bounds_say_what_the_verdict_says(final: bool) -> None:
         users, rate = round(10 ** rng.uniform(2, 5)), rng.uniform(0.05, 0.9)
         here = coins(users, round(users * rate))
         there = coins(users // 4, round(users // 4 * min(rate * rng.choice((0.5, 0.9, 0.97, 1.0, 1.05)), 1)))
-        found = judge_step(
+        judgement = judge_step(
             here, there, StepTerms(max_harm=0.05, min_users=30, steps=3, final=final, base=rng.choice((None, rate)), weight=0.2)
         )
-        if found.verdict is Verdict.INCONCLUSIVE and found.lower is None:
+        if judgement.verdict is Verdict.INCONCLUSIVE and judgement.lower is None:
             continue
-        assert found.lower is not None and found.upper is not None and found.lift is not None
-        assert found.lower <= found.lift <= found.upper
-        assert (found.verdict is Verdict.FAIL) == (found.upper < 0)
-        if final and found.verdict is not Verdict.FAIL:
-            assert (found.verdict is Verdict.PASS) == (found.lower > -0.05)
-        seen.add(found.verdict)
+        assert judgement.lower is not None and judgement.upper is not None and judgement.lift is not None
+        assert judgement.lower <= judgement.lift <= judgement.upper
+        assert (judgement.verdict is Verdict.FAIL) == (judgement.upper < 0)
+        if final and judgement.verdict is not Verdict.FAIL:
+            assert (judgement.verdict is Verdict.PASS) == (judgement.lower > -0.05)
+        seen.add(judgement.verdict)
     assert seen >= {Verdict.FAIL, Verdict.PASS}
     assert (Verdict.INCONCLUSIVE in seen) == final
 
@@ -120,9 +122,9 @@ SAMPLES_WITHOUT_DATA: list[tuple[VariantSample, VariantSample]] = [
 def test_no_data_is_inconclusive(subtests: pytest.Subtests) -> None:
     for stable, candidate in SAMPLES_WITHOUT_DATA:
         with subtests.test(stable=stable, candidate=candidate):
-            found = judge_step(stable, candidate, StepTerms(max_harm=0.02, min_users=200, steps=1, final=True, weight=0.5))
-            assert found.verdict is Verdict.INCONCLUSIVE
-            assert found.lower is None
+            judgement = judge_step(stable, candidate, StepTerms(max_harm=0.02, min_users=200, steps=1, final=True, weight=0.5))
+            assert judgement.verdict is Verdict.INCONCLUSIVE
+            assert judgement.lower is None
 
 
 def test_huge_counts_and_extreme_rates_are_judged(subtests: pytest.Subtests) -> None:
@@ -139,14 +141,16 @@ def test_users_of_several_answers_are_no_reason_for_false_alarms_and_tell_more_t
     """Values between 0 and 1 say exactly what their sums say: nothing is assumed of how they spread."""
     steady = [VariantSample(2000, total, total * 0.6) for total in (1000, 930)]
     spread = [VariantSample(2000, total, total) for total in (1000, 930)]
-    upper_steady, upper_spread = (bounds(here, there, StepTerms(max_harm=0.02, steps=1, weight=0.5))[1] for here, there in (steady, spread))
+    upper_steady, upper_spread = (
+        bounds(stable, there, StepTerms(max_harm=0.02, steps=1, weight=0.5))[1] for stable, there in (steady, spread)
+    )
     assert upper_steady < upper_spread
 
 
 def test_the_reason_is_a_sentence_with_the_numbers() -> None:
-    found = judge_step(coins(5000, 2500), coins(5000, 2000), StepTerms(max_harm=0.02, min_users=200, steps=1, final=False, weight=0.5))
-    assert found.verdict is Verdict.FAIL
-    assert found.reason.startswith("the candidate earns fewer hits: hit rate 0.400 against 0.500 (-20.0%, confidence interval -")
+    judgement = judge_step(coins(5000, 2500), coins(5000, 2000), StepTerms(max_harm=0.02, min_users=200, steps=1, final=False, weight=0.5))
+    assert judgement.verdict is Verdict.FAIL
+    assert judgement.reason.startswith("the candidate earns fewer hits: hit rate 0.400 against 0.500 (-20.0%, confidence interval -")
 
 
 def split(stable: int, candidate: int, weight: float) -> Judgement:
@@ -184,9 +188,9 @@ def test_what_is_no_number_is_an_error_and_never_a_verdict(subtests: pytest.Subt
                     good = VariantSample(1000, 300.0, 300.0)
                     bad = replace(good, **{spoilt: value})
                     for stable, candidate in ((good, bad), (bad, good), (bad, bad)):
-                        found = judge_step(stable, candidate, StepTerms(max_harm=0.1, min_users=100, steps=2, final=final))
-                        assert found.verdict is Verdict.ERROR
-                        assert "is not a number" in found.reason
+                        judgement = judge_step(stable, candidate, StepTerms(max_harm=0.1, min_users=100, steps=2, final=final))
+                        assert judgement.verdict is Verdict.ERROR
+                        assert "is not a number" in judgement.reason
 
 
 def test_the_sums_of_a_sample_are_what_its_users_can_have_earned() -> None:

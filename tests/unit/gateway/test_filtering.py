@@ -69,12 +69,12 @@ def test_columns_mean_what_the_language_says_after_any_changes(batches, tree, us
         there |= {one.item: one for one in batch}
     unit = SimpleNamespace(items=np.array([*ITEMS[::-1], 99]))
     slots = ledger.state.slots._find(unit.items)
-    found = FilterColumns(ledger.state, slots, user).look(tree)
+    matches = FilterColumns(ledger.state, slots, user).look(tree)
     for row, item in enumerate(unit.items.tolist()):
         one = there.get(item, CatalogueItem(item, {}))
         known = {**one.attributes, "available": one.available}
         expected = truth(tree, known, user)
-        assert (bool(found.true[row]), bool(found.false[row])) == (expected is True, expected is False), (item, known)
+        assert (bool(matches.true[row]), bool(matches.false[row])) == (expected is True, expected is False), (item, known)
 
 
 def said(state):

@@ -221,10 +221,10 @@ def frequencies(
     ],
 )
 def test_every_chance_that_is_said_is_the_true_one(said: Any, k: int) -> None:
-    found, propensities = frequencies(rules(*said, explore={"rate": 0.5, "among": 4}), k)
-    for one, frequency in found.items():
-        (chance,) = propensities[one]
-        assert frequency == pytest.approx(chance, abs=3 / GRID), one
+    shares, propensities = frequencies(rules(*said, explore={"rate": 0.5, "among": 4}), k)
+    for item, frequency in shares.items():
+        (chance,) = propensities[item]
+        assert frequency == pytest.approx(chance, abs=3 / GRID), item
 
 
 def test_what_is_explored_is_good_and_one_place_at_most() -> None:
@@ -274,7 +274,7 @@ def test_whatever_the_rules_no_item_comes_twice_and_no_cap_is_broken(
     if is_scored:
         assert found.propensities is not None
         assert len(found.propensities) == len(shown)
-        assert all(0 < one <= 1 for one in found.propensities)
+        assert all(0 < propensity <= 1 for propensity in found.propensities)
 
 
 @pytest.mark.requirement("G-04")

@@ -65,7 +65,7 @@ def test_an_answer_that_is_not_the_models_own_is_not_explored(world, gateway):
     assert gateway.recommend("m", 99, 2).fallback == "unknown user"
     world.score = lambda name, number, feed, patience: np.full(len(feed["movieId"]), np.nan)
     assert gateway.recommend("m", 1, 2).fallback == "scoring unavailable"
-    assert [one.propensities for one in world.shown] == [None, None]
+    assert [impression.propensities for impression in world.shown] == [None, None]
 
 
 @pytest.mark.requirement("G-04")

@@ -92,7 +92,7 @@ def test_another_file_in_its_place_is_refused_until_a_restart(
     for _ in range(3):
         with refused(path):
             write(engine, 1)
-    (line,) = [one.getMessage() for one in caplog.records if "files replaced" in one.getMessage()]
+    (line,) = [record.getMessage() for record in caplog.records if "files replaced" in record.getMessage()]
     assert "database: not ready: files replaced; move the former files back, or stop the platform" in line
     assert line.endswith(f" paths={path}")
     engine.dispose()

@@ -111,5 +111,5 @@ def test_every_name_is_read_back_as_it_was(name: str) -> None:
 
 
 def test_text_numbers_words_and_lists_are_written_each_in_its_way() -> None:
-    said = write({"a": 'x"\\\n', "b": [1, 2], "c": EnumWord("KIND"), "d": {"e": True}, "f": []})
-    assert said == 'a: "x\\042\\134\\012"\nb: 1\nb: 2\nc: KIND\nd { e: true }\n'
+    text = write({"a": 'x"\\\n', "b": [1, 2], "c": EnumWord("KIND"), "d": {"e": True}, "f": []})
+    assert text == 'a: "x\\042\\134\\012"\nb: 1\nb: 2\nc: KIND\nd { e: true }\n'

@@ -87,11 +87,11 @@ def test_what_a_replica_that_is_gone_left_is_removed_and_nothing_else(tmp_path: 
     monkeypatch.setattr(server_processes.time, "monotonic", lambda: now[0])
     for name in (folder_of("10.0.0.7:8001"), folder_of("10.0.0.8:8001"), "models", "notes"):
         (tmp_path / name).mkdir()
-    found = RemoteTritons(FixedAddresses(["10.0.0.8:8001"]), tmp_path)
+    tritons = RemoteTritons(FixedAddresses(["10.0.0.8:8001"]), tmp_path)
 
     def after(seconds: float) -> set[str]:
         now[0] += seconds
-        found.current()
+        tritons.current()
         return {one.name for one in tmp_path.iterdir()}
 
     assert "10.0.0.7_8001" in after(61)

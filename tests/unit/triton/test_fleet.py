@@ -261,7 +261,7 @@ def test_a_replica_that_lacks_what_another_has_is_not_ready_and_tries_again(flee
     fleet.place("movies", UNITS)
     look(fleet, clock)
     assert states(fleet) == {"a": "ready", "b": "loading"}
-    assert [one.fault for one in fleet.info().replicas] == [None, "missing versions: movies 1"]
+    assert [replica.fault for replica in fleet.info().replicas] == [None, "missing versions: movies 1"]
     b.broken = set()
     look(fleet, clock, 20)
     wait_for(lambda: not b.owing)

@@ -28,7 +28,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o601, 0o666, 0o444])
 def test_a_file_that_other_users_can_open_is_refused_with_the_command_that_mends_it(file: Path, mode: int, monkeypatch) -> None:
     file.chmod(mode)
-    said = f"secret file {file}: other users can open it (mode {mode:04o}); run: chmod 600 {file}"
+    message = f"secret file {file}: other users can open it (mode {mode:04o}); run: chmod 600 {file}"
     monkeypatch.setenv("EYAS_DATABASE_PASSWORD_FILE", str(file))
     for read in (
         Home(file.parent).token,
@@ -38,7 +38,7 @@ def test_a_file_that_other_users_can_open_is_refused_with_the_command_that_mends
     ):
         with pytest.raises(Invalid) as caught:
             read()
-        assert said in str(caught.value)
+        assert message in str(caught.value)
         assert TOKEN not in str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""Creates the tables of the first release from the SQL file beside this one."""
+"""First migration: creates all tables with the SQL of 0001_initial.sql."""
 
 from __future__ import annotations
 

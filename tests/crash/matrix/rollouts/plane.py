@@ -95,14 +95,14 @@ class WorldCounts:
     def samples(
         self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime
     ) -> Mapping[str, VariantSample]:
-        return {variant: decode(VariantSample, one) for variant, one in self._counted("samples", generation).items()}
+        return {variant: decode(VariantSample, sample) for variant, sample in self._counted("samples", generation).items()}
 
     def traffic(self, recommender: str, generation: int, now: datetime) -> Mapping[str, Traffic]:
         return {variant: decode(Traffic, one) for variant, one in self._counted("traffic", generation).items()}
 
     def total(self, recommender: str, generation: int) -> ShadowCounts:
-        found: ShadowCounts = decode(ShadowCounts, self._counted("mirror", generation))
-        return found
+        counts: ShadowCounts = decode(ShadowCounts, self._counted("mirror", generation))
+        return counts
 
     def hit_rate(self, *_: object) -> HitRate:
         return HitRate(0, 0)

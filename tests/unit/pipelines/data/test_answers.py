@@ -29,11 +29,11 @@ def place(folder: Path) -> tuple[Place, FakeEvents]:
     return Place(folder, events, FakeDays(events)), events
 
 
-def read(here: Place, since: datetime = START - timedelta(days=1), liked_since: datetime | None = None) -> AnswerLog:
-    here._reads += 1
-    files = Snapshots(here.log, here.days, here.store).answers("films", since, NOW, liked_since)
-    folder = here.folder / f"log-{here._reads}"
-    return read_log({name: here.store.fetch(file, folder / name) for name, file in files.items()}, ATTRIBUTION)
+def read(place: Place, since: datetime = START - timedelta(days=1), liked_since: datetime | None = None) -> AnswerLog:
+    place._reads += 1
+    files = Snapshots(place.log, place.days, place.store).answers("films", since, NOW, liked_since)
+    folder = place.folder / f"log-{place._reads}"
+    return read_log({name: place.store.fetch(file, folder / name) for name, file in files.items()}, ATTRIBUTION)
 
 
 def minutes(n: float) -> datetime:

@@ -311,7 +311,7 @@ def test_items_and_pages_keep_to_the_rule_each_by_themselves_and_codes_never_mov
 def test_explain_counts_codes_of_pages_as_etl_does(tmp_path: Path, etl: Etl) -> None:
     write(tmp_path, log())
     recommender = paged(tmp_path, data=with_data(tmp_path, since="300h"))
-    found = fit_on_data(recommender, ReadableRoots((str(tmp_path),), tmp_path / "explained"), 10_000)
-    assert found.graph.cardinalities() == graph_of(etl(recommender)).cardinalities()
+    fitted = fit_on_data(recommender, ReadableRoots((str(tmp_path),), tmp_path / "explained"), 10_000)
+    assert fitted.graph.cardinalities() == graph_of(etl(recommender)).cardinalities()
     nothing = fit_on_nothing(recommender, ReadableRoots((str(tmp_path),), tmp_path / "nothing"))
     assert nothing.graph.cardinalities()["movieId_sequence"] == 2

@@ -145,7 +145,7 @@ def test_in_a_text_file_what_is_no_number_is_one_rows_fault_however_late_it_come
             lines[11_000], lines[11_500], lines[11_600] = "oops,1999,x", "11501,unknown,x", " 11601 ,,x"
             found = judged(side, table(side), folder, text="\n".join([f"{key},{number},word", *lines]), range={number: [1900, 2000]})
             assert found.section.reasons == {f"{key}: not an integer": 1, f"{number}: not a number": 1}
-            assert [one.says for one in found.section.checks if one.name == "not a number"] == [
+            assert [check.says for check in found.section.checks if check.name == "not a number"] == [
                 f"column '{number}' has 1 values that are not a number, such as 'unknown' (less than 0.01% of the rows)"
             ]
             rows = apart(side, folder)
@@ -160,7 +160,7 @@ def test_fractions_of_a_text_file_stay_fractions_and_keys_of_text_are_refused(tm
     found = judged("users", people(), tmp_path, text="person,age\n1,20\n2,20.5\n3,inf\n", range={"age": [0, None]})
     assert found.source.frame.collect()["age"].to_list() == [20.0, 20.5, float("inf")]
     found = judged("users", people(), tmp_path, text="person,age\nann,20\nbob,21\n")
-    (stopped,) = [one for one in found.section.checks if one.name == "not an integer"]
+    (stopped,) = [check for check in found.section.checks if check.name == "not an integer"]
     assert stopped.verdict == "stop" and "such as 'ann'; keys must be integers" in stopped.says
 
 
@@ -169,11 +169,11 @@ def test_columns_that_are_called_otherwise_are_read_value_by_value_too(tmp_path:
     (tmp_path / "films.csv").write_text("id,made\n1,1990\nx,1991\n3,soon\n")
     items = {"uri": str(tmp_path / "films.csv"), "key": "movieId", "names": {"movieId": "id", "year": "made"}}
     data = spec(tmp_path).document()["data"] | {"items": items | {"validate": {"range": {"year": [1900, 2030]}}}}
-    found = judge_tables(
+    outcome = judge_tables(
         spec(tmp_path, data=data), ReadableRoots((str(tmp_path),), tmp_path / "sources"), {}, tmp_path, tmp_path / "scratch"
     ).items
-    assert found.section.reasons == {"movieId: not an integer": 1, "year: not a number": 1}
-    assert found.source.frame.collect().rows() == [(1, 1990)]
+    assert outcome.section.reasons == {"movieId: not an integer": 1, "year: not a number": 1}
+    assert outcome.source.frame.collect().rows() == [(1, 1990)]
 
 
 CELLS = st.one_of(st.none(), st.integers(-2, 6), st.sampled_from([2**63 - 1, -(2**63)]))
@@ -250,7 +250,7 @@ def test_values_that_nobody_has_seen_and_values_that_have_moved_are_told(tmp_pat
     strict = judged("items", later, tmp_path, before, drift={"stop": 0.2})
     assert crossed(strict, "stop") == {"drift year"}
     dropped = judged("items", catalogue(3000).drop("studio"), tmp_path, before)
-    assert "column 'studio' is missing; the last accepted batch has it" in [one.says for one in dropped.section.checks]
+    assert "column 'studio' is missing; the last accepted batch has it" in [check.says for check in dropped.section.checks]
 
 
 def test_a_profile_of_a_large_table_stays_small(tmp_path: Path) -> None:

@@ -100,12 +100,12 @@ def test_what_is_read_is_kept_or_quarantined_and_never_both(
     schema = {"userId": pl.Int64, "movieId": pl.Int64, "rating": pl.Float64, "at": pl.Float64}
     frame = pl.DataFrame(rows, schema=schema, orient="row").with_row_index("number")
     validation = {"range": {"rating": [0, 5]}, "unique": ["userId", "movieId"] if unique else []}
-    found = judged(frame, folder, **validation)
-    kept, path = found.source.frame.collect(), folder / "quarantine.parquet"
+    outcome = judged(frame, folder, **validation)
+    good_rows, path = outcome.source.frame.collect(), folder / "quarantine.parquet"
     apart = pl.read_parquet(path) if path.exists() else pl.DataFrame({"number": [], "reason": []})
-    assert sorted([*kept["number"], *apart["number"]]) == list(range(len(rows)))
-    assert (found.report.rows.kept, found.report.rows.quarantined) == (len(kept), len(apart))
-    assert all(apart["reason"]) and kept.filter(pl.any_horizontal(pl.all().is_null())).is_empty()
+    assert sorted([*good_rows["number"], *apart["number"]]) == list(range(len(rows)))
+    assert (outcome.report.rows.kept, outcome.report.rows.quarantined) == (len(good_rows), len(apart))
+    assert all(apart["reason"]) and good_rows.filter(pl.any_horizontal(pl.all().is_null())).is_empty()
 
 
 def test_thresholds_decide_between_pass_warn_and_stop(tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_a_column_that_the_wishes_name_must_be_there_and_ranges_are_of_numbers(t
 
 
 def accepted(tmp_path: Path, **validation: Any) -> Profile:
-    found = judged(world(), tmp_path, **validation)
-    assert found.profile is not None
-    return Profile.model_validate_json(found.profile.model_dump_json())
+    outcome = judged(world(), tmp_path, **validation)
+    assert outcome.profile is not None
+    return Profile.model_validate_json(outcome.profile.model_dump_json())
 
 
 def test_another_batch_of_the_same_world_passes_beside_the_accepted_one(tmp_path: Path) -> None:

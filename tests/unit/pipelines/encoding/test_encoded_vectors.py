@@ -166,8 +166,8 @@ def test_how_far_it_is_stands_in_the_log(
     titled(tmp_path)
     with caplog.at_level(logging.INFO):
         etl(encoding_spec(tmp_path))
-    said = [one.message for one in caplog.records if one.message.startswith("vectors: encoding ")]
-    assert said == [f"vectors: encoding feature=movieId_vector done={done} of=20" for done in range(20)]
+    messages = [record.message for record in caplog.records if record.message.startswith("vectors: encoding ")]
+    assert messages == [f"vectors: encoding feature=movieId_vector done={done} of=20" for done in range(20)]
 
 
 WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
@@ -205,8 +205,8 @@ def test_what_is_wrong_is_one_line_of_etl_and_of_explain(subtests: pytest.Subtes
             assert str(refused.value).startswith("features: vector 'movieId_vector': encode: ") and "\n" not in str(refused.value)
 
 
-def _fitted(one: RecommenderSpec, reach: ReadableRoots) -> Any:
-    return fit_on_data(one, reach, 10**9)
+def _fitted(spec: RecommenderSpec, reach: ReadableRoots) -> Any:
+    return fit_on_data(spec, reach, 10**9)
 
 
 def explained(one: RecommenderSpec, folder: Path, how: Any) -> Any:
@@ -230,11 +230,11 @@ def test_an_environment_without_the_library_is_one_line(tmp_path: Path, etl: Etl
 
 def test_explain_says_the_features_that_etl_then_makes_and_encodes_a_few_rows_alone(tmp_path: Path, etl: Etl, calls: list[int]) -> None:
     titled(tmp_path)
-    found = [explained(encoding_spec(tmp_path), tmp_path, how).graph for how in (_fitted, fit_on_nothing)]
+    graphs = [explained(encoding_spec(tmp_path), tmp_path, how).graph for how in (_fitted, fit_on_nothing)]
     assert sum(calls) == 2 * 8
     outcome = etl(encoding_spec(tmp_path))
-    assert found[0].describe() == load_graph(lambda name: outcome.files[name]).describe()
-    assert [one.name for one in found[1].features] == [one.name for one in found[0].features]
+    assert graphs[0].describe() == load_graph(lambda name: outcome.files[name]).describe()
+    assert [feature.name for feature in graphs[1].features] == [feature.name for feature in graphs[0].features]
 
 
 def test_a_family_that_reads_keys_alone_encodes_nothing(tmp_path: Path, etl: Etl, calls: list[int]) -> None:

@@ -76,9 +76,13 @@ def test_it_says_the_features_that_etl_then_makes(etl: Etl, tmp_path: Path) -> N
     graph, fitted = load_graph(lambda name: outcome.files[name]), _fitted(recommender, tmp_path)
     assert fitted.graph.describe() == graph.describe()
     assert fitted.rows == outcome.metrics["rows.train"]
-    found = explain(recommender, fitted)
-    assert {one["name"]: one["cardinality"] for one in found["features"] if one["kind"] == "code"} == outcome.facts["cardinalities"]
-    assert [(one["name"], one["from"]) for one in found["inputs"]] == [(one.name, one.origin) for one in signature(graph).inputs]
+    explanation = explain(recommender, fitted)
+    assert {entry["name"]: entry["cardinality"] for entry in explanation["features"] if entry["kind"] == "code"} == outcome.facts[
+        "cardinalities"
+    ]
+    assert [(entry["name"], entry["from"]) for entry in explanation["inputs"]] == [
+        (entry.name, entry.origin) for entry in signature(graph).inputs
+    ]
 
 
 @pytest.mark.requirement("G-21")
@@ -86,32 +90,32 @@ def test_tables_are_those_that_training_plans_and_a_row_reads_what_its_values_re
     recommender = _all(tmp_path)
     outcome = etl(recommender)
     graph = load_graph(lambda name: outcome.files[name])
-    found = explain(recommender, _fitted(recommender, tmp_path))
+    explanation = explain(recommender, _fitted(recommender, tmp_path))
     planned = {one.column: one for one in plan_tables(graph, None)}
-    assert {one["feature"]: (one["codes"], one["width"], one["bytes"]) for one in found["tables"]} == {
+    assert {entry["feature"]: (entry["codes"], entry["width"], entry["bytes"]) for entry in explanation["tables"]} == {
         name: (one.cardinality, one.width, one.size) for name, one in planned.items()
     }
     # Counted by hand: of every training row the genres of its item.
     rows = pl.read_parquet(outcome.files["train.parquet"])
     genres = pl.read_parquet(outcome.files["items.features.parquet"])["genres"].to_numpy()[rows["item_row"].to_numpy()]
     read = (genres != 0).sum() * (planned["genres"].width * 4 + 8) / len(rows)
-    table = next(one for one in found["tables"] if one["feature"] == "genres")
+    table = next(entry for entry in explanation["tables"] if entry["feature"] == "genres")
     assert table["bytes_per_row"] == pytest.approx(read, rel=1e-12)
-    assert found["totals"]["bytes"] == sum(one.size for one in planned.values())
-    assert found["totals"]["batch_size"] == 1024 and "rows per epoch, for 256 steps" in found["totals"]["batch_size_why"]
-    assert found["totals"]["bytes_per_batch"] == pytest.approx(1024 * sum(one["bytes_per_row"] for one in found["tables"]))
-    widths = {one["feature"]: one["padded_width"] for one in found["tables"]}
+    assert explanation["totals"]["bytes"] == sum(entry.size for entry in planned.values())
+    assert explanation["totals"]["batch_size"] == 1024 and "rows per epoch, for 256 steps" in explanation["totals"]["batch_size_why"]
+    assert explanation["totals"]["bytes_per_batch"] == pytest.approx(1024 * sum(entry["bytes_per_row"] for entry in explanation["tables"]))
+    widths = {entry["feature"]: entry["padded_width"] for entry in explanation["tables"]}
     assert all(width % 4 == 0 and 0 <= width - planned[name].width < 4 for name, width in widths.items())
 
 
 def test_of_two_towers_the_tables_are_those_of_users_and_items_and_likes_alone_are_counted(tmp_path: Path) -> None:
     recommender = _all(tmp_path, model={"family": "two_tower", "params": {"embedding": 8}})
     fitted = _fitted(recommender, tmp_path)
-    found, graph = explain(recommender, fitted), fitted.graph
-    assert {one["feature"]: one["width"] for one in found["tables"]} == {
+    explanation, graph = explain(recommender, fitted), fitted.graph
+    assert {entry["feature"]: entry["width"] for entry in explanation["tables"]} == {
         one.name: 8 for one in graph.side("user", "item") if one.kind == "code"
     }
-    assert found["totals"]["batch_size_why"] == f"by rule of its {fitted.positives:,} rows per epoch, for 256 steps"
+    assert explanation["totals"]["batch_size_why"] == f"by rule of its {fitted.positives:,} rows per epoch, for 256 steps"
 
 
 def test_of_sequences_the_tables_are_those_of_the_keys_and_a_step_counts_sequences(tmp_path: Path) -> None:
@@ -124,10 +128,10 @@ def test_of_sequences_the_tables_are_those_of_the_keys_and_a_step_counts_sequenc
     assert [one["name"] for one in reading["features"]] == ["userId", "movieId", "movieId_sequence"]
     assert {one["name"]: one["from"] for one in reading["inputs"]}["movieId_session"] == "request"
     recommender = _all(tmp_path, model={"family": "session", "params": {"width": 16, "length": 9}})
-    found = explain(recommender, _fitted(recommender, tmp_path, reads="keys"))
-    assert [one["width"] for one in found["tables"]] == [17, 17]
-    assert found["totals"]["batch_size"] == 64
-    assert found["totals"]["batch_size_why"].startswith("by rule: sequences of up to 10 items, each compared with ")
+    explanation = explain(recommender, _fitted(recommender, tmp_path, reads="keys"))
+    assert [entry["width"] for entry in explanation["tables"]] == [17, 17]
+    assert explanation["totals"]["batch_size"] == 64
+    assert explanation["totals"]["batch_size_why"].startswith("by rule: sequences of up to 10 items, each compared with ")
     assert "training may lower it" in explain(recommender, _nothing(recommender, tmp_path, reads="keys"))["totals"]["batch_size_why"]
 
 
@@ -159,8 +163,8 @@ def test_without_data_it_says_what_the_spec_and_the_schemas_say_and_no_more(tmp_
 
 def test_tables_that_are_too_large_for_the_graph_are_asked_for_by_key(tmp_path: Path) -> None:
     recommender = _all(tmp_path, serve={"vocabulary_limit": 25})
-    found = {one["name"]: one for one in explain(recommender, _fitted(recommender, tmp_path))["inputs"]}
-    assert found["userId@stored"]["from"] == "store" and found["userId@stored"]["features"] == ["userId"]
+    inputs = {entry["name"]: entry for entry in explain(recommender, _fitted(recommender, tmp_path))["inputs"]}
+    assert inputs["userId@stored"]["from"] == "store" and inputs["userId@stored"]["features"] == ["userId"]
 
 
 def test_every_operator_has_a_lowering_to_each_runtime_that_it_names(tmp_path: Path) -> None:
@@ -178,18 +182,18 @@ def test_every_operator_has_a_lowering_to_each_runtime_that_it_names(tmp_path: P
 
 def test_of_large_data_whole_users_are_looked_at_and_it_says_so(tmp_path: Path) -> None:
     recommender = _all(tmp_path)
-    found = explain(recommender, _fitted(recommender, tmp_path, most=700))
-    assert found["data"]["one_user_in"] == 3
-    assert 0 < found["data"]["rows"] < 1_200
-    sampled = next(one for one in found["features"] if one["name"] == "userId")["cardinality"]
+    explanation = explain(recommender, _fitted(recommender, tmp_path, most=700))
+    assert explanation["data"]["one_user_in"] == 3
+    assert 0 < explanation["data"]["rows"] < 1_200
+    sampled = next(entry for entry in explanation["features"] if entry["name"] == "userId")["cardinality"]
     assert 2 < sampled < 29
 
 
 def test_a_family_has_the_tables_that_it_looks_up(tmp_path: Path) -> None:
     gates = [{"parity": 1e-4}]
     recommender = _all(tmp_path, model={"family": "mf", "params": {"width": 8}}, gates=gates)
-    found = explain(recommender, _nothing(recommender, tmp_path))
-    assert [(one["feature"], one["codes"], one["width"], one["bytes_per_row"]) for one in found["tables"]] == [
+    explanation = explain(recommender, _nothing(recommender, tmp_path))
+    assert [(entry["feature"], entry["codes"], entry["width"], entry["bytes_per_row"]) for entry in explanation["tables"]] == [
         ("userId", None, 8, 40.0),
         ("movieId", None, 8, 40.0),
     ]
@@ -200,8 +204,8 @@ def test_a_family_has_the_tables_that_it_looks_up(tmp_path: Path) -> None:
         assert explain(recommender, _nothing(recommender, tmp_path))["tables"][0]["bytes"] is None
     for family, widths in (("dlrm", {8}), ("wide_deep", {1, 9})):
         recommender = _all(tmp_path, model={"family": family, "params": {"width": 8}}, gates=gates)
-        assert {one["width"] for one in explain(recommender, _fitted(recommender, tmp_path))["tables"]} == widths
-        assert {one["width"] for one in explain(recommender, _nothing(recommender, tmp_path))["tables"]} == widths
+        assert {table["width"] for table in explain(recommender, _fitted(recommender, tmp_path))["tables"]} == widths
+        assert {table["width"] for table in explain(recommender, _nothing(recommender, tmp_path))["tables"]} == widths
     recommender = _all(tmp_path, model={"family": "popularity"}, gates=gates)
     assert explain(recommender, _fitted(recommender, tmp_path))["tables"] == []
 
@@ -209,14 +213,14 @@ def test_a_family_has_the_tables_that_it_looks_up(tmp_path: Path) -> None:
 def test_every_node_is_made_of_nodes_that_come_before_it(tmp_path: Path) -> None:
     recommender = spec(tmp_path, features=[{"categorify": ["userId", "movieId"]}, {"log": "year"}, {"normalise": "year"}, {"fill": "year"}])
     write(tmp_path)
-    found = explain(recommender, _nothing(recommender, tmp_path))
+    explanation = explain(recommender, _nothing(recommender, tmp_path))
     seen: set[str] = set()
-    for node in found["nodes"]:
+    for node in explanation["nodes"]:
         assert set(node["of"]) <= seen
         seen.add(node["id"])
-    year = next(one for one in found["features"] if one["name"] == "year")
+    year = next(entry for entry in explanation["features"] if entry["name"] == "year")
     assert year["made"] == "fill(normalise(log(year)))"
-    assert [node["by"] for node in found["nodes"] if node["name"] == "year" and node.get("feature")] == ["fill"]
+    assert [node["by"] for node in explanation["nodes"] if node["name"] == "year" and node.get("feature")] == ["fill"]
 
 
 def test_features_that_do_not_fit_are_refused_without_data_too(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_a_run_of_a_family_of_sequences_makes_the_keys_and_the_sequence_and_take
     assert [one.name for one in graph.features] == ["userId", "movieId", "movieId_sequence"] and graph.reads == "sequence"
     assert [one.name for one in signature(graph).inputs] == ["userId", "movieId", "at", "movieId_session"]
     assert (signature(graph).session, signature(graph).time) == ("movieId_session", "at")
-    assert {one.why for one in graph.left} == {"the family reads only the keys and the sequence of items"}
+    assert {feature.why for feature in graph.left} == {"the family reads only the keys and the sequence of items"}
 
 
 def test_what_is_wrong_with_a_feature_is_said_whoever_reads_it(etl: Etl, tmp_path: Path) -> None:

@@ -88,10 +88,10 @@ def test_batches_are_cut_without_losing_or_moving_a_row() -> None:
     for size in (1, 5, 64):
         lengths = random.integers(0, 40, 30)
         rows = np.split(np.arange(lengths.sum()), np.cumsum(lengths)[:-1])
-        found = list(cut((TrainingBatch({"a": one, "b": one[:, None]}, one.astype(np.float32)) for one in rows), size))
-        assert [len(one) for one in found[:-1]] == [size] * (len(found) - 1)
-        np.testing.assert_array_equal(np.concatenate([one.labels for one in found]), np.arange(lengths.sum()))
-        assert all((one.columns["a"] == one.labels).all() and (one.columns["b"][:, 0] == one.labels).all() for one in found)
+        batches = list(cut((TrainingBatch({"a": values, "b": values[:, None]}, values.astype(np.float32)) for values in rows), size))
+        assert [len(batch) for batch in batches[:-1]] == [size] * (len(batches) - 1)
+        np.testing.assert_array_equal(np.concatenate([batch.labels for batch in batches]), np.arange(lengths.sum()))
+        assert all((batch.columns["a"] == batch.labels).all() and (batch.columns["b"][:, 0] == batch.labels).all() for batch in batches)
 
 
 @pytest.mark.requirement("N-04")

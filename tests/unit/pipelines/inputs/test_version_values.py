@@ -84,10 +84,10 @@ def test_where_the_data_of_a_run_lacks_a_column_the_version_says_it_too(
 def test_whom_and_what_it_was_not_published_with_is_blank(world: Small, served: Signature, fetch: Callable[[str], Path]) -> None:
     more = pl.concat([world.items, world.items.tail(1).with_columns(movieId=pl.lit(ABSENT, pl.Int64))])
     raw = RawColumns(more, world.ready.users, world.meetings.moments)
-    found = raw.of(served, PublishedValues(served, fetch))(np.array([STRANGER, 1]), np.array([len(more) - 1, 0]))
+    columns = raw.of(served, PublishedValues(served, fetch))(np.array([STRANGER, 1]), np.array([len(more) - 1, 0]))
     for one in served.inputs:
         if one.name.endswith("@stored"):
-            value, blank = found[one.name][0], BLANK[one.dtype]
+            value, blank = columns[one.name][0], BLANK[one.dtype]
             assert np.all(np.isnan(value) if one.dtype == "float32" else value == blank), one.name
 
 

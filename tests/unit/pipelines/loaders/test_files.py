@@ -152,11 +152,11 @@ def test_a_split_without_rows_is_refused_and_so_are_shards_and_batches_that_get_
 
 
 BROKEN: list[tuple[Any, type[EyasError], str]] = [
-    (lambda whole: whole[:-20], Corrupt, "footer is missing or damaged .*; write the file again"),
-    (lambda whole: whole[: len(whole) // 2], Corrupt, "footer is missing or damaged"),
-    (lambda whole: whole[:-30] + b"\xff" * 22 + whole[-8:], Corrupt, "footer is missing or damaged"),
+    (lambda content: content[:-20], Corrupt, "footer is missing or damaged .*; write the file again"),
+    (lambda content: content[: len(content) // 2], Corrupt, "footer is missing or damaged"),
+    (lambda content: content[:-30] + b"\xff" * 22 + content[-8:], Corrupt, "footer is missing or damaged"),
     (lambda whole: b"", Corrupt, "the file is empty"),
-    (lambda whole: b"id,half\n1,2\n", BadData, "not a Parquet file"),
+    (lambda content: b"id,half\n1,2\n", BadData, "not a Parquet file"),
     (lambda whole: b"PARE" + whole[4:-4] + b"PARE", BadData, "encrypted"),
 ]
 
@@ -203,8 +203,8 @@ def test_a_file_that_changes_after_it_was_opened_is_refused(subtests: pytest.Sub
                 path.write_bytes(path.read_bytes()[:1000])
             else:
                 path.unlink()
-            said = "file not found" if how == "gone" else "changed while it was read"
-            with pytest.raises(BadData, match=f"rows.parquet: {said}"):
+            message = "file not found" if how == "gone" else "changed while it was read"
+            with pytest.raises(BadData, match=f"rows.parquet: {message}"):
                 list(loader.epoch(0))
 
 

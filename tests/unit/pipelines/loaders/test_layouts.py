@@ -29,7 +29,7 @@ RANDOM = np.random.default_rng(0)
 
 
 def lists(rows: list[list[Any]], dtype: Any = np.int32) -> ListColumn:
-    return ListColumn(np.array([one for row in rows for one in row], dtype), np.cumsum([0, *map(len, rows)]).astype(np.int64))
+    return ListColumn(np.array([value for row in rows for value in row], dtype), np.cumsum([0, *map(len, rows)]).astype(np.int64))
 
 
 def both(rows: list[list[Any]], dtype: Any = np.int32) -> list[ListColumn]:
@@ -103,7 +103,9 @@ def test_lengths_that_do_not_fit_are_refused(subtests: pytest.Subtests) -> None:
 def test_padded_lists_are_as_wide_as_is_said_or_as_the_longest(rows: list[list[int]], width: int, value: int) -> None:
     for column in both(rows):
         longest = max([1, *map(len, rows)])
-        assert out(PaddedLayout(value=value), x=column)["x"].tolist() == [one + [value] * (longest - len(one)) for one in rows]
+        assert out(PaddedLayout(value=value), x=column)["x"].tolist() == [
+            row_values + [value] * (longest - len(row_values)) for row_values in rows
+        ]
         cut = out(PaddedLayout(width, value, "cut"), x=column)["x"]
         assert cut.tolist() == [(one + [value] * width)[:width] for one in rows]
         assert cut.dtype == np.int32
@@ -134,8 +136,8 @@ def test_values_below_zero_are_not_made_dense() -> None:
 
 def test_each_column_has_a_layout_of_its_own_and_others_stay_as_they_are() -> None:
     columns: dict[str, Column] = {"a": lists([[1, 2], []]), "b": lists([[0.5], [1.5]], np.float32), "c": np.arange(2)}
-    found = out({"a": PaddedLayout(3, -1), "b": "lengths"}, **columns)
-    assert {name: one.tolist() for name, one in found.items()} == {
+    batch = out({"a": PaddedLayout(3, -1), "b": "lengths"}, **columns)
+    assert {name: column.tolist() for name, column in batch.items()} == {
         "a": [[1, 2, -1], [-1, -1, -1]],
         "b__values": [0.5, 1.5],
         "b__lengths": [1, 1],

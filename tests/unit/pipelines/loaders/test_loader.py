@@ -164,9 +164,9 @@ def test_what_is_said_to_be_enough_memory_is_and_is_kept(size: int, columns: int
     try:
         memory = MemoryPlan.shared_out(512 * MEBIBYTE, chunks, batch, cached)  # type: ignore[arg-type]
     except Invalid as error:
-        said = re.search(r"set (\d+) MiB", str(error))
-        assert said is not None
-        enough = int(said[1])
+        match = re.search(r"set (\d+) MiB", str(error))
+        assert match is not None
+        enough = int(match[1])
         assert enough > 512
         memory = MemoryPlan.shared_out(enough * MEBIBYTE, chunks, batch, cached)  # type: ignore[arg-type]
     assert memory.pool >= size

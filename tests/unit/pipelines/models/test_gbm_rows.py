@@ -40,8 +40,8 @@ def test_a_list_of_many_codes_becomes_three_numbers() -> None:
     from pipelines.models.trees.layout import FeatureSource, _part
 
     values = np.array([[5, 90, 0, 0], [0, 0, 0, 0], [7, 7, 7, 80]], np.int32)
-    found = _part(FeatureSource("tags", 4, 100), values)
-    np.testing.assert_array_equal(found, [[2, 5, 90], [0, 100, 0], [4, 7, 80]])
+    part = _part(FeatureSource("tags", 4, 100), values)
+    np.testing.assert_array_equal(part, [[2, 5, 90], [0, 100, 0], [4, 7, 80]])
     assert FeatureSource("tags", 4, 100).columns == ("count tags", "first tags", "last tags")
 
 

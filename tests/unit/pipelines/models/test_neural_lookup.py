@@ -64,12 +64,12 @@ def test_a_code_beyond_its_vocabulary_is_named(odd: int) -> None:
 @settings(max_examples=30, deadline=None)
 def test_what_differs_from_batch_to_batch_is_filled_up_by_a_quarter_at_most(seed: int, rows: int) -> None:
     for fused in fuse(neural_model.tables()):
-        found = FusedTableReader(fused)(neural_model.batch(seed, rows).columns)
-        filled = steady(found)
-        pairs = [(found.rows, filled.rows)]
-        for one, other in zip(found.lists, filled.lists, strict=True):
-            pairs += [(one.places, other.places), (one.segments, other.segments)]
-            assert one.offsets is other.offsets and one.shares is other.shares
+        reads = FusedTableReader(fused)(neural_model.batch(seed, rows).columns)
+        filled = steady(reads)
+        pairs = [(reads.rows, filled.rows)]
+        for column_list, other in zip(reads.lists, filled.lists, strict=True):
+            pairs += [(column_list.places, other.places), (column_list.segments, other.segments)]
+            assert column_list.offsets is other.offsets and column_list.shares is other.shares
         for short, long in pairs:
             np.testing.assert_array_equal(long[: len(short)], short)
             assert (long[len(short) :] == BEYOND).all()

@@ -112,6 +112,6 @@ def test_of_one_user_or_one_item_there_is_a_model_of_finite_numbers(subtests: py
 
 def test_without_a_like_there_is_nothing_to_learn_from(subtests: pytest.Subtests, tmp_path: Path) -> None:
     for family in ("ease", "itemknn", "mf"):
-        said = f"model.family: '{family}' learns from positives of known users and items, but none exist"
-        with subtests.test(family=family), pytest.raises(Invalid, match=said):
+        message = f"model.family: '{family}' learns from positives of known users and items, but none exist"
+        with subtests.test(family=family), pytest.raises(Invalid, match=message):
             FAMILIES[family].train(task(tmp_path, pairs().take(slice(0, 0)), family))

@@ -55,8 +55,8 @@ def test_before_the_rows_are_known_it_is_what_they_may_make_smaller() -> None:
 
 @pytest.mark.requirement("G-25")
 def test_a_step_that_weighs_each_row_against_each_other_one_takes_few() -> None:
-    found = batch_size(None, (64, 1), 2, MANY, in_batch=True)
-    assert (found.size, found.why) == (4_096, "by rule of a step that compares each row with each other row")
+    chosen = batch_size(None, (64, 1), 2, MANY, in_batch=True)
+    assert (chosen.size, chosen.why) == (4_096, "by rule of a step that compares each row with each other row")
     assert batch_size(None, (64, 1), 2, 500_000, in_batch=True).size == 1_024
     assert batch_size(16_384, (64, 1), 2, MANY, in_batch=True).size == 16_384
     with pytest.raises(Invalid, match="so 16,385 rows take 1 GB several times over: set at most 16,384"):

@@ -47,12 +47,12 @@ def rows(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "train.parquet")
 
 
-def _keeping(one: Task, folder: Path, attempt: str, data: str = "0") -> CheckpointStore:
+def _keeping(task: Task, folder: Path, attempt: str, data: str = "0") -> CheckpointStore:
     scratch = folder / f"scratch-{attempt}"
     scratch.mkdir(parents=True, exist_ok=True)
     live = FsspecLive(str(folder / "store"), attempt)
     files = {"etl": {"train.parquet": File(sha256=data * 64, size=1)}}
-    return CheckpointStore(live, rests_on(one.model, "full", files), scratch, one.log)
+    return CheckpointStore(live, rests_on(task.model, "full", files), scratch, task.log)
 
 
 def _equal(one: Factors, other: Factors) -> bool:

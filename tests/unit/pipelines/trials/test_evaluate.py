@@ -270,12 +270,12 @@ def test_where_no_report_can_be_written_nothing_is_trained(world: Path, monkeypa
     monkeypatch.setattr(command, "read_trial", lambda *_: pytest.fail("files were read"))
     (world / "file").write_text("")
     (world / "taken" / "report.html").mkdir(parents=True)
-    for out, said in (
+    for out, message in (
         ("file", "cannot create or write the folder"),
         ("/proc", "cannot create or write the folder"),
         ("taken", "'report.html'"),
     ):
-        with pytest.raises(EyasError, match=f"^--out .*{said}.*: choose another folder$"):
+        with pytest.raises(EyasError, match=f"^--out .*{message}.*: choose another folder$"):
             evaluate(told(world, out=str(world / out)))
 
 

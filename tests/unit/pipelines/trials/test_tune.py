@@ -128,9 +128,9 @@ def test_whatever_goes_wrong_with_a_model_is_its_trials_reason(
     monkeypatch.setattr("pipelines.trials.worker.family_of", lambda name, modules=(): Family())
     model = {"family": "mf", "params": {"regularisation": 0.1, "sweeps": 1, "width": 2}}
     data = {"train": str(world / "train.csv"), "models": ("mf",), "out": str(world)}
-    found = TrialData.made({"data": data, "model": model}, world / "scratch").tried({"model": model, "metrics": ["ndcg@10"]})
-    assert said in found["failed"] and "\n" not in found["failed"]
-    assert found["seconds"] > 0
+    tried = TrialData.made({"data": data, "model": model}, world / "scratch").tried({"model": model, "metrics": ["ndcg@10"]})
+    assert said in tried["failed"] and "\n" not in tried["failed"]
+    assert tried["seconds"] > 0
 
 
 def test_all_trials_failing_end_the_search_with_the_last_reason(world: Path, quick: None) -> None:
