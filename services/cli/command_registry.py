@@ -98,6 +98,7 @@ ENTRIES = (
         "the best trials and the paths of the files",
     ),
     CommandEntry("open", "open_console:open_", "eyas open movies", "`url`"),
+    CommandEntry("install-triton", "doctor:install", "eyas install-triton"),
     CommandEntry("doctor", "doctor:doctor", "eyas doctor", "`able`, and `findings` as a list"),
     CommandEntry("completion", "completing:completion", "eyas completion bash"),
     CommandEntry("rollout", "rollouts:app"),

@@ -1,4 +1,4 @@
-"""`doctor`: checks this machine for each part of the platform. Starts nothing and imports no framework."""
+"""`doctor` checks this machine for each part of the platform; it starts nothing and imports no framework. `install-triton` installs one."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ def doctor(as_json: AsJson = False) -> None:
         say("the platform can run here: eyas up" if able else "the platform cannot run here: fix the lines marked 'missing'")
     if not able:
         raise typer.Exit(Exit.NO)
+
+
+def install() -> None:
+    """Install the embedded Triton (400 MB) in an environment of its own, inside the one of Eyas."""
+    from services.wiring.tools import install_triton
+
+    say(f"the embedded Triton is installed in {install_triton()}")
 
 
 def _mark(finding: CheckFinding) -> str:

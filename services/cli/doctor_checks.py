@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import socket
@@ -15,7 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 GIB = 1 << 30
-_PIPELINES = ("keras", "onnx", "onnxruntime", "polars", "pyarrow", "tensorflow")
+_PIPELINES = ("onnx", "onnxruntime", "polars", "pyarrow", "scipy")
+_PYTHONS = ((3, 11), (3, 13))
 _PORTS = (("API", 8080), ("metrics", 9090))
 
 
@@ -36,9 +36,11 @@ def examine(home: Path) -> Sequence[CheckFinding]:
         cores(),
         *folder(home),
         pipelines(),
+        framework("TensorFlow", "tensorflow", "trains the neural families"),
+        framework("XGBoost", "xgboost", "trains the family gbm", "trees"),
         framework("PyTorch", "torch", "lets the loader give batches to PyTorch"),
         framework("JAX", "jax", "lets models train with JAX (model.framework: jax)"),
-        *triton(),
+        triton(),
         shared_memory(),
         *(port(part, number) for part, number in _PORTS),
         gpu(),
@@ -49,7 +51,8 @@ def examine(home: Path) -> Sequence[CheckFinding]:
 
 def python() -> CheckFinding:
     running = ".".join(map(str, sys.version_info[:3]))
-    return CheckFinding("Python", sys.version_info[:2] == (3, 11), running, "use Python 3.11: the embedded Triton is built for it")
+    oldest, newest = (".".join(map(str, version)) for version in _PYTHONS)
+    return CheckFinding("Python", _PYTHONS[0] <= sys.version_info[:2] <= _PYTHONS[1], running, f"use a Python from {oldest} to {newest}")
 
 
 def memory() -> CheckFinding:
@@ -83,12 +86,12 @@ def folder(home: Path) -> Sequence[CheckFinding]:
 
 def pipelines() -> CheckFinding:
     absent = [name for name in _PIPELINES if find_spec(name) is None]
-    detail = f"lacks {', '.join(absent)}" if absent else "TensorFlow, polars, ONNX"
+    detail = f"lacks {', '.join(absent)}" if absent else "polars, ONNX"
     return CheckFinding("training", not absent, detail, "pip install 'eyas[pipelines]'")
 
 
-def framework(part: str, name: str, use: str) -> CheckFinding:
-    mend = f"make setup-{name}, or pip install 'eyas[{name}]': {use}"
+def framework(part: str, name: str, use: str, extra: str = "") -> CheckFinding:
+    mend = f"pip install 'eyas[{extra or name}]': {use}"
     if find_spec(name) is None:
         return CheckFinding(part, False, "not installed", mend, needed=False)
     try:
@@ -97,22 +100,11 @@ def framework(part: str, name: str, use: str) -> CheckFinding:
         return CheckFinding(part, True, "unknown version", mend, needed=False)
 
 
-def triton() -> Sequence[CheckFinding]:
-    how = "pip install 'eyas[triton]'"
-    package = find_spec("pytriton")
-    folders = list(package.submodule_search_locations or ()) if package else []
-    binary = next(
-        (path for path in (Path(folder) / "tritonserver/bin/tritonserver" for folder in folders) if os.access(path, os.X_OK)), None
-    )
-    if binary is None:
-        return (CheckFinding("Triton", False, "the wheel has no tritonserver" if package else "not installed", how),)
-    library = "libpython3.11.so.1.0"
-    try:
-        ctypes.CDLL(library)
-        return CheckFinding("Triton", True, str(binary)), CheckFinding("Triton's Python", True, library)
-    except OSError:
-        mend = f"the linker must find {library}: install your system's libpython3.11, or add its folder to LD_LIBRARY_PATH"
-        return CheckFinding("Triton", True, str(binary)), CheckFinding("Triton's Python", False, f"cannot load {library}", mend)
+def triton() -> CheckFinding:
+    from services.wiring.tools import triton_fault
+
+    fault, _, mend = triton_fault().partition("; run: ")
+    return CheckFinding("Triton", not fault, fault or "tritonserver, ONNX Runtime", mend or "eyas install-triton")
 
 
 def shared_memory() -> CheckFinding:

@@ -23,7 +23,10 @@ from typing import Any
 
 from services.executors.processes import Child, ProcessSpawner
 from services.executors.text import exit_fault, exit_reason, whole_characters
+from shared.contracts.families import FamilyParams, GbmParams
+from shared.contracts.families.trees import TREE_MODULES
 from shared.contracts.gpus import gpu_faults, stage_engine
+from shared.contracts.models import Model
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageSpec
 from shared.domain.errors import Invalid, Unavailable
@@ -61,12 +64,26 @@ def handed_on() -> dict[str, str]:
 def local_faults(engines: Mapping[str, Path], recommender: RecommenderSpec) -> dict[str, str]:
     """Returns the fields of a spec that this machine can't satisfy, each with the reason and what to do. A missing GPU is not a fault: the
     stage then runs on the CPU."""
-    faults, engine, framework = gpu_faults(recommender, None), recommender.resources.etl.engine, recommender.model.framework
+    faults, engine = gpu_faults(recommender, None), recommender.resources.etl.engine
     if engine != DEFAULT_ENGINE and (fault := _engine_fault(engine, engines)):
         faults["resources.etl.engine"] = fault
-    if framework != "tensorflow" and find_spec(framework) is None:
-        faults["model.framework"] = f"{framework} is not installed here: run make setup-{framework}, or use tensorflow"
+    if fault := _library_fault(recommender.model):
+        faults["model.framework" if recommender.model.params.no_steps is None else "model.params.library"] = fault
     return faults
+
+
+def _library_fault(model: Model) -> str:
+    """Returns why this machine cannot train the model; empty if it can. A custom family on TensorFlow may need no TensorFlow."""
+    if isinstance(model.params, GbmParams):
+        module, name, extra = TREE_MODULES[model.params.library], model.params.library, "trees"
+    elif model.params.no_steps is None and (model.framework != "tensorflow" or isinstance(model.params, FamilyParams)):
+        module = name = extra = model.framework
+    else:
+        return ""
+    if find_spec(module) is not None:
+        return ""
+    setup = "dev" if extra in ("tensorflow", "trees") else extra
+    return f"{name} is not installed here: run pip install 'eyas[{extra}]' (in a clone: make setup-{setup}), or use family: mf"
 
 
 def _engine_fault(engine: str, engines: Mapping[str, Path]) -> str:

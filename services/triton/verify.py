@@ -7,7 +7,6 @@ Exit codes are those of shared.stage_process; 2 means that the unit is unusable.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import logging
 import shutil
@@ -24,6 +23,7 @@ from services.triton.model_server import TritonServer
 from services.triton.parity import Parity, compare, format_value, refuse_skewed
 from services.triton.repository import SIGNATURE, ModelRepository, model_name
 from services.triton.tensors import tensors
+from services.triton.wheel import installed
 from shared import stage_process
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.plans import at_batch, batches
@@ -86,7 +86,7 @@ def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dic
         "parity_rows": parity.rows,
         "parity_features": [feature.column for feature in signature.features],
         "parity_worst": {model_input.name: format_value(rows[model_input.name][parity.row]) for model_input in signature.inputs},
-        "libraries": {name: importlib.metadata.version(name) for name in ("numpy", "onnxruntime", "nvidia-pytriton")},
+        "libraries": installed(),
     }
     return metrics, facts
 

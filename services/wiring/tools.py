@@ -1,12 +1,14 @@
-"""Data tools of the command line, without a platform."""
+"""Tools of the command line that need no platform: work on data, and the environment of the embedded Triton."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from services.executors.subprocess_tool import run_tool
 from shared.contracts.datatools import MODULE, ToolAnswer
 from shared.contracts.strict import Strict
+from shared.domain.errors import Unavailable
 
 
 def work_on_data(tool: str, request: Strict) -> ToolAnswer:
@@ -16,3 +18,21 @@ def work_on_data(tool: str, request: Strict) -> ToolAnswer:
         return ToolAnswer.model_validate_json(output)
     except ValueError:
         return ToolAnswer(fault=f"python -m {MODULE} ended with exit code {code} and no answer", code=1)
+
+
+def install_triton() -> Path:
+    """Installs the environment of the embedded Triton and returns its folder."""
+    from services.triton.wheel import install
+
+    return install()
+
+
+def triton_fault() -> str:
+    """Returns why the embedded Triton cannot run on this machine; empty if it can."""
+    from services.triton.wheel import find_wheel
+
+    try:
+        find_wheel()
+    except Unavailable as error:
+        return str(error)
+    return ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import os
 import random
 import signal
@@ -23,7 +22,7 @@ import psutil
 import pytest
 from onnx import TensorProto, helper
 
-from services.triton import orphan_cleanup
+from services.triton import orphan_cleanup, wheel
 from services.triton.client import Client
 from services.triton.embedded import EmbeddedTriton, TritonNetwork
 from services.triton.model_server import TritonServer
@@ -270,15 +269,22 @@ def test_a_killed_owner_takes_its_server_along_and_the_next_start_sweeps_up(tmp_
 
 
 def test_a_missing_wheel_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pytriton" else found(name))
-    with pytest.raises(Unavailable, match=r"nvidia-pytriton.*install eyas\[triton\]"):
+    monkeypatch.setattr("services.triton.wheel.ENVIRONMENT", tmp_path / "missing")
+    with pytest.raises(Unavailable, match="the embedded Triton is not installed; run: eyas install-triton"):
         EmbeddedTriton(tmp_path).start()
 
 
+def test_libraries_of_another_version_of_eyas_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = tmp_path / "environment.lock"
+    lock.write_text(wheel.LOCK.read_text().replace("onnxruntime==", "onnxruntime==9."))
+    monkeypatch.setattr(wheel, "LOCK", lock)
+    with pytest.raises(Unavailable, match=r"needs onnxruntime 9\..*, has 1\..*; run: eyas install-triton"):
+        find_wheel()
+
+
 def test_a_server_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = dataclasses.replace(find_wheel(), server=tmp_path / "nothing")
-    monkeypatch.setattr("services.triton.embedded.find_wheel", lambda: wheel)
+    broken = dataclasses.replace(find_wheel(), server=tmp_path / "nothing")
+    monkeypatch.setattr("services.triton.embedded.find_wheel", lambda: broken)
     triton = EmbeddedTriton(tmp_path / "server")
     with pytest.raises(Unavailable, match=r"does not start: shim: can't run .*nothing: No such file.*triton\.log"):
         triton.start()

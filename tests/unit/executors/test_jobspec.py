@@ -227,7 +227,8 @@ def test_placement_of_all_stages_and_of_one_add_up() -> None:
 
 def test_the_spec_comes_through_the_artifact_store() -> None:
     assert container_of(made())["command"] == [
-        "python", "-P", "-m", "shared.pod", "--module", "stages.train", "--artifacts", "s3://eyas",
+        "python", "-P", "-m", "shared.pod", "--module", "stages.train", "--engine", "tensorflow",
+        "--artifacts", "s3://eyas",
         "--spec", f"{'ab' * 32}:321", "--scratch", "/scratch",
     ]  # fmt: skip
 

@@ -29,8 +29,8 @@ def _load(name: Name) -> Framework:
     loaded = sys.modules.get("keras")
     if loaded is not None and loaded.backend.backend() != name:
         raise Conflict(f"Keras runs on {loaded.backend.backend()} in this process and cannot change to {name}: start another process")
-    if name != "tensorflow" and importlib.util.find_spec(name) is None:
-        raise Invalid(f"model.framework: {name} is not installed where this stage runs: run 'make setup-{name}', or set tensorflow")
+    if importlib.util.find_spec(name) is None:
+        raise Invalid(f"model.framework: {name} is not installed where this stage runs: install eyas[{name}], or set another framework")
     os.environ["KERAS_BACKEND"] = name
     if name == "jax":
         from pipelines.models.neural.frameworks.jax import Jax

@@ -17,7 +17,7 @@ from shared.domain.errors import Invalid
 def test_one_that_is_not_there_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch, name: frameworks.Name) -> None:
     monkeypatch.setattr(frameworks.importlib.util, "find_spec", lambda asked: None if asked == name else find_spec(asked))
     monkeypatch.setitem(sys.modules, "keras", None)
-    with pytest.raises(Invalid, match=f"{name} is not installed where this stage runs: run 'make setup-{name}', or set tensorflow"):
+    with pytest.raises(Invalid, match=f"{name} is not installed where this stage runs: install eyas\\[{name}\\], or set another"):
         frameworks.load_framework(name)
 
 
