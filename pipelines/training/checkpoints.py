@@ -95,7 +95,7 @@ def rests_on(model: Model, mode: str, inputs: Mapping[str, Files]) -> dict[str, 
     document = model.model_dump(mode="json", by_alias=True)
     document["train"] = {name: value for name, value in document["train"].items() if name not in _NO_MATTER}
     own = [model.family.partition(":")[0].partition(".")[0]] if ":" in model.family else []
-    parts = leaves(document, "model") | {"mode": mode, "code": _code("pipelines", "shared", *own), "libraries": _libraries()}
+    parts = leaves(document, "model") | {"mode": mode, "code": _code(*(f"{__name__.partition('pipelines')[0]}{name}" for name in ("pipelines", "shared")), *own), "libraries": _libraries()}
     return parts | {f"data: {origin}": f"sha256:{digest_of(files)}" for origin, files in inputs.items()}
 
 

@@ -40,7 +40,7 @@ from services.api.limits import BodyLimit, LastCatch
 from services.api.openapi import document
 from services.api.streams import Listeners
 from services.gateway import Gateway
-from shared import __version__
+from eyas import __version__
 
 CONTROL: tuple[RoleRouter, ...] = (
     overview.room,

@@ -17,7 +17,7 @@ from services.executors.jobspec import MEETING_PORT
 from services.settings import Settings
 from services.triton.addresses import folder_of
 from services.triton.certificates import SERVER_NAME
-from shared import __version__
+from eyas import __version__
 from shared.domain.errors import Invalid
 from tests.chart import crds
 from tests.chart.cases import CASES, VERSIONS, jobs_settings, kinds, pods, stage, workloads

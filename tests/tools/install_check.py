@@ -7,7 +7,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-NEEDED = ("services.api.app", "services.cli.main", "services.console", "services.control.reconcile", "services.store.migrate")
+NEEDED = tuple(f"eyas.services.{name}" for name in ("api.app", "cli.main", "console", "control.reconcile", "store.migrate"))
 ABSENT = ("tensorflow", "keras", "torch", "polars", "pandas", "pyarrow", "onnx", "onnxruntime", "pytriton")
 
 
@@ -18,7 +18,7 @@ def main() -> int:
         return 1
     for name in NEEDED:
         importlib.import_module(name)
-    from services.console import assets
+    from eyas.services.console import assets
 
     for name in ("console.css", "console.js", "eyas.svg"):
         assets.address(name)

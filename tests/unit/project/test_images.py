@@ -110,5 +110,5 @@ def test_the_demo_installs_neither_tensorflow_nor_tools_of_tests() -> None:
 
 def test_builders_see_every_lock_and_the_project_alone() -> None:
     assert (ROOT / ".dockerignore").read_text().split() == [
-        *("*", "!images/*.lock", "!LICENSE", "!README.md", "!pipelines", "!pyproject.toml", "!services", "!shared", "**/__pycache__"),
+        *("*", "!images/*.lock", "!LICENSE", "!eyas", "!hatch_build.py", "!README.md", "!pipelines", "!pyproject.toml", "!services", "!shared", "**/__pycache__"),
     ]
