@@ -282,11 +282,9 @@ doctor: setup ## checks whether this machine can run the platform
 LOCK = $(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate pyproject.toml
 IMAGE_LOCK = $(LOCK) --python-version 3.11 --constraint requirements-dev.lock --extra cluster
 STAGES = --extra ann --extra pipelines --extra trees
-lock: setup ## resolves all lock files again: the first three for each supported Python, the images' for theirs
+lock: setup ## resolves all lock files again: the first two for each supported Python, the images' for theirs
 	@$(LOCK) --universal --python-version 3.11 $(STAGES) --extra tensorflow --extra tune --extra cluster --group dev --output-file requirements-dev.lock
 	@$(LOCK) --universal --python-version 3.11 --constraint requirements-dev.lock --extra pipelines --output-file requirements.lock
-	@sed -n 's/^nvidia-pytriton==.*/&/p; /^\(numpy\|onnxruntime\)==/d' services/triton/environment.lock > var/environment.lock
-	@grep -hE '^(numpy|onnxruntime)==' requirements.lock >> var/environment.lock && sort var/environment.lock > services/triton/environment.lock
 	@$(IMAGE_LOCK) --extra ann --output-file images/control.lock
 	@$(IMAGE_LOCK) $(STAGES) --extra tensorflow --output-file images/pipelines.lock
 	@$(IMAGE_LOCK) $(STAGES) --extra tensorflow --extra torch --output-file images/pipelines-gpu.lock

@@ -1,7 +1,8 @@
 """The tritonserver of the `nvidia-pytriton` wheel: its environment, its parts, what is missing, and the layout of its backends.
 
-The wheel demands numpy 1, though only its Python part, which Eyas never imports, does. So the server has an environment of its own inside
-Eyas': the wheel, numpy and ONNX Runtime (environment.lock), installed by `eyas install-triton`.
+The wheel's Python stubs need numpy 1: with numpy 2 they read wrong strides (measured on 0.7.0). So the server has an environment of its own
+inside Eyas': the wheel, numpy 1.26 and ONNX Runtime (environment.lock), installed by `eyas install-triton`. Its interpreter is Eyas' own, or
+an older one where numpy 1.26 does not exist for it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +23,8 @@ LOCK = Path(__file__).with_name("environment.lock")
 LIBRARIES = ("nvidia-pytriton", "numpy", "onnxruntime")
 INSTALL = "run: eyas install-triton"
 _OURS = Path(__file__).parent / "backend" / "model.py"
-_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-_LIBPYTHON = f"libpython{_PYTHON}.so.1.0"
+_PYTHONS = ("3.12", "3.11")
+"""Versions of Python that have numpy 1.26 and a stub, the newest first."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class TritonWheel:
     server: Path
     backend: Path
     stub: Path
+    python: str
+    """Version of the stub's Python."""
 
     def lay_out(self, folder: Path) -> None:
         """Writes the backend directory: the Python backend, and backend/model.py under the name of the native ONNX Runtime backend."""
@@ -49,7 +51,7 @@ class TritonWheel:
         """Environment of the server and its stubs. A stub embeds Python and finds packages by the first `python3` on PATH."""
         variables = {name: os.environ[name] for name in ("HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
         variables["PATH"] = os.pathsep.join([str(ENVIRONMENT / "bin"), os.environ.get("PATH", os.defpath)])
-        library = _own_libpython()
+        library = _own_libpython(self.python)
         if library is not None:
             variables["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(library.parent), variables.get("LD_LIBRARY_PATH", "")]))
         return variables
@@ -57,28 +59,27 @@ class TritonWheel:
 
 def find_wheel() -> TritonWheel:
     """Returns the wheel's paths; raises Unavailable, with the way to install it, if a part is missing."""
-    versions, locked = installed(), _locked()
+    versions, locked = installed(), dict(re.findall(r"^([\w-]+)==([\w.]+)", LOCK.read_text(), re.M))
     if "nvidia-pytriton" not in versions:
         raise Unavailable(f"the embedded Triton is not installed; {INSTALL}")
-    for name in LIBRARIES:
-        if versions.get(name) not in locked[name]:
-            raise Unavailable(f"the embedded Triton needs {name} {' or '.join(locked[name])}, has {versions.get(name, 'none')}; {INSTALL}")
-    root = _packages() / "pytriton" / "tritonserver"
+    for name, version in locked.items():
+        if versions.get(name) != version:
+            raise Unavailable(f"the embedded Triton needs {name} {version}, has {versions.get(name, 'none')}; {INSTALL}")
+    packages = _packages()
+    python, root = packages.parent.name.removeprefix("python"), packages / "pytriton" / "tritonserver"
     wheel = TritonWheel(
         root / "bin" / "tritonserver",
         root / "backends" / "python",
-        root / "python_backend_stubs" / _PYTHON / "triton_python_backend_stub",
+        root / "python_backend_stubs" / python / "triton_python_backend_stub",
+        python,
     )
-    if not wheel.stub.exists():
-        stubs = ", ".join(sorted(path.name for path in wheel.stub.parents[1].glob("3.*")))
-        raise Unavailable(f"the embedded Triton does not run on Python {_PYTHON}: install Eyas on one of {stubs}")
-    for part in (wheel.server, wheel.backend / "libtriton_python.so", wheel.backend / "triton_python_backend_utils.py"):
+    for part in (wheel.server, wheel.backend / "libtriton_python.so", wheel.backend / "triton_python_backend_utils.py", wheel.stub):
         if not part.exists():
             raise Unavailable(f"the embedded Triton lacks {part.relative_to(root)}; {INSTALL}")
-    if _own_libpython() is None and ctypes.util.find_library(f"python{_PYTHON}") is None:
+    if _own_libpython(python) is None and ctypes.util.find_library(f"python{python}") is None:
         raise Unavailable(
-            f"Triton's Python backend needs {_LIBPYTHON}, which is missing: install a Python {_PYTHON} with its shared library "
-            f"(uv python install {_PYTHON}, or Debian's libpython{_PYTHON})"
+            f"Triton's Python backend needs libpython{python}.so.1.0, which is missing: install a Python {python} with its shared library "
+            f"(uv python install {python}, or Debian's libpython{python})"
         )
     return wheel
 
@@ -102,7 +103,7 @@ def install() -> Path:
     uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     python = str(building / "bin" / "python")
     pip = [uv, "pip", "install", "--python", python] if uv else [sys.executable, "-m", "pip", "--python", python, "install"]
-    for command in ([sys.executable, "-m", "venv", "--without-pip", str(building)], [*pip, "--no-deps", "-r", str(LOCK)]):
+    for command in ([_interpreter(), "-m", "venv", "--without-pip", str(building)], [*pip, "--no-deps", "-r", str(LOCK)]):
         if subprocess.run(command, stdout=sys.stderr, check=False).returncode:  # noqa: S603  ours
             shutil.rmtree(building, ignore_errors=True)
             raise Unavailable(f"the embedded Triton is not installed: this command failed, for the reason above: {' '.join(command)}")
@@ -112,17 +113,25 @@ def install() -> Path:
     return ENVIRONMENT
 
 
+def _interpreter() -> str:
+    """Returns the interpreter for the environment: this one, or another of a version that has numpy 1.26."""
+    if f"{sys.version_info.major}.{sys.version_info.minor}" in _PYTHONS:
+        return sys.executable
+    for version in _PYTHONS:
+        path = shutil.which(f"python{version}")
+        if path and subprocess.run([path, "-c", "import venv"], capture_output=True, check=False).returncode == 0:  # noqa: S603  of PATH
+            return path
+    raise Unavailable(
+        f"Triton's Python backend needs Python {' or '.join(_PYTHONS)} beside this Python {sys.version.split()[0]}, because its stubs need "
+        f"numpy 1.26: install python{_PYTHONS[-1]} and python{_PYTHONS[-1]}-venv, then {INSTALL}"
+    )
+
+
 def _packages() -> Path:
-    return ENVIRONMENT / "lib" / f"python{_PYTHON}" / "site-packages"
+    return next(ENVIRONMENT.glob("lib/python3.*/site-packages"), ENVIRONMENT)
 
 
-def _locked() -> dict[str, tuple[str, ...]]:
-    """Returns the versions of the lock by name: a library can have one for each version of Python."""
-    pairs = re.findall(r"^([\w-]+)==([\w.]+)", LOCK.read_text(), re.M)
-    return {name: tuple(version for other, version in pairs if other == name) for name, _ in pairs}
-
-
-def _own_libpython() -> Path | None:
-    """Returns this interpreter's shared library, if it has one."""
-    places = [sysconfig.get_config_var("LIBDIR"), Path(sys.base_prefix) / "lib"]
-    return next((path for place in places if place and (path := Path(place) / _LIBPYTHON).exists()), None)
+def _own_libpython(python: str) -> Path | None:
+    """Returns the shared library beside the environment's interpreter, if it has one."""
+    base = (ENVIRONMENT / "bin" / "python").resolve().parents[1]
+    return next(base.glob(f"lib/libpython{python}.so.1.0"), None)
