@@ -181,7 +181,18 @@ def _pod(spec: StageSpec, settings: JobSettings, wanted: Needs, limit: int) -> d
 def _container(spec: StageSpec, stored: StoredSpec, settings: JobSettings, wanted: Needs, module: str) -> dict[str, Any]:
     amounts = {"cpu": write_cpu(wanted.cpu), "memory": write_memory(wanted.memory)} | ({GPU: str(wanted.gpu)} if wanted.gpu else {})
     engine = stage_engine(spec.recommender, spec.stage, spec.mode)
-    launch = ["--module", module, "--engine", engine, "--artifacts", stored.url, "--spec", f"{stored.file.sha256}:{stored.file.size}", "--scratch", SCRATCH]
+    launch = [
+        "--module",
+        module,
+        "--engine",
+        engine,
+        "--artifacts",
+        stored.url,
+        "--spec",
+        f"{stored.file.sha256}:{stored.file.size}",
+        "--scratch",
+        SCRATCH,
+    ]
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": settings.image(engine),

@@ -1,8 +1,8 @@
 """The tritonserver of the `nvidia-pytriton` wheel: its environment, its parts, what is missing, and the layout of its backends.
 
 The wheel's Python stubs need numpy 1: with numpy 2 they read wrong strides (measured on 0.7.0). So the server has an environment of its own
-inside Eyas': the wheel, numpy 1.26 and ONNX Runtime (environment.lock), installed by `eyas install-triton`. Its interpreter is Eyas' own, or
-an older one where numpy 1.26 does not exist for it.
+inside Eyas': the wheel, numpy 1.26 and ONNX Runtime (environment.lock), installed by `eyas install-triton`. Its interpreter is the one of
+Eyas, or an older one if numpy 1.26 does not exist for that.
 """
 
 from __future__ import annotations

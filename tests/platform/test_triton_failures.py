@@ -274,6 +274,14 @@ def test_a_missing_wheel_is_named_with_what_to_install(tmp_path: Path, monkeypat
         EmbeddedTriton(tmp_path).start()
 
 
+def test_a_python_without_numpy_1_names_the_version_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wheel, "_PYTHONS", ("3.1", "3.0"))
+    with pytest.raises(
+        Unavailable, match=r"needs Python 3\.1 or 3\.0 beside this Python .*: install python3\.0 and python3\.0-venv, then run: eyas"
+    ):
+        wheel._interpreter()
+
+
 def test_libraries_of_another_version_of_eyas_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "environment.lock"
     lock.write_text(wheel.LOCK.read_text().replace("onnxruntime==", "onnxruntime==9."))
