@@ -7,6 +7,7 @@ from typing import Any
 from anyio import CapacityLimiter
 from fastapi import FastAPI
 
+from eyas import __version__
 from services.api import (
     alerts,
     audit,
@@ -40,7 +41,6 @@ from services.api.limits import BodyLimit, LastCatch
 from services.api.openapi import document
 from services.api.streams import Listeners
 from services.gateway import Gateway
-from eyas import __version__
 
 CONTROL: tuple[RoleRouter, ...] = (
     overview.room,

@@ -85,15 +85,15 @@ def test_the_control_side_has_none_of_what_stages_need() -> None:
     assert names >= {"kubernetes", "psycopg-binary", "nats-py", "redis", "faiss-cpu", "uvicorn"}
 
 
-def tested_pins() -> set[str]:
+def pins_of_the_tests() -> set[str]:
     """Pins of the lock that the tests run on, for any Python."""
     return {line.split(" ;")[0] for line in (ROOT / "requirements-dev.lock").read_text().splitlines()}
 
 
 @pytest.mark.parametrize("lock", ["control", "pipelines", "pipelines-gpu"])
 def test_images_run_what_the_tests_ran(lock: str) -> None:
-    names = {pin.split("==")[0] for pin in tested_pins()}
-    assert {pin for pin in pins(lock) if pin.split("==")[0] in names} <= tested_pins()
+    names = {pin.split("==")[0] for pin in pins_of_the_tests()}
+    assert {pin for pin in pins(lock) if pin.split("==")[0] in names} <= pins_of_the_tests()
 
 
 def test_the_demos_lock_is_a_part_of_the_tests_lock() -> None:
@@ -102,7 +102,7 @@ def test_the_demos_lock_is_a_part_of_the_tests_lock() -> None:
 
 def test_the_embedded_triton_runs_the_onnx_runtime_of_the_tests() -> None:
     lock = (ROOT / "services/triton/environment.lock").read_text().split()
-    assert {pin for pin in lock if pin.startswith("onnxruntime==")} < tested_pins()
+    assert {pin for pin in lock if pin.startswith("onnxruntime==")} < pins_of_the_tests()
 
 
 def test_the_demo_installs_neither_tensorflow_nor_tools_of_tests() -> None:
