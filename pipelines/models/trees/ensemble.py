@@ -6,7 +6,7 @@ float32 feature, so that every runtime takes the same branch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from shared.domain.errors import BadData
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 LEAF = -1
+_LESS = 2
+"""treelite's number of the comparison `<`."""
 NODE_BYTES = 60
 """Approximate bytes of a node in an exported graph."""
 
@@ -118,39 +120,29 @@ def trees_of(arrays: Mapping[str, NDArray[Any]]) -> Trees:
     return Trees(**{name: arrays[name].astype(kinds.get(name, np.int32)) for name in names}, strict=bool(arrays["strict"]))
 
 
-@dataclass(frozen=True)
-class Tree:
-    """A single tree, with nodes by index within the tree."""
+def trees_from(model: Any) -> Trees:
+    """Returns the trees of a treelite model, which any library's trees can become."""
+    trees = [model.get_tree_accessor(at) for at in range(model.num_tree)]
+    if any(tree.get_field("has_categorical_split").any() for tree in trees):
+        raise BadData("the trees have splits by category, but only number splits are supported")
+    sizes = [len(tree.get_field("node_type")) for tree in trees]
+    roots = np.cumsum([0, *sizes[:-1]]).astype(np.int32)
 
-    feature: NDArray[Any]
-    threshold: NDArray[Any]
-    yes: NDArray[Any]
-    no: NDArray[Any]
-    missing: NDArray[Any]
-    value: NDArray[Any]
+    def nodes(name: str) -> NDArray[Any]:
+        return np.concatenate([tree.get_field(name) for tree in trees])
 
-
-def joined(trees: Sequence[Tree], strict: bool) -> Trees:
-    sizes = np.array([len(tree.feature) for tree in trees])
-    roots = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
-
-    def children(name: str) -> Ints:
-        indices: Ints = np.concatenate([getattr(tree, name) + root for tree, root in zip(trees, roots, strict=True)]).astype(np.int32)
-        return indices
-
-    def nodes(name: str, kind: Any) -> NDArray[Any]:
-        values: NDArray[Any] = np.concatenate([getattr(tree, name) for tree in trees]).astype(kind)
-        return values
-
+    leaf, begins = nodes("cleft") == -1, np.repeat(roots, sizes)
+    thresholds = np.where(leaf, 0, nodes("threshold"))
+    share = 1 / len(trees) if model.get_header_accessor().get_field("average_tree_output")[0] else 1
     return Trees(
-        nodes("feature", np.int32),
-        nodes("threshold", np.float32),
-        children("yes"),
-        children("no"),
-        nodes("missing", np.bool_),
-        nodes("value", np.float32),
+        np.where(leaf, LEAF, nodes("split_index")).astype(np.int32),
+        not_above(thresholds),
+        (np.where(leaf, 0, nodes("cleft")) + begins).astype(np.int32),
+        (np.where(leaf, 0, nodes("cright")) + begins).astype(np.int32),
+        ~leaf & (nodes("default_left") != 0),
+        (np.where(leaf, nodes("leaf_value"), 0) * share).astype(np.float32),
         roots,
-        strict,
+        bool((nodes("cmp")[~leaf] == _LESS).any()),
     )
 
 
