@@ -208,10 +208,8 @@ class Sequence:
             there = build.cast(build.node("Not", build.node("Equal", tensor, const(NULL, np.int32))), "INT64")
             return build.node("ReduceSum", there, const([1]), keepdims=1)
 
-        name = f"{session.name}~distinct"
-        build.gives(name, build.node("Unique", build.value(session), axis=0))
-        place = f"{session.name}~place"
-        build.nodes[-1].output.extend(["", place])
+        name, place = f"{session.name}~distinct", f"{session.name}~place"
+        build.gives(name, build.node("Unique", build.value(session), output=(name, "", place), axis=0))
         session_codes = build.node("Gather", self.vocabulary.lower(build, replace(session, name=name)), place, axis=0)
         there, more = count(codes), count(session_codes)
         both = build.node("Add", there, more)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.features.onnx_builder import ML, OnnxBuilder
 from shared.domain.errors import BadData
 
 Floats = NDArray[np.float32]
@@ -71,10 +72,8 @@ class Trees:
             total += self.value[at]
         return total
 
-    def node(self, source: str, output: str) -> Any:
-        """Returns the `ai.onnx.ml` operator from [rows, columns] to [rows, 1]."""
-        from onnx import helper
-
+    def lower(self, build: OnnxBuilder, source: str) -> str:
+        """Adds the operator from [rows, columns] to [rows, 1]; returns its output."""
         tree = np.searchsorted(self.roots, np.arange(len(self.feature)), side="right") - 1
         first = self.roots[tree]
         leaf = self.feature == LEAF
@@ -85,12 +84,10 @@ class Trees:
             indices: list[int] = np.where(leaf, 0, children - first).tolist()
             return indices
 
-        return helper.make_node(
+        return build.node(
             "TreeEnsembleRegressor",
-            [source],
-            [output],
-            name="trees",
-            domain="ai.onnx.ml",
+            source,
+            domain=ML,
             n_targets=1,
             aggregate_function="SUM",
             post_transform="NONE",
