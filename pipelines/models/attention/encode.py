@@ -7,6 +7,7 @@ input. Vectors are normalised before each of both, and once more at the end.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,6 +48,37 @@ class AttentionOperations(Protocol):
         """Layer norm over the width."""
 
     def dropout(self, rows: Any) -> Any: ...
+
+
+class ArrayAttention:
+    """Operations that are equal in NumPy and in Keras; `arrays` is the module `numpy` or `keras.ops`."""
+
+    def __init__(self, arrays: Any, weights: Mapping[str, Any]) -> None:
+        self._arrays, self._weights = arrays, weights
+
+    def weight(self, path: str) -> Any:
+        return self._weights[path]
+
+    def matmul(self, left: Any, right: Any) -> Any:
+        return self._arrays.matmul(left, right)
+
+    def add(self, left: Any, right: Any) -> Any:
+        return left + right
+
+    def times(self, rows: Any, factor: float) -> Any:
+        return rows * factor
+
+    def part(self, rows: Any, start: int, stop: int) -> Any:
+        return rows[:, start:stop]
+
+    def heads(self, rows: Any, places: int, count: int) -> Any:
+        return self._arrays.transpose(self._arrays.reshape(rows, (-1, places, count, rows.shape[1] // count)), (0, 2, 1, 3))
+
+    def joined(self, heads: Any, width: int) -> Any:
+        return self._arrays.reshape(self._arrays.transpose(heads, (0, 2, 1, 3)), (-1, width))
+
+    def turned(self, rows: Any) -> Any:
+        return self._arrays.swapaxes(rows, -1, -2)
 
 
 def encode(on: AttentionOperations, shape: Shape, vectors: Any, hidden: Any, places: int) -> Any:
