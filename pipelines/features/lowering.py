@@ -86,17 +86,16 @@ class Lowering(OnnxBuilder):
         """Hashes int64 tensors as pipelines.features.hashing does."""
         from pipelines.features.hashing import FACTOR, FINAL, PRIME, SHIFT
 
-        def const(value: int) -> str:
-            return self.constant(np.array(value, np.int64))
-
         def mod(tensor: str, by: int) -> str:
-            return self.node("Mod", tensor, const(by))
+            return self.node("Mod", tensor, self.constant(by))
 
         digest = mod(tensors[0], PRIME)
         for tensor in tensors[1:]:
-            grown = self.node("Add", self.node("Mul", digest, const(FACTOR)), self.node("Add", mod(tensor, PRIME), const(SHIFT)))
+            grown = self.node(
+                "Add", self.node("Mul", digest, self.constant(FACTOR)), self.node("Add", mod(tensor, PRIME), self.constant(SHIFT))
+            )
             digest = mod(grown, PRIME)
-        return mod(mod(self.node("Add", self.node("Mul", digest, const(FINAL)), const(SHIFT)), PRIME), buckets)
+        return mod(mod(self.node("Add", self.node("Mul", digest, self.constant(FINAL)), self.constant(SHIFT)), PRIME), buckets)
 
     def features_model(self, outputs: list[tuple[str, str, Kind, int | None]]) -> Any:
         """Builds the model. `outputs`: name, value's name, kind and width of each."""

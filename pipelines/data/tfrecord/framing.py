@@ -55,7 +55,7 @@ def write_records(data: Iterable[bytes], path: Path) -> int:
 
 def masked_crc(data: bytes) -> int:
     """Returns a CRC as stored in a file: rotated by 15 bits plus a constant, so that CRCs of data that contains CRCs stay useful."""
-    crc = crc32c(data)
+    crc: int = crc32c(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

@@ -18,7 +18,7 @@ from pipelines.features.columns import FIRST, NULL
 from pipelines.inputs.batches import TrainingBatch
 from pipelines.inputs.tables import Codes
 from pipelines.models.attention import plain
-from pipelines.models.attention.encode import NEVER, SMALLEST, ArrayAttention, encode, only_before
+from pipelines.models.attention.encode import NEVER, SMALLEST, AttentionOperations, encode, only_before
 from pipelines.models.attention.shape import ITEMS, MARKS, PLACES, Shape, Weights
 from pipelines.models.neural.frameworks.protocol import Framework, MutableState
 from pipelines.models.neural.operations import level
@@ -29,8 +29,8 @@ from pipelines.models.neural.step import StepOptions, array_of
 Score = Callable[[Weights, Codes], NDArray[np.float32]]
 
 
-class KerasAttention(ArrayAttention):
-    """Implements AttentionOperations with Keras."""
+class KerasAttention(AttentionOperations):
+    """Operations in Keras."""
 
     def __init__(self, weights: Mapping[str, Any], chance: Any, dropout: float) -> None:
         from keras import ops

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipelines.features.columns import FIRST, NULL
 from pipelines.features.onnx_builder import OnnxBuilder, tensor_info
-from pipelines.models.attention.encode import NEVER, SMALLEST, encode, only_before
+from pipelines.models.attention.encode import NEVER, SMALLEST, AttentionOperations, encode, only_before
 from pipelines.models.attention.shape import BEGIN, HIDDEN, ITEMS, MARKS, PLACES, Shape, Weights
 from pipelines.models.external_weights import ExternalWeights
 
@@ -19,11 +19,12 @@ AT_ONCE = 64
 """Sequences per iteration of the loop."""
 
 
-class OnnxAttention:
-    """Implements AttentionOperations on tensors [sequences, places, width], as nodes of the loop's body."""
+class OnnxAttention(AttentionOperations):
+    """Operations on tensors [sequences, places, width], as nodes of the loop's body."""
 
     def __init__(self, turn: OnnxBuilder, shape: Shape, weights: Weights) -> None:
-        self._turn, self._width, self._heads, self._weights = turn, shape.width, shape.heads, weights
+        super().__init__(None, weights)
+        self._turn, self._width = turn, shape.width
 
     def weight(self, path: str) -> str:
         return self._turn.initializer(path, self._weights[path])
@@ -59,9 +60,6 @@ class OnnxAttention:
     def normalise(self, rows: str, path: str) -> str:
         gamma, beta = self.weight(f"{path}/gamma"), self.weight(f"{path}/beta")
         return self._turn.node("LayerNormalization", rows, gamma, beta, axis=-1, epsilon=SMALLEST)
-
-    def dropout(self, rows: str) -> str:
-        return rows
 
 
 def lower(name: str, item: str, sequence: str, shape: Shape, weights: Weights, vectors: Any, beside: ExternalWeights) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL
-from pipelines.models.attention.encode import NEVER, SMALLEST, ArrayAttention, encode, only_before
+from pipelines.models.attention.encode import NEVER, SMALLEST, AttentionOperations, encode, only_before
 from pipelines.models.attention.shape import BEGIN, HIDDEN, ITEMS, MARKS, PLACES, Shape
 from pipelines.models.neural.plain import level
 from pipelines.models.neural.precision import round_mantissa
@@ -20,8 +20,8 @@ AT_ONCE = 128
 """Sequences per pass."""
 
 
-class NumpyAttention(ArrayAttention):
-    """Implements AttentionOperations; inputs of matrix products are rounded to `bits` mantissa bits, unless `bits` is None."""
+class NumpyAttention(AttentionOperations):
+    """Operations in NumPy; inputs of matrix products are rounded to `bits` mantissa bits, unless `bits` is None."""
 
     def __init__(self, weights: Mapping[str, Floats], bits: int | None = None) -> None:
         super().__init__(np, weights)
@@ -40,9 +40,6 @@ class NumpyAttention(ArrayAttention):
 
     def normalise(self, rows: Any, path: str) -> Any:
         return level(rows, self._weights[f"{path}/gamma"], self._weights[f"{path}/beta"], SMALLEST)
-
-    def dropout(self, rows: Any) -> Any:
-        return rows
 
 
 def states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints, bits: int | None = None) -> Floats:
