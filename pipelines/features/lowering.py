@@ -77,8 +77,8 @@ class Lowering(OnnxBuilder):
         key = (column.name, f"{id(values)} {first} {blank} {unknown}")
         if key not in self._lookups:
             self._keep.append(values)  # keeps the id unique
-            codes = list(range(first, first + len(values)))
-            table = {keys: [*values.to_list(), BLANK[column.kind]], "values_int64s": [*codes, blank], "default_int64": unknown}
+            codes = [*range(first, first + len(values)), blank]
+            table: dict[str, Any] = {keys: [*values.to_list(), BLANK[column.kind]], "values_int64s": codes, "default_int64": unknown}
             self._lookups[key] = self.node("LabelEncoder", self.value(column), domain=ML, **table)
         return self._lookups[key]
 

@@ -57,11 +57,13 @@ def group_places(rows: Ints, columns: int) -> Ints:
     """Returns [columns, rows]: places of values in a shared feature, with column after column in each Example of `rows` rows."""
     first, width = np.cumsum(rows) - rows, np.repeat(rows, rows)
     row = np.arange(rows.sum()) - np.repeat(first, rows)
-    return np.repeat(first * columns, rows) + row + np.arange(columns)[:, None] * width
+    places: Ints = np.repeat(first * columns, rows) + row + np.arange(columns)[:, None] * width
+    return places
 
 
 def sums(values: Ints, sizes: Ints) -> Ints:
     """Returns the sum of each Example's values."""
     ends = np.cumsum(sizes)
     totals = np.append(0, np.cumsum(values))
-    return totals[ends] - totals[ends - sizes]
+    differences: Ints = totals[ends] - totals[ends - sizes]
+    return differences

@@ -1,7 +1,8 @@
 """Reads TFRecord as frames, chunk by chunk: by the layout file, or by the features that the Examples have.
 
-Hand-written because tf.io.parse_example tells neither an absent feature from an empty list nor which record is faulty. 500,000 rows of 8
-columns take 20 s of CPU with an Example per row, 1.4 s with batches of 1,024 rows, in less than 200 MiB.
+Hand-written because tf.io.parse_example tells neither an absent feature from an empty list nor which record is faulty. It parses an
+Example per row six times as fast (0.7 s of CPU per 100,000 rows of 8 columns; this module 4.0 s, with batched rows 0.3 s), but takes
+678 MiB instead of 191.
 """
 
 from __future__ import annotations

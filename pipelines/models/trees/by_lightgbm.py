@@ -28,7 +28,7 @@ class LightGBM:
         self._options = {"verbosity": -1, "num_threads": THREADS, "deterministic": True, "force_row_wise": True, "seed": seed}
         self._options |= settings(params, before is not None)
         self._rows = self._library.Dataset(all_rows.matrix, all_rows.labels, group=groups, params=self._options, free_raw_data=True)
-        self._booster = load(before) if before is not None else None
+        self._booster: Any = load(before) if before is not None else None
         """The parent's trees until the first own tree is grown, then all trees."""
         self._begun = False
 
