@@ -1,6 +1,9 @@
 """A trained transformer as an ONNX graph from sequences and items to scores.
 
 Rows of a request share a sequence, so the transformer runs once for each distinct sequence: `AT_ONCE` together, cut to the longest.
+
+The nodes are written here because export needs no framework then. tf2onnx 1.17 gave equal outputs (difference 7e-7, two blocks), but took
+19.5 s, needs TensorFlow and replaces `OnnxAttention` alone: the loop over sequences has no counterpart in the trained network.
 """
 
 from __future__ import annotations
