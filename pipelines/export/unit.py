@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.features.graph import IR_VERSION, Graph
+from pipelines.features.onnx_builder import tensor_info
 from pipelines.features.operators.base import output_name
 from pipelines.models.external_weights import SMALLEST, ExternalArray, ExternalWeights, LowersExternalWeights
 from pipelines.models.family import Trained
@@ -122,34 +123,10 @@ def merge(features: Any, model: Any) -> Any:
     codes = list(features.graph.output)
     model.ir_version = IR_VERSION
     links = [(output_name(feature.name), _PREFIX + feature.name) for feature in model.graph.input]
-    unit = onnx.compose.merge_models(features, _prefixed(model), io_map=links)
-    _rename(unit, _PREFIX + model.graph.output[0].name, OUTPUT)
-    unit.graph.output.extend(codes)
-    del unit.graph.value_info[:]
+    # onnx prefixes initializers only after the bodies of loops, which read them
+    names = {tensor.name: _PREFIX + tensor.name for tensor in model.graph.initializer} | {model.graph.output[0].name: OUTPUT}
+    onnx.compose.add_prefix_graph(model.graph, _PREFIX, rename_outputs=False, inplace=True, name_map=names)
+    unit = onnx.compose.merge_models(features, model, io_map=links)
+    del unit.graph.output[:], unit.graph.value_info[:]
+    unit.graph.output.extend([tensor_info(OUTPUT, "FLOAT", "N"), *codes])
     return unit
-
-
-def _prefixed(model: Any) -> Any:
-    """Adds a prefix. In loop bodies onnx renames outer nodes and inputs, but not initializers; the function completes that."""
-    import onnx
-
-    prefixed = onnx.compose.add_prefix(model, _PREFIX)
-    initializers = {tensor.name for tensor in prefixed.graph.initializer}
-    for body in (attribute.g for node in prefixed.graph.node for attribute in node.attribute if attribute.HasField("g")):
-        for node in body.node:
-            for at, name in enumerate(node.input):
-                if _PREFIX + name in initializers:
-                    node.input[at] = _PREFIX + name
-    return prefixed
-
-
-def _rename(unit: Any, old: str, new: str) -> None:
-    from onnx import TensorProto, helper
-
-    for node in unit.graph.node:
-        for names in (node.input, node.output):
-            for at, name in enumerate(names):
-                if name == old:
-                    names[at] = new
-    del unit.graph.output[:]
-    unit.graph.output.append(helper.make_tensor_value_info(new, TensorProto.FLOAT, ["N"]))

@@ -19,7 +19,8 @@ from pipelines.features.columns import Raw, Side, Table
 from pipelines.features.compile import Tables, compile_operators
 from pipelines.features.engines.history import RowHistory
 from pipelines.features.engines.polars import PreparedTables, compute
-from pipelines.features.lowering import IR_VERSION, ML_OPSET, OPSET, Lowering
+from pipelines.features.lowering import Lowering
+from pipelines.features.onnx_builder import IR_VERSION, OPSET
 from pipelines.features.operators.base import Feature, Mode, Operator, SavedState, output_name
 from pipelines.features.operators.categorify import Categorify
 from pipelines.features.operators.kinds import Ordered, is_ordered
@@ -34,7 +35,7 @@ from shared.contracts.features import mentioned
 from shared.contracts.serving import Lists
 from shared.domain.errors import Invalid
 
-__all__ = ["FEATURES", "IR_VERSION", "ML_OPSET", "OPSET", "Graph", "Tables", "check_same", "compile_graph", "load_graph"]
+__all__ = ["FEATURES", "IR_VERSION", "OPSET", "Graph", "Tables", "check_same", "compile_graph", "load_graph"]
 
 FEATURES = "features.json"
 VERSION = 2
@@ -185,7 +186,9 @@ class Graph:
 
     def lower(self, limit: int | None = None, lists: Lists = "padded") -> Any:
         """Returns the ONNX model from raw columns to features."""
-        return self.lowering(limit, lists).model([(feature.output, feature.made, feature.kind, feature.width) for feature in self.features])
+        return self.lowering(limit, lists).features_model(
+            [(feature.output, feature.made, feature.kind, feature.width) for feature in self.features]
+        )
 
     def lowering(self, limit: int | None = None, lists: Lists = "padded") -> Lowering:
         import numpy as np

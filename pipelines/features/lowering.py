@@ -6,28 +6,24 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from pipelines.features.columns import BLANK, Column, Kind, Raw
+from pipelines.features.onnx_builder import ML, OnnxBuilder, tensor_info
 from shared.contracts.serving import Lists
 from shared.serving.signature import OFFSETS, VALUES
 
-IR_VERSION, OPSET, ML_OPSET = 8, 17, 2
 _TENSORS: dict[Kind, str] = {"int64": "INT64", "string": "STRING", "float32": "FLOAT", "code": "INT32"}
 
 
-class Lowering:
+class Lowering(OnnxBuilder):
     """ONNX graph under construction, with tensors by column name. `lists`: layout of list inputs; operators see padded lists."""
 
     def __init__(self, lists: Lists = "padded") -> None:
+        super().__init__()
         self._lists = lists
         self.taken: list[str] = []
         """Columns that are inputs."""
-        self.nodes: list[Any] = []
-        self.inputs: list[Any] = []
-        self.weights: list[Any] = []
         self._values: dict[str, str] = {}
-        self._constants: dict[tuple[str, bytes, tuple[int, ...]], str] = {}
         self._lookups: dict[tuple[str, str], str] = {}
         self._keep: list[Any] = []
 
@@ -43,17 +39,12 @@ class Lowering:
         """Adds an input for a column: one value per row, or `width` values, padded with blanks. Lists as offsets take two inputs."""
         self.taken.append(name)
         if width is not None and self._lists == "offsets":
-            self._input(name + VALUES, kind, [f"V {name}"])
-            self._input(name + OFFSETS, "int64", ["N + 1"])
+            self.input(name + VALUES, _TENSORS[kind], f"V {name}")
+            self.input(name + OFFSETS, "INT64", "N + 1")
             self._pad(name, kind, width)
         else:
-            self._input(name, kind, ["N"] if width is None else ["N", width])
+            self.input(name, _TENSORS[kind], *rows_of(width))
         return name
-
-    def _input(self, name: str, kind: Kind, shape: list[Any]) -> None:
-        from onnx import TensorProto, helper
-
-        self.inputs.append(helper.make_tensor_value_info(name, getattr(TensorProto, _TENSORS[kind]), shape))
 
     def _pad(self, name: str, kind: Kind, width: int) -> None:
         """Builds padded rows from values and offsets; places behind a list's end point to a blank after the last value."""
@@ -64,36 +55,13 @@ class Lowering:
         places = self.node("Add", starts, self.constant(np.arange(width, dtype=np.int64)))
         indices = self.node("Where", self.node("Less", places, ends), places, self.node("Shape", values))
         blank = np.array([BLANK.get(kind, np.nan)], {"int64": np.int64, "string": np.object_}.get(kind, np.float32))
-        self.node("Gather", self.node("Concat", values, self.constant(blank), axis=0), indices)
-        self.nodes[-1].output[0] = name
+        self.node("Gather", self.node("Concat", values, self.constant(blank), axis=0), indices, output=name)
 
     def gives(self, name: str, tensor: str) -> None:
         self._values[name] = tensor
 
     def tensor(self, name: str) -> str:
         return self._values[name]
-
-    def node(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        from onnx import helper
-
-        output = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [output], name=f"{kind}_{len(self.nodes)}", domain=domain, **attributes))
-        return output
-
-    def constant(self, array: NDArray[Any]) -> str:
-        from onnx import numpy_helper
-
-        array = np.asarray(array)
-        key = (str(array.dtype), array.tobytes(), array.shape)
-        if key not in self._constants:
-            name = self._constants[key] = f"c{len(self.weights)}"
-            self.weights.append(numpy_helper.from_array(array, name))
-        return self._constants[key]
-
-    def cast(self, tensor: str, dtype: str) -> str:
-        from onnx import TensorProto
-
-        return self.node("Cast", tensor, to=getattr(TensorProto, dtype))
 
     def number(self, column: Column) -> str:
         """Returns float32; null is NaN."""
@@ -109,36 +77,33 @@ class Lowering:
         key = (column.name, f"{id(values)} {first} {blank} {unknown}")
         if key not in self._lookups:
             self._keep.append(values)  # keeps the id unique
-            codes = list(range(first, first + len(values)))
-            table = {keys: [*values.to_list(), BLANK[column.kind]], "values_int64s": [*codes, blank], "default_int64": unknown}
-            self._lookups[key] = self.node("LabelEncoder", self.value(column), domain="ai.onnx.ml", **table)
+            codes = [*range(first, first + len(values)), blank]
+            table: dict[str, Any] = {keys: [*values.to_list(), BLANK[column.kind]], "values_int64s": codes, "default_int64": unknown}
+            self._lookups[key] = self.node("LabelEncoder", self.value(column), domain=ML, **table)
         return self._lookups[key]
 
     def hashed(self, tensors: list[str], buckets: int) -> str:
         """Hashes int64 tensors as pipelines.features.hashing does."""
         from pipelines.features.hashing import FACTOR, FINAL, PRIME, SHIFT
 
-        def const(value: int) -> str:
-            return self.constant(np.array(value, np.int64))
-
         def mod(tensor: str, by: int) -> str:
-            return self.node("Mod", tensor, const(by))
+            return self.node("Mod", tensor, self.constant(by))
 
         digest = mod(tensors[0], PRIME)
         for tensor in tensors[1:]:
-            grown = self.node("Add", self.node("Mul", digest, const(FACTOR)), self.node("Add", mod(tensor, PRIME), const(SHIFT)))
+            grown = self.node(
+                "Add", self.node("Mul", digest, self.constant(FACTOR)), self.node("Add", mod(tensor, PRIME), self.constant(SHIFT))
+            )
             digest = mod(grown, PRIME)
-        return mod(mod(self.node("Add", self.node("Mul", digest, const(FINAL)), const(SHIFT)), PRIME), buckets)
+        return mod(mod(self.node("Add", self.node("Mul", digest, self.constant(FINAL)), self.constant(SHIFT)), PRIME), buckets)
 
-    def model(self, outputs: list[tuple[str, str, Kind, int | None]]) -> Any:
+    def features_model(self, outputs: list[tuple[str, str, Kind, int | None]]) -> Any:
         """Builds the model. `outputs`: name, value's name, kind and width of each."""
-        from onnx import TensorProto, helper
+        for name, value, _, _ in outputs:
+            self.node("Identity", self._values[value], output=name)
+        return self.model("features", *(tensor_info(name, _TENSORS[kind], *rows_of(width)) for name, _, kind, width in outputs))
 
-        infos = []
-        for name, value, kind, width in outputs:
-            self.nodes.append(helper.make_node("Identity", [self._values[value]], [name], name=f"give_{name}"))
-            shape = ["N"] if width is None else ["N", width]
-            infos.append(helper.make_tensor_value_info(name, getattr(TensorProto, _TENSORS[kind]), shape))
-        graph = helper.make_graph(self.nodes, "features", self.inputs, infos, self.weights)
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="eyas")
+
+def rows_of(width: int | None) -> tuple[Any, ...]:
+    """Returns the dimensions of a column: one value per row, or `width` values."""
+    return ("N",) if width is None else ("N", width)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,10 @@ import psutil
 from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL
+from pipelines.features.onnx_builder import OnnxBuilder
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
-from pipelines.models.external_weights import ExternalWeights
+from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.like_pairs import liked_pairs, metrics_of_likes
 from pipelines.models.tables import Table, check_size
@@ -31,7 +31,6 @@ from pipelines.models.user_history import (
     ITEMS,
     LIKED,
     Floats,
-    LoopBody,
     UserHistory,
     load_user_history,
     lower,
@@ -54,7 +53,7 @@ EXACT = 5_000
 
 
 @dataclass(frozen=True)
-class EaseModel:
+class EaseModel(LowersExternalWeights):
     """Implements Trained and ScoresAll."""
 
     meaning: ClassVar[str] = "affinity of the user to the item: about 1 for items that match all positives, about 0 for unrelated items"
@@ -88,23 +87,16 @@ class EaseModel:
         scores: Floats = sparse(self.user_history.likes.rows(users), len(self.weights)) @ self.weights
         return scores
 
-    def lower(self) -> Any:
-        return self.lower_beside(ExternalWeights(sys.maxsize))
-
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        """Implements LowersExternalWeights."""
+        def score(turn: OnnxBuilder) -> str:
+            large, first = self.weights.size > MOST_INT32, turn.constant([0])
+            liked, items = (turn.cast(codes, "INT64") if large else codes for codes in (LIKED, ITEMS))
+            width = turn.constant(np.array(len(self.weights), np.int64 if large else np.int32))
+            places = turn.node("Add", turn.node("Mul", turn.column(liked), width), turn.node("Unsqueeze", items, first))
+            return turn.node("ReduceSum", turn.node("Gather", turn.initializer("ease/weights", flat), places), first, keepdims=0)
 
-        def score(turn: LoopBody) -> str:
-            first, second = turn.array("ease/first", np.array([0], np.int64)), turn.array("ease/second", np.array([1], np.int64))
-            liked, items = (
-                turn.node("Cast", codes, to=7) if self.weights.size > MOST_INT32 else codes for codes in (LIKED, ITEMS)
-            )  # 7: int64
-            width = turn.array("ease/width", np.array(len(self.weights), np.int64 if self.weights.size > MOST_INT32 else np.int32))
-            begin = turn.node("Mul", turn.node("Unsqueeze", liked, second), width)
-            places = turn.node("Add", begin, turn.node("Unsqueeze", items, first))
-            return turn.node("ReduceSum", turn.node("Gather", "ease/weights", places), first, keepdims=0)
-
-        return lower(self.user_history, self.user, self.item, {"ease/weights": self.weights.reshape(-1)}, score, beside)
+        flat = self.weights.reshape(-1)
+        return lower(self.user_history, self.user, self.item, score, beside)
 
     def embeddings(self, codes: Codes) -> None:
         """Returns None for EASE: it has no embeddings to search."""

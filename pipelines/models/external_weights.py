@@ -6,6 +6,7 @@ large arrays over here; `pipelines.export.unit` writes each array once, into `mo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -93,7 +94,11 @@ class ExternalWeights:
 
 @runtime_checkable
 class LowersExternalWeights(Protocol):
-    """A model that can have arrays too large for a graph."""
+    """A model that can have arrays too large for a graph; subclasses inherit `lower`."""
+
+    def lower(self) -> Any:
+        """Returns the ONNX model with all its arrays."""
+        return self.lower_beside(ExternalWeights(sys.maxsize))
 
     def lower_beside(self, beside: ExternalWeights) -> Any:
         """Lowers as `lower` does, and hands large arrays to `beside`."""

@@ -8,7 +8,6 @@ memory and the served graph grow with items times neighbours, so catalogues may 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL
+from pipelines.features.onnx_builder import OnnxBuilder
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
-from pipelines.models.external_weights import ExternalWeights
+from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.like_pairs import liked_pairs, metrics_of_likes
 from pipelines.models.tables import Table, check_size
@@ -29,7 +29,6 @@ from pipelines.models.user_history import (
     ITEMS,
     LIKED,
     Floats,
-    LoopBody,
     UserHistory,
     load_user_history,
     lower,
@@ -45,7 +44,7 @@ NEIGHBOURS = "neighbours.npz"
 
 
 @dataclass(frozen=True)
-class ItemKnnModel:
+class ItemKnnModel(LowersExternalWeights):
     """Implements Trained and ScoresAll."""
 
     meaning: ClassVar[str] = "similarity of the user's positives to the item: a sum over its nearest neighbours, only for comparison"
@@ -90,26 +89,16 @@ class ItemKnnModel:
         near = sparse(LikesByRow(np.arange(items + 1) * count, self.near.items.reshape(-1)), items, self.near.nearness.reshape(-1))
         return near.T.tocsr()
 
-    def lower(self) -> Any:
-        return self.lower_beside(ExternalWeights(sys.maxsize))
-
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        """Implements LowersExternalWeights."""
+        def score(turn: OnnxBuilder) -> str:
+            none = turn.initializer("itemknn/none", np.zeros(len(self.near.items), np.float32))
+            yes = turn.node("Expand", turn.constant(np.ones(1, np.float32)), turn.node("Shape", LIKED))
+            likes = turn.node("ScatterElements", none, LIKED, yes, axis=0)
+            there = turn.node("Gather", likes, turn.node("Gather", turn.initializer("itemknn/items", self.near.items), ITEMS))
+            near = turn.node("Mul", there, turn.node("Gather", turn.initializer("itemknn/nearness", self.near.nearness), ITEMS))
+            return turn.node("ReduceSum", near, turn.constant([1]), keepdims=0)
 
-        def score(turn: LoopBody) -> str:
-            second = turn.array("itemknn/second", np.array([1], np.int64))
-            yes = turn.node("Expand", turn.array("itemknn/yes", np.array([1], np.float32)), turn.node("Shape", LIKED))
-            likes = turn.node("ScatterElements", "itemknn/none", LIKED, yes, axis=0)
-            there = turn.node("Gather", likes, turn.node("Gather", "itemknn/items", ITEMS))
-            near = turn.node("Mul", there, turn.node("Gather", "itemknn/nearness", ITEMS))
-            return turn.node("ReduceSum", near, second, keepdims=0)
-
-        arrays = {
-            "itemknn/items": self.near.items,
-            "itemknn/nearness": self.near.nearness,
-            "itemknn/none": np.zeros(len(self.near.items), np.float32),
-        }
-        return lower(self.user_history, self.user, self.item, arrays, score, beside)
+        return lower(self.user_history, self.user, self.item, score, beside)
 
     def embeddings(self, codes: Codes) -> None:
         """Returns None for item kNN: it has no embeddings to search."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from pipelines.features.columns import UNKNOWN
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
 from pipelines.models.dot_product import lower_product
-from pipelines.models.external_weights import ExternalWeights
+from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.like_pairs import liked_pairs, metrics_of_likes
 from pipelines.models.mf_sgd import USUAL, contrasted
@@ -45,7 +44,7 @@ MEANINGS = {
 
 
 @dataclass(frozen=True)
-class MfModel:
+class MfModel(LowersExternalWeights):
     """Implements Trained."""
 
     user: str
@@ -80,11 +79,7 @@ class MfModel:
         scores: NDArray[np.float32] = self.factors.users[users] @ self.factors.items.T
         return scores
 
-    def lower(self) -> Any:
-        return self.lower_beside(ExternalWeights(sys.maxsize))
-
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        """Implements LowersExternalWeights."""
         return lower_product(Mf.name, self.user, self.item, self.factors, beside)
 
     def embeddings(self, codes: Codes) -> Embeddings:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.features.graph import IR_VERSION, OPSET
+from pipelines.features.onnx_builder import OnnxBuilder, tensor_info
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
@@ -51,13 +51,9 @@ class CountModel:
         return np.broadcast_to(self.by_code, (len(users), len(self.by_code)))
 
     def lower(self) -> Any:
-        from onnx import TensorProto, helper, numpy_helper
-
-        codes = helper.make_tensor_value_info(self.item, TensorProto.INT32, ["N"])
-        score = helper.make_tensor_value_info("score", TensorProto.FLOAT, ["N"])
-        node = helper.make_node("Gather", ["by_code", self.item], ["score"], name="popularity")
-        graph = helper.make_graph([node], "popularity", [codes], [score], [numpy_helper.from_array(self.by_code, "by_code")])
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="eyas")
+        build = OnnxBuilder()
+        build.node("Gather", build.initializer("scores/by_code", self.by_code), build.input(self.item, "INT32", "N"), output="score")
+        return build.model("popularity", tensor_info("score", "FLOAT", "N"))
 
     def embeddings(self, codes: Codes) -> None:
         """Returns None for popularity: the order is the same for every user."""

@@ -6,7 +6,6 @@ So an unknown user's answer follows from the items in the request; a known user'
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +20,7 @@ from pipelines.inputs.tables import Codes
 from pipelines.models.attention import plain
 from pipelines.models.attention.lowered import lower
 from pipelines.models.attention.shape import ITEMS, Shape, Weights, check_weights
-from pipelines.models.external_weights import ExternalWeights
+from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch
 from pipelines.models.neural.weights import WEIGHTS, load_weights, save_weights
 from pipelines.models.tables import Table
@@ -34,7 +33,7 @@ Ints = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class SequenceSession:
+class SequenceSession(LowersExternalWeights):
     """Implements Trained; `queries` holds the transformer's output for each user's newest items at training time, by code."""
 
     family: str
@@ -61,11 +60,7 @@ class SequenceSession:
     def score(self, columns: Codes) -> Floats:
         return scores_of(self.shape, self.weights, columns[self.sequence], columns[self.item])
 
-    def lower(self) -> Any:
-        return self.lower_beside(ExternalWeights(sys.maxsize))
-
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        """Implements LowersExternalWeights."""
         return lower(self.family, self.item, self.sequence, self.shape, self.weights, item_vectors(self.weights), beside)
 
     def embeddings(self, codes: Codes) -> Embeddings:

@@ -11,7 +11,6 @@ If the spec has a `sequence` feature, the model reads that feature row by row an
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ from pipelines.models.attention.shape import Shape, Weights, begin, check_weight
 from pipelines.models.attention.streams import Streams, read_streams
 from pipelines.models.attention.windows import Windows
 from pipelines.models.dot_product import lower_product
-from pipelines.models.external_weights import ExternalWeights
+from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.train import how
@@ -73,7 +72,7 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class SessionModel:
+class SessionModel(LowersExternalWeights):
     """Implements Trained and ScoresAll; `queries` holds the transformer's output for each user's sequence, by code."""
 
     user: str
@@ -116,11 +115,7 @@ class SessionModel:
         scores: Floats = factors.users[users] @ factors.items.T
         return scores
 
-    def lower(self) -> Any:
-        return self.lower_beside(ExternalWeights(sys.maxsize))
-
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        """Implements LowersExternalWeights."""
         return lower_product(Session.name, self.user, self.item, self.factors, beside)
 
     def embeddings(self, codes: Codes) -> Embeddings:

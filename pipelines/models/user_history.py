@@ -8,9 +8,8 @@ costs its users' likes times their scored items. A request for one user takes on
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL
-from pipelines.features.graph import IR_VERSION, OPSET
+from pipelines.features.onnx_builder import OnnxBuilder, tensor_info
 from pipelines.models.external_weights import ExternalWeights
 from pipelines.models.family import Fetch
 from pipelines.training.likes import Ints, LikePairs, LikesByRow, Positions
@@ -69,64 +68,20 @@ def load_user_history(fetch: Fetch) -> UserHistory:
         return UserHistory(LikesByRow(stored["start"], stored["liked"]))
 
 
-@dataclass
-class LoopBody:
-    """Builds the body of the loop: nodes, and the arrays that they read."""
-
-    arrays: dict[str, NDArray[Any]]
-    nodes: list[Any] = field(default_factory=list)
-
-    def node(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
-        from onnx import helper
-
-        output = output or f"turn/{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [output], name=f"turn/{kind}_{len(self.nodes)}", **attributes))
-        return output
-
-    def array(self, name: str, values: Any) -> str:
-        self.arrays[name] = np.asarray(values)
-        return name
-
-
-def lower(
-    history: UserHistory,
-    user: str,
-    item: str,
-    arrays: Mapping[str, NDArray[Any]],
-    score: Callable[[LoopBody], str],
-    beside: ExternalWeights | None = None,
-) -> Any:
-    """Returns the ONNX model; `score` adds nodes that make a number for each of `ITEMS`, from `LIKED` and `arrays`."""
-    from onnx import TensorProto, helper
-
-    def tensor(name: str, kind: int, *shape: str) -> Any:
-        return helper.make_tensor_value_info(name, kind, list(shape))
-
-    turn = LoopBody(dict(arrays) | {"known/start": history.likes.start, "known/liked": history.likes.others})
-    first, unit = turn.array("known/first_axis", np.array([0], np.int64)), turn.array("known/one", np.array(1, np.int64))
+def lower(history: UserHistory, user: str, item: str, score: Callable[[OnnxBuilder], str], beside: ExternalWeights | None = None) -> Any:
+    """Returns the ONNX model; `score` adds nodes to the loop that make a number for each of `ITEMS` from `LIKED`."""
+    build = OnnxBuilder(beside.tensor if beside is not None else None)
+    for column in (user, item):
+        build.input(column, "INT32", "N")
+    build.node("Unique", build.cast(user, "INT64"), output=("users/distinct", "", "users/place"), sorted=1)
+    turn, first = build.body("turn/"), build.constant([0])
+    start, liked = build.initializer("known/start", history.likes.start), build.initializer("known/liked", history.likes.others)
     code = turn.node("Gather", "users/distinct", "turn/number")
-    begin, end = (turn.node("Gather", "known/start", at) for at in (code, turn.node("Add", code, unit)))
-    turn.node("Slice", "known/liked", turn.node("Unsqueeze", begin, first), turn.node("Unsqueeze", end, first), output=LIKED)
+    begin, end = (turn.node("Gather", start, at) for at in (code, turn.node("Add", code, build.constant(1))))
+    turn.node("Slice", liked, turn.node("Unsqueeze", begin, first), turn.node("Unsqueeze", end, first), output=LIKED)
     rows = turn.node("Squeeze", turn.node("NonZero", turn.node("Equal", "users/place", "turn/number")), first)
     turn.node("Gather", item, rows, output=ITEMS)
-    turn.node("ScatterElements", "turn/scores", rows, score(turn), output="turn/scores_then", axis=0)
-    turn.node("Identity", "turn/more", output="turn/more_then")
-    body = helper.make_graph(
-        turn.nodes,
-        "of_a_user",
-        [tensor("turn/number", TensorProto.INT64), tensor("turn/more", TensorProto.BOOL), tensor("turn/scores", TensorProto.FLOAT, "N")],
-        [tensor("turn/more_then", TensorProto.BOOL), tensor("turn/scores_then", TensorProto.FLOAT, "N")],
-    )
-    nodes = [
-        helper.make_node("Cast", [user], ["users/wide"], name="users/wide", to=TensorProto.INT64),
-        helper.make_node("Unique", ["users/wide"], ["users/distinct", "", "users/place"], name="users/distinct", sorted=1),
-        helper.make_node("Size", ["users/distinct"], ["users/count"], name="users/count"),
-        helper.make_node("Shape", [user], ["scores/shape"], name="scores/shape"),
-        helper.make_node("ConstantOfShape", ["scores/shape"], ["scores/none"], name="scores/none"),
-        helper.make_node("Loop", ["users/count", "", "scores/none"], ["score"], name="each_user", body=body),
-    ]
-    beside = beside or ExternalWeights(sys.maxsize)
-    weights = [beside.tensor(array, name) for name, array in turn.arrays.items()]
-    inputs = [tensor(column, TensorProto.INT32, "N") for column in (user, item)]
-    graph = helper.make_graph(nodes, "sums_over_likes", inputs, [tensor("score", TensorProto.FLOAT, "N")], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="eyas")
+    after = turn.node("ScatterElements", "turn/state", rows, score(turn), axis=0)
+    none = build.node("ConstantOfShape", build.node("Shape", user))
+    build.node("Identity", build.loop(build.node("Size", "users/distinct"), none, turn, after, "N"), output="score")
+    return build.model("sums_over_likes", tensor_info("score", "FLOAT", "N"))

@@ -1,58 +1,69 @@
-"""Converts a feature's values to a column and back, many rows at a time."""
+"""Features of many Examples as flat values with the number of values in each Example, and their conversion from and to columns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pipelines.data.tfrecord.layout import TfColumn, Wire
 
-FLAT: dict[Wire, pl.DataType] = {"int64_list": pl.Int64(), "float_list": pl.Float32(), "bytes_list": pl.Binary()}
-FILLER: dict[Wire, Any] = {"int64_list": 0, "float_list": 0.0, "bytes_list": b""}
+Ints = NDArray[np.int64]
+_FLAT: dict[Wire, pl.DataType] = {"int64_list": pl.Int64(), "float_list": pl.Float32(), "bytes_list": pl.Binary()}
 
 
 @dataclass
-class ColumnBuffer:
-    """Rows of a column as they arrive. `lengths`: of lists (-1 is null); `valid`: whether a row has a value, if nulls are possible."""
+class Feature:
+    """Values of one Example after the other; `sizes` holds their number per Example, -1 if the Example lacks the feature."""
 
+    name: str
+    wire: Wire
     values: list[Any] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    valid: list[bool] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
 
-    def series(self, column: TfColumn) -> pl.Series:
-        flat = _typed(pl.Series(column.name, self.values, FLAT[column.wire]), column)
-        if column.lists:
-            return lists(flat, self.lengths)
-        if not column.nulls:
-            return flat
-        return pl.select(pl.when(pl.Series(self.valid, dtype=pl.Boolean)).then(flat).alias(column.name)).to_series()
+    def pad(self, examples: int) -> None:
+        """Marks the feature as absent in Examples that are not in `sizes`."""
+        self.sizes.extend([-1] * (examples - len(self.sizes)))
+
+    def flat(self) -> pl.Series:
+        return pl.Series(self.name, self.values, _FLAT[self.wire])
 
 
-def lists(flat: pl.Series, lengths: Sequence[int]) -> pl.Series:
-    """Builds rows of lists from flat values."""
-    sizes = np.array(lengths, np.int64)
+def lists(flat: pl.Series, sizes: Ints) -> pl.Series:
+    """Builds rows of lists from flat values; a size of -1 is a null."""
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.maximum(sizes, 0))])
     array = pa.LargeListArray.from_arrays(pa.array(offsets), flat.to_arrow(), mask=pa.array(sizes < 0))
     return pl.Series(flat.name, pl.from_arrow(array))
 
 
-def plain_values(series: pl.Series, column: TfColumn) -> list[Any]:
-    """Returns values for a feature, without nulls."""
-    if column.wire == "bytes_list":
-        values: list[Any] = series.cast(pl.Binary).to_list()
-        return values
-    if column.wire == "float_list":
-        return series.cast(pl.Float64).to_list()
-    return series.to_physical().cast(pl.Int64).to_list()
+def wire_values(series: pl.Series, wire: Wire) -> pl.Series:
+    """Converts values to the type of a feature's list."""
+    if wire == "bytes_list":
+        return series.cast(pl.Binary)
+    return series.cast(pl.Float64) if wire == "float_list" else series.to_physical().cast(pl.Int64)
 
 
-def _typed(flat: pl.Series, column: TfColumn) -> pl.Series:
+def column_values(flat: pl.Series, column: TfColumn) -> pl.Series:
+    """Converts a feature's values to the column's type."""
     dtype = column.dtype.inner if isinstance(column.dtype, pl.List) else column.dtype
-    if dtype == pl.Date:
-        return flat.cast(pl.Int32).cast(pl.Date)
-    return flat.cast(dtype)
+    return flat.cast(pl.Int32).cast(pl.Date) if dtype == pl.Date else flat.cast(dtype)
+
+
+def group_places(rows: Ints, columns: int) -> Ints:
+    """Returns [columns, rows]: places of values in a shared feature, with column after column in each Example of `rows` rows."""
+    first, width = np.cumsum(rows) - rows, np.repeat(rows, rows)
+    row = np.arange(rows.sum()) - np.repeat(first, rows)
+    places: Ints = np.repeat(first * columns, rows) + row + np.arange(columns)[:, None] * width
+    return places
+
+
+def sums(values: Ints, sizes: Ints) -> Ints:
+    """Returns the sum of each Example's values."""
+    ends = np.cumsum(sizes)
+    totals = np.append(0, np.cumsum(values))
+    differences: Ints = totals[ends] - totals[ends - sizes]
+    return differences

@@ -72,7 +72,7 @@ class TfRecordLayout(Strict):
         for column in self.columns:
             if column.type not in TYPES:
                 raise ValueError(f"columns: '{column.name}': unknown type '{column.type}' (known: {', '.join(TYPES)})")
-        features = [*self.alone_features(), *self.groups()]
+        features = [name for name, _ in self.features()]
         for kind, names in (("column", [column.name for column in self.columns]), ("feature", features)):
             doubled = sorted({name for name in names if names.count(name) > 1})
             if doubled:
@@ -91,15 +91,14 @@ class TfRecordLayout(Strict):
     def alone(self) -> tuple[TfColumn, ...]:
         return tuple(column for column in self.columns if not (self.grouped and self._shares(column)))
 
-    def alone_features(self) -> list[str]:
-        names = []
+    def features(self) -> list[tuple[str, Wire]]:
+        """Returns the names of all features, and the list that holds each one's values."""
+        features = [(name, columns[0].wire) for name, columns in self.groups().items()]
         for column in self.alone():
-            names.append(column.short)
-            if self.batch is not None and column.lists:
-                names.append(f"{column.short}#")
-            elif self.batch is not None and column.nulls:
-                names.append(f"{column.short}?")
-        return names
+            features.append((column.short, column.wire))
+            if self.batch is not None and (column.lists or column.nulls):
+                features.append((f"{column.short}#" if column.lists else f"{column.short}?", "int64_list"))
+        return features
 
     @staticmethod
     def _shares(column: TfColumn) -> bool:

@@ -6,17 +6,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from pipelines.data.spill import CHUNK, inner_of
-from pipelines.data.tfrecord.columns import FILLER, plain_values
+from pipelines.data.tfrecord.columns import Ints, group_places, sums, wire_values
 from pipelines.data.tfrecord.example import example_class
 from pipelines.data.tfrecord.framing import write_records
-from pipelines.data.tfrecord.layout import TYPES, TfColumn, TfRecordLayout, beside
+from pipelines.data.tfrecord.layout import TYPES, TfColumn, TfRecordLayout, Wire, beside
 from shared.contracts.strict import read
 from shared.domain.errors import BadData
 
 _NAMES = {dtype: name for name, (dtype, _) in TYPES.items()}
+_FILLER: dict[Wire, Any] = {"int64_list": 0, "float_list": 0.0, "bytes_list": b""}
+"""Values of nulls in batches."""
 _PRECISE = (pl.Float64(), pl.List(pl.Float64()))
 
 
@@ -84,15 +87,23 @@ def _inexact(values: pl.Expr) -> pl.Expr:
 
 
 def _examples(frame: pl.LazyFrame, layout: TfRecordLayout) -> Iterator[bytes]:
-    make = example_class()
+    make, batch = example_class(), layout.batch or 1
     frame = frame.select(_casted(name, dtype) for name, dtype in frame.collect_schema().items())
-    size = CHUNK if layout.batch is None else max(layout.batch, CHUNK // layout.batch * layout.batch)
+    size = max(batch, CHUNK // batch * batch)
     for chunk in _even(frame.collect_batches(chunk_size=size, maintain_order=True), size):
-        if layout.batch is None:
-            yield from _rows(chunk, layout, make)
-        else:
-            for batch in chunk.iter_slices(layout.batch):
-                yield _batch(batch, layout, make)
+        rows = np.diff(np.append(np.arange(0, len(chunk), batch), len(chunk)))
+        features = [(name, wire, values.to_list(), sizes.tolist()) for name, wire, values, sizes in _features(chunk, layout, rows)]
+        places = [0] * len(features)
+        for number in range(len(rows)):
+            example = make()
+            messages = example.features.feature
+            for at, (name, wire, values, sizes) in enumerate(features):
+                if (count := sizes[number]) >= 0:
+                    message = getattr(messages[name], wire)
+                    message.SetInParent()
+                    message.value.extend(values[places[at] : places[at] + count])
+                    places[at] += count
+            yield example.SerializeToString(deterministic=True)
 
 
 def _even(chunks: Iterator[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
@@ -107,52 +118,24 @@ def _even(chunks: Iterator[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
         yield left
 
 
-def _rows(chunk: pl.DataFrame, layout: TfRecordLayout, make: Any) -> Iterator[bytes]:
-    groups = [
-        (name, columns[0].wire, list(zip(*(plain_values(chunk[column.name], column) for column in columns), strict=True)))
-        for name, columns in layout.groups().items()
-    ]
-    alone = [(column, _by_row(chunk[column.name], column)) for column in layout.alone()]
-    for row in range(len(chunk)):
-        example = make()
-        features = example.features.feature
-        for name, wire, rows in groups:
-            getattr(features[name], wire).value.extend(rows[row])
-        for column, values in alone:
-            own = values[row]
-            if own is not None:
-                feature = getattr(features[column.short], column.wire)
-                feature.SetInParent()
-                feature.value.extend(own)
-        yield example.SerializeToString(deterministic=True)
-
-
-def _by_row(series: pl.Series, column: TfColumn) -> list[list[Any] | None]:
-    """Returns the values of each row; None for null."""
-    if column.lists:
-        return [None if values is None else plain_values(values, column) for values in series]
-    valid, filled = series.is_not_null().to_list(), plain_values(series.drop_nulls(), column)
-    rest = iter(filled)
-    return [[next(rest)] if there else None for there in valid]
-
-
-def _batch(rows: pl.DataFrame, layout: TfRecordLayout, make: Any) -> bytes:
-    example = make()
-    features = example.features.feature
+def _features(chunk: pl.DataFrame, layout: TfRecordLayout, rows: Ints) -> Iterator[tuple[str, Wire, pl.Series, Ints]]:
+    """Yields name, kind, values and number of values per Example of each feature; `rows` per Example."""
     for name, columns in layout.groups().items():
-        for member in columns:
-            getattr(features[name], member.wire).value.extend(plain_values(rows[member.name], member))
+        wire = columns[0].wire
+        values = pl.concat([wire_values(chunk[column.name], wire).alias(name) for column in columns])
+        yield name, wire, values.gather(np.argsort(group_places(rows, len(columns)), axis=None)), rows * len(columns)
     for column in layout.alone():
-        series = rows[column.name]
-        feature = getattr(features[column.short], column.wire)
-        feature.SetInParent()
+        series, wire = chunk[column.name], column.wire
         if column.lists:
-            features[f"{column.short}#"].int64_list.value.extend(-1 if length is None else length for length in series.list.len().to_list())
-            feature.value.extend(plain_values(series.drop_nulls().explode(empty_as_null=False), column))
-        elif column.nulls:
-            features[f"{column.short}?"].int64_list.value.extend(series.is_not_null().cast(pl.Int64).to_list())
-            filled = iter(plain_values(series.drop_nulls(), column))
-            feature.value.extend(next(filled) if there else FILLER[column.wire] for there in series.is_not_null().to_list())
+            lengths = series.list.len().cast(pl.Int64).fill_null(-1)
+            sizes = lengths.to_numpy()
+            if layout.batch is not None:
+                yield f"{column.short}#", "int64_list", lengths, rows
+                sizes = sums(np.maximum(sizes, 0), rows)
+            yield column.short, wire, wire_values(series.drop_nulls().explode(empty_as_null=False), wire), sizes
+        elif layout.batch is None:
+            yield column.short, wire, wire_values(series.drop_nulls(), wire), np.where(series.is_null(), -1, 1)
         else:
-            feature.value.extend(plain_values(series, column))
-    return bytes(example.SerializeToString(deterministic=True))
+            if column.nulls:
+                yield f"{column.short}?", "int64_list", series.is_not_null().cast(pl.Int64), rows
+            yield column.short, wire, wire_values(series, wire).fill_null(_FILLER[wire]), rows

@@ -32,7 +32,7 @@ def place(build: Lowering, columns: tuple[Column, ...], keys: pl.DataFrame) -> s
         combined = build.node("Add", build.node("Mul", combined, build.constant(size)), numbers[at])
         ours = ours * sizes[at] + _numbers(keys, at)
     # LabelEncoder needs an entry: without keys, the entry equals the default
-    table = {"keys_int64s": ours.tolist() or [0], "values_int64s": list(range(missing)) or [0], "default_int64": missing}
+    table: dict[str, Any] = {"keys_int64s": ours.tolist() or [0], "values_int64s": list(range(missing)) or [0], "default_int64": missing}
     return build.node("LabelEncoder", combined, domain="ai.onnx.ml", **table)
 
 

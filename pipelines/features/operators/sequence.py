@@ -201,17 +201,14 @@ class Sequence:
         """Same as `followed`. Rows of one request bring equal items: each distinct list is looked up once."""
         assert self.vocabulary is not None
 
-        def const(value: object, kind: type = np.int64) -> str:
-            return build.constant(np.array(value, kind))
+        const = build.constant
 
         def count(tensor: str) -> str:
-            there = build.cast(build.node("Not", build.node("Equal", tensor, const(NULL, np.int32))), "INT64")
+            there = build.cast(build.node("Not", build.node("Equal", tensor, const(np.int32(NULL)))), "INT64")
             return build.node("ReduceSum", there, const([1]), keepdims=1)
 
-        name = f"{session.name}~distinct"
-        build.gives(name, build.node("Unique", build.value(session), axis=0))
-        place = f"{session.name}~place"
-        build.nodes[-1].output.extend(["", place])
+        name, place = f"{session.name}~distinct", f"{session.name}~place"
+        build.gives(name, build.node("Unique", build.value(session), output=(name, "", place), axis=0))
         session_codes = build.node("Gather", self.vocabulary.lower(build, replace(session, name=name)), place, axis=0)
         there, more = count(codes), count(session_codes)
         both = build.node("Add", there, more)
@@ -226,9 +223,7 @@ class Sequence:
     def _lower_within(self, build: Lowering, codes: str, times: str) -> str:
         """Same as `within`."""
 
-        def const(value: object) -> str:
-            return build.constant(np.array(value, np.int64))
-
+        const = build.constant
         now = build.node("Unsqueeze", build.value(self.time), const([1]))
         gone = build.node("Or", build.node("Equal", times, const(NEVER)), build.node("Equal", now, const(NEVER)))
         if self.window is not None:

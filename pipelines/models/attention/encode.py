@@ -7,7 +7,8 @@ input. Vectors are normalised before each of both, and once more at the end.
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,33 +21,57 @@ SMALLEST = 1e-5
 """Added to a variance before it divides."""
 
 
-class AttentionOperations(Protocol):
-    """Operations of a runtime. Tensors are [sequences x places, width] with a place per row, unless stated otherwise."""
+class AttentionOperations:
+    """Operations of a runtime, here of NumPy and Keras; `arrays` is the module `numpy` or `keras.ops`.
 
-    def weight(self, path: str) -> Any: ...
-    def matmul(self, left: Any, right: Any) -> Any: ...
-    def add(self, left: Any, right: Any) -> Any: ...
-    def times(self, rows: Any, factor: float) -> Any: ...
+    Tensors are [sequences x places, width] with a place per row, unless stated otherwise.
+    """
+
+    def __init__(self, arrays: Any, weights: Mapping[str, Any]) -> None:
+        self._arrays, self._weights = arrays, weights
+
+    def weight(self, path: str) -> Any:
+        return self._weights[path]
+
+    def matmul(self, left: Any, right: Any) -> Any:
+        return self._arrays.matmul(left, right)
+
+    def add(self, left: Any, right: Any) -> Any:
+        return left + right
+
+    def times(self, rows: Any, factor: float) -> Any:
+        return rows * factor
+
     def part(self, rows: Any, start: int, stop: int) -> Any:
         """Returns some columns."""
+        return rows[:, start:stop]
 
     def heads(self, rows: Any, places: int, count: int) -> Any:
         """Returns [sequences, heads, places, width of a head]."""
+        return self._arrays.transpose(self._arrays.reshape(rows, (-1, places, count, rows.shape[1] // count)), (0, 2, 1, 3))
 
     def joined(self, heads: Any, width: int) -> Any:
         """Reverses `heads`."""
+        return self._arrays.reshape(self._arrays.transpose(heads, (0, 2, 1, 3)), (-1, width))
 
     def turned(self, rows: Any) -> Any:
         """Swaps the last two dimensions."""
+        return self._arrays.swapaxes(rows, -1, -2)
 
     def softmax(self, rows: Any) -> Any:
         """Softmax over the last dimension."""
+        raise NotImplementedError
 
-    def relu(self, rows: Any) -> Any: ...
+    def relu(self, rows: Any) -> Any:
+        raise NotImplementedError
+
     def normalise(self, rows: Any, path: str) -> Any:
         """Layer norm over the width."""
+        raise NotImplementedError
 
-    def dropout(self, rows: Any) -> Any: ...
+    def dropout(self, rows: Any) -> Any:
+        """Drops numbers in training only."""
+        return rows
 
 
 def encode(on: AttentionOperations, shape: Shape, vectors: Any, hidden: Any, places: int) -> Any:

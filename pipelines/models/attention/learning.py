@@ -18,7 +18,7 @@ from pipelines.features.columns import FIRST, NULL
 from pipelines.inputs.batches import TrainingBatch
 from pipelines.inputs.tables import Codes
 from pipelines.models.attention import plain
-from pipelines.models.attention.encode import NEVER, SMALLEST, encode, only_before
+from pipelines.models.attention.encode import NEVER, SMALLEST, AttentionOperations, encode, only_before
 from pipelines.models.attention.shape import ITEMS, MARKS, PLACES, Shape, Weights
 from pipelines.models.neural.frameworks.protocol import Framework, MutableState
 from pipelines.models.neural.operations import level
@@ -29,43 +29,20 @@ from pipelines.models.neural.step import StepOptions, array_of
 Score = Callable[[Weights, Codes], NDArray[np.float32]]
 
 
-class KerasAttention:
-    """Implements AttentionOperations with Keras."""
+class KerasAttention(AttentionOperations):
+    """Operations in Keras."""
 
     def __init__(self, weights: Mapping[str, Any], chance: Any, dropout: float) -> None:
         from keras import ops
 
-        self._ops, self._weights, self._chance, self._dropout = ops, weights, chance, dropout
-
-    def weight(self, path: str) -> Any:
-        return self._weights[path]
-
-    def matmul(self, left: Any, right: Any) -> Any:
-        return self._ops.matmul(left, right)
-
-    def add(self, left: Any, right: Any) -> Any:
-        return left + right
-
-    def times(self, rows: Any, factor: float) -> Any:
-        return rows * factor
-
-    def part(self, rows: Any, start: int, stop: int) -> Any:
-        return rows[:, start:stop]
-
-    def heads(self, rows: Any, places: int, count: int) -> Any:
-        return self._ops.transpose(self._ops.reshape(rows, (-1, places, count, rows.shape[1] // count)), (0, 2, 1, 3))
-
-    def joined(self, heads: Any, width: int) -> Any:
-        return self._ops.reshape(self._ops.transpose(heads, (0, 2, 1, 3)), (-1, width))
-
-    def turned(self, rows: Any) -> Any:
-        return self._ops.swapaxes(rows, -1, -2)
+        super().__init__(ops, weights)
+        self._chance, self._dropout = chance, dropout
 
     def softmax(self, rows: Any) -> Any:
-        return self._ops.softmax(rows, axis=-1)
+        return self._arrays.softmax(rows, axis=-1)
 
     def relu(self, rows: Any) -> Any:
-        return self._ops.relu(rows)
+        return self._arrays.relu(rows)
 
     def normalise(self, rows: Any, path: str) -> Any:
         return level(rows, self._weights[f"{path}/gamma"], self._weights[f"{path}/beta"], SMALLEST)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL
-from pipelines.models.attention.encode import NEVER, SMALLEST, encode, only_before
+from pipelines.models.attention.encode import NEVER, SMALLEST, AttentionOperations, encode, only_before
 from pipelines.models.attention.shape import BEGIN, HIDDEN, ITEMS, MARKS, PLACES, Shape
 from pipelines.models.neural.plain import level
 from pipelines.models.neural.precision import round_mantissa
@@ -20,35 +20,15 @@ AT_ONCE = 128
 """Sequences per pass."""
 
 
-class NumpyAttention:
-    """Implements AttentionOperations; inputs of matrix products are rounded to `bits` mantissa bits, unless `bits` is None."""
+class NumpyAttention(AttentionOperations):
+    """Operations in NumPy; inputs of matrix products are rounded to `bits` mantissa bits, unless `bits` is None."""
 
     def __init__(self, weights: Mapping[str, Floats], bits: int | None = None) -> None:
-        self._weights, self._bits = weights, bits
-
-    def weight(self, path: str) -> Floats:
-        return self._weights[path]
+        super().__init__(np, weights)
+        self._bits = bits
 
     def matmul(self, left: Any, right: Any) -> Any:
         return round_mantissa(left, self._bits) @ round_mantissa(right, self._bits)
-
-    def add(self, left: Any, right: Any) -> Any:
-        return left + right
-
-    def times(self, rows: Any, factor: float) -> Any:
-        return rows * np.float32(factor)
-
-    def part(self, rows: Any, start: int, stop: int) -> Any:
-        return rows[:, start:stop]
-
-    def heads(self, rows: Any, places: int, count: int) -> Any:
-        return rows.reshape(-1, places, count, rows.shape[1] // count).transpose(0, 2, 1, 3)
-
-    def joined(self, heads: Any, width: int) -> Any:
-        return heads.transpose(0, 2, 1, 3).reshape(-1, width)
-
-    def turned(self, rows: Any) -> Any:
-        return rows.swapaxes(-1, -2)
 
     def softmax(self, rows: Any) -> Any:
         exponentials = np.exp(rows - rows.max(axis=-1, keepdims=True))
@@ -60,9 +40,6 @@ class NumpyAttention:
 
     def normalise(self, rows: Any, path: str) -> Any:
         return level(rows, self._weights[f"{path}/gamma"], self._weights[f"{path}/beta"], SMALLEST)
-
-    def dropout(self, rows: Any) -> Any:
-        return rows
 
 
 def states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints, bits: int | None = None) -> Floats:

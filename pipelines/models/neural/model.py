@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.inputs.tables import Codes
-from pipelines.models.external_weights import ExternalWeights
+from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch
 from pipelines.models.neural import onnx, plain
 from pipelines.models.neural.architecture import Architecture, load_architecture
@@ -17,7 +17,7 @@ from pipelines.models.neural.weights import WEIGHTS, Weights, load_weights, save
 from pipelines.models.tables import Table
 
 
-class NeuralModel:
+class NeuralModel(LowersExternalWeights):
     """Implements Trained."""
 
     meaning: ClassVar[str] = "probability of a positive, between 0 and 1; sampled negatives shift it, so it is only for comparison"
@@ -35,11 +35,7 @@ class NeuralModel:
     def score(self, columns: Codes) -> NDArray[np.float32]:
         return plain.score(self.architecture, self.weights, columns)
 
-    def lower(self) -> Any:
-        return onnx.lower(self.architecture, self.weights)
-
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        """Implements LowersExternalWeights."""
         return onnx.lower(self.architecture, self.weights, beside)
 
     def embeddings(self, codes: Codes) -> Embeddings | None:

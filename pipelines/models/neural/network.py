@@ -8,6 +8,8 @@ A node's inputs are names of earlier nodes or of features. A feature's vector is
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, Protocol
@@ -26,33 +28,59 @@ FLATTEST = 1e-6
 """Added to the variance of a row's numbers before it divides; smaller, because a vector of length 1 has a small variance."""
 
 
-class Operations(Protocol):
-    """Operations that a runtime provides to nodes, on its own tensors."""
+class Operations:
+    """Operations that a runtime provides to nodes, on its own tensors; those that NumPy and Keras share are here.
 
-    def weight(self, path: str) -> Any: ...
-    def dense(self, rows: Any, kernel: Any, bias: Any) -> Any: ...
-    def relu(self, rows: Any) -> Any: ...
-    def join(self, parts: Sequence[Any]) -> Any: ...
-    def part(self, rows: Any, start: int, stop: int) -> Any: ...
-    def product(self, parts: Sequence[Any]) -> Any: ...
-    def add(self, parts: Sequence[Any]) -> Any: ...
+    `arrays` is the module `numpy` or `keras.ops`.
+    """
+
+    def __init__(self, arrays: Any, weights: Mapping[str, Any]) -> None:
+        self._arrays, self._weights = arrays, weights
+
+    def weight(self, path: str) -> Any:
+        return self._weights[path]
+
+    def dense(self, rows: Any, kernel: Any, bias: Any) -> Any:
+        return self._arrays.matmul(rows, kernel) + bias
+
+    def relu(self, rows: Any) -> Any:
+        raise NotImplementedError
+
+    def join(self, parts: Sequence[Any]) -> Any:
+        return self._arrays.concatenate(parts, axis=1)
+
+    def part(self, rows: Any, start: int, stop: int) -> Any:
+        return rows[:, start:stop]
+
+    def product(self, parts: Sequence[Any]) -> Any:
+        return functools.reduce(operator.mul, parts)
+
+    def add(self, parts: Sequence[Any]) -> Any:
+        return functools.reduce(operator.add, parts)
+
     def total(self, rows: Any) -> Any:
         """Returns [rows, 1]: the sum over each row."""
+        return self._arrays.sum(rows, axis=1, keepdims=True)
 
     def interact(self, parts: Sequence[Any], places: Sequence[int]) -> Any:
         """Returns [rows, places]: inner products of the parts, at these places of the flattened square of all pairs."""
+        raise NotImplementedError
 
     def scaled(self, rows: Any, length: float) -> Any:
         """Scales each row to the length; rows of zeros stay zero."""
+        raise NotImplementedError
 
     def dropout(self, rows: Any, rate: float) -> Any:
         """Drops numbers in training only."""
+        return rows
 
     def normalise(self, rows: Any, path: str) -> Any:
         """Batch norm: by the batch's mean and variance in training, by the moving values when served."""
+        raise NotImplementedError
 
     def level(self, rows: Any, gamma: Any, beta: Any) -> Any:
         """Layer norm: each row by its own mean and variance, then scaled by gamma and shifted by beta."""
+        raise NotImplementedError
 
 
 class GraphOperations(Protocol):

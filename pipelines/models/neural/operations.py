@@ -7,61 +7,38 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.network import FLATTEST, SHORTEST, SMALLEST
+from pipelines.models.neural.network import FLATTEST, SHORTEST, SMALLEST, Operations
 
 MOMENTUM = 0.9
 """Share of the moving mean and variance that a step keeps."""
 
 
-class KerasOperations:
-    """Implements Operations; layers compute in `half` if given, else in float32. After a use, `moved` holds the new moving weights."""
+class KerasOperations(Operations):
+    """Operations in Keras; layers compute in `half` if given, else in float32. After a use, `moved` holds the new moving weights."""
 
     def __init__(self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: str | None) -> None:
         from keras import ops
 
-        self._ops, self._weights, self._moving, self._chance, self._half = ops, weights, moving, chance, half
+        super().__init__(ops, weights)
+        self._moving, self._chance, self._half = moving, chance, half
         self.moved: dict[str, Any] = {}
 
     def weight(self, path: str) -> Any:
         value = self._weights[path]
-        return self._ops.cast(value, self._half) if self._half else value
-
-    def dense(self, rows: Any, kernel: Any, bias: Any) -> Any:
-        return self._ops.matmul(rows, kernel) + bias
+        return self._arrays.cast(value, self._half) if self._half else value
 
     def relu(self, rows: Any) -> Any:
-        return self._ops.relu(rows)
-
-    def join(self, parts: Sequence[Any]) -> Any:
-        return self._ops.concatenate(parts, axis=1)
-
-    def part(self, rows: Any, start: int, stop: int) -> Any:
-        return rows[:, start:stop]
-
-    def product(self, parts: Sequence[Any]) -> Any:
-        output = parts[0]
-        for part in parts[1:]:
-            output = output * part
-        return output
-
-    def add(self, parts: Sequence[Any]) -> Any:
-        output = parts[0]
-        for part in parts[1:]:
-            output = output + part
-        return output
-
-    def total(self, rows: Any) -> Any:
-        return self._ops.sum(rows, axis=1, keepdims=True)
+        return self._arrays.relu(rows)
 
     def interact(self, parts: Sequence[Any], places: Sequence[int]) -> Any:
-        vectors = self._ops.stack(parts, axis=1)
-        square = self._ops.matmul(vectors, self._ops.transpose(vectors, (0, 2, 1)))
-        return self._ops.take(self._ops.reshape(square, (-1, len(parts) ** 2)), np.array(places, np.int32), axis=1)
+        vectors = self._arrays.stack(parts, axis=1)
+        square = self._arrays.matmul(vectors, self._arrays.transpose(vectors, (0, 2, 1)))
+        return self._arrays.take(self._arrays.reshape(square, (-1, len(parts) ** 2)), np.array(places, np.int32), axis=1)
 
     def scaled(self, rows: Any, length: float) -> Any:
-        wide = self._ops.cast(rows, "float32")
-        root = self._ops.sqrt(self._ops.sum(wide * wide, axis=1, keepdims=True) + SHORTEST)
-        return self._ops.cast(wide * (length / root), rows.dtype)
+        wide = self._arrays.cast(rows, "float32")
+        root = self._arrays.sqrt(self._arrays.sum(wide * wide, axis=1, keepdims=True) + SHORTEST)
+        return self._arrays.cast(wide * (length / root), rows.dtype)
 
     def dropout(self, rows: Any, rate: float) -> Any:
         from keras import random
@@ -69,7 +46,7 @@ class KerasOperations:
         return random.dropout(rows, rate, seed=self._chance) if rate else rows
 
     def normalise(self, rows: Any, path: str) -> Any:
-        wide = self._ops.cast(rows, "float32")
+        wide = self._arrays.cast(rows, "float32")
         mean, variance = self._moments(wide)
         for name, value in (("mean", mean), ("variance", variance)):
             self.moved[f"{path}/{name}"] = self._moving[f"{path}/{name}"] * MOMENTUM + value * (1 - MOMENTUM)
@@ -79,12 +56,12 @@ class KerasOperations:
         return level(rows, gamma, beta)
 
     def _moments(self, wide: Any) -> tuple[Any, Any]:
-        moments: tuple[Any, Any] = self._ops.moments(wide, axes=[0])
+        moments: tuple[Any, Any] = self._arrays.moments(wide, axes=[0])
         return moments
 
     def _scaled(self, wide: Any, path: str, mean: Any, variance: Any, dtype: Any) -> Any:
-        scale = self._weights[f"{path}/gamma"] / self._ops.sqrt(variance + SMALLEST)
-        return self._ops.cast((wide - mean) * scale + self._weights[f"{path}/beta"], dtype)
+        scale = self._weights[f"{path}/gamma"] / self._arrays.sqrt(variance + SMALLEST)
+        return self._arrays.cast((wide - mean) * scale + self._weights[f"{path}/beta"], dtype)
 
 
 def level(rows: Any, gamma: Any, beta: Any, least: float = FLATTEST) -> Any:

@@ -24,11 +24,11 @@ class ShardedOperations(KerasOperations):
 
         if not rate:
             return rows
-        ones = self._ops.ones((self._share.total, rows.shape[1]), rows.dtype)
+        ones = self._arrays.ones((self._share.total, rows.shape[1]), rows.dtype)
         return rows * random.dropout(ones, rate, seed=self._chance)[self._share.rows]
 
     def _moments(self, wide: Any) -> tuple[Any, Any]:
         own = wide[: self._share.stop - self._share.start]
-        sums = self._group.summed(self._ops.stack([self._ops.sum(own, axis=0), self._ops.sum(own * own, axis=0)]))
+        sums = self._group.summed(self._arrays.stack([self._arrays.sum(own, axis=0), self._arrays.sum(own * own, axis=0)]))
         mean, square = sums[0] / self._share.total, sums[1] / self._share.total
         return mean, square - mean * mean

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pipelines.features.columns import NULL
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural.architecture import Architecture, table_path
-from pipelines.models.neural.network import FLATTEST, SHORTEST, SMALLEST
+from pipelines.models.neural.network import FLATTEST, SHORTEST, SMALLEST, Operations
 from pipelines.models.neural.precision import round_mantissa
 from pipelines.models.tables import Table
 
@@ -20,14 +20,12 @@ BLOCK = 8_192
 """Rows per pass: the activations stay in the CPU cache."""
 
 
-class NumpyOperations:
-    """Implements Operations; inputs of matrix products are rounded to `bits` mantissa bits, unless `bits` is None."""
+class NumpyOperations(Operations):
+    """Operations in NumPy; inputs of matrix products are rounded to `bits` mantissa bits, unless `bits` is None."""
 
     def __init__(self, weights: Mapping[str, Floats], bits: int | None = None) -> None:
-        self._weights, self._bits = weights, bits
-
-    def weight(self, path: str) -> Floats:
-        return self._weights[path]
+        super().__init__(np, weights)
+        self._bits = bits
 
     def dense(self, rows: Floats, kernel: Floats, bias: Floats) -> Floats:
         output: Floats = round_mantissa(rows, self._bits) @ round_mantissa(kernel, self._bits)
@@ -37,24 +35,6 @@ class NumpyOperations:
     def relu(self, rows: Floats) -> Floats:
         return np.maximum(rows, 0)
 
-    def join(self, parts: Sequence[Floats]) -> Floats:
-        return np.concatenate(parts, axis=1)
-
-    def part(self, rows: Floats, start: int, stop: int) -> Floats:
-        return rows[:, start:stop]
-
-    def product(self, parts: Sequence[Floats]) -> Floats:
-        output: Floats = np.multiply(parts[0], parts[1])
-        for part in parts[2:]:
-            output *= part
-        return output
-
-    def add(self, parts: Sequence[Floats]) -> Floats:
-        return np.add.reduce(parts)  # type: ignore[no-any-return]
-
-    def total(self, rows: Floats) -> Floats:
-        return rows.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]
-
     def interact(self, parts: Sequence[Floats], places: Sequence[int]) -> Floats:
         vectors = round_mantissa(np.stack(parts, axis=1), self._bits)
         square = vectors @ vectors.transpose(0, 2, 1)
@@ -63,9 +43,6 @@ class NumpyOperations:
     def scaled(self, rows: Floats, length: float) -> Floats:
         root = np.sqrt((rows * rows).sum(axis=1, keepdims=True) + np.float32(SHORTEST))
         return rows * (np.float32(length) / root)  # type: ignore[no-any-return]
-
-    def dropout(self, rows: Floats, rate: float) -> Floats:
-        return rows
 
     def normalise(self, rows: Floats, path: str) -> Floats:
         gamma, beta, mean, variance = (self._weights[f"{path}/{name}"] for name in ("gamma", "beta", "mean", "variance"))

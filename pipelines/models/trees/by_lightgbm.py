@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from pipelines.models.trees.ensemble import LEAF, Floats, Tree, Trees, joined, not_above
+from pipelines.models.trees.ensemble import LEAF, Floats, Trees, trees_from
 from pipelines.models.trees.growing import THREADS, Parts, columns_of, depth_of, gathered, leaves_of, library
 from shared.contracts.families import GbmParams
 from shared.domain.errors import BadData
 
 _NOTHING = np.float32(1e-35)
-_CATEGORICAL, _LEFT, _MISSING = 1, 2, 12
-"""Bits of a node's decision type."""
 
 
 class LightGBM:
@@ -27,34 +25,33 @@ class LightGBM:
         if params.objective == "rank":
             ends = np.flatnonzero(np.append(all_rows.groups[1:] != all_rows.groups[:-1], True)) + 1
             groups = np.diff(ends, prepend=0)
-        parent = load(before) if before is not None else None
-        options = {"verbosity": -1, "num_threads": THREADS, "deterministic": True, "force_row_wise": True, "seed": seed}
-        start = None if parent is None else parent.predict(all_rows.matrix, raw_score=True)
-        rows = self._library.Dataset(all_rows.matrix, all_rows.labels, group=groups, init_score=start, params=options, free_raw_data=True)
-        self._old = parent
-        self._booster = self._library.Booster(options | settings(params, parent is not None), rows)
+        self._options = {"verbosity": -1, "num_threads": THREADS, "deterministic": True, "force_row_wise": True, "seed": seed}
+        self._options |= settings(params, before is not None)
+        self._rows = self._library.Dataset(all_rows.matrix, all_rows.labels, group=groups, params=self._options, free_raw_data=True)
+        self._booster: Any = load(before) if before is not None else None
+        """The parent's trees until the first own tree is grown, then all trees."""
+        self._begun = False
 
     @property
     def count(self) -> int:
-        return (self._old.num_trees() if self._old is not None else 0) + int(self._booster.num_trees())
+        return 0 if self._booster is None else int(self._booster.num_trees())
 
     def grow(self, more: int) -> None:
+        if not self._begun:
+            self._booster = self._library.train(self._options, self._rows, 1, init_model=self._booster, keep_training_booster=True)
+            self._begun, more = True, more - 1
         for _ in range(more):
             self._booster.update()
 
     def margin(self, matrix: Floats) -> Floats:
-        margins = margin(self._booster, matrix)
-        return margins if self._old is None else margins + margin(self._old, matrix)
+        return margin(self._booster, matrix)
 
     def cut(self, count: int) -> None:
         while self.count > count:
             self._booster.rollback_one_iter()
 
     def finish(self) -> None:
-        """Merges the trees of the parent and the new trees into one booster."""
-        if self._old is not None:
-            text = merged(self._old.model_to_string(), self._booster.model_to_string())
-            self._old, self._booster = None, load(text.encode())
+        """Does nothing: each tree is ready when it is grown."""
 
     def trees(self) -> Trees:
         return trees(self._booster)
@@ -97,26 +94,10 @@ def margin(booster: Any, matrix: Floats) -> Floats:
 
 
 def trees(booster: Any) -> Trees:
-    return joined([_tree_of(block) for block in _blocks(booster.model_to_string())], strict=False)
+    import treelite
 
-
-def merged(old: str, new: str) -> str:
-    """Returns one model text of both models' trees; the new trees are numbered after the old ones."""
-    head, first, tail = _cut(old)
-    second = _cut(new)[1]
-    blocks = [re.sub(r"^Tree=\d+", f"Tree={at}", block) for at, block in enumerate([*first, *second])]
-    sizes = " ".join(str(len(block.encode())) for block in blocks)
-    return re.sub(r"(?m)^tree_sizes=.*$", f"tree_sizes={sizes}", head) + "".join(blocks) + tail
-
-
-def _cut(text: str) -> tuple[str, list[str], str]:
-    """Splits a model text into the part before the trees, the trees, and the rest."""
-    begin, end = text.index("Tree=0\n"), text.index("end of trees")
-    return text[:begin], re.findall(r"Tree=\d+\n.*?(?=Tree=|\Z)", text[begin:end], re.DOTALL), text[end:]
-
-
-def _blocks(text: str) -> list[dict[str, str]]:
-    return [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in _cut(text)[1]]
+    trees = trees_from(treelite.frontend.from_lightgbm(booster))
+    return replace(trees, threshold=np.where(trees.feature == LEAF, trees.threshold, _around_zero(trees.threshold)))
 
 
 def _around_zero(thresholds: Floats) -> Floats:
@@ -124,29 +105,3 @@ def _around_zero(thresholds: Floats) -> Floats:
     below = np.nextafter(-_NOTHING, np.float32(-1))
     adjusted = np.where((thresholds >= -_NOTHING) & (thresholds < 0), below, thresholds)
     return np.array(np.where((thresholds >= 0) & (thresholds < _NOTHING), _NOTHING, adjusted), np.float32)
-
-
-def _tree_of(fields: dict[str, str]) -> Tree:
-    """Converts a tree: leaves come after the nodes, and a negative child is `~` the leaf's number."""
-    inner = int(fields["num_leaves"]) - 1
-
-    def numbers(name: str, kind: Any) -> Any:
-        return np.array(fields.get(name, "").split(), dtype=kind)
-
-    value = numbers("leaf_value", np.float64)
-    kinds = numbers("decision_type", np.int64) if inner else np.zeros(0, np.int64)
-    if (kinds & _CATEGORICAL).any():
-        raise BadData("the trees have splits by category, but only number splits are supported")
-    threshold = numbers("threshold", np.float64) if inner else np.zeros(0)
-    yes, no = ((numbers(name, np.int64) if inner else np.zeros(0, np.int64)) for name in ("left_child", "right_child"))
-    # If training had no missing values at the node, LightGBM treats a missing value as 0.
-    missing = np.where(kinds & _MISSING, (kinds & _LEFT) != 0, threshold >= 0)
-    none, leaves = np.zeros(len(value)), np.full(len(value), LEAF)
-    return Tree(
-        np.concatenate([numbers("split_feature", np.int64) if inner else np.zeros(0, np.int64), leaves]),
-        np.concatenate([_around_zero(not_above(threshold)), none]),
-        np.concatenate([np.where(yes < 0, inner + ~yes, yes), none]),
-        np.concatenate([np.where(no < 0, inner + ~no, no), none]),
-        np.concatenate([missing, none]),
-        np.concatenate([np.zeros(inner), value]),
-    )

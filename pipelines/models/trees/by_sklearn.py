@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from pipelines.models.trees.ensemble import LEAF, Floats, Tree, Trees, joined, not_above
+from pipelines.models.trees.ensemble import Floats, Trees, trees_from
 from pipelines.models.trees.growing import THREADS, Parts, columns_of, depth_of, gathered, library
 from shared.contracts.families import GbmParams
 
@@ -34,43 +32,30 @@ class Forest:
             n_jobs=THREADS,
             warm_start=True,
         )
-        self._grown: list[Tree] = []
+        self._forest.estimators_ = []
 
     @property
     def count(self) -> int:
-        return len(self._grown)
+        return len(self._forest.estimators_)
 
     def grow(self, more: int) -> None:
         self._forest.n_estimators = self.count + more
         self._forest.fit(self._all_rows.matrix, self._all_rows.labels)
-        self._grown += [_tree_of(tree.tree_) for tree in self._forest.estimators_[self.count :]]
 
     def margin(self, matrix: Floats) -> Floats:
         return self.trees().score(matrix)
 
     def cut(self, count: int) -> None:
-        self._grown = self._grown[:count]
+        self._forest.estimators_ = self._forest.estimators_[:count]
+        self._forest.n_estimators = count
 
     def finish(self) -> None:
         """Does nothing: only arrays are saved."""
 
     def trees(self) -> Trees:
-        share = 1 / max(1, self.count)
-        return joined(
-            [Tree(tree.feature, tree.threshold, tree.yes, tree.no, tree.missing, tree.value * share) for tree in self._grown], strict=False
-        )
+        import treelite
+
+        return trees_from(treelite.sklearn.import_model(self._forest))
 
     def model(self) -> bytes:
         return b""
-
-
-def _tree_of(tree: Any) -> Tree:
-    leaf = tree.children_left == -1
-    return Tree(
-        np.where(leaf, LEAF, tree.feature),
-        np.where(leaf, np.float32(0), not_above(tree.threshold)),
-        np.where(leaf, 0, tree.children_left),
-        np.where(leaf, 0, tree.children_right),
-        tree.missing_go_to_left != 0,
-        np.where(leaf, tree.value[:, 0, 0], 0),
-    )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.trees.ensemble import LEAF, Floats, Tree, Trees, joined
+from pipelines.models.trees.ensemble import Floats, Trees, trees_from
 from pipelines.models.trees.growing import THREADS, Parts, columns_of, depth_of, library
 from shared.contracts.families import GbmParams
 from shared.domain.errors import BadData, Invalid
@@ -57,7 +57,7 @@ class XGBoost:
 
     def finish(self) -> None:
         document = json.loads(self._booster.save_raw("json"))
-        for tree in _trees(document)[self._finished :]:
+        for tree in document["learner"]["gradient_booster"]["model"]["trees"][self._finished :]:
             at = np.array(tree["split_conditions"], np.float32)
             inner = np.array(tree["left_children"]) != -1
             lower = at - np.maximum(np.abs(at) * np.float32(HAIR), np.float32(1e-30))
@@ -146,35 +146,6 @@ def margin(booster: Any, matrix: Floats) -> Floats:
 
 
 def trees(booster: Any) -> Trees:
-    return joined([_tree_of(tree) for tree in _trees(json.loads(booster.save_raw("json")))], strict=True)
+    import treelite
 
-
-def _trees(document: Any) -> list[Any]:
-    tree_documents: list[Any] = document["learner"]["gradient_booster"]["model"]["trees"]
-    return tree_documents
-
-
-def _tree_of(tree: Any) -> Tree:
-    yes, no = (np.array(tree[name], np.int32) for name in ("left_children", "right_children"))
-    leaf, at = yes == -1, np.array(tree["split_conditions"], np.float32)
-    order = _downwards(yes, no)
-    place = np.empty(len(yes), np.int32)
-    place[order] = np.arange(len(order))
-    return Tree(
-        np.where(leaf, LEAF, np.array(tree["split_indices"], np.int32))[order],
-        np.where(leaf, 0, at)[order],
-        np.where(leaf, 0, place[yes])[order],
-        np.where(leaf, 0, place[no])[order],
-        (np.array(tree["default_left"]) != 0)[order],
-        np.where(leaf, at, 0)[order],
-    )
-
-
-def _downwards(yes: Any, no: Any) -> Any:
-    """Returns the nodes from the root, children after their parents."""
-    nodes, at = [0], 0
-    while at < len(nodes):
-        if yes[nodes[at]] != -1:
-            nodes += [int(yes[nodes[at]]), int(no[nodes[at]])]
-        at += 1
-    return np.array(nodes)
+    return trees_from(treelite.frontend.from_xgboost(booster))

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL
-from pipelines.features.graph import IR_VERSION, ML_OPSET, OPSET, Graph
+from pipelines.features.graph import Graph
+from pipelines.features.lowering import rows_of
+from pipelines.features.onnx_builder import OnnxBuilder, tensor_info
 from pipelines.inputs.tables import Codes
 from pipelines.models.trees.ensemble import Trees
 from pipelines.models.trees.knowledge import ITEM, USER, Knowledge
@@ -75,16 +77,30 @@ class TreeLayout:
 
     def lower(self, knowledge: Knowledge, trees: Trees, probability: bool) -> Any:
         """Returns the ONNX model from features to `score`."""
-        from onnx import helper
+        build = OnnxBuilder()
+        for key in (self.user, self.item):
+            build.input(key, "INT32", "N")
+        for source in self.sources:
+            build.input(source.name, "FLOAT" if source.cardinality is None else "INT32", *rows_of(source.length))
+        parts = [_lowered(build, source) for source in self.sources] + self._knowledge_parts(build, knowledge)
+        build.node("Concat", *parts, output="matrix", axis=1)
+        sums = trees.lower(build, "matrix")
+        build.node("Reshape", build.node("Sigmoid", sums) if probability else sums, build.constant([-1]), output="score")
+        return build.model("trees", tensor_info("score", "FLOAT", "N"))
 
-        made = _Nodes(self)
-        parts = [made.part(source) for source in self.sources] + made.knowledge_parts(knowledge)
-        made.add("Concat", *parts, output="matrix", axis=1)
-        made.nodes.append(trees.node("matrix", "sums"))
-        last = made.add("Sigmoid", "sums") if probability else "sums"
-        made.add("Reshape", last, made.array("flat", np.array([-1], np.int64)), output="score")
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
-        return helper.make_model(made.graph(), opset_imports=opsets, ir_version=IR_VERSION, producer_name="eyas")
+    def _knowledge_parts(self, build: OnnxBuilder, knowledge: Knowledge) -> list[str]:
+        def gather(name: str, values: NDArray[Any], key: str) -> str:
+            return build.node("Gather", build.initializer(f"trees/{name}", np.ascontiguousarray(values)), key)
+
+        parts = [gather("users", knowledge.users[:, :_OF_USER], self.user), gather("items", knowledge.items, self.item)]
+        if not self.fits:
+            return parts
+        user, item = gather("vectors/user", knowledge.user_vectors, self.user), gather("vectors/item", knowledge.item_vectors, self.item)
+        products = build.node("Mul", build.cast(user, "DOUBLE"), build.cast(item, "DOUBLE"))
+        exact = build.node("ReduceSum", products, build.constant([1]), keepdims=1)
+        fit = build.cast(build.node("Mul", exact, build.constant(np.float64(knowledge.scale))), "FLOAT")
+        mean, spread = (gather(name, knowledge.users[:, at : at + 1], self.user) for name, at in (("fits/mean", 2), ("fits/spread", 3)))
+        return [*parts, fit, build.node("Div", build.node("Sub", fit, mean), spread)]
 
 
 def layout_of(graph: Graph, fits: bool) -> TreeLayout:
@@ -112,81 +128,18 @@ def _part(source: FeatureSource, values: NDArray[Any]) -> Floats:
     return three
 
 
-class _Nodes:
-    def __init__(self, layout: TreeLayout) -> None:
-        self.layout = layout
-        self.nodes: list[Any] = []
-        self.weights: dict[str, NDArray[Any]] = {}
-
-    def add(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
-        from onnx import helper
-
-        output = output or f"trees/{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [output], name=f"trees/{kind}_{len(self.nodes)}", **attributes))
-        return output
-
-    def array(self, name: str, values: NDArray[Any]) -> str:
-        self.weights[f"trees/{name}"] = values
-        return f"trees/{name}"
-
-    def number(self, name: str) -> str:
-        from onnx import TensorProto
-
-        return self.add("Cast", name, to=TensorProto.FLOAT)
-
-    def upright(self, name: str) -> str:
-        return self.add("Unsqueeze", name, self.array("second_axis", np.array([1], np.int64)))
-
-    def part(self, source: FeatureSource) -> str:
-        if source.cardinality is None:
-            return source.name if source.length is not None else self.upright(source.name)
-        if source.length is None:
-            return self.upright(self.number(source.name))
-        axes = self.array("second_axis", np.array([1], np.int64))
-        if source.cardinality <= FEW:
-            each = np.eye(source.cardinality, dtype=np.float32)
-            each[NULL] = 0
-            rows = self.add("Gather", self.array(f"each/{source.name}", each), source.name)
-            return self.add("ReduceSum", rows, axes, keepdims=0)
-        nothing = self.array("nothing", np.array(NULL, np.int32))
-        behind = self.array(f"behind/{source.name}", np.array(source.cardinality, np.int32))
-        none = self.add("Equal", source.name, nothing)
-        first = self.add("ReduceMin", self.add("Where", none, behind, source.name), axes=[1], keepdims=1)
-        last = self.add("ReduceMax", source.name, axes=[1], keepdims=1)
-        count = self.add("ReduceSum", self.number(self.add("Not", none)), axes, keepdims=1)
-        return self.add("Concat", count, self.number(first), self.number(last), axis=1)
-
-    def knowledge_parts(self, knowledge: Knowledge) -> list[str]:
-        from onnx import TensorProto
-
-        user, item = self.layout.user, self.layout.item
-        parts = [
-            self.add("Gather", self.array("users", knowledge.users[:, :_OF_USER]), user),
-            self.add("Gather", self.array("items", knowledge.items), item),
-        ]
-        if not self.layout.fits:
-            return parts
-        sides = [
-            self.add("Cast", self.add("Gather", self.array(name, vectors), key), to=TensorProto.DOUBLE)
-            for name, vectors, key in (("vectors/user", knowledge.user_vectors, user), ("vectors/item", knowledge.item_vectors, item))
-        ]
-        axes = self.array("second_axis", np.array([1], np.int64))
-        exact = self.add("ReduceSum", self.add("Mul", *sides), axes, keepdims=1)
-        fit = self.number(self.add("Mul", exact, self.array("scale", np.array(knowledge.scale, np.float64))))
-        mean, spread = (
-            self.add("Gather", self.array(name, np.ascontiguousarray(knowledge.users[:, at : at + 1])), user)
-            for name, at in (("fits/mean", 2), ("fits/spread", 3))
-        )
-        return [*parts, fit, self.add("Div", self.add("Sub", fit, mean), spread)]
-
-    def graph(self) -> Any:
-        from onnx import TensorProto, helper, numpy_helper
-
-        layout = self.layout
-        inputs = [helper.make_tensor_value_info(name, TensorProto.INT32, ["N"]) for name in (layout.user, layout.item)]
-        for source in layout.sources:
-            kind = TensorProto.FLOAT if source.cardinality is None else TensorProto.INT32
-            inputs.append(helper.make_tensor_value_info(source.name, kind, ["N"] if source.length is None else ["N", source.length]))
-        score = helper.make_tensor_value_info("score", TensorProto.FLOAT, ["N"])
-        weights = [numpy_helper.from_array(np.ascontiguousarray(array), name) for name, array in self.weights.items()]
-        return helper.make_graph(self.nodes, "trees", inputs, [score], weights)
+def _lowered(build: OnnxBuilder, source: FeatureSource) -> str:
+    """Adds the nodes that compute `_part`."""
+    if source.cardinality is None:
+        return source.name if source.length is not None else build.column(source.name)
+    if source.length is None:
+        return build.column(build.cast(source.name, "FLOAT"))
+    if source.cardinality <= FEW:
+        each = np.eye(source.cardinality, dtype=np.float32)
+        each[NULL] = 0
+        return build.node("ReduceSum", build.node("Gather", build.constant(each), source.name), build.constant([1]), keepdims=0)
+    none = build.node("Equal", source.name, build.constant(np.int32(NULL)))
+    codes = build.node("Where", none, build.constant(np.int32(source.cardinality)), source.name)
+    count = build.node("ReduceSum", build.cast(build.node("Not", none), "FLOAT"), build.constant([1]), keepdims=1)
+    first, last = build.node("ReduceMin", codes, axes=[1], keepdims=1), build.node("ReduceMax", source.name, axes=[1], keepdims=1)
+    return build.node("Concat", count, build.cast(first, "FLOAT"), build.cast(last, "FLOAT"), axis=1)

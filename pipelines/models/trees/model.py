@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from shared.domain.errors import BadData
 
 FAMILY = "gbm"
 KNOWLEDGE = "knowledge.npz"
+BOOSTERS: Mapping[str, Any] = {"xgboost": by_xgboost, "lightgbm": by_lightgbm}
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt", "forest": "trees.npz"}
 MEANINGS = {
     "logistic": "probability of a positive, between 0 and 1; drawn negatives shift it, so it is only for comparison",
@@ -59,18 +61,12 @@ class TreeModel:
 
     @cached_property
     def _booster(self) -> Any:
-        if self.library == "xgboost":
-            return by_xgboost.load(self.stored)
-        return by_lightgbm.load(self.stored)
+        return BOOSTERS[self.library].load(self.stored)
 
     @cached_property
     def trees(self) -> Trees:
         """The trees as arrays, for any library."""
-        if self.arrays is not None:
-            return self.arrays
-        if self.library == "xgboost":
-            return by_xgboost.trees(self._booster)
-        return by_lightgbm.trees(self._booster)
+        return self.arrays if self.arrays is not None else BOOSTERS[self.library].trees(self._booster)
 
     def save(self, folder: Path) -> dict[str, Path]:
         described, knowledge_path, trees = folder / MODEL, folder / KNOWLEDGE, folder / FILES[self.library]
@@ -97,11 +93,7 @@ class TreeModel:
 
     def margin(self, matrix: Floats) -> Floats:
         """Returns the margins from the library that grew the trees."""
-        if self.library == "xgboost":
-            return by_xgboost.margin(self._booster, matrix)
-        if self.library == "lightgbm":
-            return by_lightgbm.margin(self._booster, matrix)
-        return self.trees.score(matrix)
+        return self.trees.score(matrix) if self.arrays is not None else BOOSTERS[self.library].margin(self._booster, matrix)
 
     @property
     def probability(self) -> bool:
@@ -141,11 +133,11 @@ def load(fetch: Fetch) -> TreeModel:
         or knowledge.item_vectors.shape[1] != knowledge.width
     ):
         raise BadData(f"{KNOWLEDGE}: the tables are not those of this release")
-    if library == "forest":
+    if library in BOOSTERS:
+        model = TreeModel(library, document["objective"], layout, knowledge, paths[FILES[library]].read_bytes())
+    else:
         with np.load(paths[FILES[library]], allow_pickle=False) as stored:
             model = TreeModel(library, document["objective"], layout, knowledge, b"", trees_of(stored))
-    else:
-        model = TreeModel(library, document["objective"], layout, knowledge, paths[FILES[library]].read_bytes())
     model.trees.check(len(layout.columns))
     return model
 

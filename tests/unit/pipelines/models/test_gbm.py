@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from pipelines.features.onnx_builder import OnnxBuilder, tensor_info
 from pipelines.models.families import load_model
 from pipelines.models.gbm import Gbm, begin
 from pipelines.models.trees.ensemble import Trees
@@ -64,13 +65,11 @@ def grown(library: str, missing: bool, **more: Any) -> Grower:
 
 def served(trees: Trees, rows: np.ndarray) -> np.ndarray:
     import onnxruntime
-    from onnx import TensorProto, helper
 
-    given, out = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", None]) for name in ("given", "out"))
-    graph = helper.make_graph([trees.node("given", "out")], "trees", [given], [out])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 2)]
-    session = onnxruntime.InferenceSession(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
-    return session.run(None, {"given": rows})[0][:, 0]  # type: ignore[no-any-return]
+    build = OnnxBuilder()
+    sums = trees.lower(build, build.input("rows", "FLOAT", "N", None))
+    session = onnxruntime.InferenceSession(build.model("trees", tensor_info(sums, "FLOAT", "N", 1)).SerializeToString())
+    return session.run(None, {"rows": rows})[0][:, 0]  # type: ignore[no-any-return]
 
 
 SETTINGS: tuple[dict[str, Any], ...] = ({}, {"leaves": 7}, {"objective": "rank"}, {"splits": "random"}, {"depth": 1})
