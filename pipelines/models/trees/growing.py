@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from pipelines.models.trees.ensemble import Trees
 from shared.contracts.families import GbmParams
+from shared.contracts.families.trees import TREE_MODULES
 from shared.domain.errors import Invalid
 
 Floats = NDArray[np.float32]
 THREADS = min(os.cpu_count() or 1, int(os.environ.get("OMP_NUM_THREADS") or 1_000))
-LIBRARIES = {"xgboost": ("xgboost", "xgboost-cpu"), "lightgbm": ("lightgbm", "lightgbm"), "forest": ("sklearn.ensemble", "scikit-learn")}
-"""Module to import and package to install."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +66,13 @@ class Grower(Protocol):
 
 def library(name: str) -> ModuleType:
     """Imports the library."""
-    module, package = LIBRARIES[name]
     try:
-        return importlib.import_module(module)
+        importlib.import_module("treelite")
+        return importlib.import_module("sklearn.ensemble" if name == "forest" else name)
     except ModuleNotFoundError as error:
-        if error.name not in (module, module.partition(".")[0]):
+        if error.name not in ("treelite", TREE_MODULES[name]):
             raise
-        raise Invalid(
-            f"model.params.library: {name} is not installed where this runs: install {package} (in the extra 'pipelines')"
-        ) from None
+        raise Invalid(f"model.params.library: {error.name} is not installed where this runs: install eyas[trees]") from None
 
 
 def gathered(parts: Parts) -> TreeRows:
