@@ -152,7 +152,7 @@ def foretell(
     attention = np.ones(logged.there.shape[1]) if by_place else attention_of(logged)
     raw = place_weights(logged, candidate) if by_place else item_weights(logged, candidate, attention)
     weights = np.minimum(raw, clip)
-    earned = (weights * logged.liked).sum(axis=1)
+    earned: Floats = (weights * logged.liked).sum(axis=1)
     exposure = np.where(logged.there, attention, 0.0)
     came = (weights * exposure).sum(axis=1) / np.maximum(exposure.sum(axis=1), 1e-12)
     heaviest = float(weights.max(initial=0.0))

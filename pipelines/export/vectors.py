@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,3 @@ def vectors_by_key(graph: Graph, items: pl.Series, embeddings: Embeddings) -> Si
         ITEMS: {"items": items.to_numpy(), "vectors": embeddings.vectors},
         USERS: {"users": user_keys[by_key], "vectors": embeddings.queries[FIRST:][by_key]},
     }
-
-
-def write_arrays(path: Path, arrays: dict[str, NDArray[Any]], compressed: bool = False) -> Path:
-    if odd := [key for key, array in arrays.items() if array.dtype.hasobject]:  # numpy would pickle objects
-        raise TypeError(f"{path.name}: '{odd[0]}' holds Python objects")
-    with path.open("wb") as stream:
-        (np.savez_compressed if compressed else np.savez)(stream, **arrays)
-    return path

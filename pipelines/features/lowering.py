@@ -54,7 +54,7 @@ class Lowering(OnnxBuilder):
         ends = self.node("Unsqueeze", self.node("Slice", offsets, columns, self.constant(np.array([2**63 - 1], np.int64))), columns)
         places = self.node("Add", starts, self.constant(np.arange(width, dtype=np.int64)))
         indices = self.node("Where", self.node("Less", places, ends), places, self.node("Shape", values))
-        blank = np.array([BLANK.get(kind, np.nan)], {"int64": np.int64, "string": np.object_}.get(kind, np.float32))
+        blank: Any = np.array([BLANK.get(kind, np.nan)], {"int64": np.int64, "string": np.object_}.get(kind, np.float32))
         self.node("Gather", self.node("Concat", values, self.constant(blank), axis=0), indices, output=name)
 
     def gives(self, name: str, tensor: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.arrays import write_arrays
 from pipelines.features.columns import NULL
 from pipelines.features.onnx_builder import OnnxBuilder
 from pipelines.features.reading import Reads
@@ -61,10 +62,9 @@ class ItemKnnModel(LowersExternalWeights):
         return (Table(self.item, items, 2 * count, None),)
 
     def save(self, folder: Path) -> dict[str, Path]:
-        described, neighbours = folder / MODEL, folder / NEIGHBOURS
+        described = folder / MODEL
         described.write_text(json.dumps({"version": 1, "family": ItemKnn.name, "user": self.user, "item": self.item}, indent=1))
-        with neighbours.open("wb") as stream:
-            np.savez(stream, items=self.near.items, nearness=self.near.nearness)
+        neighbours = write_arrays(folder / NEIGHBOURS, {"items": self.near.items, "nearness": self.near.nearness})
         return {MODEL: described, NEIGHBOURS: neighbours} | save_user_history(self.user_history, folder)
 
     def score(self, columns: Codes) -> Floats:

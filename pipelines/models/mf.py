@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.arrays import write_arrays
 from pipelines.features.columns import UNKNOWN
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
@@ -64,11 +65,10 @@ class MfModel(LowersExternalWeights):
         return tuple(Table(name, len(vectors), vectors.shape[1], None) for name, vectors in sides)
 
     def save(self, folder: Path) -> dict[str, Path]:
-        described, vectors = folder / MODEL, folder / VECTORS
+        described = folder / MODEL
         facts = {"user": self.user, "item": self.item, "regularisation": self.regularisation, "loss": self.loss}
         described.write_text(json.dumps({"version": 1, "family": Mf.name} | facts, indent=1))
-        with vectors.open("wb") as stream:
-            np.savez(stream, users=self.factors.users, items=self.factors.items)
+        vectors = write_arrays(folder / VECTORS, {"users": self.factors.users, "items": self.factors.items})
         return {MODEL: described, VECTORS: vectors}
 
     def score(self, columns: Codes) -> NDArray[np.float32]:

@@ -50,7 +50,7 @@ class NeumfModel(NeuralModel):
         width = next(node.stop for node in nodes if isinstance(node, ColumnSelection))
         *hidden, last = (node.name for node in nodes if isinstance(node, Dense))
         kernel, bias = weights[f"{last}/kernel"][:, 0], weights[f"{last}/bias"]
-        logits: NDArray[np.float32] = (user_vectors[:, :width] * kernel[:width]) @ item_vectors[:, :width].T + bias
+        logits: NDArray[Any] = (user_vectors[:, :width] * kernel[:width]) @ item_vectors[:, :width].T + bias
         first, level = weights[f"{hidden[0]}/kernel"], weights[f"{hidden[0]}/bias"]
         middle = len(first) // 2
         of_users = user_vectors[:, width:] @ first[:middle] + level

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.arrays import write_arrays
 from pipelines.features.columns import FIRST, NULL
 from pipelines.features.graph import Graph
 from pipelines.features.operators.sequence import Sequence
@@ -22,7 +23,7 @@ from pipelines.models.attention.lowered import lower
 from pipelines.models.attention.shape import ITEMS, Shape, Weights, check_weights
 from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch
-from pipelines.models.neural.weights import WEIGHTS, load_weights, save_weights
+from pipelines.models.neural.weights import WEIGHTS, load_weights
 from pipelines.models.tables import Table
 from shared.contracts.families import SessionParams
 from shared.domain.errors import BadData, Invalid
@@ -55,7 +56,7 @@ class SequenceSession(LowersExternalWeights):
         document = {"version": 1, "family": self.family, "user": self.user, "item": self.item, "sequence": self.sequence}
         paths[MODEL].write_text(json.dumps(document | {"transformer": asdict(self.shape)}, indent=1))
         np.save(paths[QUERIES], self.queries, allow_pickle=False)
-        return {**paths, WEIGHTS: save_weights(self.weights, folder / WEIGHTS)}
+        return {**paths, WEIGHTS: write_arrays(folder / WEIGHTS, self.weights)}
 
     def score(self, columns: Codes) -> Floats:
         return scores_of(self.shape, self.weights, columns[self.sequence], columns[self.item])

@@ -24,6 +24,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pipelines.arrays import write_arrays
 from pipelines.features.columns import FIRST, NULL
 from pipelines.features.operators.sequence import Sequence
 from pipelines.features.reading import Reads
@@ -38,7 +39,7 @@ from pipelines.models.external_weights import ExternalWeights, LowersExternalWei
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.train import how
-from pipelines.models.neural.weights import WEIGHTS, load_weights, save_weights
+from pipelines.models.neural.weights import WEIGHTS, load_weights
 from pipelines.models.sequence_session import (
     QUERIES,
     SequenceSession,
@@ -103,9 +104,8 @@ class SessionModel(LowersExternalWeights):
         document["transformer"] = asdict(self.shape)
         paths[MODEL].write_text(json.dumps(document, indent=1))
         np.save(paths[QUERIES], self.queries, allow_pickle=False)
-        with paths[SEQUENCES].open("wb") as stream:
-            np.savez(stream, start=self.sequences.start, items=self.sequences.others)
-        return {**paths, WEIGHTS: save_weights(self.weights, folder / WEIGHTS)}
+        write_arrays(paths[SEQUENCES], {"start": self.sequences.start, "items": self.sequences.others})
+        return {**paths, WEIGHTS: write_arrays(folder / WEIGHTS, self.weights)}
 
     def score(self, columns: Codes) -> Floats:
         return self.factors.scores(columns[self.user].astype(np.int64), columns[self.item].astype(np.int64))

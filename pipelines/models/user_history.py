@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.arrays import write_arrays
 from pipelines.features.columns import NULL
 from pipelines.features.onnx_builder import OnnxBuilder, tensor_info
 from pipelines.models.external_weights import ExternalWeights
@@ -57,10 +58,7 @@ def user_history_of(pairs: LikePairs) -> UserHistory:
 
 
 def save_user_history(history: UserHistory, folder: Path) -> dict[str, Path]:
-    path = folder / FILE
-    with path.open("wb") as stream:
-        np.savez(stream, start=history.likes.start, liked=history.likes.others)
-    return {FILE: path}
+    return {FILE: write_arrays(folder / FILE, {"start": history.likes.start, "liked": history.likes.others})}
 
 
 def load_user_history(fetch: Fetch) -> UserHistory:

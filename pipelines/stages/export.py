@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pipelines.arrays import write_arrays
 from pipelines.evaluation.scorers import unit_answers, unit_scorer
 from pipelines.export import neighbours
 from pipelines.export.card import begin_card
@@ -22,7 +23,7 @@ from pipelines.export.parity import answers, choose_pairs
 from pipelines.export.recommendations import RankingVectors, write_recommendations
 from pipelines.export.unit import named, write_unit
 from pipelines.export.vectors import USERS as USER_VECTORS
-from pipelines.export.vectors import vectors_by_key, write_arrays
+from pipelines.export.vectors import vectors_by_key
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import item_columns, signature
 from pipelines.inputs.eval_pairs import read_meetings, read_raw

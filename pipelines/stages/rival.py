@@ -15,8 +15,9 @@ from typing import Any
 
 import polars as pl
 
+from pipelines.arrays import write_arrays
 from pipelines.export.unit import named, write_unit
-from pipelines.export.vectors import ITEMS, USERS, vectors_by_key, write_arrays
+from pipelines.export.vectors import ITEMS, USERS, vectors_by_key
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import signature
 from pipelines.inputs.tables import read_table

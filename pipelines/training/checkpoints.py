@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.arrays import write_arrays
 from pipelines.training.step import State
 from shared.artifacts import FsspecLive
 from shared.contracts.models import Model
@@ -61,7 +62,7 @@ class CheckpointStore:
             self.log.warning("progress: publishing failed error=%s", error)
 
     def keep(self, about: Mapping[str, Any], state: State, best: Path | None) -> None:
-        path = save_state(state, self.folder / STATE)
+        path = write_arrays(self.folder / STATE, state)
         try:
             self.live.keep({"rests_on": dict(self.rests_on), **about}, {STATE: path} | ({} if best is None else {BEST: best}))
         except (EyasError, OSError) as error:
@@ -95,14 +96,10 @@ def rests_on(model: Model, mode: str, inputs: Mapping[str, Files]) -> dict[str, 
     document = model.model_dump(mode="json", by_alias=True)
     document["train"] = {name: value for name, value in document["train"].items() if name not in _NO_MATTER}
     own = [model.family.partition(":")[0].partition(".")[0]] if ":" in model.family else []
-    parts = leaves(document, "model") | {"mode": mode, "code": _code(*(f"{__name__.partition('pipelines')[0]}{name}" for name in ("pipelines", "shared")), *own), "libraries": _libraries()}
+    above = __name__.partition("pipelines")[0]  # "eyas." in the wheel
+    code = _code(f"{above}pipelines", f"{above}shared", *own)
+    parts = leaves(document, "model") | {"mode": mode, "code": code, "libraries": _libraries()}
     return parts | {f"data: {origin}": f"sha256:{digest_of(files)}" for origin, files in inputs.items()}
-
-
-def save_state(state: State, path: Path) -> Path:
-    with path.open("wb") as stream:
-        np.savez(stream, **state)
-    return path
 
 
 def load_state(path: Path) -> dict[str, NDArray[Any]]:

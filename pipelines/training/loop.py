@@ -18,8 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from pipelines.arrays import write_arrays
 from pipelines.inputs.batches import EpochPosition, TrainingBatch
-from pipelines.training.checkpoints import BEST, CheckpointStore, load_state, save_state
+from pipelines.training.checkpoints import BEST, CheckpointStore, load_state
 from pipelines.training.loss_monitor import Losses
 from pipelines.training.rank_context import ALONE, RankContext
 from pipelines.training.report import Epoch, TrainingReport
@@ -197,7 +198,7 @@ class TrainingLoop:
 
     def _keep_best(self) -> None:
         state = self._step.state()
-        self._together.led(lambda: save_state(state, self._best_path) and None)
+        self._together.led(lambda: write_arrays(self._best_path, state) and None)
 
     def _by(self, epoch: Epoch) -> str:
         """Returns the metric that compares epochs: the spec's, or else an available metric."""

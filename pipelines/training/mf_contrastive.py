@@ -98,7 +98,7 @@ class LearnedFactors:
         users = self.own.copy()
         if len(self.liked):
             scale = _scale(by_user.lengths)
-            for user in np.flatnonzero(by_user.lengths):
+            for user in np.flatnonzero(by_user.lengths).tolist():
                 users[user] += self.liked[by_user.of(user)].sum(axis=0) * scale[user]
         level = self.level - self.level.mean()
         size = max(float(level.std()) / max(float(self.items.std()), 1e-6), 1e-6)

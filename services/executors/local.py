@@ -75,15 +75,15 @@ def local_faults(engines: Mapping[str, Path], recommender: RecommenderSpec) -> d
 def _library_fault(model: Model) -> str:
     """Returns why this machine cannot train the model; empty if it can. A custom family on TensorFlow may need no TensorFlow."""
     if isinstance(model.params, GbmParams):
-        module, name, extra = TREE_MODULES[model.params.library], model.params.library, "trees"
+        module, extra = TREE_MODULES[model.params.library], "trees"
     elif model.params.no_steps is None and (model.framework != "tensorflow" or isinstance(model.params, FamilyParams)):
-        module = name = extra = model.framework
+        module = extra = model.framework
     else:
         return ""
     if find_spec(module) is not None:
         return ""
     setup = "dev" if extra in ("tensorflow", "trees") else extra
-    return f"{name} is not installed here: run pip install 'eyas[{extra}]' (in a clone: make setup-{setup}), or use family: mf"
+    return f"{module} is not installed here: run pip install 'eyas[{extra}]' (in a clone: make setup-{setup}), or use family: mf"
 
 
 def _engine_fault(engine: str, engines: Mapping[str, Path]) -> str:

@@ -118,7 +118,7 @@ def _differs(feature: Feature, served: Array, trained: Array) -> Array:
     """Returns which rows differ."""
     if served.shape != trained.shape:
         raise BadData(f"parity: feature '{feature.column}' has the shape {served.shape} in serving, {trained.shape} in training")
-    same = (
+    same: Any = (
         np.isclose(served, trained, rtol=_NEAR, atol=_NEAR, equal_nan=feature.missing) if feature.dtype == "float32" else served == trained
     )
     differs: Array = ~np.asarray(same).reshape(len(same), -1).all(axis=1)

@@ -58,7 +58,7 @@ def write_values(view: View, values: ValueRows, place: Callable[[str], Path], pa
     files: dict[str, Path] = {}
     for number, start in enumerate(range(0, len(order), part)):
         rows = order[start : start + part]
-        arrays = {KEY: values.keys[rows].astype(np.int64), AT: values.at[rows].astype(np.int64)}
+        arrays: dict[str, Any] = {KEY: values.keys[rows].astype(np.int64), AT: values.at[rows].astype(np.int64)}
         arrays |= {COLUMN + column.name: _typed(values.columns[column.name][rows], column) for column in view.columns}
         path = files[part_name(view.name, number)] = place(part_name(view.name, number))
         with path.open("wb") as stream:

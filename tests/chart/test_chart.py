@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from docs.gpu_requests import PLATFORMS
+from eyas import __version__
 from services.executors.jobspec import MEETING_PORT
 from services.settings import Settings
 from services.triton.addresses import folder_of
 from services.triton.certificates import SERVER_NAME
-from eyas import __version__
 from shared.domain.errors import Invalid
 from tests.chart import crds
 from tests.chart.cases import CASES, VERSIONS, jobs_settings, kinds, pods, stage, workloads

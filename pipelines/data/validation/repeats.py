@@ -32,7 +32,7 @@ class RepeatedRows:
 def mark_repeats(frame: pl.LazyFrame, unique: Sequence[str], row: str, rows: int, scratch: Path) -> RepeatedRows:
     """Marks repeats. Numbers in column `row` are below `rows`. The flags must stay in `scratch` as long as the expression is used."""
     scratch.mkdir(parents=True, exist_ok=True)
-    flags = np.lib.format.open_memmap(scratch / "repeats.npy", mode="w+", dtype=np.bool_, shape=(rows,))  # type: ignore[no-untyped-call]
+    flags = np.lib.format.open_memmap(scratch / "repeats.npy", mode="w+", dtype=np.bool_, shape=(rows,))
     count, folder, first, example = 0, scratch / "unique", rows, ""
     parts = max(1, math.ceil(rows / _SPREAD))
     for path in spread(frame.select(row, *unique), pl.struct(unique).hash() % parts, folder):

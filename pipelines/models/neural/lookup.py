@@ -124,5 +124,7 @@ def _list(table: Table, places: Ints, lengths: Ints) -> ColumnList:
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     segments = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-    shares = 1 / np.maximum(lengths, 1).astype(np.float32) if table.pooling == "mean" else np.ones(len(lengths), np.float32)
+    shares = np.ones(len(lengths), np.float32)
+    if table.pooling == "mean":
+        shares /= np.maximum(lengths, 1)
     return ColumnList(places, segments, offsets, shares[:, None])

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.arrays import write_arrays
 from pipelines.inputs.tables import Codes
 from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch
 from pipelines.models.neural import onnx, plain
 from pipelines.models.neural.architecture import Architecture, load_architecture
-from pipelines.models.neural.weights import WEIGHTS, Weights, load_weights, save_weights
+from pipelines.models.neural.weights import WEIGHTS, Weights, load_weights
 from pipelines.models.tables import Table
 
 
@@ -30,7 +31,7 @@ class NeuralModel(LowersExternalWeights):
         return self.architecture.tables
 
     def save(self, folder: Path) -> dict[str, Path]:
-        return {MODEL: self.architecture.save(folder / MODEL), WEIGHTS: save_weights(self.weights, folder / WEIGHTS)}
+        return {MODEL: self.architecture.save(folder / MODEL), WEIGHTS: write_arrays(folder / WEIGHTS, self.weights)}
 
     def score(self, columns: Codes) -> NDArray[np.float32]:
         return plain.score(self.architecture, self.weights, columns)

@@ -59,12 +59,6 @@ def _even(random: np.random.Generator, shape: tuple[int, ...], spread: float) ->
     return values
 
 
-def save_weights(weights: Mapping[str, NDArray[np.float32]], path: Path) -> Path:
-    with path.open("wb") as stream:
-        np.savez(stream, **weights)
-    return path
-
-
 def load_weights(path: Path) -> Weights:
     with np.load(path, allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}

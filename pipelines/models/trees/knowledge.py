@@ -39,7 +39,7 @@ class Knowledge:
 
     @property
     def width(self) -> int:
-        return self.user_vectors.shape[1]
+        return int(self.user_vectors.shape[1])
 
     def fit(self, users: NDArray[Any], items: NDArray[Any]) -> Floats:
         """Returns the fit of each pair of user and item."""

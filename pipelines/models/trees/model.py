@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.arrays import write_arrays
 from pipelines.inputs.tables import Codes
 from pipelines.models.family import MODEL, Fetch
 from pipelines.models.neural.plain import sigmoid
@@ -73,10 +74,8 @@ class TreeModel:
         if self.arrays is None:
             trees.write_bytes(self.stored)
         else:
-            with trees.open("wb") as stream:
-                np.savez(stream, **self.arrays.arrays)
-        with knowledge_path.open("wb") as stream:
-            np.savez(stream, **self.knowledge.arrays)
+            write_arrays(trees, self.arrays.arrays)
+        write_arrays(knowledge_path, self.knowledge.arrays)
         facts = {"library": self.library, "objective": self.objective, **asdict(self.layout), "columns": self.layout.columns}
         digests = {path.name: _digest(path) for path in (knowledge_path, trees)}
         described.write_text(json.dumps({"version": 1, "family": FAMILY} | facts | {"sha256": digests}, indent=1))
