@@ -20,6 +20,7 @@ import itertools
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -266,6 +267,12 @@ def percentiles(values: Sequence[float], *shares: float, scale: float = 1.0) -> 
     return {f"p{share:g}": float(point) * scale for share, point in zip(shares, points, strict=True)}
 
 
+def latencies(case: str, contender: str, seconds: Sequence[float], *shares: float, metric: str = "latency, {}") -> Iterator[Row]:
+    """Rows of percentiles in milliseconds."""
+    for name, value in percentiles(seconds, *shares, scale=1000).items():
+        yield Row(case, contender, metric.format(name), "ms", [value])
+
+
 def memory(pid: int, name: str = "VmHWM", file: str = "status") -> float:
     """Returns MiB out of /proc: by default the kernel's own high-water mark of resident memory; 0 if the process is gone."""
     try:
@@ -338,6 +345,18 @@ def watched(command: Sequence[str], folder: Path | None = None, **variables: str
     document = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
     used = ended[2]
     return Watched(document, seconds, used.ru_utime + used.ru_stime, highest, anonymous, together)
+
+
+def environment(name: str, *pins: str) -> Path:
+    """Returns the Python of a virtual environment in var/bench, made on first use for contenders that are no dependency of the project."""
+    home = (FOLDER / name).absolute()
+    python = home / "bin" / "python"
+    if not python.exists():
+        say(f"installing {', '.join(pins)} into {home}")
+        uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
+        subprocess.run([uv, "venv", "--quiet", "--seed", "--clear", "--python", sys.executable, str(home)], check=True)  # noqa: S603
+        subprocess.run([uv, "pip", "install", "--quiet", "--python", str(python), *pins], check=True)  # noqa: S603
+    return python
 
 
 class NewDatabase(Protocol):
