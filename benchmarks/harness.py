@@ -1,7 +1,7 @@
 """Harness of all benchmarks: options from a signature, progress, a table for people, `var/bench/NAME.json` for everything else.
 
     @benchmark("ann")
-    def ann(sizes: Annotated[list[int], "items of the catalogues"] = [60_000], seed: int = 1) -> Iterator[Outcome]:
+    def ann(sizes: Annotated[Sequence[int], "items of the catalogues"] = (60_000,), seed: int = 1) -> Iterator[Outcome]:
         yield Row("60,000 items", "eyas", "time of a search", "ms", seconds)
 
     if __name__ == "__main__":
@@ -9,7 +9,7 @@
 
 The function yields a `Row` per figure, `Missed` for a promise that the figures break, `Fields` for further fields of the JSON. Each row is
 printed and written as soon as it is measured; the exit status is 1 if a promise is missed. `ann.measure` is the function itself. The help
-is the docstring of the function, or else of its module. A list option takes several words, `--sizes 10 20`, and numbers also with commas.
+is the docstring of the function, or else of its module. A sequence takes several words, `--sizes 10 20`, and numbers also with commas.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _argument(hint: Any, default: Any) -> dict[str, Any]:
         kind = next(part for part in get_args(kind) if part is not NoneType)
     text = next((extra for extra in extras if isinstance(extra, str)), None)
     options: dict[str, Any] = {"required": True} if default is inspect.Parameter.empty else {"default": default}
-    if text is not HIDDEN and not (default in (None, "", inspect.Parameter.empty) or isinstance(default, bool)):
+    if text is not HIDDEN and not (default in (None, "", (), inspect.Parameter.empty) or isinstance(default, bool)):
         shown = " ".join(map(str, default)) if isinstance(default, list | tuple) else default
         text = f"{text or ''} ({shown})".strip()
     options["help"] = text if text is HIDDEN or text is None else text.replace("%", "%%")
@@ -156,7 +156,7 @@ def _argument(hint: Any, default: Any) -> dict[str, Any]:
         return options | {"action": argparse.BooleanOptionalAction if default is True else "store_true"}
     if get_origin(kind) is tuple:
         return options | {"nargs": len(get_args(kind))}
-    is_list = get_origin(kind) is list
+    is_list = get_origin(kind) in (list, Sequence)
     kind = get_args(kind)[0] if is_list else kind
     choices = (
         get_args(kind) if get_origin(kind) is Literal else next((tuple(extra) for extra in extras if not isinstance(extra, str)), None)
@@ -254,6 +254,16 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
     began = time.perf_counter()
     result = work()
     return time.perf_counter() - began, result
+
+
+def until(condition: str, probe: Callable[[], T | None], seconds: float = 60, pause: float = 0.02) -> T:
+    """Waits for a true value and returns it; SystemExit names the condition after so many seconds."""
+    end = time.monotonic() + seconds
+    while not (value := probe()):
+        if time.monotonic() > end:
+            raise SystemExit(f"{condition}: not within {seconds:g} s")
+        time.sleep(pause)
+    return value
 
 
 def seconds_of(work: Callable[[], object], runs: int) -> list[float]:

@@ -1,24 +1,22 @@
-"""What the canary's test promises and what it costs, by simulation through the code that judges: false rollbacks, false promotions,
-users needed; beside it a z-test for a fixed number of users that is looked at equally often.
+"""The canary's test by simulation, through the code that judges: false rollbacks, false promotions, users needed; beside it a z-test for
+a fixed number of users that is applied equally often.
 
     python -m benchmarks.rollout_evidence [--runs 1000] [--quick]
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from typing import Annotated, Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.evidence_worlds import COIN, MIN_USERS, SEVERAL, Answers, Case, Found, Whole, simulate, whole, work
-from benchmarks.report import Row, publish
+from benchmarks.evidence_worlds import COIN, MIN_USERS, SEVERAL, Answers, Case, Whole, simulate, whole, work
+from benchmarks.harness import Row, benchmark
 from shared.domain.sequential_test import StepTerms, verdict
 
 RATES = (0.02, 0.1, 0.3)
@@ -56,132 +54,54 @@ def quantile(users: Sequence[float], share: float) -> float:
     return sorted(users)[math.ceil(share * len(users)) - 1]
 
 
-def spoken(users: float, horizon: float) -> str:
-    if math.isinf(users):
-        return f"> {spoken(horizon, horizon)}"
-    return f"{users / 1e6:.3g} M" if users >= 999_500 else f"{users / 1e3:.3g} k" if users >= 1000 else f"{users:.0f}"
-
-
 def name(case: Case) -> str:
     several = ", several answers a user" if case.answers != COIN else ""
-    told = "" if case.base is None else f", told a base rate of {case.base:.0%}"
-    return f"base rate {case.rate:.0%}, weight {case.weight:.0%}, lift {case.lift:+.0%}, max_harm {case.max_harm:.0%}{several}{told}"
-
-
-def false_rows(found: Mapping[Case, Found], runs: int) -> list[Row]:
-    rows = []
-    for case, one in found.items():
-        said = sum(math.isfinite(users) for users in one.users)
-        rows.append(Row(name(case), "eyas", f"{case.question} in {runs:,} runs", "runs", [said]))
-        rows.append(Row(name(case), "z-test", f"{case.question} in {runs:,} runs", "runs", [one.naive]))
-    return rows
-
-
-def cost_rows(found: Mapping[Case, Found]) -> list[Row]:
-    rows = []
-    for case, one in found.items():
-        for whose, users, horizon in (
-            ("users", one.users, case.horizon),
-            ("users in the candidate", one.candidate, case.horizon * case.weight),
-        ):
-            for share, label in ((0.5, "median"), (0.9, "90%")):
-                value = quantile(users, share)
-                reached = math.isfinite(value)
-                more = "" if reached else ", more than the watched"
-                metric = f"{whose} to {case.question}, {label}{more}"
-                rows.append(Row(name(case), "eyas", metric, "users", [value if reached else horizon]))
-    return rows
-
-
-def print_false(say: Console, found: Mapping[Case, Found], runs: int) -> None:
-    for question, harm, answers in dict.fromkeys((case.question, case.max_harm, case.answers) for case in found):
-        world = f", true harm = max_harm = {harm:.0%}" if "promotion" in question else " (A/A)"
-        title = f"{question}, of {runs:,} runs{world}" + ("" if answers == COIN else ", several answers a user")
-        table = Table("base rate", *(f"weight {weight:.0%}" for weight in WEIGHTS), title=title)
-        for rate in RATES:
-            alike = {
-                one.weight: found[one] for one in found if one == Case(question, rate, one.weight, one.lift, harm, one.horizon, answers)
-            }
-            cells = [alike.get(weight) for weight in WEIGHTS]
-            said = [f"{sum(map(math.isfinite, one.users))} (z-test {one.naive})" if one else "" for one in cells]
-            table.add_row(f"{rate:.0%}", *said)
-        say.print(table)
-
-
-def print_cost(say: Console, found: Mapping[Case, Found]) -> None:
-    for whose in ("users", "users in the candidate"):
-        table = Table("base rate", "question", *(f"weight {weight:.0%}" for weight in WEIGHTS), title=f"{whose} needed: median / 90%")
-        for rate in RATES:
-            for asked in dict.fromkeys((case.question, case.lift, case.max_harm) for case in found):
-                cells = {case: one for case, one in found.items() if (case.rate, case.question, case.lift, case.max_harm) == (rate, *asked)}
-                harm = f" (max_harm {asked[2]:.0%})" if asked[0] == "promote" else ""
-                texts = []
-                for case, one in cells.items():
-                    users, part = (one.users, 1.0) if whose == "users" else (one.candidate, case.weight)
-                    texts.append(" / ".join(spoken(quantile(users, share), part * case.horizon) for share in (0.5, 0.9)))
-                table.add_row(f"{rate:.0%}", f"{asked[0]} {asked[1]:+.0%}{harm}", *texts)
-        say.print(table)
+    base = "" if case.base is None else f", told a base rate of {case.base:.0%}"
+    return f"base rate {case.rate:.0%}, weight {case.weight:.0%}, lift {case.lift:+.0%}, max_harm {case.max_harm:.0%}{several}{base}"
 
 
 def seconds_of_a_verdict(answers: Answers, rng: np.random.Generator) -> list[float]:
     """Processor time, averaged over the looks of one canary each: undecided ones are most of them."""
     case = Case("rollback", 0.1, 0.1, -0.05, 0.02, 1e6, answers)
-    taken = []
+    seconds = []
     for _ in range(20):
-        seen = simulate(case, 1, rng)
-        samples = [(seen.sample(0, 0, look), seen.sample(1, 0, look)) for look in range(seen.users[0].shape[1])]
+        simulated = simulate(case, 1, rng)
+        samples = [(simulated.sample(0, 0, look), simulated.sample(1, 0, look)) for look in range(simulated.users[0].shape[1])]
         start = time.process_time()
         for stable, candidate in samples:
             verdict(stable, candidate, StepTerms(max_harm=0.02, min_users=MIN_USERS, steps=1, final=True, weight=0.1, base=0.1))
-        taken.append((time.process_time() - start) / len(samples))
-    return taken
+        seconds.append((time.process_time() - start) / len(samples))
+    return seconds
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--quick", action="store_true", help="short horizons: shows that it runs")
-    given = parser.parse_args()
-    say = Console(width=160)
-    false = list(false_cases(1e5 if given.quick else 2e6))
-    cost = list(cost_cases(1e6 if given.quick else 3e8))
-    some = max(given.runs // 4, 1)
-    began = time.monotonic()
-
-    def told(done: int, of: int, what: str) -> None:
-        say.print(f"{time.monotonic() - began:6.0f} s  {what}: {done} of {of}")
-
+@benchmark("rollout-evidence")
+def rollout_evidence(runs: int = 1000, quick: Annotated[bool, "short horizons: shows that it runs"] = False) -> Iterator[Row]:
+    fewer = max(runs // 4, 1)
     with ProcessPoolExecutor(2) as pool:
-        found_false: dict[Case, Found] = {}
-        for case, one in zip(false, pool.map(work, [(case, given.runs, seed) for seed, case in enumerate(false)]), strict=True):
-            found_false[case] = one
-            told(len(found_false), len(false), f"{case.question}, {name(case)}")
-        found_cost: dict[Case, Found] = {}
-        for case, one in zip(cost, pool.map(work, [(case, some, 1000 + seed) for seed, case in enumerate(cost)]), strict=True):
-            found_cost[case] = one
-            told(len(found_cost), len(cost), f"{case.question}, {name(case)}")
-        ends: dict[Whole, dict[str, int]] = {}
-        asked = list(rollouts(given.quick))
-        for one_rollout, end in zip(
-            asked, pool.map(whole, [(one, given.runs, 5000 + seed) for seed, one in enumerate(asked)]), strict=True
-        ):
-            ends[one_rollout] = end
-            told(len(ends), len(asked), f"whole rollouts, base rate {one_rollout.rate:.0%}, lift {one_rollout.lift:+.0%}: {end}")
-    rows = false_rows(found_false, given.runs) + cost_rows(found_cost)
-    for one_rollout, end in ends.items():
-        held = f", steps held for {one_rollout.held:,} users" if one_rollout.held else ""
-        case_name = (
-            f"whole rollout, base rate {one_rollout.rate:.0%}, lift {one_rollout.lift:+.0%}, max_harm {one_rollout.max_harm:.0%}{held}"
-        )
-        rows += [Row(case_name, "eyas", f"{end_name} of {given.runs:,} runs", "runs", [count]) for end_name, count in end.items()]
+
+        def simulated(function: Callable[..., Any], cases: Sequence[Any], times: int, seed: int) -> Iterator[tuple[Any, Any]]:
+            return zip(cases, pool.map(function, [(case, times, seed + number) for number, case in enumerate(cases)]), strict=True)
+
+        for case, result in simulated(work, list(false_cases(1e5 if quick else 2e6)), runs, 0):
+            metric = f"{case.question} in {runs:,} runs"
+            yield Row(name(case), "eyas", metric, "runs", [sum(math.isfinite(users) for users in result.users)])
+            yield Row(name(case), "z-test", metric, "runs", [result.naive])
+        for case, result in simulated(work, list(cost_cases(1e6 if quick else 3e8)), fewer, 1000):
+            for group, users, part in (("users", result.users, 1.0), ("users in the candidate", result.candidate, case.weight)):
+                for share, label in ((0.5, "median"), (0.9, "90%")):
+                    value = quantile(users, share)
+                    more = "" if math.isfinite(value) else ", more than the watched"
+                    metric = f"{group} to {case.question}, {label}{more}"
+                    yield Row(name(case), "eyas", metric, "users", [value if math.isfinite(value) else part * case.horizon])
+        for rollout, ends in simulated(whole, list(rollouts(quick)), runs, 5000):
+            pause = f", steps held for {rollout.held:,} users" if rollout.held else ""
+            label = f"whole rollout, base rate {rollout.rate:.0%}, lift {rollout.lift:+.0%}, max_harm {rollout.max_harm:.0%}{pause}"
+            for end, count in ends.items():
+                yield Row(label, "eyas", f"{end} of {runs:,} runs", "runs", [count])
     rng = np.random.default_rng(9)
     for answers, label in ((COIN, "one answer a user"), (SEVERAL, "several answers a user")):
-        rows.append(Row(label, "eyas", "processor time of a verdict", "us", [one * 1e6 for one in seconds_of_a_verdict(answers, rng)]))
-    publish("rollout-evidence", rows)
-    print_false(say, found_false, given.runs)
-    print_cost(say, found_cost)
-    return 0
+        yield Row(label, "eyas", "processor time of a verdict", "us", [1e6 * seconds for seconds in seconds_of_a_verdict(answers, rng)])
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    rollout_evidence()
