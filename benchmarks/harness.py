@@ -8,7 +8,7 @@
         ann()
 
 The function yields a `Row` per figure, `Missed` for a promise that the figures break, `Fields` for further fields of the JSON. Each row is
-printed and written as soon as it is measured; the exit status is 1 if a promise is missed. `ann.measure` is the function itself. The help
+printed as soon as it is measured; the exit status is 1 if a promise is missed. `ann.measure` is the function itself. The help
 is the docstring of the function, or else of its module. A sequence takes several words, `--sizes 10 20`, and numbers also with commas.
 """
 
@@ -41,6 +41,8 @@ from rich.table import Table
 P = ParamSpec("P")
 T = TypeVar("T")
 FOLDER = Path("var/bench")
+WRITE_EVERY = 10.0
+"""Seconds, so that a benchmark that is ended early leaves its figures."""
 HIDDEN = argparse.SUPPRESS
 """The help of an option for the benchmark's own child processes."""
 
@@ -103,6 +105,7 @@ class Benchmark(Generic[P]):
         rows: list[Row] = []
         missed: list[str] = []
         fields: dict[str, Any] = {"bench": self.name}
+        written = time.monotonic()
         for outcome in self.measure(**_options(self.measure, words)):  # type: ignore[call-arg]
             match outcome:
                 case Missed(promise):
@@ -114,7 +117,9 @@ class Benchmark(Generic[P]):
                     )
                 case _:
                     fields |= outcome
-            write(rows, **fields)
+            if time.monotonic() - written > WRITE_EVERY:
+                written = time.monotonic()
+                write(rows, **fields)
         path = publish(fields.pop("bench"), rows, **fields)
         if self._promises is not None:
             missed += self._promises(rows)

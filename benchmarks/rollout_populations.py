@@ -1,4 +1,4 @@
-"""What a canary decides where the versions know different users: by simulation through the code that judges.
+"""Decisions of a canary whose versions know different users, by simulation through the code that judges.
 
     python -m benchmarks.rollout_populations [--runs 200] [--equal-runs 2000] [--log-runs 20] [--users 40000]
 
@@ -9,25 +9,20 @@ runs go through the event log itself: requests and hits are stored, and the sums
 
 from __future__ import annotations
 
-import argparse
-import sys
-import tempfile
-import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from scipy.stats import beta
 
-from benchmarks.report import Row, publish
+from benchmarks.harness import Missed, Outcome, Row, benchmark, databases
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
-from services.store.engine import open_engine, sqlite_url
-from services.store.migrate import upgrade
+from services.store.engine import open_engine
 from shared.contracts.events import UNKNOWN_USER, Impression, Interaction
 from shared.contracts.guardrails import Guardrails
 from shared.domain.gate import Verdict
@@ -165,9 +160,8 @@ def run_through_log(task: tuple[World, int, int]) -> str:
     world, count, seed = task
     rng = np.random.default_rng(seed)
     arms = dict(zip(("stable", "candidate"), simulate(world, count, rng), strict=True))
-    with tempfile.TemporaryDirectory(prefix="eyas-bench-") as folder:
-        engine = open_engine(sqlite_url(Path(folder) / "events.db"))
-        upgrade(engine)
+    with databases() as new_database:
+        engine = open_engine(new_database("sqlite", migrated=True))
         log, kpis = SqlEventLog(engine), SqlKpis(engine)
         for number, (variant, users) in enumerate(arms.items()):
             _store(log, users, variant, number)
@@ -176,11 +170,11 @@ def run_through_log(task: tuple[World, int, int]) -> str:
         traffic = kpis.traffic("films", 1, now)
         engine.dispose()
     for variant, users in arms.items():
-        expected, found = users.sample(count), samples[variant]
-        if (expected.users, expected.answers, expected.hits) != (found.users, found.answers, found.hits):
-            raise AssertionError(f"{world.name}: the log counts {found} of {variant}, and {expected} happened")
-        if abs(found.total - expected.total) > 1e-6 or abs(traffic[variant].fallback.total - users.traffic(count).fallback.total) > 1e-6:
-            raise AssertionError(f"{world.name}: the log's sums of {variant} differ: {found}, {traffic[variant]}; {expected}")
+        expected, counted = users.sample(count), samples[variant]
+        if (expected.users, expected.answers, expected.hits) != (counted.users, counted.answers, counted.hits):
+            raise AssertionError(f"{world.name}: the log counts {counted} of {variant}, expected {expected}")
+        if abs(counted.total - expected.total) > 1e-6 or abs(traffic[variant].fallback.total - users.traffic(count).fallback.total) > 1e-6:
+            raise AssertionError(f"{world.name}: the log's sums of {variant} differ: {counted}, {traffic[variant]}; {expected}")
     look = StepLook((samples["stable"], samples["candidate"]), (traffic["stable"], traffic["candidate"]))
     verdict = judge(look, plan(world), 0, _T0, world.rate("stable")).verdict
     return {Verdict.PASS: "promoted", Verdict.FAIL: "rolled back"}.get(verdict or Verdict.ERROR, "undecided")
@@ -217,76 +211,55 @@ def _store(log: SqlEventLog, users: Users, variant: str, number: int) -> None:
         log.interactions(part, [True] * len(part), _ATTRIBUTION)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--equal-runs", type=int, default=2000)
-    parser.add_argument("--log-runs", type=int, default=20)
-    parser.add_argument("--users", type=int, default=40_000, help="of each variant")
-    asked = parser.parse_args()
-    rows: list[Row] = []
-    missed: list[str] = []
+@benchmark("rollout-populations")
+def rollout_populations(
+    runs: int = 200, equal_runs: int = 2000, log_runs: int = 20, users: Annotated[int, "of each variant"] = 40_000
+) -> Iterator[Outcome]:
     with ProcessPoolExecutor(2) as pool:
         for seed, world in enumerate(KINDS):
-            parts = _split(asked.runs, 10)
-            found, known = _total(pool.map(run, [(world, part, asked.users, 1000 * seed + n) for n, part in enumerate(parts)]))
-            logged = Counter(pool.map(run_through_log, [(world, asked.users, 9000 + 100 * seed + n) for n in range(asked.log_runs)]))
-            rows += _rows(world, found, "eyas, sums") + _rows(world, logged, "eyas, event log") + _rows(world, known, "known users alone")
-            missed += [f"{world.name}: {one}" for one in (found, logged) if not _kept(world, one)]
+            tasks = [(world, part, users, 1000 * seed + number) for number, part in enumerate(_split(runs, 10))]
+            ends, known_alone = _total(pool.map(run, tasks))
+            logged = Counter(pool.map(run_through_log, [(world, users, 9000 + 100 * seed + number) for number in range(log_runs)]))
+            yield from _rows(world, ends, "eyas, sums")
+            yield from _rows(world, logged, "eyas, event log")
+            yield from _rows(world, known_alone, "known users alone")
+            yield from (Missed(f"{world.name}: {counts}") for counts in (ends, logged) if not _as_promised(world, counts))
         for seed, world in enumerate(alike(unknown) for unknown in (0.0, 0.3, 0.6)):
-            parts = _split(asked.equal_runs, 20)
-            tasks = [(world, part, asked.users, 50_000 + 1000 * seed + n) for n, part in enumerate(parts)]
-            found, _ = _total(pool.map(run, tasks))
-            rows += _rows(world, found, "eyas, sums")
-            if found["rolled back"] > ALPHA * asked.equal_runs:
-                missed.append(f"{world.name}: {found}")
-    publish("rollout-populations", rows)
-    for one in missed:
-        _say(f"not as promised: {one}")
-    return 1 if missed else 0
+            tasks = [(world, part, users, 50_000 + 1000 * seed + number) for number, part in enumerate(_split(equal_runs, 20))]
+            ends, _ = _total(pool.map(run, tasks))
+            yield from _rows(world, ends, "eyas, sums")
+            if ends["rolled back"] > ALPHA * equal_runs:
+                yield Missed(f"{world.name}: {ends}")
 
 
 def _total(parts: Iterable[tuple[Counter[str], Counter[str]]]) -> tuple[Counter[str], Counter[str]]:
-    several = list(parts)
-    return sum((one for one, _ in several), Counter[str]()), sum((other for _, other in several), Counter[str]())
+    firsts, seconds = zip(*parts, strict=True)
+    return sum(firsts, Counter[str]()), sum(seconds, Counter[str]())
 
 
-def _kept(world: World, found: Counter[str]) -> bool:
-    runs = found.total()
-    return not runs or (found["promoted"] == 0 if world.expected == "never promoted" else found["promoted"] >= 0.95 * runs)
+def _as_promised(world: World, ends: Counter[str]) -> bool:
+    runs = ends.total()
+    return not runs or (ends["promoted"] == 0 if world.expected == "never promoted" else ends["promoted"] >= 0.95 * runs)
 
 
 def at_most(count: int, runs: int) -> float:
     """The upper 95% bound of a share (Clopper and Pearson)."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        terms = [1.0]
-        for n in range(count):
-            terms.append(terms[-1] * (runs - n) / (n + 1) * middle / (1 - middle))
-        low, high = (middle, high) if sum(terms) * (1 - middle) ** runs > 0.05 else (low, middle)
-    return high
+    if count >= runs:
+        return 1.0
+    return float(beta.ppf(0.95, count + 1, runs - count))
 
 
 def _split(runs: int, parts: int) -> Sequence[int]:
     return [runs // parts + (n < runs % parts) for n in range(parts)]
 
 
-def _rows(world: World, found: Counter[str], contender: str) -> list[Row]:
-    runs = found.total()
-    if not runs:
-        return []
-    case = f"{world.name} (rates {world.rate('stable'):.3f} and {world.rate('candidate'):.3f})"
-    said = ", ".join(f"{count} {end}" for end, count in sorted(found.items()))
-    _say(f"{case}, {contender}: {said} of {runs}")
-    note = f"upper 95% bound {at_most(found['rolled back'], runs):.2%}" if world.expected == "not rolled back" else ""
-    ends = ("promoted", "rolled back", "undecided")
-    return [Row(case, contender, f"{end} of {runs}", "runs", [found[end]], note=note) for end in ends]
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+def _rows(world: World, ends: Counter[str], contender: str) -> Iterator[Row]:
+    if runs := ends.total():
+        case = f"{world.name} (rates {world.rate('stable'):.3f} and {world.rate('candidate'):.3f})"
+        note = f"upper 95% bound {at_most(ends['rolled back'], runs):.2%}" if world.expected == "not rolled back" else ""
+        for end in ("promoted", "rolled back", "undecided"):
+            yield Row(case, contender, f"{end} of {runs}", "runs", [ends[end]], note=note)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    rollout_populations()

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from onnxruntime import InferenceSession
 
+from benchmarks.harness import Row
+from benchmarks.load import Outcome
 from benchmarks.neighbours import ALONE, BESIDE_COMPUTING, BESIDE_SLEEPING, FAILED, missed_promises
-from benchmarks.neighbours_world import Outcome, sleeping, split_users
-from benchmarks.report import Row
+from benchmarks.neighbours_world import sleeping, split_users
 from shared.domain.route import Route
 
 
