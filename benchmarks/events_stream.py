@@ -1,6 +1,6 @@
 """A stream of events as the world sends them: answers and reactions by a seed, some late, some doubled, many out of order.
 
-Nothing but numbers is kept of all of them; an event is made when it is sent, and made again, the same, for whoever counts.
+Only numbers stay in memory; an event is made when it is sent, and made again, the same, for the batch count.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class World:
 
     @property
     def reacts(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """The answers that somebody reacts to."""
-        found: np.ndarray[tuple[int], np.dtype[np.int64]] = self.__dict__["_reacts"]
-        return found
+        """The answers that a user reacts to."""
+        answers: np.ndarray[tuple[int], np.dtype[np.int64]] = self.__dict__["_reacts"]
+        return answers
 
     def _arrivals(self, rng: np.random.Generator) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Answers by their number, reactions by theirs after those, in the order in which they come: a fifth of the reactions twice,

@@ -106,7 +106,7 @@ class Benchmark(Generic[P]):
         missed: list[str] = []
         fields: dict[str, Any] = {"bench": self.name}
         written = time.monotonic()
-        for outcome in self.measure(**_options(self.measure, words)):  # type: ignore[call-arg]
+        for outcome in self.measure(**read_options(self.measure, words)):  # type: ignore[call-arg]
             match outcome:
                 case Missed(promise):
                     missed.append(promise)
@@ -135,7 +135,7 @@ def benchmark(
     return lambda measure: Benchmark(name, measure, promises)
 
 
-def _options(function: Callable[..., Any], words: Sequence[str] | None) -> dict[str, Any]:
+def read_options(function: Callable[..., Any], words: Sequence[str] | None) -> dict[str, Any]:
     """Parses a command line by a function's parameters. A string of `Annotated` is the help; another sequence has the choices."""
     text = inspect.getdoc(function) or sys.modules[function.__module__].__doc__
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -1,4 +1,4 @@
-"""A platform's database after months of use: many recommenders with specs, versions, ended runs, routes, retrainers; or many runs of one."""
+"""A platform's database after months of use: many recommenders with specs, versions, runs, routes, retrainers; or many runs of one."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from typing import Annotated, Literal
 import psutil
 
 from benchmarks.harness import Row, benchmark, cpu_seconds, say, scratch, turns
-from benchmarks.load import Load, Outcome, run_loads
+from benchmarks.load import LEAD, TAIL, Load, Outcome, run_loads
 from benchmarks.neighbours_world import USERS, Gateways, Neighbourhood, burning, computing, sleeping, split_users
 from shared.domain.route import Route
 from shared.testing.model_server_suite import tiny_model
@@ -165,7 +165,7 @@ class Rounds:
                 raise SystemExit(f"{contender}: its median answer took {median:.0f} ms: the version isn't as slow as it should be")
 
     def rows(self) -> Iterator[Row]:
-        first = next(iter(self._own))
+        first, together = next(iter(self._own)), LEAD + self._seconds + TAIL
         for contender, outcomes in self._own.items():
             for share in SHARES:
                 yield Row(self.case, contender, f"p{share}", "ms", [outcome.percentile(share) for outcome in outcomes])
@@ -174,7 +174,9 @@ class Rounds:
             yield Row(self.case, contender, FAILED, "", [outcome.failed for outcome in outcomes])
             if others := self._others[contender]:
                 yield Row(self.case, contender, "the neighbour's own p50", "ms", [outcome.percentile(50) for outcome in others])
-                yield Row(self.case, contender, "the neighbour's answers", "1/s", [outcome.rate for outcome in others])
+                yield Row(
+                    self.case, contender, "the neighbour's answers", "1/s", [len(outcome.milliseconds) / together for outcome in others]
+                )
 
     def ratios(self, contender: str, reference: str) -> Iterator[Row]:
         for share in SHARES:
