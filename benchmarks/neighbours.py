@@ -173,6 +173,7 @@ class Rounds:
                 yield from self.ratios(contender, first)
             yield Row(self.case, contender, FAILED, "", [outcome.failed for outcome in outcomes])
             if others := self._others[contender]:
+                answers = [len(outcome.milliseconds) / together for outcome in others]
                 yield Row(self.case, contender, "the neighbour's own p50", "ms", [outcome.percentile(50) for outcome in others])
                 yield Row(
                     self.case, contender, "the neighbour's answers", "1/s", [len(outcome.milliseconds) / together for outcome in others]
