@@ -175,9 +175,7 @@ class Rounds:
             if others := self._others[contender]:
                 answers = [len(outcome.milliseconds) / together for outcome in others]
                 yield Row(self.case, contender, "the neighbour's own p50", "ms", [outcome.percentile(50) for outcome in others])
-                yield Row(
-                    self.case, contender, "the neighbour's answers", "1/s", [len(outcome.milliseconds) / together for outcome in others]
-                )
+                yield Row(self.case, contender, "the neighbour's answers", "1/s", answers)
 
     def ratios(self, contender: str, reference: str) -> Iterator[Row]:
         for share in SHARES:
