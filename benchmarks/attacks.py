@@ -10,6 +10,7 @@ twice as high as without it. The exit code is 1 if the promise is missed.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import statistics
@@ -19,13 +20,13 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 from benchmarks.attack_clients import ATTACKS, Targets
-from benchmarks.harness import Row, benchmark, say, scratch, turns, until
-from benchmarks.load import Outcome, run_loads
-from benchmarks.neighbours import CONNECTIONS, SHARES, WARM, Peak, figures, resident_memory
+from benchmarks.harness import Figures, Peak, Row, benchmark, say, scratch, turns, until
+from benchmarks.load import run_loads
+from benchmarks.neighbours import CONNECTIONS, SHARES, WARM, add_latencies, resident_memory, text_of
 from benchmarks.neighbours_world import USERS, Neighbourhood
 from shared.testing.model_server_suite import tiny_model
 
@@ -33,7 +34,7 @@ PROMISED = 2.0
 QUIET, PLATFORM = "quiet", "platform"
 CASE = "recommend under attack"
 RATIO = f"ratio to {QUIET}"
-FAILED = "answers that failed or fell back"
+THREADS = "threads, at most"
 _MEASURED, _ATTACKED = "asked", "attacked"
 _SETTLED = 1.0
 """Seconds between two measurements, for what the attack has left behind."""
@@ -52,42 +53,30 @@ def attacks(
     attack: Annotated[Sequence[str], tuple(ATTACKS)] = tuple(ATTACKS),
 ) -> Iterator[Row]:
     logging.basicConfig(level=logging.ERROR)
-    outcomes: dict[str, list[Outcome]] = defaultdict(list)
-    memories: dict[str, list[float]] = defaultdict(list)
-    threads: dict[str, list[float]] = defaultdict(list)
-    answers: dict[str, Counter[str]] = defaultdict(Counter)
+    figures, answers = Figures(CASE), defaultdict[str, Counter[str]](Counter)
     with scratch() as folder, Neighbourhood(folder) as world:
         for name in (_MEASURED, _ATTACKED):
             world.add(name, tiny_model(1))
         process, load, targets = world.process, world.load(_MEASURED, range(USERS), CONNECTIONS, rate), targets_of(world)
         run_loads([load], WARM)
-        before = resident_memory(process)
+        figures.add(PLATFORM, "resident memory, before", "MiB", resident_memory(process))
         for situation in turns([QUIET, *attack], rounds):
             attacker = nullcontext() if situation == QUIET else attacking(situation, targets, answers[situation])
-            with Peak(process.num_threads) as most_threads, Peak(lambda: resident_memory(process)) as memory, attacker:
+            with Peak(process.num_threads) as threads, Peak(lambda: resident_memory(process)) as memory, attacker:
                 outcome, _ = run_loads([load], seconds)
-            outcomes[situation].append(outcome)
-            memories[situation].append(memory.value)
-            threads[situation].append(most_threads.value)
-            say(f"{situation}: {figures(outcome)}, {memory.value:.0f} MiB; {dict(outcome.kinds)}; attack {dict(answers[situation])}")
+            add_latencies(figures, situation, outcome)
+            figures.add(situation, "resident memory, at most", "MiB", memory.value)
+            figures.add(situation, THREADS, "", threads.value)
+            say(f"{situation}: {text_of(outcome)}, {memory.value:.0f} MiB; {dict(outcome.kinds)}; attack {dict(answers[situation])}")
             until("the platform answers again", lambda: world.answers(_MEASURED), 300)
             world.cancel_runs(_ATTACKED)
             time.sleep(_SETTLED)
-        after = resident_memory(process)
-    for situation, own in outcomes.items():
-        for share in SHARES:
-            values = [outcome.percentile(share) for outcome in own]
-            yield Row(CASE, situation, f"p{share}", "ms", values)
-            if situation != QUIET:
-                quiet = [outcome.percentile(share) for outcome in outcomes[QUIET]]
-                ratios = [value / reference for value, reference in zip(values, quiet, strict=True)]
-                yield Row(CASE, situation, f"p{share}, {RATIO}", "x", ratios)
-        yield Row(CASE, situation, FAILED, "", [outcome.failed for outcome in own])
-        yield Row(CASE, situation, "resident memory, at most", "MiB", memories[situation])
-        note = ", ".join(f"{status}: {count}" for status, count in sorted(answers[situation].items()))
-        yield Row(CASE, situation, "threads, at most", "", threads[situation], note=note and f"the attack's answers: {note}")
-    yield Row(CASE, PLATFORM, "resident memory, before", "MiB", [before])
-    yield Row(CASE, PLATFORM, "resident memory, after", "MiB", [after])
+        figures.add(PLATFORM, "resident memory, after", "MiB", resident_memory(process))
+    for row in figures.rows():
+        note = ", ".join(f"{status}: {count}" for status, count in sorted(answers[row.contender].items()))
+        yield replace(row, note=f"the attack's answers: {note}") if note and row.metric == THREADS else row
+    for situation, share in itertools.product(attack, SHARES):
+        yield figures.ratios(situation, QUIET, f"p{share}", "ms", f"p{share}, {RATIO}")
 
 
 def targets_of(world: Neighbourhood) -> Targets:

@@ -25,7 +25,7 @@ import httpx
 import psutil
 
 from benchmarks.control_loop import Clock
-from benchmarks.harness import Row, environment, family, say, scratch, until, watched
+from benchmarks.harness import Peak, Row, environment, family, say, scratch, until, watched
 from services.control.reconcile import Reconciler, Simple
 from services.store.engine import open_engine
 from services.store.migrate import upgrade
@@ -126,15 +126,13 @@ def _run_prefect(count: int) -> tuple[float, float]:
         command = [str(python), str(Path(__file__).parent / "peers" / "prefect_runs.py"), str(count), str(_THREADS)]
         with (home / "output").open("w+") as output, (home / "flows.log").open("w+") as errors:
             flows = subprocess.Popen(command, env=env, stdout=output, stderr=errors)  # noqa: S603
-            memory = 0.0
-            while flows.poll() is None:
-                memory = max(memory, sum(_resident(pid) for pid in (server, flows.pid)))
-                time.sleep(1)
+            with Peak(lambda: _resident(server) + _resident(flows.pid), every=1) as memory:
+                flows.wait()
         lines, reason = (home / "output").read_text().strip().splitlines(), (home / "flows.log").read_text().strip().splitlines()[-1:]
     result = json.loads(lines[-1]) if lines else {"completed": 0}
     if result["completed"] != count:
         raise SystemExit(f"Prefect completed {result['completed']} of {count} runs: {' '.join(reason) or 'no output'}")
-    return count / result["seconds"], memory
+    return count / result["seconds"], memory.value
 
 
 def _resident(pid: int) -> float:

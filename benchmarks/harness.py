@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ import numpy as np
 import psutil
 from rich.console import Console
 from rich.table import Table
+
+from shared.testing.threads import Threads
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -73,6 +76,26 @@ class Row:
             "ratio_to": dict(self.ratio_to),
             **({"note": self.note} if self.note else {}),
         }
+
+
+class Figures:
+    """Values of one case that are measured round by round."""
+
+    def __init__(self, case: str) -> None:
+        self.case = case
+        self._values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+
+    def add(self, contender: str, metric: str, unit: str, value: float) -> None:
+        self._values[contender, metric, unit].append(value)
+
+    def rows(self) -> Iterator[Row]:
+        for (contender, metric, unit), values in self._values.items():
+            yield Row(self.case, contender, metric, unit, values)
+
+    def ratios(self, contender: str, reference: str, metric: str, unit: str, label: str) -> Row:
+        """Compares the values of the same round."""
+        pairs = zip(self._values[contender, metric, unit], self._values[reference, metric, unit], strict=True)
+        return Row(self.case, contender, label, "x", [value / other for value, other in pairs])
 
 
 @dataclass(frozen=True)
@@ -286,6 +309,19 @@ def latencies(case: str, contender: str, seconds: Sequence[float], *shares: floa
     """Rows of percentiles in milliseconds."""
     for name, value in percentiles(seconds, *shares, scale=1000).items():
         yield Row(case, contender, metric.format(name), "ms", [value])
+
+
+class Peak(Threads):
+    """The highest value of a figure while the context is open, read ten times a second."""
+
+    def __init__(self, read: Callable[[], float], every: float = 0.1) -> None:
+        super().__init__(self._sample)
+        self._read, self._every = read, every
+        self.value = read()
+
+    def _sample(self) -> None:
+        while not self.over.wait(self._every):
+            self.value = max(self.value, self._read())
 
 
 def memory(pid: int, name: str = "VmHWM", file: str = "status") -> float:

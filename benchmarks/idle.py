@@ -21,7 +21,7 @@ from typing import Annotated
 import httpx
 import psutil
 
-from benchmarks.harness import Row, benchmark, cpu_seconds, scratch
+from benchmarks.harness import Figures, Row, benchmark, cpu_seconds, scratch
 from tests.servers.platform_process import PlatformProcess
 from tests.support.platform_world import quick_spec, write_world
 
@@ -53,16 +53,15 @@ def idle(
     root: Annotated[Sequence[Path], "other checkouts to measure beside this one"] = (),
     settle: Annotated[float, "seconds between the start and the measurement"] = _SETTLE,
 ) -> Iterator[Row]:
-    figures: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    figures = Figures("two recommenders")
     with scratch() as folder:
         trained = _train(folder / "trained")
         time.sleep(_AGE)
         for _ in range(runs):
             for checkout in (Path.cwd(), *(other.absolute() for other in root)):
                 for (name, unit), value in _measure(trained, folder / "copy", checkout, settle, seconds).items():
-                    figures[checkout.name, name, unit].append(value)
-    for (contender, name, unit), values in sorted(figures.items()):
-        yield Row("two recommenders", contender, name, unit, values)
+                    figures.add(checkout.name, name, unit, value)
+    yield from sorted(figures.rows(), key=lambda row: (row.contender, row.metric, row.unit))
 
 
 def _train(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Recommenders that share a gateway and a model server, and versions of them that sleep or compute.
+"""Recommenders that share a gateway and a model server, and versions of them that sleep.
 
 The server is a real tritonserver. ONNX has no operator that sleeps, so the backend file that the platform has laid out is extended: a
 model whose metadata say `sleep` waits that long in each call. A sleeping version holds its Triton instance and uses no CPU.
@@ -6,24 +6,19 @@ model whose metadata say `sleep` waits that long in each call. A sleeping versio
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 import httpx
-import numpy as np
 import onnx
 import psutil
-from onnxruntime import InferenceSession, SessionOptions
 
-from benchmarks.faults_world import slow
-from benchmarks.harness import cpu_seconds, seconds_of, until
+from benchmarks.harness import until
 from benchmarks.load import Load, Target, bodies_of
 from benchmarks.many_world import fill, name_of
-from benchmarks.rollout_world import ITEMS, World, recommender_spec
+from benchmarks.rollout_world import World, recommender_spec
 from services.triton.server_processes import EmbeddedTritons
 from shared.artifacts import FsspecArtifacts
 from shared.domain.route import Route, choose
@@ -39,7 +34,6 @@ STABLE = Route(1)
 ENDED = ("registered", "rejected", "failed", "cancelled")
 _PROBE = 2
 """Rows of a probe, which a sleeping version answers at once."""
-_ROUNDS = 50
 _UNKNOWN = 10**9
 """A user whom no version knows: the answer needs no model server."""
 _DEADLINE = "5s"
@@ -64,15 +58,6 @@ def _initialize_with_sleep(self, args):
 
 TritonPythonModel.initialize = _initialize_with_sleep
 """
-_BURN = """
-import sys, time
-share, began = float(sys.argv[1]), time.perf_counter()
-while True:
-    if time.process_time() < share * (time.perf_counter() - began):
-        sum(range(20_000))
-    else:
-        time.sleep(0.002)
-"""
 
 
 def sleeping(seconds: float) -> bytes:
@@ -80,26 +65,6 @@ def sleeping(seconds: float) -> bytes:
     model = onnx.load_model_from_string(tiny_model(1))
     onnx.helper.set_model_props(model, {"sleep": f"{seconds:g}"})
     return bytes(model.SerializeToString())
-
-
-def computing(seconds: float) -> bytes:
-    """A model that keeps one core busy for about that long in a call for one request."""
-    options, rows = SessionOptions(), np.arange(ITEMS)
-    options.intra_op_num_threads = 1
-    session = InferenceSession(slow(_ROUNDS), options, providers=["CPUExecutionProvider"])
-    times = seconds_of(lambda: session.run(["score"], {"user": rows, "item": rows}), 5)
-    return slow(max(1, round(_ROUNDS * seconds / min(times))))
-
-
-@contextmanager
-def burning(share: float) -> Iterator[psutil.Process]:
-    """A process that has nothing to do with the platform and uses that share of a core, if it gets it."""
-    process = subprocess.Popen([sys.executable, "-c", _BURN, f"{share:g}"])  # noqa: S603
-    try:
-        yield psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def split_users(route: Route, users: int) -> tuple[list[int], list[int]]:
@@ -175,10 +140,6 @@ class Neighbourhood:
             return self._platform.model_answer(name) is not None
         except httpx.TransportError:
             return False
-
-    def cpu(self, name: str) -> float:
-        """Seconds that the processes of a recommender's versions have computed."""
-        return cpu_seconds(self._platform.children_with(f"eyas-{name}_"))
 
 
 def add(world: World, name: str, models: Sequence[bytes], route: Route, patient: bool = False) -> Sequence[ServedUnit]:

@@ -8,16 +8,15 @@ their own on TCP, without and with mutual TLS. CPU is that of platform and Trito
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 
-from benchmarks.harness import Row, benchmark, say, scratch, until
+from benchmarks.harness import Figures, Row, benchmark, say, scratch, until
 from benchmarks.load import Load
-from benchmarks.serve import Measured, bodies, measure, start, target_of
+from benchmarks.serve import bodies, measure, start, target_of
 from tests.servers.platform_parts import Part
 from tests.servers.platform_process import PlatformProcess
 from tests.servers.ports import free_ports
@@ -28,22 +27,20 @@ SOCKET, PLAIN, TLS = "eyas, Unix socket", "eyas, TCP", "eyas, mutual TLS"
 
 @benchmark("serve_tls")
 def serve_tls(rounds: int = 5, seconds: float = 10, connections: int = 8, items: int = 60_000, users: int = 160_000) -> Iterator[Row]:
-    results = defaultdict[str, list[Measured]](list)
+    figures = Figures(f"{items:,} items, {connections} at once")
     with scratch() as folder, ExitStack() as undo:
         contenders = [(name, *_start(name, folder / str(number), items, users, undo)) for number, name in enumerate((SOCKET, PLAIN, TLS))]
         for number in range(rounds):
             for name, platform, processes in contenders[number % 3 :] + contenders[: number % 3]:  # in another order each time
                 say(f"round {number + 1} of {rounds}: {name}")
-                results[name].append(measure(Load(target_of(platform), bodies(users), connections), seconds, processes))
-    case, plain = f"{items:,} items, {connections} at once", [measured.cost for measured in results[PLAIN]]
-    for name, own in results.items():
-        yield Row(case, name, "CPU of a request", "ms", [measured.cost for measured in own])
-        for share in (50, 99):
-            yield Row(case, name, f"latency, p{share}", "ms", [measured.outcome.percentile(share) for measured in own])
-        yield Row(case, name, "failed or fallen back", "", [measured.outcome.failed for measured in own])
-        if name != PLAIN:
-            ratios = [measured.cost / other for measured, other in zip(own, plain, strict=True)]
-            yield Row(case, name, f"CPU beside {PLAIN}", "x", ratios)
+                measured = measure(Load(target_of(platform), bodies(users), connections), seconds, processes)
+                figures.add(name, "CPU of a request", "ms", measured.cost)
+                for share, value in measured.outcome.percentiles(50, 99).items():
+                    figures.add(name, f"latency, {share}", "ms", value)
+                figures.add(name, "failed or fallen back", "", measured.outcome.failed)
+    yield from figures.rows()
+    for name in (SOCKET, TLS):
+        yield figures.ratios(name, PLAIN, "CPU of a request", "ms", f"CPU beside {PLAIN}")
 
 
 def _start(name: str, folder: Path, items: int, users: int, undo: ExitStack) -> tuple[PlatformProcess, Sequence[psutil.Process]]:

@@ -15,7 +15,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from typing import Annotated, Any
 import numpy as np
 import polars as pl
 
-from benchmarks.harness import HIDDEN, Row, benchmark, memory, scratch, timed
+from benchmarks.harness import HIDDEN, Peak, Row, benchmark, memory, scratch, timed
 
 ITEMS, SCORED = 50_000, 5_000
 
@@ -144,24 +143,13 @@ def serve(folder: Path) -> dict[str, float]:
 @contextmanager
 def step(name: str, figures: dict[str, float]) -> Iterator[None]:
     """Its time, and the peaks of memory within it."""
-    own, over = [0.0], threading.Event()
-
-    def sample() -> None:
-        while not over.wait(0.01):
-            own[0] = max(own[0], _status("RssAnon"))
-
-    sampling = threading.Thread(target=sample)
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     began = time.monotonic()
-    sampling.start()
-    try:
+    with Peak(lambda: _status("RssAnon"), every=0.01) as own:
         yield
-    finally:
-        over.set()
-        sampling.join()
     figures[f"{name}, time"] = time.monotonic() - began
     figures[f"{name}, peak"] = _status("VmHWM")
-    figures[f"{name}, peak of its own"] = max(own[0], _status("RssAnon"))
+    figures[f"{name}, peak of its own"] = max(own.value, _status("RssAnon"))
 
 
 def _status(name: str) -> float:
