@@ -147,7 +147,7 @@ async def _run_load(load: Load, seconds: float) -> Outcome:
         for _ in range(load.connections)
     ]
     await asyncio.gather(*(connection.ended for connection in connections))
-    return Outcome(sorted(1000 * latency for latency in latencies), kinds, time.perf_counter() - began)
+    return Outcome(sorted(1000 * latency for latency in latencies), dict(kinds), time.perf_counter() - began)
 
 
 async def _run_loads(measured: Sequence[Load], seconds: float, beside: Sequence[Load]) -> tuple[Outcome, Outcome]:
@@ -160,7 +160,7 @@ async def _run_loads(measured: Sequence[Load], seconds: float, beside: Sequence[
 def _sum(outcomes: Sequence[Outcome]) -> Outcome:
     kinds = sum((Counter(outcome.kinds) for outcome in outcomes), Counter[str]())
     milliseconds = sorted(itertools.chain.from_iterable(outcome.milliseconds for outcome in outcomes))
-    return Outcome(milliseconds, kinds, max((outcome.seconds for outcome in outcomes), default=0.0))
+    return Outcome(milliseconds, dict(kinds), max((outcome.seconds for outcome in outcomes), default=0.0))
 
 
 def run_loads(measured: Sequence[Load], seconds: float, beside: Sequence[Load] = ()) -> tuple[Outcome, Outcome]:
