@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.drift_worlds import SHIFTS
 
 from benchmarks import (
     control_loop,
@@ -15,6 +14,7 @@ from benchmarks import (
     kpis,
 )
 from benchmarks.events_days import days_of_events
+from benchmarks.populations import SHIFTS
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from tests.support.compaction import SPEC
@@ -60,10 +60,10 @@ def test_what_questions_of_kpis_cost_is_measured(tmp_path: Path) -> None:
 
 
 def test_drift_is_found_where_it_was_planted_and_alone_there() -> None:
-    stable = drift.stable_planted(1, 2, 3)
+    stable = drift.stable_planted(2, 1)
     assert stable.looks == 9
     assert "all" not in stable.alarms
-    moved = drift.shifted_planted(2, replace(SHIFTS[0], genre=0.7), 3)
-    missed, median, *_ = drift.delays("case", [moved], "psi", "eyas: psi", drift.WINDOW, "likes")
+    moved = drift.shifted_planted(replace(SHIFTS[0], genre=0.7), 2)
+    missed, median, *_ = drift.delays("case", [moved], "psi", drift.WINDOW, "likes")
     assert list(missed.values) == [0]
     assert 0 < median.values[0] <= 2 * drift.WINDOW

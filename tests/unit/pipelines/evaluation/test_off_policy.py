@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.off_policy_worlds import Order, Shop, users_of
+from benchmarks.populations import Order, Shop, users_of
 from pipelines.evaluation.candidate_ranking import line_of, ranks_of
 from pipelines.evaluation.metrics import auc
 from pipelines.evaluation.off_policy import (
