@@ -37,6 +37,7 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Job, RunStatus
 from shared.ports import Recommender
 from shared.run_factory import new_run
+from shared.testing.fakes import FakeExecutor
 
 _TICK = 0.2  # as the platform's control loop
 _SAMPLES = 60
@@ -47,36 +48,24 @@ class Clock:
         return datetime.now(UTC)
 
 
-class Stages:
-    """Implements Executor: a started stage has published already, or goes on until it is told to."""
+class Stages(FakeExecutor):
+    """A started stage has published already, or goes on until `publish`."""
 
     def __init__(self, artifacts: FsspecArtifacts) -> None:
+        super().__init__()
         self.at_once = True
         self._artifacts = artifacts
         self._specs: dict[str, StageSpec] = {}
-        self._ended: set[str] = set()
 
     def start(self, spec: StageSpec) -> None:
-        if spec.attempt not in self._specs:
-            self._specs[spec.attempt] = spec
-            if self.at_once:
-                self.end(spec.attempt)
+        super().start(spec)
+        if self._specs.setdefault(spec.attempt, spec) is spec and self.at_once:
+            self.publish(spec.attempt)
 
-    def end(self, attempt: str) -> None:
+    def publish(self, attempt: str) -> None:
         spec, now = self._specs[attempt], datetime.now(UTC)
         self._artifacts.publish(Manifest(stage=spec.stage, run=spec.run, attempt=attempt, started=now, ended=now))
-        self._ended.add(attempt)
-
-    def observe(self, attempt: str) -> Job | None:
-        if attempt not in self._specs:
-            return None
-        return Job("succeeded" if attempt in self._ended else "running")
-
-    def stop(self, attempt: str) -> None:
-        self._ended.add(attempt)
-
-    def log(self, attempt: str, offset: int = 0) -> tuple[str, int]:
-        return "", offset
+        self.end(attempt, Job("succeeded"))
 
 
 class Plane:
@@ -130,7 +119,7 @@ def delay(database: str, url: str, count: int) -> Iterator[Row]:
         cores = (cpu_seconds([own]) - before) / (time.monotonic() - began)
         waits = []
         for id in random.Random(1).sample(plane.ids, min(_SAMPLES, count)):  # noqa: S311
-            plane.stages.end(f"{id}-etl-1")
+            plane.stages.publish(f"{id}-etl-1")
             began = time.monotonic()
             while plane.runs.get(id).status.state == "etl":
                 time.sleep(0.005)

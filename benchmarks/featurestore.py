@@ -3,7 +3,7 @@
 python -m benchmarks.featurestore [--users 160000]
 
 At the end a control plane loads what a version was published with into Redis: rows a second, and the memory that it takes on top.
-Each user has eight numbers, four words and a list of ten codes, in two views (a version's own, and what somebody wrote of one in ten).
+Each user has eight numbers, four words and a list of ten codes, in two views (a version's own, and values written by hand of one in ten).
 The feeding of a version is what a gateway adds: the merge of both and the columns. Servers are processes of this machine.
 """
 

@@ -27,8 +27,7 @@ def rollout_cycles(cycles: int = 1000, kills: int = 5) -> Iterator[Outcome]:
     with scratch() as folder:
         stand = Stand(folder, timeout=_PATIENCE)
         try:
-            said = lambda point: say(f"{point.cycles} cycles: server {point.server:.0f} MiB")  # noqa: E731
-            changes = cycle(stand, cycles, points=10, pause=0.05, said=said)
+            changes = cycle(stand, cycles, 10, 0.05, lambda point: say(f"{point.cycles} cycles: server {point.server:.0f} MiB"))
             case = f"{cycles} cycles, {_THREADS} threads"
             yield Row(case, "eyas", "requests", "", [changes.asked])
             yield Row(case, "eyas", "failed requests", "", [len(changes.failures)])

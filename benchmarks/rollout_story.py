@@ -64,7 +64,7 @@ def story(home: Path, rate: float) -> Iterator[Outcome]:
             seconds = time.monotonic() - began
     world.close()
     for event in narrator.events:
-        yield from _rows(event.name, [one for one in users.replies if event.began - _BEFORE <= one.due <= event.ended + _AFTER])
+        yield from _rows(event.name, [reply for reply in users.replies if event.began - _BEFORE <= reply.due <= event.ended + _AFTER])
     yield from _rows("all of it", users.replies)
     yield Row("all of it", "eyas", "requests a second, asked for", "1/s", [rate])
     yield Row("all of it", "eyas", "requests a second, made", "1/s", [len(users.replies) / seconds])
