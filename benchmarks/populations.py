@@ -198,7 +198,7 @@ class Shop:
 
     liking: Floats
     """That a user likes an item that is seen."""
-    seen: Floats
+    attention: Floats
     """That an item in this place is seen."""
     rate: float = 0.05
     among: int = 50
@@ -210,7 +210,7 @@ class Shop:
 
     @property
     def k(self) -> int:
-        return len(self.seen)
+        return len(self.attention)
 
     def orders(self, seed: int) -> tuple[Order, list[Order]]:
         """The serving one, and candidates that are better, worse, like it, and popular alone."""
@@ -240,7 +240,7 @@ class Shop:
         place, which = random.integers(self.k, size=len(explored)), random.integers(self.among, size=len(explored))
         items[explored, place] = serving.lines[users[explored], self.k + which]
         propensities[explored, place] = self.rate / self.k / self.among
-        liked = random.random(items.shape) < self.liking[users[:, None], items] * self.seen[None, :]
+        liked = random.random(items.shape) < self.liking[users[:, None], items] * self.attention[None, :]
         owners = np.unique(users, return_inverse=True)[1].astype(np.int64)
         return LoggedRows(owners, propensities, np.ones(items.shape, bool), liked), items
 
@@ -260,8 +260,8 @@ class Shop:
     def earns(self, order: Order) -> tuple[float, float]:
         """Likes an answer, and the share of answers with any: exactly, under the same exploration."""
         users = np.arange(len(self.liking))[:, None]
-        shown = self.liking[users, order.lines[:, : self.k]] * self.seen[None, :]
-        pool = self.liking[users, order.lines[:, self.k : self.k + self.among]].mean(axis=1, keepdims=True) * self.seen[None, :]
+        shown = self.liking[users, order.lines[:, : self.k]] * self.attention[None, :]
+        pool = self.liking[users, order.lines[:, self.k : self.k + self.among]].mean(axis=1, keepdims=True) * self.attention[None, :]
         likes = shown.sum(axis=1) + self.rate * (pool - shown).mean(axis=1)
         none = np.prod(1 - shown, axis=1)
         swapped = (none[:, None] / (1 - shown) * (1 - pool)).mean(axis=1)

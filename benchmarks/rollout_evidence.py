@@ -287,8 +287,8 @@ def rollout_evidence(runs: int = 1000, quick: Annotated[bool, "short horizons: s
             yield from _cost_rows(case, counts)
         ends = pool.map(whole, *zip(*rollouts, strict=True), itertools.repeat(runs), itertools.count(5000))
         for (case, users), end in zip(rollouts, ends, strict=True):
-            held = f", steps held for {users:,} users" if users else ""
-            name = f"whole rollout, base rate {case.rate:.0%}, lift {case.lift:+.0%}, max_harm {case.max_harm:.0%}{held}"
+            duration = f", steps held for {users:,} users" if users else ""
+            name = f"whole rollout, base rate {case.rate:.0%}, lift {case.lift:+.0%}, max_harm {case.max_harm:.0%}{duration}"
             for result, count in end.items():
                 yield Row(name, "eyas", f"{result} of {runs:,} runs", "runs", [count])
     rng = np.random.default_rng(9)

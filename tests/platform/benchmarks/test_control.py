@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-
 from benchmarks import (
     control_loop,
     control_peer,
