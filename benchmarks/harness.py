@@ -220,17 +220,16 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write(rows: Sequence[Row], bench: str, folder: Path | None = None, **more: Any) -> Path:
-    folder = folder or FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{bench}.json"
+def write(rows: Sequence[Row], bench: str, **more: Any) -> Path:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FOLDER / f"{bench}.json"
     path.write_text(json.dumps({"bench": bench, "machine": machine(), "rows": [row.document() for row in rows], **more}, indent=1))
     return path
 
 
-def publish(bench: str, rows: Sequence[Row], folder: Path | None = None, **more: Any) -> Path:
+def publish(bench: str, rows: Sequence[Row], **more: Any) -> Path:
     """Writes the JSON and prints the table."""
-    path = write(rows, bench, folder, **more)
+    path = write(rows, bench, **more)
     notes = ["note"] if any(row.note for row in rows) else []
     table = Table("case", "contender", "metric", "median", "min", "max", "unit", "runs", *notes, title=bench)
     for row in rows:
@@ -244,13 +243,6 @@ def publish(bench: str, rows: Sequence[Row], folder: Path | None = None, **more:
 
 def _number(value: float) -> str:
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def exit_code(missed: Sequence[str]) -> int:
-    """Prints the promises that a benchmark missed; returns 1 if there are any."""
-    for promise in missed:
-        sys.stderr.write(f"promise missed: {promise}\n")
-    return 1 if missed else 0
 
 
 @contextmanager
