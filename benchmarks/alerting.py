@@ -2,33 +2,31 @@
 
 All of it is real and on loopback: the embedded platform with its Triton, Debian's Prometheus over its /metrics with the chart's rules, and
 Debian's Alertmanager configured as docs/how-to/alertmanager.yaml. The rules look at hours and days; here every window, offset and `for` of
-the file is divided by `--faster`, and nothing else of it is changed. When each hop was done is told by Prometheus' samples, by the records
-of Alertmanager and of the platform, and by a look at /metrics up to twenty times a second.
+the file is divided by `--faster`, and nothing else of it is changed. The time of each hop is known by Prometheus' samples, by the records
+of Alertmanager and of the platform, and by reading /metrics up to fifty times a second.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
-import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
 
-from benchmarks.report import Row, publish
+from benchmarks.harness import Fields, Outcome, Row, benchmark, scratch, until
 from benchmarks.rollout_world import NAME, World
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.route import Route
+from shared.testing.threads import Threads
 from tests.servers.alerting import RULES, Alertmanager, Prometheus, faster
-from tests.servers.platform_process import PlatformProcess, until
+from tests.servers.platform_process import PlatformProcess
 from tests.support.platform_world import USERS, spec, write_world
 
 ALERT = "EyasHitRateFell"
@@ -66,31 +64,30 @@ class Pace:
 
 @dataclass
 class Chain:
-    """When each was done, in seconds of this machine's clock, and what came of it."""
+    """The moment of each hop, in seconds of this machine's clock, and the run."""
 
     moments: dict[str, float] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
 
     def seconds(self) -> dict[str, float]:
-        """Of each hop: since the one before it."""
+        """Of each hop: since the hop before it."""
         return {later: self.moments[later] - self.moments[earlier] for earlier, later in pairwise(("fall", *HOPS))}
 
 
-class Users(threading.Thread):
+class Users(Threads):
     """They come one after the other, ask, and like what stands first, or not."""
 
     def __init__(self, platform: PlatformProcess, visits: float) -> None:
-        super().__init__(daemon=True)
+        super().__init__(self._visit_all)
         self._platform, self._gap = platform, 1 / visits
         self._random = random.Random(7)  # noqa: S311
-        self._over = threading.Event()
         self.likes = BEFORE
         self.answers = 0
         self.fault: Exception | None = None
 
-    def run(self) -> None:
+    def _visit_all(self) -> None:
         try:
-            while not self._over.wait(self._gap):
+            while not self.over.wait(self._gap):
                 self._visit()
         except Exception as error:
             self.fault = error
@@ -103,21 +100,13 @@ class Users(threading.Thread):
             event = {"recommender": NAME, "user": user, "item": answer["items"][0]["item"], "request_id": answer["request_id"]}
             self._platform.post("/v1/events", {"events": [event]})
 
-    def __enter__(self) -> Users:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self.join()
-
 
 def chain(folder: Path, pace: Pace) -> Chain:
     """Once, in a folder of its own."""
     home, data = folder / "platform" / "home", folder / "data"
     write_world(data)
     world = World(home, USERS + 1, {})
-    world.recommenders.put(RecommenderSpec.model_validate(watched(data, pace)), datetime.now(UTC), "bench")
+    world.put_spec(RecommenderSpec.model_validate(watched(data, pace)))
     world.serve(Route(world.version()))
     world.close()
     rules = folder / "rules.yaml"
@@ -147,25 +136,24 @@ def _watched(platform: PlatformProcess, users: Users, prometheus: Prometheus, al
     until("a day's hit rate, a day ago", lambda: prometheus.series(usual), PATIENCE)
     assert platform.get("/v1/runs", recommender=NAME)["items"] == [], "a retraining began before anything had changed"
     (*_, (_, before)) = prometheus.samples("eyas:hit_rate:usual1h")
-    found = Chain()
+    result = Chain()
     users.likes = AFTER
-    moments = found.moments
+    moments = result.moments
     moments["fall"] = time.time()
 
     def look() -> bool:
-        """At one thing after the other, so that it costs the platform little."""
+        """Reads one source after the other, so that it costs the platform little."""
         assert users.fault is None, users.fault
         if "told" not in moments:
-            if _told(platform) < FALLEN * before:
+            if _hit_rate(platform) < FALLEN * before:
                 moments["told"] = time.time()
             return False
         if "alertmanager" not in moments:
-            told = alertmanager.told(ALERT)
-            if told is not None:
-                moments["alertmanager"] = told.timestamp()
+            if (received := alertmanager.told(ALERT)) is not None:
+                moments["alertmanager"] = received.timestamp()
             return False
         runs = platform.get("/v1/runs", recommender=NAME)["items"]
-        found.run = runs[0] if runs else {}
+        result.run = runs[0] if runs else {}
         return bool(runs and runs[0]["stages"] and runs[0]["stages"][0]["started_at"])
 
     until("the first stage of a retraining", look, PATIENCE)
@@ -177,50 +165,47 @@ def _watched(platform: PlatformProcess, users: Users, prometheus: Prometheus, al
         moments[hop] = next(at for at, value in prometheus.samples(selector) if at > moments["fall"] and value < bound)
     moments["told"] = min(moments["told"], moments["scraped"])
     moments["webhook"] = min(at for at in _deliveries(platform) if at >= moments["firing"])
-    moments["run"] = _unix(found.run["created_at"])
-    moments["stage"] = _unix(found.run["stages"][0]["started_at"])
-    return found
+    moments["run"] = _unix(result.run["created_at"])
+    moments["stage"] = _unix(result.run["stages"][0]["started_at"])
+    return result
 
 
-def _told(platform: PlatformProcess) -> float:
+def _hit_rate(platform: PlatformProcess) -> float:
     """The hit rate by /metrics."""
     text = httpx.get(platform.metrics_url, trust_env=False, timeout=10).text
-    (found,) = re.findall(rf'^eyas_hit_rate\{{recommender="{NAME}",version="1"\}} (\S+)', text, re.MULTILINE)
-    return float(found)
+    (value,) = re.findall(rf'^eyas_hit_rate\{{recommender="{NAME}",version="1"\}} (\S+)', text, re.MULTILINE)
+    return float(value)
 
 
 def _deliveries(platform: PlatformProcess) -> Iterator[float]:
     """When the webhook was called, by the audit log."""
-    for one in platform.get("/v1/audit", action="POST /v1/alerts")["items"]:
-        yield _unix(one["at"])
+    for entry in platform.get("/v1/audit", action="POST /v1/alerts")["items"]:
+        yield _unix(entry["at"])
 
 
 def _unix(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    usual = Pace()
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--faster", type=int, default=usual.faster, help="by what the rules' windows are divided")
-    parser.add_argument("--scrape", default=usual.scrape, help="Prometheus' scrape_interval")
-    parser.add_argument("--evaluation", default=usual.evaluation, help="its evaluation_interval")
-    parser.add_argument("--group-wait", default=usual.group_wait, help="Alertmanager's")
-    given = parser.parse_args()
-    pace = Pace(given.faster, given.scrape, given.evaluation, given.group_wait)
-    case = f"{pace.faster:,} times as fast"
-    found: dict[str, list[float]] = {hop: [] for hop in HOPS}
-    for _ in range(given.runs):
-        with tempfile.TemporaryDirectory(prefix="eyas-bench-") as folder:
-            one = chain(Path(folder), pace)
-        for hop, seconds in one.seconds().items():
-            found[hop].append(seconds)
-    whole = [sum(one) for one in zip(*found.values(), strict=True)]
-    rows = [Row(case, "eyas", words, "s", found[hop]) for hop, words in HOPS.items()]
-    publish("alerting", [*rows, Row(case, "eyas", "all of it", "s", whole)], pace=asdict(pace))
-    return 0
+@benchmark("alerting")
+def alerting(
+    runs: int = 3,
+    faster: Annotated[int, "by what the rules' windows are divided"] = 3600,
+    scrape: Annotated[str, "Prometheus' scrape_interval"] = "250ms",
+    evaluation: Annotated[str, "its evaluation_interval"] = "250ms",
+    group_wait: Annotated[str, "Alertmanager's"] = "0s",
+) -> Iterator[Outcome]:
+    pace = Pace(faster, scrape, evaluation, group_wait)
+    yield Fields(pace=asdict(pace))
+    chains = []
+    for _ in range(runs):
+        with scratch() as folder:
+            chains.append(chain(folder, pace).seconds())
+    case = f"{faster:,} times as fast"
+    for hop, label in HOPS.items():
+        yield Row(case, "eyas", label, "s", [seconds[hop] for seconds in chains])
+    yield Row(case, "eyas", "all of it", "s", [sum(seconds.values()) for seconds in chains])
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    alerting()

@@ -1,7 +1,7 @@
-"""Who finds candidates: ours (exact, and the index that export builds), and libraries as they come, where they are installed.
+"""Contenders of the retrieval benchmark: ours (exact, and the index that export builds), and libraries, where they are installed.
 
-Graphs of neighbours order by distance: for inner products they are given one dimension more, in which each item's missing length stands
-(without it they found a third of what they should).
+Graphs of neighbours order by distance: for inner products each item gets another dimension with its missing length (without it they
+found a third of the exact items).
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from services.index.opening import OpenIndexes
 
 Array = np.ndarray[Any, Any]
 Search = Callable[[Array, int], Array]
+EFFORTS = (500, 1000, 2000)
+"""Of a graph."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """`efforts` are searches that look further and further, each by the name of its setting; `size` is what it holds beside the vectors."""
+    """`efforts` are searches with more and more effort, each by the name of its setting; `size` is the memory beside the vectors in MiB."""
 
     efforts: tuple[tuple[str, Search], ...]
     size: float
@@ -35,7 +37,7 @@ class Built:
 class Contender:
     name: str
     build: Callable[[Array, Array], Built]
-    """From the items' vectors, and users' to try it with: others than those that it will be asked."""
+    """From the items' vectors, and users' to tune with: others than the queries."""
     graph: bool = False
     """Takes long to build."""
 
@@ -44,10 +46,9 @@ def contenders() -> Iterator[Contender]:
     yield Contender("eyas exact", _exact)
     yield Contender("eyas quantised (faiss pq4, weighed anew)", _quantised)
     yield Contender("faiss IVF-flat", _inverted)
-    if importlib.util.find_spec("hnswlib"):
-        yield Contender("hnswlib", _hnswlib, graph=True)
-    if importlib.util.find_spec("usearch"):
-        yield Contender("usearch", _usearch, graph=True)
+    for name, build in (("hnswlib", _hnswlib), ("usearch", _usearch)):
+        if importlib.util.find_spec(name):
+            yield Contender(name, build, graph=True)
 
 
 def _exact(vectors: Array, users: Array) -> Built:
@@ -56,7 +57,7 @@ def _exact(vectors: Array, users: Array) -> Built:
 
 
 def _quantised(vectors: Array, users: Array) -> Built:
-    """As export and gateway do: how much is weighed follows from queries of others."""
+    """As export and gateway do: queries of other users determine how many items are weighed."""
     built = build_index(vectors, users, 500, 1)
     index = OpenIndexes().open(np.arange(len(vectors)), vectors, built.content)
     effort = f"{built.weighed} weighed for one"
@@ -76,9 +77,8 @@ def _inverted(vectors: Array, users: Array) -> Built:
         params: Any = faiss.SearchParametersIVF(nprobe=max(1, int(share * lists)))  # type: ignore[call-arg]
         return lambda queries, k: np.asarray(index.search(queries, k, params=params)[1])
 
-    return Built(
-        tuple((f"{share:.0%} of the lists", search(share)) for share in (0.1, 0.2, 0.4)), len(faiss.serialize_index(index)) / 2**20
-    )
+    efforts = tuple((f"{share:.0%} of the lists", search(share)) for share in (0.1, 0.2, 0.4))
+    return Built(efforts, len(faiss.serialize_index(index)) / 2**20)
 
 
 def _hnswlib(vectors: Array, users: Array) -> Built:
@@ -90,18 +90,15 @@ def _hnswlib(vectors: Array, users: Array) -> Built:
     index.add_items(longer)
     index.set_num_threads(1)
 
-    def search(ef: int) -> Search:
-        def nearest(queries: Array, k: int) -> Array:
-            index.set_ef(ef)
-            return np.asarray(index.knn_query(_flat(queries), k)[0], dtype=np.intp)
-
-        return nearest
+    def nearest(effort: int, queries: Array, k: int) -> Array:
+        index.set_ef(effort)
+        return np.asarray(index.knn_query(queries, k)[0], dtype=np.intp)
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index"
         index.save_index(str(path))
-        size = path.stat().st_size / 2**20
-    return Built(tuple((f"ef {ef:,}", search(ef)) for ef in (500, 1000, 2000)), size)
+        size = path.stat().st_size
+    return _graph(nearest, size)
 
 
 def _usearch(vectors: Array, users: Array) -> Built:
@@ -111,14 +108,11 @@ def _usearch(vectors: Array, users: Array) -> Built:
     index = Index(ndim=longer.shape[1], metric="l2sq", dtype="f32", connectivity=16, expansion_add=100)
     index.add(np.arange(len(vectors)), longer)
 
-    def search(ef: int) -> Search:
-        def nearest(queries: Array, k: int) -> Array:
-            index.expansion_search = ef
-            return np.asarray(index.search(_flat(queries), k, threads=1).keys, dtype=np.intp).reshape(len(queries), -1)
+    def nearest(effort: int, queries: Array, k: int) -> Array:
+        index.expansion_search = effort
+        return np.asarray(index.search(queries, k, threads=1).keys, dtype=np.intp).reshape(len(queries), -1)
 
-        return nearest
-
-    return Built(tuple((f"ef {ef:,}", search(ef)) for ef in (500, 1000, 2000)), index.memory_usage / 2**20)
+    return _graph(nearest, index.memory_usage)
 
 
 def _longer(vectors: Array) -> Array:
@@ -127,6 +121,8 @@ def _longer(vectors: Array) -> Array:
     return longer
 
 
-def _flat(queries: Array) -> Array:
-    longer: Array = np.concatenate([queries, np.zeros((len(queries), 1), np.float32)], axis=1)
-    return longer
+def _graph(nearest: Callable[[int, Array, int], Array], size: float) -> Built:
+    def search(effort: int) -> Search:
+        return lambda queries, k: nearest(effort, np.concatenate([queries, np.zeros((len(queries), 1), np.float32)], axis=1), k)
+
+    return Built(tuple((f"ef {effort:,}", search(effort)) for effort in EFFORTS), size / 2**20)

@@ -15,9 +15,9 @@ import random
 import signal
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 HUGE_CONNECTIONS, HUGE_BYTES = 4, 60 << 20
 HALF_REQUESTS = 400
@@ -48,32 +48,30 @@ class Attack:
 
     async def huge_headers(self) -> None:
         """Connections without a token, each with one header of 60 MB."""
-        await self._together(HUGE_CONNECTIONS, self._huge_header)
+        await self._repeat(HUGE_CONNECTIONS, self._huge_header)
 
     async def slow_headers(self) -> None:
         """Half requests that grow by a byte a second."""
-        await self._together(HALF_REQUESTS, lambda: self._half_request(self.targets.port))
+        await self._repeat(HALF_REQUESTS, lambda: self._half_request(self.targets.port))
 
     async def slow_scrapers(self) -> None:
-        await self._together(SLOW_SCRAPERS, lambda: self._half_request(self.targets.metrics_port))
+        await self._repeat(SLOW_SCRAPERS, lambda: self._half_request(self.targets.metrics_port))
 
     async def context_names(self) -> None:
         """One client's recommendations, each with a context of as many names as fit."""
         context = {f"c{number:05}": 1 for number in range(CONTEXT_NAMES)}
         body = json.dumps({"user": 1, "context": context}, separators=(",", ":")).encode()
-        path = f"/v1/recommend/{self.targets.recommender}"
-        await self._together(1, lambda: self._post(path, "client", body))
+        await self._repeat(1, lambda: self._post(f"/v1/recommend/{self.targets.recommender}", "client", body))
 
     async def yaml(self) -> None:
         """One viewer's specs to validate: lists in lists."""
-        await self._together(1, lambda: self._post("/v1/recommenders:validate", "viewer", nested_lists(), "application/yaml"))
+        await self._repeat(1, lambda: self._post("/v1/recommenders:validate", "viewer", nested_lists(), "application/yaml"))
 
     async def runs(self) -> None:
-        """One operator's runs, as fast as they are taken."""
-        path = f"/v1/recommenders/{self.targets.recommender}/runs"
-        await self._together(1, lambda: self._post(path, "operator", b'{"fresh":true}'))
+        """One operator's runs, as fast as they are accepted."""
+        await self._repeat(1, lambda: self._post(f"/v1/recommenders/{self.targets.recommender}/runs", "operator", b'{"fresh":true}'))
 
-    async def _together(self, count: int, attempt: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(self, count: int, attempt: Callable[[], Awaitable[None]]) -> None:
         async def repeat() -> None:
             while True:
                 try:
@@ -88,51 +86,44 @@ class Attack:
         sys.stdout.flush()
         await asyncio.gather(*tasks)
 
-    async def _huge_header(self) -> None:
-        reader, writer = await asyncio.open_connection(self.targets.host, self.targets.port)
+    @asynccontextmanager
+    async def _connection(self, port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await asyncio.open_connection(self.targets.host, port)
         try:
-            writer.write(b"GET /v1/recommenders HTTP/1.1\r\nHost: x\r\nX-Big: ")
-            for _ in range(HUGE_BYTES // _PIECE):
-                writer.write(b"a" * _PIECE)
-                await writer.drain()
-            writer.write(b"\r\n\r\n")
-            await self._count(reader)
-        except ConnectionError:
-            await self._count(reader)
+            yield reader, writer
         finally:
             writer.transport.abort()
 
+    async def _huge_header(self) -> None:
+        async with self._connection(self.targets.port) as (reader, writer):
+            with suppress(ConnectionError):
+                writer.write(b"GET /v1/recommenders HTTP/1.1\r\nHost: x\r\nX-Big: ")
+                for _ in range(HUGE_BYTES // _PIECE):
+                    writer.write(b"a" * _PIECE)
+                    await writer.drain()
+                writer.write(b"\r\n\r\n")
+            await self._count(reader)
+
     async def _half_request(self, port: int) -> None:
-        reader, writer = await asyncio.open_connection(self.targets.host, port)
-        try:
+        async with self._connection(port) as (reader, writer):
             writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: ")
             await asyncio.sleep(_DRIP * random.random())  # noqa: S311
             while not reader.at_eof() and reader.exception() is None:
                 writer.write(b"a")
                 await asyncio.sleep(_DRIP)
             await self._count(reader)
-        finally:
-            writer.transport.abort()
 
     async def _post(self, path: str, role: str, body: bytes, media: str = "application/json") -> None:
         """One request after the other on one connection."""
-        reader, writer = await asyncio.open_connection(self.targets.host, self.targets.port)
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.targets.tokens[role]}\r\nContent-Type: {media}\r\n"
-        request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-        try:
-            while await self._ask(reader, writer, request):
-                pass
-        finally:
-            writer.transport.abort()
-
-    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bool:
-        writer.write(request)
-        status, length = await _head(reader)
-        self.answers[status] += 1
-        if length is None:
-            return False
-        await reader.readexactly(length)
-        return True
+        async with self._connection(self.targets.port) as (reader, writer):
+            while True:
+                writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                status, length = await _head(reader)
+                self.answers[status] += 1
+                if length is None:
+                    return
+                await reader.readexactly(length)
 
     async def _count(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -171,19 +162,12 @@ ATTACKS: Mapping[str, Callable[[Attack], Awaitable[None]]] = {
 async def _run(attack: Attack, name: str) -> None:
     task = asyncio.ensure_future(ATTACKS[name](attack))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    try:
+    with suppress(asyncio.CancelledError):
         await task
-    except asyncio.CancelledError:
-        return
-
-
-def main() -> None:
-    os.nice(19)
-    document: dict[str, Any] = json.load(sys.stdin)
-    attack = Attack(Targets(**document))
-    asyncio.run(_run(attack, sys.argv[1]))
-    sys.stdout.write(json.dumps(attack.answers) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    os.nice(19)
+    attack = Attack(Targets(**json.load(sys.stdin)))
+    asyncio.run(_run(attack, sys.argv[1]))
+    sys.stdout.write(json.dumps(attack.answers) + "\n")

@@ -8,71 +8,60 @@ behind their ports. Runs: of one recommender, ended, with seven lines of history
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import httpx
-from rich.console import Console
 
-from benchmarks.control_api import NAME, fill_runs
-from benchmarks.databases import databases
-from benchmarks.many_platform import SAID
-from benchmarks.many_world import fill, name_of
-from benchmarks.report import Row, publish
+from benchmarks.harness import Row, benchmark, percentiles, say, scratch, timed, until
+from benchmarks.harness import databases as empty_databases
+from benchmarks.many_platform import COUNTS
+from benchmarks.many_world import fill, fill_runs, name_of
+from benchmarks.platforms import FAKE, running
+from benchmarks.rollout_world import NAME
 from shared.artifacts import FsspecArtifacts
 
 _WARM = 5
-_PATIENCE = 600.0
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, nargs="*", default=[10, 1_000, 100_000])
-    parser.add_argument("--recommenders", type=int, nargs="*", default=[1, 10, 100, 1_000])
-    parser.add_argument("--databases", nargs="+", choices=["sqlite", "postgresql"], default=["sqlite", "postgresql"])
-    parser.add_argument("--requests", type=int, default=100)
-    given = parser.parse_args()
-    rows: list[Row] = []
-    with databases() as fresh:
-        for database, count in itertools.product(given.databases, given.runs):
-            Console().print(f"{database}: {count:,} runs")
-            url = fresh(database)
-            ids = fill_runs(url, count)
-            rows += _measured(f"{count} runs stored", database, url, _of_runs(ids), given.requests)
-            publish("console", rows)
-        for database, count in itertools.product(given.databases, given.recommenders):
-            Console().print(f"{database}: {count:,} recommenders")
-            rows += _many(database, fresh(database), count, given.requests)
-            publish("console", rows)
-    return 0
+@benchmark("console")
+def console(
+    runs: Sequence[int] = (10, 1_000, 100_000),
+    recommenders: Sequence[int] = (1, 10, 100, 1_000),
+    databases: Sequence[Literal["sqlite", "postgresql"]] = ("sqlite", "postgresql"),
+    requests: int = 100,
+) -> Iterator[Row]:
+    with empty_databases() as new_database:
+        for database, count in itertools.product(databases, runs):
+            say(f"{database}: {count:,} runs")
+            url = new_database(database)
+            with scratch() as folder:
+                pages = _of_runs(fill_runs(url, count))
+                yield from _measure(f"{count} runs stored", database, url, pages, requests, folder / "home")
+        for database, count in itertools.product(databases, recommenders):
+            say(f"{database}: {count:,} recommenders")
+            url = new_database(database)
+            with scratch() as folder:
+                fill(url, FsspecArtifacts(str(folder / "home" / "artifacts")), count)
+                yield from _measure(f"{count} recommenders", database, url, _of_recommenders(count), requests, folder / "home")
 
 
-def _many(database: str, url: str, count: int, requests: int) -> list[Row]:
-    with tempfile.TemporaryDirectory(prefix="eyas-console-") as folder:
-        fill(url, FsspecArtifacts(str(Path(folder) / "home" / "artifacts")), count)
-        pages = {
-            "home": ["/"],
-            "recommender": [f"/recommenders/{name_of(number)}" for number in range(min(count, 50))],
-            "runs": ["/runs"],
-            "runs of one": [f"/recommenders/{name_of(number)}/runs" for number in range(min(count, 50))],
-            "drift": [f"/recommenders/{name_of(number)}/drift" for number in range(min(count, 50))],
-            "serving": ["/serving"],
-            "settings": ["/settings"],
-        }
-        return _measured(f"{count} recommenders", database, url, pages, requests, Path(folder) / "home")
+def _of_recommenders(count: int) -> Mapping[str, Sequence[str]]:
+    some = [f"/recommenders/{name_of(number)}" for number in range(min(count, 50))]
+    return {
+        "home": ["/"],
+        "recommender": some,
+        "runs": ["/runs"],
+        "runs of one": [f"{path}/runs" for path in some],
+        "drift": [f"{path}/drift" for path in some],
+        "serving": ["/serving"],
+        "settings": ["/settings"],
+    }
 
 
 def _of_runs(ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
@@ -92,22 +81,27 @@ def _of_runs(ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
     }
 
 
-def _measured(case: str, database: str, url: str, pages: Mapping[str, Sequence[str]], requests: int, home: Path | None = None) -> list[Row]:
-    rows = []
-    with tempfile.TemporaryDirectory(prefix="eyas-console-") as folder:
-        at = home or Path(folder)
-        with _platform(at, url) as client:
+def _measure(case: str, database: str, url: str, pages: Mapping[str, Sequence[str]], requests: int, home: Path) -> Iterator[Row]:
+    with running(home, FAKE, {"EYAS_DATABASE_URL": url}) as platform:
+        until("the platform is ready", platform.is_ready, 600, 0.2)
+        cookies = {f"eyas-{urlsplit(platform.url).port}": platform.token()}  # signed in, as a browser is
+        with httpx.Client(base_url=platform.url, cookies=cookies, timeout=120) as client:
             for page, paths in pages.items():
-                found = _asked(client, at, [_cursor(client, path) for path in paths], requests)
-                if found is None:
-                    continue  # a page that isn't there yet
-                for metric, unit, value in found:
-                    rows.append(Row(case, f"eyas on {database}", f"{page}: {metric}", unit, [value]))
-    return rows
+                cycle = itertools.cycle([_with_cursor(client, path) for path in paths])
+                for path in itertools.islice(cycle, _WARM + 1):
+                    client.get(path).raise_for_status()
+                before = _statements(home)
+                answers = [timed(lambda path=path: client.get(path)) for path in itertools.islice(cycle, requests)]  # type: ignore[misc]
+                sent = (_statements(home) - before) / requests
+                size = max(len(answer.raise_for_status().content) for _, answer in answers)
+                for name, value in percentiles([seconds for seconds, _ in answers], 50, 99, scale=1000).items():
+                    yield Row(case, f"eyas on {database}", f"{page}: {name}", "ms", [value])
+                yield Row(case, f"eyas on {database}", f"{page}: bytes", "", [size])
+                yield Row(case, f"eyas on {database}", f"{page}: statements", "", [sent])
 
 
-def _cursor(client: httpx.Client, path: str) -> str:
-    """The next page of the list, as its link says it."""
+def _with_cursor(client: httpx.Client, path: str) -> str:
+    """The next page of the list, by its link."""
     if not path.endswith("cursor="):
         return path
     text = client.get(path.partition("?")[0]).text
@@ -115,65 +109,17 @@ def _cursor(client: httpx.Client, path: str) -> str:
     return path + text[at + 7 : text.index('"', at)] if at > 0 else path.partition("?")[0]
 
 
-def _asked(client: httpx.Client, home: Path, paths: Sequence[str], requests: int) -> list[tuple[str, str, float]] | None:
-    first = client.get(paths[0])
-    if first.status_code == 404:
-        return None
-    first.raise_for_status()
-    for path in itertools.islice(itertools.cycle(paths), _WARM):
-        client.get(path).raise_for_status()
-    times, size = [], 0
-    before = _statements(home)
-    for path in itertools.islice(itertools.cycle(paths), requests):
-        began = time.perf_counter()
-        answer = client.get(path)
-        times.append(1000 * (time.perf_counter() - began))
-        answer.raise_for_status()
-        size = max(size, len(answer.content))
-    sent = (_statements(home) - before) / requests
-    times.sort()
-    p50, p99 = times[len(times) // 2], times[min(len(times) - 1, int(0.99 * len(times)))]
-    return [("p50", "ms", p50), ("p99", "ms", p99), ("bytes", "", float(size)), ("statements", "", sent)]
-
-
 def _statements(home: Path) -> float:
-    """Of requests alone, as the process counts them; what it says is of the last half second, so it is given time to say it all."""
-    said = home / SAID
-    now = json.loads(said.read_text())["at"] if said.exists() else 0.0
-    seen = 0
-    began = time.monotonic()
-    while seen < 2 and time.monotonic() - began < 60:
-        time.sleep(0.1)
-        found: Any = json.loads(said.read_text()) if said.exists() else {"at": now}
-        if found["at"] > now:
-            now, seen = found["at"], seen + 1
-    return float(json.loads(said.read_text())["statements"].get("requests", 0))
+    """Of requests alone. The process writes its counts twice a second: the second file from now on has them all."""
 
+    def counts() -> Any:
+        return json.loads((home / COUNTS).read_text()) if (home / COUNTS).exists() else {"at": 0.0}
 
-@contextmanager
-def _platform(home: Path, url: str) -> Iterator[httpx.Client]:
-    """Signed in, as a browser is."""
-    command = [sys.executable, "-m", "benchmarks.many_platform", "--home", str(home)]
-    process = subprocess.Popen(  # noqa: S603
-        command, env={**os.environ, "EYAS_DATABASE_URL": url}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        began = time.monotonic()
-        while not (home / "endpoint.json").exists():
-            if process.poll() is not None or time.monotonic() - began > _PATIENCE:
-                raise SystemExit(f"the platform didn't come up (it ended with {process.returncode})")
-            time.sleep(0.05)
-        address = json.loads((home / "endpoint.json").read_text())["url"]
-        token = (home / "token").read_text().strip()
-        cookies = {f"eyas-{urlsplit(address).port}": token}
-        with httpx.Client(base_url=address, cookies=cookies, timeout=120) as client:
-            while client.get("/readyz").status_code != 200 and time.monotonic() - began < _PATIENCE:
-                time.sleep(0.2)
-            yield client
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(120)
+    for _ in range(2):
+        at = counts()["at"]
+        until("counts", lambda at=at: counts()["at"] > at, pause=0.1)  # type: ignore[misc]
+    return float(counts()["statements"].get("requests", 0))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    console()

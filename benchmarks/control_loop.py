@@ -7,14 +7,15 @@
 from __future__ import annotations
 
 import random
-import tempfile
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 
-from benchmarks.report import Row
+from benchmarks.harness import Row, cpu_seconds, latencies, scratch
+from benchmarks.rollout_world import recommender_spec
 from services.control.admission import Admissions
 from services.control.reconcile import Reconciler
 from services.control.runs import Runs
@@ -30,13 +31,13 @@ from services.store.resources import SqlResources
 from services.store.stage_outputs import SqlStageOutputs
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.records import RolloutSpec, RunSpec
-from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest, StageSpec
 from shared.datafiles import DataFiles
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Job, RunStatus
 from shared.ports import Recommender
 from shared.run_factory import new_run
+from shared.testing.fakes import FakeExecutor
 
 _TICK = 0.2  # as the platform's control loop
 _SAMPLES = 60
@@ -47,36 +48,24 @@ class Clock:
         return datetime.now(UTC)
 
 
-class Stages:
-    """Implements Executor: a started stage has published already, or goes on until it is told to."""
+class Stages(FakeExecutor):
+    """A started stage has published already, or goes on until `publish`."""
 
     def __init__(self, artifacts: FsspecArtifacts) -> None:
+        super().__init__()
         self.at_once = True
         self._artifacts = artifacts
         self._specs: dict[str, StageSpec] = {}
-        self._ended: set[str] = set()
 
     def start(self, spec: StageSpec) -> None:
-        if spec.attempt not in self._specs:
-            self._specs[spec.attempt] = spec
-            if self.at_once:
-                self.end(spec.attempt)
+        super().start(spec)
+        if self._specs.setdefault(spec.attempt, spec) is spec and self.at_once:
+            self.publish(spec.attempt)
 
-    def end(self, attempt: str) -> None:
+    def publish(self, attempt: str) -> None:
         spec, now = self._specs[attempt], datetime.now(UTC)
         self._artifacts.publish(Manifest(stage=spec.stage, run=spec.run, attempt=attempt, started=now, ended=now))
-        self._ended.add(attempt)
-
-    def observe(self, attempt: str) -> Job | None:
-        if attempt not in self._specs:
-            return None
-        return Job("succeeded" if attempt in self._ended else "running")
-
-    def stop(self, attempt: str) -> None:
-        self._ended.add(attempt)
-
-    def log(self, attempt: str, offset: int = 0) -> tuple[str, int]:
-        return "", offset
+        self.end(attempt, Job("succeeded"))
 
 
 class Plane:
@@ -97,64 +86,46 @@ class Plane:
         self.ids = [f"r{number:06}" for number in range(count)]
         for id in self.ids:
             now = clock.now()
-            recommender = Recommender(f"films-{id}", 1, specified(f"films-{id}"), now, now)
+            recommender = Recommender(f"films-{id}", 1, recommender_spec(f"films-{id}", split={"refit": False}), now, now)
             self.runs.create(new_run(recommender, id, "full", "a benchmark", None, now), "bench")
 
 
-def transitions(database: str, url: str, count: int) -> list[Row]:
-    with tempfile.TemporaryDirectory(prefix="eyas-bench-") as folder:
-        plane = Plane(url, Path(folder), count)
+def transitions(database: str, url: str, count: int) -> Iterator[Row]:
+    with scratch() as folder:
+        plane = Plane(url, folder, count)
         began, written = time.monotonic(), 0
         while wrote := plane.reconciler.tick():
             written += wrote
         seconds = time.monotonic() - began
-        states = {one.status.state for one in plane.runs.list(active=False, limit=count)}
+        states = {run.status.state for run in plane.runs.list(active=False, limit=count)}
         if states != {"registered"}:
             raise SystemExit(f"runs ended as {states}")
         plane.engine.dispose()
-    return [Row(f"{count} runs to the end", f"eyas on {database}", "transitions", "1/s", [written / seconds])]
+    yield Row(f"{count} runs to the end", f"eyas on {database}", "transitions", "1/s", [written / seconds])
 
 
-def delay(database: str, url: str, count: int) -> list[Row]:
-    with tempfile.TemporaryDirectory(prefix="eyas-bench-") as folder:
-        plane = Plane(url, Path(folder), count)
+def delay(database: str, url: str, count: int) -> Iterator[Row]:
+    case, contender, own = f"{count} runs active", f"eyas on {database}", psutil.Process()
+    with scratch() as folder:
+        plane = Plane(url, folder, count)
         plane.stages.at_once = False
         while plane.reconciler.tick():
             pass
         loop = Loop("control", [plane.reconciler.tick], _TICK)
         loop.start()
         time.sleep(2)
-        chance, waited = random.Random(1), []  # noqa: S311
-        busy = psutil.Process().cpu_times()
-        idle_began = time.monotonic()
+        before, began = cpu_seconds([own]), time.monotonic()
         time.sleep(5)
-        after = psutil.Process().cpu_times()
-        cpu = (after.user + after.system - busy.user - busy.system) / (time.monotonic() - idle_began)
-        for id in chance.sample(plane.ids, min(_SAMPLES, count)):
-            plane.stages.end(f"{id}-etl-1")
+        cores = (cpu_seconds([own]) - before) / (time.monotonic() - began)
+        waits = []
+        for id in random.Random(1).sample(plane.ids, min(_SAMPLES, count)):  # noqa: S311
+            plane.stages.publish(f"{id}-etl-1")
             began = time.monotonic()
             while plane.runs.get(id).status.state == "etl":
                 time.sleep(0.005)
-            waited.append(time.monotonic() - began)
+            waits.append(time.monotonic() - began)
         loop.stop()
         plane.engine.dispose()
-    case, contender = f"{count} runs active", f"eyas on {database}"
-    waited.sort()
-    return [
-        Row(case, contender, "delay of a transition, p50", "ms", [1000 * waited[len(waited) // 2]]),
-        Row(case, contender, "delay of a transition, p99", "ms", [1000 * waited[-1]]),
-        Row(case, contender, "cores while nothing changes", "", [cpu]),
-        Row(case, contender, "resident memory", "MiB", [psutil.Process().memory_info().rss / 2**20]),
-    ]
-
-
-def specified(name: str) -> RecommenderSpec:
-    return RecommenderSpec.model_validate(
-        {
-            "name": name,
-            "data": {"interactions": {"uri": "ratings.csv"}, "items": {"uri": "movies.csv", "key": "movieId"}},
-            "schema": {"user": "userId", "item": "movieId", "time": "timestamp", "label": {"column": "rating", "positive": ">= 4"}},
-            "gates": [],
-            "split": {"refit": False},
-        }
-    )
+    yield from latencies(case, contender, waits, 50, 99, metric="delay of a transition, {}")
+    yield Row(case, contender, "cores while nothing changes", "", [cores])
+    yield Row(case, contender, "resident memory", "MiB", [own.memory_info().rss / 2**20])

@@ -1,132 +1,145 @@
 """The same trivial runs of two steps: on our loop and store, and on Prefect with a server of its own. Both keep every state in SQLite.
 
-Prefect is installed on first use into an environment of its own (var/bench/prefect); it isn't a dependency of the project.
+Prefect is installed on first use into an environment of its own (var/bench/prefect); it isn't a dependency of the project. A trivial run
+of ours has the same loop, store, intents and history as a run, and two steps, one after the other, each a function call.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
+from statistics import median
+from typing import Any, Literal
 
 import httpx
 import psutil
-from rich.console import Console
 
-from benchmarks.report import Row
-from benchmarks.trivial import Status, Trivial
-from services.control.reconcile import Reconciler
+from benchmarks.control_loop import Clock
+from benchmarks.harness import Peak, Row, environment, family, say, scratch, until, watched
+from services.control.reconcile import Reconciler, Simple
 from services.store.engine import open_engine
 from services.store.migrate import upgrade
 from services.store.resources import SqlResources
 from shared.contracts.records import RetrainerSpec
-from shared.ports import Record
+from shared.domain.machine import Decision, Edge, Machine, Request
+from shared.ports import Record, ResourceStore
 
+MACHINE = Machine(
+    "trivial", "pending", (Edge("pending", "one", "start"), Edge("one", "two", "step one ended"), Edge("two", "done", "step two ended"))
+)
+_FOLLOWING = {"pending": "one", "one": "two", "two": "done"}
 _PREFECT = ("prefect==3.8.8", "fastapi==0.148.*")  # with a newer FastAPI that release's server doesn't start
-_HOME = Path("var/bench/prefect").absolute()
 _THREADS = 2
 """Of Prefect's client: with more of them its server on SQLite answers 503 where cores are few."""
-_MIB = 2**20
 
 
-class _Clock:
-    def now(self) -> datetime:
-        return datetime.now(UTC)
+@dataclass(frozen=True)
+class Status:
+    state: str = "pending"
+    reason: str = ""
 
 
-def trivial_runs(fresh: Callable[[str], str], databases: list[str], count: int, rounds: int, peer: bool) -> list[Row]:
-    found: dict[str, list[tuple[float, float]]] = {}
+@dataclass(frozen=True)
+class Step:
+    name: str
+    kind: Literal["step"] = "step"
+
+
+class Trivial(Simple[Status, Step]):
+    """The Kind. `results` stands for an executor that is done at once; a step's name is used once."""
+
+    machine = MACHINE
+    status_type: Any = Status
+    effect_type: Any = Step
+
+    def __init__(self, store: ResourceStore[Status, RetrainerSpec], work: Callable[[str], int]) -> None:
+        self.store = store
+        self.results: dict[str, int] = {}
+        self._work = work
+
+    def observe(self, record: Record[Status, RetrainerSpec]) -> Request | None:
+        return record.request
+
+    def decide(self, record: Record[Status, RetrainerSpec], observation: Request | None, now: datetime) -> Decision[Status, Step]:
+        state = _FOLLOWING[record.status.state]
+        effects = (Step(f"{record.id}-{state}-1"),) if state in ("one", "two") else ()
+        return Decision(replace(record.status, state=state), effects)
+
+    def act(self, record: Record[Status, RetrainerSpec], following: Status, effect: Step) -> None:
+        if effect.name not in self.results:
+            self.results[effect.name] = self._work(effect.name)
+
+    def committed(self, record: Record[Status, RetrainerSpec], following: Status) -> None:
+        pass
+
+
+def trivial_runs(new_database: Callable[[str], str], databases: Sequence[str], count: int, rounds: int, peer: bool) -> Iterator[Row]:
+    figures: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for _ in range(rounds):
         for database in databases:
-            found.setdefault(f"eyas on {database}", []).append(_ours(fresh(database), count))
+            command = [sys.executable, "-m", "benchmarks.control_peer", new_database(database), str(count)]
+            ours = watched(command).document
+            figures[f"eyas on {database}"].append((ours["speed"], ours["memory"]))
         if peer:
-            Console().print(f"Prefect: {count} runs, which take some minutes")
-            found.setdefault("prefect on sqlite", []).append(_prefects(count))
-    case = f"{count} runs of two steps"
-    medians = {name: sorted(speed for speed, _ in figures)[len(figures) // 2] for name, figures in found.items()}
-    rows = []
-    for name, figures in found.items():
+            say(f"Prefect: {count} runs, which take some minutes")
+            figures["prefect on sqlite"].append(_run_prefect(count))
+    medians = {name: median(speed for speed, _ in own) for name, own in figures.items()}
+    for name, own in figures.items():
         ratios = {other: medians[name] / speed for other, speed in medians.items() if other != name}
-        rows.append(Row(case, name, "throughput", "runs/s", [speed for speed, _ in figures], ratios))
-        rows.append(Row(case, name, "resident memory", "MiB", [held for _, held in figures]))
-    return rows
+        yield Row(f"{count} runs of two steps", name, "throughput", "runs/s", [speed for speed, _ in own], ratios)
+        yield Row(f"{count} runs of two steps", name, "resident memory", "MiB", [memory for _, memory in own])
 
 
-def _ours(url: str, count: int) -> tuple[float, float]:
-    """Runs a second (made, run and read back), and MiB of a process that does nothing else."""
-    said = subprocess.run(  # noqa: S603
-        [sys.executable, "-m", "benchmarks.control_peer", url, str(count)], check=True, capture_output=True, text=True
-    ).stdout
-    speed, held = json.loads(said)
-    return speed, held
-
-
-def _one_round(url: str, count: int) -> tuple[float, float]:
+def run_ours(url: str, count: int) -> tuple[float, float]:
+    """Runs a second (made, run and read back), and MiB of this process, which does nothing else."""
     engine = open_engine(url)
     upgrade(engine)
-    store = SqlResources(engine, "trivial", Status, RetrainerSpec)
-    clock = _Clock()
+    store, clock = SqlResources(engine, "trivial", Status, RetrainerSpec), Clock()
     kind = Trivial(store, len)
-    reconciler = Reconciler(kind, clock)
-    began = time.monotonic()
+    reconciler, began = Reconciler(kind, clock), time.monotonic()
     for number in range(count):
         store.create(Record(f"t{number:06}", "trivial", RetrainerSpec(), Status(), clock.now(), clock.now()), "bench")
     while reconciler.tick():
         pass
-    ended = sum(one.status.state == "done" for one in store.list(active=False, limit=count))
+    ended = sum(record.status.state == "done" for record in store.list(active=False, limit=count))
     seconds = time.monotonic() - began
     engine.dispose()
     if ended != count or len(kind.results) != 2 * count:
         raise SystemExit(f"{ended} of {count} runs ended, after {len(kind.results)} steps")
-    return count / seconds, psutil.Process().memory_info().rss / _MIB
+    return count / seconds, psutil.Process().memory_info().rss / 2**20
 
 
-def _prefects(count: int) -> tuple[float, float]:
+def _run_prefect(count: int) -> tuple[float, float]:
     """Runs a second, and MiB of Prefect's server with the process that runs the flows."""
-    python = _environment()
-    with tempfile.TemporaryDirectory(prefix="eyas-bench-prefect-") as home, _server(python, Path(home)) as (server, env):
-        script = Path(__file__).parent / "peers" / "prefect_runs.py"
-        with (Path(home) / "said").open("w+") as said, (Path(home) / "flows.log").open("w+") as faults:
-            command = [str(python), str(script), str(count), str(_THREADS)]
-            flows = subprocess.Popen(command, env=env, stdout=said, stderr=faults)  # noqa: S603
-            held = 0.0
-            while flows.poll() is None:
-                with_children = [psutil.Process(pid) for pid in (server, flows.pid)]
-                held = max(held, sum(_resident(process) for process in with_children))
-                time.sleep(1)
-            said.seek(0)
-            faults.seek(0)
-            lines, why = said.read().strip().splitlines(), faults.read().strip().splitlines()[-1:]
-    found = json.loads(lines[-1]) if lines else {"completed": 0}
-    if found["completed"] != count:
-        raise SystemExit(f"Prefect completed {found['completed']} of {count} runs: {' '.join(why) or 'it said nothing'}")
-    return count / found["seconds"], held
+    python = environment("prefect", *_PREFECT)
+    with scratch() as home, _server(python, home) as (server, env):
+        command = [str(python), str(Path(__file__).parent / "peers" / "prefect_runs.py"), str(count), str(_THREADS)]
+        with (home / "output").open("w+") as output, (home / "flows.log").open("w+") as errors:
+            flows = subprocess.Popen(command, env=env, stdout=output, stderr=errors)  # noqa: S603
+            with Peak(lambda: _resident(server) + _resident(flows.pid), every=1) as memory:
+                flows.wait()
+        lines, reason = (home / "output").read_text().strip().splitlines(), (home / "flows.log").read_text().strip().splitlines()[-1:]
+    result = json.loads(lines[-1]) if lines else {"completed": 0}
+    if result["completed"] != count:
+        raise SystemExit(f"Prefect completed {result['completed']} of {count} runs: {' '.join(reason) or 'no output'}")
+    return count / result["seconds"], memory.value
 
 
-def _resident(process: psutil.Process) -> float:
+def _resident(pid: int) -> float:
     try:
-        return sum(float(one.memory_info().rss) for one in (process, *process.children(recursive=True))) / _MIB
+        return sum(float(process.memory_info().rss) for process in family(pid)) / 2**20
     except psutil.NoSuchProcess:
         return 0.0
-
-
-def _environment() -> Path:
-    python = _HOME / "bin" / "python"
-    if not python.exists():
-        Console().print(f"installing {_PREFECT[0]} into {_HOME}")
-        uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
-        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(_HOME)], check=True)  # noqa: S603
-        subprocess.run([uv, "pip", "install", "--quiet", "--python", str(python), *_PREFECT], check=True)  # noqa: S603
-    return python
 
 
 @contextmanager
@@ -140,26 +153,23 @@ def _server(python: Path, home: Path) -> Iterator[tuple[int, Mapping[str, str]]]
     command = [str(python.parent / "prefect"), "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     with (home / "server.log").open("w") as log:
         server = subprocess.Popen(command, env=env, stdout=log, stderr=log)  # noqa: S603
+
+    def is_healthy() -> bool:
+        if server.poll() is not None:
+            raise SystemExit(f"Prefect's server ended: {(home / 'server.log').read_text()[-500:]}")
+        try:
+            return httpx.get(f"{api}/health").status_code == 200
+        except httpx.TransportError:
+            return False
+
     try:
-        _await(f"{api}/health", server, home / "server.log")
+        until("Prefect's server answers", is_healthy, pause=0.1)
         yield server.pid, env
     finally:
         server.terminate()
         server.wait(30)
 
 
-def _await(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(600):
-        if server.poll() is not None:
-            raise SystemExit(f"Prefect's server ended: {log.read_text()[-500:]}")
-        try:
-            if httpx.get(url).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise SystemExit("Prefect's server didn't answer within a minute")
-
-
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_one_round(sys.argv[1], int(sys.argv[2]))))
+    speed, memory = run_ours(sys.argv[1], int(sys.argv[2]))
+    sys.stdout.write(json.dumps({"speed": speed, "memory": memory}))

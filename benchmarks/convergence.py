@@ -1,58 +1,51 @@
-"""Whether a pool's shuffle trains as well as a full one: loss curves on MovieLens 100K, its rows in the order of time, of users, of labels.
+"""Loss curves with a pool's shuffle and with a full one, on MovieLens 100K: its rows in the order of time, of users, of labels.
 
     python -m benchmarks.convergence [--data FOLDER] [--seeds 5] [--epochs 6]
 
-FOLDER holds MovieLens 100K, which isn't part of Eyas; without it rows of its shape are made.
+FOLDER holds MovieLens 100K, which is not part of Eyas; without it rows of its shape are made.
 
-A small model of users' and items' embeddings (adam, batches of 512) learns who likes what; a tenth of the rows, the same for everybody, is
-looked at after each epoch. Ours as it comes reads row groups as etl writes them, and its pool is as large as its memory takes. The harder
+A small model of users' and items' embeddings (adam, batches of 512) learns likes; a tenth of the rows, the same for every contender, is
+scored after each epoch. Ours by default reads row groups as etl writes them, and its pool is as large as its memory allows. The harder
 cases read 100 (or 400) row groups with a pool of a quarter or a twentieth of the rows. A full shuffle is numpy's, of all rows
-in memory, twice for each seed; none reads them as they lie. Everybody begins with the same weights for the same seed, so contenders are
-compared seed by seed: the difference from the mean of the two full shuffles, and the interval that has the true one with 95 per cent
-(Student's t). How far the full shuffles are from each other is what chance alone makes.
+in memory, twice for each seed; `none` does not shuffle. Contenders begin with the same weights for the same seed, so they are
+compared seed by seed: the difference from the mean of the two full shuffles, and its 95% confidence interval (Student's t). The difference
+of the two full shuffles shows chance alone.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from rich.console import Console
+from scipy.stats import t
 
-from benchmarks.report import Row, publish
+from benchmarks.harness import Fields, Outcome, Row, benchmark, say, scratch
+from benchmarks.learning import log_loss, neural_step
 from pipelines.data.sets.named import load
 from pipelines.data.sets.synthetic_twins import SHAPES, Twin
 from pipelines.inputs.batches import TrainingBatch
-from pipelines.loaders.loader import Loader, open_loader
+from pipelines.loaders.loader import open_loader
 from pipelines.models.mlp import architecture_of
-from pipelines.models.neural.frameworks import load_framework
-from pipelines.models.neural.step import NeuralStep, StepOptions
-from pipelines.models.neural.weights import begin
 from pipelines.models.tables import Table
 from shared.contracts.families import MlpParams
 
 NAME = "ml-100k"
 ORDERS = {"time": ["time"], "user": ["user", "time"], "label": ["label", "time"]}
 POOLS = {"as it comes": (2, None), "a quarter": (100, 4), "a twentieth": (100, 20), "a twentieth, small groups": (400, 20)}
-"""Row groups of the data, and which part of the rows the pool is; None: as much as memory takes."""
+"""Row groups of the data, and the part of the rows that the pool is; None: as much as memory allows."""
 FULL, AGAIN = ("any", "full"), ("any", "full, drawn again")
 COLUMNS = ("user", "item", "label")
 BATCH = 512
-T_95 = (0.0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""Student's t by degrees of freedom; beyond, 2.2 is a little too much."""
-Columns = Mapping[str, NDArray[Any]]
-Epochs = Callable[[int, int], Iterator[Columns]]
+Epochs = Callable[[int, int], Iterator[Mapping[str, NDArray[Any]]]]
 """The batches of an epoch, by seed and number."""
+Curves = Mapping[tuple[str, str], Sequence[Sequence[float]]]
+"""Losses after each epoch, of each seed, by order and contender."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +55,11 @@ class Difference:
     """Standard error of the mean."""
     low: float
     high: float
-    """What has the true one with 95 per cent."""
+    """Bounds of the 95% confidence interval."""
 
     @property
     def verdict(self) -> str:
-        """A loss is good where it's low."""
+        """A low loss is good."""
         if self.low > 0:
             return "worse"
         return "better" if self.high < 0 else "no difference shown"
@@ -74,121 +67,96 @@ class Difference:
 
 def paired(ours: Sequence[float], others: Sequence[float]) -> Difference:
     """Seed by seed."""
-    each = [one - other for one, other in zip(ours, others, strict=True)]
+    each = [own - other for own, other in zip(ours, others, strict=True)]
     mean, error = statistics.mean(each), statistics.stdev(each) / len(each) ** 0.5
-    wide = error * (T_95[len(each) - 1] if len(each) <= len(T_95) else 2.201)
-    return Difference(mean, error, mean - wide, mean + wide)
+    low, high = t.interval(0.95, len(each) - 1, mean, error)
+    return Difference(mean, error, float(low), float(high))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=6)
-    said = parser.parse_args()
-    if said.seeds < 2:
-        parser.error("--seeds: two at least, to tell a difference from chance")
-    began = time.monotonic()
-    rows = coded(read_ratings(said.data))
+@benchmark("convergence")
+def convergence(data: Path | None = None, seeds: int = 5, epochs: int = 6) -> Iterator[Outcome]:
+    if seeds < 2:
+        raise SystemExit("--seeds: use two at least, to tell a difference from chance")
+    rows = coded(read_ratings(data))
     chance = np.random.default_rng(17).random(len(rows)) < 0.1
-    train, held = rows.filter(~chance), rows.filter(chance)
-    seeds = range(1, said.seeds + 1)
-    console = Console(width=140)
+    training, test = rows.filter(~chance), rows.filter(chance)
     curves: dict[tuple[str, str], list[list[float]]] = {}
-    with tempfile.TemporaryDirectory(prefix="convergence-") as folder:
-        for order, name, epochs in contenders(train, Path(folder)):
-            curves[order, name] = [learned(epochs, rows, held, seed, said.epochs) for seed in seeds]
-            console.print(f"{time.monotonic() - began:.0f} s: rows by {order}, {name}: {curves[order, name][0][-1]:.4f}", highlight=False)
-    told(curves, console, data=NAME if said.data else f"{NAME}'s twin", trained=len(train))
-    return 0
-
-
-def told(curves: Mapping[tuple[str, str], Sequence[Sequence[float]]], console: Console, **more: Any) -> None:
-    found = {"first": differences(curves, 0), "last": differences(curves)}
-    table = [
-        Row(f"rows by {order}", name, f"loss after the {which} epoch", "", [one[at] for one in runs])
-        for which, at in (("first", 0), ("last", -1))
-        for (order, name), runs in curves.items()
-    ]
+    with scratch() as folder:
+        for order, name, shuffle in contenders(training, folder):
+            curves[order, name] = [train(shuffle, rows, test, seed, epochs) for seed in range(1, seeds + 1)]
+            say(f"rows by {order}, {name}: {curves[order, name][0][-1]:.4f}")
+    for epoch, at in (("first", 0), ("last", -1)):
+        for (order, name), runs in curves.items():
+            yield Row(f"rows by {order}", name, f"loss after the {epoch} epoch", "", [losses[at] for losses in runs])
+    different = {"first": differences(curves, 0), "last": differences(curves)}
     whole = [{"order": order, "contender": name, "losses": runs} for (order, name), runs in curves.items()]
-    publish("convergence", table, differences=found, curves=whole, **more)
-    for which, some in found.items():
-        for one in some:
-            console.print(
-                f"{which} epoch, rows by {one['order']}, {one['contender']}: {one['mean']:+.4f} (standard error {one['error']:.4f},"
-                f" 95 per cent: {one['low']:+.4f} to {one['high']:+.4f}): {one['verdict']}",
-                highlight=False,
-            )
+    yield Fields(differences=different, curves=whole, data=NAME if data else f"{NAME}'s twin", trained=len(training))
+    for epoch, each in different.items():
+        for row in each:
+            interval = f"standard error {row['error']:.4f}, 95%: {row['low']:+.4f} to {row['high']:+.4f}"
+            say(f"{epoch} epoch, rows by {row['order']}, {row['contender']}: {row['mean']:+.4f} ({interval}): {row['verdict']}")
 
 
-def differences(curves: Mapping[tuple[str, str], Sequence[Sequence[float]]], epoch: int = -1) -> list[dict[str, Any]]:
-    """Of the loss after that epoch, from the full shuffles' mean; the second full one's from the first."""
-    losses = {key: [one[epoch] for one in runs] for key, runs in curves.items()}
-    mean = [(one + other) / 2 for one, other in zip(losses[FULL], losses[AGAIN], strict=True)]
+def differences(curves: Curves, epoch: int = -1) -> list[dict[str, Any]]:
+    """Of the loss after that epoch, from the mean of the full shuffles; the second full shuffle's from the first."""
+    losses = {key: [run[epoch] for run in runs] for key, runs in curves.items()}
+    mean = [statistics.mean(pair) for pair in zip(losses[FULL], losses[AGAIN], strict=True)]
     each = [(key, paired(values, losses[FULL] if key == AGAIN else mean)) for key, values in losses.items() if key != FULL]
-    return [{"order": order, "contender": name, **vars(one), "verdict": one.verdict} for (order, name), one in each]
+    return [{"order": order, "contender": name, **asdict(row), "verdict": row.verdict} for (order, name), row in each]
 
 
-def contenders(train: pl.DataFrame, folder: Path) -> Iterator[tuple[str, str, Epochs]]:
-    yield *FULL, full_shuffle(train)
-    yield *AGAIN, full_shuffle(train, 1000)
+def contenders(training: pl.DataFrame, folder: Path) -> Iterator[tuple[str, str, Epochs]]:
+    yield *FULL, full_shuffle(training)
+    yield *AGAIN, full_shuffle(training, 1000)
     for order, by in ORDERS.items():
-        ordered = train.sort(by, maintain_order=True)
+        ordered = training.sort(by, maintain_order=True)
         for name, (chunks, part) in POOLS.items():
             path = folder / f"{order}-{chunks}.parquet"
             ordered.write_parquet(path, row_group_size=-(-len(ordered) // chunks))
-            yield order, f"ours, {name}", pool_shuffle(path, None if part is None else len(ordered) // part)
-        yield order, "none", as_they_lie(path)
+            pool = None if part is None else len(ordered) // part
+            if pool is not None:  # a pool ends with the chunk that fills it: with a chunk less it has so many rows, not more
+                pool = max(1, pool - max(open_loader(path).plan.sizes) + 1)
+            yield order, f"ours, {name}", read_by_loader(path, pool=pool)
+        yield order, "none", read_by_loader(path, shuffle=False)
 
 
-def full_shuffle(train: pl.DataFrame, more: int = 0) -> Epochs:
-    columns = {name: train[name].to_numpy() for name in COLUMNS}
+def full_shuffle(training: pl.DataFrame, more: int = 0) -> Epochs:
+    columns = {name: training[name].to_numpy() for name in COLUMNS}
 
-    def epoch(seed: int, number: int) -> Iterator[Columns]:
-        order = np.random.default_rng((seed + more, number)).permutation(len(train))
+    def epoch(seed: int, number: int) -> Iterator[Mapping[str, NDArray[Any]]]:
+        order = np.random.default_rng((seed + more, number)).permutation(len(training))
         for start in range(0, len(order), BATCH):
             yield {name: column[order[start : start + BATCH]] for name, column in columns.items()}
 
     return epoch
 
 
-def pool_shuffle(path: Path, pool: int | None) -> Epochs:
-    """A pool ends with the chunk that fills it: with one less it has so many rows, not more."""
-    largest = max(open_loader(path).plan.sizes)
-    rows = None if pool is None else max(1, pool - largest + 1)
-    return lambda seed, number: _columns(open_loader(path, COLUMNS, batch_size=BATCH, seed=seed, pool=rows), number)
+def read_by_loader(path: Path, **options: Any) -> Epochs:
+    def epoch(seed: int, number: int) -> Iterator[Mapping[str, NDArray[Any]]]:
+        for batch in open_loader(path, COLUMNS, batch_size=BATCH, seed=seed, **options).epoch(number):
+            yield {name: column for name, column in batch.items() if isinstance(column, np.ndarray)}
+
+    return epoch
 
 
-def as_they_lie(path: Path) -> Epochs:
-    return lambda seed, number: _columns(open_loader(path, COLUMNS, batch_size=BATCH, seed=seed, shuffle=False), number)
-
-
-def _columns(loader: Loader, epoch: int) -> Iterator[Columns]:
-    for batch in loader.epoch(epoch):
-        yield {name: column for name, column in batch.items() if isinstance(column, np.ndarray)}
-
-
-def learned(epochs: Epochs, rows: pl.DataFrame, held: pl.DataFrame, seed: int, count: int) -> list[float]:
-    """The loss on the rows that were held out, after each epoch."""
+def train(epochs: Epochs, rows: pl.DataFrame, test: pl.DataFrame, seed: int, count: int) -> list[float]:
+    """Returns the loss on the test rows after each epoch."""
     tables = tuple(Table(name, int(rows[name].max()) + 1, 16, None) for name in ("user", "item"))  # type: ignore[arg-type]
-    architecture = architecture_of(tables, MlpParams(layers=(32, 16)))
-    step = NeuralStep(load_framework("tensorflow"), architecture, begin(architecture, seed), StepOptions(learning_rate=0.002, seed=seed))
-    looked = {name: held[name].to_numpy() for name in ("user", "item")}
-    labels = held["label"].to_numpy()
-    found = []
+    step = neural_step(architecture_of(tables, MlpParams(layers=(32, 16))), 0.002, seed)
+    columns, labels = {name: test[name].to_numpy() for name in ("user", "item")}, test["label"].to_numpy()
+    losses = []
     for number in range(count):
         for batch in epochs(seed, number):
             step(TrainingBatch({name: batch[name] for name in ("user", "item")}, batch["label"]))
-        scores = np.clip(step.score(looked).astype(np.float64), 1e-7, 1 - 1e-7)
-        found.append(float(-np.log(np.where(labels > 0, scores, 1 - scores)).mean()))
-    return found
+        losses.append(log_loss(np.clip(step.score(columns).astype(np.float64), 1e-7, 1 - 1e-7), labels))
+    return losses
 
 
 def read_ratings(folder: Path | None) -> pl.DataFrame:
     if folder is None:
         return pl.concat(Twin.create(SHAPES[NAME], 3).ratings())
-    with tempfile.TemporaryDirectory(prefix="convergence-") as scratch:
-        return load(NAME, folder, Path(scratch)).interactions.collect()
+    with scratch() as temporary:
+        return load(NAME, folder, temporary).interactions.collect()
 
 
 def coded(rows: pl.DataFrame) -> pl.DataFrame:
@@ -202,4 +170,4 @@ def coded(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    convergence()

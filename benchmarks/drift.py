@@ -1,5 +1,4 @@
-"""How late drift is found, and how often it is seen where there is none, for each detector and through the code that judges; beside them
-the bare PSI.
+"""How late drift is found, and how often it is seen where there is none, for each detector and through the code that judges.
 
     python -m benchmarks.drift [--data FOLDER] [--windows 4000] [--runs 60]
 
@@ -9,232 +8,174 @@ planted worlds are measured alone, and the command says what is missing and ends
 
 from __future__ import annotations
 
-import argparse
 import math
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import numpy as np
 
-from benchmarks.drift_worlds import SHIFTS, START, Earning, Event, MovieLens, Planted, Shift, changed, columns
-from benchmarks.report import Row, publish
-from shared.domain.drift.alarm_decision import NOTHING_YET, remember
+from benchmarks.harness import Missed, Outcome, Row, benchmark
+from benchmarks.populations import SHIFTS, START, Earning, Event, MovieLens, Planted, Shift, changed, columns
+from benchmarks.trials import ANY, alarm_starts, quantile, workers
 from shared.domain.drift.detectors import DETECTORS, LOOKS, detected
 from shared.domain.drift.hit_rate_detector import fall
-from shared.domain.drift.reading import DriftColumn, DriftLook
+from shared.domain.drift.reading import DriftLook
 from shared.domain.retrainer import HITS_LOOKS
 from shared.domain.sequential_test import VariantSample
 
 WINDOW, MANY = 1000, 5000
 """Likes in a window: of the planted world, and of ml-100k, where a thousand likes are seventeen users."""
 THRESHOLDS = {"psi": 0.2, "new": 0.05, "nulls": 0.05, "scores": 0.2}
-BARE = "bare psi"
+NEEDED = 3
+"""Looks above a threshold that make an alarm."""
 FALLS = (Earning(0.3, 0.1), Earning(0.3, 0.2), Earning(0.3, 0.3), Earning(0.1, 0.2), Earning(0.1, 0.3))
 PATIENCE = 8
-"""Windows after which a shift that wasn't found is missed."""
-RAW = (20, 0.5)
-"""Bins of the bare PSI, and what an empty one counts."""
+"""Windows after which a shift without an alarm is missed."""
+HIT_RATE = "hit_rate"
+CONTENDERS = {ANY: "eyas", **{name: f"eyas: {name}" for name in (*DETECTORS, HIT_RATE)}}
+FINDS = {"feature": "psi", "category": "new", "missing": "nulls", "scores": "scores", "taste": ANY}
 
 
 @dataclass
-class Seen:
-    """By contender: looks at which each alarm began."""
+class Alarms:
+    """By detector: places of the looks at which each alarm began, counted from the shift on."""
 
-    looks: int = 0
+    looks: int
     alarms: dict[str, list[int]] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, looks: int, starts: Iterable[tuple[int, str]], shift: int = 0) -> Alarms:
+        result = cls(looks)
+        for place, name in starts:
+            if place > shift:
+                result.alarms.setdefault(name, []).append(place - shift)
+        return result
 
-def watch(first: Sequence[Event], rest: Sequence[Event], window: int, needed: int) -> Seen:
-    """Every look, as the monitor takes them; an alarm that goes on is one."""
-    memory, standing, seen = NOTHING_YET, set[str](), Seen()
-    for end in range(window, len(rest) + 1, window // LOOKS):
-        given = columns(first, rest[end - window : end])
-        look = DriftLook(1, START + timedelta(seconds=end), detected(given))
-        memory = remember(memory, look, THRESHOLDS, needed)
-        now = {one.reading.detector for one in memory.moved} | ({BARE} if _bare(given) > THRESHOLDS["psi"] else set())
-        for one in now - standing:
-            seen.alarms.setdefault(one, []).append(end)
-        if now - {BARE} and not standing - {BARE}:
-            seen.alarms.setdefault("all", []).append(end)
-        standing = now
-        seen.looks += 1
-    return seen
+    def delay(self, name: str) -> float:
+        return min(self.alarms.get(name, ()), default=math.inf)
 
 
-def _bare(columns: Sequence[DriftColumn]) -> float:
-    """As it was: the index of each feature over likes, the greatest."""
-    found = 0.0
-    for column in columns:
-        if column.kind != "feature":
-            continue
-        before, after = (Counter(text for one in side for text in one.texts or ()) for side in (column.first, column.now))
-        kept = {name for name, _ in before.most_common(RAW[0] - 1)}
-        sides = [Counter[str]() for _ in range(2)]
-        for side, counts in zip(sides, (before, after), strict=True):
-            for name, count in counts.items():
-                side[name if name in kept else "other"] += count
-        names = sides[0].keys() | sides[1].keys()
-        totals = [sum(max(side[name], RAW[1]) for name in names) for side in sides]
-        shares = [[max(side[name], RAW[1]) / total for name in names] for side, total in zip(sides, totals, strict=True)]
-        found = max(found, sum((q - p) * math.log(q / p) for p, q in zip(*shares, strict=True)))
-    return found
+def watch(first: Sequence[Event], rest: Sequence[Event], window: int, shift: int = 0) -> Alarms:
+    """Every look, as the monitor takes them; an alarm that goes on counts once."""
+    ends = range(window, len(rest) + 1, window // LOOKS)
+    looks = ((end, DriftLook(1, START + timedelta(seconds=end), detected(columns(first, rest[end - window : end])))) for end in ends)
+    return Alarms.of(len(ends), alarm_starts(looks, THRESHOLDS, NEEDED), shift)
 
 
-def stable_planted(seed: int, windows: int, needed: int) -> Seen:
+def stable_planted(windows: int, seed: int) -> Alarms:
     world = Planted(seed)
-    return watch(world.events(WINDOW), world.events(WINDOW * (windows + 1)), WINDOW, needed)
+    return watch(world.events(WINDOW), world.events(WINDOW * (windows + 1)), WINDOW)
 
 
-def shifted_planted(seed: int, shift: Shift, needed: int) -> Seen:
-    """One stable window, so that the shift comes into a full one; alarms are counted from the shift on."""
+def shifted_planted(shift: Shift, seed: int) -> Alarms:
+    """One stable window, so that the shift comes into a full one."""
     world = Planted(seed)
     first, before = world.events(WINDOW), world.events(WINDOW)
-    return after(watch(first, [*before, *world.events(WINDOW * PATIENCE, shift)], WINDOW, needed), WINDOW)
+    return watch(first, [*before, *world.events(WINDOW * PATIENCE, shift)], WINDOW, WINDOW)
 
 
-def after(seen: Seen, at: int) -> Seen:
-    return Seen(seen.looks, {name: [one - at for one in found if one > at] for name, found in seen.alarms.items()})
+def stable_films(folder: Path, seed: int) -> Alarms:
+    events = MovieLens(folder).shuffled(seed)
+    return watch(events[:MANY], events[MANY:], MANY)
 
 
-def stable_films(seed: int, folder: str, needed: int) -> Seen:
-    given = MovieLens(Path(folder)).shuffled(seed)
-    return watch(given[:MANY], given[MANY:], MANY, needed)
+def shifted_films(folder: Path, shift: Shift, seed: int) -> Alarms:
+    events, random = MovieLens(folder).shuffled(seed), np.random.default_rng([seed, 74])
+    rest = [*events[MANY : 2 * MANY], *(changed(event, shift, random) for event in events[2 * MANY :])]
+    return watch(events[:MANY], rest, MANY, MANY)
 
 
-def shifted_films(seed: int, folder: str, shift: Shift, needed: int) -> Seen:
-    import numpy as np
-
-    given = MovieLens(Path(folder)).shuffled(seed)
-    rng = np.random.default_rng([seed, 74])
-    rest = [*given[MANY : 2 * MANY], *(changed(one, shift, rng) for one in given[2 * MANY :])]
-    return after(watch(given[:MANY], rest, MANY, needed), MANY)
-
-
-def earned(seed: int, world: Earning, stable: int, more: int) -> Seen:
-    """One reading at each block; the first 2 windows are too few to say anything."""
-    memory, stood, seen, blocks = NOTHING_YET, False, Seen(), list(islice(world.blocks(seed, stable), stable + more))
-    for end in range(2 * LOOKS, len(blocks) + 1):
-        look = fall(1, VariantSample(), blocks[:end], 500)
-        if look is None:
-            continue
-        memory = remember(memory, look, {"hit_rate": 0.1}, HITS_LOOKS)
-        if memory.moved and not stood:
-            seen.alarms.setdefault("hit_rate", []).append(end - stable)
-        stood = bool(memory.moved)
-        seen.looks += 1
-    return seen
+def earned(world: Earning, stable: int, more: int, seed: int) -> Alarms:
+    """One reading at each block; the first 2 windows are too few for a statement."""
+    blocks = list(islice(world.blocks(seed, stable), stable + more))
+    ends = range(2 * LOOKS, len(blocks) + 1)
+    looks = [(end, look) for end in ends if (look := fall(1, VariantSample(), blocks[:end], 500)) is not None]
+    return Alarms.of(len(looks), alarm_starts(looks, {HIT_RATE: 0.1}, HITS_LOOKS), stable)
 
 
-def rate(case: str, found: Sequence[Seen], contenders: Mapping[str, str]) -> list[Row]:
-    windows = sum(one.looks for one in found) / LOOKS
-    rows = []
-    for key, contender in contenders.items():
-        alarms = sum(len(one.alarms.get(key, ())) for one in found)
-        rows.append(
-            Row(case, contender, f"false alarms per 1,000 windows ({alarms} in {windows:,.0f})", "alarms", [1000 * alarms / windows])
-        )
-    return rows
+def rates(case: str, trials: Sequence[Alarms], contenders: Mapping[str, str]) -> Iterator[Row]:
+    windows = sum(trial.looks for trial in trials) / LOOKS
+    for name, contender in contenders.items():
+        alarms = sum(len(trial.alarms.get(name, ())) for trial in trials)
+        metric = f"false alarms per 1,000 windows ({alarms} in {windows:,.0f})"
+        yield Row(case, contender, metric, "alarms", [1000 * alarms / windows])
 
 
-def delays(case: str, found: Sequence[Seen], key: str, contender: str, window: float, unit: str) -> list[Row]:
+def delays(case: str, trials: Sequence[Alarms], name: str, window: float, unit: str) -> Iterator[Row]:
     """Median and 90% over all runs, missed ones as never."""
-    firsts = sorted(min((one for one in seen.alarms.get(key, ()) if one > 0), default=math.inf) for seen in found)
-    missed = sum(map(math.isinf, firsts))
-    rows = [Row(case, contender, f"missed in {PATIENCE} windows, of {len(found)} runs", "runs", [missed])]
+    contender, firsts = CONTENDERS[name], [trial.delay(name) for trial in trials]
+    yield Row(case, contender, f"missed in {PATIENCE} windows, of {len(trials)} runs", "runs", [sum(map(math.isinf, firsts))])
     for share, label in ((0.5, "median"), (0.9, "90%")):
-        late = firsts[math.ceil(share * len(firsts)) - 1]
-        if math.isfinite(late):
-            rows.append(Row(case, contender, f"delay, {label}", unit, [late]))
-            rows.append(Row(case, contender, f"delay, {label}", "windows", [late / window]))
-    return rows
+        if math.isfinite(late := quantile(firsts, share)):
+            yield Row(case, contender, f"delay, {label}", unit, [late])
+            yield Row(case, contender, f"delay, {label}", "windows", [late / window])
 
 
-OURS = {"all": "eyas", **{name: f"eyas: {name}" for name in DETECTORS}, BARE: "psi above 0.2"}
-FINDS = {"feature": "psi", "category": "new", "missing": "nulls", "scores": "scores", "taste": "all"}
-
-
-def planted(pool: ProcessPoolExecutor, windows: int, runs: int, told: Callable[[str], None]) -> Iterator[Row]:
+def planted(pool: ProcessPoolExecutor, windows: int, runs: int) -> Iterator[Row]:
     each = 20
-    seeds = range(max(windows // each, 1))
-    found = list(pool.map(stable_planted, seeds, [each] * len(seeds), [3] * len(seeds)))
-    case = f"planted world, stable, windows of {WINDOW:,} likes"
-    told(case)
-    yield from rate(case, found, OURS)
+    trials = list(pool.map(partial(stable_planted, each), range(max(windows // each, 1))))
+    yield from rates(f"planted world, stable, windows of {WINDOW:,} likes", trials, without(HIT_RATE))
     for shift in SHIFTS:
-        found = list(pool.map(shifted_planted, range(1000, 1000 + runs), [shift] * runs, [3] * runs))
-        told(shift.name)
-        key = FINDS[shift.name.partition(":")[0]]
-        yield from delays(f"planted world, {shift.name}", found, key, OURS[key], WINDOW, "likes")
-        if key == "psi":
-            yield from delays(f"planted world, {shift.name}", found, BARE, OURS[BARE], WINDOW, "likes")
+        trials = list(pool.map(partial(shifted_planted, shift), range(1000, 1000 + runs)))
+        yield from delays(f"planted world, {shift.name}", trials, FINDS[shift.name.partition(":")[0]], WINDOW, "likes")
 
 
-def films(pool: ProcessPoolExecutor, folder: str, runs: int, told: Callable[[str], None]) -> Iterator[Row]:
-    several = 2 * runs
-    found = list(pool.map(stable_films, range(several), [folder] * several, [3] * several))
+def films(pool: ProcessPoolExecutor, folder: Path, runs: int) -> Iterator[Row]:
+    trials = list(pool.map(partial(stable_films, folder), range(2 * runs)))
     case = f"ml-100k, users in random order (stable), windows of {MANY:,} likes"
-    told(case)
-    yield from rate(case, found, {name: said for name, said in OURS.items() if name != "scores"})
+    yield from rates(case, trials, without("scores", HIT_RATE))
     for shift in (SHIFTS[0], SHIFTS[2], SHIFTS[4]):
-        found = list(pool.map(shifted_films, range(500, 500 + runs), [folder] * runs, [shift] * runs, [3] * runs))
-        told(f"ml-100k, {shift.name}")
-        key = FINDS[shift.name.partition(":")[0]]
-        yield from delays(f"ml-100k, {shift.name}", found, key, OURS[key], MANY, "likes")
-    given = MovieLens(Path(folder)).events
-    seen = watch(given[:MANY], given[MANY:], MANY, 3)
+        trials = list(pool.map(partial(shifted_films, folder, shift), range(500, 500 + runs)))
+        yield from delays(f"ml-100k, {shift.name}", trials, FINDS[shift.name.partition(":")[0]], MANY, "likes")
+    events = MovieLens(folder).events
+    real = watch(events[:MANY], events[MANY:], MANY)
     case = f"ml-100k in its own order, windows of {MANY:,} likes (what really moved isn't known)"
-    for key in ("all", "psi", BARE):
-        yield Row(case, OURS[key], f"alarms in {seen.looks / LOOKS:.0f} windows", "alarms", [len(seen.alarms.get(key, ()))])
-    if seen.alarms.get("all"):
-        yield Row(case, OURS["all"], "first alarm", "likes", [seen.alarms["all"][0]])
+    for name in (ANY, "psi"):
+        yield Row(case, CONTENDERS[name], f"alarms in {real.looks / LOOKS:.0f} windows", "alarms", [len(real.alarms.get(name, ()))])
+    if real.alarms.get(ANY):
+        yield Row(case, CONTENDERS[ANY], "first alarm", "likes", [real.alarms[ANY][0]])
 
 
-def hits(pool: ProcessPoolExecutor, windows: int, runs: int, told: Callable[[str], None]) -> Iterator[Row]:
+def hits(pool: ProcessPoolExecutor, windows: int, runs: int) -> Iterator[Row]:
     each = 50
-    several = max(windows // each, 1)
     for hit_rate in (0.1, 0.3):
         world = Earning(hit_rate)
-        found = list(pool.map(earned, range(several), [world] * several, [0] * several, [each * LOOKS] * several))
+        trials = list(pool.map(partial(earned, world, 0, each * LOOKS), range(max(windows // each, 1))))
         case = f"hit rate of {hit_rate:.0%}, stable, windows of {world.users * LOOKS:,} users"
-        told(case)
-        yield from rate(case, found, {"hit_rate": "eyas: hit_rate"})
+        yield from rates(case, trials, {HIT_RATE: CONTENDERS[HIT_RATE]})
     for world in FALLS:
-        stable, more = 10 * LOOKS, PATIENCE * LOOKS
-        found = list(pool.map(earned, range(700, 700 + runs), [world] * runs, [stable] * runs, [more] * runs))
+        trials = list(pool.map(partial(earned, world, 10 * LOOKS, PATIENCE * LOOKS), range(700, 700 + runs)))
         case = f"hit rate of {world.rate:.0%} falls by {world.fall:.0%} after 10 windows of {world.users * LOOKS:,} users"
-        told(case)
-        yield from delays(case, found, "hit_rate", "eyas: hit_rate", LOOKS, "quarters of a window")
+        yield from delays(case, trials, HIT_RATE, LOOKS, "quarters of a window")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("var/data"), help="where ml-100k/ lies")
-    parser.add_argument("--windows", type=int, default=4000, help="stable ones")
-    parser.add_argument("--runs", type=int, default=60, help="of each shift")
-    given = parser.parse_args()
-    say = Console(highlight=False, soft_wrap=True).print
-    began = time.monotonic()
+def without(*names: str) -> dict[str, str]:
+    return {name: contender for name, contender in CONTENDERS.items() if name not in names}
 
-    def told(what: str) -> None:
-        say(f"{time.monotonic() - began:6.0f} s  {what}")
 
-    folder: Path = given.data / "ml-100k"
-    there = (folder / "ml-100k.inter").is_file() and (folder / "ml-100k.item").is_file()
-    with ProcessPoolExecutor(2) as pool:
-        rows = [*hits(pool, given.windows, given.runs, told), *planted(pool, given.windows, given.runs, told)]
-        if there:
-            rows += films(pool, str(folder), given.runs, told)
-    publish("drift", rows)
-    if not there:
-        say(f"not measured on real likes: {folder} holds no ml-100k.inter and ml-100k.item; name the folder above it by --data")
-    return 0 if there else 1
+@benchmark("drift")
+def drift(
+    data: Annotated[Path, "where ml-100k/ lies"] = Path("var/data"),
+    windows: Annotated[int, "stable ones"] = 4000,
+    runs: Annotated[int, "of each shift"] = 60,
+) -> Iterator[Outcome]:
+    folder = data / "ml-100k"
+    with workers() as pool:
+        yield from hits(pool, windows, runs)
+        yield from planted(pool, windows, runs)
+        if (folder / "ml-100k.inter").is_file() and (folder / "ml-100k.item").is_file():
+            yield from films(pool, folder, runs)
+        else:
+            yield Missed(
+                f"not measured on real likes: {folder} holds no ml-100k.inter and ml-100k.item; name the folder above it by --data"
+            )
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    drift()

@@ -1,6 +1,7 @@
 """The ETL benchmark's work by our feature graph: `python -m benchmarks.etl_eyas ENGINE ROWS.parquet FOLDER`.
 
-As etl does it: what came before each row is worked out by user, the graph is fitted, its state is saved, and the features are written.
+As etl does it: what came before each row is computed by user, the graph is fitted, its state is saved, and the features are written. It
+also runs in NVTabular's environment, so it imports nothing else of the benchmarks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pydantic import TypeAdapter
 
 from pipelines.features.engines.choice import engine
 from pipelines.features.engines.history import ROW, RowHistory
-from pipelines.features.engines.polars import PreparedTables
+from pipelines.features.engines.polars import PreparedTables, compute
 from pipelines.features.graph import Graph, Tables, compile_graph
 from shared.contracts.features import Operator
 
@@ -30,31 +31,33 @@ FEATURES: list[dict[str, Any]] = [
     {"cross": ["genres", "hour"], "buckets": 10_000},
     {"cyclic": {"of": "timestamp", "periods": ["day", "week"]}},
 ]
-KEPT = ("label", "timestamp")
+
+
+def fit(
+    ratings: pl.LazyFrame, count: int, folder: Path, previous: Graph | None = None, statistics: Any = compute
+) -> tuple[Graph, pl.LazyFrame, RowHistory]:
+    """Returns the fitted graph, the prepared rows, and what came before each."""
+    entries = TypeAdapter(tuple[Operator, ...]).validate_python(FEATURES)
+    graph = compile_graph(entries, Tables("userId", "movieId", "timestamp", ratings.collect_schema()))
+    prepared = ratings.with_columns(graph.prepared("interactions")).with_columns(label=(pl.col("rating") >= 4).cast(pl.Int8))
+    rows = prepared.drop("rating").with_row_index(ROW)
+    history = RowHistory(rows, graph.ordered, graph.row, folder, count)
+    return graph.fit(PreparedTables(rows, None, None, graph.row, history), previous, statistics), rows, history
 
 
 def main() -> None:
     name, source, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     with engine(name, folder) as chosen:
         began = time.monotonic()
-        frame = pl.scan_parquet(source)
-        entries = TypeAdapter(tuple[Operator, ...]).validate_python(FEATURES)
-        graph = compile_graph(entries, Tables("userId", "movieId", "timestamp", frame.collect_schema()))
-        prepared = frame.with_columns(graph.prepared("interactions")).with_columns(label=(pl.col("rating") >= 4).cast(pl.Int8))
-        rows = prepared.drop("rating").with_row_index(ROW)
-        count = frame.select(pl.len()).collect().item()
-        history = RowHistory(rows, graph.ordered, graph.row, folder / "history", count)
-        graph = graph.fit(PreparedTables(rows, None, None, graph.row, history), engine=chosen.compute)
+        ratings = pl.scan_parquet(source)
+        count = ratings.select(pl.len()).collect().item()
+        graph, rows, history = fit(ratings, count, folder / "history", statistics=chosen.compute)
         (folder / "state").mkdir()
         graph.save(folder / "state")
-        made = chosen.transform(graph, rows, mode="rows", history=history, keep=KEPT)
-        made.rename(_names(graph)).sink_parquet(folder / "rows.parquet")
+        features = chosen.transform(graph, rows, mode="rows", history=history, keep=("label", "timestamp"))
+        features.rename({key: f"{key}_code" for key in (graph.user, graph.item)}).sink_parquet(folder / "rows.parquet")
         seconds = time.monotonic() - began
     sys.stdout.write(json.dumps({"seconds": seconds}) + "\n")
-
-
-def _names(graph: Graph) -> dict[str, str]:
-    return {graph.user: f"{graph.user}_code", graph.item: f"{graph.item}_code"}
 
 
 if __name__ == "__main__":

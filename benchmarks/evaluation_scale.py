@@ -1,7 +1,5 @@
 """Measures how long an evaluation of 20,000 users takes on large catalogues, and how much memory, for each model family.
 
-The first case of each family computes 10 million scores only: that was the limit of an evaluation in earlier versions of Eyas.
-
     python -m benchmarks.evaluation_scale [--only TEXT ...]
 
 Models have random weights of usual size: their scores take as long as those of trained models. Each user has about ten held-out positives
@@ -12,24 +10,21 @@ report with its slices and intervals.
 
 from __future__ import annotations
 
-import argparse
-import json
+import itertools
 import os
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
 import psutil
 
-from benchmarks.report import Row, peak, publish
+from benchmarks.harness import HIDDEN, Outcome, benchmark, peak, scratch, watched
+from benchmarks.tables import answer, rows_of_runs
 from pipelines.evaluation.cases import drawn_negatives, known_likes, sample_cases
 from pipelines.evaluation.judge import judge
 from pipelines.evaluation.report import Contender, ReportContents, Run, document
@@ -45,26 +40,30 @@ from shared.contracts.evaluation import Evaluate
 from shared.contracts.families import NeumfParams, TwoTowerParams
 
 USERS, FIRST = 25_000, 2
-BEFORE = 10_000_000
-"""The limit of scores in earlier versions."""
+CATALOGUES = (("mf", 60_000), ("two_tower", 60_000), ("neumf", 60_000), ("mf", 1_000_000))
 NAMES = ("hr@10", "ndcg@10", "hr@10/99", "ndcg@10/99", "mrr@10", "map@10", "auc/99")
+UNITS = {"users": "", "cases": "", "sampling": "s", "ranking": "s", "report": "s", "seconds": "s", "processor": "s", "memory": "MiB"}
 
 
-@dataclass(frozen=True)
-class Case:
-    family: str
-    items: int
-    users: int
-    pairs: int = Evaluate().pairs
-
-    @property
-    def name(self) -> str:
-        return f"{self.family}, {self.items:,} items"
-
-
-def cases() -> list[Case]:
-    sizes = (("mf", 60_000), ("two_tower", 60_000), ("neumf", 60_000), ("mf", 1_000_000))
-    return [Case(family, items, users) for family, items in sizes for users in (BEFORE // items, 2_000, 20_000)]
+@benchmark("evaluation_scale")
+def evaluation_scale(
+    only: Annotated[list[str] | None, "cases whose name begins with one of these, such as 'mf, 60'"] = None,
+    case: Annotated[list[str] | None, HIDDEN] = None,
+) -> Iterator[Outcome]:
+    if case:
+        answer(measure(case[0], int(case[1]), int(case[2]), Path(case[3])))
+    with scratch() as root:
+        for (family, items), users in itertools.product(CATALOGUES, (2_000, 20_000)):
+            name = f"{family}, {items:,} items"
+            if not name.startswith(tuple(only or [""])):
+                continue
+            folder = root / str(items)
+            if not folder.exists():
+                folder.mkdir()
+                write(folder, items)
+            arguments = [family, str(items), str(users), str(folder)]
+            figures = watched([sys.executable, "-m", "benchmarks.evaluation_scale", "--case", *arguments]).document
+            yield from rows_of_runs(name, f"eyas: at most {users:,} users", [figures], UNITS)
 
 
 def model(family: str, items: int) -> Trained:
@@ -84,7 +83,7 @@ def model(family: str, items: int) -> Trained:
 
 
 def write(folder: Path, items: int) -> None:
-    """Interactions of every user, some of them held out; items that few and many like."""
+    """Interactions of every user, some of them held out; items with few and many likes."""
     random = np.random.default_rng(items)
     rows = USERS * 110
     frame = pl.DataFrame(
@@ -92,18 +91,18 @@ def write(folder: Path, items: int) -> None:
             "user": np.minimum(random.integers(0, USERS, rows), random.integers(0, USERS, rows)),
             "item": (items * random.random(rows) ** 3).astype(np.int64),
             "label": (random.random(rows) < 0.5).astype(np.int8),
-            "held": random.random(rows) < 0.16,
+            "held_out": random.random(rows) < 0.16,
         }
     ).unique(["user", "item"], keep="first", maintain_order=True)
-    frame.filter("held").select("user", "item", "label").write_parquet(folder / "holdout.parquet")
-    before = (pl.col("label") * ~pl.col("held")).cast(pl.Int8)
+    frame.filter("held_out").select("user", "item", "label").write_parquet(folder / "holdout.parquet")
+    before = (pl.col("label") * ~pl.col("held_out")).cast(pl.Int8)
     frame.select("user", "item", "label", before=before).write_parquet(folder / "history.parquet")
 
 
-def measure(case: Case, folder: Path) -> dict[str, float]:
+def measure(family: str, items: int, users: int, folder: Path) -> dict[str, float]:
     """One case, in a process that has done nothing else."""
-    trained, random = model(case.family, case.items), np.random.default_rng(2)
-    codes = random.permutation(case.items).astype(np.int32) + FIRST
+    trained, random = model(family, items), np.random.default_rng(2)
+    codes = random.permutation(items).astype(np.int32) + FIRST
     meetings: Any = SimpleNamespace(
         graph=SimpleNamespace(user="user", item="item"),
         items=SimpleNamespace(columns={"item": codes}),
@@ -111,76 +110,33 @@ def measure(case: Case, folder: Path) -> dict[str, float]:
         features=lambda users, rows: {"user": (users + FIRST).astype(np.int32), "item": codes[rows]},
     )
     holdout, history = (pl.scan_parquet(folder / f"{name}.parquet") for name in ("holdout", "history"))
-    liked, bounds = random.integers(0, 500, case.items), Evaluate(users=case.users, pairs=case.pairs)
-    genres = pl.DataFrame({"genre": random.integers(0, 20, case.items)}).select(pl.concat_list(pl.col("genre").cast(pl.String)))["genre"]
+    liked, bounds = random.integers(0, 500, items), Evaluate(users=users)
+    genres = pl.DataFrame({"genre": random.integers(0, 20, items)}).select(pl.concat_list(pl.col("genre").cast(pl.String)))["genre"]
     every, scorer = model_every(meetings, trained), model_scorer(meetings, trained.score)
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
-    start, cpu, begun = psutil.Process().memory_info().rss / 2**20, time.process_time(), time.monotonic()
+    start, cpu, began = psutil.Process().memory_info().rss / 2**20, time.process_time(), time.monotonic()
 
-    sampled = sample_cases(holdout, history, pl.Series(range(case.items)), False, 1, bounds.user_limit)
-    judged_cases = sampled.first(bounds.pairwise_users(case.items)) if is_pairwise(trained) else sampled
-    drawn, tell = time.monotonic(), _teller(case, len(judged_cases.users))
-    judgement = judge(scorer, judged_cases, {99: drawn_negatives(judged_cases, 99, 1)}, likes=liked, every=every, tell=tell)
-    judged = time.monotonic()
+    sampled = sample_cases(holdout, history, pl.Series(range(items)), False, 1, bounds.user_limit)
+    cases = sampled.first(bounds.pairwise_users(items)) if is_pairwise(trained) else sampled
+    drawn = time.monotonic()
+    judgement = judge(scorer, cases, {99: drawn_negatives(cases, 99, 1)}, likes=liked, every=every)
+    ranked = time.monotonic()
     slices = standard(sampled.owners, known_likes(history, sampled), liked[sampled.targets], liked)
     slices += by_values("genre", genres, sampled.targets.astype(np.int64))
-    document(
-        [Contender(name, (Run(judgement),)) for name in ("candidate", "base")], "base", ReportContents(NAMES, NAMES[:4], slices, 1), {}
-    )
+    contenders = [Contender(name, (Run(judgement),)) for name in ("candidate", "base")]
+    document(contenders, "base", ReportContents(NAMES, NAMES[:4], slices, 1), {})
     done = time.monotonic()
     return {
         "users": judgement.ranked.users,
         "cases": len(judgement.ranked),
-        "sampling": drawn - begun,
-        "ranking": judged - drawn,
-        "report": done - judged,
-        "seconds": done - begun,
+        "sampling": drawn - began,
+        "ranking": ranked - drawn,
+        "report": done - ranked,
+        "seconds": done - began,
         "processor": time.process_time() - cpu,
         "memory": peak(os.getpid()) - start,
     }
 
 
-def _teller(case: Case, users: int) -> Any:
-    done, reported = 0, time.monotonic()
-
-    def tell(more: int) -> None:
-        nonlocal done, reported
-        done += more
-        if time.monotonic() - reported > 10:
-            reported = time.monotonic()
-            sys.stderr.write(f"{case.name}: {done:,} of {users:,} users ranked\n")
-
-    return tell
-
-
-UNITS = {"sampling": "s", "ranking": "s", "report": "s", "seconds": "s", "processor": "s", "memory": "MiB"}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[""], help="cases whose name begins with one of these, such as 'mf, 60'")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.one:
-        sys.stdout.write(json.dumps(measure(Case(**json.loads(options.one[0])), Path(options.one[1]))))
-        return 0
-    rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="evaluation-scale-") as scratch:
-        for case in (case for case in cases() if case.name.startswith(tuple(options.only))):
-            folder = Path(scratch) / str(case.items)
-            if not folder.exists():
-                folder.mkdir()
-                write(folder, case.items)
-            command = [sys.executable, "-m", "benchmarks.evaluation_scale", "--one", json.dumps(asdict(case)), str(folder)]
-            measured = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)  # noqa: S603
-            numbers = ", ".join(f"{name} {value:,.1f}" for name, value in measured.items())
-            sys.stdout.write(f"{case.name}, at most {case.users:,} users: {numbers}\n")
-            sys.stdout.flush()
-            who = f"eyas: at most {case.users:,} users" + (" (10 million scores)" if case.users == BEFORE // case.items else "")
-            rows += [Row(case.name, who, name, UNITS.get(name, ""), [value]) for name, value in measured.items()]
-    publish("evaluation_scale", rows)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    evaluation_scale()

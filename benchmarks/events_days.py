@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import polars as pl
 from sqlalchemy import Engine, insert
 
-from benchmarks.report import Row
+from benchmarks.harness import Row, timed, until
 from pipelines.data.interactions import from_events
 from services.control.archive import EventArchive
 from services.control.compaction import Compactor
@@ -25,8 +24,6 @@ from shared.contracts.archive import TABLES
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files
 from shared.ports import Recommender
-
-T = TypeVar("T")
 
 _DAYS, _LONG = 10, 3600.0
 _NOW = datetime(2026, 3, 20, 12, tzinfo=UTC)
@@ -50,40 +47,36 @@ class _World:
         return Recommender(name, 1, self._spec, _NOW, _NOW)
 
 
-def days_of_events(folder: Path, engine: Engine, spec: RecommenderSpec, count: int) -> list[Row]:
+def days_of_events(folder: Path, engine: Engine, spec: RecommenderSpec, count: int) -> Iterator[Row]:
     _fill(engine, spec.name, count)
     store, world = FsspecArtifacts(str(folder / "artifacts")), _World(spec)
     log, days = SqlEventLog(engine), SqlEventDays(engine)
     snapshots, scratch = Snapshots(log, days, store), folder / "scratch"
-    exporting, files = _timed(lambda: snapshots.take(spec.name, None, _NOW))
-    reading, before = _timed(lambda: _read(store, files, scratch / "csv", spec))
+    exporting, files = timed(lambda: snapshots.take(spec.name, None, _NOW))
+    reading, before = timed(lambda: _read(store, files, scratch / "csv", spec))
     executor = LocalExecutor(folder / "work", {"etl": "pipelines.stages.etl"})
     recommenders: Any = world
     compactor = Compactor(recommenders, days, store, executor, world, timedelta(hours=1))
 
-    def compact() -> None:
-        end = time.monotonic() + _LONG
-        while not EventArchive(store).compactions(spec.name) and time.monotonic() < end:
-            compactor.step()
-            time.sleep(0.1)
+    def is_compacted() -> bool:
+        compactor.step()
+        return bool(EventArchive(store).compactions(spec.name))
 
-    compacting, _ = _timed(compact)
+    compacting, _ = timed(lambda: until("a compaction", is_compacted, _LONG, 0.1))
     executor.close()
-    taking, parts = _timed(lambda: snapshots.take(spec.name, None, _NOW))
-    scanning, after = _timed(lambda: _read(store, parts, scratch / "parquet", spec))
+    taking, parts = timed(lambda: snapshots.take(spec.name, None, _NOW))
+    scanning, after = timed(lambda: _read(store, parts, scratch / "parquet", spec))
     sizes = {table: sum(part.file.size for day in EventArchive(store).days(spec.name, table).values() for part in day) for table in TABLES}
     case, mebibyte = f"{count:,} interactions and as many impressions of {_DAYS} days", 2**20
-    return [
-        Row(case, "eyas: CSV, as before", "snapshot for a run", "s", [exporting]),
-        Row(case, "eyas: CSV, as before", "read by etl", "s", [reading]),
-        Row(case, "eyas: CSV, as before", "interactions", "MiB", [sum(file.size for file in files.values()) / mebibyte]),
-        Row(case, "eyas: Parquet by day", "snapshot for a run", "s", [taking]),
-        Row(case, "eyas: Parquet by day", "read by etl", "s", [scanning]),
-        Row(case, "eyas: Parquet by day", "interactions", "MiB", [sizes["interactions"] / mebibyte]),
-        Row(case, "eyas: Parquet by day", "impressions", "MiB", [sizes["impressions"] / mebibyte]),
-        Row(case, "eyas: Parquet by day", "to compact all of it, once", "s", [compacting]),
-        Row(case, "eyas: Parquet by day", "rows that etl reads differently", "", [0 if after.equals(before) else 1]),
-    ]
+    yield Row(case, "eyas: CSV, as before", "snapshot for a run", "s", [exporting])
+    yield Row(case, "eyas: CSV, as before", "read by etl", "s", [reading])
+    yield Row(case, "eyas: CSV, as before", "interactions", "MiB", [sum(file.size for file in files.values()) / mebibyte])
+    yield Row(case, "eyas: Parquet by day", "snapshot for a run", "s", [taking])
+    yield Row(case, "eyas: Parquet by day", "read by etl", "s", [scanning])
+    for table in ("interactions", "impressions"):
+        yield Row(case, "eyas: Parquet by day", table, "MiB", [sizes[table] / mebibyte])
+    yield Row(case, "eyas: Parquet by day", "to compact all of it, once", "s", [compacting])
+    yield Row(case, "eyas: Parquet by day", "rows that etl reads differently", "", [0 if after.equals(before) else 1])
 
 
 def _fill(engine: Engine, name: str, count: int) -> None:
@@ -116,9 +109,3 @@ def _read(store: FsspecArtifacts, files: Files, folder: Path, spec: RecommenderS
     for name in sorted(files):
         groups.setdefault(name.split("/")[0], []).append(store.fetch(files[name], folder / name))
     return from_events(list(groups.values()), spec).collect()
-
-
-def _timed(work: Callable[[], T]) -> tuple[float, T]:
-    began = time.monotonic()
-    found = work()
-    return time.monotonic() - began, found

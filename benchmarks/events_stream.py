@@ -1,12 +1,11 @@
 """A stream of events as the world sends them: answers and reactions by a seed, some late, some doubled, many out of order.
 
-Nothing but numbers is kept of all of them; an event is made when it is sent, and made again, the same, for whoever counts.
+Only numbers stay in memory; an event is made when it is sent, and made again, the same, for the batch count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -21,28 +20,18 @@ _GAP = 0.05
 """Seconds between two answers."""
 
 
-@dataclass(frozen=True)
 class World:
-    answers: int
-    users: int = 100_000
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        rng = np.random.default_rng(self.seed)
-        n = self.answers
-        object.__setattr__(self, "_user", rng.integers(0, self.users, n))
-        object.__setattr__(self, "_reacts", np.flatnonzero(rng.random(n) < 0.3))
+    def __init__(self, answers: int, users: int = 100_000, seed: int = 1) -> None:
+        self.answers = answers
+        rng = np.random.default_rng(seed)
+        self._user = rng.integers(0, users, answers)
+        self.reacts = np.flatnonzero(rng.random(answers) < 0.3)
+        """The answers that a user reacts to."""
         count = len(self.reacts)
-        object.__setattr__(self, "_delay", rng.exponential(600, count) - 2)  # some clocks are behind
-        object.__setattr__(self, "_place", np.minimum(rng.geometric(0.3, count) - 1, K - 1))
-        object.__setattr__(self, "_how", rng.random((count, 2)))
-        object.__setattr__(self, "_order", self._arrivals(rng))
-
-    @property
-    def reacts(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """The answers that somebody reacts to."""
-        found: np.ndarray[tuple[int], np.dtype[np.int64]] = self.__dict__["_reacts"]
-        return found
+        self._delay = rng.exponential(600, count) - 2  # some clocks are behind
+        self._place = np.minimum(rng.geometric(0.3, count) - 1, K - 1)
+        self._how = rng.random((count, 2))
+        self._order = self._arrivals(rng)
 
     def _arrivals(self, rng: np.random.Generator) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Answers by their number, reactions by theirs after those, in the order in which they come: a fifth of the reactions twice,
@@ -51,7 +40,7 @@ class World:
         at = shown * _GAP + rng.exponential(0.2, self.answers) + (rng.random(self.answers) < 0.05) * rng.uniform(0, 600, self.answers)
         count = len(self.reacts)
         done = np.arange(count)
-        came = self.reacts * _GAP + self.__dict__["_delay"] + rng.exponential(1, count)
+        came = self.reacts * _GAP + self._delay + rng.exponential(1, count)
         came += (rng.random(count) < 0.05) * rng.uniform(0, 6 * 3600, count)
         again = np.flatnonzero(rng.random(count) < 0.2)
         twice = came[again] + rng.exponential(120, len(again)) - 30
@@ -60,17 +49,17 @@ class World:
         return order
 
     def __len__(self) -> int:
-        return len(self.__dict__["_order"])
+        return len(self._order)
 
     def stream(self) -> Iterator[Impression | Interaction]:
-        for number in self.__dict__["_order"].tolist():
+        for number in self._order.tolist():
             yield self.impression(number) if number < self.answers else self.reaction(number - self.answers)
 
     def impression(self, number: int) -> Impression:
         return Impression(
             request_id=f"q{number:016d}",
             recommender="films",
-            user=int(self.__dict__["_user"][number]),
+            user=int(self._user[number]),
             version=1 + number % 2,
             variant="stable",
             generation=1,
@@ -81,17 +70,17 @@ class World:
 
     def reaction(self, number: int) -> Interaction:
         answer = int(self.reacts[number])
-        naming, kind = self.__dict__["_how"][number]
+        naming, kind = self._how[number]
         buys = kind < 0.1
         return Interaction(
             id=f"e{number}",
             recommender="films",
-            user=int(self.__dict__["_user"][answer]),
-            item=_item(answer, int(self.__dict__["_place"][number])),
+            user=int(self._user[answer]),
+            item=_item(answer, int(self._place[number])),
             kind="purchase" if buys else "click",
             revenue=round(float(kind) * 1000, 2) if buys else None,
             request_id=None if naming < 0.3 else f"q{answer - (naming > 0.97):016d}",  # and some name another answer
-            at=T0 + timedelta(seconds=answer * _GAP + float(self.__dict__["_delay"][number])),
+            at=T0 + timedelta(seconds=answer * _GAP + float(self._delay[number])),
         )
 
 

@@ -1,18 +1,14 @@
-"""What a run makes of one spec's features for each family: the etl stage as a process, and what its served unit would ask for.
+"""Output of etl from one spec's features, for each model family: the stage as a process, and the inputs of the served unit.
 
     python -m benchmarks.families [--rows 1000000] [--runs 3]
 
-`mlp` reads all of them, as every family did before each said what it reads; `mf` and `popularity` the keys alone.
+`mlp` reads all features, `mf` and `popularity` the keys alone.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import subprocess
-import sys
-import tempfile
-import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +16,14 @@ import numpy as np
 import polars as pl
 
 from benchmarks.etl_eyas import FEATURES
-from benchmarks.etl_rows import ITEMS, USERS, write_rows
-from benchmarks.report import Row, publish
+from benchmarks.harness import Outcome, alternate, benchmark, scratch
+from benchmarks.in_process_stages import films, run_as_process
+from benchmarks.movielens_rows import FILMS, USERS, write_log
+from benchmarks.tables import rows_of_runs
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import signature
-from shared.artifacts import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.stage import StageSpec
+from shared.contracts.stage import Manifest
 
 FAMILIES = ("mlp", "mf", "popularity")
 MORE: list[dict[str, Any]] = [
@@ -35,77 +32,41 @@ MORE: list[dict[str, Any]] = [
     {"normalise": ["price", "age"]},
     {"sequence": {"of": "movieId", "by": "userId", "length": 10}},
 ]
+UNITS = {"time": "s", "peak memory": "MiB", "published": "MB", "features": "", "inputs of the served unit": "", "served features": "MB"}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--runs", type=int, default=3)
-    said = parser.parse_args()
-    Path("var/bench").mkdir(parents=True, exist_ok=True)
-    found: dict[str, list[dict[str, float]]] = {family: [] for family in FAMILIES}
-    with tempfile.TemporaryDirectory(prefix="families-", dir="var/bench") as scratch:
-        folder = Path(scratch).absolute()
-        write(folder, said.rows)
-        for number in range(said.runs):
-            for family in FAMILIES:
-                found[family].append(etl(folder, family, number))
-    units = {"time": "s", "peak memory": "MiB", "published": "MB", "features": "", "inputs of the served unit": "", "served features": "MB"}
-    case = f"{said.rows:,} rows"
-    publish(
-        "families",
-        [Row(case, family, what, unit, [one[what] for one in runs]) for what, unit in units.items() for family, runs in found.items()],
-    )
-    return 0
+@benchmark("families")
+def families(rows: int = 1_000_000, runs: int = 3) -> Iterator[Outcome]:
+    with scratch(on_disk=True) as folder:
+        write(folder, rows)
+        measured = alternate({family: partial(etl, folder, family) for family in FAMILIES}, runs)
+    for family, each in measured.items():
+        yield from rows_of_runs(f"{rows:,} rows", family, [figures for figures, _ in each], UNITS)
 
 
 def write(folder: Path, rows: int) -> None:
-    write_rows(folder / "ratings.parquet", rows)
+    write_log(folder / "ratings.parquet", rows)
     random = np.random.default_rng(3)
-    prices = random.lognormal(2, 1, ITEMS)
-    pl.DataFrame({"movieId": np.arange(1, ITEMS + 1), "price": prices}).write_parquet(folder / "films.parquet")
+    prices = random.lognormal(2, 1, FILMS)
+    pl.DataFrame({"movieId": np.arange(1, FILMS + 1), "price": prices}).write_parquet(folder / "films.parquet")
     pl.DataFrame({"userId": np.arange(1, USERS + 1), "age": random.integers(10, 90, USERS)}).write_parquet(folder / "people.parquet")
 
 
-def recommender(folder: Path, family: str) -> RecommenderSpec:
-    keys = {"films": "movieId", "people": "userId"}
-    items, users = ({"uri": str(folder / f"{name}.parquet"), "key": key} for name, key in keys.items())
-    said = {
-        "name": "films",
-        "data": {"interactions": {"uri": str(folder / "ratings.parquet")}, "items": items, "users": users},
-        "schema": {"user": "userId", "item": "movieId", "time": "timestamp", "label": {"column": "rating", "positive": ">= 4"}},
-        "features": [*FEATURES, *MORE],
-        "model": {"family": family},
-        "gates": [{"parity": 1e-4}],
-    }
-    return RecommenderSpec.model_validate(said)
-
-
-def etl(folder: Path, family: str, number: int) -> dict[str, float]:
-    attempt, store = f"{family}-etl-{number + 1}", FsspecArtifacts(str(folder / "artifacts"))
-    spec = StageSpec(
-        stage="etl", run=family, attempt=attempt, recommender=recommender(folder, family), data_roots=(str(folder),), artifacts=store.url
-    )
-    path = folder / attempt / "spec.json"
-    path.parent.mkdir()
-    path.write_text(spec.model_dump_json(by_alias=True))
-    began = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-m", "pipelines.stages.etl", "--spec", str(path)], stdout=subprocess.DEVNULL)  # noqa: S603
-    _, status, used = os.wait4(process.pid, 0)
-    seconds = time.monotonic() - began
-    process.returncode = os.waitstatus_to_exitcode(status)
-    manifest = store.manifest(attempt)
-    assert process.returncode == 0 and manifest is not None, f"etl of '{family}' ended with {process.returncode}"
-    graph = load_graph(lambda name: store.fetch(manifest.files[name], folder / "fetched" / attempt / name))
-    return {
-        "time": seconds,
-        "peak memory": used.ru_maxrss / 1024,
+def etl(folder: Path, family: str) -> tuple[dict[str, float], Manifest]:
+    tables = [folder / f"{name}.parquet" for name in ("ratings", "films", "people")]
+    spec = RecommenderSpec.model_validate(films(*tables, features=[*FEATURES, *MORE], model={"family": family}))
+    store, manifest, used = run_as_process(folder, "etl", spec)
+    graph = load_graph(lambda name: store.fetch(manifest.files[name], folder / "fetched" / manifest.attempt / name))
+    figures = {
+        "time": used.seconds,
+        "peak memory": used.peak,
         "published": sum(file.size for file in manifest.files.values()) / 1e6,
         "features": float(len(graph.features)),
         "inputs of the served unit": float(len(signature(graph).inputs)),
         "served features": graph.lower().ByteSize() / 1e6,
     }
+    return figures, manifest
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    families()

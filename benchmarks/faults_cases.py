@@ -1,4 +1,4 @@
-"""What breaks, one thing at a time, and how it is repaired."""
+"""The faults, one at a time, and how each is repaired."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 from benchmarks.faults_world import VECTORS, put_spec, register, slow
+from benchmarks.harness import until
 from benchmarks.rollout_world import NAME, World
 from shared.domain.route import Route
 from shared.serving.signature import INDEX
-from tests.servers.platform_process import PlatformProcess, until
+from tests.servers.platform_process import PlatformProcess
 from tests.servers.postgres_server import Server
 from tests.support.broken_models import not_a_number_of_real_items
 
 LASTS = 10.0
 _LOCK = """
 import sqlite3, sys
-held = sqlite3.connect(sys.argv[1], isolation_level=None)
-held.execute("BEGIN IMMEDIATE")
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
 print("locked", flush=True)
 sys.stdin.read()
-held.execute("ROLLBACK")
+connection.execute("ROLLBACK")
 """
 
 
 @dataclass
 class Moments:
-    """On the monotonic clock; and which version's answers are wanted meanwhile."""
+    """On the monotonic clock; and the version whose answers are wanted meanwhile."""
 
     version: int
     broke: float = 0.0
@@ -56,36 +57,33 @@ class Cases:
 
     def all(self) -> Mapping[str, Case]:
         if self._server:
-            return {"PostgreSQL stopped for 10 s": self._postgres_stops}
+            return {"PostgreSQL stopped for 10 s": self._stop_postgres}
+        hung, slow_version = partial(self._stop_triton, seconds=LASTS), partial(self._switch, model=slow(15_000))
         return {
-            "Triton killed (SIGKILL)": self._triton_dies,
-            "Triton stands still for 2 s (SIGSTOP)": lambda moments: self._triton_stands(moments, 2),
-            "Triton stands still for 10 s (SIGSTOP)": lambda moments: self._triton_stands(moments, LASTS),
-            "a version that takes 3 s, for 10 s": lambda moments: self._switched(moments, slow(15_000)),
-            "Triton stands still for 10 s, and the spec waits 100 ms": lambda moments: self._hurried(
-                moments, lambda moments: self._triton_stands(moments, LASTS)
-            ),
-            "a version that takes 3 s, for 10 s, and the spec waits 100 ms": lambda moments: self._hurried(
-                moments, lambda moments: self._switched(moments, slow(15_000))
-            ),
-            "a version that answers NaN, for 10 s": lambda moments: self._switched(moments, not_a_number_of_real_items()),
-            "SQLite locked by another writer for 15 s": self._file_locked,
-            "a version without vectors, for 10 s": lambda moments: self._switched(moments, without=VECTORS),
-            "a version whose index is damaged, for 10 s": self._index_damaged,
-            "a version whose vectors are damaged, for 10 s": self._vectors_damaged,
+            "Triton killed (SIGKILL)": self._kill_triton,
+            "Triton stands still for 2 s (SIGSTOP)": partial(self._stop_triton, seconds=2),
+            "Triton stands still for 10 s (SIGSTOP)": hung,
+            "a version that takes 3 s, for 10 s": slow_version,
+            "Triton stands still for 10 s, and the spec waits 100 ms": partial(self._hurry, act=hung),
+            "a version that takes 3 s, for 10 s, and the spec waits 100 ms": partial(self._hurry, act=slow_version),
+            "a version that answers NaN, for 10 s": partial(self._switch, model=not_a_number_of_real_items()),
+            "SQLite locked by another writer for 15 s": self._lock_file,
+            "a version without vectors, for 10 s": partial(self._switch, without=VECTORS),
+            "a version whose index is damaged, for 10 s": partial(self._damage, file=INDEX),
+            "a version whose vectors are damaged, for 10 s": partial(self._damage, file=VECTORS[0]),
         }
 
-    def _hurried(self, moments: Moments, act: Case) -> None:
+    def _hurry(self, moments: Moments, act: Case) -> None:
         put_spec(self._world, deadlines={"score": "100ms"})
         time.sleep(2)  # gateways read specs twice a second
         act(moments)
 
-    def _triton_dies(self, moments: Moments) -> None:
+    def _kill_triton(self, moments: Moments) -> None:
         moments.breaks()
         os.kill(self._triton(), signal.SIGKILL)
         moments.is_repaired()
 
-    def _triton_stands(self, moments: Moments, seconds: float) -> None:
+    def _stop_triton(self, moments: Moments, seconds: float) -> None:
         pid = self._triton()
         moments.breaks()
         os.kill(pid, signal.SIGSTOP)
@@ -93,33 +91,26 @@ class Cases:
         os.kill(pid, signal.SIGCONT)
         moments.is_repaired()
 
-    def _switched(self, moments: Moments, model: bytes | None = None, without: tuple[str, ...] = ()) -> None:
-        self._routed(moments, register(self._world, model, without))
+    def _switch(self, moments: Moments, model: bytes | None = None, without: tuple[str, ...] = ()) -> None:
+        self._route(moments, register(self._world, model, without))
 
-    def _index_damaged(self, moments: Moments) -> None:
-        number = register(self._world, index=f"EYASNEAR1 {time.time()}".encode())
-        self._damage(number, INDEX)
-        self._routed(moments, number)
-
-    def _vectors_damaged(self, moments: Moments) -> None:
-        number = register(self._world)
-        self._damage(number, VECTORS[0])
-        self._routed(moments, number)
-
-    def _damage(self, number: int, name: str) -> None:
-        """A bit of the file flips where it lies."""
-        digest = self._world.registry.get(NAME, number).files[name].sha256
-        (path,) = [one for one in _files(self._platform.home / "artifacts") if digest in str(one).replace("/", "")]
+    def _damage(self, moments: Moments, file: str) -> None:
+        """A bit of the stored file flips."""
+        number = register(self._world, index=f"EYASNEAR1 {time.time()}".encode() if file == INDEX else None)
+        digest = self._world.registry.get(NAME, number).files[file].sha256
+        stored = (self._platform.home / "artifacts").rglob("*")
+        (path,) = [path for path in stored if path.is_file() and digest in str(path).replace("/", "")]
         content = bytearray(path.read_bytes())
         content[-1] ^= 1
         path.chmod(0o600)
         path.write_bytes(content)
+        self._route(moments, number)
 
-    def _routed(self, moments: Moments, number: int) -> None:
-        """Loaded first, as a rollout would; then it is everybody's for a while."""
+    def _route(self, moments: Moments, number: int) -> None:
+        """Loaded first, as a rollout would; then it serves all users for a while."""
         self._world.serve(Route(self._good, candidate=number))
         until(f"version {number} is on Triton", lambda: number in self._placed())
-        time.sleep(1)  # the gateway looks at its routes ten times a second
+        time.sleep(1)  # the gateway reads its routes ten times a second
         moments.version = number
         moments.breaks()
         self._world.serve(Route(number, candidate=self._good))
@@ -127,7 +118,7 @@ class Cases:
         self._world.serve(Route(self._good))
         moments.is_repaired()
 
-    def _file_locked(self, moments: Moments) -> None:
+    def _lock_file(self, moments: Moments) -> None:
         command = [sys.executable, "-c", _LOCK, str(self._platform.home / "eyas.db")]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:  # noqa: S603
             assert holder.stdout
@@ -138,7 +129,7 @@ class Cases:
             holder.stdin.close()
         moments.is_repaired()
 
-    def _postgres_stops(self, moments: Moments) -> None:
+    def _stop_postgres(self, moments: Moments) -> None:
         assert self._server
         moments.breaks()
         self._server.stop()
@@ -147,14 +138,9 @@ class Cases:
         moments.is_repaired()
 
     def _triton(self) -> int:
-        found = [one.pid for one in self._platform.children() if one.name() == "tritonserver"]
-        assert len(found) == 1, found
-        return found[0]
+        (process,) = [child for child in self._platform.children() if child.name() == "tritonserver"]
+        return process.pid
 
     def _placed(self) -> set[int]:
         (replica,) = self._platform.get("/v1/serving")["server"]["replicas"]
         return set(replica["versions"].get(NAME, []))
-
-
-def _files(folder: Path) -> list[Path]:
-    return [one for one in folder.rglob("*") if one.is_file()]

@@ -1,18 +1,16 @@
-"""What it takes to hold and to read users' values: the feature store in SQLite, PostgreSQL and Redis, by how many users a call asks for.
+"""The cost of storing and reading users' values: the feature store in SQLite, PostgreSQL and Redis, by the number of users of a call.
 
 python -m benchmarks.featurestore [--users 160000]
 
 At the end a control plane loads what a version was published with into Redis: rows a second, and the memory that it takes on top.
-Each user has eight numbers, four words and a list of ten codes, in two views (a version's own, and what somebody wrote of one in ten).
+Each user has eight numbers, four words and a list of ten codes, in two views (a version's own, and values written by hand of one in ten).
 The feeding of a version is what a gateway adds: the merge of both and the columns. Servers are processes of this machine.
 """
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,12 +20,11 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks.report import Row, publish
+from benchmarks.harness import Row, benchmark, databases, latencies, scratch, timed
 from services.control.feature_materialiser import FeatureMaterialiser
 from services.featurestore.redis import RedisFeatureStore
 from services.featurestore.sql import SqlFeatureStore
-from services.store.engine import open_engine, sqlite_url
-from services.store.migrate import upgrade
+from services.store.engine import open_engine
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.online import ONLINE, Online, OnlineColumn, View
 from shared.contracts.serving import Serve
@@ -35,7 +32,6 @@ from shared.domain.feature_values import StoredRow, instant
 from shared.ports import FeatureStore
 from shared.serving.values_file import ValueRows, write_values
 from shared.testing.fake_features import FakeFeatureHistory
-from tests.servers.postgres_server import postgres_server
 from tests.servers.redis_server import RedisServer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -63,28 +59,22 @@ def rows(users: range, at: datetime) -> list[StoredRow]:
 def written(store: FeatureStore, users: int) -> tuple[float, float]:
     """Rows a second, of a first load and of the same again."""
     batches = [rows(range(start, min(start + AT_ONCE, users)), NOW) for start in range(0, users, AT_ONCE)]
-    took = []
-    for _ in range(2):
-        began = time.perf_counter()
-        for batch in batches:
-            store.write("bench", "users@1", batch)
-        took.append(users / (time.perf_counter() - began))
+    rates = [users / timed(lambda: [store.write("bench", "users@1", batch) for batch in batches])[0] for _ in range(2)]
     for batch in batches:
         store.write("bench", "users", [StoredRow(row.key, NOW, {"number_0": 1.0}) for row in batch[::10]])
-    return took[0], took[1]
+    return rates[0], rates[1]
 
 
 def read(store: FeatureStore, users: int, together: int) -> list[float]:
-    """Milliseconds of each call."""
+    """Seconds of each call."""
     chance = np.random.default_rng(7)
-    found = []
+    seconds = []
     for _ in range(CALLS):
         keys = chance.integers(0, users, together).tolist()
-        began = time.perf_counter()
-        held = store.read("bench", {"users": TTL, "users@1": TTL}, keys, NOW)
-        found.append((time.perf_counter() - began) * 1e3)
-        assert len({key for _, key in held.rows}) == len(set(keys))
-    return found
+        took, values = timed(lambda keys=keys: store.read("bench", {"users": TTL, "users@1": TTL}, keys, NOW))  # type: ignore[misc]
+        seconds.append(took)
+        assert len({key for _, key in values.rows}) == len(set(keys))
+    return seconds
 
 
 def measured(name: str, store: FeatureStore, users: int) -> Iterator[Row]:
@@ -93,9 +83,7 @@ def measured(name: str, store: FeatureStore, users: int) -> Iterator[Row]:
     yield Row("load", name, "rows written again", "rows/s", [again])
     for together in TOGETHER:
         read(store, users, together)
-        times = read(store, users, together)
-        for what, value in (("p50", 50), ("p99", 99)):
-            yield Row(f"{together} users at once", name, f"a read, {what}", "ms", [float(np.percentile(times, value))])
+        yield from latencies(f"{together} users at once", name, read(store, users, together), 50, 99, metric="a read, {}")
 
 
 def published(folder: Path, users: int) -> dict[str, Path]:
@@ -118,8 +106,8 @@ def materialised(store: FeatureStore, folder: Path, users: int) -> Iterator[Row]
     spec = SimpleNamespace(serve=Serve())
     recommenders = SimpleNamespace(get=lambda _: SimpleNamespace(spec=spec), heads=lambda: {"bench": 1})
     clock = SimpleNamespace(now=lambda: NOW)
-    known: Any = (registry, artifacts, recommenders, (store, FakeFeatureHistory()), clock)
-    made = FeatureMaterialiser(lambda: {"bench": frozenset({2})}, *known)
+    stores: Any = (registry, artifacts, recommenders, (store, FakeFeatureHistory()), clock)
+    made = FeatureMaterialiser(lambda: {"bench": frozenset({2})}, *stores)
     process = psutil.Process()
     before = most = process.memory_info().rss
     began = time.perf_counter()
@@ -130,42 +118,22 @@ def materialised(store: FeatureStore, folder: Path, users: int) -> Iterator[Row]
     yield Row("a version's values loaded", "Redis", "memory on top", "MiB", [(most - before) / (1 << 20)])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--users", type=int, default=160_000)
-    asked = parser.parse_args()
-    found: list[Row] = []
+@benchmark("featurestore")
+def featurestore(users: int = 160_000) -> Iterator[Row]:
     with ExitStack() as undo:
-        folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="eyas-features-")))
-
-        def sql(url: str) -> FeatureStore:
-            engine = open_engine(url)
-            undo.callback(engine.dispose)
-            upgrade(engine)
-            return SqlFeatureStore(engine)
-
-        def redis() -> FeatureStore:
-            server = RedisServer(folder / "redis")
-            server.start()
-            undo.callback(server.kill)
-            store = RedisFeatureStore(server.url)
-            undo.callback(store.close)
-            return store
-
-        def postgres() -> FeatureStore:
-            return sql(undo.enter_context(postgres_server()).new_database())
-
-        contenders: dict[str, Callable[[], FeatureStore]] = {
-            "SQLite": lambda: sql(sqlite_url(folder / "bench.db")),
-            "PostgreSQL": postgres,
-            "Redis": redis,
-        }
-        for name, opened in contenders.items():
-            store = opened()
-            found += measured(name, store, asked.users)
-        found += materialised(store, folder, asked.users)
-    publish("featurestore", found)
+        folder, new_database = undo.enter_context(scratch()), undo.enter_context(databases(durable=False))
+        for name in ("SQLite", "PostgreSQL"):
+            engine = open_engine(new_database(name, migrated=True))
+            yield from measured(name, SqlFeatureStore(engine), users)
+            engine.dispose()
+        server = RedisServer(folder / "redis")
+        server.start()
+        undo.callback(server.kill)
+        store = RedisFeatureStore(server.url)
+        undo.callback(store.close)
+        yield from measured("Redis", store, users)
+        yield from materialised(store, folder, users)
 
 
 if __name__ == "__main__":
-    main()
+    featurestore()

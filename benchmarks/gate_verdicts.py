@@ -11,16 +11,15 @@ where the truth is below its threshold, and fail in at most 10% where the truth 
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
-from benchmarks.report import Row, publish
+from benchmarks.harness import Fields, Outcome, Row, benchmark
+from benchmarks.populations import hit_rates
 from pipelines.evaluation.gate_metrics import CANDIDATE, Evidence, certainties
 from pipelines.evaluation.judge import Labelled, ModelEvaluation
 from pipelines.evaluation.per_user import observe
@@ -34,13 +33,12 @@ METRIC = "hr@10"
 CHANGES = (-0.05, -0.02, -0.01, 0.0, 0.01, 0.02, 0.05)
 CASES = (1, 2, 3, 5, 10)
 _SPREAD = 6.0
-"""The users' own rates come from a Beta distribution with so many pseudo-counts."""
 _NOBODY = Labelled(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int8))
 
 
 def gates(rate: float) -> dict[str, tuple[Gate, float]]:
     """Each gate by its text in the spec, with the smallest true change that should pass it."""
-    written: dict[str, tuple[dict[str, Any], float]] = {
+    documents: dict[str, tuple[dict[str, Any], float]] = {
         "not_worse_than: serving": ({"not_worse_than": "serving"}, 0.0),
         "not_worse_than: serving, by: 1%": ({"not_worse_than": "serving", "by": "1%"}, -0.01),
         "not_worse_than: serving, by: 5%": ({"not_worse_than": "serving", "by": "5%"}, -0.05),
@@ -49,21 +47,21 @@ def gates(rate: float) -> dict[str, tuple[Gate, float]]:
         f"min: {rate:g}": ({"min": rate}, 0.0),
         f"min: {rate:g}, confidence: 90%": ({"min": rate, "confidence": "90%"}, 0.0),
     }
-    return {text: (gate_rule(MetricGate.model_validate({"metric": METRIC} | gate)), change) for text, (gate, change) in written.items()}
+    return {text: (gate_rule(MetricGate.model_validate({"metric": METRIC} | gate)), change) for text, (gate, change) in documents.items()}
 
 
 class World:
-    """Users and their cases are the same in all runs; who hits is drawn anew."""
+    """Users and their cases are the same in all runs; hits are drawn anew."""
 
     def __init__(self, users: int, rate: float, alike: float) -> None:
         random = np.random.default_rng(1)
         self.users, self.alike = users, alike
         self.owners = np.repeat(np.arange(users), random.choice(CASES, users))
-        rates = random.beta(rate * _SPREAD, (1 - rate) * _SPREAD, users)[self.owners]
+        rates = hit_rates(random, rate, _SPREAD, users)[self.owners]
         self.rates = rates * rate / rates.mean()  # the truth is what the gate's threshold is about
 
     def run(self, change: float, seed: int) -> dict[str, float]:
-        """What evaluate publishes of one run."""
+        """The metrics that evaluate publishes of one run."""
         random = np.random.default_rng((seed, 7))
         serving = random.standard_normal(len(self.owners))
         candidate = self.alike * serving + np.sqrt(1 - self.alike**2) * random.standard_normal(len(self.owners))
@@ -82,10 +80,11 @@ class World:
 
 def verdicts(world: World, rate: float, change: float, runs: int) -> dict[str, Counter[str]]:
     """How often each gate came to each verdict; `accepted` counts inconclusive verdicts that the spec accepts."""
-    counts: dict[str, Counter[str]] = {text: Counter() for text in gates(rate)}
+    rules = gates(rate)
+    counts: dict[str, Counter[str]] = {text: Counter() for text in rules}
     for seed in range(runs):
         numbers = world.run(change, seed)
-        for text, (gate, _) in gates(rate).items():
+        for text, (gate, _) in rules.items():
             result = judge(gate, numbers, serving=True)
             counts[text][result.verdict] += 1
             counts[text]["accepted"] += result.accepted != ""
@@ -103,41 +102,20 @@ def allowed(gate: Gate, threshold: float, change: float) -> str:
     return f"at most {wrong} pass and {wrong} fail" if near else f"at most {wrong} {'fail' if change > threshold else 'pass'}"
 
 
-def rows(counted: Mapping[float, Mapping[str, Counter[str]]], rate: float, runs: int) -> list[Row]:
-    table = []
-    for change, by_gate in counted.items():
-        for text, (gate, threshold) in gates(rate).items():
-            counts = by_gate[text]
-            note = ", ".join(f"{verdict} {100 * counts[verdict] / runs:.1f}%" for verdict in ("pass", "inconclusive", "fail"))
-            if counts["accepted"]:
-                note += f" (accepted {100 * counts['accepted'] / runs:.1f}%)"
-            note += f"; promised: {allowed(gate, threshold, change)}"
-            let_through = counts["pass"] + counts["accepted"]
-            table.append(Row(f"true change {change:+.0%}", text, "let through", "%", [100 * let_through / runs], note=note))
-    return table
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gate_verdicts")
-    parser.add_argument("--runs", type=int, default=500)
-    parser.add_argument("--users", type=int, default=20_000)
-    parser.add_argument("--rate", type=float, default=0.1)
-    parser.add_argument("--alike", type=float, default=0.9)
-    options = parser.parse_args()
-    world = World(options.users, options.rate, options.alike)
-    counted: dict[float, dict[str, Counter[str]]] = {}
+@benchmark("gate-verdicts")
+def gate_verdicts(runs: int = 500, users: int = 20_000, rate: float = 0.1, alike: float = 0.9) -> Iterator[Outcome]:
+    yield Fields(runs=runs, users=users, rate=rate, alike=alike)
+    world = World(users, rate, alike)
     for change in CHANGES:
-        sys.stderr.write(f"true change {change:+.0%}: {options.runs} runs\n")
-        counted[change] = verdicts(world, options.rate, change, options.runs)
-    publish(
-        "gate-verdicts",
-        rows(counted, options.rate, options.runs),
-        runs=options.runs,
-        users=options.users,
-        rate=options.rate,
-        alike=options.alike,
-    )
+        counted = verdicts(world, rate, change, runs)
+        for text, (gate, threshold) in gates(rate).items():
+            counts = counted[text]
+            note = ", ".join(f"{verdict} {100 * counts[verdict] / runs:.1f}%" for verdict in ("pass", "inconclusive", "fail"))
+            accepted = f" (accepted {100 * counts['accepted'] / runs:.1f}%)" if counts["accepted"] else ""
+            note = f"{note}{accepted}; promised: {allowed(gate, threshold, change)}"
+            through = 100 * (counts["pass"] + counts["accepted"]) / runs
+            yield Row(f"true change {change:+.0%}", text, "let through", "%", [through], note=note)
 
 
 if __name__ == "__main__":
-    main()
+    gate_verdicts()

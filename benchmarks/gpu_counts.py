@@ -1,5 +1,5 @@
-"""What a step on torch asks of a device, as far as a CPU can tell: how many operators it starts, how much memory these write, how often it
-has to wait for a number of the device's, and how often it brings one there out of Python. What waits inside of an operator isn't seen."""
+"""Work that a step on torch gives a device, as far as a CPU can tell: operators, the memory that they write, waits for a number of the
+device, and numbers brought there out of Python. Waits inside of an operator are not counted."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ _VIEWS = ("detach", "view", "slice.", "select.", ".t.", "expand", "unbind", "uns
 
 
 @dataclass(frozen=True)
-class Asked:
+class DeviceWork:
     operators: int
     waits: int
     brought: int
     written: int
-    """Bytes of what operators give or change."""
+    """Bytes that operators return or change."""
 
 
-def asked(function: Callable[[], object]) -> Asked:
+def count_work(function: Callable[[], object]) -> DeviceWork:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    seen: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
     written = 0
 
-    class Seen(TorchDispatchMode):  # type: ignore[misc]
+    class Counting(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             nonlocal written
-            seen[str(operator)] += 1
-            found = operator(*args, **kwargs or {})
+            calls[str(operator)] += 1
+            result = operator(*args, **kwargs or {})
             if not any(part in str(operator) for part in _VIEWS):
-                written += _bytes(args[0] if found is None and args else found)
-            return found
+                written += _bytes(args[0] if result is None and args else result)
+            return result
 
-    with Seen():
+    with Counting():
         function()
 
-    def of(parts: tuple[str, ...]) -> int:
-        return sum(count for name, count in seen.items() if any(part in name for part in parts))
+    def count(parts: tuple[str, ...]) -> int:
+        return sum(number for name, number in calls.items() if any(part in name for part in parts))
 
-    return Asked(sum(seen.values()) - of(_VIEWS), of(_WAITS), of(_BRINGS), written)
+    return DeviceWork(calls.total() - count(_VIEWS), count(_WAITS), count(_BRINGS), written)
 
 
-def _bytes(found: Any) -> int:
-    if isinstance(found, list | tuple):
-        return sum(map(_bytes, found))
-    return found.numel() * found.element_size() if hasattr(found, "numel") else 0
+def _bytes(result: Any) -> int:
+    if isinstance(result, list | tuple):
+        return sum(map(_bytes, result))
+    return result.numel() * result.element_size() if hasattr(result, "numel") else 0

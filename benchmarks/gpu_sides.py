@@ -1,17 +1,19 @@
-"""NeuMF's protocol by two sides on equal work: ours, and a loop as anybody would write it in torch.
+"""NeuMF at ml-20m's shape by two sides on equal work: ours, and a plain loop in torch. And the likes that both train on.
 
-Both are given the same likes on the device, draw four negatives for each anew in every epoch, permute all rows, take steps of as many rows
-(what doesn't fill a step is left out), and score each held-out item among its hundred in blocks of a step's rows.
+Both get the same likes on the device, draw four negatives for each anew in every epoch, permute all rows, take steps of as many rows
+(an incomplete last step is left out), and score each held-out item among its hundred in blocks of a step's rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from benchmarks.gpu_world import World
 from pipelines.inputs.batches import TrainingBatch
 from pipelines.inputs.on_device import OnDeviceRows
 from pipelines.models import neumf
@@ -24,15 +26,101 @@ from pipelines.models.tables import Table
 from pipelines.training.on_device import parts
 from shared.contracts.families import NeumfParams
 
+USERS, ITEMS, LIKES = 138_493, 26_744, 20_000_263
 EACH, PRODUCT, VECTOR, LAYERS, DROPOUT, RATE = 4, 64, 128, (256, 128, 64), 0.5, 0.0045
+"""Negatives of a like, widths, and settings of the training."""
+LEAST, AGAINST, TASTES, OWN = 20, 100, 20, 12.0
+"""Likes that a user has at least, items beside the held-out one, tastes, and how much likelier an item of the own taste is."""
+_CELLS = 1 << 25
 Tensor = Any
+
+
+@dataclass(frozen=True)
+class Likes:
+    users: int
+    items: int
+    user: Tensor
+    item: Tensor
+    """Of each like that is trained on."""
+    held_out: Tensor = None
+    """An item of each user."""
+    against: Tensor = None
+    """[users, AGAINST]"""
+
+    @property
+    def cases(self) -> dict[str, Tensor]:
+        """Rows to score: of each user the held-out item, then the others."""
+        users = torch.arange(self.users, dtype=torch.int32, device=self.user.device)
+        items = torch.cat([self.held_out[:, None], self.against], 1)
+        return {"user": users.repeat_interleave(items.shape[1]), "item": items.reshape(-1)}
+
+
+def scaled(count: int, scale: float) -> int:
+    return max(8, round(count * scale))
+
+
+def random_likes(device: Any, scale: float, seed: int = 1) -> Likes:
+    """By a power law, without tastes: to measure steps."""
+    users, items, likes = (scaled(count, scale) for count in (USERS, ITEMS, LIKES))
+    random = torch.Generator(device).manual_seed(seed)
+    user, item = ((count * torch.rand(likes, generator=random, device=device, dtype=torch.float64) ** 3).int() for count in (users, items))
+    return Likes(users, items, user, item)
+
+
+def size(scale: float) -> tuple[int, int, int]:
+    """Users, items and likes of a protocol: so many users still have most of the catalogue unmet."""
+    users = max(50, round(USERS * scale))
+    return users, max(4 * AGAINST, round(ITEMS * scale**0.5)), max(25 * users, round(LIKES * scale))
+
+
+def counts(users: int, items: int, likes: int) -> NDArray[np.int64]:
+    """Likes of each user, the most first: a power law above the least, up to a third of the catalogue."""
+    shape, most = ((np.arange(users) + 0.5) / users) ** -0.6, items // 3 - LEAST
+    low, high = 0.0, float(likes)
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.minimum(middle * shape, most).sum() < likes - LEAST * users else (low, middle)
+    numbers: NDArray[np.int64] = LEAST + np.floor(np.minimum(low * shape, most)).astype(np.int64)
+    short = likes - int(numbers.sum())
+    room = np.flatnonzero(numbers < LEAST + most)
+    numbers[room[np.arange(short) % len(room)]] += 1
+    return numbers
+
+
+def likes_by_taste(device: Any, scale: float, seed: int = 1) -> Likes:
+    """Every user has at least twenty. Items are drawn without replacement: popular ones sooner, those of the user's taste sooner still.
+
+    One of them is held out; beside it are a hundred that the user never met.
+    """
+    users, items, likes = size(scale)
+    random = torch.Generator(device).manual_seed(seed)
+    popular = -0.8 * torch.log(torch.arange(items, device=device) + 10.0)[torch.randperm(items, generator=random, device=device)]
+    taste = torch.arange(items, device=device) % TASTES
+    numbers = torch.from_numpy(counts(users, items, likes)).to(device)
+    columns, block = [], max(1, _CELLS // items)
+    for start in range(0, users, block):
+        user = torch.arange(start, min(start + block, users), device=device)
+        drawn = torch.rand((len(user), items), generator=random, device=device).clamp_(min=1e-20)
+        own = (taste == (user % TASTES)[:, None]).float() * float(np.log(OWN))
+        number = numbers[user]
+        chosen = (popular + own - torch.log(-torch.log(drawn))).topk(int(number.max()), dim=1).indices
+        liked = torch.arange(chosen.shape[1], device=device) < number[:, None]
+        at = (torch.rand(len(user), generator=random, device=device) * number).long()[:, None]
+        held_out = chosen.gather(1, at)
+        unmet = torch.rand((len(user), items), generator=random, device=device)
+        rows = user[:, None].expand_as(chosen)
+        unmet[rows[liked] - start, chosen[liked]] = -1.0
+        against = unmet.topk(AGAINST, dim=1).indices
+        liked.scatter_(1, at, False)
+        columns.append((rows[liked].int(), chosen[liked].int(), held_out[:, 0].int(), against.int()))
+    return Likes(users, items, *(torch.cat(column) for column in zip(*columns, strict=True)))
 
 
 class Side(Protocol):
     name: str
 
     def epoch(self, number: int) -> Iterator[Callable[[], Tensor]]:
-        """Its steps, each to be taken, which gives its loss."""
+        """Yields steps; each returns its loss."""
 
     def scores(self, columns: dict[str, Tensor], rows: int) -> Tensor: ...
 
@@ -47,15 +135,14 @@ class Ours:
 
     name = "eyas on torch"
 
-    def __init__(self, framework: Framework, world: World, batch: int, seed: int, how: dict[str, Any]) -> None:
-        device, self._batch, self._seed = world.user.device, batch, seed
-        codes = torch.arange(world.items, dtype=torch.int32, device=device)
-        ones = torch.ones(len(world.user), device=device)
-        self._rows = OnDeviceRows({"user": world.user}, ones, world.item, {"item": codes}, world.items)
-        self.architecture = architecture_of(world.users, world.items)
-        self.step = ResidentStep(
-            framework, self.architecture, begin(self.architecture, seed), StepOptions(learning_rate=RATE, seed=seed, **how)
-        )
+    def __init__(self, framework: Framework, likes: Likes, batch: int, seed: int, options: dict[str, Any]) -> None:
+        device, self._batch, self._seed = likes.user.device, batch, seed
+        codes = torch.arange(likes.items, dtype=torch.int32, device=device)
+        ones = torch.ones(len(likes.user), device=device)
+        self._rows = OnDeviceRows({"user": likes.user}, ones, likes.item, {"item": codes}, likes.items)
+        self.architecture = architecture_of(likes.users, likes.items)
+        options = {"learning_rate": RATE, "seed": seed, **options}
+        self.step = ResidentStep(framework, self.architecture, begin(self.architecture, seed), StepOptions(**options))
 
     def epoch(self, number: int) -> Iterator[Callable[[], Tensor]]:
         order = self._rows.order(EACH, False, True, (self._seed, number))
@@ -72,8 +159,8 @@ class NeuMF(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.factors = torch.nn.ModuleList([torch.nn.Embedding(count, PRODUCT) for count in (users, items)])
         self.vectors = torch.nn.ModuleList([torch.nn.Embedding(count, VECTOR) for count in (users, items)])
-        for one in (*self.factors, *self.vectors):
-            torch.nn.init.normal_(one.weight, std=0.01)
+        for table in (*self.factors, *self.vectors):
+            torch.nn.init.normal_(table.weight, std=0.01)
         layers: list[Any] = []
         for before, after in zip((2 * VECTOR, *LAYERS), LAYERS, strict=False):
             layers += [torch.nn.Dropout(DROPOUT), torch.nn.Linear(before, after), torch.nn.ReLU()]
@@ -90,27 +177,25 @@ class Plain:
 
     name = "torch: plain loop"
 
-    def __init__(self, world: World, batch: int, seed: int, how: dict[str, Any]) -> None:
+    def __init__(self, likes: Likes, batch: int, seed: int, options: dict[str, Any]) -> None:
         torch.manual_seed(seed)
-        self._world, self._batch, self._device = world, batch, world.user.device
-        self._model = NeuMF(world.users, world.items).to(self._device)
-        self._half = None if not how.get("half") else torch.float16 if how.get("float16") else torch.bfloat16
+        self._likes, self._batch, self._device = likes, batch, likes.user.device
+        self._model = NeuMF(likes.users, likes.items).to(self._device)
+        self._half = None if not options.get("half") else torch.float16 if options.get("float16") else torch.bfloat16
         self._optimizer = torch.optim.Adam(self._model.parameters(), RATE, fused=True)
-        scale = how.get("scale")  # a fixed one is one that has no time to grow
-        kind = self._device.type
-        self._scaler = torch.amp.GradScaler(
-            kind, scale or 2.0**15, growth_interval=2**30 if scale else 2_000, enabled=bool(how.get("float16"))
-        )
-        self._entropy, jit = torch.nn.BCEWithLogitsLoss(), how.get("jit")
+        scale = options.get("scale")  # a fixed scale has no time to grow
+        growth, enabled = 2**30 if scale else 2_000, bool(options.get("float16"))
+        self._scaler = torch.amp.GradScaler(self._device.type, scale or 2.0**15, growth_interval=growth, enabled=enabled)
+        self._entropy, jit = torch.nn.BCEWithLogitsLoss(), options.get("jit")
         self._run = self._model
         if jit:
             self._run = torch.compile(self._model, mode="reduce-overhead" if jit == "graphs" else "default", dynamic=False)
 
     def epoch(self, number: int) -> Iterator[Callable[[], Tensor]]:
-        world, many = self._world, len(self._world.user) * EACH
-        user = torch.cat([world.user, world.user.repeat_interleave(EACH)])
-        item = torch.cat([world.item, torch.randint(world.items, (many,), dtype=torch.int32, device=self._device)])
-        labels = torch.cat([torch.ones(len(world.user), device=self._device), torch.zeros(many, device=self._device)])
+        likes, negatives = self._likes, len(self._likes.user) * EACH
+        user = torch.cat([likes.user, likes.user.repeat_interleave(EACH)])
+        item = torch.cat([likes.item, torch.randint(likes.items, (negatives,), dtype=torch.int32, device=self._device)])
+        labels = torch.cat([torch.ones(len(likes.user), device=self._device), torch.zeros(negatives, device=self._device)])
         order = torch.randperm(len(labels), device=self._device)
         self._model.train()
         for at in range(len(order) // self._batch):
@@ -118,7 +203,7 @@ class Plain:
             yield lambda rows=rows: self._step(user[rows], item[rows], labels[rows])  # type: ignore[misc]
 
     def _step(self, user: Tensor, item: Tensor, labels: Tensor) -> Tensor:
-        with torch.autocast(self._device.type, self._half or torch.bfloat16, enabled=self._half is not None):
+        with self._autocast():
             logits = self._run(user, item)
         loss = self._entropy(logits.float(), labels)
         self._optimizer.zero_grad(set_to_none=True)
@@ -127,8 +212,10 @@ class Plain:
         self._scaler.update()
         return loss.detach().clone()
 
+    def _autocast(self) -> Any:
+        return torch.autocast(self._device.type, self._half or torch.bfloat16, enabled=self._half is not None)
+
     def scores(self, columns: dict[str, Tensor], rows: int) -> Tensor:
         self._model.eval()
-        with torch.no_grad(), torch.autocast(self._device.type, self._half or torch.bfloat16, enabled=self._half is not None):
-            found = [torch.sigmoid(self._model(part["user"], part["item"]).float()) for part in parts(columns, rows)]
-        return torch.cat(found)
+        with torch.no_grad(), self._autocast():
+            return torch.cat([torch.sigmoid(self._model(part["user"], part["item"]).float()) for part in parts(columns, rows)])

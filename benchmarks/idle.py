@@ -1,4 +1,4 @@
-"""What an embedded platform costs while nobody uses it: CPU time by process and thread, and statements to the database.
+"""What an embedded platform costs while it has no users: CPU time by process and thread, and statements to the database.
 
     python -m benchmarks.idle [--seconds 60] [--runs 3] [--root CHECKOUT ...]
 
@@ -8,53 +8,60 @@ in turns with this one's.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
 import sys
-import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import httpx
 import psutil
 
-from benchmarks.report import Row, publish
+from benchmarks.harness import Figures, Row, benchmark, cpu_seconds, scratch
 from tests.servers.platform_process import PlatformProcess
 from tests.support.platform_world import quick_spec, write_world
 
-_PROGRAM = Path(__file__).with_name("named_threads.py")
 _SETTLE = 45.0
-"""Seconds until nothing is left of the start: gRPC's first connections, versions that left a route."""
+"""Seconds until the effects of the start are over: gRPC's first connections, versions that left a route."""
 _AGE = 330.0
-"""Seconds after the training until nobody was used or routed lately: gauges cover five minutes."""
+"""Seconds after the training until no user or route is recent: gauges cover five minutes."""
 _LEAST = 0.01
 """Of the CPU time of all: a thread below it is not listed by itself."""
 _STATEMENTS = re.compile(r"^eyas_database_seconds_count\{.*\} ([0-9.e+]+)$", re.MULTILINE)
 _NUMBERED = re.compile(r"[-_]?\d+$")
+_NAMED_THREADS = """
+import ctypes, threading
+prctl, run = ctypes.CDLL(None).prctl, threading.Thread.run
+def named(thread):
+    prctl(15, thread.name.encode()[:15], 0, 0, 0)
+    run(thread)
+threading.Thread.run = named
+from services.cli.main import main
+main()
+"""
+"""`eyas` with the names of its threads shown by the operating system: PR_SET_NAME."""
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="of one measurement")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--root", type=Path, action="append", default=[], help="another checkout to measure beside this one")
-    parser.add_argument("--settle", type=float, default=_SETTLE, help="seconds between the start and the measurement")
-    options = parser.parse_args()
-    figures: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    with tempfile.TemporaryDirectory(prefix="eyas-bench-") as folder:
-        trained = _train(Path(folder) / "trained")
+@benchmark("idle")
+def idle(
+    seconds: Annotated[float, "of one measurement"] = 60,
+    runs: int = 3,
+    root: Annotated[Sequence[Path], "other checkouts to measure beside this one"] = (),
+    settle: Annotated[float, "seconds between the start and the measurement"] = _SETTLE,
+) -> Iterator[Row]:
+    figures = Figures("two recommenders")
+    with scratch() as folder:
+        trained = _train(folder / "trained")
         time.sleep(_AGE)
-        for _ in range(options.runs):
-            for root in (Path.cwd(), *options.root):
-                shares = _measure(trained, Path(folder) / "copy", root.absolute(), options.settle, options.seconds)
-                for (name, unit), value in shares.items():
-                    figures[root.absolute().name, name, unit].append(value)
-    publish("idle", [Row("two recommenders", root, name, unit, values) for (root, name, unit), values in sorted(figures.items())])
-    return 0
+        for _ in range(runs):
+            for checkout in (Path.cwd(), *(other.absolute() for other in root)):
+                for (name, unit), value in _measure(trained, folder / "copy", checkout, settle, seconds).items():
+                    figures.add(checkout.name, name, unit, value)
+    yield from sorted(figures.rows(), key=lambda row: (row.contender, row.metric, row.unit))
 
 
 def _train(folder: Path) -> Path:
@@ -69,43 +76,35 @@ def _train(folder: Path) -> Path:
 def _measure(trained: Path, folder: Path, root: Path, settle: float, seconds: float) -> Mapping[tuple[str, str], float]:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(trained / "home", folder / "home")
-    program, settings = (sys.executable, "-P", str(_PROGRAM)), {"PYTHONPATH": str(root)}
+    program, settings = (sys.executable, "-P", "-c", _NAMED_THREADS), {"PYTHONPATH": str(root)}
     with PlatformProcess(folder / "home", trained / "data", settings=settings, program=program) as platform:
         time.sleep(settle)
-        before, began = _look(platform), time.monotonic()
+        before, began = _read(platform), time.monotonic()
         time.sleep(seconds)
-        after, took = _look(platform), time.monotonic() - began
-    spent = {name: (after[name] - before.get(name, 0.0)) / took for name in after}
-    return _rows(spent)
-
-
-def _look(platform: PlatformProcess) -> dict[str, float]:
-    """Seconds of CPU by process, and of the platform's own by thread; statements."""
-    assert platform.process is not None
-    seconds: dict[str, float] = defaultdict(float)
-    control = psutil.Process(platform.process.pid)
-    seconds["statements"] = sum(float(count) for count in _STATEMENTS.findall(httpx.get(platform.metrics_url).text))
-    for thread in control.threads():
-        name = Path(f"/proc/{control.pid}/task/{thread.id}/comm").read_text().strip()
-        seconds[f"thread {_NUMBERED.sub('', name)}"] += thread.user_time + thread.system_time
-    for process in (control, *platform.children()):
-        name = "control" if process is control else process.name()
-        times = process.cpu_times()
-        seconds[f"process {name}"] += times.user + times.system
-    return dict(seconds)
-
-
-def _rows(spent: Mapping[str, float]) -> dict[tuple[str, str], float]:
+        after, took = _read(platform), time.monotonic() - began
+    spent = {name: (value - before.get(name, 0.0)) / took for name, value in after.items()}
     everything = sum(value for name, value in spent.items() if name.startswith("process "))
-    shares = {("all processes", "% of a core"): 100 * everything}
+    shares = {("statements", "1/s"): spent.pop("statements"), ("all processes", "% of a core"): 100 * everything}
     for name, value in spent.items():
-        if name == "statements":
-            shares["statements", "1/s"] = value
-        elif name.startswith("process ") or value >= _LEAST * everything:
+        if name.startswith("process ") or value >= _LEAST * everything:
             shares[name, "% of a core"] = 100 * value
     return shares
 
 
+def _read(platform: PlatformProcess) -> dict[str, float]:
+    """Seconds of CPU by process, and of the platform's own by thread; statements."""
+    assert platform.process is not None
+    values: dict[str, float] = defaultdict(float)
+    control = psutil.Process(platform.process.pid)
+    values["statements"] = sum(float(count) for count in _STATEMENTS.findall(httpx.get(platform.metrics_url).text))
+    for thread in control.threads():
+        name = Path(f"/proc/{control.pid}/task/{thread.id}/comm").read_text().strip()
+        values[f"thread {_NUMBERED.sub('', name)}"] += thread.user_time + thread.system_time
+    for process in (control, *platform.children()):
+        values[f"process {'control' if process is control else process.name()}"] += cpu_seconds([process])
+    return values
+
+
 if __name__ == "__main__":
     os.environ.setdefault("PYTHONUTF8", "1")
-    sys.exit(main())
+    idle()

@@ -1,4 +1,4 @@
-"""What it costs to ask what a version earned, when a million answers are there: an hour of them by variant and slice, and a day in windows.
+"""The cost of a version's KPIs with a million answers: an hour of them by variant and slice, and a day in windows.
 
     python -m benchmarks.kpis [--answers 1000000]
 
@@ -8,52 +8,41 @@ them, all at once; then the monitor's own questions are asked, on SQLite and on 
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 import random
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import psutil
 from sqlalchemy import Engine, insert, text
 
-from benchmarks.report import Row, publish
+from benchmarks.harness import Row, benchmark, cpu_seconds, databases, family
 from services.eventlog.drift_samples import SqlDriftSamples
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.tables import impressions, instant, interactions
-from services.store.engine import open_engine, sqlite_url
-from services.store.migrate import upgrade
+from services.store.engine import open_engine
 from shared.domain.coverage_novelty import LIKES, LOOKED
 from shared.domain.earned import sliding, total
-from tests.servers.postgres_server import postgres_server
 
 NAME = "films"
 ITEMS = 20_000
 BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
 DAY, HOUR, STEP = timedelta(days=1), timedelta(hours=1), timedelta(minutes=5)
 ATTRIBUTION = timedelta(minutes=30)
-_AT_ONCE = 20_000
+_PIECE = 20_000
 _ROUNDS = 5
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--answers", type=int, default=1_000_000)
-    count: int = parser.parse_args().answers
-    rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="eyas-bench-") as folder, postgres_server() as server:
-        for name, url in (("SQLite", sqlite_url(Path(folder) / "eyas.db")), ("PostgreSQL", server.new_database())):
-            engine = open_engine(url)
-            upgrade(engine)
-            fill(engine, count)
-            rows += measured(engine, name, count)
+@benchmark("kpis")
+def kpis(answers: int = 1_000_000) -> Iterator[Row]:
+    with databases(durable=False) as new_database:
+        for name in ("SQLite", "PostgreSQL"):
+            engine = open_engine(new_database(name, migrated=True))
+            fill(engine, answers)
+            yield from measured(engine, name, answers)
             engine.dispose()
-    publish("kpis", rows)
-    return 0
 
 
 def fill(engine: Engine, count: int) -> None:
@@ -63,7 +52,7 @@ def fill(engine: Engine, count: int) -> None:
         shown, done = _answer(number, count, chance)
         waiting_shown.append(shown)
         waiting_done += done
-        if len(waiting_shown) == _AT_ONCE or number == count - 1:
+        if len(waiting_shown) == _PIECE or number == count - 1:
             with engine.begin() as connection:
                 connection.execute(insert(impressions), waiting_shown)
                 connection.execute(insert(interactions), waiting_done)
@@ -110,36 +99,32 @@ def _answer(number: int, count: int, chance: random.Random) -> tuple[dict[str, A
     ]
 
 
-def measured(engine: Engine, database: str, count: int) -> list[Row]:
-    kpis, sightings, ends = SqlKpis(engine), SqlDriftSamples(engine), BEGAN + DAY
+def measured(engine: Engine, database: str, count: int) -> Iterator[Row]:
+    sql, samples, ends = SqlKpis(engine), SqlDriftSamples(engine), BEGAN + DAY
 
     def series() -> None:
-        steps = kpis.steps(NAME, 1, BEGAN, ends, STEP, ATTRIBUTION, {"purchase"})
+        steps = sql.steps(NAME, 1, BEGAN, ends, STEP, ATTRIBUTION, {"purchase"})
         windows = sliding(steps, HOUR // STEP, (DAY - HOUR) // STEP)
         assert len(windows) == 276
 
     hour = (NAME, 1, ends - HOUR, ends)
-    whole = kpis.earned(*hour, ATTRIBUTION, {"purchase"})
-    assert total(kpis.parts(*hour, ATTRIBUTION, {"purchase"}).values()) == whole
+    whole = sql.earned(*hour, ATTRIBUTION, {"purchase"})
+    assert total(sql.parts(*hour, ATTRIBUTION, {"purchase"}).values()) == whole
     questions: dict[str, Callable[[], object]] = {
-        "an hour": lambda: kpis.earned(*hour, ATTRIBUTION, {"purchase"}),
-        "an hour by variant and slice": lambda: kpis.parts(*hour, ATTRIBUTION, {"purchase"}),
-        "a day by variant and slice": lambda: kpis.parts(NAME, 1, BEGAN, ends, ATTRIBUTION, {"purchase"}),
+        "an hour": lambda: sql.earned(*hour, ATTRIBUTION, {"purchase"}),
+        "an hour by variant and slice": lambda: sql.parts(*hour, ATTRIBUTION, {"purchase"}),
+        "a day by variant and slice": lambda: sql.parts(NAME, 1, BEGAN, ends, ATTRIBUTION, {"purchase"}),
         "a day in 276 windows of an hour, 5 minutes apart": series,
-        "a day's life in 48 stretches, users counted": lambda: sightings.blocks(NAME, 1, BEGAN, ends, DAY / 48, ATTRIBUTION),
-        "what is new of that life": lambda: sightings.blocks(NAME, 1, ends - DAY / 48, ends, DAY / 48, ATTRIBUTION),
-        "what the newest answers showed": lambda: kpis.showings(*hour, LOOKED),
-        "what is liked how much": lambda: kpis.liked(NAME, ends, LIKES),
+        "a day's life in 48 stretches, users counted": lambda: samples.blocks(NAME, 1, BEGAN, ends, DAY / 48, ATTRIBUTION),
+        "what is new of that life": lambda: samples.blocks(NAME, 1, ends - DAY / 48, ends, DAY / 48, ATTRIBUTION),
+        "what the newest answers showed": lambda: sql.showings(*hour, LOOKED),
+        "what is liked how much": lambda: sql.liked(NAME, ends, LIKES),
     }
     case = f"{count:,} answers of a day, {whole.answers:,} in the hour"
-    rows = []
     for question, ask in questions.items():
-        timed = list(_timed(ask, database))
-        rows += [
-            Row(f"{case}: {question}", database, "clock", "ms", [1e3 * clock for clock, _ in timed]),
-            Row(f"{case}: {question}", database, "CPU, the server's too", "ms", [1e3 * cpu for _, cpu in timed]),
-        ]
-    return rows
+        clocks, cpus = zip(*_timed(ask, database), strict=True)
+        yield Row(f"{case}: {question}", database, "clock", "ms", [1e3 * clock for clock in clocks])
+        yield Row(f"{case}: {question}", database, "CPU, the server's too", "ms", [1e3 * cpu for cpu in cpus])
 
 
 def _timed(ask: Callable[[], object], database: str) -> Iterator[tuple[float, float]]:
@@ -152,10 +137,9 @@ def _timed(ask: Callable[[], object], database: str) -> Iterator[tuple[float, fl
 
 def _cpu(database: str) -> float:
     """Of this process, and of the PostgreSQL that it has started."""
-    me = psutil.Process()
-    those = [me, *(me.children(recursive=True) if database == "PostgreSQL" else [])]
-    return sum(sum(one.cpu_times()[:2]) for one in those)
+    processes = family(os.getpid())
+    return cpu_seconds(processes if database == "PostgreSQL" else processes[:1])
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    kpis()

@@ -1,4 +1,4 @@
-"""A call for scores with lists padded, and with the same lists as values and offsets: its bytes, its time, and what it takes of the CPU.
+"""A call for scores with lists padded, and with the same lists as values and offsets: its bytes, its time, and its CPU.
 
     python -m benchmarks.lists [--runs 5] [--calls 200]
 
@@ -9,12 +9,7 @@ The layouts take turns.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import tempfile
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,7 +18,7 @@ import polars as pl
 import psutil
 
 from benchmarks import serve_world
-from benchmarks.report import Row, publish
+from benchmarks.harness import Row, benchmark, cpu_seconds, family, scratch, timed, turns
 from pipelines.export.unit import write_unit
 from pipelines.features.prepared import graph_of, prepare
 from pipelines.features.raw import item_columns, signature
@@ -42,33 +37,19 @@ LAYOUTS: tuple[Lists, ...] = get_args(Lists)
 Feed = dict[str, np.ndarray[Any, Any]]
 
 
-@dataclass
-class Measured:
-    times: list[float] = field(default_factory=list)
-    """Milliseconds of one call: medians."""
-    processor: list[float] = field(default_factory=list)
-    """Milliseconds of the CPU for one call, the server's and the caller's."""
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--calls", type=int, default=200)
-    said = parser.parse_args()
-    rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as folder:
-        triton = EmbeddedTriton(Path(folder) / "triton")
+@benchmark("lists")
+def lists(runs: int = 5, calls: int = 200) -> Iterator[Row]:
+    with scratch() as folder:
+        triton = EmbeddedTriton(folder / "triton")
         triton.start()
-        store = FsspecArtifacts(str(Path(folder) / "artifacts"))
+        store = FsspecArtifacts(str(folder / "artifacts"))
         server = TritonServer(triton, ModelRepository(triton.home, store), timeout=60)
         try:
             for kind in ("text", "int64", "full lists of text", "full lists of int64"):
-                rows += measure(kind, server, triton, units(kind, Path(folder) / kind, store), said.runs, said.calls)
+                yield from measure(kind, server, triton, units(kind, folder / kind, store), runs, calls)
         finally:
             server.close()
             triton.stop()
-    publish("lists", rows)
-    return 0
 
 
 def units(kind: str, folder: Path, store: FsspecArtifacts) -> dict[Lists, tuple[ServedUnit, Signature, Feed]]:
@@ -83,12 +64,12 @@ def units(kind: str, folder: Path, store: FsspecArtifacts) -> dict[Lists, tuple[
     features = [{"categorify": ["userId", "movieId"]}, {"multi_hot": "words"}]
     spec, table = serve_world.spec(name, features=features), items(kind)
     chance = np.random.default_rng(2)
-    seen = {"user": chance.integers(1, USERS + 1, ITEMS), "item": np.arange(1, ITEMS + 1)}
-    seen_rows = pl.LazyFrame(seen | {"time": np.zeros(ITEMS), "label": np.ones(ITEMS, np.int8)})
-    graph = prepare(graph_of(spec, {}, table.schema, None, {}), table, None, seen_rows).fit(seen_rows).graph
+    pairs = {"user": chance.integers(1, USERS + 1, ITEMS), "item": np.arange(1, ITEMS + 1)}
+    seen = pl.LazyFrame(pairs | {"time": np.zeros(ITEMS), "label": np.ones(ITEMS, np.int8)})
+    graph = prepare(graph_of(spec, {}, table.schema, None, {}), table, None, seen).fit(seen).graph
     architecture = plan(graph, MlpParams(width=32), None)
     model = NeuralModel(architecture, begin(architecture, 1))
-    found: dict[Lists, tuple[ServedUnit, Signature, Feed]] = {}
+    units: dict[Lists, tuple[ServedUnit, Signature, Feed]] = {}
     for number, lists in enumerate(LAYOUTS, 1):
         served = signature(graph, Serve(lists=lists))
         (folder / "signature.json").write_text(served.model_dump_json())
@@ -97,8 +78,8 @@ def units(kind: str, folder: Path, store: FsspecArtifacts) -> dict[Lists, tuple[
         columns = item_columns(table, served)
         for column in columns.values():
             column.flags.writeable = False  # as the gateway has them
-        found[lists] = ServedUnit(spec.name, number, files), served, columns
-    return found
+        units[lists] = ServedUnit(spec.name, number, files), served, columns
+    return units
 
 
 def items(kind: str) -> pl.DataFrame:
@@ -117,21 +98,18 @@ def measure(
     if faults := server.place(name, [unit for unit, _, _ in units.values()]):
         raise RuntimeError(f"not served: {faults}")
     for case, size, count in ((f"{CANDIDATES} candidates", CANDIDATES, calls), (f"all {ITEMS:,} items", ITEMS, max(10, calls // 10))):
-        found = {lists: Measured() for lists in LAYOUTS}
         feeds = {lists: feeder(signature, columns, size) for lists, (_, signature, columns) in units.items()}
         sent = {lists: size_of(signature, feeds[lists](0)) for lists, (_, signature, _) in units.items()}
         first, second = (server.score(name, units[lists][0].number, feeds[lists](0)) for lists in LAYOUTS)
         np.testing.assert_array_equal(first, second)
-        for run in range(runs + 1):
-            for lists in LAYOUTS if run % 2 else LAYOUTS[::-1]:
-                times, processor = ask(server, triton, name, units[lists][0].number, feeds[lists], count)
-                if run:  # the first one warms up
-                    found[lists].times.append(float(np.median(times) * 1000))
-                    found[lists].processor.append(1000 * processor / count)
-        for lists in LAYOUTS:
-            yield Row(f"{case}, {kind}", lists, "bytes of a call", "B", [sent[lists]])
-            yield Row(f"{case}, {kind}", lists, "a call, p50", "ms", found[lists].times)
-            yield Row(f"{case}, {kind}", lists, "CPU of a call", "ms", found[lists].processor)
+        results: dict[Lists, list[tuple[float, float]]] = {layout: [] for layout in LAYOUTS}
+        for layout in turns(LAYOUTS, runs + 1):
+            results[layout].append(ask(server, triton, name, units[layout][0].number, feeds[layout], count))
+        for layout in LAYOUTS:
+            medians, processor = zip(*results[layout][1:], strict=True)  # the first one warms up
+            yield Row(f"{case}, {kind}", layout, "bytes of a call", "B", [sent[layout]])
+            yield Row(f"{case}, {kind}", layout, "a call, p50", "ms", medians)
+            yield Row(f"{case}, {kind}", layout, "CPU of a call", "ms", processor)
 
 
 def feeder(signature: Signature, columns: Feed, size: int) -> Callable[[int], Feed]:
@@ -148,33 +126,20 @@ def feeder(signature: Signature, columns: Feed, size: int) -> Callable[[int], Fe
 
 
 def size_of(signature: Signature, feed: Feed) -> int:
-    return sum(len(one._get_content() or b"") for one in tensors(signature, feed))
+    return sum(len(tensor._get_content() or b"") for tensor in tensors(signature, feed))
 
 
 def ask(
     server: TritonServer, triton: EmbeddedTriton, name: str, number: int, feed: Callable[[int], Feed], calls: int
-) -> tuple[list[float], float]:
-    """Seconds of each call, and what all of them took of the CPU."""
-    times: list[float] = []
-    before = spent(triton)
+) -> tuple[float, float]:
+    """Milliseconds of a call, the median; and milliseconds of the CPU for a call, the server's and the caller's."""
+    processes = [psutil.Process(), *family(triton.pid or 0)]
+    before, seconds = cpu_seconds(processes), []
     for call in range(calls):
-        given = feed(call)
-        began = time.perf_counter()
-        server.score(name, number, given)
-        times.append(time.perf_counter() - began)
-    after = spent(triton)
-    return times, sum(after[pid] - before[pid] for pid in before.keys() & after.keys())
-
-
-def spent(triton: EmbeddedTriton) -> dict[int, float]:
-    """By process; one that ends meanwhile tried a version before it was listed."""
-    found: dict[int, float] = {}
-    for one in (psutil.Process(), (server := psutil.Process(triton.pid)), *server.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            times = one.cpu_times()
-            found[one.pid] = times.user + times.system
-    return found
+        columns = feed(call)
+        seconds.append(timed(lambda columns=columns: server.score(name, number, columns))[0])  # type: ignore[misc]
+    return float(np.median(seconds) * 1000), 1000 * (cpu_seconds(processes) - before) / calls
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    lists()

@@ -2,14 +2,13 @@
 
     python -m benchmarks.loader_records rows|batches FOLDER COUNT BATCH
 
-This is preparation and never timed. Examples of single rows are put together from ready pieces, for there are millions of them.
+This is preparation and never timed. Examples of single rows are joined from serialised parts, because there are millions of them.
 """
 
 from __future__ import annotations
 
-import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,92 +17,67 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from benchmarks.loader_rows import FILE, GROUP, ITEMS, USERS, genres_of_items, pieces
-
-_INTS, _FLOATS = 0x1A, 0x12
+from benchmarks.movielens_rows import CODED_FILMS, FILE, GROUP, USERS, coded_groups, genres_of_films
 
 
 def write_single(folder: Path, count: int) -> None:
-    users = [_ints("user", [code]) for code in range(USERS + 1)]
-    values, offsets = genres_of_items()
-    items = [b"", *(_ints("item", [n + 1]) + _ints("genres", values[offsets[n] : offsets[n + 1]].tolist()) for n in range(ITEMS))]
-    ratings = {half / 2: _float("rating", half / 2) + _float("label", float(half >= 8)) for half in range(11)}
-    age = _float("age", 0.0)[:-4]
-    for piece, writer in _written(folder, count, "single"):
-        user, item, rating = (piece.column(name).to_pylist() for name in ("user", "item", "rating"))
-        ages = piece.column("age").to_numpy().tobytes()
+    users = [_features(user=[code]) for code in range(USERS + 1)]
+    values, offsets = genres_of_films()
+    items = [b"", *(_features(item=[n + 1]) + _features(genres=values[offsets[n] : offsets[n + 1]]) for n in range(CODED_FILMS))]
+    ratings = {half / 2: _features(rating=[half / 2]) + _features(label=[float(half >= 8)]) for half in range(11)}
+    age = _features(age=[0.0])[:-4]  # a float is its last bytes
+    for rows, writer in _groups(folder, count, "single"):
+        user, item, rating = (rows.column(name).to_pylist() for name in ("user", "item", "rating"))
+        ages = rows.column("age").to_numpy().tobytes()
         for n in range(len(user)):
             body = b"".join((users[user[n]], items[item[n]], ratings[rating[n]], age, ages[4 * n : 4 * n + 4]))
-            writer.write(b"\x0a" + _varint(len(body)) + body)
+            size = len(body)
+            writer.write(b"\x0a" + bytes([size] if size < 128 else [size & 127 | 128, size >> 7]) + body)
 
 
 def write_batches(folder: Path, count: int, batch: int) -> None:
-    """A record is a batch: its rows stay together for ever."""
-    for piece, writer in _written(folder, count, "batches"):
-        for start in range(0, len(piece), batch):
-            writer.write(example(piece.slice(start, batch)))
+    """A record is a batch, whose rows stay together."""
+    for rows, writer in _groups(folder, count, "batches"):
+        for start in range(0, len(rows), batch):
+            writer.write(example(rows.slice(start, batch)))
 
 
-def _written(folder: Path, count: int, kind: str) -> Iterator[tuple[pa.RecordBatch, Any]]:
-    """Each piece of the rows, and the file that it belongs into."""
-    every = pieces(count)
+def _groups(folder: Path, count: int, kind: str) -> Iterator[tuple[pa.RecordBatch, Any]]:
+    """Each row group, and the file that it belongs to."""
+    groups = coded_groups(count)
     for number in range(-(-count // FILE)):
         with tf.io.TFRecordWriter(str(folder / f"{number:04}.{kind}.tfrecord")) as writer:
-            for piece in islice(every, -(-FILE // GROUP)):
-                yield piece, writer
+            for group in islice(groups, -(-FILE // GROUP)):
+                yield group, writer
 
 
 def example(rows: pa.RecordBatch) -> bytes:
     lists = rows.column("genres")
-    ints: dict[str, Any] = {
-        "user": rows.column("user"),
-        "item": rows.column("item"),
-        "genres": lists.flatten(),
-        "lengths": np.diff(lists.offsets.to_numpy()),
-    }
-    made: dict[str, tf.train.Feature] = {
-        name: tf.train.Feature(int64_list=tf.train.Int64List(value=np.asarray(column))) for name, column in ints.items()
-    }
-    for name in ("rating", "age", "label"):
-        made[name] = tf.train.Feature(float_list=tf.train.FloatList(value=rows.column(name).to_numpy()))
-    found: bytes = tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
-    return found
+    columns = {name: rows.column(name).to_numpy() for name in ("user", "item", "rating", "age", "label")}
+    columns |= {"genres": lists.flatten().to_numpy(), "lengths": np.diff(lists.offsets.to_numpy())}
+    serialised: bytes = tf.train.Example(features=tf.train.Features(feature=_typed(columns))).SerializeToString()
+    return serialised
 
 
-def _ints(name: str, values: Sequence[int]) -> bytes:
-    packed = b"".join(map(_varint, values))
-    return _entry(name, _INTS, _field(0x0A, packed))
+def _features(**columns: Any) -> bytes:
+    """Serialised features: those of a row may be joined."""
+    serialised: bytes = tf.train.Features(feature=_typed(columns)).SerializeToString()
+    return serialised
 
 
-def _float(name: str, value: float) -> bytes:
-    return _entry(name, _FLOATS, _field(0x0A, struct.pack("<f", value)))
-
-
-def _entry(name: str, kind: int, values: bytes) -> bytes:
-    """One of the map from names to features; `kind`: which list of a feature's three it is."""
-    return _field(0x0A, _field(0x0A, name.encode()) + _field(0x12, _field(kind, values)))
-
-
-def _field(tag: int, body: bytes) -> bytes:
-    return bytes([tag]) + _varint(len(body)) + body
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
-
-
-def main() -> None:
-    what, folder, count, batch = sys.argv[1:]
-    if what == "rows":
-        write_single(Path(folder), int(count))
-    else:
-        write_batches(Path(folder), int(count), int(batch))
+def _typed(columns: dict[str, Any]) -> dict[str, tf.train.Feature]:
+    features = {}
+    for name, values in columns.items():
+        if np.asarray(values).dtype.kind == "f":
+            features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        else:
+            features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    return features
 
 
 if __name__ == "__main__":
-    main()
+    target, total = Path(sys.argv[2]), int(sys.argv[3])
+    if sys.argv[1] == "rows":
+        write_single(target, total)
+    else:
+        write_batches(target, total, int(sys.argv[4]))

@@ -14,7 +14,8 @@ import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -93,21 +94,20 @@ class OnnxServer:
     def __init__(self, artifacts: ArtifactStore) -> None:
         self._artifacts = artifacts
         self._sessions: dict[tuple[str, int], onnxruntime.InferenceSession] = {}
-        self._answers: dict[tuple[str, int], int] = {}
+        self._answers: Counter[tuple[str, int]] = Counter()
         self._texts: dict[int, tuple[Array, Array]] = {}
 
     def place(self, recommender: str, units: Sequence[ServedUnit]) -> Mapping[int, str]:
-        wanted = {(one.recommender, one.number): one for one in units}
-        for key in [one for one in self._sessions if one[0] == recommender and one not in wanted]:
+        wanted = {(unit.recommender, unit.number): unit for unit in units}
+        for key in [key for key in self._sessions if key[0] == recommender and key not in wanted]:
             del self._sessions[key]
             self._texts.clear()
         for key, unit in wanted.items():
             if key not in self._sessions:
                 options = onnxruntime.SessionOptions()
                 options.intra_op_num_threads = options.inter_op_num_threads = 1
-                self._sessions[key] = onnxruntime.InferenceSession(
-                    self._artifacts.read(unit.files["model.onnx"]), options, providers=["CPUExecutionProvider"]
-                )
+                model = self._artifacts.read(unit.files["model.onnx"])
+                self._sessions[key] = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         return {}
 
     def answering(self, recommender: str) -> frozenset[int]:
@@ -117,9 +117,9 @@ class OnnxServer:
         session = self._sessions.get((recommender, number))
         if session is None:
             raise Unavailable(f"{recommender} version {number} is not placed")
-        self._answers[recommender, number] = self._answers.get((recommender, number), 0) + 1
-        given = {one.name: self._as_objects(feed[one.name]) for one in session.get_inputs()}
-        (scores,) = session.run(["score"], given)
+        self._answers[recommender, number] += 1
+        inputs = {place.name: self._as_objects(feed[place.name]) for place in session.get_inputs()}
+        (scores,) = session.run(["score"], inputs)
         return np.asarray(scores)
 
     def successes(self) -> Mapping[tuple[str, int], int]:
@@ -144,26 +144,26 @@ class Stages:
     def __init__(self, root: Path, clock: Clock) -> None:
         self._root = root
         self._clock = clock
-        self._under_way: dict[str, tuple[StageSpec, datetime]] = {}
+        self._active: dict[str, tuple[StageSpec, datetime]] = {}
         self._ended: dict[str, Job] = {}
-        self.seconds: dict[str, float] = {}
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         """Of processor time, by run; `verify`'s own Triton included."""
 
     def start(self, spec: StageSpec) -> None:
         if spec.attempt not in self._ended:
-            self._under_way.setdefault(spec.attempt, (spec, self._clock.now()))
+            self._active.setdefault(spec.attempt, (spec, self._clock.now()))
 
     def observe(self, attempt: str) -> Job | None:
-        if attempt in self._under_way:
-            spec, began = self._under_way[attempt]
+        if attempt in self._active:
+            spec, began = self._active[attempt]
             if self._clock.now() < began + STAGE:
                 return Job("running")
-            del self._under_way[attempt]
+            del self._active[attempt]
             self._ended[attempt] = self._run(spec)
         return self._ended.get(attempt)
 
     def stop(self, attempt: str) -> None:
-        if self._under_way.pop(attempt, None):
+        if self._active.pop(attempt, None):
             self._ended[attempt] = Job("failed", "it was stopped", "crash")
 
     def log(self, attempt: str, offset: int = 0) -> tuple[str, int]:
@@ -178,12 +178,12 @@ class Stages:
         path.write_text(spec.model_dump_json(by_alias=True))
         began = _processor_time()
         with (folder / "log.txt").open("w") as stream:
-            code = (_apart if spec.stage == "verify" else _here)(STAGES[spec.stage], path, stream)
-        self.seconds[spec.run] = self.seconds.get(spec.run, 0.0) + _processor_time() - began
+            code = (_in_process if spec.stage == "verify" else _in_this_process)(STAGES[spec.stage], path, stream)
+        self.seconds[spec.run] += _processor_time() - began
         return Job("succeeded") if code == 0 else Job("failed", f"exit code {code}, see {folder / 'log.txt'}", "crash")
 
 
-def _here(module: str, spec: Path, stream: Any) -> int:
+def _in_this_process(module: str, spec: Path, stream: Any) -> int:
     before = sys.argv
     sys.argv = [module, "--spec", str(spec)]
     try:
@@ -196,7 +196,7 @@ def _here(module: str, spec: Path, stream: Any) -> int:
     return 0
 
 
-def _apart(module: str, spec: Path, stream: Any) -> int:
+def _in_process(module: str, spec: Path, stream: Any) -> int:
     command = [sys.executable, "-P", "-m", module, "--spec", str(spec)]
     return subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, check=False, timeout=300).returncode  # noqa: S603
 
@@ -240,11 +240,7 @@ class Platform:
             ModelLineages(self.registry, self.runs, self.routes),
             clock,
         )
-        self._ticks: list[Callable[[], int]] = [
-            Reconciler(kind, clock).tick,
-            Reconciler(self._retrain, clock).tick,
-            Reconciler(runs, clock).tick,
-        ]
+        self._ticks = [Reconciler(kind, clock).tick, Reconciler(self._retrain, clock).tick, Reconciler(runs, clock).tick]
 
     def apply(self, spec: Mapping[str, Any]) -> None:
         self.recommenders.put(read(RecommenderSpec, json.loads(json.dumps(spec)), "the benchmark's spec"), self.clock.now(), "bench")

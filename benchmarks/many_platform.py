@@ -1,6 +1,6 @@
 """The real platform's process, but for two parts behind their ports: a model server that scores with a sum, stages that end at once.
 
-Beside it, a file says twice a second what the loops' steps take and how many statements the database was sent.
+Twice a second it writes to a file what the loops' steps take and how many statements the database was sent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,11 @@ from sqlalchemy import Engine, event
 
 from benchmarks.control_loop import Stages
 from services.control import worker_loop as loops
-from services.home import Home
-from services.settings import Settings
 from services.wiring import parts, serve
-from services.wiring.state import State
 from shared.ports import ServedUnit
 from shared.testing.fakes import FakeModelServer
 
-SAID = "said.json"
+COUNTS = "counts.json"
 HELD = "held-"
 """Begins the names of recommenders whose stages go on."""
 
@@ -55,8 +51,8 @@ class Server(FakeModelServer):
 class Watch:
     """Of each step of each loop: how often it was done, seconds of the clock and of the processor, and statements to the database."""
 
-    def __init__(self, to: Path) -> None:
-        self._to = to
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._seconds: dict[str, list[float]] = {}
         self._statements: Counter[str] = Counter()
         self._own = threading.local()
@@ -65,21 +61,21 @@ class Watch:
         def timed(loop: Any, number: int, step: Any) -> None:
             began, busy, self._own.name = time.perf_counter(), time.thread_time(), f"{loop._thread.name}/{number}"
             inner(loop, number, step)
-            found = self._seconds.setdefault(self._own.name, [0.0, 0.0, 0.0])
-            found[:] = [found[0] + 1, found[1] + time.perf_counter() - began, found[2] + time.thread_time() - busy]
+            sums = self._seconds.setdefault(self._own.name, [0.0, 0.0, 0.0])
+            sums[:] = [sums[0] + 1, sums[1] + time.perf_counter() - began, sums[2] + time.thread_time() - busy]
 
         loops.Loop._guarded = timed  # type: ignore[method-assign, assignment]
         event.listen(Engine, "before_cursor_execute", self._count)
-        threading.Thread(target=self._tell, daemon=True).start()
+        threading.Thread(target=self._write, daemon=True).start()
 
     def _count(self, *_: Any) -> None:
         self._statements[getattr(self._own, "name", "requests")] += 1
 
-    def _tell(self) -> None:
+    def _write(self) -> None:
         while True:
-            said = {"at": time.monotonic(), "steps": dict(self._seconds), "statements": dict(self._statements)}
-            self._to.with_suffix(".new").write_text(json.dumps(said))
-            self._to.with_suffix(".new").replace(self._to)
+            counts = {"at": time.monotonic(), "steps": dict(self._seconds), "statements": dict(self._statements)}
+            self._path.with_suffix(".new").write_text(json.dumps(counts))
+            self._path.with_suffix(".new").replace(self._path)
             time.sleep(0.5)
 
 
@@ -92,19 +88,13 @@ class AtOnce(Stages):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--home", type=Path, required=True)
-    given = parser.parse_args()
-    given.home.mkdir(parents=True, exist_ok=True)
-
-    def executor(settings: Settings, home: Home, state: State, undo: ExitStack) -> Any:
-        return AtOnce(state.artifacts)
-
-    def model_server(settings: Settings, home: Home, state: State, undo: ExitStack) -> Any:
-        return Server(lambda unit, feed: np.zeros(len(next(iter(feed.values()))), np.float32))
-
+    home: Path = parser.parse_args().home
+    home.mkdir(parents=True, exist_ok=True)
     changed: Any = parts
-    changed.executor, changed.model_server = executor, model_server
-    Watch(given.home / SAID)
-    return serve({"home": given.home, "port": 0, "metrics_port": 0})
+    changed.executor = lambda settings, place, state, undo: AtOnce(state.artifacts)
+    changed.model_server = lambda *_: Server(lambda unit, feed: np.zeros(len(next(iter(feed.values()))), np.float32))
+    Watch(home / COUNTS)
+    return serve({"home": home, "port": 0, "metrics_port": 0})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Recommenders that share a gateway and a model server, and versions of them that sleep or compute.
+"""Recommenders that share a gateway and a model server, and versions of them that sleep.
 
 The server is a real tritonserver. ONNX has no operator that sleeps, so the backend file that the platform has laid out is extended: a
 model whose metadata say `sleep` waits that long in each call. A sleeping version holds its Triton instance and uses no CPU.
@@ -6,49 +6,35 @@ model whose metadata say `sleep` waits that long in each call. A sleeping versio
 
 from __future__ import annotations
 
-import asyncio
-import json
-import subprocess
-import sys
-import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
-import numpy as np
 import onnx
 import psutil
-from onnxruntime import InferenceSession, SessionOptions
 
-from benchmarks import serve_load
-from benchmarks.faults_world import slow
+from benchmarks.harness import until
+from benchmarks.load import Load, Target, bodies_of
 from benchmarks.many_world import fill, name_of
-from benchmarks.rollout_world import ITEMS, World, specified
+from benchmarks.rollout_world import World, recommender_spec
 from services.triton.server_processes import EmbeddedTritons
 from shared.artifacts import FsspecArtifacts
 from shared.domain.route import Route, choose
 from shared.ports import ServedUnit
 from shared.testing.model_server_suite import tiny_model
 from tests.servers.platform_parts import TOKEN, Part
-from tests.servers.platform_process import PlatformProcess, until
+from tests.servers.platform_process import PlatformProcess
 from tests.servers.triton_fixture import PatientFleet
 from tests.support.secret_files import write_secret
 
 USERS = 5_000
 STABLE = Route(1)
 ENDED = ("registered", "rejected", "failed", "cancelled")
-LEAD, TAIL = 1.0, 0.5
-"""Seconds that a neighbour's load runs before and after the measurement."""
 _PROBE = 2
 """Rows of a probe, which a sleeping version answers at once."""
-_ROUNDS = 50
-_STRANGER = 10**9
+_UNKNOWN = 10**9
 """A user whom no version knows: the answer needs no model server."""
 _DEADLINE = "5s"
 """For scores of recommenders with a slow version: all its calls are waited for, and no circuit breaker takes them away."""
@@ -72,15 +58,6 @@ def _initialize_with_sleep(self, args):
 
 TritonPythonModel.initialize = _initialize_with_sleep
 """
-_BURN = """
-import sys, time
-share, began = float(sys.argv[1]), time.perf_counter()
-while True:
-    if time.process_time() < share * (time.perf_counter() - began):
-        sum(range(20_000))
-    else:
-        time.sleep(0.002)
-"""
 
 
 def sleeping(seconds: float) -> bytes:
@@ -90,91 +67,11 @@ def sleeping(seconds: float) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def computing(seconds: float) -> bytes:
-    """A model that keeps one core busy for about that long in a call for one request."""
-    options, rows = SessionOptions(), np.arange(ITEMS)
-    options.intra_op_num_threads = 1
-    session = InferenceSession(slow(_ROUNDS), options, providers=["CPUExecutionProvider"])
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        session.run(["score"], {"user": rows, "item": rows})
-        times.append(time.perf_counter() - began)
-    return slow(max(1, round(_ROUNDS * seconds / min(times))))
-
-
-@contextmanager
-def burning(share: float) -> Iterator[psutil.Process]:
-    """A process that has nothing to do with the platform and uses that share of a core, if it gets it."""
-    process = subprocess.Popen([sys.executable, "-c", _BURN, f"{share:g}"])  # noqa: S603
-    try:
-        yield psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.wait()
-
-
 def split_users(route: Route, users: int) -> tuple[list[int], list[int]]:
     """Users of the stable version, and of the candidate."""
     variants = {user: choose(route, user)[1] for user in range(users)}
-    return [user for user, one in variants.items() if one == "stable"], [user for user, one in variants.items() if one == "candidate"]
-
-
-@dataclass(frozen=True)
-class Load:
-    """Clients of one recommender. Without a rate each connection always waits for an answer (a closed loop)."""
-
-    recommender: str
-    users: Sequence[int]
-    connections: int
-    rate: float = 0.0
-
-
-@dataclass(frozen=True)
-class Outcome:
-    milliseconds: Sequence[float]
-    """Of requests that were answered with 200, sorted."""
-    kinds: Mapping[str, int]
-
-    @property
-    def failed(self) -> int:
-        """Requests without an answer of the version's own."""
-        return sum(count for kind, count in self.kinds.items() if kind != "200")
-
-    def percentile(self, share: float) -> float:
-        return float(np.percentile(self.milliseconds, share)) if self.milliseconds else float("inf")
-
-
-class Api:
-    """Where a platform or a gateway answers."""
-
-    def __init__(self, url: str, token: str) -> None:
-        self._host, port = url.removeprefix("http://").rstrip("/").split(":")
-        self._port, self._token = int(port), token
-
-    def run(self, measured: Sequence[Load], seconds: float, beside: Sequence[Load] = ()) -> tuple[Outcome, Outcome]:
-        """All answers of the measured loads, and those of the loads beside them, which begin earlier and end later."""
-        return asyncio.run(self._run(measured, seconds, beside))
-
-    async def _run(self, measured: Sequence[Load], seconds: float, beside: Sequence[Load]) -> tuple[Outcome, Outcome]:
-        others = asyncio.gather(*(self._one(load, LEAD + seconds + TAIL) for load in beside))
-        await asyncio.sleep(LEAD)
-        own = await asyncio.gather(*(self._one(load, seconds) for load in measured))
-        return _outcome(own), _outcome(await others)
-
-    async def _one(self, load: Load, seconds: float) -> Mapping[str, Any]:
-        head = f"POST /v1/recommend/{load.recommender} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\n"
-        head += f"Authorization: Bearer {self._token}\r\nContent-Type: application/json\r\n"
-        bodies = [json.dumps({"user": int(user), "k": 10}) for user in load.users]
-        requests = [f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode() for body in bodies]
-        return await serve_load.ask(self._host, self._port, requests, load.connections, seconds, load.rate)
-
-
-def _outcome(found: Sequence[Mapping[str, Any]]) -> Outcome:
-    kinds: Counter[str] = Counter()
-    for one in found:
-        kinds.update(one["kinds"])
-    return Outcome(sorted(1000 * seconds for one in found for seconds in one["latencies"]), kinds)
+    stable, candidate = ([user for user, own in variants.items() if own == variant] for variant in ("stable", "candidate"))
+    return stable, candidate
 
 
 class Neighbourhood:
@@ -190,11 +87,14 @@ class Neighbourhood:
         self._platform = self._undo.enter_context(PlatformProcess(self._home, self._home))
         (backend,) = self._home.glob("triton/backends/onnxruntime/model.py")
         backend.write_text(backend.read_text() + _SLEEP)
-        self.api = Api(str(self._platform.client.base_url), (self._home / "token").read_text().strip())
+        self._token = (self._home / "token").read_text()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._undo.close()
+
+    def load(self, name: str, users: Sequence[int], connections: int, rate: float = 0.0) -> Load:
+        return Load(Target.of(str(self._platform.client.base_url), name, self._token), bodies_of(users), connections, rate)
 
     def add(self, name: str, *models: bytes, route: Route = STABLE, patient: bool = False) -> None:
         """A recommender with a version for each model; returns when all that its route names answer."""
@@ -241,25 +141,15 @@ class Neighbourhood:
         except httpx.TransportError:
             return False
 
-    def cpu(self, name: str) -> float:
-        """Seconds that the processes of a recommender's versions have computed."""
-        return sum(cpu_seconds(one) for one in self._platform.children_with(f"eyas-{name}_"))
-
-
-def cpu_seconds(process: psutil.Process) -> float:
-    return sum(process.cpu_times()[:2])
-
 
 def add(world: World, name: str, models: Sequence[bytes], route: Route, patient: bool = False) -> Sequence[ServedUnit]:
-    document = specified({}).document() | {"name": name}
-    if patient:
-        document["serve"] = {**document["serve"], "deadlines": {"score": _DEADLINE}}
-    now = datetime.now(UTC)
-    world.recommenders.put(type(world.spec).model_validate(document), now, "bench")
-    made = [world.registry.get(world.spec.name, world.version(model)) for model in models]
-    versions = [world.registry.register(replace(one, recommender=name, run=f"{name}-{one.number}")) for one in made]
-    world.routes.put(name, route, now, "bench", "a benchmark")
-    return [ServedUnit(name, one.number, one.files) for one in versions]
+    """Registers a recommender with a version for each model, and its route."""
+    serve = {"filter": [{"available": True}]} | ({"deadlines": {"score": _DEADLINE}} if patient else {})
+    world.put_spec(recommender_spec(name, serve=serve))
+    for model in models:
+        world.version(model, name)
+    world.serve(route, name)
+    return [ServedUnit(name, version.number, version.files) for version in world.registry.list(name)]
 
 
 class Gateways:
@@ -285,7 +175,7 @@ class Gateways:
         self._undo.close()
 
     def prepare(self, count: int) -> None:
-        """A database with so many recommenders that serve."""
+        """Makes a database with so many recommenders that serve."""
         fill(self._url(count), self._artifacts, count - len(self.busy))
         world = World(self._folder, USERS, {}, self._url(count))
         for name in self.busy:
@@ -294,7 +184,7 @@ class Gateways:
         world.close()
 
     @contextmanager
-    def running(self, count: int) -> Iterator[tuple[Api, psutil.Process]]:
+    def running(self, count: int) -> Iterator[tuple[list[Load], psutil.Process]]:
         variables = {
             "EYAS_HOME": str(self._folder),
             "EYAS_DATABASE_URL": self._url(count),
@@ -307,9 +197,10 @@ class Gateways:
         part = Part("gateway", command, self._folder, **variables)
         try:
             url, idle = part.url(), count - len(self.busy)
-            for name, user in [*((name, 1) for name in self.busy), *([(name_of(idle - 1), _STRANGER)] if idle else [])]:
+            for name, user in [*((name, 1) for name in self.busy), *([(name_of(idle - 1), _UNKNOWN)] if idle else [])]:
                 until(f"{name} answers", partial(_answers, url, name, user), 300)
-            yield Api(url, TOKEN), psutil.Process(part.process.pid)
+            loads = [Load(Target.of(url, name, TOKEN), bodies_of(range(USERS)), 1) for name in self.busy]
+            yield loads, psutil.Process(part.process.pid)
         finally:
             part.stop()
 
@@ -320,4 +211,4 @@ class Gateways:
 def _answers(url: str, name: str, user: int) -> bool:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     answer = httpx.post(f"{url}/v1/recommend/{name}", json={"user": user}, headers=headers, timeout=20)
-    return answer.is_success and (user == _STRANGER or answer.json()["fallback"] is None)
+    return answer.is_success and (user == _UNKNOWN or answer.json()["fallback"] is None)

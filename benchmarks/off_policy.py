@@ -9,16 +9,17 @@ would let a candidate pass, fail or wait. At the end, how well the estimates ord
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import combinations
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.off_policy_worlds import Order, Shop, users_of
-from benchmarks.report import Row, publish
+from benchmarks.harness import Fields, Outcome, Row, benchmark, timed
+from benchmarks.populations import Order, Shop, users_of
 from pipelines.evaluation.off_policy import OffPolicyForecast
 from shared.domain.gate import Gate, judge
 from shared.domain.metric import certainty
@@ -28,64 +29,48 @@ CONFIDENCE = 0.9
 _REACH = NormalDist().inv_cdf(CONFIDENCE)
 
 
-def measure(shop: Shop, answers: int, seeds: int, by_place: bool = False) -> dict[str, list[OffPolicyForecast]]:
-    """By candidate, what each log foretells. The orders are the same, the logs aren't."""
+def measure(shop: Shop, answers: int, seeds: int) -> dict[str, list[OffPolicyForecast]]:
+    """By candidate, the forecasts of each log. The orders are the same, the logs aren't."""
     serving, candidates = shop.orders(0)
     forecasts: dict[str, list[OffPolicyForecast]] = {candidate.name: [] for candidate in candidates}
     for seed in range(seeds):
         log, users = shop.log(serving, answers, seed), users_of(shop, answers, seed)
-        for one in candidates:
-            forecasts[one.name].append(shop.foretold(log, users, one, by_place))
+        for candidate in candidates:
+            forecasts[candidate.name].append(shop.foretold(log, users, candidate))
     return forecasts
 
 
-def rows(case: str, shop: Shop, forecasts: dict[str, list[OffPolicyForecast]]) -> list[Row]:
+def rows(case: str, shop: Shop, forecasts: dict[str, list[OffPolicyForecast]]) -> Iterator[Row]:
     serving, candidates = shop.orders(0)
-    result_rows: list[Row] = []
-    for one in candidates:
-        truth = shop.earns(one)[1]
-        result_rows += _of(case, one, truth, forecasts[one.name], shop.earns(serving)[1])
+    for candidate in candidates:
+        yield from _of(f"{case}: {candidate.name}", shop.earns(candidate)[1], forecasts[candidate.name], shop.earns(serving)[1])
     for name in ESTIMATORS:
-        orders = [
-            _agreement(shop, candidates, [forecasts[candidate.name][seed] for candidate in candidates], name) for seed in _seeds(forecasts)
-        ]
-        if all(order is not None for order in orders):
-            result_rows.append(
-                Row(case, name, "pairs of candidates in the right order", "%", [100 * order for order in orders if order is not None])
-            )
-    return result_rows
+        if all(name in forecast.by for of_candidate in forecasts.values() for forecast in of_candidate):
+            shares = _in_order(shop, candidates, forecasts, name)
+            yield Row(case, name, "pairs of candidates in the right order", "%", [100 * share for share in shares])
 
 
-def _of(case: str, order: Order, truth: float, forecasts: Sequence[OffPolicyForecast], serving: float) -> list[Row]:
-    where, usual = f"{case}: {order.name}", [each.by[name] for name in ("snips",) for each in forecasts if name in each.by]
-    told = [
-        Row(where, "truth", "hit rate", "", [truth], note=f"serving {serving:.4f}"),
-        Row(where, "", "effective answers", "", [each.effective for each in forecasts]),
-        Row(where, "", "support", "%", [100 * each.support for each in forecasts]),
-        Row(where, "", "said nothing", "%", [100 * float(np.mean([each.too_little is not None for each in forecasts]))]),
-    ]
-    assert usual
+def _of(case: str, truth: float, forecasts: Sequence[OffPolicyForecast], serving: float) -> Iterator[Row]:
+    yield Row(case, "truth", "hit rate", "", [truth], note=f"serving {serving:.4f}")
+    yield Row(case, "", "effective answers", "", [forecast.effective for forecast in forecasts])
+    yield Row(case, "", "support", "%", [100 * forecast.support for forecast in forecasts])
+    yield Row(case, "", "said nothing", "%", [_percent([forecast.too_little is not None for forecast in forecasts])])
     for name in ESTIMATORS:
-        if not all(name in each.by for each in forecasts):
+        if not all(name in forecast.by for forecast in forecasts):
             continue
-        values = np.array([each.by[name].hit_rate for each in forecasts])
-        errors = np.array([each.by[name].se for each in forecasts])
-        told.append(Row(where, name, "hit rate", "", values.tolist(), note=f"+- {np.median(_REACH * errors):.4f} with 90% at either end"))
-        told.append(Row(where, name, "bias", "% of truth", [100 * float(values.mean() / truth - 1)]))
-        told.append(Row(where, name, "lower bound holds", "%", [100 * float(np.mean(values - _REACH * errors <= truth))]))
-        told.append(Row(where, name, "upper bound holds", "%", [100 * float(np.mean(values + _REACH * errors >= truth))]))
-        verdicts = Counter(_verdict(each, name) for each in forecasts)
-        told.append(
-            Row(
-                where,
-                name,
-                "gate passes",
-                "%",
-                [100 * verdicts["pass"] / len(forecasts)],
-                note=", ".join(f"{k} {n}" for k, n in verdicts.items()),
-            )
-        )
-    return told
+        values = np.array([forecast.by[name].hit_rate for forecast in forecasts])
+        reach = _REACH * np.array([forecast.by[name].se for forecast in forecasts])
+        yield Row(case, name, "hit rate", "", values.tolist(), note=f"+- {np.median(reach):.4f} with 90% at either end")
+        yield Row(case, name, "bias", "% of truth", [100 * float(values.mean() / truth - 1)])
+        yield Row(case, name, "lower bound holds", "%", [_percent(values - reach <= truth)])
+        yield Row(case, name, "upper bound holds", "%", [_percent(values + reach >= truth)])
+        verdicts = Counter(_verdict(forecast, name) for forecast in forecasts)
+        note = ", ".join(f"{verdict} {count}" for verdict, count in verdicts.items())
+        yield Row(case, name, "gate passes", "%", [100 * verdicts["pass"] / len(forecasts)], note=note)
+
+
+def _percent(holds: Sequence[bool] | NDArray[np.bool_]) -> float:
+    return 100 * float(np.mean(holds))
 
 
 def _verdict(forecast: OffPolicyForecast, name: str) -> str:
@@ -104,37 +89,24 @@ def _verdict(forecast: OffPolicyForecast, name: str) -> str:
     return str(judge(gate, numbers, serving=True).verdict)
 
 
-def _agreement(shop: Shop, candidates: Sequence[Order], forecasts: Sequence[OffPolicyForecast], name: str) -> float | None:
-    """Of pairs of candidates whose truths differ by more than a hundredth, how many stand in the right order."""
-    if not all(name in each.by for each in forecasts):
-        return None
-    truths, values = [shop.earns(candidate)[1] for candidate in candidates], [each.by[name].hit_rate for each in forecasts]
-    pairs = [(a, b) for a in range(len(truths)) for b in range(a) if abs(truths[a] / truths[b] - 1) > 0.01]
-    return float(np.mean([(values[a] > values[b]) == (truths[a] > truths[b]) for a, b in pairs]))
+def _in_order(shop: Shop, candidates: Sequence[Order], forecasts: dict[str, list[OffPolicyForecast]], name: str) -> Iterator[float]:
+    """By log, the share of the pairs in the right order, of candidates whose truths differ by more than a hundredth."""
+    truths = [shop.earns(candidate)[1] for candidate in candidates]
+    pairs = [(a, b) for b, a in combinations(range(len(truths)), 2) if abs(truths[a] / truths[b] - 1) > 0.01]
+    for of_log in zip(*(forecasts[candidate.name] for candidate in candidates), strict=True):
+        values = [forecast.by[name].hit_rate for forecast in of_log]
+        yield float(np.mean([(values[a] > values[b]) == (truths[a] > truths[b]) for a, b in pairs]))
 
 
-def _seeds(forecasts: dict[str, list[OffPolicyForecast]]) -> range:
-    return range(len(next(iter(forecasts.values()))))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.off_policy")
-    parser.add_argument("--answers", type=int, default=100_000)
-    parser.add_argument("--seeds", type=int, default=100)
-    parser.add_argument("--users", type=int, default=1_000)
-    parser.add_argument("--items", type=int, default=500)
-    parser.add_argument("--rate", type=float, default=0.05)
-    given = parser.parse_args()
-    told: list[Row] = []
+@benchmark("off-policy")
+def off_policy(answers: int = 100_000, seeds: int = 100, users: int = 1_000, items: int = 500, rate: float = 0.05) -> Iterator[Outcome]:
+    yield Fields(answers=answers, seeds=seeds, rate=rate)
     for case, fall in (("every place is seen alike", 0.0), ("attention falls by place", 0.7)):
-        shop = Shop.planted(given.users, given.items, fall=fall, rate=given.rate)
-        since = time.monotonic()
-        found = measure(shop, given.answers, given.seeds)
-        told += rows(case, shop, found)
-        seconds = (time.monotonic() - since) / given.seeds / len(found)
-        told.append(Row(case, "all three", "time for a candidate", "s", [seconds], note=f"{given.answers:,} answers"))
-    publish("off-policy", told, answers=given.answers, seeds=given.seeds, rate=given.rate)
+        shop = Shop.planted(users, items, fall=fall, rate=rate)
+        seconds, forecasts = timed(partial(measure, shop, answers, seeds))
+        yield from rows(case, shop, forecasts)
+        yield Row(case, "all three", "time for a candidate", "s", [seconds / seeds / len(forecasts)], note=f"{answers:,} answers")
 
 
 if __name__ == "__main__":
-    main()
+    off_policy()

@@ -1,11 +1,10 @@
-"""What the order of an answer costs: 500 candidates of a catalogue of 60,000 items with ten attributes, 10 items, by kind of rule.
+"""The cost of the order of an answer: 500 candidates of a catalogue of 60,000 items with ten attributes, 10 items, by kind of rule.
 
 python -m benchmarks.order [--items 60000]
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,7 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.filters import CONTEXT, catalogue, ledger, unit_of
-from benchmarks.report import Row, publish
+from benchmarks.harness import Row, benchmark
 from services.gateway.attributes import Attributes
 from services.gateway.candidates import Candidates, RankingRequest
 from services.gateway.filtering import Filter, FilterInput
@@ -47,8 +46,8 @@ def ordering(state: Attributes, count: int) -> Iterator[Row]:
     unit = replace(plain, vectors=build_vectors(plain.items, vectors, plain.items[:1], vectors[:1], ExactIndex(plain.items, vectors)))
     filter, filter_input = Filter(Serve()), FilterInput(state, CONTEXT, frozenset())
     some = [(chance.choice(count, CANDIDATES, replace=False), chance.random(CANDIDATES).astype(np.float32)) for _ in range(100)]
-    for case, said in CASES.items():
-        rules = Ordering(Order.model_validate(said)).at(datetime.now(UTC))
+    for case, document in CASES.items():
+        rules = Ordering(Order.model_validate(document)).at(datetime.now(UTC))
         began = time.process_time()
         for turn in range(ROUNDS):
             rows, scores = some[turn % len(some)]
@@ -57,13 +56,11 @@ def ordering(state: Attributes, count: int) -> Iterator[Row]:
         yield Row(case, "eyas", "CPU of an answer's order", "ms", [(time.process_time() - began) / ROUNDS * 1e3])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--items", type=int, default=60_000)
-    asked = parser.parse_args()
+@benchmark("order")
+def order(items: int = 60_000) -> Iterator[Row]:
     with threadpool_limits(1):  # as in a gateway
-        publish("order", list(ordering(ledger(catalogue(asked.items))[0], asked.items)))
+        yield from ordering(ledger(catalogue(items))[0], items)
 
 
 if __name__ == "__main__":
-    main()
+    order()

@@ -10,20 +10,19 @@ because `season: auto` compares days with each other then. The trigger is the de
 
 from __future__ import annotations
 
-import argparse
 import math
-import multiprocessing
-import sys
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.report import Row, publish
-from shared.domain.drift.alarm_decision import NOTHING_YET, remember
+from benchmarks.harness import Fields, Outcome, Row, benchmark
+from benchmarks.trials import ANY, alarm_starts, finite
+from benchmarks.trials import workers as worker_pool
 from shared.domain.drift.reading import DriftLook
 from shared.domain.drift.seasons import KEPT_WEEKS, WEEKS_BACK, AnswerHistory, BlockSeries, Season, seasonal_fall
 from shared.domain.retrainer import HITS_LOOKS
@@ -71,40 +70,43 @@ def blocks_of(rhythm: Rhythm, seed: int, weeks: int, users: int, level: NDArray[
         yield VariantSample(count, float(hit), float(hit), count, hit, hit)
 
 
-def alarms(samples: Iterator[VariantSample], season: Season, until: int | None = None) -> list[int]:
-    """The blocks at which the trigger begins to fire; none after the first one from `until` on."""
-    blocks, days, memory, was_confirmed, starts = BlockSeries(), BlockSeries(), NOTHING_YET, False, []
+def looks_at(samples: Iterable[VariantSample], season: Season) -> Iterator[tuple[int, DriftLook]]:
+    blocks, days = BlockSeries(), BlockSeries()
     for number, sample in enumerate(samples, 1):
         blocks.add(sample)
         blocks.forget(max(len(blocks) - (WEEKS_BACK + 1) * IN_A_WEEK, 0))
         if number % IN_A_DAY == 0:
             days.add(blocks.of(len(blocks) - IN_A_DAY, len(blocks)))
             days.forget(max(len(days) - 7 * KEPT_WEEKS, 0))
-        look: DriftLook = seasonal_fall(1, AnswerHistory(START + number * BLOCK, BLOCK, blocks, days), season, FEWEST, FALL)
-        memory = remember(memory, look, {"hit_rate": FALL}, HITS_LOOKS)
-        if memory.moved and not was_confirmed:
+        yield number, seasonal_fall(1, AnswerHistory(START + number * BLOCK, BLOCK, blocks, days), season, FEWEST, FALL)
+
+
+def alarms(samples: Iterable[VariantSample], season: Season, until: int | None = None) -> list[int]:
+    """The blocks at which the trigger begins to fire; none after the first one from `until` on."""
+    starts: list[int] = []
+    for number, name in alarm_starts(looks_at(samples, season), {"hit_rate": FALL}, HITS_LOOKS):
+        if name == ANY:
             starts.append(number)
             if until is not None and number > until:
                 break
-        was_confirmed = bool(memory.moved)
     return starts
 
 
-def stable(rhythm: Rhythm, seed: int, users: int, season: Season) -> tuple[bool, int]:
+def stable(rhythm: Rhythm, users: int, season: Season, seed: int) -> tuple[bool, int]:
     """Whether there was an alarm in the first eight days; and in how many of the later weeks."""
     starts = alarms(blocks_of(rhythm, seed, LIFE, users), season)
     return any(block <= FIRST_WEEK for block in starts), len({block // IN_A_WEEK for block in starts if block > FIRST_WEEK})
 
 
-def fallen(rhythm: Rhythm, seed: int, users: int, loss: float) -> float:
+def fallen(rhythm: Rhythm, users: int, loss: float, seed: int) -> float:
     """Hours from a fall to the alarm."""
     at = BEFORE_FALL * IN_A_WEEK + int(np.random.default_rng((seed, 29)).integers(IN_A_WEEK))
     level = np.where(np.arange((LIFE + 1) * IN_A_WEEK) >= at, 1 - loss, 1.0)
     return (_first(alarms(blocks_of(rhythm, seed, LIFE + 1, users, level), "auto", at), at) - at) / 4
 
 
-def decayed(rhythm: Rhythm, seed: int, users: int) -> float:
-    """Weeks until a hit rate is found that loses 1% a week from the third one on."""
+def decayed(rhythm: Rhythm, users: int, seed: int) -> float:
+    """Weeks until the alarm for a hit rate that loses 1% a week from the third one on."""
     week = np.arange(DECAYING * IN_A_WEEK) // IN_A_WEEK
     starts = alarms(blocks_of(rhythm, seed, DECAYING, users, 0.99 ** np.maximum(week - 1, 0)), "auto", FIRST_WEEK)
     return _first(starts, FIRST_WEEK) / IN_A_WEEK - 2
@@ -115,41 +117,31 @@ def _first(starts: list[int], after: int) -> float:
     return next((block for block in starts if block > after), math.inf)
 
 
-def _spread(values: list[float]) -> list[float]:
-    return [value for value in values if math.isfinite(value)] or [math.nan]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weeks", type=int, default=400, help="weeks of each world, the first ones of a life not counted")
-    parser.add_argument("--users", type=int, default=400, help="users of a quarter of an hour")
-    parser.add_argument("--season", default="auto", choices=("auto", "week", "day"))
-    parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args()
-    rows: list[Row] = []
-    lives = math.ceil(options.weeks / (LIFE - 1))
-    with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for rhythm in (*RHYTHMS, *(replace(RHYTHMS[-2], noise=noise) for noise in (0.02, 0.03))):
-            results = list(pool.map(stable, *zip(*((rhythm, seed, options.users, options.season) for seed in range(lives)), strict=True)))
+@benchmark("rhythms")
+def rhythms(
+    weeks: Annotated[int, "weeks of each world, the first ones of a life not counted"] = 400,
+    users: Annotated[int, "users of a quarter of an hour"] = 400,
+    season: Season = "auto",
+    workers: int = 2,
+) -> Iterator[Outcome]:
+    yield Fields(weeks=weeks, users=users)
+    lives = math.ceil(weeks / (LIFE - 1))
+    whole = lives * (LIFE - 1)
+    world = RHYTHMS[-2]
+    with worker_pool(workers) as pool:
+        for rhythm in (*RHYTHMS, *(replace(world, noise=noise) for noise in (0.02, 0.03))):
+            results = list(pool.map(partial(stable, rhythm, users, season), range(lives)))
             first, later = sum(early for early, _ in results), sum(count for _, count in results)
-            weeks = lives * (LIFE - 1)
-            note = f"{later} of {weeks}; first week: {first} of {lives}"
-            rows.append(Row(rhythm.name, "eyas", "weeks with a false alarm", "%", [100 * later / weeks], note=note))
-            rows.append(Row(rhythm.name, "eyas", "first weeks with a false alarm", "%", [100 * first / lives]))
-            sys.stderr.write(f"{rhythm.name}: {note}\n")
-        world = RHYTHMS[-2]
+            note = f"{later} of {whole}; first week: {first} of {lives}"
+            yield Row(rhythm.name, "eyas", "weeks with a false alarm", "%", [100 * later / whole], note=note)
+            yield Row(rhythm.name, "eyas", "first weeks with a false alarm", "%", [100 * first / lives])
         for loss in (0.1, 0.2, 0.5):
-            hours = list(pool.map(fallen, *zip(*((world, seed, options.users, loss) for seed in range(20)), strict=True)))
-            missed = sum(map(math.isinf, hours))
-            rows.append(
-                Row(world.name, "eyas", f"hours until a fall of {loss:.0%} is found", "h", _spread(hours), note=f"missed: {missed}")
-            )
-            sys.stderr.write(f"fall of {loss:.0%}: {sorted(hours)}\n")
-        weeks_of = list(pool.map(decayed, *zip(*((world, seed, options.users) for seed in range(6)), strict=True)))
-        rows.append(Row(world.name, "eyas", "weeks until a decay of 1% a week is found", "weeks", _spread(weeks_of)))
-        sys.stderr.write(f"decay: {sorted(weeks_of)}\n")
-    publish("rhythms", rows, weeks=options.weeks, users=options.users)
+            hours = list(pool.map(partial(fallen, world, users, loss), range(20)))
+            note = f"missed: {sum(map(math.isinf, hours))}"
+            yield Row(world.name, "eyas", f"hours until a fall of {loss:.0%} is found", "h", finite(hours), note=note)
+        late = finite(pool.map(partial(decayed, world, users), range(6)))
+        yield Row(world.name, "eyas", "weeks until a decay of 1% a week is found", "weeks", late)
 
 
 if __name__ == "__main__":
-    main()
+    rhythms()

@@ -11,29 +11,26 @@ the scores count from 0.2, new and missing values from 0.05, three looks in a ro
 
 from __future__ import annotations
 
-import argparse
 import math
-import multiprocessing
-import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from benchmarks.drift import PATIENCE, THRESHOLDS, WINDOW
-from benchmarks.drift_worlds import SHIFTS, STABLE, Event, Planted, Shift, changed, columns
-from benchmarks.report import Row, publish
+from benchmarks.harness import Fields, Outcome, Row, benchmark
+from benchmarks.populations import SHIFTS, STABLE, Event, Planted, Shift, changed, columns
+from benchmarks.trials import ANY, alarm_starts, finite
+from benchmarks.trials import workers as worker_pool
 from services.monitor.drift import DriftLooks, MeasuredVersion
 from shared.contracts.retraining import DriftTrigger
-from shared.domain.drift.alarm_decision import NOTHING_YET, remember
 from shared.domain.drift.detectors import LOOKS
-from shared.domain.drift.reading import DriftColumn
+from shared.domain.drift.reading import DriftColumn, DriftLook
 from shared.domain.drift.seasons import Season
 from shared.ports import AnswerScore, Like
 
@@ -65,10 +62,10 @@ GROWING = [Rhythm(0.5, False, grown, 2_000) for grown in (0.5, 2.0)]
 
 
 class Likes:
-    """What has been liked and shown up to a moment; stands in for the event log and the catalogue."""
+    """Likes and scores up to the newest visible one; stands in for the event log and the catalogue."""
 
     def __init__(self, events: Sequence[Event], times: Sequence[datetime]) -> None:
-        self.seen, self.times = 0, times
+        self.visible, self.times = 0, times
         self._events = events
         self._likes = [Like(event.user, number, at) for number, (event, at) in enumerate(zip(events, times, strict=True))]
         self._scores = [AnswerScore(event.user, event.score, at) for event, at in zip(events, times, strict=True)]
@@ -80,8 +77,12 @@ class Likes:
         return self._part(self._scores, since, count, newest)
 
     def _part(self, whole: list[Any], since: datetime, count: int, newest: bool) -> list[Any]:
-        first = bisect_left(self.times, since, hi=self.seen)
-        return whole[max(first, self.seen - count) : self.seen][::-1] if newest else whole[first : min(first + count, self.seen)]
+        first, end = self.after(since), self.visible
+        return whole[max(first, end - count) : end][::-1] if newest else whole[first : min(first + count, end)]
+
+    def after(self, moment: datetime) -> int:
+        """The first like from a moment on."""
+        return bisect_left(self.times, moment)
 
     def of(self, recommender: str, version: int) -> Any:
         return SimpleNamespace(columns=self._columns)
@@ -94,15 +95,14 @@ class Likes:
 def lived(rhythm: Rhythm, seed: int, shift: Shift, shift_day: float) -> Likes:
     world, random = Planted(seed), np.random.default_rng((seed, 31))
     quarters = np.arange(DAYS * 96) / 96
-    wave, weekend = _wave(quarters), quarters % WEEK >= 5
-    people = rhythm.likes / 96 * (1 + 0.6 * wave) * np.where(weekend & rhythm.weekend, 1.2, 1.0)
+    people = rhythm.likes / 96 * (1 + 0.6 * _wave(quarters)) * np.where((quarters % WEEK >= 5) & rhythm.weekend, 1.2, 1.0)
     counts = random.poisson(people * np.where(quarters >= WEEK, rhythm.grown, 1.0))
     days = np.sort(np.repeat(quarters, counts) + random.random(counts.sum()) / 96)
     evening = rhythm.swing * (1 + _wave(days)) / 2 + WEEKEND * (rhythm.weekend & (days % WEEK >= 5))
     before = int(np.searchsorted(days, shift_day))
     events = [*world.events(before), *world.events(len(days) - before, shift)]
     of_hour = [changed(event, Shift("", genre=share, score=share), random) for event, share in zip(events, evening.tolist(), strict=True)]
-    return Likes(of_hour, [START + timedelta(days=day) for day in days.tolist()])
+    return Likes(of_hour, [_moment(day) for day in days.tolist()])
 
 
 def _wave(days: Any) -> Any:
@@ -110,30 +110,34 @@ def _wave(days: Any) -> Any:
     return np.cos(2 * np.pi * (days - 20 / 24))
 
 
-def alarms(world: Likes, season: Season, begin: int = STEP) -> tuple[list[tuple[float, str]], int, int]:
-    """The days at which the trigger begins to fire, and for what; how many looks there were in the first week, and later. The first look is
-    taken after `begin` likes."""
-    looks, rule = DriftLooks(world, world), DriftTrigger(season=season, min_events=WINDOW)  # type: ignore[arg-type]
-    memory, standing, starts, counted, last = NOTHING_YET, set[str](), list[tuple[float, str]](), [0, 0], None
-    for world_size in range(begin, len(world.times) + 1, STEP):
-        world.seen = world_size
-        look = looks.newest(SERVED, rule)
-        if look is None or look.at == last or not look.readings:
-            continue
-        last, day = look.at, (look.at - START) / timedelta(days=1)
-        counted[day > FIRST_WEEK] += 1
-        memory = remember(memory, look, THRESHOLDS, rule.looks)
-        before, standing = standing, {alarm.reading.key for alarm in memory.moved}
-        starts += [(day, key) for key in standing - before]
-    return starts, counted[0], counted[1]
+def _moment(day: float) -> datetime:
+    return START + timedelta(days=day)
+
+
+def alarms(world: Likes, season: Season, begin: int = STEP) -> tuple[list[float], list[int]]:
+    """The days at which the trigger begins to fire, and how many looks there were in the first week, and later. The first look is taken
+    after `begin` likes."""
+    measured, rule = DriftLooks(world, world), DriftTrigger(season=season, min_events=WINDOW)  # type: ignore[arg-type]
+    counts = [0, 0]
+
+    def looks() -> Iterator[tuple[float, DriftLook]]:
+        last = None
+        for size in range(begin, len(world.times) + 1, STEP):
+            world.visible = size
+            look = measured.newest(SERVED, rule)
+            if look is not None and look.at != last and look.readings:
+                last, day = look.at, (look.at - START) / timedelta(days=1)
+                counts[day > FIRST_WEEK] += 1
+                yield day, look
+
+    return [day for day, name in alarm_starts(looks(), THRESHOLDS, rule.looks, by="key") if name != ANY], counts
 
 
 def stable(rhythm: Rhythm, season: Season, seed: int) -> tuple[int, int, int, int]:
-    """False alarms of the first week and of the later ones, and how many looks there were in each. The first week is seen in two lives."""
+    """False alarms of the first week and of the later ones, and their numbers of looks. Two lives have looks in the first week."""
     world = lived(rhythm, seed, STABLE, math.inf)
-    begin = STEP if seed < FIRST_WEEKS else bisect_left(world.times, START + timedelta(days=FIRST_WEEK))
-    starts, first, later = alarms(world, season, begin)
-    late = sum(day > FIRST_WEEK for day, _ in starts)
+    starts, (first, later) = alarms(world, season, STEP if seed < FIRST_WEEKS else world.after(_moment(FIRST_WEEK)))
+    late = sum(day > FIRST_WEEK for day in starts)
     return len(starts) - late, late, first, later
 
 
@@ -141,43 +145,34 @@ def shifted(rhythm: Rhythm, shift: Shift, seed: int) -> float:
     """Windows from the shift to the alarm."""
     day = 10 + WEEK * float(np.random.default_rng((seed, 37)).random())
     world = lived(rhythm, seed, shift, day)
-    first = bisect_left(world.times, START + timedelta(days=day))
+    first = world.after(_moment(day))
     world.times = world.times[: first + PATIENCE * WINDOW]
-    starts, _, _ = alarms(world, "auto", first - WINDOW)
-    alarm = next((start for start, _ in starts if start > day), math.inf)
-    return math.inf if math.isinf(alarm) else (bisect_right(world.times, START + timedelta(days=alarm)) - first) / WINDOW
+    starts, _ = alarms(world, "auto", first - WINDOW)
+    alarm = next((start for start in starts if start > day), math.inf)
+    return math.inf if math.isinf(alarm) else (bisect_right(world.times, _moment(alarm)) - first) / WINDOW
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--windows", type=int, default=500, help="stable windows of each world, those of the first week not counted")
-    parser.add_argument("--runs", type=int, default=20, help="of each shift")
-    parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args()
-    rows: list[Row] = []
-    with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        watched: list[tuple[Rhythm, Season]] = [(rhythm, "auto") for rhythm in (*RHYTHMS, *GROWING)]
+@benchmark("rhythms-drift")
+def rhythms_drift(
+    windows: Annotated[int, "stable windows of each world, those of the first week not counted"] = 500,
+    runs: Annotated[int, "of each shift"] = 20,
+    workers: int = 2,
+) -> Iterator[Outcome]:
+    yield Fields(windows=windows, runs=runs)
+    watched: list[tuple[Rhythm, Season]] = [(rhythm, "auto") for rhythm in (*RHYTHMS, *GROWING)]
+    with worker_pool(workers) as pool:
         for rhythm, season in [*watched, (RHYTHMS[3], "none"), (RHYTHMS[7], "none")]:
-            lives = math.ceil(options.windows * WINDOW / (rhythm.likes * rhythm.grown * (DAYS - FIRST_WEEK)))
-            counts = np.array(list(pool.map(partial(stable, rhythm, season), range(lives)))).sum(axis=0).tolist()
-            name = f"season: {season}"
-            for which, alarms_, looks in zip(("first week", "later"), counts[:2], counts[2:], strict=True):
-                windows = looks / LOOKS
-                note = f"{alarms_} in {windows:,.0f} windows"
-                rows.append(
-                    Row(f"{rhythm.name}: {which}", name, "false alarms of 1,000 windows", "", [1000 * alarms_ / max(windows, 1)], note=note)
-                )
-                sys.stderr.write(f"{rhythm.name}, {which}, {name}: {note}\n")
-            publish("rhythms-drift", rows)
+            lives = math.ceil(windows * WINDOW / (rhythm.likes * rhythm.grown * (DAYS - FIRST_WEEK)))
+            counts = [sum(values) for values in zip(*pool.map(partial(stable, rhythm, season), range(lives)), strict=True)]
+            for part, false, looks in zip(("first week", "later"), counts[:2], counts[2:], strict=True):
+                share, note = 1000 * false / max(looks / LOOKS, 1), f"{false} in {looks / LOOKS:,.0f} windows"
+                yield Row(f"{rhythm.name}: {part}", f"season: {season}", "false alarms of 1,000 windows", "", [share], note=note)
         world = RHYTHMS[-2]
         for shift in SHIFTS:
-            late = list(pool.map(partial(shifted, world, shift), range(1000, 1000 + options.runs)))
-            delays = [delay for delay in late if math.isfinite(delay)]
-            note = f"{len(late) - len(delays)} of {len(late)} missed"
-            rows.append(Row(world.name, shift.name, "windows until it is found", "windows", delays or [math.nan], note=note))
-            sys.stderr.write(f"{shift.name}: {sorted(late)}\n")
-    publish("rhythms-drift", rows, windows=options.windows, runs=options.runs)
+            delays = list(pool.map(partial(shifted, world, shift), range(1000, 1000 + runs)))
+            note = f"{sum(map(math.isinf, delays))} of {runs} missed"
+            yield Row(world.name, shift.name, "windows until it is found", "windows", finite(delays), note=note)
 
 
 if __name__ == "__main__":
-    main()
+    rhythms_drift()

@@ -1,5 +1,5 @@
-"""How often the alert EyasHitRateFell of the chart takes a rhythm for a fall, and how soon it says a real one: the rules as they are,
-worked by Prometheus itself (`promtool test rules`) over the worlds of benchmarks.rhythms.
+"""How often the alert EyasHitRateFell of the chart takes a rhythm for a fall, and how soon it fires for a real one: the rules as they are,
+evaluated by Prometheus itself (`promtool test rules`) over the worlds of benchmarks.rhythms.
 
     python -m benchmarks.rhythms_rule [--weeks 100] [--users 400]
 
@@ -8,31 +8,28 @@ Each world is a recommender with the gauges that a platform exports, over the la
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
-import sys
-import tempfile
-from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
-from benchmarks.report import Row, publish
+from benchmarks.harness import Fields, Outcome, Row, benchmark, scratch
 from benchmarks.rhythms import IN_A_DAY, IN_A_WEEK, LIFE, RHYTHMS, blocks_of
+from benchmarks.trials import finite
 from shared.domain.sequential_test import VariantSample
 from tests.servers.prometheus_process import program
 from tests.support.alert_rules import groups
 
 FALL_AT = 3 * IN_A_WEEK + IN_A_DAY // 2
 FALLS, AT_ONCE = 20, 5
-"""Worlds in which the hit rate falls, and those that one query may ask of."""
-FIRING = 'ALERTS{alertname="EyasHitRateFell",alertstate="firing"}'
+"""Worlds in which the hit rate falls, and those of one query."""
+ALERT = "EyasHitRateFell"
+FIRING = f'ALERTS{{alertname="{ALERT}",alertstate="firing"}}'
 _GOT = re.compile(r'expr: (".*"), time: \S+,\n\s+exp: nil\n\s+got: (.*)')
 _SAMPLE = re.compile(r'recommender="(\w+)"[^}]*\} ([-+.\dE]+)')
 
@@ -49,71 +46,67 @@ def gauges(samples: Iterator[VariantSample]) -> tuple[str, str]:
     return " ".join(rates), " ".join(answers)
 
 
-def worked(worlds: Sequence[tuple[str, str]], queries: dict[str, tuple[str, str]]) -> dict[str, dict[str, float]]:
-    """The value of each query for each world; a query is an expression and the moment at which it is asked."""
+def evaluated(worlds: Sequence[tuple[str, str]], queries: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, float]]:
+    """The value of each query for each world; a query is an expression and its moment. A world without a sample has no value."""
     series = []
     for number, (rates, answers) in enumerate(worlds):
         labels = f'{{recommender="r{number}",version="1"}}'
         series += [{"series": f"eyas_hit_rate{labels}", "values": rates}, {"series": f"eyas_hit_rate_answers{labels}", "values": answers}]
-    kept = [
+    rules = [
         rule
         for group in groups()
         for rule in group["rules"]
-        if "hit_rate" in rule.get("record", "") or rule.get("alert") == "EyasHitRateFell"
+        if rule.get("alert") == ALERT or ("hit_rate" in rule.get("record", "") and "slice" not in rule["record"])
     ]
-    kept = [rule for rule in kept if "slice" not in rule.get("record", "")]
     expressions = {name: f"{expression} + 0 * {number}" for number, (name, (expression, _)) in enumerate(queries.items())}
-    asked = [{"expr": expressions[name], "eval_time": at, "exp_samples": []} for name, (_, at) in queries.items()]
-    case = {"interval": "15m", "input_series": series, "promql_expr_test": asked}
-    document: dict[str, Any] = {"rule_files": ["rules.yaml"], "evaluation_interval": "15m", "tests": [case]}
-    with tempfile.TemporaryDirectory(prefix="rhythms-") as scratch:
-        folder = Path(scratch)
-        (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "hit-rate", "rules": kept}]}))
+    tests = [{"expr": expressions[name], "eval_time": at, "exp_samples": []} for name, (_, at) in queries.items()]
+    case = {"interval": "15m", "input_series": series, "promql_expr_test": tests}
+    with scratch() as folder:
+        (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "hit-rate", "rules": rules}]}))
+        document = {"rule_files": ["rules.yaml"], "evaluation_interval": "15m", "tests": [case]}
         (folder / "test.yaml").write_text(yaml.safe_dump(document, width=10**9))
         command = [program("prometheus", "promtool"), "test", "rules", str(folder / "test.yaml")]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  a fixed program
     output = ended.stdout + ended.stderr
     if "SUCCESS" not in output and "got:" not in output:
         raise RuntimeError(f"promtool: {output[-2000:]}")
-    got = {
-        json.loads(expression): samples for expression, samples in _GOT.findall(output)
-    }  # what is as expected, without a sample, isn't said
+    samples = {json.loads(expression): text for expression, text in _GOT.findall(output)}
     return {
-        name: {world: float(value) for world, value in _SAMPLE.findall(got.get(expression, ""))} for name, expression in expressions.items()
+        name: {world: float(value) for world, value in _SAMPLE.findall(samples.get(expression, ""))}
+        for name, expression in expressions.items()
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weeks", type=int, default=100, help="weeks of each world, the first ones of a life not counted")
-    parser.add_argument("--users", type=int, default=400, help="users of a quarter of an hour")
-    options = parser.parse_args()
-    lives, end = -(-options.weeks // (LIFE - 1)), f"{LIFE * 7}d"
-    weeks = {f"week {week}": (f"max_over_time({FIRING}[{6 if week == 2 else 7}d])", f"{7 * week}d") for week in range(2, LIFE + 1)}
-    queries = {"first week": (f"max_over_time({FIRING}[8d])", "8d"), **weeks}
-    rows: list[Row] = []
+def hours_to_alert(users: int, loss: float) -> list[float]:
+    """Hours from a fall to the alert, of the worlds with an alert."""
+    level = np.where(np.arange(LIFE * IN_A_WEEK) >= FALL_AT, 1 - loss, 1.0)
+    query = {"first": (f"min_over_time(timestamp({FIRING})[{LIFE * 7 - 21}d:15m])", f"{LIFE * 7}d")}
+    hours: list[float] = []
+    for start in range(0, FALLS, AT_ONCE):
+        worlds = [gauges(blocks_of(RHYTHMS[-2], seed, LIFE, users, level)) for seed in range(start, start + AT_ONCE)]
+        hours += [moment / 3600 - FALL_AT / 4 for moment in evaluated(worlds, query)["first"].values()]
+    return hours
+
+
+@benchmark("rhythms-rule")
+def rhythms_rule(
+    weeks: Annotated[int, "weeks of each world, the first ones of a life not counted"] = 100,
+    users: Annotated[int, "users of a quarter of an hour"] = 400,
+) -> Iterator[Outcome]:
+    yield Fields(weeks=weeks, users=users)
+    lives = -(-weeks // (LIFE - 1))
+    later = {f"week {week}": (f"max_over_time({FIRING}[{6 if week == 2 else 7}d])", f"{7 * week}d") for week in range(2, LIFE + 1)}
+    queries = {"first week": (f"max_over_time({FIRING}[8d])", "8d"), **later}
     for rhythm in RHYTHMS:
-        found = worked([gauges(blocks_of(rhythm, seed, LIFE, options.users)) for seed in range(lives)], queries)
-        counts = Counter({name: len(worlds) for name, worlds in found.items()})
-        false, number = sum(counts[name] for name in weeks), lives * len(weeks)
-        note = f"{false} of {number}; first week: {counts['first week']} of {lives}"
-        rows.append(Row(rhythm.name, "EyasHitRateFell", "weeks with a false alarm", "%", [100 * false / number], note=note))
-        sys.stderr.write(f"{rhythm.name}: {note}\n")
-    rhythm = RHYTHMS[-2]
+        alerts = evaluated([gauges(blocks_of(rhythm, seed, LIFE, users)) for seed in range(lives)], queries)
+        false, whole = sum(len(alerts[name]) for name in later), lives * len(later)
+        note = f"{false} of {whole}; first week: {len(alerts['first week'])} of {lives}"
+        yield Row(rhythm.name, ALERT, "weeks with a false alarm", "%", [100 * false / whole], note=note)
     for loss in (0.25, 0.5):
-        level: NDArray[np.float64] = np.where(np.arange(LIFE * IN_A_WEEK) >= FALL_AT, 1 - loss, 1.0)
-        hours = []
-        for start in range(0, FALLS, AT_ONCE):
-            worlds = [gauges(blocks_of(rhythm, seed, LIFE, options.users, level)) for seed in range(start, start + AT_ONCE)]
-            seconds = worked(worlds, {"first": (f"min_over_time(timestamp({FIRING})[{LIFE * 7 - 21}d:15m])", end)})["first"].values()
-            hours += [moment / 3600 - FALL_AT / 4 for moment in seconds]
+        hours = hours_to_alert(users, loss)
         note = f"missed: {FALLS - len(hours)} of {FALLS}"
-        rows.append(
-            Row(rhythm.name, "EyasHitRateFell", f"hours until a fall of {loss:.0%} is said", "h", hours or [float("nan")], note=note)
-        )
-        sys.stderr.write(f"fall of {loss:.0%}: {note}, {sorted(hours)}\n")
-    publish("rhythms-rule", rows, weeks=options.weeks, users=options.users)
+        yield Row(RHYTHMS[-2].name, ALERT, f"hours until a fall of {loss:.0%} is said", "h", finite(hours), note=note)
 
 
 if __name__ == "__main__":
-    main()
+    rhythms_rule()

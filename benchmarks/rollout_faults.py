@@ -1,4 +1,4 @@
-"""A candidate that is slow, that errs, that gives no numbers: after how many analyses every user is back on the stable version.
+"""Faulty candidates (slow, failing, without numbers): after how many analyses every user is back on the stable version.
 
     python -m benchmarks.rollout_faults [--times 50]
 
@@ -10,22 +10,19 @@ out as often: it must not go back.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
-from benchmarks.report import Row, publish
+from benchmarks.harness import Missed, Outcome, Row, benchmark, say, scratch
 from benchmarks.rollout_world import NAME, World
 from services.control.placement import Placement, warmth
 from services.control.reconcile import Reconciler
@@ -63,14 +60,14 @@ Spoil = Callable[[Callable[[], Scores], random.Random], Scores]
 def slow(score: Callable[[], Scores], chance: random.Random) -> Scores:
     """Five times as long as it would have taken."""
     began = time.perf_counter()
-    found = score()
+    scores = score()
     time.sleep(4 * (time.perf_counter() - began))
-    return found
+    return scores
 
 
 def errs(score: Callable[[], Scores], chance: random.Random) -> Scores:
     if chance.random() < 0.05:
-        raise Unavailable("an error that was asked for")
+        raise Unavailable("an injected error")
     return score()
 
 
@@ -122,7 +119,8 @@ class Stand:
     """A platform without its loops: who drives it says when a pass is due."""
 
     def __init__(self, home: Path, undo: ExitStack, seed: int) -> None:
-        self.world = World(home, _USERS, _rollout())
+        analysis = {"attribution": "1s", "window": "1s", "min_users": 30, "every": f"{EVERY.seconds}s"}
+        self.world = World(home, _USERS, {"steps": [_WEIGHT], "analysis": analysis})
         undo.callback(self.world.close)
         self.world.version()
         self.world.version()
@@ -144,8 +142,8 @@ class Stand:
         self._chance = random.Random(seed)  # noqa: S311
         world.routes.put(NAME, Route(_STABLE), self.clock.now(), "bench", "a benchmark")
 
-    def rolls_out(self, id: str, spoil: Spoil | None) -> tuple[RolloutStatus, int, float]:
-        """Until it has ended, or was looked at too often: where it stands, how many analyses there were, seconds that it took."""
+    def roll_out(self, id: str, spoil: Spoil | None) -> tuple[RolloutStatus, int, float]:
+        """Until it has ended, or after too many analyses: its status, the number of analyses, its seconds."""
         began, self.looks.count, self.scorer.spoil = time.monotonic(), 0, spoil
         self.world.start(_CANDIDATE, id, self.clock.now())
         while True:
@@ -161,8 +159,8 @@ class Stand:
             self._reconciler.tick()
             self._placement.tick()
 
-    def ends(self, id: str) -> None:
-        """Whatever is still under way."""
+    def abort(self, id: str) -> None:
+        """Ends a rollout that is still under way."""
         self.world.ask(id, "abort", self.clock.now())
         while not MACHINE.terminal(self.world.rollouts.get(id).status.state):
             self.clock.jump(timedelta(milliseconds=300))
@@ -173,51 +171,36 @@ class Stand:
             self.gateway.recommend(NAME, self._chance.randrange(_USERS), 5)
 
 
-def faults(home: Path, times: int, say: Callable[[str], None]) -> tuple[list[Row], bool]:
-    """The second value: whether each faulty candidate went back within two analyses, and no other did."""
-    rows: list[Row] = []
-    good = True
+def faults(home: Path, times: int) -> Iterator[Outcome]:
+    """Each faulty candidate must go back within two analyses, and no other one."""
     logging.getLogger("services").setLevel(logging.ERROR)
     with ExitStack() as undo:
         stand = Stand(home, undo, seed=7)
-        for number, (what, spoil) in enumerate(FAULTS.items()):
+        for number, (fault, spoil) in enumerate(FAULTS.items()):
             ends: Counter[str] = Counter()
             looks: list[int] = []
             seconds: list[float] = []
-            for at in range(times):
-                id = f"r-{number}-{at:03}"
-                status, count, took = stand.rolls_out(id, spoil)
+            for id in (f"r-{number}-{at:03}" for at in range(times)):
+                status, count, took = stand.roll_out(id, spoil)
                 ends[status.state] += 1
                 looks.append(count)
                 seconds.append(took)
                 if not MACHINE.terminal(status.state):
-                    stand.ends(id)
+                    stand.abort(id)
             back = ends["rolled_back"]
-            in_time = sum(count <= ALLOWED for count in looks) if back == times else 0
-            good &= back == (times if spoil else 0) and (not spoil or in_time == times)
-            say(f"  {what}: {back} of {times} rolled back; analyses {dict(sorted(Counter(looks).items()))}; last: {status.reason[:160]}")
-            rows += [
-                Row(what, "eyas", "rolled back", f"of {times}", [back]),
-                Row(what, "eyas", "analyses until then" if spoil else "analyses", "", looks),
-                Row(what, "eyas", "a rollout took", "s", seconds),
-            ]
-    return rows, good
+            say(f"{fault}: {back} of {times} rolled back; analyses {dict(sorted(Counter(looks).items()))}; last: {status.reason[:160]}")
+            yield Row(fault, "eyas", "rolled back", f"of {times}", [back])
+            yield Row(fault, "eyas", "analyses until then" if spoil else "analyses", "", looks)
+            yield Row(fault, "eyas", "a rollout took", "s", seconds)
+            if back != (times if spoil else 0) or (spoil and max(looks) > ALLOWED):
+                yield Missed(f"{fault}: {'all are' if spoil else 'none is'} rolled back within {ALLOWED} analyses")
 
 
-def _rollout() -> dict[str, Any]:
-    analysis = {"attribution": "1s", "window": "1s", "min_users": 30, "every": f"{EVERY.seconds}s"}
-    return {"steps": [_WEIGHT], "analysis": analysis}
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=50)
-    times: int = parser.parse_args().times
-    with tempfile.TemporaryDirectory(prefix="eyas-bench-") as folder:
-        rows, good = faults(Path(folder) / "home", times, Console(highlight=False, soft_wrap=True).print)
-    publish("rollout_faults", rows)
-    return 0 if good else 1
+@benchmark("rollout_faults")
+def rollout_faults(times: int = 50) -> Iterator[Outcome]:
+    with scratch() as folder:
+        yield from faults(folder / "home", times)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    rollout_faults()

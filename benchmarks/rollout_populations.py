@@ -9,21 +9,18 @@ runs go through the event log itself: requests and hits are stored, and the sums
 
 from __future__ import annotations
 
-import argparse
-import sys
-import tempfile
-import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from benchmarks.report import Row, publish
+from benchmarks.harness import Missed, Outcome, Row, benchmark, scratch
+from benchmarks.populations import hit_rates, sample_of
+from benchmarks.trials import at_most, workers
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine, sqlite_url
@@ -42,7 +39,6 @@ ALPHA = 0.01
 """False rollbacks, at most."""
 _REQUESTS = ((1, 0.4), (2, 0.3), (5, 0.2), (10, 0.1))
 _SPREAD = 6.0
-"""Of the users' own rates: a Beta distribution of so many pseudo-counts."""
 _T0 = datetime(2026, 1, 1, tzinfo=UTC)
 _WINDOW = _ATTRIBUTION = timedelta(hours=1)
 
@@ -70,8 +66,8 @@ class World:
 
 def alike(unknown: float) -> World:
     """A/A: two versions that know the same users."""
-    known, new = (True, 0.22), (False, 0.08)
-    return World(f"A/A, {unknown:.0%} unknown users", (Group(1 - unknown, known, known), Group(unknown, new, new)), "not rolled back")
+    old, new = (True, 0.22), (False, 0.08)
+    return World(f"A/A, {unknown:.0%} unknown users", (Group(1 - unknown, old, old), Group(unknown, new, new)), "not rolled back")
 
 
 BETTER = World(
@@ -101,25 +97,25 @@ WORSE = World(
 KINDS = (WORSE, replace(WORSE, name=f"{WORSE.name}, guardrail off", fallback="off"), EQUAL, BETTER)
 
 
+ENDS = {Verdict.PASS: "promoted", Verdict.FAIL: "rolled back"}
+
+
 @dataclass(frozen=True)
 class Users:
     """One variant's users, in the order of their first requests."""
 
     requests: np.ndarray[Any, Any]
     hits: np.ndarray[Any, Any]
-    known: np.ndarray[Any, Any]
+    recognised: np.ndarray[Any, Any]
 
-    def sample(self, count: int, only_known: bool = False) -> VariantSample:
-        counted = self.known[:count] if only_known else slice(count)
-        requests, hits = self.requests[:count][counted], self.hits[:count][counted]
-        rates = hits / requests
-        return VariantSample(len(rates), rates.sum(), (rates * rates).sum(), int(requests.sum()), int(hits.sum()), int((hits > 0).sum()))
+    def sample(self, count: int, only_recognised: bool = False) -> VariantSample:
+        counted = self.recognised[:count] if only_recognised else slice(count)
+        return sample_of(self.requests[:count][counted], self.hits[:count][counted])
 
     def traffic(self, count: int) -> Traffic:
-        unknown = float((~self.known[:count]).sum())
+        unknown = float((~self.recognised[:count]).sum())
         answers = int(self.requests[:count].sum())
-        latency = {80: answers}
-        return Traffic(count, answers, latency=latency, fallback=UserShares(count, unknown, unknown), empty=UserShares(count))
+        return Traffic(count, answers, latency={80: answers}, fallback=UserShares(count, unknown, unknown), empty=UserShares(count))
 
 
 def simulate(world: World, count: int, rng: np.random.Generator) -> tuple[Users, Users]:
@@ -129,44 +125,47 @@ def simulate(world: World, count: int, rng: np.random.Generator) -> tuple[Users,
 def _simulate(world: World, variant: str, count: int, rng: np.random.Generator) -> Users:
     shares = [group.share for group in world.groups]
     group = rng.choice(len(shares), count, p=shares)
-    known, rate = (np.array([getattr(one, variant)[n] for one in world.groups])[group] for n in (0, 1))
+    recognised, rate = (np.array([getattr(part, variant)[n] for part in world.groups])[group] for n in (0, 1))
     requests = rng.choice([n for n, _ in _REQUESTS], count, p=[share for _, share in _REQUESTS])
-    own = rng.beta(rate * _SPREAD, (1 - rate) * _SPREAD)
-    return Users(requests, rng.binomial(requests, own), known)
+    return Users(requests, rng.binomial(requests, hit_rates(rng, rate, _SPREAD, count)), recognised)
 
 
-def plan(world: World) -> RolloutPlan:
-    rails = Guardrails(fallback=world.fallback).rules()
-    return RolloutPlan((StepPlan(0.5, timedelta(days=30), min_users=100, min_answers=100),), HARM, guardrails=rails)
+def _judge(world: World, samples: Iterable[VariantSample], traffic: Iterable[Traffic]) -> Verdict | None:
+    steps = (StepPlan(0.5, timedelta(days=30), min_users=100, min_answers=100),)
+    plan = RolloutPlan(steps, HARM, guardrails=Guardrails(fallback=world.fallback).rules())
+    stable, candidate = samples
+    stable_traffic, candidate_traffic = traffic
+    look = StepLook((stable, candidate), (stable_traffic, candidate_traffic))
+    return judge(look, plan, 0, _T0, world.rate("stable")).verdict
 
 
-def decide(world: World, stable: Users, candidate: Users, only_known: bool = False) -> str:
-    """What the first look that decides says; one failed look rolls back. `only_known`: as if fallback answers did not count."""
-    rollout, most = plan(world), len(stable.requests)
-    for count in np.unique(np.geomspace(200, most, LOOKS).astype(int)).tolist():
-        samples = (stable.sample(count, only_known), candidate.sample(count, only_known))
-        report = judge(StepLook(samples, (stable.traffic(count), candidate.traffic(count))), rollout, 0, _T0, world.rate("stable"))
-        if report.verdict in (Verdict.PASS, Verdict.FAIL):
-            return "promoted" if report.verdict is Verdict.PASS else "rolled back"
+def decide(world: World, stable: Users, candidate: Users, only_recognised: bool = False) -> str:
+    """How the first look that decides ends the canary; one failed look rolls back. `only_recognised`: as if fallback answers did not
+    count."""
+    arms = (stable, candidate)
+    for count in np.unique(np.geomspace(200, len(stable.requests), LOOKS).astype(int)).tolist():
+        samples = (users.sample(count, only_recognised) for users in arms)
+        if end := ENDS.get(_judge(world, samples, (users.traffic(count) for users in arms)) or Verdict.ERROR):
+            return end
     return "undecided"
 
 
-def run(task: tuple[World, int, int, int]) -> tuple[Counter[str], Counter[str]]:
+def run(world: World, runs: int, count: int, seed: int) -> tuple[Counter[str], Counter[str]]:
     """How many runs ended how: by intention to treat, and as if fallback answers did not count."""
-    world, runs, count, seed = task
     rng = np.random.default_rng(seed)
-    users = (simulate(world, count, rng) for _ in range(runs))
-    ends = [(decide(world, *one), decide(world, *one, only_known=True) if world in KINDS else "") for one in users]
-    return Counter(end for end, _ in ends), Counter(end for _, end in ends)
+    ends, wrong_ends = Counter[str](), Counter[str]()
+    for _ in range(runs):
+        arms = simulate(world, count, rng)
+        ends[decide(world, *arms)] += 1
+        wrong_ends[decide(world, *arms, only_recognised=True) if world in KINDS else ""] += 1
+    return ends, wrong_ends
 
 
-def run_through_log(task: tuple[World, int, int]) -> str:
+def run_through_log(world: World, count: int, seed: int) -> str:
     """The same, with the sums that the event log counts at the last look; they must be those of the simulation."""
-    world, count, seed = task
-    rng = np.random.default_rng(seed)
-    arms = dict(zip(("stable", "candidate"), simulate(world, count, rng), strict=True))
-    with tempfile.TemporaryDirectory(prefix="eyas-bench-") as folder:
-        engine = open_engine(sqlite_url(Path(folder) / "events.db"))
+    arms = dict(zip(("stable", "candidate"), simulate(world, count, np.random.default_rng(seed)), strict=True))
+    with scratch() as folder:
+        engine = open_engine(sqlite_url(folder / "events.db"))
         upgrade(engine)
         log, kpis = SqlEventLog(engine), SqlKpis(engine)
         for number, (variant, users) in enumerate(arms.items()):
@@ -176,117 +175,74 @@ def run_through_log(task: tuple[World, int, int]) -> str:
         traffic = kpis.traffic("films", 1, now)
         engine.dispose()
     for variant, users in arms.items():
-        expected, found = users.sample(count), samples[variant]
-        if (expected.users, expected.answers, expected.hits) != (found.users, found.answers, found.hits):
-            raise AssertionError(f"{world.name}: the log counts {found} of {variant}, and {expected} happened")
-        if abs(found.total - expected.total) > 1e-6 or abs(traffic[variant].fallback.total - users.traffic(count).fallback.total) > 1e-6:
-            raise AssertionError(f"{world.name}: the log's sums of {variant} differ: {found}, {traffic[variant]}; {expected}")
-    look = StepLook((samples["stable"], samples["candidate"]), (traffic["stable"], traffic["candidate"]))
-    verdict = judge(look, plan(world), 0, _T0, world.rate("stable")).verdict
-    return {Verdict.PASS: "promoted", Verdict.FAIL: "rolled back"}.get(verdict or Verdict.ERROR, "undecided")
+        expected, counted = users.sample(count), samples[variant]
+        if (expected.users, expected.answers, expected.hits) != (counted.users, counted.answers, counted.hits):
+            raise AssertionError(f"{world.name}: the log counts {counted} of {variant}, and {expected} happened")
+        differences = (counted.total - expected.total, traffic[variant].fallback.total - users.traffic(count).fallback.total)
+        if max(map(abs, differences)) > 1e-6:
+            raise AssertionError(f"{world.name}: the log's sums of {variant} differ: {counted}, {traffic[variant]}; {expected}")
+    verdict = _judge(world, (samples[variant] for variant in arms), (traffic[variant] for variant in arms))
+    return ENDS.get(verdict or Verdict.ERROR, "undecided")
 
 
 def _store(log: SqlEventLog, users: Users, variant: str, number: int) -> None:
     impressions, interactions = [], []
-    for user, (requests, hits, known) in enumerate(zip(users.requests.tolist(), users.hits.tolist(), users.known.tolist(), strict=True)):
+    every = zip(users.requests.tolist(), users.hits.tolist(), users.recognised.tolist(), strict=True)
+    for user, (requests, hits, recognised) in enumerate(every):
         key = 2 * user + number
+        outcome = {"bucket": 80} if recognised else {"fallback": UNKNOWN_USER}
         for n in range(requests):
-            at = _T0 + timedelta(seconds=n)
-            name = f"q{key}-{n}"
-            impressions.append(
-                Impression(
-                    request_id=name,
-                    recommender="films",
-                    user=key,
-                    version=1 + number,
-                    variant=variant,
-                    generation=1,
-                    step=0,
-                    items=(1, 2, 3),
-                    fallback=None if known else UNKNOWN_USER,
-                    bucket=80 if known else None,
-                    at=at,
-                )
-            )
+            common = {"recommender": "films", "user": key, "request_id": f"q{key}-{n}", "at": _T0 + timedelta(seconds=n)}
+            shown = {"version": 1 + number, "variant": variant, "generation": 1, "step": 0, "items": (1, 2, 3)}
+            impressions.append(Impression.model_validate(common | shown | outcome))
             if n < hits:
-                interactions.append(Interaction(recommender="films", user=key, item=2, kind="click", request_id=name, at=at))
-    for some in range(0, len(impressions), 5000):
-        log.impressions(impressions[some : some + 5000])
-    for some in range(0, len(interactions), 5000):
-        part = interactions[some : some + 5000]
+                interactions.append(Interaction.model_validate(common | {"item": 2, "kind": "click"}))
+    for start in range(0, len(impressions), 5000):
+        log.impressions(impressions[start : start + 5000])
+    for start in range(0, len(interactions), 5000):
+        part = interactions[start : start + 5000]
         log.interactions(part, [True] * len(part), _ATTRIBUTION)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--equal-runs", type=int, default=2000)
-    parser.add_argument("--log-runs", type=int, default=20)
-    parser.add_argument("--users", type=int, default=40_000, help="of each variant")
-    asked = parser.parse_args()
-    rows: list[Row] = []
-    missed: list[str] = []
-    with ProcessPoolExecutor(2) as pool:
-        for seed, world in enumerate(KINDS):
-            parts = _split(asked.runs, 10)
-            found, known = _total(pool.map(run, [(world, part, asked.users, 1000 * seed + n) for n, part in enumerate(parts)]))
-            logged = Counter(pool.map(run_through_log, [(world, asked.users, 9000 + 100 * seed + n) for n in range(asked.log_runs)]))
-            rows += _rows(world, found, "eyas, sums") + _rows(world, logged, "eyas, event log") + _rows(world, known, "known users alone")
-            missed += [f"{world.name}: {one}" for one in (found, logged) if not _kept(world, one)]
-        for seed, world in enumerate(alike(unknown) for unknown in (0.0, 0.3, 0.6)):
-            parts = _split(asked.equal_runs, 20)
-            tasks = [(world, part, asked.users, 50_000 + 1000 * seed + n) for n, part in enumerate(parts)]
-            found, _ = _total(pool.map(run, tasks))
-            rows += _rows(world, found, "eyas, sums")
-            if found["rolled back"] > ALPHA * asked.equal_runs:
-                missed.append(f"{world.name}: {found}")
-    publish("rollout-populations", rows)
-    for one in missed:
-        _say(f"not as promised: {one}")
-    return 1 if missed else 0
+def _run_in_parts(pool: ProcessPoolExecutor, world: World, runs: int, parts: int, users: int, seed: int) -> list[Counter[str]]:
+    """All runs in so many parts, the n-th with the n-th seed."""
+    sizes = [runs // parts + (n < runs % parts) for n in range(parts)]
+    results = pool.map(run, [world] * parts, sizes, [users] * parts, range(seed, seed + parts))
+    return [sum(ends, Counter[str]()) for ends in zip(*results, strict=True)]
 
 
-def _total(parts: Iterable[tuple[Counter[str], Counter[str]]]) -> tuple[Counter[str], Counter[str]]:
-    several = list(parts)
-    return sum((one for one, _ in several), Counter[str]()), sum((other for _, other in several), Counter[str]())
+def _rows(world: World, ends: Counter[str], contender: str) -> Iterator[Row]:
+    if runs := ends.total():
+        case = f"{world.name} (rates {world.rate('stable'):.3f} and {world.rate('candidate'):.3f})"
+        note = f"upper 95% bound {at_most(ends['rolled back'], runs):.2%}" if world.expected == "not rolled back" else ""
+        yield from (Row(case, contender, f"{end} of {runs}", "runs", [ends[end]], note=note) for end in (*ENDS.values(), "undecided"))
 
 
-def _kept(world: World, found: Counter[str]) -> bool:
-    runs = found.total()
-    return not runs or (found["promoted"] == 0 if world.expected == "never promoted" else found["promoted"] >= 0.95 * runs)
+def _as_promised(world: World, ends: Counter[str]) -> bool:
+    if world.expected == "not rolled back":
+        return ends["rolled back"] <= ALPHA * ends.total()
+    return ends["promoted"] == 0 if world.expected == "never promoted" else ends["promoted"] >= 0.95 * ends.total()
 
 
-def at_most(count: int, runs: int) -> float:
-    """The upper 95% bound of a share (Clopper and Pearson)."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        terms = [1.0]
-        for n in range(count):
-            terms.append(terms[-1] * (runs - n) / (n + 1) * middle / (1 - middle))
-        low, high = (middle, high) if sum(terms) * (1 - middle) ** runs > 0.05 else (low, middle)
-    return high
-
-
-def _split(runs: int, parts: int) -> Sequence[int]:
-    return [runs // parts + (n < runs % parts) for n in range(parts)]
-
-
-def _rows(world: World, found: Counter[str], contender: str) -> list[Row]:
-    runs = found.total()
-    if not runs:
-        return []
-    case = f"{world.name} (rates {world.rate('stable'):.3f} and {world.rate('candidate'):.3f})"
-    said = ", ".join(f"{count} {end}" for end, count in sorted(found.items()))
-    _say(f"{case}, {contender}: {said} of {runs}")
-    note = f"upper 95% bound {at_most(found['rolled back'], runs):.2%}" if world.expected == "not rolled back" else ""
-    ends = ("promoted", "rolled back", "undecided")
-    return [Row(case, contender, f"{end} of {runs}", "runs", [found[end]], note=note) for end in ends]
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+@benchmark("rollout-populations")
+def rollout_populations(
+    runs: int = 200, equal_runs: int = 2000, log_runs: int = 20, users: Annotated[int, "of each variant"] = 40_000
+) -> Iterator[Outcome]:
+    with workers() as pool:
+        for number, world in enumerate(KINDS):
+            ends, wrong_ends = _run_in_parts(pool, world, runs, 10, users, 1000 * number)
+            seeds = range(9000 + 100 * number, 9000 + 100 * number + log_runs)
+            logged = Counter(pool.map(run_through_log, [world] * log_runs, [users] * log_runs, seeds))
+            yield from _rows(world, ends, "eyas, sums")
+            yield from _rows(world, logged, "eyas, event log")
+            yield from _rows(world, wrong_ends, "known users alone")
+            yield from (Missed(f"{world.name}: {counts}") for counts in (ends, logged) if not _as_promised(world, counts))
+        for number, world in enumerate(alike(unknown) for unknown in (0.0, 0.3, 0.6)):
+            ends, _ = _run_in_parts(pool, world, equal_runs, 20, users, 50_000 + 1000 * number)
+            yield from _rows(world, ends, "eyas, sums")
+            if not _as_promised(world, ends):
+                yield Missed(f"{world.name}: {ends}")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    rollout_populations()

@@ -1,21 +1,18 @@
 """A rollout's whole life under 200 requests a second over HTTP: loading, each step, promotion, going back, a second rollout that a
-person promotes, and the removal of what no route names any more. No request may fail.
+person promotes, and the removal of versions that no route names any more. No request may fail.
 
-The platform is a process of its own, as `eyas up` starts it; users like what they get, so the real analysis passes each step.
+The platform is a process of its own, as `eyas up` starts it; users like half of the answers, so the real analysis passes each step.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from benchmarks.report import Row
-from benchmarks.rollout_load import Asked, Load
+from benchmarks.harness import Missed, Outcome, Row, percentiles, say, until
+from benchmarks.load import Reply, Users
 from benchmarks.rollout_split import WEIGHTS
 from benchmarks.rollout_world import NAME, World
 from shared.domain.route import Route
@@ -25,121 +22,108 @@ _QUIET = 10.0
 _BEFORE, _AFTER = 1.0, 3.0
 _USERS = 20_000
 _PATIENCE = 600.0
+_ANALYSIS = {
+    "attribution": "1s",
+    "window": "300ms",
+    "max_harm": "30%",
+    "min_users": 30,
+    "min_answers": 30,
+    "every": "1s",
+    "deadline": "10m",
+}
 
 
 @dataclass(frozen=True)
 class Event:
-    what: str
+    name: str
     began: float
     ended: float
 
 
-def story(home: Path, rate: float, say: Callable[[str], None]) -> tuple[list[Row], bool]:
-    """The second value: whether no request failed."""
-    world = World(home, _USERS, _rollout())
+def story(home: Path, rate: float) -> Iterator[Outcome]:
+    world = World(home, _USERS, {"steps": list(WEIGHTS), "keep_warm": "5s", "analysis": _ANALYSIS})
     first, second, third = world.version(), world.version(), world.version()
     world.serve(Route(first))
     with PlatformProcess(home, home) as platform:
-        _wait("version 1 answers", lambda: _answers(platform))
-        token = (home / "token").read_text()
-        with Load(str(platform.client.base_url), token, NAME, _USERS, rate, likes=lambda _: 0.5) as load:
-            teller = Teller(platform, world, load, say)
+        until("version 1 answers", lambda: platform.model_answer(NAME), _PATIENCE)
+        with Users(str(platform.client.base_url), (home / "token").read_text(), NAME, _USERS, rate, likes=0.5) as users:
+            narrator = Narrator(platform, world)
             began = time.monotonic()
             time.sleep(_QUIET)
-            teller.events.append(Event("nothing happens", began, time.monotonic()))
-            teller.rolls_out(second, "r-second")
+            narrator.note("nothing happens", began)
+            narrator.watch(second, "r-second")
             time.sleep(_AFTER)
             left = time.monotonic()
-            teller.does("rollback", "going back by one call", f"/v1/recommenders/{NAME}:rollback", lambda: _stable(platform) == first)
+            narrator.act("rollback", "going back by one call", f"/v1/recommenders/{NAME}:rollback", lambda: _stable(platform) == first)
             time.sleep(_AFTER)
-            teller.promoted_by_hand(third, "r-third")
-            say(f"  waits until version {second} is taken away")
-            _wait(f"version {second} is gone", lambda: second not in _loaded(platform))
-            teller.events.append(Event("the old version is removed", time.monotonic(), time.monotonic()))
-            say(f"  {time.monotonic() - left:.0f} s after its last route: gone")
+            narrator.promote(third, "r-third")
+            until(f"version {second} is removed", lambda: second not in _loaded(platform), _PATIENCE)
+            narrator.note("the old version is removed")
+            say(f"version {second} is removed {time.monotonic() - left:.0f} s after its last route")
             time.sleep(_AFTER)
-            ended = time.monotonic()
+            seconds = time.monotonic() - began
     world.close()
-    return _rows(teller.events, load, rate, ended - began, say)
+    for event in narrator.events:
+        yield from _rows(event.name, [reply for reply in users.replies if event.began - _BEFORE <= reply.due <= event.ended + _AFTER])
+    yield from _rows("all of it", users.replies)
+    yield Row("all of it", "eyas", "requests a second, asked for", "1/s", [rate])
+    yield Row("all of it", "eyas", "requests a second, made", "1/s", [len(users.replies) / seconds])
+    yield Row("all of it", "eyas", "likes that weren't taken", "", [users.refused_likes])
+    if users.failures:
+        yield Missed(f"{len(users.failures)} requests failed, such as: {users.failures[0].failure[:200]}")
 
 
-class Teller:
-    def __init__(self, platform: PlatformProcess, world: World, load: Load, say: Callable[[str], None]) -> None:
-        self._platform, self._world, self._load, self._say = platform, world, load, say
+class Narrator:
+    """Acts on the platform and records when each event began and ended."""
+
+    def __init__(self, platform: PlatformProcess, world: World) -> None:
+        self._platform, self._world = platform, world
         self.events: list[Event] = []
 
-    def rolls_out(self, version: int, id: str) -> None:
-        """By itself, step by step, up to its promotion."""
-        began = time.monotonic()
+    def note(self, name: str, began: float | None = None) -> None:
+        now = time.monotonic()
+        self.events.append(Event(name, now if began is None else began, now))
+
+    def watch(self, version: int, id: str) -> None:
+        """A rollout by itself, step by step, up to its promotion."""
         self._world.start(version, id)
-        seen: tuple[str, int] = ("", -1)
+        last: tuple[str, int] = ("", -1)
         deadline = time.monotonic() + _PATIENCE
-        while seen[0] != "promoted":
-            found = self._platform.get(f"/v1/rollouts/{id}")
-            now = (found["state"], found["step"] if found["step"] is not None else -1)
-            if now != seen:
-                self._say(f"  {time.monotonic() - began:5.1f} s: {now[0]}, step {now[1]}: {found['reason'][:110]}")
-                what = {"canary": f"step to {WEIGHTS[now[1]]:.0%}", "promoted": "promotion", "loading": "loading the candidate"}.get(now[0])
-                if what is None and now[0] != "pending":
-                    raise SystemExit(f"the rollout {id} is {found['state']}: {found['reason']}")
-                if what:
-                    self.events.append(Event(what, time.monotonic(), time.monotonic()))
-                seen = now
+        while last[0] != "promoted":
+            rollout = self._platform.get(f"/v1/rollouts/{id}")
+            state, step = rollout["state"], rollout["step"] if rollout["step"] is not None else -1
+            if (state, step) != last:
+                last = (state, step)
+                say(f"{state}, step {step}: {rollout['reason'][:110]}")
+                names = {"canary": f"step to {WEIGHTS[step]:.0%}", "promoted": "promotion", "loading": "loading the candidate"}
+                if state in names:
+                    self.note(names[state])
+                elif state != "pending":
+                    raise SystemExit(f"the rollout {id} is {state}: {rollout['reason']}")
             if time.monotonic() > deadline:
-                raise SystemExit(f"the rollout {id} is {found['state']} after {_PATIENCE:g} s: {found['reason']}")
+                raise SystemExit(f"the rollout {id} is {state} after {_PATIENCE:g} s: {rollout['reason']}")
             time.sleep(0.1)
 
-    def promoted_by_hand(self, version: int, id: str) -> None:
-        self.events.append(Event("loading another candidate", time.monotonic(), time.monotonic()))
+    def promote(self, version: int, id: str) -> None:
+        self.note("loading another candidate")
         self._world.start(version, id)
-        _wait("a canary", lambda: self._platform.get(f"/v1/rollouts/{id}")["state"] == "canary")
-        self.does("promote", "promotion by a person", f"/v1/rollouts/{id}:promote", lambda: _stable(self._platform) == version)
+        until("a canary", lambda: self._platform.get(f"/v1/rollouts/{id}")["state"] == "canary", _PATIENCE)
+        self.act("promote", "promotion by a person", f"/v1/rollouts/{id}:promote", lambda: _stable(self._platform) == version)
 
-    def does(self, verb: str, what: str, path: str, until: Callable[[], bool]) -> None:
+    def act(self, verb: str, name: str, path: str, done: Callable[[], bool]) -> None:
         began = time.monotonic()
         self._platform.post(path, {"reason": "a benchmark"})
-        _wait(f"{verb} is done", until)
-        self.events.append(Event(what, began, time.monotonic()))
-        self._say(f"  {what}: {time.monotonic() - began:.1f} s")
+        until(f"{verb} is done", done, _PATIENCE)
+        self.note(name, began)
+        say(f"{name}: {time.monotonic() - began:.1f} s")
 
 
-def _rollout() -> dict[str, Any]:
-    analysis = {"attribution": "1s", "window": "300ms", "max_harm": "30%", "min_users": 30, "min_answers": 30, "every": "1s"}
-    return {"steps": list(WEIGHTS), "keep_warm": "5s", "analysis": {**analysis, "deadline": "10m"}}
-
-
-def _rows(events: Sequence[Event], load: Load, rate: float, seconds: float, say: Callable[[str], None]) -> tuple[list[Row], bool]:
-    rows: list[Row] = []
-    for event in events:
-        near = [one for one in load.asked if event.began - _BEFORE <= one.due <= event.ended + _AFTER]
-        rows += _latencies(event.what, near)
-    rows += _latencies("all of it", load.asked)
-    failed = load.failures
-    for one in failed[:10]:
-        say(f"  failed: {one.failure[:200]}")
-    rows += [
-        Row("all of it", "eyas", "requests a second, asked for", "1/s", [rate]),
-        Row("all of it", "eyas", "requests a second, made", "1/s", [len(load.asked) / seconds]),
-        Row("all of it", "eyas", "likes that weren't taken", "", [load.untold]),
-    ]
-    return rows, not failed
-
-
-def _latencies(case: str, asked: Sequence[Asked]) -> list[Row]:
-    times = [1000 * one.seconds for one in asked if not one.failure] or [float("nan")]
-    p50, p99 = np.percentile(times, [50, 99])
-    return [
-        Row(case, "eyas", "requests", "", [len(asked)]),
-        Row(case, "eyas", "failed requests", "", [sum(bool(one.failure) for one in asked)]),
-        Row(case, "eyas", "latency, p50", "ms", [float(p50)]),
-        Row(case, "eyas", "latency, p99", "ms", [float(p99)]),
-        Row(case, "eyas", "latency, longest", "ms", [max(times)]),
-    ]
-
-
-def _answers(platform: PlatformProcess) -> bool:
-    answer = platform.client.post(f"/v1/recommend/{NAME}", json={"user": 1})
-    return answer.is_success and answer.json()["fallback"] is None
+def _rows(case: str, replies: Sequence[Reply]) -> Iterator[Row]:
+    seconds = [reply.seconds for reply in replies if not reply.failure] or [float("nan")]
+    yield Row(case, "eyas", "requests", "", [len(replies)])
+    yield Row(case, "eyas", "failed requests", "", [sum(bool(reply.failure) for reply in replies)])
+    for name, value in (percentiles(seconds, 50, 99, scale=1000) | {"longest": 1000 * max(seconds)}).items():
+        yield Row(case, "eyas", f"latency, {name}", "ms", [value])
 
 
 def _stable(platform: PlatformProcess) -> int:
@@ -149,12 +133,4 @@ def _stable(platform: PlatformProcess) -> int:
 
 def _loaded(platform: PlatformProcess) -> set[int]:
     models = platform.get("/v1/serving")["server"]["models"]
-    return {int(one["version"]) for one in models if one["recommender"] == NAME and one["state"] == "READY"}
-
-
-def _wait(what: str, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            raise SystemExit(f"{what}: not within {_PATIENCE:g} s")
-        time.sleep(0.1)
+    return {int(model["version"]) for model in models if model["recommender"] == NAME and model["state"] == "READY"}

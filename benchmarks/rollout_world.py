@@ -1,4 +1,4 @@
-"""A home with registered versions in it, without a run: small real units, so that a rollout is measured and no training.
+"""A home with registered versions in it, without a run: small real units, so that serving is measured and no training.
 
 Version n scores an item by its key and by n, so versions are told apart by their answers; every user is known to every version.
 """
@@ -23,7 +23,7 @@ from services.store.routes import SqlRoutes
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.records import RolloutSpec
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.stage import digest_of
+from shared.contracts.stage import Files, digest_of
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
@@ -35,21 +35,34 @@ NAME = "films"
 ITEMS = 100
 
 
-def specified(rollout: Mapping[str, Any]) -> RecommenderSpec:
-    return RecommenderSpec.model_validate(
-        {
-            "name": NAME,
-            "data": {"interactions": {"uri": "ratings.csv"}, "items": {"uri": "movies.csv", "key": "item"}},
-            "schema": {"user": "user", "item": "item", "time": "at", "label": {"column": "stars", "positive": ">= 4"}},
-            "gates": [],
-            "serve": {"filter": [{"available": True}]},
-            "rollout": rollout,
-        }
-    )
+def recommender_spec(name: str = NAME, **changes: Any) -> RecommenderSpec:
+    document = {
+        "name": name,
+        "data": {"interactions": {"uri": "ratings.csv"}, "items": {"uri": "movies.csv", "key": "item"}},
+        "schema": {"user": "user", "item": "item", "time": "at", "label": {"column": "stars", "positive": ">= 4"}},
+        "gates": [],
+    }
+    return RecommenderSpec.model_validate(document | changes)
+
+
+def write_unit(folder: Path, users: int, items: int = ITEMS, model: bytes = b"") -> None:
+    """The files of a served unit; without a model, those of a unit for a fake model server."""
+    inputs = [{"name": name, "dtype": "int64", "side": name} for name in ("user", "item")]
+    keys = np.arange(1, items + 1)
+    if model:
+        (folder / "model.onnx").write_bytes(model)
+    (folder / "signature.json").write_text(json.dumps({"user": "user", "item": "item", "inputs": inputs}))
+    np.savez(folder / "catalogue.npz", item=keys)
+    np.save(folder / "popular.npy", keys, allow_pickle=False)
+    np.save(folder / "users.npy", np.arange(users), allow_pickle=False)
+
+
+def put_files(artifacts: FsspecArtifacts, folder: Path) -> Files:
+    return {path.name: artifacts.put(path) for path in sorted(folder.iterdir())}
 
 
 class World:
-    """Beside whoever runs the platform on that home: the same database, the same artifacts."""
+    """The stores of a platform's home: the same database, the same artifacts."""
 
     def __init__(self, home: Path, users: int, rollout: Mapping[str, Any], url: str | None = None) -> None:
         home.mkdir(parents=True, exist_ok=True)
@@ -60,28 +73,30 @@ class World:
         self.registry = SqlRegistry(self.engine)
         self.routes = SqlRoutes(self.engine)
         self.rollouts = SqlResources(self.engine, "rollout", RolloutStatus, RolloutSpec)
-        self.spec = specified(rollout)
+        self.spec = recommender_spec(serve={"filter": [{"available": True}]}, rollout=rollout)
         self._users = users
-        self.recommenders.put(self.spec, datetime.now(UTC), "bench")
+        self.put_spec(self.spec)
 
-    def version(self, model: bytes | None = None) -> int:
+    def put_spec(self, spec: RecommenderSpec) -> None:
+        self.recommenders.put(spec, datetime.now(UTC), "bench")
+
+    def version(self, model: bytes | None = None, name: str = NAME) -> int:
         """Registers the next one."""
-        number = len(self.registry.list(NAME)) + 1
-        inputs = [{"name": "user", "dtype": "int64", "side": "user"}, {"name": "item", "dtype": "int64", "side": "item"}]
-        items = np.arange(1, ITEMS + 1)
         with tempfile.TemporaryDirectory() as folder:
-            place = Path(folder)
-            (place / "model.onnx").write_bytes(model or tiny_model(number))
-            (place / "signature.json").write_text(json.dumps({"user": "user", "item": "item", "inputs": inputs}))
-            np.savez(place / "catalogue.npz", item=items)
-            np.save(place / "popular.npy", items, allow_pickle=False)
-            np.save(place / "users.npy", np.arange(self._users), allow_pickle=False)
-            files = {path.name: self.artifacts.put(path) for path in sorted(place.iterdir())}
-        run, now = f"by-hand-{number}", datetime.now(UTC)
-        return self.registry.register(Version(NAME, 0, run, digest_of(files), files, {}, LINEAGE, None, now)).number
+            write_unit(Path(folder), self._users, model=model or tiny_model(self.next_number(name)))
+            return self.register(Path(folder), name)
 
-    def serve(self, route: Route) -> Route:
-        return self.routes.put(NAME, route, datetime.now(UTC), "bench", "a benchmark")
+    def next_number(self, name: str = NAME) -> int:
+        return len(self.registry.list(name)) + 1
+
+    def register(self, folder: Path, name: str = NAME) -> int:
+        """Registers the files of a folder as the next version."""
+        files, run = put_files(self.artifacts, folder), f"by-hand-{name}-{self.next_number(name)}"
+        version = Version(name, 0, run, digest_of(files), files, {}, LINEAGE, None, datetime.now(UTC))
+        return self.registry.register(version).number
+
+    def serve(self, route: Route, name: str = NAME) -> Route:
+        return self.routes.put(name, route, datetime.now(UTC), "bench", "a benchmark")
 
     def start(self, version: int, id: str, now: datetime | None = None) -> RolloutRecord:
         now = now or datetime.now(UTC)

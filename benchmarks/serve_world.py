@@ -3,9 +3,7 @@ notebook's model with weights drawn at random, and vectors for retrieval. What a
 
 from __future__ import annotations
 
-import logging
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +23,8 @@ from pipelines.models.neural.model import NeuralModel
 from pipelines.models.neural.weights import begin
 from shared.contracts.families import MlpParams
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.stage import digest_of
-from shared.ports import Version
 from shared.serving.signature import INDEX
-from shared.testing.records import LINEAGE
 
-log = logging.getLogger(__name__)
 WIDTH = 32
 
 
@@ -90,12 +84,12 @@ def listed(table: pl.DataFrame) -> pl.DataFrame:
 def _vectors(chance: np.random.Generator, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Directions that matter less and less, as trained factors have them."""
     scale = 1 / np.sqrt(1 + np.arange(WIDTH))
-    found: np.ndarray[Any, np.dtype[np.float32]] = (chance.standard_normal((count, WIDTH)) * scale).astype(np.float32)
-    return found
+    vectors: np.ndarray[Any, np.dtype[np.float32]] = (chance.standard_normal((count, WIDTH)) * scale).astype(np.float32)
+    return vectors
 
 
 def register(world: World, spec: RecommenderSpec, items: int, users: int) -> int:
-    world.recommenders.put(spec, datetime.now(UTC), "bench")
+    world.put_spec(spec)
     with tempfile.TemporaryDirectory() as folder:
-        files = {name: world.artifacts.put(path) for name, path in sorted(write(Path(folder), spec, items, users).items())}
-    return world.registry.register(Version(spec.name, 0, "by-hand", digest_of(files), files, {}, LINEAGE, None, datetime.now(UTC))).number
+        write(Path(folder), spec, items, users)
+        return world.register(Path(folder), spec.name)

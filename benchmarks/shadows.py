@@ -13,12 +13,9 @@ scoring, and the largest catalogue beside a stable version with the smallest; th
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import logging
 import random
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,12 +25,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from benchmarks import serve_world
-from benchmarks.report import Row, publish
+from benchmarks.harness import Missed, Outcome, Row, benchmark, say, scratch, until
 from benchmarks.rollout_world import World
 from services.control.worker_loop import Loop
 from services.eventlog.sql import SqlEventLog
@@ -47,7 +44,7 @@ from services.triton.model_server import TritonServer
 from services.triton.repository import ModelRepository
 from shared.contracts.guardrails import Guardrails
 from shared.contracts.rollouts import Shadow
-from shared.contracts.stage import Files, digest_of
+from shared.contracts.stage import digest_of
 from shared.domain.errors import Overloaded
 from shared.domain.gate import Verdict
 from shared.domain.guardrail import judge_mirror
@@ -56,7 +53,6 @@ from shared.domain.sequential_test import Judgement
 from shared.domain.traffic import ShadowCounts, quantile
 from shared.ports import Scorer, ServedUnit, Version
 from shared.testing.records import LINEAGE
-from tests.servers.platform_process import until
 
 NAME = "films"
 USERS, CANDIDATES = 20_000, 500
@@ -104,9 +100,9 @@ class Delayed:
         self.version: int | None = None
 
     def score(self, recommender: str, number: int, feed: Mapping[str, Scores], patience: float | None = None) -> Scores:
-        found = self._scorer.score(recommender, number, feed, patience)
+        scores = self._scorer.score(recommender, number, feed, patience)
         time.sleep(DELAY if number == self.version else 0)
-        return found
+        return scores
 
 
 class Stand:
@@ -116,14 +112,14 @@ class Stand:
         self._world = world = World(home, 1, {})
         undo.callback(world.close)
         spec = serve_world.spec(NAME, serve={"retrieve": {"candidates": CANDIDATES}})
-        world.recommenders.put(spec, _now(), "bench")
+        world.put_spec(spec)
         self.versions = {size: self._register(home / f"unit-{size}", spec, size) for size in sizes}
         triton = EmbeddedTriton(home / "triton")
         undo.callback(triton.stop)
         triton.start()
         server = TritonServer(triton, ModelRepository(triton.home, world.artifacts))
         undo.callback(server.close)
-        if faults := server.place(NAME, [ServedUnit(NAME, one.number, one.files) for one in world.registry.list(NAME)]):
+        if faults := server.place(NAME, [ServedUnit(NAME, version.number, version.files) for version in world.registry.list(NAME)]):
             raise SystemExit(f"Triton does not serve all versions: {faults}")
         self._scorer, self._mirrors = Delayed(server), SqlShadowTotals(world.engine)
         events, catalogue = SqlEventLog(world.engine), SqlCatalogue(world.engine)
@@ -142,14 +138,14 @@ class Stand:
         open_verdicts = {Verdict.INCONCLUSIVE, Verdict.PASS} if case.fails else {Verdict.INCONCLUSIVE}
         some = requests // 3 if case.fails else requests  # a failure needs no minimum of answers
         for _ in range(case.times):
-            began, mirrored, looks, found = time.monotonic(), 0, 0, Judgement(Verdict.INCONCLUSIVE, "")
+            began, mirrored, looks, judgement = time.monotonic(), 0, 0, Judgement(Verdict.INCONCLUSIVE, "")
             generation = self._serve(Route(case.stable, case.candidate, salt=f"trial-{next(self._numbers)}", shadow=True))
-            while found.verdict in open_verdicts and looks < LOOKS:
+            while judgement.verdict in open_verdicts and looks < LOOKS:
                 looks += 1
                 mirrored += self._send(case.rate, some)
                 mirror = self._total(generation, mirrored)
-                found = judge_mirror(_GUARDRAILS, mirror, _MIN_ANSWERS)
-            yield Trial(found, looks, mirror, time.monotonic() - began)
+                judgement = judge_mirror(_GUARDRAILS, mirror, _MIN_ANSWERS)
+            yield Trial(judgement, looks, mirror, time.monotonic() - began)
 
     def _register(self, folder: Path, spec: Any, items: int) -> tuple[int, int]:
         folder.mkdir(parents=True)
@@ -157,15 +153,13 @@ class Stand:
         for name in ("embeddings.npz", "queries.npz"):
             _widen(paths[name])
         files = {name: self._world.artifacts.put(path) for name, path in sorted(paths.items())}
-        first, second = (self._version(f"by-hand-{items}-{n}", files) for n in range(2))
+        versions = (Version(NAME, 0, f"by-hand-{items}-{n}", digest_of(files), files, {}, LINEAGE, None, _now()) for n in range(2))
+        first, second = (self._world.registry.register(version).number for version in versions)
         return first, second
-
-    def _version(self, run: str, files: Files) -> int:
-        return self._world.registry.register(Version(NAME, 0, run, digest_of(files), files, {}, LINEAGE, None, _now())).number
 
     def _serve(self, route: Route) -> int:
         """The generation, once the gateway serves it."""
-        generation, reports = self._world.routes.put(NAME, route, _now(), "bench", "a benchmark").generation, self._world.routes.reports
+        generation, reports = self._world.serve(route).generation, self._world.routes.reports
         until(f"generation {generation} is served", lambda: reports(NAME, _now() - timedelta(seconds=5)).get("bench") == generation)
         return generation
 
@@ -173,7 +167,7 @@ class Stand:
         """How many the stable version answered itself: these are mirrored."""
         with ThreadPoolExecutor(CLIENTS) as pool:
             clients = [pool.submit(self._client, rate / CLIENTS, requests // CLIENTS, next(self._numbers)) for _ in range(CLIENTS)]
-            return sum(one.result() for one in clients)
+            return sum(client.result() for client in clients)
 
     def _client(self, rate: float, requests: int, seed: int) -> int:
         chance, due = random.Random(seed), time.monotonic()  # noqa: S311
@@ -186,59 +180,52 @@ class Stand:
                 futures.append(self._gateway.submit(Question(NAME, chance.randint(1, USERS))))
             if futures and not rate:
                 futures[-1].result()
-        return sum(one.result().fallback is None for one in futures)
+        return sum(future.result().fallback is None for future in futures)
 
     def _total(self, generation: int, mirrored: int) -> ShadowCounts:
         """Once the shadow has processed all requests and the gateway has reported them."""
 
         def total() -> ShadowCounts | None:
-            found = self._mirrors.total(NAME, generation)
-            return found if found.compared + found.dropped >= mirrored else None
+            counts = self._mirrors.total(NAME, generation)
+            return counts if counts.compared + counts.dropped >= mirrored else None
 
         return until(f"the totals of generation {generation}: {mirrored} requests", total)
 
 
-def measure(stand: Stand, case: Case, requests: int) -> tuple[list[Row], list[str]]:
-    """The second value: verdicts that are wrong."""
+def measure(stand: Stand, case: Case, requests: int) -> Iterator[Outcome]:
     trials: list[Trial] = []
-    wrong: list[str] = []
 
-    def check(what: str, found: Judgement) -> str:
-        said = f"{case.name}, {what}: {found.verdict.value}: {found.reason}"
-        if (found.verdict is Verdict.FAIL) != case.fails:
-            wrong.append(said)
-        return said
+    def check(subject: str, judgement: Judgement) -> Iterator[Missed]:
+        text = f"{case.name}, {subject}: {judgement.verdict.value}: {judgement.reason}"
+        say(text)
+        if (judgement.verdict is Verdict.FAIL) != case.fails:
+            yield Missed(f"wrong verdict: {text}")
 
     for trial in stand.trials(case, requests):
         trials.append(trial)
-        said = check(f"trial {len(trials)}, {trial.looks} looks", trial.judgement)
-        if said in wrong or trial.judgement.verdict is Verdict.INCONCLUSIVE:
-            _say(said)
+        yield from check(f"trial {len(trials)}, {trial.looks} looks", trial.judgement)
     total = reduce(ShadowCounts.plus, (trial.mirror for trial in trials))
-    _say(check("all trials together", judge_mirror(_GUARDRAILS, total, _MIN_ANSWERS)))
-    verdicts = Counter(one.judgement.verdict for one in trials)
-    rows = [
-        *(Row(case.name, "shadow", one.value, f"of {case.times}", [verdicts[one]]) for one in Verdict if one is not Verdict.ERROR),
-        Row(case.name, "shadow", "looks", "", [one.looks for one in trials]),
-        Row(case.name, "shadow", "requests compared", "", [one.mirror.compared for one in trials]),
-        Row(case.name, "shadow", "requests dropped", "", [one.mirror.dropped for one in trials]),
-        Row(case.name, "shadow", "a trial took", "s", [one.seconds for one in trials]),
-    ]
+    yield from check("all trials together", judge_mirror(_GUARDRAILS, total, _MIN_ANSWERS))
+    verdicts = Counter(trial.judgement.verdict for trial in trials)
+    for verdict in Verdict:
+        if verdict is not Verdict.ERROR:
+            yield Row(case.name, "shadow", verdict.value, f"of {case.times}", [verdicts[verdict]])
+    yield Row(case.name, "shadow", "looks", "", [trial.looks for trial in trials])
+    yield Row(case.name, "shadow", "requests compared", "", [trial.mirror.compared for trial in trials])
+    yield Row(case.name, "shadow", "requests dropped", "", [trial.mirror.dropped for trial in trials])
+    yield Row(case.name, "shadow", "a trial took", "s", [trial.seconds for trial in trials])
     for q in (0.5, 0.99):
         label, (stable, candidate) = f"p{100 * q:.0f}", _latencies(total, q)
-        ratios = [there / here for here, there in (_latencies(one.mirror, q) for one in trials)]
-        rows += [
-            Row(case.name, "stable", label, "ms", [stable]),
-            Row(case.name, "candidate", label, "ms", [candidate]),
-            Row(case.name, "candidate", f"{label}, all trials", "x stable", [candidate / stable]),
-            Row(case.name, "candidate", f"{label}, by trial", "x stable", ratios),
-        ]
-    return rows, wrong
+        by_trial = [later / sooner for sooner, later in (_latencies(trial.mirror, q) for trial in trials)]
+        yield Row(case.name, "stable", label, "ms", [stable])
+        yield Row(case.name, "candidate", label, "ms", [candidate])
+        yield Row(case.name, "candidate", f"{label}, all trials", "x stable", [candidate / stable])
+        yield Row(case.name, "candidate", f"{label}, by trial", "x stable", by_trial)
 
 
 def _latencies(mirror: ShadowCounts, q: float) -> tuple[float, float]:
     """In milliseconds, of the stable version and of the candidate."""
-    stable, candidate = (1000 * (quantile(one, q) or float("nan")) for one in (mirror.stable, mirror.candidate))
+    stable, candidate = (1000 * (quantile(times, q) or float("nan")) for times in (mirror.stable, mirror.candidate))
     return stable, candidate
 
 
@@ -260,37 +247,24 @@ def _cases(versions: Mapping[int, tuple[int, int]], times: int, rate: float) -> 
         yield Case(f"{least:,} items, candidate {most:,}", versions[least][0], versions[most][0], _LOW * rate, few)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=100, help="trials of identical versions for each size of the catalogue")
-    parser.add_argument("--items", type=int, nargs="+", default=[400, 60_000])
-    parser.add_argument("--requests", type=int, default=112, help="between two looks")
-    parser.add_argument("--rate", type=float, default=40)
-    asked = parser.parse_args()
-    logging.getLogger("services").setLevel(logging.ERROR)
-    rows: list[Row] = []
-    wrong: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="eyas-shadows-") as folder, ExitStack() as undo:
-        _say(f"versions of {', '.join(f'{size:,}' for size in asked.items)} items")
-        stand = Stand(Path(folder) / "home", asked.items, undo)
-        for case in _cases(stand.versions, asked.times, asked.rate):
-            _say(f"{case.name}: {case.times} trials")
-            measured, faults = measure(stand, case, asked.requests)
-            rows += measured
-            wrong += faults
-    publish("shadows", rows)
-    for one in wrong:
-        _say(f"wrong verdict: {one}")
-    return 1 if wrong else 0
-
-
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+@benchmark("shadows")
+def shadows(
+    times: Annotated[int, "trials of identical versions for each size of the catalogue"] = 100,
+    items: list[int] = [400, 60_000],  # noqa: B006  never changed
+    requests: Annotated[int, "between two looks"] = 112,
+    rate: float = 40,
+) -> Iterator[Outcome]:
+    logging.getLogger("services").setLevel(logging.ERROR)
+    with scratch() as folder, ExitStack() as undo:
+        stand = Stand(folder / "home", items, undo)
+        for case in _cases(stand.versions, times, rate):
+            say(f"{case.name}: {case.times} trials")
+            yield from measure(stand, case, requests)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    shadows()

@@ -1,50 +1,39 @@
-"""What a row takes on disk, with its indexes: answers, interactions, and users' values by key; in SQLite and in PostgreSQL, as rows grow.
+"""Bytes of a row on disk, with its indexes: answers, interactions, and users' values by key; in SQLite and in PostgreSQL, as rows grow.
 
 python -m benchmarks.sizes [--rows 10000 40000 160000]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Engine, Table, insert, text
 
-from benchmarks.report import Row, publish
+from benchmarks.harness import Row, benchmark, databases
 from services.eventlog.tables import impressions, interactions
 from services.featurestore.tables import feature_values
 from services.store.engine import open_engine
-from services.store.migrate import upgrade
-from tests.servers.postgres_server import postgres_server
 
 _SHOWN = 10
 _PIECE = 5_000
 _BEGAN = 1_790_000_000_000_000
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 40_000, 160_000])
-    given = parser.parse_args()
-    rows = []
-    with tempfile.TemporaryDirectory(prefix="eyas-sizes-") as folder, postgres_server() as server:
-        for count in given.rows:
-            for what, (table, make) in _KINDS.items():
+@benchmark("sizes")
+def sizes(rows: Sequence[int] = (10_000, 40_000, 160_000)) -> Iterator[Row]:
+    with databases(durable=False) as new_database:
+        for count in rows:
+            for kind, (table, make) in _KINDS.items():
                 for database in ("sqlite", "postgresql"):
-                    path = Path(folder) / f"{what}-{count}.db"
-                    engine = open_engine(f"sqlite:///{path}" if database == "sqlite" else server.new_database())
-                    upgrade(engine)
+                    engine = open_engine(new_database(database, migrated=True))
                     empty = _size(engine, table)
                     _fill(engine, table, make, count)
-                    rows.append(Row(f"{count} rows", f"eyas on {database}", what, "bytes a row", [(_size(engine, table) - empty) / count]))
+                    size = (_size(engine, table) - empty) / count
+                    yield Row(f"{count} rows", f"eyas on {database}", kind, "bytes a row", [size])
                     engine.dispose()
-    publish("sizes", rows)
-    return 0
 
 
 def _fill(engine: Engine, table: Table, make: Callable[[np.random.Generator, int], dict[str, Any]], count: int) -> None:
@@ -95,4 +84,4 @@ _KINDS: dict[str, tuple[Table, Callable[[np.random.Generator, int], dict[str, An
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sizes()

@@ -1,4 +1,4 @@
-"""What a load takes: replicas, cores, memory and disk, out of measured unit costs. Arithmetic: nothing is measured here.
+"""Sizing of a load: replicas, cores, memory and disk, by measured unit costs. Arithmetic: nothing is measured here.
 
     python -m benchmarks.sizing --users 10e6 --items 1e6 --requests 2000 [--recommenders 10] [--actions 0.2] [--days 30] [--trainings 1]
     python -m benchmarks.sizing --documented     the loads of docs/benchmarks/scaling.md
@@ -8,13 +8,14 @@ docs/benchmarks/scaling.md names the unit costs and the totals.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Annotated
 
-from shared.domain.errors import EyasError, Invalid
+from benchmarks.harness import read_options
+from shared.domain.errors import Invalid
 
 GIB = 2.0**30
 BUSY = 0.6
@@ -59,7 +60,7 @@ class Load:
     items: float
     requests: float
     """A second, at the peak."""
-    recommenders: int = 1
+    recommenders: float = 1
     actions: float = 0.2
     """Of a user, for each answer."""
     days: float = 30
@@ -93,12 +94,12 @@ def fleet(load: Load) -> tuple[Part, ...]:
 
 
 def beyond(load: Load) -> list[str]:
-    """What of it no part that is built can hold."""
-    found = [f"{one.name}: {one.gib:,.0f} GiB in one process, and it isn't divided" for one in fleet(load) if one.gib > MOST_GIB]
+    """Parts that no implementation can hold."""
+    faults = [f"{part.name}: {part.gib:,.0f} GiB in one process, and it isn't divided" for part in fleet(load) if part.gib > MOST_GIB]
     events = load.requests * (1 + load.actions)
     if events > MOST_EVENTS:
-        found.append(f"database: {events:,.0f} rows a second into one PostgreSQL")
-    return found
+        faults.append(f"database: {events:,.0f} rows a second into one PostgreSQL")
+    return faults
 
 
 def many(load: Load) -> bool:
@@ -111,8 +112,8 @@ def _gateway(load: Load) -> Part:
     replicas = max(math.ceil(cores / PER_PROCESS), 2 if many(load) else 1)
     version = load.items * ITEM_BYTES + load.users * USER_BYTES
     index = "exact" if load.items < 100_000 else "quantised index"
-    held = GATEWAY_MIB / 1024 + load.recommenders * VERSIONS * version / GIB
-    return Part("gateway", index, replicas, max(cores / replicas, 0.1), held)
+    memory = GATEWAY_MIB / 1024 + load.recommenders * VERSIONS * version / GIB
+    return Part("gateway", index, replicas, max(cores / replicas, 0.1), memory)
 
 
 def _triton(load: Load) -> Part:
@@ -132,19 +133,19 @@ def _database(load: Load) -> Part:
 
 
 def _features(load: Load) -> Part:
-    held = load.recommenders * VERSIONS * load.users * VALUE_BYTES / GIB
+    size = load.recommenders * VERSIONS * load.users * VALUE_BYTES / GIB
     if not many(load):
-        return Part("feature store", "in the database", 0, 0, 0, 0, held)
-    return Part("feature store", "Redis", max(1, math.ceil(held / MOST_GIB)), 1, min(held, MOST_GIB), 0, held)
+        return Part("feature store", "in the database", 0, 0, 0, 0, size)
+    return Part("feature store", "Redis", max(1, math.ceil(size / MOST_GIB)), 1, min(size, MOST_GIB), 0, size)
 
 
 def _objects(load: Load) -> Part:
     day = load.answers_a_day * (COMPACT_ANSWER + load.actions * COMPACT_EVENT) / GIB
     version = (load.users + load.items) * (ROW_BYTES * 2 + 8) / GIB
     made = load.recommenders * load.trainings * version
-    kept = min(load.trainings * 30, 10 + load.trainings) * load.recommenders * version  # EYAS_KEEP_VERSIONS
+    stored = min(load.trainings * 30, 10 + load.trainings) * load.recommenders * version  # EYAS_KEEP_VERSIONS
     engine = "a folder" if not many(load) else "S3"
-    return Part("artifacts", engine, 0, 0, 0, day + made, day * 30 + kept)
+    return Part("artifacts", engine, 0, 0, 0, day + made, day * 30 + stored)
 
 
 def _etl(load: Load) -> Part:
@@ -194,16 +195,18 @@ def table(loads: Sequence[tuple[str, Load]]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, load in loads:
-        for one in fleet(load):
-            numbers = [f"{one.replicas:,}" if one.replicas else "", _number(one.cores), _number(one.gib), _number(one.disk)]
-            lines.append(f"| {name} | {one.name} | {one.engine} | " + " | ".join([*numbers, _number(one.month)]) + " |")
-        cores = sum(one.replicas * one.cores for one in fleet(load))
-        memory = sum(one.replicas * one.gib for one in fleet(load))
-        disk, month = (sum(getattr(one, what) for one in fleet(load)) for what in ("disk", "month"))
+        parts = fleet(load)
+        for part in parts:
+            numbers = [_number(value) for value in (part.cores, part.gib, part.disk, part.month)]
+            replicas = f"{part.replicas:,}" if part.replicas else ""
+            lines.append(f"| {name} | {part.name} | {part.engine} | " + " | ".join([replicas, *numbers]) + " |")
+        cores = sum(part.replicas * part.cores for part in parts)
+        memory = sum(part.replicas * part.gib for part in parts)
+        disk, month = sum(part.disk for part in parts), sum(part.month for part in parts)
         lines.append(
             f"| {name} | **all** | | | **{_number(cores)}** | **{_number(memory)}** | **{_number(disk)}** | **{_number(month)}** |"
         )
-        lines += [f"| {name} | **doesn't fit** | {said} | | | | | |" for said in beyond(load)]
+        lines += [f"| {name} | **doesn't fit** | {fault} | | | | | |" for fault in beyond(load)]
     return "\n".join(lines)
 
 
@@ -218,40 +221,41 @@ DOCUMENTED: tuple[tuple[str, Load], ...] = (
 )
 
 
-def asked(given: argparse.Namespace) -> Load:
-    """Invalid, in one line, for what no load can be."""
-    least = {"users": 1.0, "items": 1.0, "requests": 0.0, "recommenders": 1.0, "actions": 0.0, "days": 1.0, "trainings": 0.0, "peak": 1.0}
-    for name, bound in least.items():
-        value = getattr(given, name)
-        if not math.isfinite(value) or value < bound or value > 1e12:
-            raise Invalid(f"--{name}: a number from {bound:g} to 1e12 is expected, got {value:g}")
-    if given.recommenders != int(given.recommenders):
-        raise Invalid(f"--recommenders: a whole number is expected, got {given.recommenders:g}")
-    values = {name: getattr(given, name) for name in least} | {"recommenders": int(given.recommenders)}
-    return Load(**values)
+LEAST = {"users": 1.0, "items": 1.0, "requests": 0.0, "recommenders": 1.0, "actions": 0.0, "days": 1.0, "trainings": 0.0, "peak": 1.0}
+
+
+def check(load: Load) -> Load:
+    """Raises Invalid, in one line, for an impossible load."""
+    for name, value in asdict(load).items():
+        if not math.isfinite(value) or value < LEAST[name] or value > 1e12:
+            raise Invalid(f"--{name}: a number from {LEAST[name]:g} to 1e12 is expected, got {value:g}")
+    if load.recommenders != int(load.recommenders):
+        raise Invalid(f"--recommenders: a whole number is expected, got {load.recommenders:g}")
+    return load
+
+
+def sizing(  # noqa: PLR0913, PLR0917  one per field of a load
+    documented: Annotated[bool, "the loads of docs/benchmarks/scaling.md"] = False,
+    users: Annotated[float, "of each recommender"] = 10e3,
+    items: Annotated[float, "of each recommender"] = 5e3,
+    requests: Annotated[float, "answers a second at the peak, of all recommenders"] = 5.0,
+    recommenders: Annotated[float, "how many there are"] = 1.0,
+    actions: Annotated[float, "of a user for each answer"] = 0.2,
+    days: Annotated[float, "that events stay in the database and are learned from"] = 30.0,
+    trainings: Annotated[float, "a day, of each recommender"] = 1.0,
+    peak: Annotated[float, "the peak over the mean of a day"] = 3.0,
+) -> str:
+    load = Load(users, items, requests, recommenders, actions, days, trainings, peak)
+    return table(DOCUMENTED if documented else (("asked for", check(load)),))
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documented", action="store_true", help="the loads of docs/benchmarks/scaling.md")
-    for name, default, what in (
-        ("users", 10e3, "of each recommender"),
-        ("items", 5e3, "of each recommender"),
-        ("requests", 5.0, "answers a second at the peak, of all recommenders"),
-        ("recommenders", 1.0, "how many there are"),
-        ("actions", 0.2, "what users do for each answer"),
-        ("days", 30.0, "that events stay in the database and are learned from"),
-        ("trainings", 1.0, "a day, of each recommender"),
-        ("peak", 3.0, "the peak over the mean of a day"),
-    ):
-        parser.add_argument(f"--{name}", type=float, default=default, help=f"{what} ({default:g})")
-    given = parser.parse_args(words)
+    options = read_options(sizing, words)
     try:
-        loads = DOCUMENTED if given.documented else (("asked for", asked(given)),)
-    except EyasError as error:
+        sys.stdout.write(sizing(**options) + "\n")
+    except Invalid as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    sys.stdout.write(table(loads) + "\n")
     return 0
 
 

@@ -1,32 +1,26 @@
-"""Steps of training: our families by gradient beside the same models written plainly in Keras and torch, and the machine's own limit.
+"""Training steps: our families by gradient, the same models written plainly in Keras and torch, and the machine's own limit.
 
     python -m benchmarks.train [--only NAME ...] [--runs 3] [--steps 30] [--small] [--check]
 
 Every contender is a process of its own and trains the same batches out of memory, made before the clock starts; a few steps go by
-uncounted. The turns alternate. What a row needs at least is its matrix products at the rate that this framework's own product of two
-2,048 x 2,048 matrices has in this run, and its vectors at the memory's bandwidth: `of the limit` is that time over the one that was taken.
-With --check no table is written: whether every contender learns.
+uncounted. The turns alternate. A row needs at least its matrix products at the rate of this framework's own product of two 2,048 x 2,048
+matrices in this run, and its vectors at the memory's bandwidth: `of the limit` is that time over the measured time. With --check no table
+is written: it checks that every contender learns.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
-
-from benchmarks import train_cases, train_machine
-from benchmarks.loader_processes import watched
-from benchmarks.report import Row, publish
+from benchmarks import train_cases
+from benchmarks.harness import Fields, Outcome, Row, alternate, benchmark, say, watched
+from benchmarks.tables import with_ratios
 from benchmarks.train_cases import Case, LikesCase
-from benchmarks.train_contenders import CONTENDERS, write_case
-from benchmarks.train_machine import Limits
+from benchmarks.train_contenders import CASE, CONTENDERS
 
 FRAMEWORKS = ("tensorflow", "torch")
 OURS = tuple(f"eyas on {name}" for name in FRAMEWORKS)
@@ -34,113 +28,95 @@ LIKES = ("eyas in numpy", "keras: rows of likes", "torch: rows of likes")
 JAX = "eyas on jax"
 PEERS = ("keras: model.fit", "torch: plain loop", "torch: plain loop, sparse")
 TIMES = (1, 10, 100, 1_000)
-Turns = Sequence[tuple[Case | LikesCase, Sequence[str]]]
-Found = dict[tuple[str, str], list[dict[str, float]]]
-"""By case and contender: each run's."""
+Contest = tuple[Case | LikesCase, Sequence[str]]
+Measured = Mapping[str, Sequence[Mapping[str, float]]]
+"""The runs of each contender of a case."""
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", choices=sorted(_parts(8)), help="all, if not given")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--small", action="store_true", help="batches of 512, to see that it works")
-    parser.add_argument("--check", action="store_true")
-    said = parser.parse_args()
-    if missing := [name for name in ("torch", "jax") if find_spec(name) is None]:
-        parser.error(f"{' and '.join(missing)} can't be imported here: make {' '.join(f'setup-{name}' for name in missing)}")
-    parts = {name: one for name, one in _parts(512 if said.small else 8_192).items() if not said.only or name in said.only}
-    if said.check:
-        return _checked([turn for one in parts.values() for turn in one], said.steps)
-    limits = train_machine.measured()
-    for name, value in limits.products.items():
-        _say(f"{name}: {value / 1e9:,.0f} GFLOP/s")
-    _say(f"memory: {limits.bandwidth / 1e9:.1f} GB/s")
-    found = measured([turn for one in parts.values() for turn in one], said.runs, said.steps)
-    publish("train", [*machine(limits), *table(found, limits)], batch=512 if said.small else 8_192)
-    return 0
+def _parts(batch: int) -> dict[str, list[Contest]]:
+    """By name: cases, and their contenders."""
 
-
-def _parts(batch: int) -> dict[str, list[tuple[Case | LikesCase, Sequence[str]]]]:
-    """By name: cases, and who trains them."""
-
-    def ours(*said: str) -> list[str]:
-        return [", ".join((one, *said)) for one in OURS]
+    def ours(*switches: str) -> list[str]:
+        return [", ".join((name, *switches)) for name in OURS]
 
     rows = 2_000 if batch > 512 else 200
+    switched = [*ours(), *ours("compiled"), *ours("bfloat16"), *ours("bfloat16", "compiled")]
     return {
         "families": [
             (train_cases.movielens(batch), [*OURS, JAX, *PEERS]),
             (train_cases.neumf(batch), [*OURS, JAX, *PEERS]),
-            (train_cases.movielens_likes(), LIKES),
+            (train_cases.LIKES, LIKES),
         ],
         "growth": [(train_cases.grown(batch, times, rows), [*OURS, JAX, *PEERS]) for times in TIMES],
         "fused": [(train_cases.many(batch), [*ours(), *ours("tables apart"), *PEERS])],
-        "padded": [
-            (replace(train_cases.odd(batch, aligned=aligned), name=f"widths by rule, {'padded' if aligned else 'as they are'}"), OURS)
-            for aligned in (False, True)
-        ],
-        "switches": [
-            (case, [*ours(), *ours("compiled"), *ours("bfloat16"), *ours("bfloat16", "compiled")])
-            for case in (train_cases.movielens(batch), train_cases.deep(batch))
-        ],
+        "padded": [(train_cases.odd(batch, aligned=aligned), OURS) for aligned in (False, True)],
+        "switches": [(case, switched) for case in (train_cases.movielens(batch), train_cases.deep(batch))],
     }
 
 
-def measured(turns: Turns, runs: int, steps: int) -> Found:
-    found: Found = {}
-    with tempfile.TemporaryDirectory(prefix="train-") as folder:
-        for number in range(runs):
-            for case, names in turns:
-                path = write_case(case, Path(folder) / "case.json")
-                for name in names:
-                    if len(found.get((case.name, name), ())) > number:
-                        continue  # another part has it too
-                    one, _, _ = watched([sys.executable, "-m", "benchmarks.train_contenders", name, str(path), str(steps)])
-                    found.setdefault((case.name, name), []).append(one | {"rows": case.rows, "flops": case.flops, "bytes": case.bytes})
-                    _say(f"{case.name}, {name}: {1e3 * one['seconds']:.1f} ms a step, {case.rows / one['seconds']:,.0f} rows/s")
-    return found
+@benchmark("train")
+def train(
+    only: Annotated[list[str] | None, "all by default", tuple(sorted(_parts(8)))] = None,
+    runs: int = 3,
+    steps: int = 30,
+    small: Annotated[bool, "batches of 512, to see that it works"] = False,
+    check: bool = False,
+) -> Iterator[Outcome]:
+    if missing := [name for name in ("torch", "jax") if find_spec(name) is None]:
+        raise SystemExit(f"missing {' and '.join(missing)}: run make {' '.join(f'setup-{name}' for name in missing)}")
+    batch = 512 if small else 8_192
+    yield Fields(batch=batch)
+    contests: dict[Case | LikesCase, list[str]] = {}  # two parts may have a case with some contenders in common
+    for part in only or _parts(batch):
+        for case, names in _parts(batch)[part]:
+            contests[case] = list(dict.fromkeys([*contests.get(case, ()), *names]))
+    if check:
+        for case, names in contests.items():
+            check_losses(case, measure(case, names, 1, steps))
+        raise SystemExit(0)
+    limits: dict[str, float] = {}
+    for framework in ("numpy", *FRAMEWORKS, "jax"):
+        limits |= watched([sys.executable, "-m", "benchmarks.train_contenders", "rates", framework]).document
+    for name, rate in limits.items():
+        contender, metric, unit = (
+            ("numpy", "memory, read and written", "GB/s") if name == "bandwidth" else (name, "matrix products", "GFLOP/s")
+        )
+        yield Row("the machine", contender, metric, unit, [rate / 1e9])
+    for case, names in contests.items():
+        yield from table(case, measure(case, names, runs, steps), limits)
 
 
-def _checked(turns: Turns, steps: int) -> int:
-    found = measured(turns, 1, steps)
-    for case in dict.fromkeys(name for name, _ in found):
-        lasts = {name: runs[0]["last"] for (at, name), runs in found.items() if at == case}
-        for name, last in lasts.items():
-            first = found[case, name][0]["first"]
-            if not last < first:
-                raise SystemExit(f"{case}, {name}: the loss went from {first:.4f} to {last:.4f}")
-        _say(f"{case}: " + ", ".join(f"{name} {last:.4f}" for name, last in lasts.items()))
-    return 0
+def measure(case: Case | LikesCase, names: Sequence[str], runs: int, steps: int) -> Measured:
+    def run(name: str) -> dict[str, float]:
+        command = [sys.executable, "-m", "benchmarks.train_contenders", name, CASE.dump_json(case).decode(), str(steps)]
+        document: dict[str, float] = watched(command).document
+        say(f"{case.name}, {name}: {1e3 * document['seconds']:.1f} ms a step")
+        return document
+
+    return alternate({name: partial(run, name) for name in names}, runs)
 
 
-def machine(limits: Limits) -> list[Row]:
-    rows = [Row("the machine", name, "matrix products", "GFLOP/s", [value / 1e9]) for name, value in limits.products.items()]
-    return [*rows, Row("the machine", "numpy", "memory, read and written", "GB/s", [limits.bandwidth / 1e9])]
+def check_losses(case: Case | LikesCase, measured: Measured) -> None:
+    for name, (run,) in measured.items():
+        if not run["last"] < run["first"]:
+            raise SystemExit(f"{case.name}, {name}: the loss went from {run['first']:.4f} to {run['last']:.4f}")
+    say(f"{case.name}: " + ", ".join(f"{name} {run['last']:.4f}" for name, (run,) in measured.items()))
 
 
-def table(found: Found, limits: Limits) -> list[Row]:
-    speeds = {key: [one["rows"] / one["seconds"] for one in runs] for key, runs in found.items()}
+def table(case: Case | LikesCase, measured: Measured, limits: Mapping[str, float]) -> Iterator[Row]:
     rows = []
-    for (case, name), runs in found.items():
-        ours = statistics.median(speeds[case, name])
-        ratios = {other: ours / statistics.median(values) for (at, other), values in speeds.items() if at == case and other != name}
-        rows.append(Row(case, name, "throughput", "rows/s", speeds[case, name], ratios, CONTENDERS[name].note))
-        rows.append(Row(case, name, "a step", "ms", [1e3 * one["seconds"] for one in runs]))
-        rows.append(Row(case, name, "of the limit", "%", [100 * _least(name, one, limits) / one["seconds"] for one in runs]))
-    return rows
-
-
-def _least(name: str, run: Mapping[str, float], limits: Limits) -> float:
-    """Seconds that a step takes at least."""
-    kind = "bfloat16" if "bfloat16" in name else "float32"
-    rate = limits.products[f"{CONTENDERS[name].framework} {kind}"]
-    return run["rows"] * (run["flops"] / rate + run["bytes"] / limits.bandwidth)
-
-
-def _say(what: str) -> None:
-    Console(soft_wrap=True).print(what, highlight=False)
+    for name, runs in measured.items():
+        seconds = [run["seconds"] for run in runs]
+        kind = "bfloat16" if "bfloat16" in name else "float32"
+        rate = limits[f"{CONTENDERS[name].framework} {kind}"]
+        least = case.rows * (case.flops / rate + case.bytes / limits["bandwidth"])
+        rows += [
+            Row(case.name, name, "throughput", "rows/s", [case.rows / each for each in seconds], note=CONTENDERS[name].note),
+            Row(case.name, name, "a step", "ms", [1e3 * each for each in seconds]),
+            Row(case.name, name, "of the limit", "%", [100 * least / each for each in seconds]),
+        ]
+    yield from with_ratios(rows, "throughput")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    train()

@@ -1,4 +1,4 @@
-"""What the training benchmark trains: models by their tables and layers, and batches that everybody gets."""
+"""Cases of the training benchmark: models by their tables and layers, and batches that all contenders get."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GENRES = 20
 
 @dataclass(frozen=True)
 class Case:
-    """Codes are drawn as tastes are: few of them often. Of a `neumf`, the first `product` numbers of a vector are multiplied."""
+    """Few codes are drawn often. Of a `neumf`, the first `product` numbers of a vector are multiplied."""
 
     name: str
     tables: tuple[Table, ...]
@@ -31,50 +31,50 @@ class Case:
     product: int = 0
 
     def batches(self, count: int) -> Iterator[TrainingBatch]:
-        chance = np.random.default_rng(self.seed)
+        random = np.random.default_rng(self.seed)
         for _ in range(count):
             columns = {}
-            for one in self.tables:
-                shape = (self.batch,) if one.length is None else (self.batch, one.length)
-                codes = (one.cardinality * chance.random(shape) ** 3).astype(np.int32)
-                if one.length is not None:
-                    lengths = chance.integers(1, one.length + 1, self.batch)
-                    codes = np.where(np.arange(one.length) < lengths[:, None], np.maximum(codes, 2), 0).astype(np.int32)
-                columns[one.column] = codes
+            for table in self.tables:
+                shape = (self.batch,) if table.length is None else (self.batch, table.length)
+                codes = (table.cardinality * random.random(shape) ** 3).astype(np.int32)
+                if table.length is not None:
+                    lengths = random.integers(1, table.length + 1, self.batch)
+                    codes = np.where(np.arange(table.length) < lengths[:, None], np.maximum(codes, 2), 0).astype(np.int32)
+                columns[table.column] = codes
             first, second = self.tables[0].column, self.tables[1].column
             likes = (columns[first] * 7 + columns[second] * 13) % 5 < 2
             yield TrainingBatch(columns, likes.astype(np.float32))
 
     @property
     def rows(self) -> float:
-        """That a step learns from."""
+        """Rows of a step."""
         return self.batch
 
     @property
     def width(self) -> int:
-        """Of what the layers are given."""
-        return sum(one.width - self.product for one in self.tables)
+        """Of the input of the layers."""
+        return sum(table.width - self.product for table in self.tables)
 
     @property
     def flops(self) -> float:
         """Of a row's matrix products: forward, and two of the same size backward."""
-        return 6.0 * (self.product + sum(one * other for one, other in pairwise((self.width, *self.layers, 1))))
+        return 6.0 * (self.product + sum(before * after for before, after in pairwise((self.width, *self.layers, 1))))
 
     @property
     def bytes(self) -> float:
-        """Of a row's embeddings: read, laid side by side, and their gradient, were nothing else touched."""
-        return 3.0 * 4 * sum(one.width * (one.length or 1) for one in self.tables)
+        """Of a row's embeddings: read, concatenated, and their gradient, were nothing else touched."""
+        return 3.0 * 4 * sum(table.width * (table.length or 1) for table in self.tables)
 
 
 @dataclass(frozen=True)
 class LikesCase:
-    """The dot product: a step takes some users with all that they liked, and the whole catalogue. Few items are liked often."""
+    """The dot product: a step takes some users with all of their likes, and the whole catalogue. Few items are liked often."""
 
     name: str
     users: int
     items: int
     each: int
-    """What a user likes on average."""
+    """Likes of a user, on average."""
     width: int
     seed: int = 1
 
@@ -99,45 +99,45 @@ class LikesCase:
         return 3.0 * 4 * self.width * (self.batch + self.items) / self.rows
 
     def pairs(self) -> LikePairs:
-        chance, drawn = np.random.default_rng(self.seed), 3 * self.users * self.each
-        users, items = chance.integers(0, self.users, drawn), (self.items * chance.random(drawn) ** 2).astype(np.int64)
-        kept = chance.permutation(np.unique(np.stack([users, items]), axis=1), axis=1)[:, : self.users * self.each]
-        return LikePairs(kept[0], kept[1], self.users, self.items)
+        random, drawn = np.random.default_rng(self.seed), 3 * self.users * self.each
+        users, items = random.integers(0, self.users, drawn), (self.items * random.random(drawn) ** 2).astype(np.int64)
+        pairs = random.permutation(np.unique(np.stack([users, items]), axis=1), axis=1)[:, : self.users * self.each]
+        return LikePairs(pairs[0], pairs[1], self.users, self.items)
 
     def batches(self, count: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """Users, and each like's share of its user's, in rows as long as the catalogue."""
-        chance, likes = np.random.default_rng(self.seed), self.pairs().by_user()
+        """Users, and the share of each like among those of its user, in rows as long as the catalogue."""
+        random, likes = np.random.default_rng(self.seed), self.pairs().by_user()
         for _ in range(count):
-            users = chance.choice(self.users, self.batch, replace=False)
+            users = random.choice(self.users, self.batch, replace=False)
             shares = np.zeros((self.batch, self.items), np.float32)
             for row, user in enumerate(users):
-                mine = likes.of(user)
-                shares[row, mine] = 1 / max(len(mine), 1)
+                items = likes.of(user)
+                shares[row, items] = 1 / max(len(items), 1)
             yield users, shares
 
 
-def movielens_likes() -> LikesCase:
-    """ml-1m's, with the width that `mf` has there."""
-    return LikesCase("mf by softmax on ml-1m's shape", 6_040, 3_706, 165, 192)
+LIKES = LikesCase("mf by softmax on ml-1m's shape", 6_040, 3_706, 165, 192)
+"""ml-1m's, with the width that `mf` has there."""
 
 
-def movielens(batch: int, layers: tuple[int, ...] = (128, 128, 128)) -> Case:
+def _keys(users: int, items: int, *widths: int) -> tuple[Table, Table]:
+    return Table("user", users, widths[0], None), Table("item", items, widths[-1], None)
+
+
+def movielens(batch: int) -> Case:
     """ml-1m's users and items, widths by rule."""
-    sizes = {"user": 6_042, "item": 3_708}
-    tables = [Table(name, size, padded(width_by_rule(size)), None) for name, size in sizes.items()]
-    return Case("mlp on ml-1m's shape", (*tables, Table("genres", GENRES, 16, 6)), layers, batch)
+    tables = _keys(6_042, 3_708, *(padded(width_by_rule(size)) for size in (6_042, 3_708)))
+    return Case("mlp on ml-1m's shape", (*tables, Table("genres", GENRES, 16, 6)), (128, 128, 128), batch)
 
 
 def neumf(batch: int) -> Case:
     """ml-1m's users and items, widths and layers of the preset."""
-    tables = (Table("user", 6_042, 128, None), Table("item", 3_708, 128, None))
-    return Case("neumf on ml-1m's shape", tables, (64, 32, 16), batch, family="neumf", product=64)
+    return Case("neumf on ml-1m's shape", _keys(6_042, 3_708, 128), (64, 32, 16), batch, family="neumf", product=64)
 
 
 def grown(batch: int, times: int, rows: int) -> Case:
-    """One table that grows, one that doesn't."""
-    tables = (Table("user", rows * times, 32, None), Table("item", 2_000, 32, None))
-    return Case(f"table of {rows * times:,} x 32", tables, (32,), batch)
+    """A table that grows, and a constant one."""
+    return Case(f"table of {rows * times:,} x 32", _keys(rows * times, 2_000, 32), (32,), batch)
 
 
 def many(batch: int, count: int = 26) -> Case:
@@ -147,14 +147,14 @@ def many(batch: int, count: int = 26) -> Case:
 
 
 def odd(batch: int, *, aligned: bool) -> Case:
-    """Widths as the rule has them, or padded."""
+    """Widths by rule, or padded."""
     sizes = {"user": 30_011, "item": 9_000, "tag": 4_002, "year": 130}
     tables = tuple(Table(name, size, width_by_rule(size), None) for name, size in sizes.items())
-    case = Case("widths by rule", tables, (128, 64), batch)
-    return replace(case, tables=tuple(replace(one, width=padded(one.width)) for one in tables)) if aligned else case
+    if aligned:
+        tables = tuple(replace(table, width=padded(table.width)) for table in tables)
+    return Case(f"widths by rule, {'padded' if aligned else 'as they are'}", tables, (128, 64), batch)
 
 
 def deep(batch: int) -> Case:
     """Where the layers are the work."""
-    tables = (Table("user", 6_042, 64, None), Table("item", 3_708, 64, None))
-    return Case("layers 512-256-128", tables, (512, 256, 128), batch)
+    return Case("layers 512-256-128", _keys(6_042, 3_708, 64), (512, 256, 128), batch)

@@ -1,47 +1,54 @@
-"""The contenders of the training benchmark, each in a process of its own:
+"""Contenders of the training benchmark, and the rates of this machine, each in a process of its own:
 
-python -m benchmarks.train_contenders NAME CASE.json STEPS
+    python -m benchmarks.train_contenders NAME CASE STEPS
+    python -m benchmarks.train_contenders rates FRAMEWORK
 
-says as JSON the seconds that each of STEPS steps took on average, after a few that aren't counted, and the loss of the first and last ones.
+The first prints as JSON the mean seconds of STEPS steps, after a few that are not counted, and the loss of the first and last ones; the
+second matrix products a second by precision, and bytes a second to and from memory.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
+from benchmarks.tables import answer
 from benchmarks.train_cases import Case, LikesCase
 from pipelines.inputs.batches import TrainingBatch
 from pipelines.models.tables import Table
 
 WARM = 5
 RATE = 0.003
-KEPT = 16
-"""Different batches: enough that none is in the cache, few enough to be held."""
-Train = Callable[[Any, Sequence[Any], int], tuple[float, list[float]]]
-"""Seconds of so many steps, and losses."""
+DIFFERENT = 16
+"""Batches in memory: enough that none is in the cache."""
+SIZE, MEMORY, SECONDS = 2_048, 1 << 28, 1.5
+"""Of a matrix, of a copy in bytes, and of a measurement."""
+CASE: TypeAdapter[Case | LikesCase] = TypeAdapter(Case | LikesCase)
+Result = tuple[float, list[float]]
+"""Seconds of all steps, and losses."""
 
 
 @dataclass(frozen=True)
 class Contender:
     name: str
     framework: str
-    train: Train
+    train: Callable[[Any, Sequence[Any], int], Result]
     note: str = ""
 
 
-def _eyas(framework: str, **how: Any) -> Contender:
-    """Looking up what a batch reads is a part of its step."""
+def _eyas(framework: str, *switches: str) -> Contender:
+    """Looking up the rows of a batch is a part of its step."""
+    settings = {"bfloat16": {"half": True}, "compiled": {"jit": True}, "tables apart": {"fused": False}}
+    options: dict[str, Any] = {name: value for switch in switches for name, value in settings[switch].items()}
 
-    def train(case: Case, batches: Sequence[TrainingBatch], steps: int) -> tuple[float, list[float]]:
+    def train(case: Case, batches: Sequence[TrainingBatch], steps: int) -> Result:
         from pipelines.models import mlp, neumf
         from pipelines.models.neural.frameworks import load_framework
         from pipelines.models.neural.step import NeuralStep, StepOptions
@@ -53,35 +60,34 @@ def _eyas(framework: str, **how: Any) -> Contender:
             architecture = neumf.architecture_of(user, item, NeumfParams(width=case.product, layers=case.layers))
         else:
             architecture = mlp.architecture_of(case.tables, MlpParams(layers=case.layers))
-        step = NeuralStep(load_framework(framework), architecture, begin(architecture, 1), StepOptions(learning_rate=RATE, **how))  # type: ignore[arg-type]
+        step = NeuralStep(load_framework(framework), architecture, begin(architecture, 1), StepOptions(learning_rate=RATE, **options))  # type: ignore[arg-type]
         return _timed(step, batches, steps)
 
-    said = [{"half": "bfloat16", "jit": "compiled", "fused": "tables apart"}[name] for name in how]
-    return Contender(", ".join([f"eyas on {framework}", *said]), framework, train)
+    return Contender(", ".join([f"eyas on {framework}", *switches]), framework, train)
 
 
-def _timed(step: Callable[[Any], Any], batches: Sequence[Any], steps: int) -> tuple[float, list[float]]:
+def _timed(step: Callable[[Any], Any], batches: Sequence[Any], steps: int) -> Result:
     losses = [float(step(batches[at % len(batches)])) for at in range(WARM)]
     began = time.perf_counter()
-    found = [step(batches[at % len(batches)]) for at in range(steps)]
-    last = float(found[-1])  # waits for it
-    return time.perf_counter() - began, [*losses, *map(float, found[:-1]), last]
+    new = [step(batches[at % len(batches)]) for at in range(steps)]
+    last = float(new[-1])  # waits for it
+    return time.perf_counter() - began, [*losses, *map(float, new[:-1]), last]
 
 
-def _keras(case: Case, batches: Sequence[TrainingBatch], steps: int) -> tuple[float, list[float]]:
-    """As anybody would write it: Embedding, Dense, Adam, fit on a tf.data pipeline out of memory."""
+def _keras(case: Case, batches: Sequence[TrainingBatch], steps: int) -> Result:
+    """The usual way: Embedding, Dense, Adam, fit on a tf.data pipeline out of memory."""
     import keras
     import tensorflow as tf
 
     inputs, vectors, products = dict[str, Any](), list[Any](), list[Any]()
-    for one in case.tables:
-        codes = inputs[one.column] = keras.Input(() if one.length is None else (one.length,), dtype="int32", name=one.column)
+    for table in case.tables:
+        codes = inputs[table.column] = keras.Input(() if table.length is None else (table.length,), dtype="int32", name=table.column)
         if case.product:
-            products.append(keras.layers.Embedding(one.cardinality, case.product)(codes))
-        looked_up = keras.layers.Embedding(one.cardinality, one.width - case.product)(codes)
-        if one.length is not None:
-            there = keras.ops.cast(keras.ops.expand_dims(keras.ops.not_equal(codes, 0), -1), "float32")
-            looked_up = keras.ops.sum(looked_up * there, axis=1) / keras.ops.maximum(keras.ops.sum(there, axis=1), 1.0)
+            products.append(keras.layers.Embedding(table.cardinality, case.product)(codes))
+        looked_up = keras.layers.Embedding(table.cardinality, table.width - case.product)(codes)
+        if table.length is not None:
+            present = keras.ops.cast(keras.ops.expand_dims(keras.ops.not_equal(codes, 0), -1), "float32")
+            looked_up = keras.ops.sum(looked_up * present, axis=1) / keras.ops.maximum(keras.ops.sum(present, axis=1), 1.0)
         vectors.append(looked_up)
     hidden = keras.layers.Concatenate()(vectors)
     for units in case.layers:
@@ -90,24 +96,32 @@ def _keras(case: Case, batches: Sequence[TrainingBatch], steps: int) -> tuple[fl
         hidden = keras.layers.Concatenate()([keras.layers.Multiply()(products), hidden])
     model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(hidden))
     model.compile(optimizer=keras.optimizers.Adam(RATE), loss="binary_crossentropy")
-    columns = {one.column: np.stack([batch.columns[one.column] for batch in batches]) for one in case.tables}
-    whole = tf.data.Dataset.from_tensor_slices((columns, np.stack([batch.labels for batch in batches]))).repeat().prefetch(4)
-    losses = [float(model.fit(whole, epochs=1, steps_per_epoch=1, verbose=0, shuffle=False).history["loss"][0])]
-    model.fit(whole, epochs=1, steps_per_epoch=WARM - 1, verbose=0, shuffle=False)
+    columns = {table.column: np.stack([batch.columns[table.column] for batch in batches]) for table in case.tables}
+    data = tf.data.Dataset.from_tensor_slices((columns, np.stack([batch.labels for batch in batches]))).repeat().prefetch(4)
+
+    def fit(count: int) -> float:
+        return float(model.fit(data, epochs=1, steps_per_epoch=count, verbose=0, shuffle=False).history["loss"][0])
+
+    first = fit(1)
+    fit(WARM - 1)
     began = time.perf_counter()
-    model.fit(whole, epochs=1, steps_per_epoch=steps, verbose=0, shuffle=False)
-    seconds = time.perf_counter() - began
-    return seconds, [*losses, float(model.fit(whole, epochs=1, steps_per_epoch=1, verbose=0, shuffle=False).history["loss"][0])]
+    fit(steps)
+    return time.perf_counter() - began, [first, fit(1)]
 
 
-def _torch(*, sparse: bool) -> Train:
-    """As anybody would write it; `sparse`: with sparse gradients, and SparseAdam for them."""
+def _torch(*, sparse: bool) -> Callable[[Any, Sequence[Any], int], Result]:
+    """The usual way; `sparse`: with sparse gradients, and SparseAdam for them."""
 
-    def train(case: Case, batches: Sequence[TrainingBatch], steps: int) -> tuple[float, list[float]]:
+    def train(case: Case, batches: Sequence[TrainingBatch], steps: int) -> Result:
         import torch
 
-        tables = torch.nn.ModuleDict({one.column: _looked_up(torch, one, one.width - case.product, sparse) for one in case.tables})
-        factors = torch.nn.ModuleDict({one.column: _looked_up(torch, one, case.product, sparse) for one in case.tables if case.product})
+        def embedding(table: Table, width: int) -> Any:
+            if table.length is None:
+                return torch.nn.Embedding(table.cardinality, width, sparse=sparse)
+            return torch.nn.EmbeddingBag(table.cardinality, width, mode="mean", padding_idx=0, sparse=sparse)
+
+        tables = torch.nn.ModuleDict({table.column: embedding(table, table.width - case.product) for table in case.tables})
+        factors = torch.nn.ModuleDict({table.column: embedding(table, case.product) for table in case.tables if case.product})
         widths, layers = (case.width, *case.layers), list[Any]()
         for before, after in zip(widths, case.layers, strict=False):
             layers += [torch.nn.Linear(before, after), torch.nn.ReLU()]
@@ -118,80 +132,74 @@ def _torch(*, sparse: bool) -> Train:
             optimizers.append(torch.optim.SparseAdam(looked_up, RATE))
         entropy = torch.nn.BCEWithLogitsLoss()
 
-        def step(batch: TrainingBatch) -> Any:
+        def loss_of(batch: TrainingBatch) -> Any:
             codes = {name: torch.from_numpy(column) for name, column in batch.columns.items()}
-            hidden = network(torch.cat([tables[name](one) for name, one in codes.items()], 1))
+            hidden = network(torch.cat([tables[name](column) for name, column in codes.items()], 1))
             if case.product:
-                first, second = (factors[name](one) for name, one in codes.items())
+                first, second = (factors[name](column) for name, column in codes.items())
                 hidden = torch.cat([first * second, hidden], 1)
-            loss = entropy(score(hidden)[:, 0], torch.from_numpy(batch.labels))
-            for one in optimizers:
-                one.zero_grad(set_to_none=True)
-            loss.backward()
-            for one in optimizers:
-                one.step()
-            return loss.detach()
+            return entropy(score(hidden)[:, 0], torch.from_numpy(batch.labels))
 
-        return _timed(step, batches, steps)
+        return _timed(_torch_step(loss_of, *optimizers), batches, steps)
 
     return train
 
 
-def _looked_up(torch: Any, table: Table, width: int, sparse: bool) -> Any:
-    if table.length is None:
-        return torch.nn.Embedding(table.cardinality, width, sparse=sparse)
-    return torch.nn.EmbeddingBag(table.cardinality, width, mode="mean", padding_idx=0, sparse=sparse)
+def _torch_step(loss_of: Callable[[Any], Any], *optimizers: Any) -> Callable[[Any], Any]:
+    def step(batch: Any) -> Any:
+        loss = loss_of(batch)
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        return loss.detach()
+
+    return step
 
 
-def _likes_eyas(case: LikesCase, batches: Sequence[Any], steps: int) -> tuple[float, list[float]]:
-    """Whole epochs, what a step is given included."""
+def _likes_eyas(case: LikesCase, batches: Sequence[Any], steps: int) -> Result:
+    """Whole epochs, with the making of batches."""
     from pipelines.training.mf_contrastive import Contrast, ContrastiveTask, begin_parts
 
     pairs, each = case.pairs(), -(-case.users // case.batch)
     epochs = -(-steps // each)
-    training = Contrast(
-        pairs, begin_parts(pairs, case.width, False, 1), ContrastiveTask("softmax", float(case.items), 0.0), RATE, epochs + 1, 1
-    )
+    task = ContrastiveTask("softmax", float(case.items), 0.0)
+    training = Contrast(pairs, begin_parts(pairs, case.width, False, 1), task, RATE, epochs + 1, 1)
     losses = [training.epoch()]
     began = time.perf_counter()
     losses += [training.epoch() for _ in range(epochs)]
     return (time.perf_counter() - began) * steps / (epochs * each), losses
 
 
-def _likes_keras(case: LikesCase, batches: Sequence[Any], steps: int) -> tuple[float, list[float]]:
+def _likes_keras(case: LikesCase, batches: Sequence[Any], steps: int) -> Result:
     import keras
 
     user = keras.Input((), dtype="int32")
     model = keras.Model(user, keras.layers.Dense(case.items)(keras.layers.Embedding(case.users, case.width)(user)))
     model.compile(optimizer=keras.optimizers.Adam(RATE), loss=keras.losses.CategoricalCrossentropy(from_logits=True))
-    return _timed(lambda given: model.train_on_batch(*given), batches, steps)
+    return _timed(lambda batch: model.train_on_batch(*batch), batches, steps)
 
 
-def _likes_torch(case: LikesCase, batches: Sequence[Any], steps: int) -> tuple[float, list[float]]:
+def _likes_torch(case: LikesCase, batches: Sequence[Any], steps: int) -> Result:
     import torch
 
     model = torch.nn.Sequential(torch.nn.Embedding(case.users, case.width), torch.nn.Linear(case.width, case.items))
-    optimizer, entropy = torch.optim.Adam(model.parameters(), RATE), torch.nn.CrossEntropyLoss()
+    entropy = torch.nn.CrossEntropyLoss()
 
-    def step(given: tuple[Any, Any]) -> Any:
-        users, shares = map(torch.from_numpy, given)
-        loss = entropy(model(users), shares)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    def loss_of(batch: tuple[Any, Any]) -> Any:
+        users, shares = map(torch.from_numpy, batch)
+        return entropy(model(users), shares)
 
-    return _timed(step, batches, steps)
+    return _timed(_torch_step(loss_of, torch.optim.Adam(model.parameters(), RATE)), batches, steps)
 
 
+SWITCHES = ((), ("tables apart",), ("compiled",), ("bfloat16",), ("bfloat16", "compiled"))
 CONTENDERS = {
-    one.name: one
-    for one in (
-        *(_eyas(framework) for framework in ("tensorflow", "torch", "jax")),
-        *(_eyas(framework, fused=False) for framework in ("tensorflow", "torch")),
-        *(_eyas(framework, jit=True) for framework in ("tensorflow", "torch")),
-        *(_eyas(framework, half=True) for framework in ("tensorflow", "torch")),
-        *(_eyas(framework, half=True, jit=True) for framework in ("tensorflow", "torch")),
+    contender.name: contender
+    for contender in (
+        *(_eyas(framework, *switches) for framework in ("tensorflow", "torch") for switches in SWITCHES),
+        _eyas("jax"),
         Contender("keras: model.fit", "tensorflow", _keras, "batches of tensors, no looking up in Python"),
         Contender("torch: plain loop", "torch", _torch(sparse=False)),
         Contender("torch: plain loop, sparse", "torch", _torch(sparse=True), "SparseAdam for the tables"),
@@ -202,23 +210,53 @@ CONTENDERS = {
 }
 
 
-def write_case(case: Case | LikesCase, path: Path) -> Path:
-    path.write_text(json.dumps(asdict(case)))
-    return path
+def rates(framework: str) -> dict[str, float]:
+    """Floating point operations a second, and bytes a second, read and written: the best of several."""
+    pair = [np.random.default_rng(seed).random((SIZE, SIZE), dtype=np.float32) for seed in (1, 2)]
+    products: dict[str, Callable[[], object]] = {}
+    if framework == "numpy":
+        products["float32"] = lambda: pair[0] @ pair[1]
+    elif framework == "jax":
+        from jax import numpy as jnp
+
+        arrays = list(map(jnp.array, pair))
+        products["float32"] = lambda: jnp.matmul(*arrays).block_until_ready()
+    for kind in ("float32", "bfloat16"):
+        if framework == "tensorflow":
+            import tensorflow as tf
+
+            tensors = [tf.cast(matrix, kind) for matrix in pair]
+            products[kind] = lambda tensors=tensors: tf.matmul(*tensors).numpy()  # type: ignore[misc]
+        elif framework == "torch":
+            import torch
+
+            tensors = [torch.from_numpy(matrix).to(getattr(torch, kind)) for matrix in pair]
+            products[kind] = lambda tensors=tensors: tensors[0] @ tensors[1]  # type: ignore[misc]
+    best = {f"{framework} {kind}": 2.0 * SIZE**3 * _rate(product) for kind, product in products.items()}
+    if framework == "numpy":
+        source, target = np.ones(MEMORY // 4, np.float32), np.zeros(MEMORY // 4, np.float32)
+        best["bandwidth"] = 2 * MEMORY * _rate(lambda: np.copyto(target, source))
+    return best
 
 
-def read_case(path: Path) -> Case | LikesCase:
-    said = json.loads(path.read_text())
-    if "tables" not in said:
-        return LikesCase(**said)
-    return Case(**said | {"tables": tuple(Table(**one) for one in said["tables"]), "layers": tuple(said["layers"])})
+def _rate(work: Callable[[], object]) -> float:
+    """The most a second."""
+    work()
+    least, ends = float("inf"), time.perf_counter() + SECONDS
+    while time.perf_counter() < ends:
+        began = time.perf_counter()
+        work()
+        least = min(least, time.perf_counter() - began)
+    return 1 / least
 
 
 def main() -> None:
-    contender, case, steps = CONTENDERS[sys.argv[1]], read_case(Path(sys.argv[2])), int(sys.argv[3])
+    if sys.argv[1] == "rates":
+        answer(rates(sys.argv[2]))
+    contender, case, steps = CONTENDERS[sys.argv[1]], CASE.validate_json(sys.argv[2]), int(sys.argv[3])
     os.environ["KERAS_BACKEND"] = "tensorflow" if contender.framework == "numpy" else contender.framework
-    seconds, losses = contender.train(case, list(case.batches(KEPT)), steps)
-    sys.stdout.write(json.dumps({"seconds": seconds / steps, "first": losses[0], "last": float(np.mean(losses[-4:]))}) + "\n")
+    seconds, losses = contender.train(case, list(case.batches(DIFFERENT)), steps)
+    answer({"seconds": seconds / steps, "first": losses[0], "last": float(np.mean(losses[-4:]))})
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Units beyond the 2 GB of a graph: what exporting, placing and scoring take of memory and time, by the size of a table.
+"""Units beyond the 2 GB of a graph: memory and time of exporting, placing and scoring, by the size of a table.
 
     python -m benchmarks.units [--rows 250000] [--width 64]
 
 `--rows 2000000,4000000,9000000` are 0.5, 1 and 2.3 GB: 12 GB of disk at most, and one size after the other. The model is an `mlp` whose
-vectors are drawn at random; what is measured doesn't depend on what was learned. Each size is exported in a process of its own, as the
+vectors are drawn at random; the figures don't depend on the values. Each size is exported in a process of its own, as the
 stage does it: weights are read, the unit is written, rows are scored by NumPy and by ONNX Runtime. Then it is placed on a real
 tritonserver, which answers the same rows. Peaks are of the process's resident bytes within that step; `of its own` leaves out what is a
 mapped file's and can be dropped at any time.
@@ -11,50 +11,36 @@ mapped file's and can be dropped at any time.
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
 
-from benchmarks.report import Row, publish
+from benchmarks.harness import HIDDEN, Peak, Row, benchmark, memory, scratch, timed
 
-ITEMS, ASKED = 50_000, 5_000
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="250000")
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--export", type=Path, help=argparse.SUPPRESS)
-    said = parser.parse_args()
-    sizes = [int(one) for one in said.rows.split(",")]
-    if said.export is not None:
-        (said.export / "found.json").write_text(json.dumps(export(said.export, sizes[0], said.width)))
-        return 0
-    rows: list[Row] = []
-    for size in sizes:
-        with tempfile.TemporaryDirectory(dir="var" if Path("var").is_dir() else None) as folder:
-            rows += measure(Path(folder), size, said.width)
-    publish("units", rows)
-    return 0
+ITEMS, SCORED = 50_000, 5_000
 
 
-def measure(folder: Path, size: int, width: int) -> list[Row]:
-    case = f"{size:,} x {width}, {size * width * 4 / 1e9:.2f} GB"
-    command = [sys.executable, "-m", "benchmarks.units", "--export", str(folder), "--rows", str(size), "--width", str(width)]
-    subprocess.run(command, check=True)  # noqa: S603  itself
-    found = json.loads((folder / "found.json").read_text()) | serve(folder)
-    return [Row(case, "eyas", name, _unit(name), [value]) for name, value in found.items()]
+@benchmark("units")
+def units(rows: Sequence[int] = (250_000,), width: int = 64, export_to: Annotated[Path | None, HIDDEN] = None) -> Iterator[Row]:
+    if export_to is not None:
+        (export_to / "figures.json").write_text(json.dumps(export(export_to, rows[0], width)))
+        raise SystemExit
+    for size in rows:
+        with scratch(on_disk=True) as folder:
+            case = f"{size:,} x {width}, {size * width * 4 / 1e9:.2f} GB"
+            command = [sys.executable, "-m", "benchmarks.units", "--export-to", str(folder), "--rows", str(size), "--width", str(width)]
+            subprocess.run(command, check=True)  # noqa: S603  itself
+            for name, value in (json.loads((folder / "figures.json").read_text()) | serve(folder)).items():
+                yield Row(case, "eyas", name, _unit(name), [value])
 
 
 def _unit(name: str) -> str:
@@ -74,7 +60,7 @@ def graph_of(users: int) -> Any:
 
 
 def export(folder: Path, users: int, width: int) -> dict[str, float]:
-    """Writes what the stage would publish, and says what that took."""
+    """Writes what the stage would publish, and returns what that took."""
     from pipelines.evaluation.scorers import onnx_session
     from pipelines.export.unit import named, write_unit
     from pipelines.features.raw import signature
@@ -84,35 +70,37 @@ def export(folder: Path, users: int, width: int) -> dict[str, float]:
     from shared.contracts.families import MlpParams
     from shared.contracts.serving import Serve
 
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     graph = graph_of(users)
     layout = plan(graph, MlpParams(width=width), None)
     path = save_weights(begin(layout, 1), folder / "weights.npz")
-    found["weights.npz"] = path.stat().st_size / 1e6
-    with step("weights read", found):
+    figures["weights.npz"] = path.stat().st_size / 1e6
+    with step("weights read", figures):
         weights = load_weights(path)
     path.unlink()
     model = NeuralModel(layout, weights)
-    with step("unit written", found):
+    with step("unit written", figures):
         files = write_unit(graph, model, folder / "model.onnx")
-    for name, one in files.items():
-        found[name] = one.stat().st_size / 1e6
+    for name, file in files.items():
+        figures[name] = file.stat().st_size / 1e6
     served = named(signature(graph, Serve()), files)
     (folder / "signature.json").write_text(served.model_dump_json())
     chance = np.random.default_rng(2)
-    asked = {"user": chance.integers(0, users, ASKED), "item": chance.integers(0, ITEMS, ASKED)}
-    codes = {one.name: (graph.key(one.name).state.coded(pl.Series(asked[one.name]))) for one in graph.codes}
-    feed: dict[str, Any] = {one.name: asked[one.name] if one.name in asked else codes[one.name.partition("@")[0]] for one in served.inputs}
+    keys = {"user": chance.integers(0, users, SCORED), "item": chance.integers(0, ITEMS, SCORED)}
+    codes = {code.name: (graph.key(code.name).state.coded(pl.Series(keys[code.name]))) for code in graph.codes}
+    feed: dict[str, Any] = {
+        name: keys[name] if name in keys else codes[name.partition("@")[0]] for name in [column.name for column in served.inputs]
+    }
     feed = {name: np.asarray(values).astype(np.int64) for name, values in feed.items()}
-    with step("NumPy scores", found):
+    with step("NumPy scores", figures):
         expected = model.score(codes)
     del model, weights
-    with step("ONNX Runtime scores", found):
+    with step("ONNX Runtime scores", figures):
         session = onnx_session(files["model.onnx"])
         answered = session.run(["score"], feed)[0]
-    found["ONNX Runtime, largest difference"] = float(np.abs(answered - expected).max())
-    np.savez(folder / "asked.npz", score=expected, **feed)
-    return found
+    figures["ONNX Runtime, largest difference"] = float(np.abs(answered - expected).max())
+    np.savez(folder / "scored.npz", score=expected, **feed)
+    return figures
 
 
 def serve(folder: Path) -> dict[str, float]:
@@ -130,57 +118,44 @@ def serve(folder: Path) -> dict[str, float]:
         if (folder / name).exists():
             files[name] = store.put(folder / name)
             (folder / name).unlink()
-    with np.load(folder / "asked.npz", allow_pickle=False) as stored:
+    with np.load(folder / "scored.npz", allow_pickle=False) as stored:
         feed = dict(stored)
-    expected, found = feed.pop("score"), dict[str, float]()
+    expected, figures = feed.pop("score"), dict[str, float]()
     triton = EmbeddedTriton(folder / "triton")
     triton.start()
     server = TritonServer(triton, ModelRepository(triton.home, store), timeout=60)
     try:
-        before, begun = triton.memory(), time.monotonic()
-        if faults := server.place("large", [ServedUnit("large", 1, files)]):
+        before = triton.memory()
+        figures["placed, time"], faults = timed(lambda: server.place("large", [ServedUnit("large", 1, files)]))
+        if faults:
             raise RuntimeError(f"not served: {faults}")
-        found["placed, time"] = time.monotonic() - begun
-        found["placed, memory"] = (triton.memory() - before) / 1e6
-        begun = time.monotonic()
-        answered = server.score("large", 1, feed)
-        found[f"first {ASKED:,} rows, time"] = time.monotonic() - begun
-        found["answered, memory"] = (triton.memory() - before) / 1e6
-        found["answered, of it mapped"] = (triton.mapped(WEIGHTS) or 0) / 1e6
-        found["Triton, largest difference"] = float(np.abs(answered - expected).max())
+        figures["placed, memory"] = (triton.memory() - before) / 1e6
+        figures[f"first {SCORED:,} rows, time"], answered = timed(lambda: server.score("large", 1, feed))
+        figures["answered, memory"] = (triton.memory() - before) / 1e6
+        figures["answered, of it mapped"] = (triton.mapped(WEIGHTS) or 0) / 1e6
+        figures["Triton, largest difference"] = float(np.abs(answered - expected).max())
     finally:
         server.close()
         triton.stop()
-    return found
+    return figures
 
 
 @contextmanager
-def step(name: str, found: dict[str, float]) -> Iterator[None]:
+def step(name: str, figures: dict[str, float]) -> Iterator[None]:
     """Its time, and the peaks of memory within it."""
-    own, over = [0], threading.Event()
-
-    def look() -> None:
-        while not over.wait(0.01):
-            own[0] = max(own[0], _status("RssAnon"))
-
-    watching = threading.Thread(target=look)
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    begun = time.monotonic()
-    watching.start()
-    try:
+    began = time.monotonic()
+    with Peak(lambda: _status("RssAnon"), every=0.01) as own:
         yield
-    finally:
-        over.set()
-        watching.join()
-    found[f"{name}, time"] = time.monotonic() - begun
-    found[f"{name}, peak"] = _status("VmHWM") / 1e6
-    found[f"{name}, peak of its own"] = max(own[0], _status("RssAnon")) / 1e6
+    figures[f"{name}, time"] = time.monotonic() - began
+    figures[f"{name}, peak"] = _status("VmHWM")
+    figures[f"{name}, peak of its own"] = max(own.value, _status("RssAnon"))
 
 
-def _status(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(one.split()[1]) * 1024 for one in lines if one.startswith(f"{name}:"))
+def _status(name: str) -> float:
+    """MB of this process."""
+    return memory(os.getpid(), name) * 2**20 / 1e6
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    units()

@@ -1,4 +1,4 @@
-"""Scoring 500 candidates on BentoML: run by benchmarks/serve_peer.py with the Python of BentoML's own environment.
+"""Scoring 500 candidates on BentoML: run by benchmarks/serve_contenders.py with the Python of BentoML's own environment.
 
 EYAS_BENCH_MODEL=FOLDER bentoml serve bento_score:Ranker
 

@@ -12,7 +12,7 @@ import duckdb
 SQL = """
 create macro mixed(h, value) as (h * 1103515245 + value % 2147483647 + 12345) % 2147483647;
 create macro bucket(h, buckets) as (h * 1812433253 + 12345) % 2147483647 % buckets;
-create macro fold_of(one, two, three) as bucket(mixed(mixed(one % 2147483647, two), three), 5);
+create macro fold_of(a, b, c) as bucket(mixed(mixed(a % 2147483647, b), c), 5);
 create table users as
     select userId, count(*)::float as rows, (1 + row_number() over (order by count(*) desc, userId))::int as code from rows group by userId;
 create table films as

@@ -17,10 +17,10 @@ PRIME = 2**31 - 1
 
 
 def hashed(buckets: int, *values: pl.Expr) -> pl.Expr:
-    found = values[0] % PRIME
+    mixed = values[0] % PRIME
     for value in values[1:]:
-        found = (found * 1_103_515_245 + value % PRIME + 12_345) % PRIME
-    return (found * 1_812_433_253 + 12_345) % PRIME % buckets
+        mixed = (mixed * 1_103_515_245 + value % PRIME + 12_345) % PRIME
+    return (mixed * 1_812_433_253 + 12_345) % PRIME % buckets
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""A model of two embeddings, genres and numbers, trained on what a loader gives: Keras on TensorFlow, `model.fit`.
+"""A model of two embeddings, genres and numbers, trained on the batches of a loader: Keras on TensorFlow, `model.fit`.
 
     python loader_fit.py SOURCE FOLDER BATCH POOL WIDTH UNITS STEPS
 
-SOURCE: windowed (TensorFlow's loader, from TFRecord), merlin, eyas-parquet, eyas-cache, or limit: one batch again and again, so that
-nothing is ever waited for. UNITS: of the hidden layers, as in 128,128,128. The first ten steps aren't timed.
+SOURCE: windowed (TensorFlow's loader, from TFRecord), merlin, eyas-parquet, eyas-cache, or limit: one batch repeated, so that nothing waits
+for a loader. UNITS: of the hidden layers, as in 128,128,128. The first ten steps are not timed.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 warnings.filterwarnings("ignore")
 import pyarrow.parquet as pq  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from loader_peers import merlin_loader, tensorflow_windowed  # noqa: E402
 
 keras = tf.keras
-USERS, ITEMS, GENRES, MOST = 162_542, 62_424, 21, 10
+USERS, ITEMS, GENRES, MOST_GENRES = 162_542, 62_424, 21, 10
 WARM = 10
 
 
 def model_of(width, units):  # type: ignore[no-untyped-def]
     """The notebook's: embeddings, genres by their mean, ReLU layers, a sigmoid; binary cross-entropy by SGD."""
     user, item = (keras.Input((), dtype="int32", name=name) for name in ("user", "item"))
-    genres = keras.Input((MOST,), dtype="int32", name="genres")
+    genres = keras.Input((MOST_GENRES,), dtype="int32", name="genres")
     numbers = [keras.Input((), dtype="float32", name=name) for name in ("rating", "age")]
     pooled = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(GENRES, 16, mask_zero=True)(genres))
     columns = [keras.layers.Embedding(USERS, width)(user), keras.layers.Embedding(ITEMS, width)(item), pooled]
-    hidden = keras.layers.Concatenate()([*columns, *(keras.layers.Reshape((1,))(one) for one in numbers)])
+    hidden = keras.layers.Concatenate()([*columns, *(keras.layers.Reshape((1,))(number) for number in numbers)])
     for size in units:
         hidden = keras.layers.Dense(size, "relu")(hidden)
     out = keras.layers.Reshape(())(keras.layers.Dense(1, "sigmoid")(hidden))
@@ -42,41 +43,39 @@ def model_of(width, units):  # type: ignore[no-untyped-def]
 
 
 def windowed(folder, batch, pool):  # type: ignore[no-untyped-def]
-    from loader_tf import RECORDS
-    from loader_tf import windowed as read
-
-    def ready(row):  # type: ignore[no-untyped-def]
-        row["genres"] = tf.cast(row["genres"].to_tensor(shape=[None, MOST]), tf.int32)
+    def dense(row):  # type: ignore[no-untyped-def]
+        row["genres"] = tf.cast(row["genres"].to_tensor(shape=[None, MOST_GENRES]), tf.int32)
         return row, row.pop("label")
 
-    files = sorted(map(str, folder.glob(RECORDS)))
-    return read(files, batch, pool, epochs=None).map(ready, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    files = sorted(map(str, folder.glob("*.single.tfrecord")))
+    rows = tensorflow_windowed(files, batch, pool, epochs=None)
+    return rows.map(dense, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
 def merlin(folder, batch, pool, batches):  # type: ignore[no-untyped-def]
-    from loader_merlin import opened
+    from merlin.loader.tensorflow import Loader
 
-    def ready(columns, label):  # type: ignore[no-untyped-def]
+    def dense(columns, label):  # type: ignore[no-untyped-def]
         genres = tf.RaggedTensor.from_row_splits(columns.pop("genres__values"), columns.pop("genres__offsets"))
-        columns["genres"] = genres.to_tensor(shape=[None, MOST])
+        columns["genres"] = genres.to_tensor(shape=[None, MOST_GENRES])
         return columns, label
 
     files = sorted(map(str, folder.glob("*.parquet")))
     rows = sum(pq.ParquetFile(file).metadata.num_rows for file in files)
-    return opened(files, batch, pool, lists=True).epochs(-(-batches * batch // rows)).map(ready)
+    return merlin_loader(Loader, files, batch, pool).epochs(-(-batches * batch // rows)).map(dense)
 
 
-def fixed(folder, batch):  # type: ignore[no-untyped-def]
-    """Of the rows themselves: what is popular is near in memory, too."""
+def repeated(folder, batch):  # type: ignore[no-untyped-def]
+    """One batch of the rows themselves: popular codes are near in memory, too."""
     rows = next(pq.ParquetFile(min(folder.glob("*.parquet"))).iter_batches(batch))
     columns = {name: tf.constant(rows.column(name).to_numpy()) for name in ("user", "item", "rating", "age")}
     lists = rows.column("genres")
     genres = tf.RaggedTensor.from_row_splits(lists.flatten().to_numpy(), lists.offsets.to_numpy())
-    columns["genres"] = genres.to_tensor(shape=[None, MOST])
+    columns["genres"] = genres.to_tensor(shape=[None, MOST_GENRES])
     return tf.data.Dataset.from_tensors((columns, tf.constant(rows.column("label").to_numpy()))).repeat()
 
 
-class Timed(keras.callbacks.Callback):
+class Timer(keras.callbacks.Callback):
     """From the end of the tenth step to that of the last: elapsed, and CPU."""
 
     def __init__(self):  # type: ignore[no-untyped-def]
@@ -91,22 +90,22 @@ class Timed(keras.callbacks.Callback):
 
 
 def main() -> None:
-    source, folder, batch, pool, width, units, steps = sys.argv[1:]
-    folder, batch, pool, steps = Path(folder), int(batch), int(pool), int(steps)
+    source, place, *numbers, units, count = sys.argv[1:]
+    folder, (batch, pool, width), steps = Path(place), map(int, numbers), int(count)
     if source == "limit":
-        data = fixed(folder, batch)
+        data = repeated(folder, batch)
     elif source == "windowed":
         data = windowed(folder, batch, pool)
     elif source == "merlin":
         data = merlin(folder, batch, pool, WARM + steps)
     else:
-        from benchmarks.loader_eyas import fed
+        from benchmarks.loader_eyas import padded_dataset
 
-        data = fed(folder, batch, pool, source.removeprefix("eyas-"), MOST)
-    model = model_of(int(width), [int(one) for one in units.split(",")])
-    timed = Timed()
-    history = model.fit(data, steps_per_epoch=WARM + steps, epochs=1, shuffle=False, verbose=0, callbacks=[timed])
-    seconds, cpu = (ended - began for began, ended in zip(timed.began, timed.ended, strict=True))
+        data = padded_dataset(folder, batch, pool, source.removeprefix("eyas-"), MOST_GENRES)
+    timer = Timer()
+    model = model_of(width, [int(size) for size in units.split(",")])
+    history = model.fit(data, steps_per_epoch=WARM + steps, epochs=1, shuffle=False, verbose=0, callbacks=[timer])
+    seconds, cpu = (ended - began for began, ended in zip(timer.began, timer.ended, strict=True))
     loss = float(history.history["loss"][-1])
     sys.stdout.write(json.dumps({"seconds": seconds, "cpu": cpu, "rows": steps * batch, "loss": loss}) + "\n")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_counts import asked
+from benchmarks.gpu_counts import count_work
 from pipelines.inputs.batches import TrainingBatch
 from pipelines.models.neural import resident
 from pipelines.models.neural.frameworks import load_framework
@@ -89,7 +89,7 @@ def _asked(framework: Any) -> dict[str, Any]:
         resident.READ_ALL_FACTOR = 0 if which == "distinct" else 1000
         step, one = _step(framework, **how), _pairs(1)
         step(one)
-        counted = asked(lambda step=step, one=one: step(one))  # type: ignore[misc]
+        counted = count_work(lambda step=step, one=one: step(one))  # type: ignore[misc]
         found[f"asked/{which}"] = np.array([counted.waits, counted.brought])
     resident.READ_ALL_FACTOR = 1000
     return found

@@ -9,9 +9,8 @@ import pytest
 
 from benchmarks import (
     lists,
-    negatives,
 )
-from benchmarks.etl_rows import write_rows
+from benchmarks.movielens_rows import write_log
 from pipelines.features.raw import item_columns
 from shared.serving.signature import Input, Signature
 
@@ -34,17 +33,9 @@ def test_lists_are_sent_as_they_are_counted(kind: str) -> None:
 
 
 def test_rows_of_the_etl_benchmark_are_the_same_ones_for_the_same_number(tmp_path: Path) -> None:
-    rows, again = write_rows(tmp_path / "a.parquet", 3_000), write_rows(tmp_path / "b.parquet", 3_000)
+    rows, again = write_log(tmp_path / "a.parquet", 3_000), write_log(tmp_path / "b.parquet", 3_000)
     assert rows.read_bytes() == again.read_bytes()
     frame = pl.read_parquet(rows)
     assert frame["timestamp"].n_unique() == len(frame) == 3_000
     assert frame["timestamp"].is_sorted()
     assert 1.8 < frame["genres"].list.len().mean() < 2.2
-
-
-def test_what_may_tell_liked_from_not_liked_agrees_but_for_what_a_filter_calls_liked() -> None:
-    wrong = {
-        row.contender: row.values[0] for row in negatives.measured("small", 200, 300, 6_000, 1) if row.metric == "called liked wrongly"
-    }
-    assert set(wrong) == set(negatives.CONTENDERS)
-    assert {name for name, share in wrong.items() if share} == {"blocked Bloom filter"} and wrong["blocked Bloom filter"] < 1

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from benchmarks import criteo
-from benchmarks.criteo_world import Shape, World
+from benchmarks.criteo import Shape, World
 
 SMALL = Shape(sizes=(30, 20, 25, 40), numbers=2, pairs=3, rate=0.25, alone=0.4, together=2.0, counted=0.3)
 
 
 @pytest.mark.requirement("G-19")
 def test_dlrm_finds_what_values_say_together_where_sums_of_values_do_not() -> None:
-    data = criteo.drawn(SMALL, 30_000, 1)
-    judged = {
-        name: criteo.learned(data, architecture_of(data), 1, 12, 0.01).auc
+    data = criteo.draw(SMALL, 30_000, 1)
+    aucs = {
+        name: criteo.train(data, architecture_of(data), 1, 12, 0.01).auc
         for name, architecture_of in (("additive", criteo.additive), ("dlrm", criteo.of_dlrm))
     }
-    assert data.judge.bayes > judged["dlrm"] > judged["additive"] + 0.08
-    assert judged["dlrm"] > data.judge.bayes - 0.05
+    assert data.test.bayes > aucs["dlrm"] > aucs["additive"] + 0.08
+    assert aucs["dlrm"] > data.test.bayes - 0.05
 
 
 def test_the_whole_world_has_39_columns_and_popular_values() -> None:

@@ -9,22 +9,21 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import loader, loader_profile
-from benchmarks.loader_contenders import Contender, contenders
-from benchmarks.loader_processes import prepare
+from benchmarks.harness import Row
+from benchmarks.loader_contenders import CONTENDERS, Contender, prepare
 from benchmarks.loader_records import example, write_batches, write_single
-from benchmarks.loader_rows import piece
-from benchmarks.peers.loader_run import Asked
+from benchmarks.movielens_rows import coded_rows
 from tests.support.torch_available import torch
 
 ROWS = 20_000
 
 
 def _named(*names: str) -> list[Contender]:
-    return [one for one in contenders() if one.name in names]
+    return [CONTENDERS[name] for name in names]
 
 
 def test_records_say_what_the_rows_do(tmp_path: Path) -> None:
-    rows = piece(25, 0, 50)
+    rows = coded_rows(25, 0, 50)
     write_single(tmp_path, 50)
     write_batches(tmp_path, 50, 20)
     singles = [record.numpy() for record in tf.data.TFRecordDataset(str(tmp_path / "0000.single.tfrecord"))]
@@ -41,10 +40,10 @@ def test_records_say_what_the_rows_do(tmp_path: Path) -> None:
 
 
 def _gets_all_of(names: list[Contender], folder: Path) -> None:
-    reference = piece(25, 0, ROWS)
-    found = loader.checked(names, folder, ROWS)
-    assert set(found) == {one.name for one in names}
-    for name, sums in found.items():
+    reference = coded_rows(25, 0, ROWS)
+    sums_of = loader.checked(names, folder, ROWS)
+    assert set(sums_of) == {contender.name for contender in names}
+    for name, sums in sums_of.items():
         whole = {"user", "item", "rating", "age", "label", "genres", "lengths", "user x lengths", "item x genres"}
         assert set(sums) == whole, name
         assert sums["user"] == reference.column("user").to_numpy().sum(dtype=np.int64)
@@ -69,8 +68,7 @@ def test_into_torch_every_contender_gets_every_row_with_its_list(tmp_path: Path)
 
 def test_turns_are_measured_and_told_with_what_is_done_differently(tmp_path: Path) -> None:
     chosen = _named("eyas: numpy, parquet", "pyarrow: iter_batches")
-    found = loader.measured(chosen, tmp_path, ROWS, 2)
-    rows = loader.table(found, {one.name: one for one in chosen})
+    rows = list(loader.table(ROWS, chosen, loader.measure(chosen, tmp_path, ROWS, 2)))
     (speed,) = (row for row in rows if (row.contender, row.metric) == ("pyarrow: iter_batches", "throughput"))
     assert set(speed.ratio_to) == {"eyas: numpy, parquet"}
     assert speed.note == "Arrow, not shuffled"
@@ -80,7 +78,7 @@ def test_turns_are_measured_and_told_with_what_is_done_differently(tmp_path: Pat
 
 def test_the_profile_tells_of_the_functions_that_ran(tmp_path: Path) -> None:
     prepare(tmp_path, ROWS, set())
-    found = loader_profile.in_a_process(Asked("numpy-parquet", tmp_path, 1_000, 5_000, 0.0, 0, check=False, held={}))
-    assert found["rows"] == ROWS
-    assert found["parts"]["decode: pyarrow"]["calls"] >= 1
-    assert "decode: pyarrow" in loader_profile.told(found)
+    fields, *outcomes = loader_profile.measure(tmp_path, 1_000, 5_000, ("parquet",))
+    assert isinstance(fields, dict) and fields["parquet"]["rows"] == ROWS
+    assert fields["parquet"]["parts"]["decode: pyarrow"]["calls"] >= 1
+    assert "CPU, decode: pyarrow" in {row.metric for row in outcomes if isinstance(row, Row)}

@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from benchmarks.off_policy_worlds import Order, Shop, users_of
+from benchmarks.populations import Order, Shop, users_of
 from pipelines.evaluation.off_policy import OffPolicyForecast
 
 Z = NormalDist().inv_cdf(0.9)

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.attack_clients import YAML_BYTES, nested_lists
 from benchmarks.attacks import QUIET, RATIO, missed_promises
-from benchmarks.report import Row
+from benchmarks.harness import Row
 from shared.contracts.yaml12 import load
 
 

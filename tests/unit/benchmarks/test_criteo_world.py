@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks import criteo
-from benchmarks.criteo_world import Shape, World, auc
+from benchmarks.criteo import Shape, World
+from benchmarks.learning import auc
 
 SMALL = Shape(sizes=(30, 20, 25, 40), numbers=2, pairs=3, rate=0.25, alone=0.4, together=2.0, counted=0.3)
 
@@ -41,10 +42,10 @@ def test_one_seed_draws_the_world_and_another_its_rows() -> None:
 
 
 def test_crosses_of_the_planted_pairs_are_codes_within_their_buckets() -> None:
-    data = criteo.drawn(SMALL, 1_000, 1)
-    given = criteo.crossed(data)
-    crosses = [name for name in given.train.columns if name.startswith("x")]
-    assert len(crosses) == 3 and all(given.train.columns[name].max() < criteo.BUCKETS + 2 for name in crosses)
-    assert {one.column: one.width for one in criteo.of_wide_deep(given).tables} == dict.fromkeys(data.world.names, 17) | dict.fromkeys(
-        crosses, 1
-    )
+    data = criteo.draw(SMALL, 1_000, 1)
+    with_pairs = criteo.crossed(data)
+    crosses = [name for name in with_pairs.train.columns if name.startswith("x")]
+    assert len(crosses) == 3 and all(with_pairs.train.columns[name].max() < criteo.BUCKETS + 2 for name in crosses)
+    assert {table.column: table.width for table in criteo.of_wide_deep(with_pairs).tables} == dict.fromkeys(
+        data.world.names, 17
+    ) | dict.fromkeys(crosses, 1)

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from onnxruntime import InferenceSession
 
-from benchmarks import (
-    faults,
-)
+from benchmarks import faults
 from benchmarks.faults_world import slow
-from benchmarks.rollout_load import Asked
+from benchmarks.load import Reply
 
 
 def test_a_slow_version_passes_a_trial_and_takes_its_time_over_candidates() -> None:
@@ -30,4 +28,4 @@ def test_a_slow_version_passes_a_trial_and_takes_its_time_over_candidates() -> N
     ],
 )
 def test_what_a_request_came_to_is_told_apart(failure: str, version: int, found: str) -> None:
-    assert faults.kind(Asked(0.0, 0.1, version, "stable", failure), 2) == found
+    assert faults.kind(Reply(0.0, 0.1, version, failure), 2) == found

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from onnxruntime import InferenceSession
 
-from benchmarks.neighbours import ALONE, BESIDE_COMPUTING, BESIDE_SLEEPING, FAILED, missed_promises
-from benchmarks.neighbours_world import Outcome, sleeping, split_users
-from benchmarks.report import Row
+from benchmarks.harness import Row
+from benchmarks.load import Outcome
+from benchmarks.neighbours import ALONE, BESIDE_SLEEPING, FAILED, FAST_CANARY, missed_promises
+from benchmarks.neighbours_world import sleeping, split_users
 from shared.domain.route import Route
 
 
@@ -34,7 +35,7 @@ def test_users_are_split_as_the_route_splits_them() -> None:
         (BESIDE_SLEEPING, "p99, ratio to: alone", [9.0], False),
         (BESIDE_SLEEPING, "p50", [9.0], False),
         (BESIDE_SLEEPING, FAILED, [0, 0, 1], True),
-        (BESIDE_COMPUTING, "p50, ratio to: alone", [9.0], False),
+        (FAST_CANARY, "p50, ratio to: alone", [9.0], False),
         (ALONE, FAILED, [1], False),
     ],
 )

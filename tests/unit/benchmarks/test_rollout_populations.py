@@ -12,9 +12,9 @@ from benchmarks.rollout_populations import BETTER, EQUAL, KINDS, World, alike, d
 USERS = 40_000
 
 
-def ends(world: World, runs: int, users: int = USERS, only_known: bool = False) -> Counter[str]:
+def ends(world: World, runs: int, users: int = USERS, only_recognised: bool = False) -> Counter[str]:
     rng = np.random.default_rng(7)
-    return Counter(decide(world, *simulate(world, users, rng), only_known) for _ in range(runs))
+    return Counter(decide(world, *simulate(world, users, rng), only_recognised) for _ in range(runs))
 
 
 @pytest.mark.requirement("U-07")
@@ -29,7 +29,7 @@ def test_leaving_out_users_whom_a_version_does_not_know_decides_wrongly(subtests
     """What was decided before every user counted: this is why they do."""
     for world, wrong in ((KINDS[1], "promoted"), (BETTER, "rolled back")):
         with subtests.test(world=world.name):
-            assert ends(world, 4, only_known=True) == {wrong: 4}
+            assert ends(world, 4, only_recognised=True) == {wrong: 4}
 
 
 @pytest.mark.requirement("U-07")
@@ -42,4 +42,4 @@ def test_two_equal_versions_are_not_rolled_back(subtests: pytest.Subtests) -> No
 def test_the_event_log_counts_what_the_simulation_counts(subtests: pytest.Subtests) -> None:
     for world in (EQUAL, KINDS[0]):
         with subtests.test(world=world.name):
-            assert run_through_log((world, 300, 1)) in ("promoted", "undecided", "rolled back")
+            assert run_through_log(world, 300, 1) in ("promoted", "undecided", "rolled back")

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from benchmarks import train, train_cases
 from benchmarks.train_cases import LikesCase
-from benchmarks.train_contenders import CONTENDERS, read_case, write_case
-from benchmarks.train_machine import Limits
+from benchmarks.train_contenders import CASE, CONTENDERS
 
-LIMITS = Limits({f"{one} {kind}": 1e11 for one in (*train.FRAMEWORKS, "jax") for kind in ("float32", "bfloat16")}, 1e10)
+LIMITS = {f"{name} {kind}": 1e11 for name in (*train.FRAMEWORKS, "jax") for kind in ("float32", "bfloat16")} | {"bandwidth": 1e10}
 
 
-def test_a_case_is_written_and_read_and_its_batches_are_the_same_ones(tmp_path: Path) -> None:
+def test_a_case_is_written_and_read_and_its_batches_are_the_same_ones() -> None:
     case = train_cases.movielens(64)
-    again = read_case(write_case(case, tmp_path / "case.json"))
+    again = CASE.validate_json(CASE.dump_json(case))
     assert again == case
-    for one, other in zip(case.batches(2), again.batches(2), strict=True):
-        assert all((one.columns[name] == other.columns[name]).all() for name in one.columns) and 0 < one.labels.mean() < 1
+    for batch, other in zip(case.batches(2), again.batches(2), strict=True):
+        assert all((batch.columns[name] == other.columns[name]).all() for name in batch.columns) and 0 < batch.labels.mean() < 1
         for table in case.tables:
-            assert one.columns[table.column].max() < table.cardinality
-        assert (one.columns["genres"][:, 0] > 0).all() and (one.columns["genres"] == 0).any()
+            assert batch.columns[table.column].max() < table.cardinality
+        assert (batch.columns["genres"][:, 0] > 0).all() and (batch.columns["genres"] == 0).any()
 
 
 def test_every_part_names_contenders_that_there_are() -> None:
@@ -31,9 +28,9 @@ def test_every_part_names_contenders_that_there_are() -> None:
         assert turns and all(name in CONTENDERS for _, names in turns for name in names)
 
 
-def test_a_step_of_likes_holds_what_its_users_liked(tmp_path: Path) -> None:
+def test_a_step_of_likes_holds_what_its_users_liked() -> None:
     case = LikesCase("small", 60, 40, 8, 4)
-    assert read_case(write_case(case, tmp_path / "case.json")) == case
+    assert CASE.validate_json(CASE.dump_json(case)) == case
     pairs = case.pairs()
     assert len(pairs) == 60 * 8 and len(np.unique(np.stack([pairs.users, pairs.items]), axis=1).T) == len(pairs)
     for users, shares in case.batches(2):
@@ -44,8 +41,8 @@ def test_a_step_of_likes_holds_what_its_users_liked(tmp_path: Path) -> None:
 
 def test_the_table_says_what_share_of_the_machines_limit_a_step_reaches() -> None:
     case, names = train._parts(64)["families"][0]
-    run = {"seconds": 0.01, "first": 0.7, "last": 0.6, "rows": case.rows, "flops": case.flops, "bytes": case.bytes}
-    rows = train.table({(case.name, name): [run, run] for name in names}, LIMITS)
+    run = {"seconds": 0.01, "first": 0.7, "last": 0.6}
+    rows = list(train.table(case, {name: [run, run] for name in names}, LIMITS))
     shares = [row for row in rows if row.metric == "of the limit"]
     expected = 100 * 64 * (case.flops / 1e11 + case.bytes / 1e10) / 0.01
     assert len(shares) == len(names) and all(row.values == pytest.approx([expected] * 2) for row in shares)

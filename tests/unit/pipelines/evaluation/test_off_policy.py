@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.off_policy_worlds import Order, Shop, users_of
+from benchmarks.populations import Order, Shop, users_of
 from pipelines.evaluation.candidate_ranking import line_of, ranks_of
 from pipelines.evaluation.metrics import auc
 from pipelines.evaluation.off_policy import (
@@ -141,7 +141,7 @@ def test_attention_is_read_off_the_explored_places() -> None:
     serving, _ = DARK.orders(0)
     found = np.mean([attention_of(DARK.log(serving, 50_000, seed)[0]) for seed in range(5)], axis=0)
     assert found.tolist() == sorted(found.tolist(), reverse=True)
-    assert found == pytest.approx(DARK.seen / DARK.seen.mean(), abs=0.25)
+    assert found == pytest.approx(DARK.attention / DARK.attention.mean(), abs=0.25)
     none = LoggedRows(np.zeros(3, np.int64), np.ones((3, 4)), np.ones((3, 4), bool), np.ones((3, 4), bool))
     assert attention_of(none) == pytest.approx(np.ones(4))
 

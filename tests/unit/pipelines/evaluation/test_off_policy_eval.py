@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks.off_policy_worlds import Order, Shop, users_of
+from benchmarks.populations import Order, Shop, users_of
 from pipelines.stages.off_policy_eval import Every, Finder, OffPolicyEstimator, foresee
 from pipelines.stages.runner import Context
 from shared.artifacts.store import FsspecArtifacts
