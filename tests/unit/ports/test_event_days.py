@@ -12,8 +12,8 @@ from services.eventlog.sql import SqlEventLog
 from shared.contracts.archive import COLUMNS, TABLES
 from shared.contracts.events import Impression, Interaction
 from shared.ports import EventLog
-from shared.testing.days_suite import DAY, FUTURE, EventDaysSuite, dumped
 from shared.testing.event_suite import shown
+from tests.support.days_suite import DAY, FUTURE, EventDaysSuite, dumped
 from tests.support.query_plans import statements
 from tests.support.sql_rows import damage
 

@@ -13,10 +13,10 @@ from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.store.shadow_totals import SqlShadowTotals
 from shared.domain.errors import Invalid
-from shared.testing.drift_samples_suite import DriftSamplesSuite
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, WINDOW, EventLogSuite, KpiSourceSuite, did, like, shown
 from shared.testing.fake_shadow_totals import FakeShadowTotals
 from shared.testing.traffic_suite import EXAMPLE, ShadowTotalsSuite, TrafficSuite
+from tests.support.drift_samples_suite import DriftSamplesSuite
 from tests.support.query_plans import statements
 from tests.support.sql_rows import damage
 
