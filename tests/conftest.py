@@ -13,7 +13,10 @@ from services.store.migrate import upgrade
 from tests.servers.postgres_server import Server, postgres_server
 
 pytest_plugins = ["tests.support.suite_rules"]
-pytest.register_assert_rewrite("shared.testing", "tests.support.s3_artifact_suite", "tests.support.s3_object_suite")
+pytest.register_assert_rewrite(
+    "shared.testing",
+    *(f"tests.support.{path.stem}" for path in (Path(__file__).parent / "support").glob("*_suite.py")),
+)
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,6 @@ class UserRanking:
     rows: Ints
     scores: Floats
     """Scores of all rows, in standard deviations of the user's candidates."""
-    complete: bool
-    """Whether `rows` holds all candidates."""
 
     def without(self, hidden: Ints, count: int) -> Ints:
         """Returns the first `count` rows without the hidden items."""
@@ -33,7 +31,7 @@ def line_of(scores: Floats, keys: Ints, candidates: Ints | None, count: int) -> 
     rows = np.arange(len(scores)) if candidates is None else candidates
     chosen = rows[best(scores[rows], keys[rows], min(count, len(rows)))]
     spread = float(scores[rows].std())
-    return UserRanking(chosen, (scores - scores[rows].mean()) / spread if spread > 0 else np.zeros(len(scores)), count >= len(rows))
+    return UserRanking(chosen, (scores - scores[rows].mean()) / spread if spread > 0 else np.zeros(len(scores)))
 
 
 def ranks_of(line: Ints, items: Ints) -> Ints:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from pipelines.data.validation.html_document import document
 from pipelines.evaluation.plots import Dot, dots, legend, lines
 
 STYLE = """
@@ -38,10 +39,6 @@ def page(report: Document) -> str:
     names = list(models)
     title = f"{report.get('title') or 'Evaluation'}: {', '.join(name for name in names if name != report['baseline']) or names[0]}"
     parts = [
-        "<!doctype html>",
-        f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
-        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>',
-        f"<h1>{escape(title)}</h1>",
         *(f"<p>{escape(line)}</p>" for line in report.get("summary", ())),
         "<h2>Figures</h2>",
         _figures(models),
@@ -53,7 +50,7 @@ def page(report: Document) -> str:
         *_faults(report.get("faults", {})),
         *_how(report),
     ]
-    return "\n".join([*parts, "</body></html>"]) + "\n"
+    return document(title, STYLE, parts)
 
 
 def _figures(models: Document) -> str:

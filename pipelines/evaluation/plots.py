@@ -65,17 +65,10 @@ def lines(
         share = value if diagonal else place / max(1, len(along) - 1)
         return left + (WIDTH - left - RIGHT) * share
 
-    parts = []
-    for tick in ticks:
-        y = up(tick)
-        parts.append(f'<line class="grid" x1="{left}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="dim" x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{format_number(tick)}</text>')
     marks = [(tick, across(0, tick)) for tick in ticks] if diagonal else [(value, across(at, value)) for at, value in enumerate(along)]
-    parts += [f'<text class="dim" x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{format_number(value)}</text>' for value, x in marks]
-    parts.append(
-        f'<text class="dim" x="{(left + WIDTH - RIGHT) / 2}" y="{bottom + 36}" text-anchor="middle">{escape(axis_names[0])}</text>'
+    parts = axes(
+        (left, bottom, top - 2), [(tick, up(tick)) for tick in ticks], [(format_number(value), x) for value, x in marks], axis_names
     )
-    parts.append(f'<text class="dim" x="{left}" y="{top - 2}">{escape(axis_names[1])}</text>')
     if diagonal:
         parts.append(f'<line class="grid" x1="{across(0, 0):.1f}" x2="{across(0, 1):.1f}" y1="{up(0):.1f}" y2="{up(1):.1f}"/>')
     for number, (name, values) in enumerate(of.items()):
@@ -87,6 +80,21 @@ def lines(
         )
         parts.append(f'<g class="c{number % COLOURS}"><polyline points="{path}"/>{circles}</g>')
     return svg(title, height, parts)
+
+
+def axes(
+    place: tuple[int, int, int], ticks: Sequence[tuple[float, float]], marks: Sequence[tuple[str, float]], axis_names: tuple[str, str]
+) -> list[str]:
+    """Draws a grid line per tick (value, y), a text per mark (text, x), and both names. `place`: left, bottom, y of the vertical name."""
+    left, bottom, name_y = place
+    parts = []
+    for tick, y in ticks:
+        parts.append(f'<line class="grid" x1="{left}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="dim" x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{format_number(tick)}</text>')
+    parts += [f'<text class="dim" x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{escape(text)}</text>' for text, x in marks]
+    middle = (left + WIDTH - RIGHT) / 2
+    parts.append(f'<text class="dim" x="{middle}" y="{bottom + 36}" text-anchor="middle">{escape(axis_names[0])}</text>')
+    return [*parts, f'<text class="dim" x="{left}" y="{name_y}">{escape(axis_names[1])}</text>']
 
 
 def legend(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from pipelines.evaluation.plots import RIGHT, WIDTH, axis, format_number, svg
+from pipelines.evaluation.plots import RIGHT, WIDTH, axes, axis, format_number, svg
 
 _HEIGHT, _BOTTOM, _TOP, _LEFT = 230, 190, 16, 60
 _INNER = 14
@@ -33,17 +33,8 @@ def points(title: str, drawn: Sequence[PlotPoint], axis_names: tuple[str, str], 
     def across(share: float) -> float:
         return _LEFT + _INNER + (WIDTH - _LEFT - RIGHT - 2 * _INNER) * share
 
-    parts = []
-    for tick in ticks:
-        y = up(tick)
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="dim" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{format_number(tick)}</text>')
-    for name, share in scale.marks():
-        parts.append(f'<text class="dim" x="{across(share):.1f}" y="{_BOTTOM + 18}" text-anchor="middle">{escape(name)}</text>')
-    parts.append(
-        f'<text class="dim" x="{(_LEFT + WIDTH - RIGHT) / 2}" y="{_BOTTOM + 36}" text-anchor="middle">{escape(axis_names[0])}</text>'
-    )
-    parts.append(f'<text class="dim" x="{_LEFT}" y="{_TOP - 4}">{escape(axis_names[1])}</text>')
+    marks = [(name, across(share)) for name, share in scale.marks()]
+    parts = axes((_LEFT, _BOTTOM, _TOP - 4), [(tick, up(tick)) for tick in ticks], marks, axis_names)
     places = [(across(scale.share(point.along)), up(point.up)) for point in drawn]
     if best_so_far:
         best = [max(point.up for point in drawn[: at + 1]) for at in range(len(drawn))]

@@ -9,7 +9,6 @@ own order, whatever its size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -23,7 +22,6 @@ from numpy.typing import NDArray
 from pipelines.features.columns import BLANK, polars_type
 from pipelines.features.dense import DenseMap, dense
 from shared.contracts.online import OnlineColumn, View
-from shared.domain.feature_values import StoredRow, instant
 
 Ints = NDArray[np.int64]
 KEY, AT = "~key", "~at"
@@ -43,18 +41,6 @@ def read_history(path: Path, view: View) -> pl.LazyFrame:
     there = path.stat().st_size > 0
     rows = pl.scan_ndjson(path, schema=schema, ignore_errors=True) if there else pl.LazyFrame(schema=schema)
     return rows.rename({"key": KEY, "at": AT}).unnest("values")
-
-
-def history_of(rows: Sequence[StoredRow], view: View) -> pl.DataFrame:
-    """Builds a history from rows; the highest rank wins among rows of one key and time."""
-    counts = {(row.key, row.at): row for row in sorted(rows, key=lambda row: row.rank)}
-    schema: dict[str, pl.DataType] = {KEY: pl.Int64(), AT: pl.Int64()} | {column.name: column_type(column) for column in view.columns}
-    names = [column.name for column in view.columns]
-    values = [
-        (row.key, instant(row.at), *(list(value) if isinstance(value := row.values.get(name), tuple) else value for name in names))
-        for row in counts.values()
-    ]
-    return pl.DataFrame(values, schema=schema, orient="row")
 
 
 def microseconds(seconds: pl.Expr) -> pl.Expr:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from pipelines.data.validation.html_document import document
 from pipelines.evaluation.page import STYLE, table
 from pipelines.evaluation.scatter_plot import PlotPoint, points
 
@@ -16,10 +17,6 @@ _SHOWN = 10
 def tune_page(search: Document) -> str:
     metric, best = search["metric"], search["best"]
     parts = [
-        "<!doctype html>",
-        f'<html lang="en"><head><meta charset="utf-8"><title>{escape(search["title"])}</title>',
-        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>',
-        f"<h1>{escape(search['title'])}</h1>",
         *(f"<p>{escape(line)}</p>" for line in _summary(search)),
         f"<h2>Best trials by {escape(metric)}</h2>",
         _table(search, _ranked(search)[:_SHOWN]),
@@ -34,7 +31,7 @@ def tune_page(search: Document) -> str:
             ("setting", "range"), [f"<td>{escape(name)}</td><td>{escape(range_['said'])}</td>" for name, range_ in search["ranges"].items()]
         ),
     ]
-    return "\n".join([*parts, "</body></html>"]) + "\n"
+    return document(search["title"], STYLE, parts)
 
 
 def _summary(search: Document) -> list[str]:

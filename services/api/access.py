@@ -278,28 +278,23 @@ class RoleRouter:
     def __init__(self, tag: str) -> None:
         self.router = APIRouter(tags=[tag], route_class=RoleRoute, generate_unique_id_function=lambda route: route.name)
 
-    def get(self, path: str, need: Need, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
-        return self._route("GET", path, need, (True, scoped), rest)
+    def get(self, path: str, need: Need, **rest: Any) -> Callable[[F], F]:
+        return self._route("GET", path, need, **rest)
 
-    def post(self, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
-        return self._route("POST", path, need, (audited, scoped), rest)
+    def post(self, path: str, need: Need, **rest: Any) -> Callable[[F], F]:
+        return self._route("POST", path, need, **rest)
 
-    def create(self, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
+    def create(self, path: str, need: Need, **rest: Any) -> Callable[[F], F]:
         """Adds a POST that takes an Idempotency-Key."""
-        extra = rest.pop("openapi_extra", {}) | {_REPEATABLE: True}
-        return self._route("POST", path, need, (audited, scoped), {**rest, "openapi_extra": extra})
+        return self._route("POST", path, need, openapi_extra=rest.pop("openapi_extra", {}) | {_REPEATABLE: True}, **rest)
 
-    def put(self, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
-        return self._route("PUT", path, need, (audited, scoped), rest)
+    def put(self, path: str, need: Need, **rest: Any) -> Callable[[F], F]:
+        return self._route("PUT", path, need, **rest)
 
-    def patch(self, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
-        return self._route("PATCH", path, need, (audited, scoped), rest)
+    def delete(self, path: str, need: Need, **rest: Any) -> Callable[[F], F]:
+        return self._route("DELETE", path, need, **rest)
 
-    def delete(self, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
-        return self._route("DELETE", path, need, (audited, scoped), rest)
-
-    def _route(self, method: str, path: str, need: Need, flags: tuple[bool, bool], rest: dict[str, Any]) -> Callable[[F], F]:
-        audited, scoped = flags
+    def _route(self, method: str, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
         work = rest.pop("work", FREE if method == "GET" else WRITE)
         extra = (
             {**rest.pop("openapi_extra", {}), _ROLE: str(need)}

@@ -37,14 +37,4 @@ def collect_garbage(parts: With, dry_run: Annotated[bool, Query(description="Onl
     """Collects garbage of all recommenders at once, because they share files. Scoped tokens can't start it."""
     done = parts.collect(dry_run)
     versions = [CollectedVersion(recommender=name, version=number) for name, number in done.versions]
-    return Collection(
-        dry_run=dry_run,
-        versions=versions,
-        attempts=done.attempts,
-        blobs=done.blobs,
-        bytes=done.bytes,
-        restored=done.restored,
-        erased=done.erased,
-        erased_bytes=done.erased_bytes,
-        rows=done.rows,
-    )
+    return Collection(**vars(done) | {"dry_run": dry_run, "versions": versions})

@@ -161,17 +161,7 @@ class ShadowView(BaseModel):
 
     @classmethod
     def of(cls, report: ShadowReport) -> ShadowView:
-        return cls(
-            since=report.since,
-            compared=report.compared,
-            errors=report.errors,
-            dropped=report.dropped,
-            overlap=report.overlap,
-            stable_p99=report.stable_p99,
-            candidate_p99=report.candidate_p99,
-            verdict=report.judgement.verdict,
-            reason=report.judgement.reason,
-        )
+        return cls(**vars(report) | vars(report.judgement))
 
 
 class RolloutView(BaseModel):

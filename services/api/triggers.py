@@ -102,15 +102,9 @@ def _view(
     finding: TriggerReading, status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime
 ) -> TriggerView:
     mode, why = chosen(finding.mode, observation, plan)
-    return TriggerView(
-        trigger=finding.trigger,
-        mode=mode,
-        fires=finding.fires,
-        found=f"{finding.summary}; {why}" if why else finding.summary,
-        value=finding.value,
-        threshold=finding.threshold,
-        held_by=blocked(finding.trigger, status, observation, plan, now),
-    )
+    found = f"{finding.summary}; {why}" if why else finding.summary
+    held_by = blocked(finding.trigger, status, observation, plan, now)
+    return TriggerView(**vars(finding) | {"mode": mode, "found": found, "held_by": held_by})
 
 
 def _alerts(plan: RetrainPlan) -> list[TriggerReading]:

@@ -32,16 +32,7 @@ class RouteView(BaseModel):
 
     @classmethod
     def of(cls, route: Route) -> RouteView:
-        return cls(
-            generation=route.generation,
-            stable=route.stable,
-            candidate=route.candidate,
-            weight=route.weight,
-            step=route.step,
-            shadow=route.shadow,
-            rollout=route.salt or None,
-            since=route.since,
-        )
+        return cls(**vars(route), rollout=route.salt or None)
 
 
 class RecommenderView(BaseModel):
@@ -53,13 +44,7 @@ class RecommenderView(BaseModel):
 
     @staticmethod
     def fields(recommender: Recommender) -> dict[str, Any]:
-        return {
-            "name": recommender.name,
-            "generation": recommender.generation,
-            "spec": recommender.spec.document(),
-            "created_at": recommender.created_at,
-            "updated_at": recommender.updated_at,
-        }
+        return vars(recommender) | {"spec": recommender.spec.document()}
 
 
 class ServingRecommender(RecommenderView):
@@ -98,15 +83,7 @@ class StageView(BaseModel):
     @classmethod
     def of(cls, done: StageDone) -> StageView:
         basis = done.basis or ReuseBasis()
-        return cls(
-            stage=done.stage,
-            attempt=done.attempt,
-            started_at=done.started_at,
-            ended_at=done.ended_at,
-            reused=done.reused,
-            why=basis.why,
-            digest=basis.digest or None,
-        )
+        return cls(**vars(done), reused=done.reused, why=basis.why, digest=basis.digest or None)
 
 
 class GateView(BaseModel):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
 
 from services.eventlog.tables import impressions, interactions
 from shared.contracts.events import REFUSED
@@ -59,7 +59,7 @@ def earned_by(
     def rows(query: Select[Any], *groups: Any) -> list[tuple[_Counts, Sequence[Any]]]:
         by = [*labels, *groups]
         grouped = query.group_by(*by) if by else query
-        return [(tallies[_key(row, len(named))], row[len(named) :]) for row in connection.execute(grouped)]
+        return [(tallies[tuple(row[: len(named)])], row[len(named) :]) for row in connection.execute(grouped)]
 
     hits = func.count(_shown.hit_at).filter(_shown.hit_at - _shown.at <= attribution)
     for tally, (size, answers, hit) in rows(select(*named, _shown.size, func.count(), hits).where(*conditions), _shown.size):
@@ -83,7 +83,3 @@ def earned_by(
         for key, tally in tallies.items()
         if tally.answers
     }
-
-
-def _key(row: Row[Any], count: int) -> Key:
-    return tuple(row[:count])

@@ -12,11 +12,11 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from services.executors.jobsettings import ARTIFACTS, JobSettings, StageDefaults, Toleration, Volume
+from services.executors.jobsettings import ARTIFACTS, JobSettings, StageDefaults, Volume
 from shared.contracts import ranks
 from shared.contracts.gpus import GPUS, gpu_fault, stage_engine
 from shared.contracts.quantities import write_cpu, write_memory
@@ -171,7 +171,7 @@ def _pod(spec: StageSpec, settings: JobSettings, wanted: Needs, limit: int) -> d
     }
     more: dict[str, Any] = {
         "nodeSelector": settings.node_selector | default.node_selector,
-        "tolerations": _tolerations((*settings.tolerations, *default.tolerations)),
+        "tolerations": [toleration.model_dump(exclude_none=True) for toleration in (*settings.tolerations, *default.tolerations)],
         "imagePullSecrets": [{"name": name} for name in settings.pull_secrets],
         "priorityClassName": settings.priority_class,
     }
@@ -288,7 +288,3 @@ def _mounts(settings: JobSettings) -> list[dict[str, Any]]:
     if settings.cache is not None:
         mounts.append({"name": "cache", "mountPath": CACHE})
     return mounts + [{"name": volume.name, "mountPath": volume.mount, "readOnly": volume.read_only} for volume in settings.volumes]
-
-
-def _tolerations(tolerations: Sequence[Toleration]) -> list[dict[str, Any]]:
-    return [toleration.model_dump(exclude_none=True) for toleration in tolerations]

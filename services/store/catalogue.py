@@ -125,7 +125,11 @@ class SqlCatalogue:
         connection.execute(self._begin, {"recommender": recommender, "revision": 0, "cleared": 0})
         counted = update(catalogues).where(catalogues.c.recommender == recommender).values(revision=catalogues.c.revision + len(changed))
         last: int = connection.execute(counted.returning(catalogues.c.revision)).scalar_one()
-        rows = [_row(recommender, replace(entry, revision=last - len(changed) + n, updated_at=now)) for n, entry in enumerate(changed, 1)]
+        first = last - len(changed) + 1
+        rows = [
+            {"recommender": recommender} | vars(entry) | {"revision": number, "updated_at": now}
+            for number, entry in enumerate(changed, first)
+        ]
         connection.execute(self._put, rows)
         return len(changed)
 
@@ -149,10 +153,6 @@ def _damage(row: Row[Any]) -> str:
     if isinstance(row.attributes, Damage):
         return row.attributes.said
     return "" if isinstance(row.attributes, dict) else "attributes: not an object"
-
-
-def _row(recommender: str, entry: CatalogueItem) -> dict[str, Any]:
-    return {"recommender": recommender, **entry.__dict__}
 
 
 def _read(row: Row[Any]) -> CatalogueItem:

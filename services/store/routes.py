@@ -63,10 +63,10 @@ class SqlRoutes:
             newest = select(func.max(_past.generation)).where(_past.recommender == recommender)
             route = replace(route, generation=(connection.execute(newest).scalar() or 0) + 1, since=now)
             if before is None:
-                connection.execute(insert(routes).values(recommender=recommender, **_values(route)))
+                connection.execute(insert(routes).values(recommender=recommender, **vars(route)))
             else:
-                connection.execute(update(routes).where(routes.c.recommender == recommender).values(_values(route)))
-            entry = {"recommender": recommender, "actor": actor, "reason": reason, **_values(route)}
+                connection.execute(update(routes).where(routes.c.recommender == recommender).values(vars(route)))
+            entry = {"recommender": recommender, "actor": actor, "reason": reason, **vars(route)}
             connection.execute(insert(route_history).values(entry))
             raise_mark(connection)
             return route
@@ -186,19 +186,6 @@ def _all(connection: Connection) -> Mapping[str, Route]:
 def _present(connection: Connection, recommender: str) -> Route | None:
     row = connection.execute(select(routes).where(routes.c.recommender == recommender)).one_or_none()
     return None if row is None else _route(row)
-
-
-def _values(route: Route) -> dict[str, Any]:
-    return {
-        "stable": route.stable,
-        "candidate": route.candidate,
-        "weight": route.weight,
-        "salt": route.salt,
-        "step": route.step,
-        "shadow": route.shadow,
-        "generation": route.generation,
-        "since": route.since,
-    }
 
 
 def _route(row: Row[Any]) -> Route:

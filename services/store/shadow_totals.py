@@ -28,17 +28,8 @@ class SqlShadowTotals:
         self._replace = new.on_conflict_do_update(index_elements=_KEY, set_=updates)
 
     def add(self, recommender: str, generation: int, gateway: str, mirror: ShadowCounts) -> None:
-        values = {
-            "recommender": recommender,
-            "generation": generation,
-            "gateway": gateway,
-            "compared": mirror.compared,
-            "errors": mirror.errors,
-            "stable": _text(mirror.stable),
-            "candidate": _text(mirror.candidate),
-            "overlap": mirror.overlap,
-            "dropped": mirror.dropped,
-        }
+        place = {"recommender": recommender, "generation": generation, "gateway": gateway}
+        values = place | vars(mirror) | {"stable": _text(mirror.stable), "candidate": _text(mirror.candidate)}
         with self._engine.begin() as connection:
             connection.execute(self._replace, values)
 

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, fie
 
 from shared.contracts import families
 from shared.contracts.families import FamilyParams, Params, params_of
-from shared.contracts.presets import PRESETS, with_preset
+from shared.contracts.presets import with_preset
 from shared.contracts.quantities import Fraction
 from shared.contracts.ranges import NumberRange
 from shared.contracts.strict import Strict, unknown_name
@@ -302,8 +302,3 @@ def _with_usual(value: dict[str, Any], family: Any) -> dict[str, Any]:
         return value
     usual = kind.usual(params)
     return {**value, "train": {**usual, **train}} if usual else value
-
-
-def model_named(name: str, params: Mapping[str, Any] | None = None, train: Mapping[str, Any] | None = None) -> Model:
-    """Returns the model of a family or preset, with custom settings."""
-    return Model.model_validate({"preset" if name in PRESETS else "family": name, "params": dict(params or {}), "train": dict(train or {})})

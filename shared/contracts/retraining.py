@@ -176,12 +176,10 @@ Trigger = Annotated[
 ]
 
 
-def _schedule(value: str) -> str:
-    return Cron.parse(value).text
-
-
 Schedule = Annotated[
-    str, AfterValidator(_schedule), Field(json_schema_extra={"examples": ["0 3 * * *", "*/30 8-18 * * MON-FRI", "@daily"]})
+    str,
+    AfterValidator(lambda text: Cron.parse(text).text),
+    Field(json_schema_extra={"examples": ["0 3 * * *", "*/30 8-18 * * MON-FRI", "@daily"]}),
 ]
 TimeZone = Annotated[str, AfterValidator(lambda name: zone(name).key), Field(json_schema_extra={"examples": ["UTC", "Europe/Berlin"]})]
 

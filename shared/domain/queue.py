@@ -41,11 +41,11 @@ class AdmissionDecision:
 def admit(rows: Iterable[UnfinishedRun], limit: int) -> Mapping[str, AdmissionDecision]:
     """Returns the admission by run id. Active runs stay active if the limit falls; the order of the rows does not matter."""
     queued = list(rows)
-    ahead = {row.recommender: row.id for row in sorted(queued, key=_age, reverse=True) if row.active}
+    ahead = {row.recommender: row.id for row in sorted(queued, key=lambda row: (row.created_at, row.id), reverse=True) if row.active}
     turns = {row.id: AdmissionDecision() for row in queued if row.active}
     active = len(turns)
     position = 0
-    for row in sorted((row for row in queued if not row.active), key=_order):
+    for row in sorted((row for row in queued if not row.active), key=lambda row: (-row.priority, row.created_at, row.id)):
         before = ahead.get(row.recommender)
         if before is not None:
             turns[row.id] = AdmissionDecision(f"waits for run {before} of this recommender")
@@ -65,11 +65,3 @@ def ordinal(number: int) -> str:
         return _ORDINALS[number]
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
-
-
-def _age(row: UnfinishedRun) -> tuple[datetime, str]:
-    return row.created_at, row.id
-
-
-def _order(row: UnfinishedRun) -> tuple[int, datetime, str]:
-    return -row.priority, row.created_at, row.id

@@ -12,7 +12,7 @@ import pytest
 from shared.domain.access import Role, Token, digest, token_text
 from shared.domain.errors import Conflict, NotFound, no_such
 from shared.ports import Audited, AuditLog, StoredResponse, StoredResponses, TokenStore
-from shared.testing.resource_suite import THREADS, at_once
+from shared.testing.threads import THREADS, at_once
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123457, tzinfo=UTC)
 HOUR = timedelta(hours=1)

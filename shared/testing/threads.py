@@ -1,10 +1,19 @@
-"""Background threads of a context manager."""
+"""Calls on several threads at once, and background threads of a context manager."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Self
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+THREADS = 8
+
+
+def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
+    """Calls `act` with 0 to count - 1, each on a separate thread."""
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(act, range(count)))
 
 
 class Threads:

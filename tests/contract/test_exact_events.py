@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from services.store.engine import open_engine
 from shared.contracts.events import Impression, Interaction
 from tests.servers.postgres_server import Server
-from tests.support.event_streams import QUIET, count_exactly, count_exactly_in_memory, streams, write_from_many_threads
+from tests.support.event_streams import QUIET, count_exactly, streams, write_from_many_threads
 
 pytestmark = [pytest.mark.requirement("G-05"), pytest.mark.requirement("G-13"), pytest.mark.timeout(1200)]
 
@@ -40,14 +40,6 @@ def test_a_stream_in_any_order_is_counted_exactly_in_postgresql(
     postgres_engine: Engine, shows: list[Impression], done: list[Interaction], doubled: float, cuts: random.Random
 ) -> None:
     count_exactly(postgres_engine, shows, done, doubled, cuts)
-
-
-@settings(max_examples=100, suppress_health_check=QUIET)
-@streams
-def test_a_stream_in_any_order_is_counted_exactly_in_memory(
-    shows: list[Impression], done: list[Interaction], doubled: float, cuts: random.Random
-) -> None:
-    count_exactly_in_memory(shows, done, doubled, cuts)
 
 
 def test_gateways_that_write_at_the_same_time_are_counted_exactly_in_sqlite(sqlite_engine: Engine) -> None:

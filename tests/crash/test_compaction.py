@@ -11,7 +11,6 @@ import psutil
 import pytest
 from sqlalchemy import Engine
 
-from services.eventlog.days import SqlEventDays
 from services.eventlog.sql import SqlEventLog
 from services.executors.local import LocalExecutor
 from services.store.engine import open_engine, sqlite_url
@@ -46,7 +45,7 @@ def the_stage() -> list[psutil.Process]:
 
 def test_a_compaction_that_is_killed_again_and_again_writes_each_row_once(tmp_path: Path, engine: Engine) -> None:
     log = SqlEventLog(engine)
-    here = Place(tmp_path, log, SqlEventDays(engine))
+    here = Place(tmp_path, engine)
     work = tmp_path / "work"
     here.executor = executor = LocalExecutor(work, {"etl": "pipelines.stages.etl"})
     compactor = here.compactor()

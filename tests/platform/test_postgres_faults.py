@@ -20,10 +20,10 @@ from services.store.resources import SqlResources
 from shared.contracts.records import RolloutSpec
 from shared.domain.errors import Invalid, Unavailable, Unsupported
 from shared.domain.rollout import RolloutStatus
-from shared.testing.resource_suite import rollout
 from shared.testing.waiting import wait_for
 from tests.servers.ports import free_port
 from tests.servers.postgres_server import GUARDED, PASSWORD, Server, postgres_server
+from tests.support.resource_suite import rollout
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from sqlalchemy import Engine
 
 from pipelines.data.interactions import from_events
 from pipelines.stages.etl import run
@@ -17,13 +18,17 @@ from pipelines.stages.runner import Context
 from services.control.archive import EventArchive
 from services.control.compaction import Compactor
 from services.control.snapshots import Snapshots
+from services.eventlog.days import SqlEventDays
+from services.eventlog.sql import SqlEventLog
+from services.eventlog.tables import metadata
+from services.store.engine import open_engine, sqlite_url
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.archive import KEYS, TABLES, EventTable
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Failure, Files, Manifest, StageSpec
 from shared.domain.errors import Invalid
 from shared.domain.run import Job
-from shared.ports import ArtifactStore, EventDays, EventLog, Recommender
+from shared.ports import ArtifactStore, Recommender
 
 NOW = datetime(2026, 3, 20, 12, tzinfo=UTC)
 EVERY = timedelta(hours=1)
@@ -99,13 +104,21 @@ class InlineExecutor:
         return "", offset
 
 
+def _empty_database(folder: Path) -> Engine:
+    folder.mkdir(parents=True, exist_ok=True)
+    engine = open_engine(sqlite_url(folder / "eyas.db"))
+    metadata.create_all(engine)
+    return engine
+
+
 class Place:
     """A log of events with its archive."""
 
-    def __init__(self, folder: Path, log: EventLog, days: EventDays) -> None:
+    def __init__(self, folder: Path, engine: Engine | None = None) -> None:
         self.folder = folder
-        self.log = log
-        self.days = days
+        self.engine = engine or _empty_database(folder)
+        self.log = SqlEventLog(self.engine)
+        self.days = SqlEventDays(self.engine)
         self.store = FsspecArtifacts(str(folder / "artifacts"))
         self.executor: Any = InlineExecutor(folder / "work", self.store)
         self.clock = Clock()

@@ -8,8 +8,6 @@ from typing import Any
 
 from shared.domain.archive import start_of
 from shared.testing.event_suite import ATTRIBUTION, did, shown
-from shared.testing.fake_days import FakeDays
-from shared.testing.fake_events import FakeEvents
 from tests.support.compaction import Place
 from tests.support.simulated_platform import Death
 
@@ -17,17 +15,12 @@ FIRST = start_of(date(2026, 3, 16))
 LAST = date(2026, 3, 20)
 
 
-def place(folder: Path) -> Place:
-    events = FakeEvents()
-    return Place(folder, events, FakeDays(events))
-
-
 def day(n: float) -> datetime:
     return FIRST + timedelta(days=n)
 
 
 def some(here: Place, *days: float) -> None:
-    number = len(here.log.shown)  # type: ignore[attr-defined]
+    number = sum(here.days.counts("films", "impressions", day(99)).values())
     for n, at in enumerate(map(day, days), number):
         here.log.impressions([shown(f"q{n}", at, user=n)])
         here.log.interactions([did(10, at, user=n, value=n + 0.1, kind="rating")], [True], ATTRIBUTION)
@@ -66,7 +59,7 @@ class Fate:
 
 def is_finished_after_death(folder: Path, at: int) -> bool:
     """A compaction dies at its call of this number, and the next one finishes its work. False if it ended before the call."""
-    here = place(folder)
+    here = Place(folder)
     some(here, 0.1, 0.2, 1.5)
     here.settle()
     some(here, 0.3, 2.5)

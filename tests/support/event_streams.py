@@ -18,7 +18,6 @@ from shared.domain.earned import sliding, total
 from shared.ports import EventLog, HitRate, KpiSource
 from shared.testing.event_oracle import Oracle
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, did, minute, shown
-from shared.testing.fake_events import FakeEvents
 from tests.support.sql_rows import empty
 
 KINDS = (None, "click", "purchase", "rating")
@@ -119,13 +118,6 @@ def count_exactly(engine: Engine, shows: list[Impression], done: list[Interactio
     shows, done = first_of_each(shows, "request_id"), first_of_each(done, "id")
     send(SqlEventLog(engine), stream_of(shows, done, doubled, cuts), cuts)
     check(SqlKpis(engine), Oracle(shows, done, ATTRIBUTION))
-
-
-def count_exactly_in_memory(shows: list[Impression], done: list[Interaction], doubled: float, cuts: random.Random) -> None:
-    log = FakeEvents()
-    shows, done = first_of_each(shows, "request_id"), first_of_each(done, "id")
-    send(log, stream_of(shows, done, doubled, cuts), cuts)
-    check(log, Oracle(shows, done, ATTRIBUTION))
 
 
 def write_from_many_threads(engine: Engine, impressions: int, interactions: int) -> None:

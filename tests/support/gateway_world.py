@@ -18,8 +18,8 @@ from shared.contracts.stage import File
 from shared.domain.errors import NotFound, Unavailable
 from shared.ports import IngestResult, Recommender, Version
 from shared.testing.fake_catalogue import FakeCatalogue
-from shared.testing.fake_events import FakeShadowTotals
 from shared.testing.fake_features import FakeFeatureStore
+from shared.testing.fake_shadow_totals import FakeShadowTotals
 from shared.testing.records import LINEAGE
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

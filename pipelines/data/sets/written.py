@@ -44,7 +44,7 @@ def write_twin(
 def _of_100k(folder: Path, twin: Twin, shape: TwinShape, say: Progress) -> dict[str, int]:
     rating = pl.col("rating").cast(pl.Int64)
     flags = [
-        pl.lit(0) if name == "unknown" else pl.col("genres").str.split("|").list.contains(_of_today(name)).cast(pl.Int8)
+        pl.lit(0) if name == "unknown" else pl.col("genres").str.split("|").list.contains(name.removesuffix("'s")).cast(pl.Int8)
         for name in GENRES_100K
     ]
     released = pl.format("01-Jan-{}", "year")
@@ -84,10 +84,6 @@ def _of_csv(folder: Path, twin: Twin, shape: TwinShape, say: Progress) -> dict[s
 
 
 _NATIVE: dict[str, Callable[[Path, Twin, TwinShape, Progress], dict[str, int]]] = {"100k": _of_100k, "dat": _of_dat, "csv": _of_csv}
-
-
-def _of_today(name: str) -> str:
-    return name.removesuffix("'s")
 
 
 def _day(folder: Path, chunks: Iterator[pl.DataFrame], say: Progress) -> int:

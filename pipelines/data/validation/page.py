@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from html import escape
 
 from pipelines.data.validation.figures import percent
+from pipelines.data.validation.html_document import document
 from shared.contracts.validation_report import QUARANTINE, Check, Distribution, Report, Section
 
 _SAYS = {
@@ -35,15 +36,7 @@ td.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-num
 def page(report: Report, quarantine: str = QUARANTINE) -> str:
     """Renders the page. `quarantine`: published file of the report's bad rows."""
     title = f"Validation of {report.source} for {report.recommender}"
-    parts = [
-        "<!doctype html>",
-        f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>',
-        f"<h1>{escape(title)}</h1>",
-        f'<p class="{report.verdict}">{_SAYS[report.verdict]}</p>',
-        _rows(report),
-        *_checks(report, quarantine),
-    ]
+    parts = [f'<p class="{report.verdict}">{_SAYS[report.verdict]}</p>', _rows(report), *_checks(report, quarantine)]
     if report.faulty:
         files = (
             f'<td>{escape(file.name)}</td><td class="n">{file.size:,}</td>'
@@ -56,7 +49,7 @@ def page(report: Report, quarantine: str = QUARANTINE) -> str:
         heading = "Events of the platform" if section.name == "events" else f"Table of {section.name}"
         parts += [f"<h2>{escape(f'{heading}: {section.source}')}</h2>", _counts(section), *_checks(section, section.quarantine)]
         parts += _distributions(section)
-    return "\n".join([*parts, "</body></html>"]) + "\n"
+    return document(title, _STYLE, parts)
 
 
 def _rows(report: Report) -> str:

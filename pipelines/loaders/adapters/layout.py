@@ -6,7 +6,7 @@
     padded    NAME, a row per row: as wide as the batch's longest list, or of a given width
     dense     NAME, a row per row: 1 at the place of each value of the list, 0 elsewhere
 
-Offsets and lengths cannot be confused: their names differ, and `of_offsets` and `of_lengths` check the number of rows.
+Offsets and lengths cannot be confused: their names differ.
 """
 
 from __future__ import annotations
@@ -195,30 +195,3 @@ def _dense(name: str, lists: ListColumn, size: int) -> Array:
     dense[:] = 0
     dense[places] = 1
     return dense.reshape(rows, size)
-
-
-def of_offsets(values: Array, offsets: Array, rows: int) -> ListColumn:
-    """Returns the lists; raises Invalid if the offsets are not offsets of `rows` rows."""
-    if len(offsets) != rows + 1 or offsets[0] != 0 or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
-        raise Invalid(
-            f"offsets of {rows} rows must be {rows + 1} non-decreasing numbers from 0 to the number of values, {len(values)}; "
-            f"got {_summary(offsets)}{': are they lengths?' if len(offsets) == rows else ''}"
-        )
-    return ListColumn(values, offsets.astype(np.int64, copy=False))
-
-
-def of_lengths(values: Array, lengths: Array, rows: int) -> ListColumn:
-    """Returns the lists; raises Invalid if the lengths are not lengths of `rows` rows."""
-    if len(lengths) != rows or (lengths < 0).any() or lengths.sum() != len(values):
-        raise Invalid(
-            f"lengths of {rows} rows must be {rows} numbers of at least 0 with the sum {len(values)}, the number of values; "
-            f"got {_summary(lengths)}{': are they offsets?' if len(lengths) == rows + 1 else ''}"
-        )
-    offsets = np.zeros(rows + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return ListColumn(values, offsets)
-
-
-def _summary(numbers: Array) -> str:
-    first = ", ".join(str(number) for number in numbers[:3].tolist())
-    return f"{len(numbers)} ({first}{', ...' if len(numbers) > 3 else ''})"

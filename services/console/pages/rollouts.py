@@ -118,15 +118,11 @@ def _steps(rollout: Json) -> list[Json]:
     for number, step in enumerate(rollout["plan"]["steps"]):
         state = str(ways.get(rollout["state"], rollout["state"]))
         if number < rollout["step"] or (number == rollout["step"] and rollout["state"] == "promoted"):
-            state = "passed" if _verdict(reports.get(number)) == "pass" else "skipped"
+            state = "passed" if number in reports and reports[number]["verdict"] == "pass" else "skipped"
         elif number > rollout["step"]:
             state = "not reached" if rollout["state"] in ENDED else "upcoming"
         steps.append(step | {"number": number, "state": state, "report": reports.get(number)})
     return steps
-
-
-def _verdict(report: Json | None) -> str | None:
-    return report["verdict"] if report else None
 
 
 def _variants(rollout: Json) -> list[tuple[str, str, Any, Any]]:

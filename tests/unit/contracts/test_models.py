@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from shared.contracts import presets
 from shared.contracts.families import FAMILIES, EaseParams, ItemKnnParams, OwnParams
-from shared.contracts.models import Model, model_named
+from shared.contracts.models import Model
 from shared.contracts.presets import PRESETS, Preset
 
 MINE = Preset("itemknn", "nothing at all", {"neighbours": 7, "shrink": 2.0}, {"seed": 9})
@@ -64,9 +64,9 @@ def test_a_fault_is_said(subtests: pytest.Subtests) -> None:
 
 
 def test_a_name_is_a_family_or_a_preset() -> None:
-    assert model_named("mine", {"shrink": 1}).params == ItemKnnParams(neighbours=7, shrink=1)
-    assert model_named("ease", {"regularisation": 5}, {"seed": 4}).params == EaseParams(regularisation=5)
-    assert model_named("mlp", train={"epochs": 2}).train.epochs == 2
+    assert Model.model_validate({"preset": "mine", "params": {"shrink": 1}}).params == ItemKnnParams(neighbours=7, shrink=1)
+    ease = {"family": "ease", "params": {"regularisation": 5}, "train": {"seed": 4}}
+    assert Model.model_validate(ease).params == EaseParams(regularisation=5)
 
 
 def test_parameters_of_ones_own_family_are_kept_as_they_are() -> None:

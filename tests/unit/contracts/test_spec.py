@@ -451,7 +451,7 @@ def test_a_scheduled_run_trains_as_all_do_unless_it_is_said() -> None:
 
 
 INVALID_TRIGGERS = [
-    ("{schedule: '0 25 * * *'}", "retrain.schedule: hour: expected 0-23, got '25'"),
+    ("{schedule: '0 25 * * *'}", "retrain.schedule: hour: expected *, or values, rising ranges and their steps, of 0-23, got '25'"),
     ("{schedule: '0 0 30 2 *'}", "is never due"),
     ("{schedule: '0 3 * * *', timezone: Berlin}", "retrain.timezone: expected a time zone such as UTC or Europe/Berlin, got 'Berlin'"),
     ("{timezone: Europe/Berlin}", "retrain: timezone has no effect without a schedule"),

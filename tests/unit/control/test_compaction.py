@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import text
 
 from services.control.archive import EventArchive
 from shared.contracts.events import Interaction
@@ -16,8 +17,8 @@ from shared.contracts.stage import Manifest
 from shared.domain.archive import DAY, closed_before, due, start_of, stretches
 from shared.domain.errors import Damaged, NotFound
 from shared.testing.event_suite import ATTRIBUTION, did, shown
-from tests.support.compaction import EVERY, NOW
-from tests.support.compaction_deaths import FIRST, LAST, day, is_finished_after_death, place, some
+from tests.support.compaction import EVERY, NOW, Place
+from tests.support.compaction_deaths import FIRST, LAST, day, is_finished_after_death, some
 
 NAME = "interactions/date=2026-03-16/part-00000.parquet"
 
@@ -42,7 +43,7 @@ spans = st.tuples(st.one_of(st.none(), moments), moments).map(lambda one: (None 
 def test_etl_reads_the_same_rows_in_the_same_order_whatever_was_compacted_and_when(
     tmp_path_factory: pytest.TempPathFactory, acts: list[Any], span: tuple[datetime | None, datetime]
 ) -> None:
-    here = place(tmp_path_factory.mktemp("place"))
+    here = Place(tmp_path_factory.mktemp("place"))
     compactor, names = here.compactor(), 0
     for act in acts:
         if act == "compact":
@@ -58,7 +59,7 @@ def test_etl_reads_the_same_rows_in_the_same_order_whatever_was_compacted_and_wh
 
 
 def test_a_straggler_becomes_a_part_of_its_own_and_no_part_changes(tmp_path: Path) -> None:
-    here, compactor = place(tmp_path), None
+    here, compactor = Place(tmp_path), None
     some(here, 0.1, 0.2, 1.5)
     compactor = here.compactor()
     here.settle(compactor)
@@ -80,7 +81,7 @@ def test_a_straggler_becomes_a_part_of_its_own_and_no_part_changes(tmp_path: Pat
 
 
 def test_compacted_days_are_not_exported_again(tmp_path: Path) -> None:
-    here = place(tmp_path)
+    here = Place(tmp_path)
     some(here, *(n / 4 for n in range(18)))
     here.settle()
     exported: list[tuple[Any, Any]] = []
@@ -96,7 +97,7 @@ def test_compacted_days_are_not_exported_again(tmp_path: Path) -> None:
 
 
 def test_the_day_under_way_and_one_that_may_still_be_reacted_to_are_left_alone(tmp_path: Path) -> None:
-    here = place(tmp_path)
+    here = Place(tmp_path)
     here.clock.time = day(1) + ATTRIBUTION + timedelta(minutes=59)
     some(here, 0.5, 1.001)
     compactor = here.compactor()
@@ -108,7 +109,7 @@ def test_the_day_under_way_and_one_that_may_still_be_reacted_to_are_left_alone(t
 
 
 def test_where_nothing_happened_nothing_is_started_or_written(tmp_path: Path) -> None:
-    here = place(tmp_path)
+    here = Place(tmp_path)
     here.settle()
     here.log.interactions([did(10, day(0.5)), did(11, day(3.5))], [True] * 2, ATTRIBUTION)
     here.settle()
@@ -122,7 +123,7 @@ def test_where_nothing_happened_nothing_is_started_or_written(tmp_path: Path) ->
 
 
 def test_many_days_are_compacted_some_at_a_time_the_oldest_first(tmp_path: Path) -> None:
-    here = place(tmp_path)
+    here = Place(tmp_path)
     some(here, *(-n for n in range(70)))
     here.settle()
     assert [len(one.inputs["days"]) for one in here.executor.started] == [60, 60, 20]
@@ -136,7 +137,7 @@ def test_a_compaction_that_dies_between_two_calls_is_finished_by_the_next_one(tm
 
 
 def test_of_two_control_planes_that_compact_the_same_days_one_does(tmp_path: Path) -> None:
-    here = place(tmp_path)
+    here = Place(tmp_path)
     some(here, 0.1, 1.5)
     here.compactor().step()
     spec = here.executor.started[0]
@@ -153,7 +154,7 @@ def test_of_two_control_planes_that_compact_the_same_days_one_does(tmp_path: Pat
 
 
 def test_a_try_that_was_lost_is_followed_by_another_one_at_once(tmp_path: Path) -> None:
-    here = place(tmp_path)
+    here = Place(tmp_path)
     some(here, 0.1)
     here.executor.lost = 2
     compactor = here.compactor()
@@ -164,10 +165,11 @@ def test_a_try_that_was_lost_is_followed_by_another_one_at_once(tmp_path: Path) 
 
 
 def test_a_try_that_failed_waits_for_the_next_turn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    here = place(tmp_path)
+    here = Place(tmp_path)
     some(here, 0.1, 0.2)
     here.settle()
-    del here.log.shown["q0"]  # type: ignore[attr-defined]
+    with here.engine.begin() as connection:
+        connection.execute(text("DELETE FROM impressions WHERE request_id = 'q0'"))
     some(here, 0.3, 0.4, 0.5)
     compactor = here.compactor()
     for turn in range(3):
@@ -181,7 +183,7 @@ def test_a_try_that_failed_waits_for_the_next_turn(tmp_path: Path, caplog: pytes
 
 @pytest.mark.parametrize("files", [{"train.parquet": 3}, {"interactions/date=2026-03-16/part-00007.parquet": 3}, {NAME: None}, {NAME: "3"}])
 def test_what_is_no_day_of_events_is_never_added(tmp_path: Path, files: dict[str, Any]) -> None:
-    here = place(tmp_path)
+    here = Place(tmp_path)
     content = tmp_path / "content"
     content.write_text("content")
     rows = {name: count for name, count in files.items() if count is not None}
@@ -194,7 +196,7 @@ def test_what_is_no_day_of_events_is_never_added(tmp_path: Path, files: dict[str
 
 
 def test_a_file_of_the_archive_that_is_gone_is_read_out_of_the_log(tmp_path: Path) -> None:
-    here = place(tmp_path)
+    here = Place(tmp_path)
     some(here, 0.1, 1.5)
     here.settle()
     part = next(iter((tmp_path / "artifacts/events/films/interactions").rglob("*.parquet")))
@@ -204,7 +206,7 @@ def test_a_file_of_the_archive_that_is_gone_is_read_out_of_the_log(tmp_path: Pat
 
 
 def test_what_people_find_in_the_folder_cannot_be_written_to_and_names_stay_inside(tmp_path: Path) -> None:
-    here = place(tmp_path)
+    here = Place(tmp_path)
     some(here, 0.1)
     here.settle()
     paths = list((tmp_path / "artifacts/events").rglob("*.parquet"))

@@ -13,7 +13,7 @@ from services.store.tables import catalogue_items
 from shared.domain.errors import Unreadable
 from shared.testing.catalogue_suite import NOW, CatalogueSuite, write
 from shared.testing.fake_catalogue import FakeCatalogue
-from shared.testing.recommender_suite import spec
+from tests.support.recommender_suite import spec
 from tests.support.sql_rows import damage, empty
 
 

@@ -20,9 +20,9 @@ from shared.domain.errors import Damaged, Unreadable
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutStatus
 from shared.domain.stage_reuse import StageOutput
-from shared.testing.recommender_suite import spec
-from shared.testing.registry_suite import version
-from shared.testing.resource_suite import NOW, rollout
+from tests.support.recommender_suite import spec
+from tests.support.registry_suite import version
+from tests.support.resource_suite import NOW, rollout
 from tests.support.sql_rows import damage, empty
 
 NOT_JSON = ["", "{", '{"a": ', "nothing", "[" * 5000]

@@ -9,8 +9,8 @@ from sqlalchemy.exc import IntegrityError
 
 from services.store.recommenders import SqlRecommenders
 from shared.domain.errors import Unavailable
-from shared.testing.recommender_suite import spec
-from shared.testing.resource_suite import NOW
+from tests.support.recommender_suite import spec
+from tests.support.resource_suite import NOW
 
 
 def counted(operation: str) -> float:

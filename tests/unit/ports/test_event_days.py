@@ -12,10 +12,8 @@ from services.eventlog.sql import SqlEventLog
 from shared.contracts.archive import COLUMNS, TABLES
 from shared.contracts.events import Impression, Interaction
 from shared.ports import EventLog
-from shared.testing.days_suite import DAY, FUTURE, EventDaysSuite, dumped
 from shared.testing.event_suite import shown
-from shared.testing.fake_days import FakeDays
-from shared.testing.fake_events import FakeEvents
+from tests.support.days_suite import DAY, FUTURE, EventDaysSuite, dumped
 from tests.support.query_plans import statements
 from tests.support.sql_rows import damage
 
@@ -63,13 +61,3 @@ class TestSqlEventDays(EventDaysSuite):
 def test_every_field_of_an_event_has_its_column() -> None:
     assert set(COLUMNS["impressions"]) == Impression.model_fields.keys() - {"recommender"}
     assert set(COLUMNS["interactions"]) == Interaction.model_fields.keys() - {"recommender"} | {"seq", "positive"}
-
-
-class TestFakeDays(EventDaysSuite):
-    @pytest.fixture
-    def log(self) -> FakeEvents:
-        return FakeEvents()
-
-    @pytest.fixture
-    def days(self, log: FakeEvents) -> FakeDays:
-        return FakeDays(log)

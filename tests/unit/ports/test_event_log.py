@@ -13,10 +13,10 @@ from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.store.shadow_totals import SqlShadowTotals
 from shared.domain.errors import Invalid
-from shared.testing.drift_samples_suite import DriftSamplesSuite
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, WINDOW, EventLogSuite, KpiSourceSuite, did, like, shown
-from shared.testing.fake_events import FakeEvents, FakeShadowTotals
+from shared.testing.fake_shadow_totals import FakeShadowTotals
 from shared.testing.traffic_suite import EXAMPLE, ShadowTotalsSuite, TrafficSuite
+from tests.support.drift_samples_suite import DriftSamplesSuite
 from tests.support.query_plans import statements
 from tests.support.sql_rows import damage
 
@@ -104,20 +104,6 @@ class TestSqlKpis(KpiSourceSuite, TrafficSuite):
         damage(engine, "impressions", "items", "[1, 2", "request_id = 'a'")
         found = kpis.traffic("films", 1, LATER)["stable"]
         assert (found.answers, found.looked, found.shown) == (2, 1, 3)
-
-
-class TestFakeEvents(EventLogSuite, KpiSourceSuite, TrafficSuite, DriftSamplesSuite):
-    @pytest.fixture
-    def sightings(self, log: FakeEvents) -> FakeEvents:
-        return log
-
-    @pytest.fixture
-    def log(self) -> FakeEvents:
-        return FakeEvents()
-
-    @pytest.fixture
-    def kpis(self, log: FakeEvents) -> FakeEvents:
-        return log
 
 
 class TestFakeMirrors(ShadowTotalsSuite):

@@ -12,7 +12,7 @@ from hypothesis import settings
 from sqlalchemy import Engine
 
 from shared.contracts.events import Impression, Interaction
-from tests.support.event_streams import QUIET, count_exactly, count_exactly_in_memory, streams, write_from_many_threads
+from tests.support.event_streams import QUIET, count_exactly, streams, write_from_many_threads
 
 pytestmark = [pytest.mark.requirement("G-05"), pytest.mark.requirement("G-13")]
 
@@ -23,14 +23,6 @@ def test_a_stream_in_any_order_is_counted_exactly(
     engine: Engine, shows: list[Impression], done: list[Interaction], doubled: float, cuts: random.Random
 ) -> None:
     count_exactly(engine, shows, done, doubled, cuts)
-
-
-@settings(max_examples=20, suppress_health_check=QUIET)
-@streams
-def test_a_stream_in_any_order_is_counted_exactly_in_memory(
-    shows: list[Impression], done: list[Interaction], doubled: float, cuts: random.Random
-) -> None:
-    count_exactly_in_memory(shows, done, doubled, cuts)
 
 
 def test_gateways_that_write_at_the_same_time_are_counted_exactly(engine: Engine) -> None:

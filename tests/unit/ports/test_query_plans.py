@@ -15,8 +15,8 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
 from shared.ports import Record
 from shared.testing.records import RUN_SPEC
-from shared.testing.resource_suite import NOW, SECOND, rollout
 from tests.support.query_plans import assert_flat, plans, statements
+from tests.support.resource_suite import NOW, SECOND, rollout
 
 
 @pytest.fixture

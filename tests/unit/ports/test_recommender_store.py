@@ -17,8 +17,9 @@ from shared.domain.errors import QueueFull
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus
-from shared.testing.recommender_suite import DeletionSuite, RecommenderStoreSuite, run_of, spec
-from shared.testing.resource_suite import NOW, THREADS, at_once
+from shared.testing.threads import THREADS, at_once
+from tests.support.recommender_suite import DeletionSuite, RecommenderStoreSuite, run_of, spec
+from tests.support.resource_suite import NOW
 
 
 class Deaths:

@@ -12,8 +12,8 @@ from services.store.registry import SqlRegistry
 from services.store.routes import SqlRoutes
 from services.store.stage_outputs import SqlStageOutputs
 from shared.domain.route import Route
-from shared.testing.registry_suite import RegistrySuite, StageOutputsSuite, version
-from shared.testing.resource_suite import NOW
+from tests.support.registry_suite import RegistrySuite, StageOutputsSuite, version
+from tests.support.resource_suite import NOW
 
 
 class TestSqlStageOutputs(StageOutputsSuite):

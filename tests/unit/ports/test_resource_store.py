@@ -19,9 +19,9 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
 from shared.domain.triggers import RetrainerStatus
 from shared.ports import Record
-from shared.testing.claim_suite import TERM, ClaimSuite, LeasesSuite, SetClock
-from shared.testing.resource_suite import NOW, SECOND, ResourceStoreSuite, rollout
+from tests.support.claim_suite import TERM, ClaimSuite, LeasesSuite, SetClock
 from tests.support.query_plans import statements
+from tests.support.resource_suite import NOW, SECOND, ResourceStoreSuite, rollout
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from services.store.routes import SqlRoutes
 from services.store.tables import route_history
 from shared.domain.errors import Conflict
 from shared.domain.route import Route
-from shared.testing.registry_suite import version
-from shared.testing.resource_suite import NOW, SECOND
-from shared.testing.route_suite import RouteStoreSuite
+from tests.support.registry_suite import version
+from tests.support.resource_suite import NOW, SECOND
+from tests.support.route_suite import RouteStoreSuite
 
 
 class TestSqlRoutes(RouteStoreSuite):

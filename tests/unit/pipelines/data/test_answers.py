@@ -14,19 +14,14 @@ from hypothesis import strategies as st
 from pipelines.data.answers import AnswerLog, read_log, usable
 from services.control import snapshots as taking
 from services.control.snapshots import Snapshots
+from services.eventlog.kpis import SqlKpis
 from shared.contracts.events import UNKNOWN_USER
 from shared.domain.errors import BadData
+from shared.testing.event_oracle import Oracle
 from shared.testing.event_suite import ATTRIBUTION, did, shown
-from shared.testing.fake_days import FakeDays
-from shared.testing.fake_events import FakeEvents
 from tests.support.compaction import NOW, Place
 
 START = datetime(2026, 3, 17, 22, tzinfo=NOW.tzinfo)
-
-
-def place(folder: Path) -> tuple[Place, FakeEvents]:
-    events = FakeEvents()
-    return Place(folder, events, FakeDays(events)), events
 
 
 def read(place: Place, since: datetime = START - timedelta(days=1), liked_since: datetime | None = None) -> AnswerLog:
@@ -61,26 +56,33 @@ reactions = st.builds(
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.one_of(answers, reactions, st.just(("compact", {}, 0, 0))), max_size=25))
 def test_what_is_liked_is_what_the_log_counts_as_a_hit(tmp_path_factory: pytest.TempPathFactory, acts: list[Any]) -> None:
-    here, events = place(tmp_path_factory.mktemp("place"))
+    here, shows, events = Place(tmp_path_factory.mktemp("place")), {}, []
     compactor = here.compactor()
     for what, changes, n, at in acts:
         if what == "compact":
             here.settle(compactor)
         elif what == "shown":
-            here.log.impressions([shown(f"q{n}", minutes(at), **changes)])
+            impression = shown(f"q{n}", minutes(at), **changes)
+            shows.setdefault(impression.request_id, impression)
+            here.log.impressions([impression])
         else:
-            here.log.interactions([did(changes.pop("item"), minutes(at), **changes)], [True], ATTRIBUTION)
+            events.append(did(changes.pop("item"), minutes(at), **changes))
+            here.log.interactions(events[-1:], [True], ATTRIBUTION)
     found = read(here).answers
     told = {name for name, liked in found.select("request_id", "liked").iter_rows() if liked}
-    assert told == {name for name, at in events.hits.items() if at - events.shown[name].at <= ATTRIBUTION}
-    assert set(found["request_id"]) == set(events.shown)
+    reactions = Oracle(shows.values(), events, ATTRIBUTION).reactions
+    assert told == {name for name, of_answer in reactions.items() if any(reaction.delay <= ATTRIBUTION for reaction in of_answer)}
+    kpis = SqlKpis(here.engine)
+    hits = [kpis.hit_rate("films", version, START - timedelta(days=1), NOW, ATTRIBUTION).hits for version in (1, 2)]
+    assert len(told) == sum(hits)
+    assert set(found["request_id"]) == set(shows)
     for name, items, liked in found.select("request_id", "items", "liked").iter_rows():
-        done = {one.item for one, _, _ in events.done}
+        done = {event.item for event in events}
         assert all(items[at] in done for at in liked), name
 
 
 def test_a_version_s_own_answers_with_chances_are_what_counts(tmp_path: Path) -> None:
-    here, _ = place(tmp_path)
+    here = Place(tmp_path)
     good = {"propensities": (0.9, 0.9, 1e-3)}
     here.log.impressions(
         [
@@ -100,7 +102,7 @@ def test_a_version_s_own_answers_with_chances_are_what_counts(tmp_path: Path) ->
 
 
 def test_likes_from_before_the_answers_are_there_as_far_back_as_asked(tmp_path: Path) -> None:
-    here, _ = place(tmp_path)
+    here = Place(tmp_path)
     here.log.impressions([shown("q", minutes(0))])
     days = [START - timedelta(days=n) for n in (0, 1, 9)]
     here.log.interactions([did(n, at) for n, at in enumerate(days)] + [did(7, days[0])], [True] * 3 + [False], ATTRIBUTION)
@@ -109,7 +111,7 @@ def test_likes_from_before_the_answers_are_there_as_far_back_as_asked(tmp_path: 
 
 
 def test_of_too_many_answers_the_newest_days_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, _ = place(tmp_path)
+    here = Place(tmp_path)
     here.log.impressions([shown(f"q{n}", NOW - timedelta(days=1 + n // 4, minutes=n)) for n in range(12)])
     monkeypatch.setattr(taking, "MOST_ANSWERS", 9)
     assert sorted(read(here, START - timedelta(days=30)).answers["request_id"]) == sorted(f"q{n}" for n in range(8))

@@ -19,7 +19,6 @@ from pipelines.features.asof import (
     SINCE,
     ValidityPeriods,
     column_type,
-    history_of,
     join_history,
     microseconds,
     read_history,
@@ -28,6 +27,7 @@ from pipelines.features.asof import (
 from shared.contracts.online import OnlineColumn, View
 from shared.domain.feature_values import StoredRow, instant, is_over, moment
 from shared.testing.fake_features import FakeFeatureHistory
+from tests.support.feature_histories import history_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from polars.testing import assert_frame_equal
 
-from pipelines.features.asof import SINCE, history_of
+from pipelines.features.asof import SINCE
 from pipelines.features.operators.target import CountEncode
 from pipelines.features.prepared import FEATURE, Prepared, prepare
 from pipelines.inputs.eval_pairs import read_meetings, read_raw
@@ -23,6 +23,7 @@ from pipelines.stages.user_overrides import by_moments
 from shared.contracts.online import OnlineColumn, View
 from shared.domain.feature_values import StoredRow, instant, is_over, moment
 from tests.support.feature_graphs import unfitted
+from tests.support.feature_histories import history_of
 from tests.unit.pipelines.recommender import films, spec
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -17,8 +17,6 @@ from pipelines.loaders.adapters.layout import (
     RaggedLayout,
     layout_stage,
     layouts,
-    of_lengths,
-    of_offsets,
     shown,
 )
 from pipelines.loaders.columns import Array, Column, ListColumn, pack_lists
@@ -69,33 +67,6 @@ def test_offsets_and_lengths_say_where_each_rows_values_are(rows: list[list[int]
         assert lengths["x__lengths"].sum() == len(lengths["x__values"])
         begins = offsets["x__offsets"].tolist()
         assert [offsets["x__values"][a:b].tolist() for a, b in pairwise(begins)] == rows
-
-
-@pytest.mark.requirement("T-05")
-@settings(max_examples=40)
-@given(ROWS)
-def test_neither_is_taken_for_the_other(rows: list[list[int]]) -> None:
-    column = lists(rows)
-    values, offsets, lengths = column.values, column.offsets, column.lengths
-    for found in (of_offsets(values, offsets, len(rows)), of_lengths(values, lengths, len(rows))):
-        assert found.values.tolist() == values.tolist()
-        assert found.offsets.tolist() == offsets.tolist()
-    with pytest.raises(Invalid, match="are they lengths"):
-        of_offsets(values, lengths, len(rows))
-    with pytest.raises(Invalid, match="are they offsets"):
-        of_lengths(values, offsets, len(rows))
-
-
-def test_offsets_that_do_not_fit_are_refused(subtests: pytest.Subtests) -> None:
-    for offsets in [[1, 2, 4], [0, 3, 2, 4], [0, 2, 3], [0, 5, 4]]:
-        with subtests.test(offsets=offsets), pytest.raises(Invalid, match="non-decreasing numbers from 0 to the number of values, 4"):
-            of_offsets(np.zeros(4), np.array(offsets), len(offsets) - 1)
-
-
-def test_lengths_that_do_not_fit_are_refused(subtests: pytest.Subtests) -> None:
-    for lengths in [[1, 2], [5, -1], [0, 0]]:
-        with subtests.test(lengths=lengths), pytest.raises(Invalid, match="at least 0 with the sum 4"):
-            of_lengths(np.zeros(4), np.array(lengths), 2)
 
 
 @settings(max_examples=40)

@@ -12,7 +12,7 @@ import pytest
 from pipelines.models.chosen_settings import with_chosen_settings
 from pipelines.stages.replay import withhold
 from shared.contracts.families import GbmParams, MfParams
-from shared.contracts.models import Model, model_named
+from shared.contracts.models import Model
 from shared.contracts.plans import run_plan
 from shared.contracts.refit import Refit
 from shared.contracts.stage import BROKEN, MISSING, Files
@@ -224,7 +224,7 @@ def settle(tmp_path: Path, model: Model, said: dict[str, Any], report: dict[str,
 
 def test_a_refit_trains_the_epochs_that_validation_chose_and_holds_nothing_out(tmp_path: Path) -> None:
     train = {"epochs": 20, "validation": 0.1, "validate_from": 2, "early_stop": {"patience": 2}}
-    model = model_named("mlp", {}, train).model_copy(update={"baseline": "ease"})
+    model = Model.model_validate({"family": "mlp", "train": train}).model_copy(update={"baseline": "ease"})
     found = settle(tmp_path, model, {"family": "mlp"}, {"published": {"epoch": 6, "of": 8}, "batch_size": 2048})
     assert (found.train.epochs, found.train.batch_size, found.train.validation, found.train.early_stop) == (6, 2048, 0, None)
     assert found.baseline is None
@@ -232,10 +232,17 @@ def test_a_refit_trains_the_epochs_that_validation_chose_and_holds_nothing_out(t
 
 
 def test_a_refit_grows_the_trees_that_validation_chose_and_keeps_what_was_searched(tmp_path: Path) -> None:
-    trees = settle(tmp_path, model_named("gbm", {"trees": 300}), {"family": "gbm"}, {"published": {"trees": 140, "grown": 40, "of": 300}})
+    trees = settle(
+        tmp_path,
+        Model.model_validate({"family": "gbm", "params": {"trees": 300}}),
+        {"family": "gbm"},
+        {"published": {"trees": 140, "grown": 40, "of": 300}},
+    )
     assert isinstance(trees.params, GbmParams) and trees.params.trees == 40
     (tmp_path / "training.json").unlink()
-    searched = settle(tmp_path, model_named("mf"), {"family": "mf", "regularisation": 0.07}, None)
+    searched = settle(tmp_path, Model(family="mf"), {"family": "mf", "regularisation": 0.07}, None)
     assert isinstance(searched.params, MfParams) and searched.params.regularisation == 0.07
-    said = settle(tmp_path, model_named("mf", {"regularisation": 0.2}), {"family": "mf", "regularisation": 0.2}, None)
+    said = settle(
+        tmp_path, Model.model_validate({"family": "mf", "params": {"regularisation": 0.2}}), {"family": "mf", "regularisation": 0.2}, None
+    )
     assert isinstance(said.params, MfParams) and said.params.regularisation == 0.2

@@ -10,7 +10,8 @@ from shared.domain.route import Route
 from shared.ports import (
     RouteStore,
 )
-from shared.testing.resource_suite import NOW, SECOND, THREADS, at_once
+from shared.testing.threads import THREADS, at_once
+from tests.support.resource_suite import NOW, SECOND
 
 
 class RouteStoreSuite:

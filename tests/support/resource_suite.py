@@ -1,4 +1,4 @@
-"""Conformance suite of ResourceStore, for each adapter and each fake.
+"""Conformance suite of ResourceStore.
 
 A test module provides the store and inherits:
 
@@ -9,8 +9,6 @@ A test module provides the store and inherits:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,19 +25,13 @@ from shared.domain.route import Route
 from shared.domain.sequential_test import Judgement, VariantSample
 from shared.domain.step_analysis import StepReport
 from shared.ports import Due, HistoryEntry, Record, RolloutRecord, RolloutStore
+from shared.testing.threads import THREADS, at_once
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123457, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-THREADS = 8
 ROUNDS = 15
 
 Rows = RolloutStore
-
-
-def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
-    """Calls `act` with 0 to count - 1, each on a separate thread."""
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(act, range(count)))
 
 
 def rollout(id: str = "ro-1", recommender: str = "films", age: timedelta = SECOND) -> RolloutRecord:

@@ -17,7 +17,8 @@ from shared.ports import (
     Version,
 )
 from shared.testing.records import LINEAGE
-from shared.testing.resource_suite import NOW, ROUNDS, SECOND, THREADS, at_once
+from shared.testing.threads import THREADS, at_once
+from tests.support.resource_suite import NOW, ROUNDS, SECOND
 
 
 def version(run: str = "run-1", recommender: str = "films") -> Version:

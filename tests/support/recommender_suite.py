@@ -12,7 +12,8 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.ports import MakeRun, PutResult, Recommender, RecommenderStore, RouteStore, RunRecord, RunStore
 from shared.run_factory import new_run
-from shared.testing.resource_suite import NOW, ROUNDS, SECOND, THREADS, Rows, at_once, moved, rollout
+from shared.testing.threads import THREADS, at_once
+from tests.support.resource_suite import NOW, ROUNDS, SECOND, Rows, moved, rollout
 
 
 def spec(name: str = "films", epochs: int = 5) -> RecommenderSpec:

@@ -8,7 +8,8 @@ import pytest
 
 from shared.domain.rollout import RolloutStatus
 from shared.ports import LONGEST_TERM, Leases, replica_lease
-from shared.testing.resource_suite import NOW, ROUNDS, SECOND, THREADS, Rows, at_once, full_status, moved, rollout
+from shared.testing.threads import THREADS, at_once
+from tests.support.resource_suite import NOW, ROUNDS, SECOND, Rows, full_status, moved, rollout
 
 TERM = timedelta(seconds=30)
 CENTURY = timedelta(days=36_500)
