@@ -206,7 +206,7 @@ class Shop:
     @classmethod
     def planted(cls, users: int, items: int, k: int = 10, fall: float = 0.0, seed: int = 0, **exploration: Any) -> Shop:
         """`fall`: how fast attention falls from place to place; 0: not at all."""
-        return cls(World.create(users, items, seed=seed).liking(), np.arange(1, k + 1) ** -fall, **exploration)
+        return cls(World.create(users, items, seed=seed).liking(), np.arange(1, k + 1, dtype=np.float64) ** -fall, **exploration)
 
     @property
     def k(self) -> int:

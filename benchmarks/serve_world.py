@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.rollout_world import World
+from pipelines.arrays import write_arrays
 from pipelines.data.synthetic import GENRES
 from pipelines.export import neighbours
 from pipelines.export.unit import write_unit
@@ -65,7 +66,7 @@ def write(folder: Path, spec: RecommenderSpec, items: int, users: int, seed: int
     vectors = {side: _vectors(chance, count) for side, count in (("item", items), ("user", users))}
     files = write_unit(graph, NeuralModel(architecture, begin(architecture, seed)), folder / "model.onnx")
     (folder / "signature.json").write_text(served.model_dump_json())
-    np.savez(folder / "catalogue.npz", **columns)
+    write_arrays(folder / "catalogue.npz", columns)
     np.save(folder / "popular.npy", chance.permutation(np.arange(1, items + 1)), allow_pickle=False)
     np.save(folder / "users.npy", np.arange(1, users + 1), allow_pickle=False)
     np.savez(folder / "embeddings.npz", items=np.arange(1, items + 1), vectors=vectors["item"])

@@ -61,19 +61,20 @@ def graph_of(users: int) -> Any:
 
 def export(folder: Path, users: int, width: int) -> dict[str, float]:
     """Writes what the stage would publish, and returns what that took."""
+    from pipelines.arrays import write_arrays
     from pipelines.evaluation.scorers import onnx_session
     from pipelines.export.unit import named, write_unit
     from pipelines.features.raw import signature
     from pipelines.models.mlp import plan
     from pipelines.models.neural.model import NeuralModel
-    from pipelines.models.neural.weights import begin, load_weights, save_weights
+    from pipelines.models.neural.weights import begin, load_weights
     from shared.contracts.families import MlpParams
     from shared.contracts.serving import Serve
 
     figures: dict[str, float] = {}
     graph = graph_of(users)
     layout = plan(graph, MlpParams(width=width), None)
-    path = save_weights(begin(layout, 1), folder / "weights.npz")
+    path = write_arrays(folder / "weights.npz", begin(layout, 1))
     figures["weights.npz"] = path.stat().st_size / 1e6
     with step("weights read", figures):
         weights = load_weights(path)

@@ -159,7 +159,7 @@ def foretell(
 
     count = len(logged.owners)
     own = _mean(logged.liked.sum(axis=1).astype(np.float64), logged)
-    hits = _mean(logged.liked.any(axis=1).astype(np.float64), logged)
+    hits = _mean(np.asarray(logged.liked.any(axis=1), np.float64), logged)
     estimates = {"ips": _mean(earned, logged)}
     if came.sum() > 0:
         estimates["snips"] = _ratio(earned, came, logged)

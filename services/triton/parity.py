@@ -121,7 +121,7 @@ def _differs(feature: Feature, served: Array, trained: Array) -> Array:
     same: Any = (
         np.isclose(served, trained, rtol=_NEAR, atol=_NEAR, equal_nan=feature.missing) if feature.dtype == "float32" else served == trained
     )
-    differs: Array = ~np.asarray(same).reshape(len(same), -1).all(axis=1)
+    differs: Array = np.logical_not(np.asarray(same).reshape(len(same), -1).all(axis=1))
     return differs
 
 
