@@ -102,9 +102,9 @@ def _view(
     finding: TriggerReading, status: RetrainerStatus, observation: RetrainerObservation, plan: RetrainPlan, now: datetime
 ) -> TriggerView:
     mode, why = chosen(finding.mode, observation, plan)
-    found = f"{finding.summary}; {why}" if why else finding.summary
+    summary = f"{finding.summary}; {why}" if why else finding.summary
     held_by = blocked(finding.trigger, status, observation, plan, now)
-    return TriggerView(**vars(finding) | {"mode": mode, "found": found, "held_by": held_by})
+    return TriggerView(**vars(finding) | {"mode": mode, "found": summary, "held_by": held_by})
 
 
 def _alerts(plan: RetrainPlan) -> list[TriggerReading]:
