@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from obstore import Bytes, ObjectMeta
     from obstore.store import S3Credential
 
-PIECE = 32 << 20
-"""Most bytes of one download request, so that its time is bounded."""
+_CHUNK = 4 << 20
+_LONG = timedelta(days=1)
+"""Of a whole download; a server that sends nothing is given up after `timeout`."""
 _LONGEST = 200_000
 _ROLES = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
 _ENDPOINTS = {
@@ -118,20 +119,14 @@ class ObjectStore:
             for piece in self.pieces(uri, tag):
                 stream.write(piece)
 
-    def pieces(self, uri: str, tag: str = "") -> Iterator[Bytes | bytes]:
-        """Yields the content of an object in one state: whole if it is small, else in parts."""
+    def pieces(self, uri: str, tag: str = "") -> Iterator[bytes]:
+        """Yields the content of an object by one request: rclone needs as long for a late part as for all before it."""
         client, key = self.client(uri)
         with self.errors(uri):
             answer = obstore.get(client.store, key, options={"if_match": f'"{tag}"'} if tag else None)
             item = DataObject.of(split(uri)[0], answer.meta)
             _check_tag(uri, tag or item.tag, item.tag)
-            whole = answer.bytes() if item.size <= PIECE else None
-            del answer
-        if whole is not None:
-            yield whole
-            return
-        for first in range(0, item.size, PIECE):
-            yield self.part(uri, item.tag, first, min(first + PIECE, item.size))
+            yield from answer.stream(min_chunk_size=_CHUNK)
 
     def read(self, uri: str, tag: str, first: int, into: memoryview) -> None:
         """Fills `into` from byte `first` on, from the object in its listed state."""
@@ -244,12 +239,12 @@ def _connect(bucket: str, variables: tuple[tuple[str, str], ...], timeout: float
             "allow_http": endpoint.startswith("http://"),
             "connect_timeout": timedelta(seconds=min(timeout, 10)),
             "read_timeout": timedelta(seconds=timeout),
-            "timeout": timedelta(seconds=10 * timeout),
+            "timeout": _LONG,
         }
         | ({"root_certificate": Path(bundle).read_text("utf-8")} if bundle else {}),
         "retry_config": {
             "max_retries": tries - 1,
-            "retry_timeout": timedelta(seconds=tries * timeout),
+            "retry_timeout": _LONG,  # `max_retries` is the bound; a long download may be resumed late
             "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=10)},
         },
     }

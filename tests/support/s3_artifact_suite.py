@@ -115,8 +115,7 @@ class S3ArtifactSuite(ArtifactSuite):
         assert (server.buckets / BUCKET / "large").read_bytes() == content
         assert system.cat_file(f"s3://{BUCKET}/large", part - 3, part + 4) == content[part - 3 : part + 4]
 
-    def test_a_large_object_is_copied_in_parts(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("shared.datafiles.object_store.PIECE", 6 << 20)
+    def test_a_large_object_is_copied_in_parts(self, server: Server) -> None:
         content, part = bytes(range(256)) * (13 << 12), 5 << 20
         system = files(server, part=part, copied=part)
         system.pipe_file(f"s3://{BUCKET}/whole", content)

@@ -29,8 +29,8 @@ def fill(server: Server, folder: Path, many: int) -> None:
     server.put(file, "lake", "films/empty.csv")
 
 
-def store(server: Server, tries: int = 2, **changes: str) -> ObjectStore:
-    return ObjectStore(server.environment | changes, tries=tries)
+def store(server: Server, **changes: str) -> ObjectStore:
+    return ObjectStore(server.environment | changes, tries=2)
 
 
 class S3ObjectSuite:
@@ -146,7 +146,7 @@ class S3ObjectSuite:
         server.put(tmp_path / "x.csv", "lake", "films/x.csv")
         between = Between(server.port, breaks=2, after=40_000)
         try:
-            objects = store(server, tries=4, AWS_ENDPOINT_URL=between.endpoint)
+            objects = ObjectStore(server.environment | {"AWS_ENDPOINT_URL": between.endpoint}, tries=4)
             (one,) = objects.list("s3://lake/films/x.csv")
             objects.fetch(one.uri, tmp_path / "got", one.tag)
         finally:
