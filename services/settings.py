@@ -44,7 +44,7 @@ Role = Literal["all", "control", "gateway"]
 
 
 def _paths(value: Any) -> Any:
-    """Splits the environment's text at colons, as in PATH, but not in s3://."""
+    """Splits the environment's text at colons, as in PATH, but not in s3://, gs:// and az://."""
     if not isinstance(value, str):
         return [str(path) for path in value] if isinstance(value, list) else value
     if value.lstrip().startswith("["):
@@ -115,7 +115,8 @@ class Settings(BaseSettings):
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Port of /metrics: 9090, or a free port if 9090 is taken.")
     data_roots: Annotated[list[str], NoDecode, BeforeValidator(_paths)] = Field(
         default_factory=list,
-        description="Data roots of specs: folders and s3://BUCKET/PREFIX, separated by ':'; `data` in the working folder if absent.",
+        description="Data roots of specs: folders and s3://BUCKET/PREFIX (or gs://, az://), separated by ':'; `data` in the working folder "
+        "if absent.",
     )
     families: Annotated[list[str], NoDecode, BeforeValidator(_modules)] = Field(
         default_factory=list,
@@ -139,7 +140,9 @@ class Settings(BaseSettings):
         "again if it loses them.",
     )
     artifacts_url: str | None = Field(
-        None, description="Artifact store: a folder, s3://BUCKET/PREFIX, or any URL that fsspec supports; artifacts/ in the home if absent."
+        None,
+        description="Artifact store: a folder, s3://BUCKET/PREFIX (or gs://, az://), or any URL that fsspec supports; artifacts/ in the "
+        "home if absent.",
     )
     executor: Literal["local", "kubernetes"] = Field("local", description="Executor of stages.")
     jobs_file: Path | None = Field(None, description="File with the configuration of Jobs, for executor=kubernetes.")

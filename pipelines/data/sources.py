@@ -25,7 +25,8 @@ from pipelines.data.tfrecord.reader import scan_tfrecord
 from shared.contracts.sources import Place
 from shared.contracts.validation_report import FaultyFile
 from shared.datafiles import data_files, data_objects, is_object, kind_of
-from shared.datafiles.s3 import S3
+from shared.datafiles.object_store import ObjectStore
+from shared.datafiles.objects import layout
 from shared.domain.errors import BadData
 
 _INFERRED = 10_000
@@ -176,13 +177,13 @@ def _scanned(place: Place, reach: ReadableRoots, as_text: Collection[str], files
 def _fetched(place: Place, reach: ReadableRoots) -> list[Path]:
     """Fetches each object under its own name, into a folder numbered by its position."""
     assert place.uri is not None
-    store = S3.from_environment()
+    store = ObjectStore()
     paths = []
     for number, data_object in enumerate(data_objects(place.uri, reach.roots, store)):
         path = reach.scratch / _mark(place) / f"{number:06}" / data_object.key.rsplit("/", 1)[-1]
-        store.fetch(data_object.bucket, data_object.key, data_object.tag, data_object.size, path)
-        for other in data_object.layout(store):
-            store.fetch(data_object.bucket, other.key, other.tag, other.size, beside(path))
+        store.fetch(data_object.uri, path, data_object.tag)
+        for other in layout(data_object, store):
+            store.fetch(other.uri, beside(path), other.tag)
         paths.append(path)
     return paths
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from shared.datafiles.objects import DataObject
-from shared.datafiles.s3 import S3
+from shared.datafiles.object_store import DataObject, ObjectStore
 
 _MOST_BYTES = 64 << 20
 
@@ -41,11 +40,10 @@ class Below:
 
 @dataclass(frozen=True)
 class Objects:
-    """Objects of a store, fetched one at a time to `scratch`. Errors of the store are not `UnreadableValue`."""
+    """Objects of a store, fetched one at a time. Errors of the store are not `UnreadableValue`."""
 
-    store: S3
+    store: ObjectStore
     objects: Mapping[str, DataObject]
-    scratch: Path
 
     def content(self, name: str) -> bytes:
         data_object = self.objects.get(name)
@@ -53,6 +51,4 @@ class Objects:
             raise UnreadableValue(f"{name}: object not found")
         if data_object.size > _MOST_BYTES:
             raise UnreadableValue(f"{name}: larger than 64 MiB")
-        path = self.scratch / "image"
-        self.store.fetch(data_object.bucket, data_object.key, data_object.tag, data_object.size, path)
-        return path.read_bytes()
+        return b"".join(self.store.pieces(data_object.uri, data_object.tag))

@@ -22,7 +22,7 @@ from shared.contracts.encoding import Encode
 from shared.contracts.features import VectorOf
 from shared.datafiles import is_object
 from shared.datafiles.auxiliary_files import images_folder, images_objects, single_file, single_object
-from shared.datafiles.s3 import S3
+from shared.datafiles.object_store import ObjectStore
 from shared.domain.errors import BadData, EyasError, Invalid
 
 TRIED = 8
@@ -82,9 +82,9 @@ def _copy_encoder(uri: str, reach: ReadableRoots, scratch: Path) -> Path:
     path = scratch / f"encoder{Path(uri).suffix}"
     path.parent.mkdir(parents=True, exist_ok=True)
     if is_object(uri):
-        store = S3.from_environment()
+        store = ObjectStore()
         data_object = single_object(uri, reach.roots, store)
-        store.fetch(data_object.bucket, data_object.key, data_object.tag, data_object.size, path)
+        store.fetch(uri, path, data_object.tag)
     else:
         try:
             shutil.copyfile(single_file(uri, reach.roots), path)
@@ -96,5 +96,5 @@ def _copy_encoder(uri: str, reach: ReadableRoots, scratch: Path) -> Path:
 def _images(uri: str, reach: ReadableRoots, scratch: Path) -> Files:
     if not is_object(uri):
         return Below(images_folder(uri, reach.roots))
-    store = S3.from_environment()
-    return Objects(store, images_objects(uri, reach.roots, store), scratch)
+    store = ObjectStore()
+    return Objects(store, images_objects(uri, reach.roots, store))

@@ -12,16 +12,16 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.loaders.file_protocol import File, Ranges, is_parquet
-from pipelines.loaders.remote import in_a_filesystem, in_s3
+from pipelines.loaders.remote import in_a_bucket, in_a_filesystem
 from shared.datafiles.kinds import MAGIC
-from shared.datafiles.objects import is_object
 from shared.domain.errors import BadData, Invalid
+from shared.domain.object_uris import is_object
 
 Paths = str | Path | Sequence[str | Path]
 
 
 def find_files(paths: Paths, filesystem: Any = None) -> tuple[File, ...]:
-    """Finds files of a path, a pattern (`*`, `?`, `[...]`; `**` for any depth), a folder, `s3://BUCKET/...` for any of these, or a list.
+    """Finds files of a path, a pattern (`*`, `?`, `[...]`; `**` for any depth), a folder, a list, or the same in s3://, gs:// and az://.
 
     The files of a pattern or a folder are sorted by path as text: 10.parquet before 2.parquet. A folder gives files at any depth that end
     in .parquet or .pq, except names with '.' or '_' at the start and files in such folders. A list keeps its order. `filesystem` is of
@@ -45,9 +45,9 @@ def _of(path: str, filesystem: Any) -> Iterator[File]:
     if filesystem is not None:
         return in_a_filesystem(path, filesystem)
     if is_object(path):
-        return in_s3(path)
+        return in_a_bucket(path)
     if "://" in path and not path.startswith("file://"):
-        raise Invalid(f"{path}: pass `filesystem` for paths that are neither local nor s3://")
+        raise Invalid(f"{path}: pass `filesystem` for paths that are neither local nor s3://, gs:// or az://")
     return _local(path.removeprefix("file://"))
 
 

@@ -15,9 +15,10 @@ import pyarrow.fs
 
 from pipelines.loaders.file_protocol import File, Ranges, is_parquet
 from shared.datafiles.kinds import MAGIC, kind_of
-from shared.datafiles.objects import SCHEME, data_objects
-from shared.datafiles.s3 import S3
+from shared.datafiles.object_store import ObjectStore
+from shared.datafiles.objects import data_objects
 from shared.domain.errors import BadData, EyasError, Invalid, Unavailable
+from shared.domain.object_uris import split
 
 _GAP = 64 << 10
 """Bytes between two ranges that cost less than another request."""
@@ -111,27 +112,19 @@ class _Fetched(io.RawIOBase):
         return part
 
 
-@dataclass(frozen=True)
-class S3Objects:
-    """Objects in S3, read as the platform reads them: refused if they have changed since they were listed."""
-
-    s3: S3
-
-    def read(self, path: str, stamp: str, first: int, into: memoryview) -> None:
-        bucket, _, key = path.partition("/")
-        self.s3.read(bucket, key, stamp, first, into)
+class BucketObjects(ObjectStore):
+    """Objects, read as the platform reads them: refused if they have changed since they were listed."""
 
     def stamp(self, path: str) -> str | None:
         return None
 
 
-def in_s3(uri: str) -> Iterator[File]:
-    bucket = uri.removeprefix(SCHEME).partition("/")[0]
-    s3 = S3.from_environment()
-    objects = [entry for entry in data_objects(uri, [f"{SCHEME}{bucket}"], s3) if kind_of(entry.key) == "parquet"]
+def in_a_bucket(uri: str) -> Iterator[File]:
+    store = BucketObjects()
+    objects = [entry for entry in data_objects(uri, [split(uri)[0]], store) if kind_of(entry.key) == "parquet"]
     if not objects:
         raise BadData(f"{uri}: no Parquet files (names end in .parquet or .pq)")
-    return (RemoteFile(S3Objects(s3), f"{entry.bucket}/{entry.key}", entry.uri, entry.size, entry.tag) for entry in objects)
+    return (RemoteFile(store, entry.uri, entry.uri, entry.size, entry.tag) for entry in objects)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from services.cli.faults import FaultReportingGroup, ReportedError
 from services.cli.output import AsJson, say, show_json, show_table
 from services.cli.report import show_report
 from shared.domain.errors import Invalid
+from shared.domain.object_uris import is_object, split
 
 if TYPE_CHECKING:
     from shared.contracts.datatools import DescribedData, WrittenFiles
@@ -175,8 +176,8 @@ def _pairs(options: list[str]) -> dict[str, str]:
 
 def _roots(source: str) -> list[str]:
     """Allows every local path, because the caller reads with their own rights."""
-    if source.startswith("s3://"):
-        return ["s3://" + source.removeprefix("s3://").split("/")[0]]
+    if is_object(source):
+        return [split(source)[0]]
     return [str(Path.cwd()), str(Path(source).absolute().parent), "/"]
 
 
@@ -185,4 +186,4 @@ def _absolute(path: Path) -> str:
 
 
 def _place(text: str) -> str:
-    return text if text.startswith("s3://") else _absolute(Path(text))
+    return text if is_object(text) else _absolute(Path(text))

@@ -12,6 +12,7 @@ from services.cli.drawing import dot, mermaid
 from services.cli.files import read_text
 from services.cli.output import AsJson, say, show_json, show_table, show_text
 from services.cli.settings import Allow, allowed
+from shared.domain.object_uris import is_object, split
 
 if TYPE_CHECKING:
     from shared.contracts.explanation import Explanation, FeatureExplained, InputExplained, OperatorExplained, Totals
@@ -50,7 +51,7 @@ def explain(
 
 def _roots(spec: RecommenderSpec, data_roots: list[str], file: Path) -> tuple[str, ...]:
     """Allows every local path and the spec's buckets, because the caller reads with their own rights."""
-    buckets = [f"s3://{place.uri.split('/')[2]}" for place in spec.places().values() if place.uri and place.uri.startswith("s3://")]
+    buckets = [split(place.uri)[0] for place in spec.places().values() if place.uri and is_object(place.uri)]
     return *data_roots, "data", str(Path.cwd()), str(file.absolute().parent), "/", *buckets
 
 

@@ -12,6 +12,7 @@ import sys
 from services.executors.local import handed_on
 from services.executors.processes import SHIM
 from shared.datafiles.databases import VARIABLE
+from shared.domain.object_uris import PREFIXES
 
 
 def run_tool(module: str, request: str) -> tuple[int, str]:
@@ -19,7 +20,7 @@ def run_tool(module: str, request: str) -> tuple[int, str]:
     more = {
         name: value
         for name, value in os.environ.items()
-        if name.startswith(("AWS_", "EYAS_ARTIFACTS_AWS_")) or name in ("EYAS_DEBUG", VARIABLE)
+        if name.startswith((*PREFIXES.values(), "EYAS_ARTIFACTS_AWS_")) or name in ("EYAS_DEBUG", VARIABLE)
     }
     process = subprocess.Popen(  # noqa: S603  the command is an interpreter and a module that is named in code
         [sys.executable, "-I", str(SHIM), str(os.getpid()), sys.executable, "-P", "-m", module],

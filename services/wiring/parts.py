@@ -22,8 +22,8 @@ from services.wiring.state import State
 from shared.artifacts import FsspecTrash, variables
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files
-from shared.datafiles import is_object
 from shared.datafiles.databases import VARIABLE as DATABASES
+from shared.domain.object_uris import is_object, variable_prefix
 from shared.domain.retention import Retention
 from shared.ports import Executor
 
@@ -68,8 +68,8 @@ def _of_engines() -> dict[str, str]:
 def _of_sources(settings: Settings) -> dict[str, str]:
     """Returns credentials of the operator's object stores and databases, for the stage that reads them only."""
     names = [DATABASES] if settings.databases else []
-    if any(is_object(root) for root in settings.data_roots):
-        names += [name for name in os.environ if name.startswith("AWS_")]
+    prefixes = tuple(variable_prefix(root) for root in settings.data_roots if is_object(root))
+    names += [name for name in os.environ if name.startswith(prefixes)]
     return {name: os.environ[name] for name in names if name in os.environ}
 
 

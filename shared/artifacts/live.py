@@ -80,9 +80,8 @@ class FsspecLive:
         """Raises Damaged if the content does not match, NotFound if the file is gone."""
         file = checkpoint.files[name]
         try:
-            with self._fs.open(f"{self._root}/{checkpoint.attempt}/{_name(name, file)}", "rb") as source:
-                if not copied(source, to, file.sha256):
-                    raise Damaged(f"the checkpoint of {checkpoint.attempt} is damaged: '{name}' does not match its digest")
+            if not copied(self._fs, f"{self._root}/{checkpoint.attempt}/{_name(name, file)}", to, file.sha256):
+                raise Damaged(f"the checkpoint of {checkpoint.attempt} is damaged: '{name}' does not match its digest")
         except FileNotFoundError:
             raise NotFound(f"the checkpoint of {checkpoint.attempt} is missing") from None
         return to

@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fsspec.implementations.local import LocalFileSystem
 
@@ -84,9 +85,8 @@ class FsspecArtifacts:
         """Copies a file to a local path; rejects content that does not match its digest."""
         to.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with self._fs.open(self._blob(file), "rb") as source:
-                if not copied(source, to, file.sha256):
-                    raise self._damaged(file)
+            if not copied(self._fs, self._blob(file), to, file.sha256):
+                raise self._damaged(file)
         except FileNotFoundError:
             raise NotFound(f"artifact {file.sha256[:12]} is not in {self.url}") from None
         return to
@@ -120,11 +120,14 @@ class FsspecArtifacts:
     def set_aside(self, file: File) -> bool:
         """Moves a damaged file to `damaged/`, so that it is not used again. Returns False if its content is correct."""
         source, target = self._blob(file), f"{self._root}/damaged/{file.sha256}"
-        with self._fs.open(source, "rb") as stream:
-            if hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256:
-                return False
         if isinstance(self._fs, LocalFileSystem):
+            if described(Path(source)) == file:
+                return False
             Path(target).parent.mkdir(exist_ok=True)
+        else:
+            with TemporaryDirectory() as folder:
+                if copied(self._fs, source, Path(folder) / "copy", file.sha256):
+                    return False
         self._fs.mv(source, target)
         return True
 
@@ -184,10 +187,8 @@ class FsspecArtifacts:
     def kept_log(self, attempt: str, offset: int, most: int) -> bytes | None:
         """Returns at most `most` bytes of an attempt's log from a byte offset on; None without a log."""
         try:
-            with self._fs.open(self._log(attempt), "rb") as stream:
-                stream.seek(offset)
-                content: bytes = stream.read(most)
-                return content
+            content: bytes = self._fs.cat_file(self._log(attempt), offset, offset + most)
+            return content
         except FileNotFoundError:
             return None
 

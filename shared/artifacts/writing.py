@@ -7,14 +7,12 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
-from shared.artifacts.objects import S3Files
+from shared.artifacts.objects import BucketFiles
 from shared.contracts.stage import File
-
-_CHUNK = 1 << 20
 
 
 def described(path: Path) -> File:
@@ -24,7 +22,7 @@ def described(path: Path) -> File:
 
 
 def put_whole(fs: Any, path: Path, target: str) -> None:
-    if isinstance(fs, S3Files):  # S3 writes are atomic
+    if isinstance(fs, BucketFiles):  # writes of object stores are atomic
         fs.put_file(str(path), target)
         return
     with _atomic(fs, target) as part:
@@ -32,7 +30,7 @@ def put_whole(fs: Any, path: Path, target: str) -> None:
 
 
 def write_whole(fs: Any, content: bytes, target: str) -> None:
-    if isinstance(fs, S3Files):
+    if isinstance(fs, BucketFiles):
         fs.pipe_file(target, content)
         return
     with _atomic(fs, target) as part:
@@ -69,16 +67,12 @@ def beside(fs: Any, target: str) -> str:
     return f"{target}.{secrets.token_hex(4)}.part"
 
 
-def copied(source: IO[bytes], to: Path, sha256: str) -> bool:
+def copied(fs: Any, source: str, to: Path, sha256: str) -> bool:
     """Copies to a local path if the content has this digest; else leaves no file and returns False."""
-    digest = hashlib.sha256()
     part = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
     try:
-        with part.open("wb") as target:
-            while chunk := source.read(_CHUNK):
-                digest.update(chunk)
-                target.write(chunk)
-        matches = digest.hexdigest() == sha256
+        fs.get_file(source, str(part))
+        matches = described(part).sha256 == sha256
         if matches:
             part.replace(to)
         return matches

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shared.datafiles.local import allowed_pattern
-from shared.datafiles.objects import DataObject, allowed_key
-from shared.datafiles.s3 import S3
+from shared.datafiles.object_store import DataObject, ObjectStore
+from shared.datafiles.objects import allowed_key
 from shared.domain.errors import BadData
 
 
@@ -19,12 +19,12 @@ def single_file(uri: str, roots: Sequence[str], noun: str = "encoder") -> Path:
     return path
 
 
-def single_object(uri: str, roots: Sequence[str], store: S3, noun: str = "encoder") -> DataObject:
-    bucket, key = allowed_key(uri, roots)
-    listed = next((entry for entry in store.list(bucket, key) if entry.key == key), None)
+def single_object(uri: str, roots: Sequence[str], store: ObjectStore, noun: str = "encoder") -> DataObject:
+    allowed_key(uri, roots)
+    listed = store.find(uri)
     if listed is None:
         raise BadData(f"{uri}: {noun} not found")
-    return DataObject(bucket, key, listed.size, listed.written, listed.tag)
+    return listed
 
 
 def images_folder(uri: str, roots: Sequence[str]) -> Path:
@@ -44,12 +44,11 @@ def images_in(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def images_objects(uri: str, roots: Sequence[str], store: S3) -> dict[str, DataObject]:
+def images_objects(uri: str, roots: Sequence[str], store: ObjectStore) -> dict[str, DataObject]:
     """Returns the images by their name in rows: the key below the folder."""
     bucket, key = allowed_key(uri, roots)
     folder = f"{key.rstrip('/')}/" if key else ""
-    listed = (entry for entry in store.list(bucket, folder) if not entry.key.endswith("/"))
-    images = {entry.key.removeprefix(folder): DataObject(bucket, entry.key, entry.size, entry.written, entry.tag) for entry in listed}
+    images = {entry.key.removeprefix(folder): entry for entry in store.list(f"{bucket}/{folder}")}
     if not images:
         raise BadData(f"{uri}: folder of images not found")
     return images

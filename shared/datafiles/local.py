@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from shared.datafiles.kinds import ENDINGS, MAGIC, kind_of, of_a_folder
 from shared.domain.errors import BadData, Invalid, Unsupported
+from shared.domain.object_uris import is_object
 
 
 def data_files(uri: str, roots: Sequence[str]) -> list[Path]:
@@ -42,7 +43,7 @@ def _of_folder(folder: Path, uri: str, allowed: Sequence[str]) -> list[Path]:
 
 
 def allowed_pattern(uri: str, roots: Sequence[str]) -> tuple[str, list[str]]:
-    allowed = [os.path.realpath(_local(root)) for root in roots if not root.startswith("s3://")]
+    allowed = [os.path.realpath(_local(root)) for root in roots if not is_object(root)]
     pattern = _placed(_local(uri), allowed)
     if not MAGIC & set(pattern):
         _check_allowed(pattern, uri, allowed)
@@ -72,7 +73,7 @@ def _local(uri: str) -> str:
         return uri
     parts = urlsplit(uri)
     if parts.scheme != "file":
-        raise Unsupported(f"{uri}: sources of '{parts.scheme}' are not yet supported: use a path, file:// or s3://")
+        raise Unsupported(f"{uri}: sources of '{parts.scheme}' are not yet supported: use a path, file://, s3://, gs:// or az://")
     if parts.netloc not in ("", "localhost"):
         raise Invalid(f"{uri}: a file of another machine cannot be read: write file:///path")
     return unquote(uri.split("://", 1)[1].removeprefix("localhost"))

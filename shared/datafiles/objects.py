@@ -1,4 +1,4 @@
-"""Objects of an S3 store under the operator's data roots: `s3://BUCKET/PREFIX` is a root, like a folder.
+"""Objects under the operator's data roots: `s3://BUCKET/PREFIX` (or gs://, az://) is a root, like a folder.
 
 A key has no symlinks and no '..'; a folder is a prefix that ends with '/'.
 """
@@ -7,37 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from shared.datafiles.kinds import ENDINGS, LAYOUT, MAGIC, kind_of, of_a_folder
-from shared.datafiles.s3 import S3, ListedObject
+from shared.datafiles.object_store import DataObject, ObjectStore
 from shared.domain.errors import BadData, Invalid, Unsupported
+from shared.domain.object_uris import is_object, split
 
-SCHEME = "s3://"
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-
-
-@dataclass(frozen=True)
-class DataObject:
-    bucket: str
-    key: str
-    size: int
-    written: str
-    tag: str
-
-    @property
-    def uri(self) -> str:
-        return f"{SCHEME}{self.bucket}/{self.key}"
-
-    def layout(self, store: S3) -> list[ListedObject]:
-        """Returns the file that describes the columns of a TFRecord, if it exists."""
-        if kind_of(self.key) != "tfrecord":
-            return []
-        return [entry for entry in store.list(self.bucket, self.key + LAYOUT) if entry.key == self.key + LAYOUT]
+_BUCKET = re.compile(r"[a-z0-9]+://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 
 
-def is_object(uri: str) -> bool:
-    return uri.startswith(SCHEME)
+def layout(data_object: DataObject, store: ObjectStore) -> list[DataObject]:
+    """Returns the file that describes the columns of a TFRecord, if it exists."""
+    described = store.find(data_object.uri + LAYOUT) if kind_of(data_object.key) == "tfrecord" else None
+    return [] if described is None else [described]
 
 
 def allowed_key(uri: str, roots: Sequence[str]) -> tuple[str, str]:
@@ -56,41 +38,46 @@ def allowed_key(uri: str, roots: Sequence[str]) -> tuple[str, str]:
     raise Invalid(f"{uri}: not under an allowed data root ({listed})")
 
 
-def data_objects(uri: str, roots: Sequence[str], store: S3) -> list[DataObject]:
+def data_objects(uri: str, roots: Sequence[str], store: ObjectStore) -> list[DataObject]:
     """Returns the objects of a uri, sorted by key; rejects objects that are not allowed, missing, or of an unknown kind."""
     bucket, key = allowed_key(uri, roots)
     if MAGIC & set(key):
         pattern = _pattern(key)
-        matching = [entry for entry in store.list(bucket, _fixed(key)) if pattern.fullmatch(entry.key) and not entry.key.endswith("/")]
+        listed = store.list(f"{bucket}/{_fixed(key)}")
+        matching = [entry for entry in listed if pattern.fullmatch(entry.key) and not _is_folder_marker(entry)]
         if not matching:
             raise BadData(f"{uri}: no object matches")
-        return [_checked(bucket, entry) for entry in matching]
+        return [_checked(entry) for entry in matching]
+    exact = store.find(uri) if key and not key.endswith("/") else None
+    if exact is not None and not _is_folder_marker(exact):
+        return [_checked(exact)]
     folder = f"{key.rstrip('/')}/" if key else ""
-    listed = list(store.list(bucket, key.rstrip("/")))
-    exact = [entry for entry in listed if entry.key == key]
-    if exact:
-        return [_checked(bucket, exact[0])]
-    below = [entry for entry in listed if entry.key.startswith(folder) and of_a_folder(entry.key.removeprefix(folder))]
+    listed = store.list(f"{bucket}/{folder}")
+    below = [entry for entry in listed if of_a_folder(entry.key.removeprefix(folder))]
     if below:
-        return [_checked(bucket, entry) for entry in below]
-    if any(entry.key.startswith(folder) for entry in listed):
+        return [_checked(entry) for entry in below]
+    if listed:
         raise BadData(f"{uri}: the folder has no data files (their names end in {ENDINGS})")
     raise BadData(f"{uri}: object not found")
 
 
-def _checked(bucket: str, entry: ListedObject) -> DataObject:
-    data_object = DataObject(bucket, entry.key, entry.size, entry.written, entry.tag)
-    if kind_of(entry.key) is None:
+def _is_folder_marker(entry: DataObject) -> bool:
+    """Some tools write an empty object KEY/ for a folder; obstore lists it as KEY."""
+    return not entry.size and kind_of(entry.key) is None
+
+
+def _checked(data_object: DataObject) -> DataObject:
+    if kind_of(data_object.key) is None:
         raise Unsupported(f"{data_object.uri}: not a data file: only names ending in {ENDINGS} are read")
-    if not entry.size:
+    if not data_object.size:
         raise BadData(f"{data_object.uri}: the object is empty")
     return data_object
 
 
 def _parts(uri: str) -> tuple[str, str]:
-    bucket, _, key = uri.removeprefix(SCHEME).partition("/")
+    bucket, key = split(uri)
     if not _BUCKET.fullmatch(bucket):
-        raise Invalid(f"{uri}: expected s3://BUCKET/KEY")
+        raise Invalid(f"{uri}: expected {uri.partition(':')[0]}://BUCKET/KEY")
     return bucket, key
 
 

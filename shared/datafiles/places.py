@@ -11,9 +11,10 @@ from shared.datafiles.auxiliary_files import images_folder, images_in, images_ob
 from shared.datafiles.databases import databases
 from shared.datafiles.kinds import LAYOUT, kind_of
 from shared.datafiles.local import allowed_pattern, data_files
-from shared.datafiles.objects import DataObject, allowed_key, data_objects, is_object
-from shared.datafiles.s3 import S3
+from shared.datafiles.object_store import DataObject, ObjectStore
+from shared.datafiles.objects import allowed_key, data_objects, layout
 from shared.domain.errors import BadData, EyasError, Invalid
+from shared.domain.object_uris import is_object
 from shared.domain.stage_reuse import part
 
 _NAMED = 50
@@ -21,14 +22,14 @@ _PATIENCE = 5.0
 """Seconds to wait for an object store, because its callers block."""
 
 
-def _hasty() -> S3:
-    return S3.from_environment(timeout=_PATIENCE, tries=1)
+def _hasty() -> ObjectStore:
+    return ObjectStore(timeout=_PATIENCE, tries=1)
 
 
 class DataFiles:
     """Implements the DataSource port: fingerprints of files under the operator's roots, without reading them; also reads small files."""
 
-    def __init__(self, roots: Sequence[str], store: Callable[[], S3] = _hasty) -> None:
+    def __init__(self, roots: Sequence[str], store: Callable[[], ObjectStore] = _hasty) -> None:
         self._roots = tuple(roots)
         self._store = store
 
@@ -66,7 +67,7 @@ class DataFiles:
         _check_size(uri, item.size, most)
         buffer = bytearray(item.size)
         if item.size:
-            store.read(item.bucket, item.key, item.tag, 0, memoryview(buffer))
+            store.read(uri, item.tag, 0, memoryview(buffer))
         return bytes(buffer)
 
     def fault(self, place: Place) -> str | None:
@@ -87,9 +88,7 @@ class DataFiles:
             store = self._store()
             objects = data_objects(uri, self._roots, store)
             marks = {data_object.uri: _tagged(data_object) for data_object in objects}
-            return marks | {
-                f"{data_object.uri}{LAYOUT}": f"tag {other.tag}" for data_object in objects for other in data_object.layout(store)
-            }
+            return marks | {other.uri: f"tag {other.tag}" for data_object in objects for other in layout(data_object, store)}
         files = data_files(uri, self._roots)
         beside = [path.with_name(path.name + LAYOUT) for path in files if kind_of(path.name) == "tfrecord"]
         return {str(path): _state(path) for path in (*files, *(path for path in beside if path.is_file()))}
@@ -112,7 +111,8 @@ def _check_size(uri: str, size: int, most: int) -> None:
 
 
 def _tagged(data_object: DataObject) -> str:
-    return f"{data_object.size} bytes of {data_object.written}, tag {data_object.tag}"
+    written = data_object.written.replace(tzinfo=None).isoformat(timespec="milliseconds")
+    return f"{data_object.size} bytes of {written}Z, tag {data_object.tag}"
 
 
 def _state(path: Path) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from shared.artifacts import FsspecArtifacts
-from shared.datafiles.s3 import S3
+from shared.datafiles.object_store import ObjectStore
 from tests.chart.cases import CASES, EVERYTHING, jobs_settings, kinds, stage, workloads
 from tests.chart.helm import CHART, run, template, values
 from tests.servers.nats_server import nats_server
@@ -177,19 +177,19 @@ def test_the_object_store_serves_its_bucket_to_who_has_the_keys(tmp_path: Path, 
     (tmp_path / "data/films/ratings.csv").write_text("user,item\n1,2\n")
     server = subprocess.Popen(here(pod["containers"][0]["command"]), stderr=subprocess.DEVNULL)
     try:
-        store = S3.from_environment(keys | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}, timeout=5.0)
+        store = ObjectStore(keys | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}, timeout=5.0)
 
         def listed() -> list[str]:
-            return [one.key for one in store.list("films", "")]
+            return [entry.key for entry in store.list("s3://films/")]
 
         assert until("the bucket is listed", listed, 30) == ["ratings.csv"]
         for name, value in (keys | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}).items():
             monkeypatch.setenv(f"EYAS_ARTIFACTS_{name}", value)
         artifacts = FsspecArtifacts(str(urls(objects)["control"]))
         assert artifacts.read(artifacts.put(tmp_path / "data/films/ratings.csv")).startswith(b"user,item")
-        stranger = S3.from_environment(keys | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_SECRET_ACCESS_KEY": "guess"}, tries=1)
+        stranger = ObjectStore(keys | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_SECRET_ACCESS_KEY": "guess"}, tries=1)
         with pytest.raises(Exception, match="films"):
-            list(stranger.list("films", ""))
+            stranger.list("s3://films/")
     finally:
         server.terminate()
         server.wait(10)

@@ -85,10 +85,11 @@ class Between:
 
     def _serve(self, client: socket.socket) -> None:
         """Ends when either side does: a client that has read enough resets its connection."""
-        gone = contextlib.suppress(ConnectionError)
+        gone = contextlib.suppress(OSError)
         with gone, client, socket.create_connection(("127.0.0.1", self._to)) as server:
-            self._open.append(server)
-            server.sendall(client.recv(65536))
+            self._open += [server, client]
+            self._threads.append(threading.Thread(target=self._forward, args=(client, server)))
+            self._threads[-1].start()
             left = None
             while some := server.recv(65536):
                 if left is None and self.breaks and b"Accept-Ranges" in some:
@@ -98,13 +99,21 @@ class Between:
                 self.passed += len(some)
                 client.sendall(some)
                 if left is not None and left <= 0:
-                    return
+                    break
+            client.shutdown(socket.SHUT_RDWR)
+
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        """Passes on the requests of a connection, which clients use again."""
+        with contextlib.suppress(OSError):
+            while request := client.recv(65536):
+                server.sendall(request)
+            server.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for one in self._open:
+        for connection in self._open:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-        for one in self._threads:
-            one.join()
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()

@@ -28,6 +28,8 @@ class S3Stub:
         self.buckets = folder / "buckets"
         self.buckets.mkdir(parents=True)
         self.part_status, self.page = part_status, page
+        self.lost = 0
+        """Writes whose response the client does not get."""
         self.uploads: dict[str, dict[int, bytes]] = {}
         handler = type("Handler", (_Handler,), {"stub": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -149,6 +151,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, text.encode())
 
     def _send(self, status: int, content: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
+        if self.stub.lost and self.command == "PUT":
+            self.stub.lost -= 1
+            return
         self.send_response(status)
         for name, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
             self.send_header(name, value)
@@ -159,23 +164,28 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _refusal(method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes) -> str:
     """Why AWS Signature Version 4 of a request isn't good; empty where it is."""
-    found = re.fullmatch(
-        r"AWS4-HMAC-SHA256 Credential=([^/]*)/(.*), SignedHeaders=(.*), Signature=([0-9a-f]{64})", headers.get("Authorization") or ""
+    presigned = {name.removeprefix("X-Amz-"): value for name, value in query.items() if name.startswith("X-Amz-")}
+    text = headers.get("Authorization") or "AWS4-HMAC-SHA256 Credential={Credential}, SignedHeaders={SignedHeaders}, Signature={Signature}"
+    fields = re.fullmatch(
+        r"AWS4-HMAC-SHA256 Credential=([^/]*)/(.*), SignedHeaders=(.*), Signature=([0-9a-f]{64})",
+        text.format_map(presigned) if "Signature" in presigned else text,
     )
-    if found is None:
+    if fields is None:
         return "AccessDenied"
-    id, scope, names, signature = found.groups()
+    id, scope, names, signature = fields.groups()
     if id != ID:
         return "InvalidAccessKeyId"
-    digest = hashlib.sha256(body).hexdigest()
+    digest = "UNSIGNED-PAYLOAD" if presigned else hashlib.sha256(body).hexdigest()
+    query = {name: value for name, value in query.items() if name != "X-Amz-Signature"}
+    date = presigned.get("Date") or headers["x-amz-date"]
     named = "".join(f"{name}:{headers[name]}\n" for name in names.split(";"))
     asked = "&".join(f"{quote(name, safe='-_.~')}={quote(query[name], safe='-_.~')}" for name in sorted(query))
     canonical = f"{method}\n{path}\n{asked}\n{named}\n{names}\n{digest}"
-    text = f"AWS4-HMAC-SHA256\n{headers['x-amz-date']}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+    text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
     key = f"AWS4{SECRET}".encode()
     for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), "sha256")
-    good = hmac.digest(key, text.encode(), "sha256").hex() == signature and headers["x-amz-content-sha256"] == digest
+    good = hmac.digest(key, text.encode(), "sha256").hex() == signature and headers.get("x-amz-content-sha256", digest) == digest
     return "" if good else "SignatureDoesNotMatch"
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from shared.artifacts import FsspecArtifacts, FsspecLive, FsspecTrash, variables
-from shared.artifacts.objects import S3Files
-from shared.datafiles.s3 import S3
+from shared.artifacts.objects import BucketFiles
+from shared.datafiles.object_store import ObjectStore
 from shared.domain.errors import Invalid, NotFound, Unavailable
 from shared.testing.artifact_suite import NOW, ArtifactSuite
 from tests.servers.platform_process import until
@@ -24,19 +23,16 @@ BUCKET = "films"
 Server = S3Server | S3Stub
 
 
-def files(server: Server, **parts: int) -> S3Files:
-    return S3Files(S3.from_environment(server.environment, tries=1), **parts)
+def files(server: Server, **parts: int) -> BucketFiles:
+    return BucketFiles(ObjectStore(server.environment, tries=1, for_artifacts=True), **parts)
 
 
-class Away(S3):
-    """Takes the first part of an upload; then somebody presses Ctrl-C, and nothing can be taken back."""
+class Interrupted(ObjectStore):
+    """A store whose download fails after the first part."""
 
-    def ask(self, method: str, bucket: str, key: str, query: Any = None, headers: Any = None, body: bytes = b"") -> Any:
-        if method == "DELETE":
-            raise Unavailable("the object store doesn't answer")
-        if (query or {}).get("partNumber") == "2":
-            raise KeyboardInterrupt
-        return super().ask(method, bucket, key, query, headers, body)
+    def pieces(self, uri: str, tag: str = "") -> Iterator[bytes]:
+        yield bytes(6 << 20)
+        raise Unavailable(f"{uri}: the object store closed the connection")
 
 
 @pytest.mark.requirement("C-07")
@@ -115,11 +111,16 @@ class S3ArtifactSuite(ArtifactSuite):
         content = bytes(range(256)) * (13 << 12)
         here.write_bytes(content)
         system = files(server, part=part)
-        system.put_file(str(here), f"{BUCKET}/large")
+        system.put_file(str(here), f"s3://{BUCKET}/large")
         assert (server.buckets / BUCKET / "large").read_bytes() == content
-        with system.open(f"{BUCKET}/large") as stream:
-            stream.seek(part - 3)
-            assert stream.read(7) == content[part - 3 : part + 4]
+        assert system.cat_file(f"s3://{BUCKET}/large", part - 3, part + 4) == content[part - 3 : part + 4]
+
+    def test_a_large_object_is_copied_in_parts(self, server: Server) -> None:
+        content, part = bytes(range(256)) * (13 << 12), 5 << 20
+        system = files(server, part=part, copied=part)
+        system.pipe_file(f"s3://{BUCKET}/whole", content)
+        system.copy(f"s3://{BUCKET}/whole", f"s3://{BUCKET}/copy")
+        assert (server.buckets / BUCKET / "copy").read_bytes() == content
 
     def test_a_read_that_breaks_off_goes_on_where_it_was(self, server: Server, store: FsspecArtifacts, tmp_path: Path) -> None:
         path = tmp_path / "file"
@@ -127,11 +128,11 @@ class S3ArtifactSuite(ArtifactSuite):
         file = store.put(path)
         between = Between(server.port, breaks=2, after=300_000)
         try:
-            system: Any = S3Files(S3.from_environment(server.environment | {"AWS_ENDPOINT_URL": between.endpoint}, tries=4))
-            found = system.cat_file(f"{store.url.removeprefix('s3://')}/blobs/{file.sha256[:2]}/{file.sha256}")
+            system = BucketFiles(ObjectStore(server.environment | {"AWS_ENDPOINT_URL": between.endpoint}))
+            content = system.cat_file(f"{store.url}/blobs/{file.sha256[:2]}/{file.sha256}")
         finally:
             between.close()
-        assert found == path.read_bytes()
+        assert content == path.read_bytes()
         assert between.breaks == 0
 
     @pytest.mark.parametrize(
@@ -169,9 +170,9 @@ class S3ArtifactSuite(ArtifactSuite):
         assert variables("/srv/artifacts", os.environ) == {}
         assert variables(url, {"AWS_REGION": "eu-central-1", "HOME": "/tmp"}) == {"AWS_REGION": "eu-central-1"}
 
-    def test_why_an_upload_failed_is_told_though_it_cannot_be_taken_back(self, server: Server, tmp_path: Path) -> None:
-        here, part = tmp_path / "large", 5 << 20
-        here.write_bytes(bytes(part + 1))
-        with pytest.raises(KeyboardInterrupt):
-            S3Files(Away.from_environment(server.environment, tries=1), part=part).put_file(str(here), f"{BUCKET}/interrupted")
-        assert not files(server).exists(f"{BUCKET}/interrupted")
+    def test_an_upload_that_fails_between_two_parts_leaves_no_object(self, server: Server) -> None:
+        system = BucketFiles(Interrupted(server.environment, tries=1, for_artifacts=True), part=5 << 20, copied=0)
+        system.pipe_file(f"s3://{BUCKET}/source", b"content")
+        with pytest.raises(Unavailable, match="closed the connection"):
+            system.copy(f"s3://{BUCKET}/source", f"s3://{BUCKET}/interrupted")
+        assert not system.exists(f"s3://{BUCKET}/interrupted")

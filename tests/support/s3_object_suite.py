@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shared.contracts.sources import EncoderFile, ImagesFolder, Place
 from shared.datafiles import DataFiles, data_objects
-from shared.datafiles.s3 import S3
+from shared.datafiles.object_store import ObjectStore
 from shared.domain.errors import BadData, EyasError, Invalid, Unavailable, Unsupported
 from tests.servers.s3_server import Between, S3Server
 from tests.servers.s3_stub import S3Stub
@@ -30,8 +29,8 @@ def fill(server: Server, folder: Path, many: int) -> None:
     server.put(file, "lake", "films/empty.csv")
 
 
-def store(server: Server, **changes: str) -> S3:
-    return S3.from_environment(server.environment | changes, tries=2)
+def store(server: Server, **changes: str) -> ObjectStore:
+    return ObjectStore(server.environment | changes, tries=2)
 
 
 class S3ObjectSuite:
@@ -81,7 +80,7 @@ class S3ObjectSuite:
         file.write_text("userId\n2\n")
         server.put(file, "lake", "films/x.csv")
         with pytest.raises(BadData, match=r"s3://lake/films/x\.csv: changed while it was read"):
-            store(server).fetch(one.bucket, one.key, one.tag, one.size, tmp_path / "got.csv")
+            store(server).fetch(one.uri, tmp_path / "got.csv", one.tag)
         assert [one.tag] != [other.tag for other in data_objects(uri, ROOTS, store(server))]
         (server.buckets / "lake/films/x.csv").unlink()
 
@@ -147,9 +146,9 @@ class S3ObjectSuite:
         server.put(tmp_path / "x.csv", "lake", "films/x.csv")
         between = Between(server.port, breaks=2, after=40_000)
         try:
-            s3 = store(server, AWS_ENDPOINT_URL=between.endpoint)
-            (one,) = s3.list("lake", "films/x.csv")
-            replace(s3, tries=4).fetch("lake", one.key, one.tag, one.size, tmp_path / "got")
+            objects = ObjectStore(server.environment | {"AWS_ENDPOINT_URL": between.endpoint}, tries=4)
+            (one,) = objects.list("s3://lake/films/x.csv")
+            objects.fetch(one.uri, tmp_path / "got", one.tag)
         finally:
             between.close()
             (server.buckets / "lake/films/x.csv").unlink()

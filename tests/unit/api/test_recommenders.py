@@ -231,7 +231,8 @@ OUTSIDE_URIS = [
     "/nowhere/*/x.csv",
     "file:///etc/*.csv",
     "s3://lake/x.csv",
-    "gs://b/x.csv",
+    "gs://lake/x.csv",
+    "hdfs://b/x.csv",
 ]
 
 
@@ -242,7 +243,7 @@ def test_a_source_outside_the_data_roots_is_refused_at_once(world, client, docum
                 data = {**document["data"], field: {**document["data"].get(field, {"key": "userId"}), "uri": uri}}
                 for path in ("/v1/recommenders", "/v1/recommenders:validate"):
                     response = client.post(path, json={**document, "data": data})
-                    kind = "not-yet-supported" if uri.startswith("gs") else "invalid"
+                    kind = "not-yet-supported" if uri.startswith("hdfs") else "invalid"
                     assert problem(response, 422, kind).startswith(f"data.{field}.uri: {uri}: ")
                 assert world.recommenders.rows == {}
                 assert world.runs.rows == {}

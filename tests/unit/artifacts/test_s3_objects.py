@@ -7,12 +7,11 @@ import http.server
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
+from shared.datafiles.object_store import ObjectStore
 from shared.datafiles.objects import allowed_key
-from shared.datafiles.s3 import S3
 from shared.domain.errors import Invalid, Unavailable
 from tests.servers.s3_stub import S3Stub
 from tests.support.s3_object_suite import ROOTS, S3ObjectSuite, fill
@@ -32,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Stub]:
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between one try and the next."""
-    monkeypatch.setattr("shared.datafiles.s3.time", SimpleNamespace(sleep=lambda seconds: None))
+    monkeypatch.setattr("shared.datafiles.object_store.pause", lambda attempt: None)
 
 
 class TestObjects(S3ObjectSuite):
@@ -49,7 +48,7 @@ def test_nothing_outside_the_roots_is_asked_for(uri: str) -> None:
 
 def test_no_secret_is_shown() -> None:
     keys = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "hush", "AWS_SESSION_TOKEN": "whisper"}
-    shown = repr(S3.from_environment(keys))
+    shown = repr(ObjectStore(keys))
     assert "hush" not in shown
     assert "whisper" not in shown
 
@@ -59,14 +58,18 @@ class _Breaking(http.server.BaseHTTPRequestHandler):
 
     content = bytes(range(256)) * 400
     left = 2
+    part_status = 206
     asked: list[str | None]
 
     def do_GET(self) -> None:
-        begin = int((self.headers["Range"] or "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        begin = int((self.headers["Range"] or "bytes=0-").removeprefix("bytes=").partition("-")[0])
         type(self).asked.append(self.headers["Range"])
-        rest = self.content[begin:]
-        self.send_response(206 if begin else 200)
+        end = (self.headers["Range"] or "-").partition("-")[2]
+        rest = self.content[begin : int(end) + 1 if end else None]
+        self.send_response(self.part_status if begin else 200)
         self.send_header("Content-Length", str(len(rest)))
+        self.send_header("Content-Range", f"bytes {begin}-{begin + len(rest) - 1}/{len(self.content)}")
+        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
         self.send_header("ETag", '"t"')
         self.end_headers()
         if type(self).left:
@@ -92,11 +95,22 @@ def breaking(left: int) -> Iterator[tuple[str, type[_Breaking]]]:
 
 def test_a_connection_that_breaks_is_taken_up_where_it_was(tmp_path: Path) -> None:
     with breaking(2) as (endpoint, handler):
-        S3("r", endpoint).fetch("lake", "a.bin", "t", len(_Breaking.content), tmp_path / "got")
+        ObjectStore({"AWS_ENDPOINT_URL": endpoint}).fetch("s3://lake/a.bin", tmp_path / "got", "t")
     assert (tmp_path / "got").read_bytes() == _Breaking.content
-    assert handler.asked == [None, "bytes=51200-", "bytes=76800-"]
+    assert handler.asked == [None, "bytes=51200-102399", "bytes=76800-102399"]
 
 
 def test_a_store_that_always_breaks_off_is_given_up(tmp_path: Path) -> None:
-    with breaking(99) as (endpoint, _), pytest.raises(Unavailable, match="closed the connection 3 times"):
-        S3("r", endpoint, tries=3).fetch("lake", "a.bin", "t", len(_Breaking.content), tmp_path / "got")
+    with breaking(99) as (endpoint, _), pytest.raises(Unavailable, match=r"s3://lake/a\.bin: the object store http.* does not answer: "):
+        ObjectStore({"AWS_ENDPOINT_URL": endpoint}, tries=3).fetch("s3://lake/a.bin", tmp_path / "got", "t")
+
+
+def test_a_part_that_breaks_off_with_status_200_is_resumed_and_given_up_after_some_tries() -> None:
+    into = bytearray(60_000)
+    with breaking(2) as (endpoint, handler):
+        handler.part_status = 200
+        ObjectStore({"AWS_ENDPOINT_URL": endpoint}).read("s3://lake/a.bin", "t", 10, memoryview(into))
+    assert into == _Breaking.content[10:60_010]
+    with breaking(99) as (endpoint, handler), pytest.raises(Unavailable, match="closed the connection 3 times"):
+        handler.part_status = 200
+        ObjectStore({"AWS_ENDPOINT_URL": endpoint}, tries=3).read("s3://lake/a.bin", "t", 10, memoryview(into))

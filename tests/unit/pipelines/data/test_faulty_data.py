@@ -144,8 +144,8 @@ def test_nothing_outside_the_roots_is_read_and_whether_it_exists_is_not_told(tmp
 
 def test_sources_of_another_scheme_are_not_yet_supported(tmp_path: Path, etl: Etl) -> None:
     write(tmp_path)
-    with pytest.raises(Unsupported, match="'gs' are not yet supported"):
-        etl(_with_uri(tmp_path, "gs://lake/ratings.parquet"))
+    with pytest.raises(Unsupported, match="'hdfs' are not yet supported"):
+        etl(_with_uri(tmp_path, "hdfs://lake/ratings.parquet"))
 
 
 def test_interactions_with_items_that_the_table_lacks_are_dropped_and_counted(tmp_path: Path, etl: Etl) -> None:

@@ -85,7 +85,7 @@ NOT_FOUND: list[tuple[Any, type[EyasError], str]] = [
     ("rows/z*.parquet", BadData, r"rows/z\*.parquet: no file matches"),
     ("none", BadData, "none: folder without Parquet files"),
     (["rows/a.parquet", "rows/*.parquet"], Invalid, "rows/a.parquet: named twice"),
-    ("gs://lake/rows", Invalid, "gs://lake/rows: pass `filesystem` for paths that are neither local nor s3://"),
+    ("hdfs://lake/rows", Invalid, "hdfs://lake/rows: pass `filesystem` for paths that are neither local nor s3://"),
     ("rows/notes.txt", BadData, "rows/notes.txt: not a Parquet file"),
 ]
 
