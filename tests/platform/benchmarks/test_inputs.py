@@ -1,4 +1,4 @@
-"""Inputs of the benchmarks of etl, lists and negatives."""
+"""Inputs of the benchmarks of etl and lists."""
 
 from __future__ import annotations
 
