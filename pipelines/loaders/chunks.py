@@ -146,8 +146,6 @@ def _why(name: str, error: Exception) -> EyasError:
     reason = " ".join(str(error).split())[:200]
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in (None, errno.EIO)):
         return Unavailable(f"{name} cannot be read now: {reason}")
-    if "Expected all lists to be of size" in reason:
-        return BadData(f"{name}: a column of fixed-size lists has missing lists; fill them, or write lists of any length")
     return Corrupt(f"{name} is corrupt: {reason}")
 
 

@@ -108,7 +108,9 @@ def pack_column(column: pa.Array, name: str, fill: float | None) -> PackedColumn
     kind = column.type
     if not is_list(kind):
         return FlatColumn(_array(column, name, fill))
-    if column.null_count and (fill is None or pa.types.is_fixed_size_list(kind)):
+    if column.null_count and pa.types.is_fixed_size_list(kind):
+        raise BadData(f"{name} has {column.null_count:,} missing lists of a fixed size; fill them, or write lists of any length")
+    if column.null_count and fill is None:
         raise BadData(
             f"{name} has {column.null_count:,} missing lists, but lists may only be empty; fill them, or set a value in `nulls` "
             "to read missing lists as empty"

@@ -108,7 +108,7 @@ def test_a_missing_list_is_refused_or_empty(subtests: pytest.Subtests, tmp_path:
 
 
 def test_a_missing_list_of_a_fixed_size_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadData, match=r"row group 0: a column of fixed-size lists has missing lists"):
+    with pytest.raises(BadData, match=r"row group 0: column 'x' has 1 missing lists of a fixed size; fill them"):
         loaded(tmp_path, pa.array([[1.0, None], None, [5.0, 6.0]], pa.list_(pa.float32(), 2)), nulls={"x": 9})
     found = loaded(tmp_path, pa.array([[1.0, None], [5.0, 6.0]], pa.list_(pa.float32(), 2)), nulls={"x": 9})
     assert found.tolist() == [[1, 9], [5, 6]]
