@@ -54,7 +54,7 @@ def test_the_tests_setup_adds_to_it(clone: Path) -> None:
 def test_a_new_lock_keeps_what_was_added(clone: Path, lock: str) -> None:
     torch = ["python -m pip torch==2.13.0", "python -m pip torchrec==1.8.0"]
     assert commands(clone, "setup-torch")[-2:] == torch
-    assert "--no-deps cloudpickle==3.1.2 fbgemm-gpu-cpu==1.8.0" in (clone / "commands").read_text(), "their pins would take CUDA"
+    assert "--no-deps cloudpickle==3.1.3 fbgemm-gpu-cpu==1.8.0" in (clone / "commands").read_text(), "their pins would take CUDA"
     assert commands(clone, "setup-torch") == []
     touch_after(clone / lock, marker=clone / ".venv/.ready")
     again = commands(clone, "setup")
