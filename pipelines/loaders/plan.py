@@ -158,8 +158,8 @@ def in_order(there: Ints, sizes: list[int]) -> Ints:
     ends = np.cumsum(there)
     reached = np.append(0, np.cumsum(np.array(sizes, np.int64)))
     consumed = np.clip(reached[:, None] - (ends - there)[None, :], 0, there[None, :])
-    taken: Ints = np.diff(consumed, axis=0)
-    return taken
+    counts: Ints = np.diff(consumed, axis=0)
+    return counts
 
 
 def _left(left: LeftoverRows, group: list[ChunkRows], rest: Ints, order: Ints) -> LeftoverRows:

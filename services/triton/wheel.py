@@ -91,7 +91,7 @@ def installed() -> dict[str, str]:
 
 
 def install() -> Path:
-    """Creates the environment anew from its lock and returns it; does nothing if it is complete. The installer's progress and errors
+    """Replaces the environment by one from its lock, and returns it; does nothing if it is complete. The installer's progress and errors
     go to stderr; raises Unavailable if it fails."""
     try:
         find_wheel()

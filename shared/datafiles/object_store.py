@@ -37,6 +37,7 @@ _CHUNK = 4 << 20
 _LONG = timedelta(days=1)
 """Of a whole download; a server that sends nothing is given up after `timeout`."""
 _LONGEST = 200_000
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 _ROLES = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
 _ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
@@ -187,20 +188,14 @@ class ObjectStore:
 
     def _error(self, uri: str, error: Exception) -> Exception:
         text, scheme = str(error), uri.partition("://")[0]
-        match = re.search(r"(?:status code|HTTP Error):? (\d{3})", text)
-        status = int(match[1]) if match else 0
-        match = re.search(r"<Code>(\w+)</Code>", text)
-        code = match[1] if match else ""
+        status = int(_first(r"(?:status code|HTTP Error):? (\d{3})", text) or 0)
+        code = _first(r"<Code>(\w+)</Code>", text)
         if isinstance(error, AlreadyExistsError):
             return FileExistsError(uri)
         if isinstance(error, PreconditionError) or status == 412:
             return BadData(f"{uri}: changed while it was read: retry when the upload is complete")
-        if code in ("NoSuchBucket", "ContainerNotFound"):
-            if self.for_artifacts:
-                return Invalid(f"{uri}: bucket not found: create it, or set another one in EYAS_ARTIFACTS_URL")
-            return BadData(f"{uri}: bucket not found")
-        if isinstance(error, FileNotFoundError) or status == 404:
-            return FileNotFoundError(uri) if self.for_artifacts else BadData(f"{uri}: object not found")
+        if isinstance(error, FileNotFoundError) or status == 404 or code in _NO_BUCKET:
+            return self._missing(uri, code)
         if status in (400, 401, 403):
             may = "read, write and list" if self.for_artifacts else "read it"
             return Invalid(f"{uri}: access denied ({code or status}): set {_KEYS[scheme]} to a key that may {may}")
@@ -213,6 +208,18 @@ class ObjectStore:
         reasons = re.findall(r"(?:kind|source|error): (\w+)[,)]", text)
         named = next((self.environment[name] for name in _ENDPOINTS[scheme] if name in self.environment), "of the cloud")
         return Unavailable(f"{uri}: the object store {named} does not answer: {reasons[-1] if reasons else type(error).__name__}")
+
+    def _missing(self, uri: str, code: str) -> Exception:
+        if code not in _NO_BUCKET:
+            return FileNotFoundError(uri) if self.for_artifacts else BadData(f"{uri}: object not found")
+        if self.for_artifacts:
+            return Invalid(f"{uri}: bucket not found: create it, or set another one in EYAS_ARTIFACTS_URL")
+        return BadData(f"{uri}: bucket not found")
+
+
+def _first(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    return match[1] if match else ""
 
 
 def pause(attempt: int) -> None:
