@@ -366,7 +366,7 @@ class Watched:
 
 def watched(command: Sequence[str], folder: Path | None = None, **variables: str) -> Watched:
     """Runs a child process to its end and samples its memory; SystemExit with its errors if it fails."""
-    env = {**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(Path.cwd()), "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
+    env = {**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(Path(__file__).parents[1]), "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
     highest = anonymous = together = 0.0
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         began = time.perf_counter()
