@@ -107,4 +107,6 @@ def _read(text: str, source: str, max_nodes: int | None, read: Callable[[_Loader
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+        if "maximum nesting depth" in str(problem):  # libyaml's own limit, as it reads ahead of the composer
+            raise Invalid(f"{source}: values nested more than {MAX_DEPTH} deep") from None
         raise Invalid(one_line(f"{source}: not valid YAML{place}: {problem}")) from None
