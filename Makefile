@@ -143,7 +143,7 @@ release: setup-dev setup-helm ## wheel, sdist, chart, SBOMs and checksums in var
 	@rm -rf var/release && mkdir -p var/release/sbom
 	@echo "wheel, sdist and chart" && $(BIN)/uv build --quiet --out-dir var/release . && rm -f var/release/.gitignore && $(HELM) package helm/eyas --destination var/release >/dev/null
 	@echo "SBOMs" && for lock in requirements.lock services/triton/environment.lock images/*.lock; do \
-	    $(BIN)/uv tool run --quiet --from cyclonedx-bom==$(CYCLONEDX_VERSION) cyclonedx-py requirements --output-reproducible --of JSON \
+	    PYTHONWARNINGS=ignore $(BIN)/uv tool run --quiet --from cyclonedx-bom==$(CYCLONEDX_VERSION) cyclonedx-py requirements --output-reproducible --of JSON \
 	        --pyproject pyproject.toml -o var/release/sbom/$$(basename $$lock .lock).cdx.json $$lock || exit 1; done
 	@test -z "$(REGISTRY)" || { $(MAKE) --no-print-directory image && for role in $(ROLE); do echo "pushing eyas-$$role" && $(IMAGE_PUSH) $(REGISTRY)/eyas-$$role:$(TAG) || exit 1; done \
 	    && $(HELM) push var/release/eyas-$(TAG).tgz oci://$(REGISTRY)/charts $(HELM_PUSH); }
