@@ -33,7 +33,7 @@ def learning_from(interactions: Path, items: Path) -> Json:
         "name": NAME,
         "data": {"interactions": {"uri": str(interactions.absolute())}, "items": {"uri": str(items.absolute()), "key": "movieId"}},
         "schema": {"user": "userId", "item": "movieId", "time": "timestamp", "label": {"column": "rating", "positive": ">= 4"}},
-        "features": [{"categorify": ["userId", "movieId"]}],
+        "features": [{"categorify": ["userId", "movieId"]}, {"multi_hot": "genres", "separator": "|"}],
         "split": {"by": "time", "test": f"{HOLDOUT:.0%}"},
         "model": {
             "family": "mf",
