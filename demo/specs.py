@@ -36,9 +36,9 @@ def learning_from(interactions: Path, items: Path) -> Json:
         "features": [{"categorify": ["userId", "movieId"]}, {"multi_hot": "genres", "separator": "|"}],
         "split": {"by": "time", "test": f"{HOLDOUT:.0%}"},
         "model": {
-            "family": "mf",
-            "params": {"loss": "softmax", "width": 32},
-            "train": {"seed": 7},
+            "family": "mlp",
+            "params": {"layers": [128, 128, 128], "negatives": 2},
+            "train": {"epochs": 10, "batch_size": 4096, "seed": 7},
         },
         "gates": [
             {"metric": "hr@10", "better_than": "popularity", "by": "5%"},
@@ -81,4 +81,5 @@ def watching(interactions: Path, items: Path) -> Json:
     spec = learning_from(interactions, items)
     spec["data"]["interactions"] |= {"since": f"{FRESH_SECONDS}s"}
     spec["gates"] = [gate for gate in spec["gates"] if gate.get("not_worse_than") != "serving"]
+    spec["model"]["train"] |= {"epochs": 8, "batch_size": 2048}
     return spec
