@@ -64,13 +64,13 @@ class Pace:
 
 @dataclass
 class Chain:
-    """The moment of each hop, in seconds of this machine's clock, and the run."""
+    """Times of the hops, in seconds of the machine's clock, and the started run."""
 
     moments: dict[str, float] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
 
     def seconds(self) -> dict[str, float]:
-        """Of each hop: since the hop before it."""
+        """Returns the seconds of each hop since the hop before it."""
         return {later: self.moments[later] - self.moments[earlier] for earlier, later in pairwise(("fall", *HOPS))}
 
 

@@ -40,7 +40,7 @@ def ann(
     trained = train(seed)
     spectrum = np.linalg.svd(trained.items, compute_uv=False)[[0, 1, 3, 7, 15, 31, 63]]
     say(f"trained vectors' singular values (1st, 2nd, 4th .. 64th): {spectrum.round(2).tolist()}")
-    queries, others = (draw_queries(trained, count, seed + at) for at, count in enumerate((QUERIES, 256)))
+    queries, recall_queries = (draw_queries(trained, count, seed + at) for at, count in enumerate((QUERIES, 256)))
     rows: list[Row] = []
     for size in sizes:
         vectors = catalogue(trained, size, seed)
@@ -50,7 +50,7 @@ def ann(
             if contender.graph and size > graphs_to:
                 say(f"{size:,} items: {contender.name} not measured, its graph would take too long to build")
                 continue
-            for row in measure(contender, vectors, others, queries, exact):
+            for row in measure(contender, vectors, recall_queries, queries, exact):
                 rows.append(row)
                 yield row
     yield from crossing(rows)

@@ -272,9 +272,9 @@ def boost(folder: Path) -> dict[str, float]:
         out_of_fold = np.empty(len(folds), np.float32)
         for fold in range(FOLDS):
             out_of_fold[folds == fold] = shares(folds != fold)[codes["train"][folds == fold]]
-        whole = shares(np.ones(len(folds), bool))
+        shares_of_all = shares(np.ones(len(folds), bool))
         for name in parts:
-            columns[name].append((out_of_fold if name == "train" else whole[codes[name]])[:, None])
+            columns[name].append((out_of_fold if name == "train" else shares_of_all[codes[name]])[:, None])
     rows = {name: xgboost.DMatrix(np.concatenate(columns[name], axis=1), parts[name]["labels"]) for name in parts}
     options = {"evals": [(rows["choose"], "choose")], "early_stopping_rounds": PATIENCE, "verbose_eval": False}
     model = xgboost.train(XGBOOST | {"eval_metric": "logloss"}, rows["train"], TREES, **options)

@@ -92,7 +92,7 @@ def shifted_films(folder: Path, shift: Shift, seed: int) -> Alarms:
 
 
 def earned(world: Earning, stable: int, more: int, seed: int) -> Alarms:
-    """One reading at each block; the first 2 windows are too few for a statement."""
+    """Takes a reading after each block, from the third window on: a comparison needs two windows."""
     blocks = list(islice(world.blocks(seed, stable), stable + more))
     ends = range(2 * LOOKS, len(blocks) + 1)
     looks = [(end, look) for end in ends if (look := fall(1, VariantSample(), blocks[:end], 500)) is not None]

@@ -163,8 +163,8 @@ class Stage:
             now = time.monotonic()
             waited = now if float(_WAITING.findall(httpx.get(self._platform.metrics_url, timeout=10).text)[0]) else waited
             newest = [reply for reply in list(users.replies) if reply.due + reply.seconds > now - CALM]
-            whole = all(not reply.failure and reply.version == self._good for reply in newest)
-            if now - max(moments.repaired, waited) > CALM and len(newest) >= CALM * self._rate / 2 and whole:
+            recovered = all(not reply.failure and reply.version == self._good for reply in newest)
+            if now - max(moments.repaired, waited) > CALM and len(newest) >= CALM * self._rate / 2 and recovered:
                 return waited, now - CALM
             time.sleep(0.05)
         raise SystemExit(f"not whole again within {_PATIENCE:g} s")

@@ -28,7 +28,7 @@ def incremental(rows: int = 4_000_000, slices: int = 5, runs: int = 3) -> Iterat
     with scratch(on_disk=True) as folder:
         ratings, size = pl.scan_parquet(write_log(folder / "rows.parquet", rows)), rows // slices
         for _ in range(runs):
-            seconds, whole = timed(lambda: fit(ratings, rows, folder / "history"))
+            seconds, full_fit = timed(lambda: fit(ratings, rows, folder / "history"))
             times["all at once"].append(seconds)
             grown, began, last = None, time.perf_counter(), 0.0
             for number in range(slices):
@@ -37,7 +37,7 @@ def incremental(rows: int = 4_000_000, slices: int = 5, runs: int = 3) -> Iterat
             times["the last slice"].append(last)
             times["all slices"].append(time.perf_counter() - began)
     assert grown is not None
-    different = differences(grown, whole)
+    different = differences(grown, full_fit)
     case = f"{rows:,} rows, {slices} slices"
     yield from with_ratios((Row(case, f"eyas: {name}", "time", "s", values) for name, values in times.items()), "time")
     yield Fields(differences=different)

@@ -108,8 +108,8 @@ def measured(engine: Engine, database: str, count: int) -> Iterator[Row]:
         assert len(windows) == 276
 
     hour = (NAME, 1, ends - HOUR, ends)
-    whole = sql.earned(*hour, ATTRIBUTION, {"purchase"})
-    assert total(sql.parts(*hour, ATTRIBUTION, {"purchase"}).values()) == whole
+    hour_counts = sql.earned(*hour, ATTRIBUTION, {"purchase"})
+    assert total(sql.parts(*hour, ATTRIBUTION, {"purchase"}).values()) == hour_counts
     questions: dict[str, Callable[[], object]] = {
         "an hour": lambda: sql.earned(*hour, ATTRIBUTION, {"purchase"}),
         "an hour by variant and slice": lambda: sql.parts(*hour, ATTRIBUTION, {"purchase"}),
@@ -120,7 +120,7 @@ def measured(engine: Engine, database: str, count: int) -> Iterator[Row]:
         "what the newest answers showed": lambda: sql.showings(*hour, LOOKED),
         "what is liked how much": lambda: sql.liked(NAME, ends, LIKES),
     }
-    case = f"{count:,} answers of a day, {whole.answers:,} in the hour"
+    case = f"{count:,} answers of a day, {hour_counts.answers:,} in the hour"
     for question, ask in questions.items():
         clocks, cpus = zip(*_timed(ask, database), strict=True)
         yield Row(f"{case}: {question}", database, "clock", "ms", [1e3 * clock for clock in clocks])

@@ -65,8 +65,8 @@ def units(kind: str, folder: Path, store: FsspecArtifacts) -> dict[Lists, tuple[
     spec, table = serve_world.spec(name, features=features), items(kind)
     chance = np.random.default_rng(2)
     pairs = {"user": chance.integers(1, USERS + 1, ITEMS), "item": np.arange(1, ITEMS + 1)}
-    seen = pl.LazyFrame(pairs | {"time": np.zeros(ITEMS), "label": np.ones(ITEMS, np.int8)})
-    graph = prepare(graph_of(spec, {}, table.schema, None, {}), table, None, seen).fit(seen).graph
+    pair_rows = pl.LazyFrame(pairs | {"time": np.zeros(ITEMS), "label": np.ones(ITEMS, np.int8)})
+    graph = prepare(graph_of(spec, {}, table.schema, None, {}), table, None, pair_rows).fit(pair_rows).graph
     architecture = plan(graph, MlpParams(width=32), None)
     model = NeuralModel(architecture, begin(architecture, 1))
     units: dict[Lists, tuple[ServedUnit, Signature, Feed]] = {}

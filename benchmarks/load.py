@@ -151,10 +151,10 @@ async def _run_load(load: Load, seconds: float) -> Outcome:
 
 
 async def _run_loads(measured: Sequence[Load], seconds: float, beside: Sequence[Load]) -> tuple[Outcome, Outcome]:
-    others = asyncio.gather(*(_run_load(load, LEAD + seconds + TAIL) for load in beside))
+    side_loads = asyncio.gather(*(_run_load(load, LEAD + seconds + TAIL) for load in beside))
     await asyncio.sleep(LEAD if beside else 0)
     own = await asyncio.gather(*(_run_load(load, seconds) for load in measured))
-    return _sum(own), _sum(await others)
+    return _sum(own), _sum(await side_loads)
 
 
 def _sum(outcomes: Sequence[Outcome]) -> Outcome:

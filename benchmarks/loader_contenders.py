@@ -142,7 +142,7 @@ def run(command: Sequence[str], folder: Path, *, pool: int, seconds: float = 0.0
 
 
 def prepare(folder: Path, count: int, needs: set[str]) -> Path:
-    """Writes the rows as Parquet, and as TFRecord or a cache where a contender needs them."""
+    """Writes the rows as Parquet. Also writes TFRecord files or a cache if `needs` names them."""
     write_coded(folder, count)
     for kind in sorted(needs & {"rows", "batches"}):
         watched([sys.executable, "-m", "benchmarks.loader_records", kind, str(folder), str(count), str(BATCH)])

@@ -131,8 +131,8 @@ class Rounds:
 
     def rows(self) -> Iterator[Row]:
         yield from self._figures.rows()
-        first, *others = self._contenders
-        for contender, share in itertools.product(others, SHARES):
+        first, *later_contenders = self._contenders
+        for contender, share in itertools.product(later_contenders, SHARES):
             yield self._figures.ratios(contender, first, f"p{share}", "ms", f"p{share}, ratio to: {first}")
 
 

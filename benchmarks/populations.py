@@ -66,7 +66,7 @@ USERS = 20_000
 
 @dataclass(frozen=True)
 class Event:
-    """A like, and the score of the answer that showed its item. No genres: missing; None: the version doesn't know the item."""
+    """A like, and the score that its item had in the answer. `genres`: () if missing, None if the version does not know the item."""
 
     user: int
     genres: tuple[str, ...] | None
@@ -213,12 +213,12 @@ class Shop:
         return len(self.attention)
 
     def orders(self, seed: int) -> tuple[Order, list[Order]]:
-        """The serving one, and candidates that are better, worse, like it, and popular alone."""
+        """Returns the serving order, and candidates: better, worse, equal and by popularity only."""
         random = np.random.default_rng([seed, 11])
         truth = np.log(self.liking / (1 - self.liking))
         noise = random.normal(size=truth.shape)
         serving = Order.by("serving", truth + 2.0 * noise)
-        others = [
+        candidates = [
             Order.by("the same again", truth + 2.0 * noise),
             Order.by("a little other", truth + 2.0 * noise + 0.5 * random.normal(size=truth.shape)),
             Order.by("as good, by itself", truth + 2.0 * random.normal(size=truth.shape)),
@@ -228,7 +228,7 @@ class Shop:
             Order.by("worse", truth + 3.0 * noise),
             Order.by("popular", np.tile(self.liking.mean(axis=0), (len(truth), 1)) + 1e-9 * noise),
         ]
-        return serving, others
+        return serving, candidates
 
     def log(self, serving: Order, answers: int, seed: int) -> tuple[LoggedRows, Ints]:
         """Answers, in the order of their users, and the items that they showed."""
@@ -237,8 +237,8 @@ class Shop:
         items = serving.lines[users, : self.k].copy()
         propensities = np.tile(Propensities.equal(self.k, self.among, self.rate).shown, (answers, 1))
         explored = np.flatnonzero(random.random(answers) < self.rate)
-        place, which = random.integers(self.k, size=len(explored)), random.integers(self.among, size=len(explored))
-        items[explored, place] = serving.lines[users[explored], self.k + which]
+        place, choice = random.integers(self.k, size=len(explored)), random.integers(self.among, size=len(explored))
+        items[explored, place] = serving.lines[users[explored], self.k + choice]
         propensities[explored, place] = self.rate / self.k / self.among
         liked = random.random(items.shape) < self.liking[users[:, None], items] * self.attention[None, :]
         owners = np.unique(users, return_inverse=True)[1].astype(np.int64)
@@ -247,8 +247,8 @@ class Shop:
     def foretold(self, log: tuple[LoggedRows, Ints], users: Ints, order: Order, by_place: bool = False) -> OffPolicyForecast:
         """Estimates an order's hit rate as evaluate does. `users`: of each answer."""
         logged, items = log
-        others = np.full(len(users), self.among, np.int64)
-        candidate = Candidate(order.ranks()[users[:, None], items], others, self.rate)
+        lengths = np.full(len(users), self.among, np.int64)
+        candidate = Candidate(order.ranks()[users[:, None], items], lengths, self.rate)
         if by_place:
             return foretell(logged, candidate, by_place=True)
         would = order.lines[users, : self.k + self.among]

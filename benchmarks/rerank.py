@@ -74,8 +74,10 @@ def rerank(
             retrieved = retrieve(retriever, task, trial, max(candidates))
             for number, (name, measured) in enumerate(runs.items()):
                 model, task, seconds = train(CONTENDERS[name], trial, folder / f"contender-{seed}-{number}", seed, log)
-                whole = judged(model, codes_of(task, trial), trial, name, log).values(WHOLE)
-                figures = {"trained in": seconds} | {metric: whole[metric] for metric in WHOLE} | call_times(model, task, retrieved)
+                catalogue_values = judged(model, codes_of(task, trial), trial, name, log).values(WHOLE)
+                figures = (
+                    {"trained in": seconds} | {metric: catalogue_values[metric] for metric in WHOLE} | call_times(model, task, retrieved)
+                )
                 for count in candidates:
                     figures |= quality(model, task, trial, retrieved, count)
                 measured.append(figures)

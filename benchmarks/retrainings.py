@@ -190,10 +190,10 @@ def report_rows(verdicts: Verdicts, lost: Mapping[str, Sequence[float]]) -> Iter
             yield Row(mode, "worse candidate", "hit rate lost", "%", [100 * loss for loss in losses])
     for mode, candidate, margin in dict.fromkeys(key[:3] for key in verdicts):
         counts = {str(verdict): verdicts[mode, candidate, margin, verdict] for verdict in Verdict}
-        whole = sum(counts.values())
-        note = ", ".join(f"{verdict} {count}" for verdict, count in counts.items()) + f" of {whole}"
+        total = sum(counts.values())
+        note = ", ".join(f"{verdict} {count}" for verdict, count in counts.items()) + f" of {total}"
         case = f"{mode}, {candidate}, not worse than serving by {margin}"
-        through = 100 * verdicts[mode, candidate, margin, ACCEPTED] / whole
+        through = 100 * verdicts[mode, candidate, margin, ACCEPTED] / total
         yield Row(case, METHODS[mode], "let through to the canary", "%", [through], note=note)
 
 

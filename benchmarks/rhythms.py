@@ -126,14 +126,14 @@ def rhythms(
 ) -> Iterator[Outcome]:
     yield Fields(weeks=weeks, users=users)
     lives = math.ceil(weeks / (LIFE - 1))
-    whole = lives * (LIFE - 1)
+    windows = lives * (LIFE - 1)
     world = RHYTHMS[-2]
     with worker_pool(workers) as pool:
         for rhythm in (*RHYTHMS, *(replace(world, noise=noise) for noise in (0.02, 0.03))):
             results = list(pool.map(partial(stable, rhythm, users, season), range(lives)))
             first, later = sum(early for early, _ in results), sum(count for _, count in results)
-            note = f"{later} of {whole}; first week: {first} of {lives}"
-            yield Row(rhythm.name, "eyas", "weeks with a false alarm", "%", [100 * later / whole], note=note)
+            note = f"{later} of {windows}; first week: {first} of {lives}"
+            yield Row(rhythm.name, "eyas", "weeks with a false alarm", "%", [100 * later / windows], note=note)
             yield Row(rhythm.name, "eyas", "first weeks with a false alarm", "%", [100 * first / lives])
         for loss in (0.1, 0.2, 0.5):
             hours = list(pool.map(partial(fallen, world, users, loss), range(20)))

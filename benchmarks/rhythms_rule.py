@@ -99,9 +99,9 @@ def rhythms_rule(
     queries = {"first week": (f"max_over_time({FIRING}[8d])", "8d"), **later}
     for rhythm in RHYTHMS:
         alerts = evaluated([gauges(blocks_of(rhythm, seed, LIFE, users)) for seed in range(lives)], queries)
-        false, whole = sum(len(alerts[name]) for name in later), lives * len(later)
-        note = f"{false} of {whole}; first week: {len(alerts['first week'])} of {lives}"
-        yield Row(rhythm.name, ALERT, "weeks with a false alarm", "%", [100 * false / whole], note=note)
+        false, windows = sum(len(alerts[name]) for name in later), lives * len(later)
+        note = f"{false} of {windows}; first week: {len(alerts['first week'])} of {lives}"
+        yield Row(rhythm.name, ALERT, "weeks with a false alarm", "%", [100 * false / windows], note=note)
     for loss in (0.25, 0.5):
         hours = hours_to_alert(users, loss)
         note = f"missed: {FALLS - len(hours)} of {FALLS}"

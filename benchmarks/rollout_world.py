@@ -62,7 +62,7 @@ def put_files(artifacts: FsspecArtifacts, folder: Path) -> Files:
 
 
 class World:
-    """The stores of a platform's home: the same database, the same artifacts."""
+    """Stores of a platform's home, on its database and its artifacts."""
 
     def __init__(self, home: Path, users: int, rollout: Mapping[str, Any], url: str | None = None) -> None:
         home.mkdir(parents=True, exist_ok=True)

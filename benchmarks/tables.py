@@ -25,8 +25,8 @@ def with_ratios(rows: Iterable[Row], *metrics: str) -> Iterator[Row]:
     medians = {(row.case, row.metric, row.contender): statistics.median(row.values) for row in rows}
     for row in rows:
         own = medians[row.case, row.metric, row.contender]
-        others = {name: median for (case, metric, name), median in medians.items() if (case, metric) == (row.case, row.metric)}
-        ratios = {name: own / median for name, median in others.items() if name != row.contender}
+        contender_medians = {name: median for (case, metric, name), median in medians.items() if (case, metric) == (row.case, row.metric)}
+        ratios = {name: own / median for name, median in contender_medians.items() if name != row.contender}
         yield replace(row, ratio_to=ratios) if row.metric in metrics else row
 
 

@@ -177,11 +177,11 @@ class Test:
     cases: Cases
     negatives: dict[int, Any]
     unknown: np.ndarray[Any, Any]
-    """Rows of the catalogue without a row before the first day's version."""
+    """Marks catalogue rows whose items the first day's version did not know."""
 
     @property
     def new(self) -> np.ndarray[Any, Any]:
-        """Whether a case's item was unknown."""
+        """Returns which cases have an item that was unknown."""
         new: np.ndarray[Any, Any] = self.unknown[self.cases.targets]
         return new
 

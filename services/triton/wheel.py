@@ -84,6 +84,15 @@ def find_wheel() -> TritonWheel:
     return wheel
 
 
+def fault() -> str:
+    """Returns why the embedded Triton cannot run on this machine; empty if it can."""
+    try:
+        find_wheel()
+    except Unavailable as error:
+        return str(error)
+    return ""
+
+
 def installed() -> dict[str, str]:
     """Returns the versions of the environment's libraries by name; without those that are missing."""
     folders = [path.name.removesuffix(".dist-info").rsplit("-", 1) for path in _packages().glob("*.dist-info")]
@@ -93,11 +102,8 @@ def installed() -> dict[str, str]:
 def install() -> Path:
     """Replaces the environment by one from its lock, and returns it; does nothing if it is complete. The installer's progress and errors
     go to stderr; raises Unavailable if it fails."""
-    try:
-        find_wheel()
+    if not fault():
         return ENVIRONMENT
-    except Unavailable:
-        pass
     building = ENVIRONMENT.with_name(f"{ENVIRONMENT.name}.new")
     shutil.rmtree(building, ignore_errors=True)
     uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))

@@ -8,7 +8,6 @@ from pathlib import Path
 from services.executors.subprocess_tool import run_tool
 from shared.contracts.datatools import MODULE, ToolAnswer
 from shared.contracts.strict import Strict
-from shared.domain.errors import Unavailable
 
 
 def work_on_data(tool: str, request: Strict) -> ToolAnswer:
@@ -29,10 +28,6 @@ def install_triton() -> Path:
 
 def triton_fault() -> str:
     """Returns why the embedded Triton cannot run on this machine; empty if it can."""
-    from services.triton.wheel import find_wheel
+    from services.triton.wheel import fault
 
-    try:
-        find_wheel()
-    except Unavailable as error:
-        return str(error)
-    return ""
+    return fault()

@@ -123,12 +123,12 @@ def test_objects_that_arent_there_are_said(subtests: pytest.Subtests, between: B
 
 def test_a_part_of_an_object_is_read_as_it_was_listed(server: S3Server, between: Between) -> None:
     store = ObjectStore()
-    (one,) = store.list("s3://lake/rows/a.parquet")
+    (entry,) = store.list("s3://lake/rows/a.parquet")
     into = bytearray(1000)
-    store.read(one.uri, one.tag, 500, memoryview(into))
+    store.read(entry.uri, entry.tag, 500, memoryview(into))
     assert into == (server.buckets / "lake/rows/a.parquet").read_bytes()[500:1500]
     with pytest.raises(BadData, match="changed while it was read: retry when"):
-        store.read(one.uri, "other", 500, memoryview(into))
+        store.read(entry.uri, "other", 500, memoryview(into))
 
 
 def test_a_filesystem_of_pyarrow_reads_objects(server: S3Server) -> None:

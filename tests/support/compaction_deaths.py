@@ -59,16 +59,16 @@ class Fate:
 
 def is_finished_after_death(folder: Path, at: int) -> bool:
     """A compaction dies at its call of this number, and the next one finishes its work. False if it ended before the call."""
-    here = Place(folder)
-    some(here, 0.1, 0.2, 1.5)
-    here.settle()
-    some(here, 0.3, 2.5)
+    place = Place(folder)
+    some(place, 0.1, 0.2, 1.5)
+    place.settle()
+    some(place, 0.3, 2.5)
     fate = Fate(at)
     try:
-        here.settle(here.compactor(Mortal(here.store, fate), Mortal(here.executor, fate)))
+        place.settle(place.compactor(Mortal(place.store, fate), Mortal(place.executor, fate)))
     except Death:
-        assert here.read().equals(here.plain())
-    here.settle()
-    here.check(LAST)
-    assert here.read().equals(here.plain())
+        assert place.read().equals(place.plain())
+    place.settle()
+    place.check(LAST)
+    assert place.read().equals(place.plain())
     return fate.left <= 0

@@ -147,8 +147,8 @@ class S3ObjectSuite:
         between = Between(server.port, breaks=2, after=40_000)
         try:
             objects = ObjectStore(server.environment | {"AWS_ENDPOINT_URL": between.endpoint}, tries=4)
-            (one,) = objects.list("s3://lake/films/x.csv")
-            objects.fetch(one.uri, tmp_path / "got", one.tag)
+            (entry,) = objects.list("s3://lake/films/x.csv")
+            objects.fetch(entry.uri, tmp_path / "got", entry.tag)
         finally:
             between.close()
             (server.buckets / "lake/films/x.csv").unlink()

@@ -117,8 +117,8 @@ def _state(turn: OnnxBuilder, shape: Shape, weights: Weights, items: str, distin
     after = turn.node("Max", turn.node("Sub", codes, const(shape.items - FIRST)), zero)
     low, high = turn.node("Less", codes, const(FIRST)), turn.node("GreaterOrEqual", codes, const(shape.items))
     # vectors of the codes that are not items: NULL, unknown items and marks
-    others = turn.initializer("others/vectors", np.concatenate([weights[ITEMS][:FIRST, :-1], weights[MARKS]]))
-    other = turn.node("Gather", others, turn.node("Where", low, codes, after))
+    fixed_vectors = turn.initializer("others/vectors", np.concatenate([weights[ITEMS][:FIRST, :-1], weights[MARKS]]))
+    other = turn.node("Gather", fixed_vectors, turn.node("Where", low, codes, after))
     vectors = turn.node("Where", turn.node("Unsqueeze", turn.node("Or", low, high), last), other, common)
     by_place = turn.node("Slice", turn.initializer(PLACES, weights[PLACES]), first, places, first)
     rows = encode(OnnxAttention(turn, shape, weights), shape, turn.node("Add", vectors, by_place), hidden, 0)

@@ -1,4 +1,4 @@
-"""An ensemble of decision trees as arrays, read by treelite from any library: its scores and the equal ONNX operator.
+"""An ensemble of decision trees as arrays: treelite reads it from any library; it gives scores and an equal ONNX operator.
 
 The operator is written here: skl2onnx 1.20 answered 518 of 1,600 rows of a forest wrongly (rows with missing values or at thresholds);
 onnxmltools 1.16 answered all rows of boosted trees alike, but needs a converter per library and adds outputs that a served graph drops.

@@ -82,12 +82,12 @@ def test_who_is_asked_never_met_what_the_held_out_item_stands_among() -> None:
 
 def test_a_plain_loop_takes_four_negatives_for_each_like_and_whole_steps() -> None:
     likes = gpu_sides.likes_by_taste(torch.device("cpu"), 0.0005)
-    side, seen = gpu_sides.Plain(likes, 1_000, 1, {}), []
-    side._step = lambda user, item, labels: seen.append((user, labels))  # type: ignore[method-assign, assignment, func-returns-value]
+    side, batches = gpu_sides.Plain(likes, 1_000, 1, {}), []
+    side._step = lambda user, item, labels: batches.append((user, labels))  # type: ignore[method-assign, assignment, func-returns-value]
     for step in side.epoch(0):
         step()
-    assert len(seen) == len(likes.user) * 5 // 1_000 and {len(one) for one, _ in seen} == {1_000}
-    assert torch.cat([one for _, one in seen]).mean() == pytest.approx(0.2, abs=0.01)
+    assert len(batches) == len(likes.user) * 5 // 1_000 and {len(users) for users, _ in batches} == {1_000}
+    assert torch.cat([one for _, one in batches]).mean() == pytest.approx(0.2, abs=0.01)
 
 
 @pytest.mark.requirement("N-09")

@@ -43,91 +43,91 @@ spans = st.tuples(st.one_of(st.none(), moments), moments).map(lambda one: (None 
 def test_etl_reads_the_same_rows_in_the_same_order_whatever_was_compacted_and_when(
     tmp_path_factory: pytest.TempPathFactory, acts: list[Any], span: tuple[datetime | None, datetime]
 ) -> None:
-    here = Place(tmp_path_factory.mktemp("place"))
-    compactor, names = here.compactor(), 0
+    place = Place(tmp_path_factory.mktemp("place"))
+    compactor, names = place.compactor(), 0
     for act in acts:
         if act == "compact":
-            here.settle(compactor)
-            here.check(LAST)
+            place.settle(compactor)
+            place.check(LAST)
         elif act:
-            here.log.interactions(act, [True] * len(act), ATTRIBUTION)
-            here.log.impressions([shown(f"q{names + n}", one.at) for n, one in enumerate(act)])
+            place.log.interactions(act, [True] * len(act), ATTRIBUTION)
+            place.log.impressions([shown(f"q{names + n}", one.at) for n, one in enumerate(act)])
             names += len(act)
-        assert here.read().equals(here.plain())
-        assert here.read(*span).equals(here.plain(*span))
-    assert here.read(None, NOW).height == len(here.plain())
+        assert place.read().equals(place.plain())
+        assert place.read(*span).equals(place.plain(*span))
+    assert place.read(None, NOW).height == len(place.plain())
 
 
 def test_a_straggler_becomes_a_part_of_its_own_and_no_part_changes(tmp_path: Path) -> None:
-    here, compactor = Place(tmp_path), None
-    some(here, 0.1, 0.2, 1.5)
-    compactor = here.compactor()
-    here.settle(compactor)
+    place, compactor = Place(tmp_path), None
+    some(place, 0.1, 0.2, 1.5)
+    compactor = place.compactor()
+    place.settle(compactor)
     files = sorted((tmp_path / "artifacts/events").rglob("*.parquet"))
     before = {path: path.read_bytes() for path in files}
     assert [str(path.relative_to(tmp_path / "artifacts/events/films/interactions")) for path in files if "interactions" in str(path)] == [
         "date=2026-03-16/part-00000.parquet",
         "date=2026-03-17/part-00000.parquet",
     ]
-    some(here, 0.15)
-    assert here.read().equals(here.plain()), "before it is compacted too"
-    here.settle(compactor)
+    some(place, 0.15)
+    assert place.read().equals(place.plain()), "before it is compacted too"
+    place.settle(compactor)
     after = sorted((tmp_path / "artifacts/events").rglob("*.parquet"))
     assert {path.name for path in set(after) - set(files)} == {"part-00001.parquet"} and len(after) == len(files) + 2
     assert {path: path.read_bytes() for path in files} == before
-    here.check(LAST)
-    assert here.read().equals(here.plain())
-    assert here.in_folders("impressions").sort("at")["items"].to_list() == [[10, 11, 12]] * 4
+    place.check(LAST)
+    assert place.read().equals(place.plain())
+    assert place.in_folders("impressions").sort("at")["items"].to_list() == [[10, 11, 12]] * 4
 
 
 def test_compacted_days_are_not_exported_again(tmp_path: Path) -> None:
-    here = Place(tmp_path)
-    some(here, *(n / 4 for n in range(18)))
-    here.settle()
+    place = Place(tmp_path)
+    some(place, *(n / 4 for n in range(18)))
+    place.settle()
     exported: list[tuple[Any, Any]] = []
-    export = here.log.export
+    export = place.log.export
 
     def counted(recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
         exported.append((since, until))
         return export(recommender, since, until, to)
 
-    here.log.export = counted  # type: ignore[method-assign]
-    assert here.read().height == 18
+    place.log.export = counted  # type: ignore[method-assign]
+    assert place.read().height == 18
     assert exported == [(None, FIRST), (day(4), NOW)]
 
 
 def test_the_day_under_way_and_one_that_may_still_be_reacted_to_are_left_alone(tmp_path: Path) -> None:
-    here = Place(tmp_path)
-    here.clock.time = day(1) + ATTRIBUTION + timedelta(minutes=59)
-    some(here, 0.5, 1.001)
-    compactor = here.compactor()
+    place = Place(tmp_path)
+    place.clock.time = day(1) + ATTRIBUTION + timedelta(minutes=59)
+    some(place, 0.5, 1.001)
+    compactor = place.compactor()
     compactor.step()
-    assert here.executor.started == []
-    here.clock.time = day(1) + ATTRIBUTION + timedelta(hours=1)
-    here.settle(here.compactor())
-    assert set(here.written("interactions")) == {date(2026, 3, 16)}
+    assert place.executor.started == []
+    place.clock.time = day(1) + ATTRIBUTION + timedelta(hours=1)
+    place.settle(place.compactor())
+    assert set(place.written("interactions")) == {date(2026, 3, 16)}
 
 
 def test_where_nothing_happened_nothing_is_started_or_written(tmp_path: Path) -> None:
-    here = Place(tmp_path)
-    here.settle()
-    here.log.interactions([did(10, day(0.5)), did(11, day(3.5))], [True] * 2, ATTRIBUTION)
-    here.settle()
-    assert [sorted(one.inputs["days"]) for one in here.executor.started] == [
+    place = Place(tmp_path)
+    place.settle()
+    place.log.interactions([did(10, day(0.5)), did(11, day(3.5))], [True] * 2, ATTRIBUTION)
+    place.settle()
+    assert [sorted(one.inputs["days"]) for one in place.executor.started] == [
         ["interactions/2026-03-16.ndjson", "interactions/2026-03-19.ndjson"]
     ]
-    here.settle()
-    assert len(here.executor.started) == 1
-    assert here.written("impressions") == {}
-    assert here.read().equals(here.plain())
+    place.settle()
+    assert len(place.executor.started) == 1
+    assert place.written("impressions") == {}
+    assert place.read().equals(place.plain())
 
 
 def test_many_days_are_compacted_some_at_a_time_the_oldest_first(tmp_path: Path) -> None:
-    here = Place(tmp_path)
-    some(here, *(-n for n in range(70)))
-    here.settle()
-    assert [len(one.inputs["days"]) for one in here.executor.started] == [60, 60, 20]
-    here.check(LAST)
+    place = Place(tmp_path)
+    some(place, *(-n for n in range(70)))
+    place.settle()
+    assert [len(one.inputs["days"]) for one in place.executor.started] == [60, 60, 20]
+    place.check(LAST)
 
 
 def test_a_compaction_that_dies_between_two_calls_is_finished_by_the_next_one(tmp_path: Path) -> None:
@@ -137,86 +137,86 @@ def test_a_compaction_that_dies_between_two_calls_is_finished_by_the_next_one(tm
 
 
 def test_of_two_control_planes_that_compact_the_same_days_one_does(tmp_path: Path) -> None:
-    here = Place(tmp_path)
-    some(here, 0.1, 1.5)
-    here.compactor().step()
-    spec = here.executor.started[0]
-    some(here, 0.2)
-    here.executor.publish(spec, "compact-films-0-etl-2")  # of one that took the first for lost
-    first, second = here.compactor(), here.compactor()
+    place = Place(tmp_path)
+    some(place, 0.1, 1.5)
+    place.compactor().step()
+    spec = place.executor.started[0]
+    some(place, 0.2)
+    place.executor.publish(spec, "compact-films-0-etl-2")  # of one that took the first for lost
+    first, second = place.compactor(), place.compactor()
     for _ in range(5):
         first.step()
         second.step()
-    here.settle(first)
-    here.settle(second)
-    here.check(LAST)
-    assert here.read().equals(here.plain())
+    place.settle(first)
+    place.settle(second)
+    place.check(LAST)
+    assert place.read().equals(place.plain())
 
 
 def test_a_try_that_was_lost_is_followed_by_another_one_at_once(tmp_path: Path) -> None:
-    here = Place(tmp_path)
-    some(here, 0.1)
-    here.executor.lost = 2
-    compactor = here.compactor()
+    place = Place(tmp_path)
+    some(place, 0.1)
+    place.executor.lost = 2
+    compactor = place.compactor()
     for _ in range(5):
         compactor.step()
-    assert [one.attempt for one in here.executor.started] == [f"compact-films-0-etl-{n}" for n in (1, 2, 3)]
-    here.check(LAST)
+    assert [one.attempt for one in place.executor.started] == [f"compact-films-0-etl-{n}" for n in (1, 2, 3)]
+    place.check(LAST)
 
 
 def test_a_try_that_failed_waits_for_the_next_turn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    here = Place(tmp_path)
-    some(here, 0.1, 0.2)
-    here.settle()
-    with here.engine.begin() as connection:
+    place = Place(tmp_path)
+    some(place, 0.1, 0.2)
+    place.settle()
+    with place.engine.begin() as connection:
         connection.execute(text("DELETE FROM impressions WHERE request_id = 'q0'"))
-    some(here, 0.3, 0.4, 0.5)
-    compactor = here.compactor()
+    some(place, 0.3, 0.4, 0.5)
+    compactor = place.compactor()
     for turn in range(3):
-        here.clock.time += EVERY
+        place.clock.time += EVERY
         for _ in range(5):
             compactor.step()
-        assert len(here.executor.started) == 2 + turn
+        assert len(place.executor.started) == 2 + turn
     assert "impressions/2026-03-16.ndjson: the database lacks 1 rows that were written before; is it an older copy?" in caplog.text
-    assert here.read().equals(here.plain()), "what the log has is what counts"
+    assert place.read().equals(place.plain()), "what the log has is what counts"
 
 
 @pytest.mark.parametrize("files", [{"train.parquet": 3}, {"interactions/date=2026-03-16/part-00007.parquet": 3}, {NAME: None}, {NAME: "3"}])
 def test_what_is_no_day_of_events_is_never_added(tmp_path: Path, files: dict[str, Any]) -> None:
-    here = Place(tmp_path)
+    place = Place(tmp_path)
     content = tmp_path / "content"
     content.write_text("content")
     rows = {name: count for name, count in files.items() if count is not None}
-    named = dict.fromkeys(files, here.store.put(content))
+    named = dict.fromkeys(files, place.store.put(content))
     done = Manifest(stage="etl", run="r", attempt="r-etl-1", started=NOW, ended=NOW, files=named, facts={"rows": rows})
     message = "unexpected file name" if "train.parquet" in files else "r-etl-1: published files are not days of events"
     with pytest.raises(Damaged, match=message):
-        EventArchive(here.store).add("films", 0, done)
-    assert EventArchive(here.store).compactions("films") == []
+        EventArchive(place.store).add("films", 0, done)
+    assert EventArchive(place.store).compactions("films") == []
 
 
 def test_a_file_of_the_archive_that_is_gone_is_read_out_of_the_log(tmp_path: Path) -> None:
-    here = Place(tmp_path)
-    some(here, 0.1, 1.5)
-    here.settle()
+    place = Place(tmp_path)
+    some(place, 0.1, 1.5)
+    place.settle()
     part = next(iter((tmp_path / "artifacts/events/films/interactions").rglob("*.parquet")))
     blob = next(one for one in (tmp_path / "artifacts/blobs").rglob("*") if one.is_file() and one.samefile(part))
     blob.unlink()
-    assert here.read().equals(here.plain())
+    assert place.read().equals(place.plain())
 
 
 def test_what_people_find_in_the_folder_cannot_be_written_to_and_names_stay_inside(tmp_path: Path) -> None:
-    here = Place(tmp_path)
-    some(here, 0.1)
-    here.settle()
+    place = Place(tmp_path)
+    some(place, 0.1)
+    place.settle()
     paths = list((tmp_path / "artifacts/events").rglob("*.parquet"))
     assert paths and all(path.stat().st_mode & 0o222 == 0 for path in paths)
-    file = here.store.put(paths[0])
+    file = place.store.put(paths[0])
     for name in ("../x", "/x", "a/../../x", "a//b", "A", ""):
         with pytest.raises(Exception, match="is not a valid path"):
-            here.store.show(file, name)
+            place.store.show(file, name)
     with pytest.raises(NotFound):
-        here.store.show(file.model_copy(update={"sha256": "0" * 64}), "events/x")
+        place.store.show(file.model_copy(update={"sha256": "0" * 64}), "events/x")
 
 
 def test_days_are_closed_a_grace_after_the_last_reaction_to_them() -> None:

@@ -35,7 +35,7 @@ class Log:
             raise Unavailable("nobody is there")
         if any(one.request_id == self.chokes_on for one in impressions):
             raise ValueError("a lump")
-        self.shown.update((one.request_id, one) for one in impressions)
+        self.shown.update((impression.request_id, impression) for impression in impressions)
 
     def seen_items(self, recommender, users, since=None, limit=1000):
         self.looks += 1

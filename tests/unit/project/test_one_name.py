@@ -44,8 +44,8 @@ def imported(tree: ast.AST) -> list[str]:
 
 
 def test_no_module_of_the_wheel_imports_or_names_another_by_its_old_name(hook: ModuleType) -> None:
-    known = modules()
-    assert len(known) > 500
+    module_names = modules()
+    assert len(module_names) > 500
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
             before, after = ast.parse(path.read_text()), ast.parse(hook.renamed(path.read_text(), ROOT))
@@ -53,7 +53,7 @@ def test_no_module_of_the_wheel_imports_or_names_another_by_its_old_name(hook: M
             assert [name for name in imported(after) if name.startswith("eyas.")] == [f"eyas.{name}" for name in ours], path
             assert not [name for name in imported(after) if name.split(".")[0] in PACKAGES], path
             texts = {node.value for node in ast.walk(after) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-            assert not {text for text in texts & known if "." in text}, path
+            assert not {text for text in texts & module_names if "." in text}, path
             uses = {ast.unparse(node) for node in ast.walk(after) if isinstance(node, ast.Attribute)}
             assert not [use for use in uses if use.startswith("eyas.") and not any(use.startswith(f"eyas.{name}") for name in ours)], path
 

@@ -56,23 +56,23 @@ reactions = st.builds(
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.one_of(answers, reactions, st.just(("compact", {}, 0, 0))), max_size=25))
 def test_what_is_liked_is_what_the_log_counts_as_a_hit(tmp_path_factory: pytest.TempPathFactory, acts: list[Any]) -> None:
-    here, shows, events = Place(tmp_path_factory.mktemp("place")), {}, []
-    compactor = here.compactor()
+    place, shows, events = Place(tmp_path_factory.mktemp("place")), {}, []
+    compactor = place.compactor()
     for what, changes, n, at in acts:
         if what == "compact":
-            here.settle(compactor)
+            place.settle(compactor)
         elif what == "shown":
             impression = shown(f"q{n}", minutes(at), **changes)
             shows.setdefault(impression.request_id, impression)
-            here.log.impressions([impression])
+            place.log.impressions([impression])
         else:
             events.append(did(changes.pop("item"), minutes(at), **changes))
-            here.log.interactions(events[-1:], [True], ATTRIBUTION)
-    found = read(here).answers
+            place.log.interactions(events[-1:], [True], ATTRIBUTION)
+    found = read(place).answers
     told = {name for name, liked in found.select("request_id", "liked").iter_rows() if liked}
     reactions = Oracle(shows.values(), events, ATTRIBUTION).reactions
     assert told == {name for name, of_answer in reactions.items() if any(reaction.delay <= ATTRIBUTION for reaction in of_answer)}
-    kpis = SqlKpis(here.engine)
+    kpis = SqlKpis(place.engine)
     hits = [kpis.hit_rate("films", version, START - timedelta(days=1), NOW, ATTRIBUTION).hits for version in (1, 2)]
     assert len(told) == sum(hits)
     assert set(found["request_id"]) == set(shows)
@@ -82,9 +82,9 @@ def test_what_is_liked_is_what_the_log_counts_as_a_hit(tmp_path_factory: pytest.
 
 
 def test_a_version_s_own_answers_with_chances_are_what_counts(tmp_path: Path) -> None:
-    here = Place(tmp_path)
+    place = Place(tmp_path)
     good = {"propensities": (0.9, 0.9, 1e-3)}
-    here.log.impressions(
+    place.log.impressions(
         [
             shown("good", minutes(10), **good),
             shown("another version's", minutes(10), version=2, **good),
@@ -95,28 +95,28 @@ def test_a_version_s_own_answers_with_chances_are_what_counts(tmp_path: Path) ->
             shown("nothing left", minutes(10), items=(), propensities=()),
         ]
     )
-    here.log.interactions([did(12, minutes(11)), did(12, minutes(12)), did(10, minutes(11), request_id="good")], [True] * 3, ATTRIBUTION)
-    kept, left = usable(read(here), 1, START, minutes(60))
+    place.log.interactions([did(12, minutes(11)), did(12, minutes(12)), did(10, minutes(11), request_id="good")], [True] * 3, ATTRIBUTION)
+    kept, left = usable(read(place), 1, START, minutes(60))
     assert kept.select("request_id", "items", "liked").rows() == [("good", [10, 11, 12], [0, 2])]
     assert left == {"older than the candidate's newest training row": 1, "fallbacks": 1, "empty": 1, "without propensities": 1}
 
 
 def test_likes_from_before_the_answers_are_there_as_far_back_as_asked(tmp_path: Path) -> None:
-    here = Place(tmp_path)
-    here.log.impressions([shown("q", minutes(0))])
+    place = Place(tmp_path)
+    place.log.impressions([shown("q", minutes(0))])
     days = [START - timedelta(days=n) for n in (0, 1, 9)]
-    here.log.interactions([did(n, at) for n, at in enumerate(days)] + [did(7, days[0])], [True] * 3 + [False], ATTRIBUTION)
-    assert sorted(read(here).likes["item"]) == [0, 1, 2]
-    assert sorted(read(here, liked_since=START - timedelta(days=2)).likes["item"]) == [0, 1]
+    place.log.interactions([did(n, at) for n, at in enumerate(days)] + [did(7, days[0])], [True] * 3 + [False], ATTRIBUTION)
+    assert sorted(read(place).likes["item"]) == [0, 1, 2]
+    assert sorted(read(place, liked_since=START - timedelta(days=2)).likes["item"]) == [0, 1]
 
 
 def test_of_too_many_answers_the_newest_days_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Place(tmp_path)
-    here.log.impressions([shown(f"q{n}", NOW - timedelta(days=1 + n // 4, minutes=n)) for n in range(12)])
+    place = Place(tmp_path)
+    place.log.impressions([shown(f"q{n}", NOW - timedelta(days=1 + n // 4, minutes=n)) for n in range(12)])
     monkeypatch.setattr(taking, "MOST_ANSWERS", 9)
-    assert sorted(read(here, START - timedelta(days=30)).answers["request_id"]) == sorted(f"q{n}" for n in range(8))
+    assert sorted(read(place, START - timedelta(days=30)).answers["request_id"]) == sorted(f"q{n}" for n in range(8))
     monkeypatch.setattr(taking, "MOST_ANSWERS", 1)
-    assert len(read(here, START - timedelta(days=30)).answers) == 4, "of one day all"
+    assert len(read(place, START - timedelta(days=30)).answers) == 4, "of one day all"
 
 
 def test_no_log_at_all_is_no_answers() -> None:

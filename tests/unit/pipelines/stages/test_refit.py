@@ -242,7 +242,7 @@ def test_a_refit_grows_the_trees_that_validation_chose_and_keeps_what_was_search
     (tmp_path / "training.json").unlink()
     searched = settle(tmp_path, Model(family="mf"), {"family": "mf", "regularisation": 0.07}, None)
     assert isinstance(searched.params, MfParams) and searched.params.regularisation == 0.07
-    said = settle(
+    fixed = settle(
         tmp_path, Model.model_validate({"family": "mf", "params": {"regularisation": 0.2}}), {"family": "mf", "regularisation": 0.2}, None
     )
-    assert isinstance(said.params, MfParams) and said.params.regularisation == 0.2
+    assert isinstance(fixed.params, MfParams) and fixed.params.regularisation == 0.2
