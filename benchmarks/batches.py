@@ -19,7 +19,7 @@ from typing import Annotated
 import polars as pl
 
 from benchmarks.families import etl, write
-from benchmarks.harness import HIDDEN, Outcome, alternate, benchmark, peak, scratch, timed, watched
+from benchmarks.harness import HIDDEN, Outcome, alternate, benchmark, memory, scratch, timed, watched
 from benchmarks.tables import answer, rows_of_runs
 from pipelines.features.graph import load_graph
 from pipelines.inputs.batches import Batches
@@ -58,7 +58,7 @@ def read_epochs(folder: Path, negatives: int, verified: bool) -> dict[str, float
     items = read_table(folder / "items.features.parquet", graph, "item")
     users = read_table(folder / USERS, graph, "user") if (folder / USERS).exists() else None
     keys = pl.read_parquet(folder / "items.parquet", columns=[graph.item])[graph.item].to_numpy()
-    before = peak(os.getpid())
+    before = memory(os.getpid())
     seconds, liked = timed(lambda: read_liked(folder / "train.parquet", None, keys) if verified else None)
     reader = Batches(folder / "train.parquet", graph, items, users, BATCH, negatives, 1, liked=liked)
     speeds, cpu = [], []
@@ -68,7 +68,7 @@ def read_epochs(folder: Path, negatives: int, verified: bool) -> dict[str, float
         speeds.append(rows / (time.perf_counter() - wall))
         cpu.append(1e9 * (time.process_time() - processor) / rows)
     assert rows == reader.rows_per_epoch()
-    figures = {"speed": max(speeds), "cpu": min(cpu), "peak memory beyond the tables": peak(os.getpid()) - before}
+    figures = {"speed": max(speeds), "cpu": min(cpu), "peak memory beyond the tables": memory(os.getpid()) - before}
     return figures | ({"liked, read in": seconds} if verified else {})
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 import psutil
 
-from benchmarks.harness import HIDDEN, Outcome, benchmark, peak, scratch, watched
+from benchmarks.harness import HIDDEN, Outcome, benchmark, memory, scratch, watched
 from benchmarks.tables import answer, rows_of_runs
 from pipelines.evaluation.cases import drawn_negatives, known_likes, sample_cases
 from pipelines.evaluation.judge import judge
@@ -134,7 +134,7 @@ def measure(family: str, items: int, users: int, folder: Path) -> dict[str, floa
         "report": done - ranked,
         "seconds": done - began,
         "processor": time.process_time() - cpu,
-        "memory": peak(os.getpid()) - start,
+        "memory": memory(os.getpid()) - start,
     }
 
 

@@ -325,10 +325,6 @@ def memory(pid: int, name: str = "VmHWM", file: str = "status") -> float:
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:")), 0.0)
 
 
-def peak(pid: int) -> float:
-    return memory(pid)
-
-
 def family(pid: int) -> list[psutil.Process]:
     """Returns a process and its descendants, or nothing if it is gone."""
     try:
