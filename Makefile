@@ -15,7 +15,7 @@ INDEX ?=
 export PYTHONUTF8 := 1
 # Packages that are not in the lock file. pip, unlike uv, takes a build for this CPU from the folder that PIP_FIND_LINKS names.
 BESIDE = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements-dev.lock
-TORCH = $(BESIDE) $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml) && $(BESIDE) --no-deps $$(sed -n '/^sharding = \[/,/^\]/s/^ *"\(.*\)",*$$/\1/p' pyproject.toml)
+TORCH = $(BESIDE) $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml) && $(BESIDE) --no-deps $$(sed -n '/^sharding = \[/,/^\]/s/^ *"\(.*\)",*$$/\1/p' pyproject.toml) && $(BIN)/python -W ignore -c 'import torchrec'
 JAX = $(BESIDE) $$(sed -n 's/^ *"\(jax\(lib\)*==[^"]*\)",*$$/\1/p' pyproject.toml)
 BROWSER = $(BESIDE) $$(sed -n '/^browser = \[/,/^\]/s/^ *"\(.*\)",*$$/\1/p' pyproject.toml)
 
