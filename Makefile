@@ -35,7 +35,7 @@ setup: .venv/.ready ## the virtual environment of the platform, with a Triton, f
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { echo "Eyas needs Python 3.11, 3.12 or 3.13; $(PYTHON) is $$($(PYTHON) --version). Install python3.11 and python3.11-venv, or set make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { echo "Python's venv module is missing: install the package python3-venv of your Python" >&2; rm -rf .venv; exit 1; }
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	@echo "setting up .venv (about 2.3 GB, once)"
+	@echo "setting up .venv (about 1 GB, once)"
 	@$(BIN)/uv pip sync --python $(BIN)/python $(if $(wildcard .venv/.dev),requirements-dev.lock,requirements.lock)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@$(BIN)/eyas install-triton
@@ -44,10 +44,10 @@ setup: .venv/.ready ## the virtual environment of the platform, with a Triton, f
 	@test ! -e .venv/.browser || { echo "installing Playwright again, which is not in the lock file" && $(BROWSER); }
 	@touch $@
 
-setup-dev: .venv/.dev ## adds to .venv the trees, clients of a cluster and the tools of tests, from requirements-dev.lock
+setup-dev: .venv/.dev ## adds to .venv all families, TensorFlow, clients of a cluster and the tools of tests, from requirements-dev.lock
 
 .venv/.dev: .venv/.ready
-	@echo "adding the other extras and the tools of tests to .venv (about 600 MB, once)"
+	@echo "adding TensorFlow, the other extras and the tools of tests to .venv (about 1.8 GB, once)"
 	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --requirements requirements-dev.lock
 	@touch $@
 
@@ -284,7 +284,7 @@ IMAGE_LOCK = $(LOCK) --python-version 3.11 --constraint requirements-dev.lock --
 STAGES = --extra ann --extra pipelines --extra trees
 lock: setup ## resolves all lock files again: the first two for each supported Python, the images' for theirs
 	@$(LOCK) --universal --python-version 3.11 $(STAGES) --extra tensorflow --extra tune --extra cluster --group dev --output-file requirements-dev.lock
-	@$(LOCK) --universal --python-version 3.11 --constraint requirements-dev.lock --extra pipelines --extra tensorflow --output-file requirements.lock
+	@$(LOCK) --universal --python-version 3.11 --constraint requirements-dev.lock --extra pipelines --output-file requirements.lock
 	@$(IMAGE_LOCK) --extra ann --output-file images/control.lock
 	@$(IMAGE_LOCK) $(STAGES) --extra tensorflow --output-file images/pipelines.lock
 	@$(IMAGE_LOCK) $(STAGES) --extra tensorflow --extra torch --output-file images/pipelines-gpu.lock

@@ -119,13 +119,13 @@ class Story:
         text = specs.write(
             self._folder / "spec-5-watching.yaml",
             "Act 5: the correct data again. A retraining uses only the newest feedback (`since`), because positives from before the drift\n"
-            "outweigh the few seconds after it. Outside a demo, leave `since` out. No gate compares with the serving version: its\n"
-            "feedback has clicks on items that this version showed. The canary compares the two.",
+            "outweigh the few seconds after it. Outside a demo, leave `since` out. The gates compare with no other model, because the\n"
+            "holdout is a few seconds of clicks on items that the serving version showed. The canary compares the two.",
             specs.watching(self._files.full, self._files.items),
         )
         self._client.apply(text, run=False)
         serving = self._client.recommender(specs.NAME)["serving"]["stable"]
-        self._watch.until("collecting feedback for drift", ARMED_SECONDS, lambda: bool(self._client.drift(specs.NAME)["psi"]))
+        self._watch.until("collecting feedback for drift", ARMED_SECONDS, lambda: bool(self._client.drift(specs.NAME)["readings"]))
         self._watch.settle("measuring the hit rate before the drift", MEASURED)
         before = self._rate(self._tally.now() - MEASURED, serving)
         if (retrainer := self._client.drift(specs.NAME)["retrainer"])["state"] != "watching":
@@ -153,7 +153,7 @@ class Story:
             raise UnexpectedOutcome(f"the hit rate fell from {before:.1%} to {after:.1%} and recovered only to {recovered:.1%}")
         act = Act.of("drift", "retrained", run, rollout)
         act.trigger = trigger
-        act.metrics |= {f"drift.psi.{name}": value for name, value in noticed["psi"].items()}
+        act.metrics |= {f"drift.{reading['detector']}.{reading['feature']}": reading["size"] for reading in noticed["readings"]}
         return act
 
     def _learn(self, file: str, intro: str, interactions: Path, wanted: str) -> Json:

@@ -105,9 +105,9 @@ def test_the_embedded_triton_runs_the_onnx_runtime_of_the_tests() -> None:
     assert {pin for pin in lock if pin.startswith("onnxruntime==")} < pins_of_the_tests()
 
 
-def test_the_demo_installs_no_tools_of_tests() -> None:
+def test_the_demo_installs_neither_tensorflow_nor_tools_of_tests() -> None:
     names = {line.split("==")[0] for line in (ROOT / "requirements.lock").read_text().splitlines()}
-    assert not names & {"torch", "mypy", "pytest", "ruff", "schemathesis", "kubernetes", "xgboost-cpu"}
+    assert not names & {"tensorflow-cpu", "keras", "torch", "mypy", "pytest", "ruff", "schemathesis", "kubernetes", "xgboost-cpu"}
     assert names >= {"polars", "onnxruntime", "pyarrow", "scipy"}
 
 
