@@ -124,7 +124,8 @@ def copy(folder: Path) -> Path:
     """The repository as a clone has it, set up: with an environment of its own made of links, so that nothing is fetched."""
     shutil.copytree(ROOT, folder, ignore=lambda at, names: {*_LEFT(at, names), *({"data"} if Path(at) == ROOT else ())})
     (folder / ".venv/bin").mkdir(parents=True)
-    (folder / ".venv/lib").symlink_to(Path(sys.prefix, "lib"))
+    for part in ("lib", "eyas-triton"):
+        (folder / ".venv" / part).symlink_to(Path(sys.prefix, part))
     shutil.copy(Path(sys.prefix, "pyvenv.cfg"), folder / ".venv")
     for one in Path(sys.prefix, "bin").iterdir():
         if one.name != "eyas":
