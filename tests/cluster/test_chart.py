@@ -1,7 +1,8 @@
 """The chart on a real cluster, by a real Helm: install, a run as real Jobs, a recommendation over HTTP, who may do what, an upgrade and its
 way back while users ask, and nothing left behind.
 
-EYAS_TEST_PLATFORM_IMAGES is REGISTRY:TAG of the images (`make image`), HELM the program. What each step took is printed.
+EYAS_TEST_PLATFORM_IMAGES is REGISTRY:TAG of the images (`make image`), HELM the program, EYAS_TEST_CHART another chart than the one
+here (`make release`: "oci://REGISTRY/charts/eyas --version 0.1.0"). What each step took is printed.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from tests.support.platform_world import spec, write_world
 ROOT = Path(__file__).parents[2]
 USER = 65532
 IMAGES = "the platform's images: build them with `make image REGISTRY=... TAG=...`, and name them by EYAS_TEST_PLATFORM_IMAGES=REGISTRY:TAG"
+CHART = os.environ.get("EYAS_TEST_CHART", str(ROOT / "helm/eyas")).split()
 TOKEN = "/var/run/secrets/kubernetes.io"
 SMALL = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
@@ -101,7 +103,7 @@ class Release:
         } | more
         file = self.volume / "values.yaml"
         file.write_text(yaml.safe_dump(values))
-        return self.run("install", "eyas", str(ROOT / "helm/eyas"), "--values", str(file), "--wait", "--timeout", "10m")
+        return self.run("install", "eyas", *CHART, "--values", str(file), "--wait", "--timeout", "10m")
 
     @contextmanager
     def client(self, part: str) -> Iterator[httpx.Client]:
@@ -359,7 +361,7 @@ def test_an_upgrade_and_its_way_back_fail_no_request(release: Release) -> None:
     with Traffic(url, {"Authorization": headers["authorization"]}, rate=50) as traffic:
         until("users ask", lambda: traffic.asked > 250, 120)
         with clock.measures("upgrade"):
-            release.run("upgrade", "eyas", str(ROOT / "helm/eyas"), *CHANGED, "--reuse-values", "--wait", "--timeout", "10m")
+            release.run("upgrade", "eyas", *CHART, *CHANGED, "--reuse-values", "--wait", "--timeout", "10m")
             second = until_told(release, "all old pods are gone", lambda: _changed(release, first), 300)
         upgraded = traffic.said()
         assert release.cpu() == {"gateway": "110m", "triton": "120m"}
@@ -513,7 +515,7 @@ def _new_certificates_restart_every_triton_and_nobody_notices(release: Release, 
     before = {part: release.certificates(part, folder / f"before-{part}") for part in ("server", "client")}
     servers = release.tritons()
     with users_who_notice_nothing(release):
-        release.run("upgrade", "eyas", str(ROOT / "helm/eyas"), "--reuse-values", "--set-string=triton.tls.issue=2", "--timeout=5m")
+        release.run("upgrade", "eyas", *CHART, "--reuse-values", "--set-string=triton.tls.issue=2", "--timeout=5m")
 
         def restarted() -> bool:
             return all("restarting with new certificates" in release.log(name) for name in servers)
@@ -534,5 +536,5 @@ def _on_the_volume(document: dict[str, Any], release: Release) -> dict[str, Any]
 
 def _upgrade_keeps_the_token(release: Release) -> None:
     before = release.core.read_namespaced_secret("eyas-token", release.namespace).data
-    release.run("upgrade", "eyas", str(ROOT / "helm/eyas"), "--reuse-values", "--wait", "--timeout", "5m")
+    release.run("upgrade", "eyas", *CHART, "--reuse-values", "--wait", "--timeout", "5m")
     assert release.core.read_namespaced_secret("eyas-token", release.namespace).data == before
