@@ -15,14 +15,12 @@ from pipelines.inputs.tables import Codes
 from pipelines.models.neural import plain
 from pipelines.models.neural.architecture import Architecture, table_path
 from pipelines.models.neural.frameworks.protocol import Framework
-from pipelines.models.neural.losses import Logistic, Loss
+from pipelines.models.neural.losses import Loss
 from pipelines.models.neural.operations import ServedOperations
 from pipelines.models.neural.sharded_tables import WEIGHTS, Shard, ShardedTables
 from pipelines.models.neural.step import NeuralStep, StepOptions
 from pipelines.models.neural.weights import Weights, rows_begun
 from pipelines.training.group import Group
-
-LOGISTIC = Logistic()
 
 
 @dataclass(frozen=True)
