@@ -1,7 +1,8 @@
 """Records in a file: length, its checksum, data, its checksum; mismatches raise BadData.
 
 Hand-written because TensorFlow's reader names no record of a damaged file, and its import alone takes 640 MiB; the checksums are
-google-crc32c's: 500,000 rows take 13.8 s of CPU to write, and took 85.6 with checksums in NumPy.
+google-crc32c's: 300,000 rows with a text of up to 1,500 bytes take 8.7 s of CPU to write and 12.3 to read, with checksums in NumPy 16.4
+and 15.7; rows of equal length take as long as before.
 """
 
 from __future__ import annotations
