@@ -70,7 +70,7 @@ def test_a_version_whose_load_hangs_delays_no_other_and_is_at_fault(
     def place() -> object:
         return fleet.place("movies", [first, hanging])
 
-    with pytest.raises(Pending, match="movies: version 2"):
+    with pytest.raises(Pending, match="movies: still loading: version 2"):
         place()
     wait_for(lambda: settled(lambda: fleet.place("films", [tiny_unit(store, "films", 1)])))
     fleet.ensure_running()
