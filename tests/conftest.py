@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import URL, Engine
 
+from services.store import sqlite
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from tests.servers.postgres_server import Server, postgres_server
@@ -17,6 +19,26 @@ pytest.register_assert_rewrite(
     "shared.testing",
     *(f"tests.support.{path.stem}" for path in (Path(__file__).parent / "support").glob("*_suite.py")),
 )
+
+_ENGINES: list[Engine] = []
+_open = sqlite.open_engine
+
+
+def _open_and_remember(url: URL) -> Engine:
+    engine = _open(url)
+    _ENGINES.append(engine)
+    return engine
+
+
+sqlite.open_engine = _open_and_remember
+
+
+@pytest.fixture(autouse=True)
+def _close_databases() -> Iterator[None]:
+    """Python 3.13 warns of a connection that nobody closed. An engine that lives on opens its files again."""
+    yield
+    while _ENGINES:
+        _ENGINES.pop().dispose()
 
 
 @pytest.fixture(scope="session")

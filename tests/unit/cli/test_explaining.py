@@ -94,6 +94,7 @@ def test_a_query_is_asked_of_the_database_that_the_environment_names(eyas, file,
         database.execute("create table ratings (userId integer, movieId integer, rating real, at real)")
         rows = pl.read_parquet(tmp_path / "ratings.parquet").select("userId", "movieId", "rating", "at").rows()
         database.executemany("insert into ratings values (?, ?, ?, ?)", rows)
+    database.close()
     (tmp_path / "databases").write_text(f"shop: sqlite:///{tmp_path / 'shop.db'}\n")
     (tmp_path / "databases").chmod(0o600)
     document = json.loads(file.read_text())
