@@ -22,6 +22,7 @@ import psutil
 
 from benchmarks.harness import Row, benchmark, databases, latencies, scratch, timed
 from services.control.feature_materialiser import FeatureMaterialiser
+from services.featurestore.history import SqlFeatureHistory
 from services.featurestore.redis import RedisFeatureStore
 from services.featurestore.sql import SqlFeatureStore
 from services.store.engine import open_engine
@@ -29,9 +30,8 @@ from shared.artifacts import FsspecArtifacts
 from shared.contracts.online import ONLINE, Online, OnlineColumn, View
 from shared.contracts.serving import Serve
 from shared.domain.feature_values import StoredRow, instant
-from shared.ports import FeatureStore
+from shared.ports import FeatureHistory, FeatureStore
 from shared.serving.values_file import ValueRows, write_values
-from shared.testing.fake_features import FakeFeatureHistory
 from tests.servers.redis_server import RedisServer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -99,14 +99,14 @@ def published(folder: Path, users: int) -> dict[str, Path]:
     return files
 
 
-def materialised(store: FeatureStore, folder: Path, users: int) -> Iterator[Row]:
+def materialised(store: FeatureStore, history: FeatureHistory, folder: Path, users: int) -> Iterator[Row]:
     artifacts = FsspecArtifacts(str(folder / "artifacts"))
     files = {name: artifacts.put(path) for name, path in published(folder, users).items()}
     registry = SimpleNamespace(get=lambda *_: SimpleNamespace(files=files))
     spec = SimpleNamespace(serve=Serve())
     recommenders = SimpleNamespace(get=lambda _: SimpleNamespace(spec=spec), heads=lambda: {"bench": 1})
     clock = SimpleNamespace(now=lambda: NOW)
-    stores: Any = (registry, artifacts, recommenders, (store, FakeFeatureHistory()), clock)
+    stores: Any = (registry, artifacts, recommenders, (store, history), clock)
     made = FeatureMaterialiser(lambda: {"bench": frozenset({2})}, *stores)
     process = psutil.Process()
     before = most = process.memory_info().rss
@@ -132,7 +132,9 @@ def featurestore(users: int = 160_000) -> Iterator[Row]:
         store = RedisFeatureStore(server.url)
         undo.callback(store.close)
         yield from measured("Redis", store, users)
-        yield from materialised(store, folder, users)
+        engine = open_engine(new_database("SQLite", migrated=True))
+        undo.callback(engine.dispose)
+        yield from materialised(store, SqlFeatureHistory(engine), folder, users)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Conformance suites of TokenStore, AuditLog and Answers, and their fakes."""
+"""Conformance suites of TokenStore, AuditLog and StoredResponses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from shared.domain.access import Role, Token, digest, token_text
-from shared.domain.errors import Conflict, NotFound, no_such
+from shared.domain.errors import Conflict, NotFound
 from shared.ports import Audited, AuditLog, StoredResponse, StoredResponses, TokenStore
 from shared.testing.threads import THREADS, at_once
 
@@ -23,70 +22,6 @@ def token(number: int = 1, **changes: object) -> Token:
     text = token_text(id, bytes([number] * 32))
     made = Token(id, f"shop-{number}", digest(text), Role.CLIENT, frozenset({"films", "books"}), NOW, "ada", NOW + HOUR)
     return replace(made, **changes)  # type: ignore[arg-type]
-
-
-class FakeTokens:
-    """Implements TokenStore in memory."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, Token] = {}
-
-    def add(self, token: Token) -> None:
-        if token.id in self.rows or any(row.name == token.name and row.revoked_at is None for row in self.rows.values()):
-            raise Conflict(f"token '{token.name}' already exists: revoke it first, or choose another name")
-        self.rows[token.id] = token
-
-    def get(self, id: str) -> Token:
-        if id not in self.rows:
-            raise no_such("token", id)
-        return self.rows[id]
-
-    def list(self, *, limit: int = 100, before: str | None = None) -> Sequence[Token]:
-        rows = sorted(self.rows.values(), key=lambda row: row.id, reverse=True)
-        return [row for row in rows if before is None or row.id < before][:limit]
-
-    def revoke(self, id: str, now: datetime, actor: str) -> Token:
-        if self.get(id).revoked_at is None:
-            self.rows[id] = replace(self.rows[id], revoked_at=now, revoked_by=actor)
-        return self.rows[id]
-
-
-class FakeAudit:
-    """Implements AuditLog in memory."""
-
-    def __init__(self) -> None:
-        self.rows: list[Audited] = []
-
-    def begin(self, entry: Audited) -> int:
-        self.rows.append(replace(entry, seq=len(self.rows) + 1))
-        return len(self.rows)
-
-    def end(self, seq: int, status: int, recommender: str | None, detail: str) -> None:
-        if self.rows[seq - 1].status is None:
-            self.rows[seq - 1] = replace(self.rows[seq - 1], status=status, recommender=recommender, detail=detail)
-
-    def list(
-        self,
-        *,
-        recommenders: frozenset[str] | None = None,
-        actor: str | None = None,
-        action: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int = 100,
-        before: int | None = None,
-    ) -> Sequence[Audited]:
-        rows = [
-            row
-            for row in reversed(self.rows)
-            if (recommenders is None or row.recommender in recommenders)
-            and actor in (None, row.actor)
-            and action in (None, row.action)
-            and (since is None or row.at >= since)
-            and (until is None or row.at < until)
-            and (before is None or row.seq < before)
-        ]
-        return rows[:limit]
 
 
 def entry(number: int = 0, **changes: object) -> Audited:
@@ -188,34 +123,6 @@ class TokenStoreSuite:
 
 
 STALE, KEPT = timedelta(minutes=1), timedelta(hours=24)
-
-
-class FakeStoredResponses:
-    """Implements StoredResponses in memory."""
-
-    def __init__(self) -> None:
-        self.rows: dict[tuple[str, str], StoredResponse] = {}
-
-    def take(
-        self, token: str, key: str, request: str, now: datetime, stale: timedelta, retention: timedelta
-    ) -> tuple[bool, StoredResponse]:
-        self.rows = {place: answer for place, answer in self.rows.items() if answer.at > now - retention}
-        answer = self.rows.get((token, key))
-        if answer is not None and (answer.request != request or answer.status is not None or answer.taken_at > now - stale):
-            return False, answer
-        fresh = self.rows[token, key] = StoredResponse(request, now if answer is None else answer.at, now)
-        return True, fresh
-
-    def keep(self, token: str, key: str, taken_at: datetime, status: int, headers: Mapping[str, str], body: str) -> None:
-        self._write(token, key, taken_at, status=status, headers=headers, body=body)
-
-    def release(self, token: str, key: str, taken_at: datetime) -> None:
-        self._write(token, key, taken_at, taken_at=datetime(2000, 1, 1, tzinfo=UTC))
-
-    def _write(self, token: str, key: str, claimed_at: datetime, **values: Any) -> None:
-        answer = self.rows.get((token, key))
-        if answer is not None and answer.taken_at == claimed_at and answer.status is None:
-            self.rows[token, key] = replace(answer, **values)
 
 
 class StoredResponsesSuite:

@@ -74,8 +74,8 @@ def visitor(site: Site) -> Visitor:
 
 def state(world: World) -> str:
     """All that a button can change, and the log of all that was asked for: who gets as far as the API is in it, refused or not."""
-    kept = (world.recommenders.rows, world.runs.rows, world.rollouts.rows, world.registry.given, world.routes.rows, world.tokens.rows)
-    return repr((kept, world.audit.rows, world.swept, world.gateway.asked, world.gateway.recorded, world.woken))
+    kept = (world.recommenders.rows, world.runs.rows, world.rollouts.rows, world.registry.given, world.routes.rows, world.tokens.list())
+    return repr((kept, world.audit.list(limit=1000), world.swept, world.gateway.asked, world.gateway.recorded, world.woken))
 
 
 def given(**more: str) -> dict[str, str]:
@@ -162,7 +162,7 @@ def test_a_word_is_worth_nothing_after_its_token_is_revoked(world, site):
     token = world.holder("admin")._headers["Authorization"].removeprefix("Bearer ")
     someone = Visitor(site, token)
     assert someone.get("/settings").status_code == 200
-    world.tokens.revoke(next(reversed(world.tokens.rows)), world.clock.now(), "owner")
+    world.tokens.revoke(world.tokens.list()[0].id, world.clock.now(), "owner")
     before = state(world)
     for path in set(taken(site)) - set(WORDLESS) - {"/logout"}:
         answer = someone.send(filled(path), **given(word=word(token)))

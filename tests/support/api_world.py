@@ -1,4 +1,4 @@
-"""The API over ports in memory, and clients with and without a token."""
+"""The API over SQL stores and ports in memory, and clients with and without a token."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ import httpx
 from services.api.app import create_app
 from services.api.dependencies import AuthConfig, ControlParts, Features
 from services.api.rate_limits import RateLimits
+from services.featurestore.history import SqlFeatureHistory
+from services.featurestore.sql import SqlFeatureStore
 from services.gateway import Answer, Explained, IntakeResult
 from services.gateway.event_intake import RefusedEvent
 from services.gateway.score_and_similar import Scores, Similar
 from services.gateway.scoring import AnswerExplanation
 from services.monitor.earnings import Earning, EarningPoint, ItemSpread, VersionEarning, check_series
 from services.monitor.kpi_history import RecentKpis, VersionHistories
+from services.store.audit import SqlAudit
+from services.store.catalogue import SqlCatalogue
+from services.store.idempotency import SqlIdempotency
+from services.store.tokens import SqlTokens
 from shared.contracts.online import OnlineColumn, OnlineView
 from shared.contracts.records import RetrainerSpec, RolloutSpec
 from shared.contracts.spec import RecommenderSpec
@@ -38,10 +44,8 @@ from shared.domain.stage_reuse import RunForecast, StageForecast
 from shared.domain.triggers import RetrainerObservation, RetrainerStatus
 from shared.domain.warm_or_full import TrainingHistory
 from shared.ports import HistoryEntry, PutResult, Recommender, Record, ServerInfo, Version, Writing
-from shared.testing.access_suite import FakeAudit, FakeStoredResponses, FakeTokens
-from shared.testing.fake_catalogue import FakeCatalogue
-from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
 from shared.testing.records import LINEAGE, RUN_SPEC
+from tests.support.databases import empty_engine
 from tests.support.drift_readings import look
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -83,6 +87,9 @@ def default_spec():
 def stored_document(**changes):
     """As rows have it: with all defaults."""
     return RecommenderSpec.model_validate(document(split={"by": "time", "refit": False}) | changes).document()
+
+
+DEFAULT_DOCUMENT = stored_document()
 
 
 class Client:
@@ -367,18 +374,22 @@ class Executor:
 
 
 class World:
-    def __init__(self, stage_faults=lambda spec: {}, limits=None):
+    """Of several worlds, the newest has the database."""
+
+    def __init__(self, stage_faults=lambda spec: {}, limits=None, engine=None):
+        self.engine = engine = engine or empty_engine()
         self.limits = limits or RateLimits()
         self.stage_faults = stage_faults
         self.runs, self.rollouts, self.retrainers = Rows("run"), Rows("rollout"), Rows("retrainer")
         self.recommenders = Recommenders(self.runs)
         self.registry, self.routes, self.server, self.gateway, self.executor = Registry(), Routes(), Server(), Gateway(), Executor()
         self.manifests, self.blobs = {}, {}
-        self.catalogue = FakeCatalogue()
+        self.catalogue = SqlCatalogue(engine)
         self.views, self.unloaded, self.asked_again, self.dropped = {}, set(), [], []
-        stores = (FakeFeatureStore(), FakeFeatureHistory())
+        stores = (SqlFeatureStore(engine), SqlFeatureHistory(engine))
         self.features = Features(*stores, self.views_of, self.is_loaded, self.load_again, self.dropped.append)
-        self.tokens, self.audit, self.answers = FakeTokens(), FakeAudit(), FakeStoredResponses()
+        self.tokens, self.audit, self.answers = SqlTokens(engine), SqlAudit(engine), SqlIdempotency(engine)
+        self.numbers = itertools.count(1)
         self.waiting, self.told = [], {}
         self.swept = []
         self.woken = 0
@@ -453,7 +464,7 @@ class World:
 
     def holder(self, role, recommenders=None, **changes):
         """A client with a token of its own."""
-        number = len(self.tokens.rows) + 1
+        number = next(self.numbers)
         text = token_text(f"t{number:016d}", bytes([number] * 32))
         scope = None if recommenders is None else frozenset(recommenders)
         fields = {"created_at": NOW, "created_by": "owner"} | changes
@@ -492,12 +503,12 @@ class World:
 
     def add_run(self, id="r1", state="pending", stages=(), **status):
         done = tuple(StageDone(stage, f"{id}-{stage}-1", NOW, NOW) for stage in stages)
-        spec = replace(RUN_SPEC, document=stored_document())
+        spec = replace(RUN_SPEC, document=DEFAULT_DOCUMENT)
         record = Record(id, "m", spec, RunStatus(state=state, stages=done, **status), NOW, NOW)
         return self.runs.create(record, "operator")
 
     def add_rollout(self, id="r1-rollout", state="canary", version=2, created_at=NOW, **status):
-        record = Record(id, "m", RolloutSpec(version, stored_document()), RolloutStatus(state=state, **status), created_at, NOW)
+        record = Record(id, "m", RolloutSpec(version, DEFAULT_DOCUMENT), RolloutStatus(state=state, **status), created_at, NOW)
         return self.rollouts.create(record, "eyas")
 
     def add_version(self, number=1, run="r1", files=None):

@@ -21,9 +21,7 @@ from sqlalchemy import Connection, Engine, delete, event, select
 
 from services.api.app import create_app
 from services.api.idempotency import STALE
-from services.store.audit import SqlAudit
 from services.store.engine import open_engine
-from services.store.idempotency import SqlIdempotency
 from services.store.recommenders import SqlRecommenders
 from services.store.resources import SqlResources
 from services.store.tables import audit, history, recommender_history, recommenders, resources, stored_responses
@@ -118,9 +116,8 @@ class Platform:
     def __init__(self, url: str, mutant: str = "") -> None:
         self.engine = open_engine(url)
         self._time = NOW
-        world: Any = World()
+        world: Any = World(engine=self.engine)
         world.clock.now = lambda: self._time
-        world.answers, world.audit = SqlIdempotency(self.engine), SqlAudit(self.engine)
         stores = {"recommenders": STORES[mutant](self.engine), "runs": SqlResources(self.engine, "run", RunStatus, RunSpec)}
         app = create_app(world.door(), replace(world.parts(), **stores), None)
         self._client = Client(app, headers={"Authorization": f"Bearer {TOKEN}"})

@@ -1,4 +1,4 @@
-"""A small world around a gateway: ports in memory, and two versions that can be told apart by their scores."""
+"""A small world around a gateway: SQL stores, ports in memory, and two versions that can be told apart by their scores."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import json
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 
+from services.featurestore.sql import SqlFeatureStore
 from services.gateway import Gateway, Stores
 from services.index.opening import OpenIndexes
+from services.store.catalogue import SqlCatalogue
+from services.store.shadow_totals import SqlShadowTotals
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File
 from shared.domain.errors import NotFound, Unavailable
 from shared.ports import IngestResult, Recommender, Version
-from shared.testing.fake_catalogue import FakeCatalogue
-from shared.testing.fake_features import FakeFeatureStore
-from shared.testing.fake_shadow_totals import FakeShadowTotals
 from shared.testing.records import LINEAGE
+from tests.support.databases import empty_engine
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ITEMS = [10, 20, 30, 40, 50]
@@ -63,7 +65,7 @@ class Artifacts:
 
 
 class World:
-    """Every port of the gateway in one; `said` is what happened, in order."""
+    """Every port of the gateway in one; `said` is what happened, in order. Of several worlds, the newest has the database."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -90,9 +92,10 @@ class World:
         self.taken: list = []
         self.log_fails = False
         self.log_hangs: threading.Event | None = None
-        self.mirrors = FakeShadowTotals()
-        self.catalogue = FakeCatalogue()
-        self.features: Any = FakeFeatureStore()
+        self.engine = empty_engine()
+        self.mirrors = SqlShadowTotals(self.engine)
+        self.catalogue = SqlCatalogue(self.engine)
+        self.features: Any = Mock(wraps=SqlFeatureStore(self.engine))
         self.gateways: list[Gateway] = []
         self.luck = 1.0
         """Nothing is explored."""

@@ -30,6 +30,7 @@ from services.control.stage_cache import StageCache
 from services.eventlog.days import SqlEventDays
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
+from services.featurestore.history import SqlFeatureHistory
 from services.store.engine import open_engine
 from services.store.lease_time import use_clock
 from services.store.leases import SqlLeases
@@ -54,7 +55,6 @@ from shared.domain.traffic import ShadowCounts
 from shared.domain.triggers import RetrainerStatus
 from shared.ports import Activity, HistoryEntry, ModelServer, Record, RolloutRecord, RunRecord, Signals, Version
 from shared.run_factory import RunTerms, asked_rollout, new_run, retry_run
-from shared.testing.fake_features import FakeFeatureHistory
 from shared.testing.fakes import FakeExecutor, FakeModelServer
 from shared.testing.records import LINEAGE
 
@@ -289,7 +289,7 @@ class Plane:
         parts, clock = world.parts, world.clock
         registry, routes = parts.registry(engine, fate), parts.routes(engine, fate)
         recommenders, kpis = SqlRecommenders(engine), SqlKpis(engine)
-        snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), world.artifacts, world.history)
+        snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), world.artifacts, SqlFeatureHistory(engine))
         self.runs: Rows[RunStatus, RunSpec] = parts.rows(engine, "run", RunStatus, RunSpec, fate)
         self.rollouts: Rows[RolloutStatus, RolloutSpec] = parts.rows(engine, "rollout", RolloutStatus, RolloutSpec, fate)
         self.retrainers: Rows[RetrainerStatus, RetrainerSpec] = parts.rows(engine, "retrainer", RetrainerStatus, RetrainerSpec, fate)
@@ -338,7 +338,6 @@ class World:
         self.writes: list[str] = []
         """Every statement that wrote, or tried to."""
         self.parts = parts or Parts()
-        self.history = FakeFeatureHistory()
         self.values: Any = None
         """Who materialises; nobody."""
         self.clock = Clock()
@@ -360,7 +359,7 @@ class World:
         self.rollouts = SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
         self.retrainers = SqlResources(engine, "retrainer", RetrainerStatus, RetrainerSpec)
         self.recommenders, self.registry, self.routes = SqlRecommenders(engine), SqlRegistry(engine), SqlRoutes(engine)
-        self.events, self.mirrors = SqlEventLog(engine), SqlShadowTotals(engine)
+        self.events, self.mirrors, self.history = SqlEventLog(engine), SqlShadowTotals(engine), SqlFeatureHistory(engine)
         self.spec = spec()
         self.hero: tuple[str, str] = ("", "")
         """The row whose life is watched: its kind and id."""

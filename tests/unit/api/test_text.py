@@ -11,12 +11,10 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 
 from services.api.app import create_app
-from services.store.audit import SqlAudit
 from services.store.engine import open_engine
 from services.store.recommenders import SqlRecommenders
 from services.store.resources import SqlResources
 from services.store.tables import metadata
-from services.store.tokens import SqlTokens
 from shared.contracts.records import RetrainerSpec, RunSpec
 from shared.contracts.text import unkeepable
 from shared.domain.errors import EyasError
@@ -64,8 +62,8 @@ def engine(database_url):
 @pytest.fixture
 def client(engine):
     """The app over the database's stores."""
-    world = World()
-    world.tokens, world.audit, world.recommenders = SqlTokens(engine), SqlAudit(engine), SqlRecommenders(engine)
+    world = World(engine=engine)
+    world.recommenders = SqlRecommenders(engine)
     made = World.add_recommender(world)
     assert made.generation == 1
     stores = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,19 +11,22 @@ import pytest
 from services.api import token_cache
 from services.api.token_cache import REMEMBERED, TokenCache
 from shared.domain.access import Role, Token
-from shared.domain.errors import NotFound, Unavailable
-from shared.testing.access_suite import FakeTokens
+from shared.domain.errors import NotFound, Unavailable, no_such
 
 pytestmark = pytest.mark.requirement("C-01")
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Tokens(FakeTokens):
-    """May be away, or hang; counts who asks."""
+def token(id: str, role: Role = Role.CLIENT) -> Token:
+    return Token(id, id, "", role, None, NOW, "ada")
+
+
+class Tokens:
+    """Implements `get` of TokenStore. May be away, or hang; counts the calls."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self.rows = {role.value: token(role.value, role) for role in Role}
         self.away = False
         self.hangs: threading.Event | None = None
         self.asked = 0
@@ -33,7 +37,9 @@ class Tokens(FakeTokens):
             self.hangs.wait(30)
         if self.away:
             raise Unavailable("nobody is there")
-        return super().get(id)
+        if id not in self.rows:
+            raise no_such("token", id)
+        return self.rows[id]
 
 
 class Clock:
@@ -46,8 +52,6 @@ class Clock:
 @pytest.fixture
 def tokens():
     made = Tokens()
-    for role in Role:
-        made.add(Token(role.value, role.value, "", role, None, NOW, "ada"))
     yield made
     if made.hangs is not None:
         made.hangs.set()
@@ -83,7 +87,7 @@ def test_a_client_that_nobody_has_seen_is_not_let_in(tokens):
 def test_a_lookup_that_says_no_is_believed_at_once(tokens):
     cache = TokenCache(tokens, Clock(), pause=0)
     cache.get("client")
-    tokens.revoke("client", NOW, "ada")
+    tokens.rows["client"] = replace(tokens.rows["client"], revoked_at=NOW)
     assert cache.get("client").refusal(NOW) == "was revoked"
     tokens.away = True
     assert cache.get("client").refusal(NOW) == "was revoked"
@@ -110,7 +114,7 @@ def test_only_so_many_are_remembered_and_the_longest_unseen_go_first(tokens, mon
     monkeypatch.setattr(token_cache, "_MOST", 2)
     cache = TokenCache(tokens, Clock(), pause=0)
     for n in range(3):
-        tokens.add(Token(f"c{n}", f"c{n}", "", Role.CLIENT, None, NOW, "ada"))
+        tokens.rows[f"c{n}"] = token(f"c{n}")
         cache.get(f"c{n}")
         cache.get("c0")
     tokens.away = True

@@ -33,7 +33,7 @@ def test_others_than_admins_see_who_they_are_and_whom_to_ask(world, site, role):
     assert "Only admins can see the storage" in someone.get("/settings/storage").text
     assert make(someone).status_code == 403
     assert someone.press("/settings/storage/collect", once="x").status_code == 403
-    assert len(world.tokens.rows) == 1 and world.swept == []
+    assert len(world.tokens.list()) == 1 and world.swept == []
 
 
 def test_a_token_is_shown_once_and_kept_by_no_cache(world, visitor):
@@ -42,7 +42,7 @@ def test_a_token_is_shown_once_and_kept_by_no_cache(world, visitor):
     assert answer.headers["cache-control"] == "no-store"
     assert "set-cookie" not in answer.headers and "location" not in answer.headers
     (secret,) = set(SECRET.findall(answer.text))
-    (kept,) = world.tokens.rows.values()
+    (kept,) = world.tokens.list()
     assert (kept.name, kept.role, kept.recommenders) == ("shop", "client", frozenset({"m", "books"}))
     assert Visitor(visitor._client._app, secret).get("/").status_code == 403, "it is good, and a client's"
     again = visitor.get("/settings").text
@@ -52,7 +52,7 @@ def test_a_token_is_shown_once_and_kept_by_no_cache(world, visitor):
 
 def test_a_token_for_ever_and_for_all(world, visitor):
     assert make(visitor, expires_in="never", role="viewer").status_code == 200
-    (kept,) = world.tokens.rows.values()
+    (kept,) = world.tokens.list()
     assert (kept.expires_at, kept.recommenders) == (None, None)
 
 
@@ -71,20 +71,20 @@ def test_what_is_wrong_is_said_where_it_was_asked_and_what_was_typed_stays(world
     assert answer.status_code == 422
     assert "No token was created" in answer.text and said in answer.text
     assert "typed-name" in answer.text or "name" in fields
-    assert world.tokens.rows == {}
+    assert world.tokens.list() == []
 
 
 def test_the_same_form_sent_twice_makes_one_token(world, visitor):
     assert make(visitor).status_code == 200
     answer = make(visitor)
     assert answer.status_code == 409 and "No token was created" in answer.text
-    assert len(world.tokens.rows) == 1
+    assert len(world.tokens.list()) == 1
 
 
 def test_a_revoked_token_is_refused_from_then_on(world, site, visitor):
     other = Visitor(site, token_of(world.holder("viewer")))
     assert other.get("/").status_code == 200
-    (id,) = world.tokens.rows
+    id = world.tokens.list()[0].id
     assert f'action="/settings/tokens/{id}/revoke"' in visitor.get("/settings").text
     assert visitor.press(f"/settings/tokens/{id}/revoke").status_code == 303
     assert other.get("/").headers["location"] == "/login"

@@ -12,15 +12,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from services.control.feature_materialiser import FeatureMaterialiser, named
+from services.featurestore.history import SqlFeatureHistory
+from services.featurestore.sql import SqlFeatureStore
 from shared.contracts.online import ONLINE
 from shared.contracts.records import RolloutSpec
 from shared.domain.errors import Unavailable
 from shared.domain.feature_values import StoredRow
 from shared.domain.route import Route
-from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
 from tests.support.gateway_world import NOW, World, spec
+from tests.support.sql_rows import empty
 from tests.unit.gateway.test_user_features import DAY, row, version
 
 pytestmark = pytest.mark.requirement("G-08")
@@ -31,11 +34,11 @@ class Killed(BaseException):
     """Nothing of the platform's catches it."""
 
 
-class Mortal(FakeFeatureStore):
+class Mortal(SqlFeatureStore):
     """Dies at a call, before or after it took effect."""
 
-    def __init__(self, at: int, before: bool) -> None:
-        super().__init__()
+    def __init__(self, engine: Engine, at: int, before: bool) -> None:
+        super().__init__(engine)
         self.left, self.before = at, before
 
     def write(self, recommender: str, view: str, rows: Sequence[StoredRow]) -> int:
@@ -54,7 +57,7 @@ class Mortal(FakeFeatureStore):
         return found
 
 
-class Away(FakeFeatureStore):
+class Away(SqlFeatureStore):
     away = False
 
     def marks(self) -> Any:
@@ -64,10 +67,10 @@ class Away(FakeFeatureStore):
 
 
 class Case:
-    def __init__(self, world: World, store: FakeFeatureStore | None = None) -> None:
+    def __init__(self, world: World, store: SqlFeatureStore | None = None) -> None:
         self.world = world
-        self.store = store or FakeFeatureStore()
-        self.history = FakeFeatureHistory()
+        self.store = store or SqlFeatureStore(world.engine)
+        self.history = SqlFeatureHistory(world.engine)
         self.wanted: dict[str, frozenset[int]] = {"m": frozenset({1})}
         self.begin()
 
@@ -126,7 +129,7 @@ def test_killed_at_any_write_the_next_one_finishes_it(tmp_path: Path, subtests: 
             world = World()
             world.add_version(1)
             version(world, tmp_path)
-            case = Case(world, Mortal(at, before))
+            case = Case(world, Mortal(world.engine, at, before))
             case.history.append("m", "user", [row(2, age=5), row(9, age=6)])
             try:
                 case.settle()
@@ -143,7 +146,7 @@ def test_killed_at_any_write_the_next_one_finishes_it(tmp_path: Path, subtests: 
 def test_a_store_that_lost_everything_is_filled_anew(case: Case) -> None:
     case.history.append("m", "user", [row(2, NOW - DAY, age=4), row(2, NOW, age=5)])
     case.settle()
-    case.store.rows, case.store.counts = {}, {}
+    empty(case.world.engine, "feature_values", "feature_views")
     case.settle()
     assert case.held("user@1") == PUBLISHED
     assert case.held("user") == {2: {"age": 5}}
@@ -153,7 +156,7 @@ def test_asked_to_it_loads_all_anew_while_the_rows_stand(case: Case) -> None:
     case.settle()
     assert case.made.again("m") == 2
     assert case.held("user@1") == PUBLISHED
-    del case.store.rows["m", "user@1"][3]
+    empty(case.world.engine, "feature_values")
     case.settle()
     assert case.held("user@1") == PUBLISHED
 
@@ -217,7 +220,7 @@ def test_a_history_that_outlived_its_recommender_goes_too(case: Case) -> None:
 
 def test_a_store_that_is_away_when_a_recommender_is_deleted_is_cleared_later(world: World, tmp_path: Path) -> None:
     version(world, tmp_path)
-    store = Away()
+    store = Away(world.engine)
     case = Case(world, store)
     case.settle()
     store.away = True
@@ -271,7 +274,7 @@ def test_a_version_that_can_never_be_loaded_says_why_and_holds_up_no_other(
 
 def test_without_the_store_nothing_is_ready_and_it_goes_on_afterwards(world: World, tmp_path: Path) -> None:
     version(world, tmp_path)
-    store = Away()
+    store = Away(world.engine)
     case = Case(world, store)
     case.settle()
     store.away = True

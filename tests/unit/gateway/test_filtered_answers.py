@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from services.gateway.catalogues import Catalogues
+from services.store.recommenders import SqlRecommenders
 from shared.domain.catalogue import ItemWrite
 from shared.domain.errors import Unavailable
 from shared.domain.route import Route
@@ -180,15 +181,16 @@ def test_half_a_change_is_never_shown(world):
 
 
 def test_a_catalogue_whose_recommender_was_made_anew_begins_anew(world):
-    copies = Catalogues(world.catalogue, lambda name: [], world.clock)
+    copies, recommenders = Catalogues(world.catalogue, lambda name: [], world.clock), SqlRecommenders(world.engine)
+    recommenders.put(spec(), world.clock.now(), "ada")
     put(world, write(1, False, p=1), write(2, p=1))
     copies.refresh()
     assert len(copies.of("m")) == 2
-    world.catalogue.forget("m")
+    recommenders.delete("m", world.clock.now())
     world.clock.pass_by(seconds=1)
     copies.refresh()
     assert (len(copies.of("m")), copies.of("m").scalars) == (0, {})
-    world.catalogue.revive("m")
+    recommenders.put(spec(), world.clock.now(), "ada")
     put(world, write(2, p=3))
     world.clock.pass_by(seconds=1)
     copies.refresh()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from services.api.token_cache import TokenCache
+from services.featurestore.sql import SqlFeatureStore
 from services.gateway.impression_writer import ImpressionWriter
 from services.gateway.user_features import UserFeatures
 from shared.domain.access import Role, Token
@@ -18,7 +17,6 @@ from shared.domain.errors import Unavailable
 from shared.ports import FeatureRows
 from shared.telemetry.outages import QUIET, Outages
 from shared.testing.event_suite import shown
-from shared.testing.fake_features import FakeFeatureStore
 from tests.support.gateway_world import Clock
 from tests.unit.gateway.test_user_features import opened, row, told, version
 
@@ -44,24 +42,24 @@ def lines(caplog: pytest.LogCaptureFixture) -> Any:
     return by_prefix
 
 
-class SlowStore(FakeFeatureStore):
+class SlowStore(SqlFeatureStore):
     """Every second read fails, as those of a store whose reads take about as long as the deadline."""
 
     fails = True
     asked = 0
 
-    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Any, now: datetime) -> FeatureRows:
+    def read(self, *arguments: Any) -> FeatureRows:
         self.asked += 1
         if self.fails and self.asked % 2:
             raise Unavailable("Redis doesn't answer")
-        return super().read(recommender, views, keys, now)
+        return super().read(*arguments)
 
 
 def test_a_slow_feature_store_is_logged_once_and_once_when_it_has_recovered(
     world: Any, tmp_path: Path, lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version(world, tmp_path)
-    store = world.features = SlowStore()
+    store = world.features = SlowStore(world.engine)
     store.write("m", "user", [row(1, age=7)])
     clock = Time()
     monkeypatch.setattr("services.gateway.gateway.UserFeatures", lambda store: UserFeatures(store, now=clock))

@@ -1,4 +1,4 @@
-"""Tokens, the audit log and stored answers keep the promises of their ports, in SQL and in memory."""
+"""Tokens, the audit log and stored answers keep the promises of their ports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from services.store.audit import SqlAudit
 from services.store.idempotency import SqlIdempotency
 from services.store.tokens import SqlTokens
-from shared.testing.access_suite import AuditLogSuite, FakeAudit, FakeStoredResponses, FakeTokens, StoredResponsesSuite, TokenStoreSuite
+from shared.testing.access_suite import AuditLogSuite, StoredResponsesSuite, TokenStoreSuite
 
 
 class TestSqlTokens(TokenStoreSuite):
@@ -23,25 +23,7 @@ class TestSqlAudit(AuditLogSuite):
         return SqlAudit(engine)
 
 
-class TestFakeAudit(AuditLogSuite):
-    @pytest.fixture
-    def audit(self) -> FakeAudit:
-        return FakeAudit()
-
-
-class TestFakeTokens(TokenStoreSuite):
-    @pytest.fixture
-    def tokens(self) -> FakeTokens:
-        return FakeTokens()
-
-
 class TestSqlAnswers(StoredResponsesSuite):
     @pytest.fixture
     def answers(self, engine: Engine) -> SqlIdempotency:
         return SqlIdempotency(engine)
-
-
-class TestFakeAnswers(StoredResponsesSuite):
-    @pytest.fixture
-    def answers(self) -> FakeStoredResponses:
-        return FakeStoredResponses()

@@ -1,4 +1,4 @@
-"""Catalogues keep their port's promises, in SQL and in memory."""
+"""The SQL catalogue keeps its port's promises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from services.store.recommenders import SqlRecommenders
 from services.store.tables import catalogue_items
 from shared.domain.errors import Unreadable
 from shared.testing.catalogue_suite import NOW, CatalogueSuite, write
-from shared.testing.fake_catalogue import FakeCatalogue
 from tests.support.recommender_suite import spec
 from tests.support.sql_rows import damage, empty
 
@@ -57,18 +56,3 @@ class TestSqlCatalogue(CatalogueSuite):
         with engine.begin() as connection:
             connection.execute(update(catalogue_items).where(catalogue_items.c.item == 2).values(available=False))
         assert [one.available for one in catalogue.changes("films", 0, 9)] == [True, False]
-
-
-@pytest.mark.requirement("G-02")
-class TestFakeCatalogue(CatalogueSuite):
-    @pytest.fixture
-    def catalogue(self) -> FakeCatalogue:
-        return FakeCatalogue()
-
-    @pytest.fixture
-    def forget(self, catalogue: FakeCatalogue) -> Callable[[str], None]:
-        return catalogue.forget
-
-    @pytest.fixture
-    def revive(self, catalogue: FakeCatalogue) -> Callable[[str], None]:
-        return catalogue.revive

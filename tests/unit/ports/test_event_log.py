@@ -14,7 +14,6 @@ from services.eventlog.sql import SqlEventLog
 from services.store.shadow_totals import SqlShadowTotals
 from shared.domain.errors import Invalid
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, WINDOW, EventLogSuite, KpiSourceSuite, did, like, shown
-from shared.testing.fake_shadow_totals import FakeShadowTotals
 from shared.testing.traffic_suite import EXAMPLE, ShadowTotalsSuite, TrafficSuite
 from tests.support.drift_samples_suite import DriftSamplesSuite
 from tests.support.query_plans import statements
@@ -104,12 +103,6 @@ class TestSqlKpis(KpiSourceSuite, TrafficSuite):
         damage(engine, "impressions", "items", "[1, 2", "request_id = 'a'")
         found = kpis.traffic("films", 1, LATER)["stable"]
         assert (found.answers, found.looked, found.shown) == (2, 1, 3)
-
-
-class TestFakeMirrors(ShadowTotalsSuite):
-    @pytest.fixture
-    def mirrors(self) -> FakeShadowTotals:
-        return FakeShadowTotals()
 
 
 class TestSqlMirrors(ShadowTotalsSuite):

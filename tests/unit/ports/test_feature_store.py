@@ -1,4 +1,4 @@
-"""Feature stores and their history keep the promises of their ports, in SQL and in memory."""
+"""The SQL feature store and its history keep the promises of their ports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from sqlalchemy import Engine
 
 from services.featurestore.history import SqlFeatureHistory
 from services.featurestore.sql import SqlFeatureStore
-from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
 from shared.testing.feature_suite import DAY, NOW, FeatureHistorySuite, FeatureStoreSuite, row
 from tests.support.sql_rows import damage, empty
 
@@ -35,21 +34,7 @@ class TestSqlFeatureStore(FeatureStoreSuite):
 
 
 @pytest.mark.requirement("G-08")
-class TestFakeFeatureStore(FeatureStoreSuite):
-    @pytest.fixture
-    def store(self) -> FakeFeatureStore:
-        return FakeFeatureStore()
-
-
-@pytest.mark.requirement("G-08")
 class TestSqlFeatureHistory(FeatureHistorySuite):
     @pytest.fixture
     def history(self, engine: Engine) -> SqlFeatureHistory:
         return SqlFeatureHistory(engine)
-
-
-@pytest.mark.requirement("G-08")
-class TestFakeFeatureHistory(FeatureHistorySuite):
-    @pytest.fixture
-    def history(self) -> FakeFeatureHistory:
-        return FakeFeatureHistory()

@@ -24,9 +24,10 @@ from pipelines.features.asof import (
     read_history,
     stretches,
 )
+from services.featurestore.history import SqlFeatureHistory
 from shared.contracts.online import OnlineColumn, View
 from shared.domain.feature_values import StoredRow, instant, is_over, moment
-from shared.testing.fake_features import FakeFeatureHistory
+from tests.support.databases import empty_engine
 from tests.support.feature_histories import history_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -89,7 +90,7 @@ def test_what_training_sees_is_what_counted_then(rows: list[StoredRow], asked: l
 @settings(max_examples=40, deadline=None)
 @given(ROWS, ASKED, TTLS)
 def test_training_and_the_history_say_the_same(rows: list[StoredRow], asked: list[tuple[int, datetime]], ttl: timedelta | None) -> None:
-    history = FakeFeatureHistory()
+    history = SqlFeatureHistory(empty_engine())
     history.append("m", "user", rows)
     told = [dict(one.values) if one else {} for one in history.as_of("m", "user", asked, ttl)]
     assert told == [by_definition(rows, key, at, ttl) for key, at in asked]
@@ -97,7 +98,7 @@ def test_training_and_the_history_say_the_same(rows: list[StoredRow], asked: lis
 
 @pytest.mark.requirement("G-08")
 def test_an_exported_history_reads_as_it_was_written(tmp_path: Path) -> None:
-    history = FakeFeatureHistory()
+    history = SqlFeatureHistory(empty_engine())
     rows = [
         StoredRow(1, START, {"age": 2**63 - 1, "mean": 0.10000000149011612, "town": 'Z"ü\n', "last": (1, None)}),
         StoredRow(1, START + HOUR, {"age": -(2**63)}),
@@ -168,7 +169,7 @@ def test_a_time_in_seconds_is_the_microsecond_that_it_was(at: int) -> None:
 
 def test_columns_called_as_the_history_calls_its_own_are_the_view_s(tmp_path: Path) -> None:
     view = View(name="user", columns=(OnlineColumn(name="key", dtype="int64"), OnlineColumn(name="at", dtype="string")))
-    history = FakeFeatureHistory()
+    history = SqlFeatureHistory(empty_engine())
     history.append("m", "user", [StoredRow(1, START, {"key": 5, "at": "x"})])
     history.export("m", "user", START + HOUR, tmp_path / "history.jsonl")
     read = read_history(tmp_path / "history.jsonl", view)
