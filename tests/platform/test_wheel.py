@@ -48,9 +48,9 @@ def test_both_packages_work(python: Path) -> None:
 
 def test_the_command_and_a_process_of_the_pipelines_work(python: Path, tmp_path: Path) -> None:
     command = str(python.with_name("eyas"))
-    output = run(python, command, "data", "synth", "ml-100k", "--rows", "500", "--to", str(tmp_path / "films"))
+    output = run(python, command, "data", "synth", "ml-100k", "--rows", "500", "--to", str(tmp_path / "films"), "--parquet")
     assert "500 rows" in output
-    assert "500" in run(python, command, "data", "describe", str(tmp_path / "films/u.data"))
+    assert "500" in run(python, command, "data", "describe", str(tmp_path / "films/interactions.parquet"))
     assert run(python, "-m", "eyas.pipelines.stages.etl", "--help").startswith("usage: ")
 
 
