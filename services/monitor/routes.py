@@ -20,16 +20,6 @@ from shared.ports import Clock, RolloutStore, RouteStore
 from shared.run_factory import spec_of
 from shared.telemetry import metrics
 
-_GAUGES = (
-    metrics.SERVING,
-    metrics.WEIGHT,
-    metrics.ROUTE_SINCE,
-    metrics.ROLLOUT_WAITS,
-    metrics.ROLLOUT_USERS,
-    metrics.ROLLOUT_GOAL,
-    metrics.ROLLOUT_LIFT,
-    metrics.ROLLOUT_CHECK,
-)
 _VERDICTS = {Verdict.PASS: 1, Verdict.INCONCLUSIVE: 0, Verdict.FAIL: -1, Verdict.ERROR: -2}
 _MOST = 100_000
 """Maximum of active rollouts."""

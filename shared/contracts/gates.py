@@ -178,7 +178,6 @@ class SizeGate(Strict):
     size: Memory = Field(description="Maximum size of the model files that a server loads, such as 200Mi.")
 
 
-ServingGate = LatencyGate | MedianGate | ThroughputGate
 _GATES: dict[str, type[Strict]] = {
     "metric": MetricGate,
     "off_policy": OffPolicyGate,
