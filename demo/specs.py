@@ -79,6 +79,6 @@ def watching(interactions: Path, items: Path) -> Json:
     are now popular are nearly the best answers."""
     spec = learning_from(interactions, items)
     spec["data"]["interactions"] |= {"also": "events", "since": f"{FRESH_SECONDS}s"}
-    spec["rollout"]["analysis"]["guardrails"] = RAILS | {"fallback": "< 20%"}  # users without a visit in these seconds are unknown to it
+    spec["rollout"]["analysis"]["guardrails"] = RAILS | {"fallback": "off"}  # users without a visit in these seconds are unknown to it
     spec["gates"] = [gate for gate in spec["gates"] if not gate.keys() & {"better_than", "not_worse_than"}]
     return spec
