@@ -61,13 +61,13 @@ def graph_of(users: int) -> Any:
 
 def export(folder: Path, users: int, width: int) -> dict[str, float]:
     """Writes what the stage would publish, and returns what that took."""
-    from pipelines.arrays import write_arrays
+    from pipelines.arrays import read_arrays, write_arrays
     from pipelines.evaluation.scorers import onnx_session
     from pipelines.export.unit import named, write_unit
     from pipelines.features.raw import signature
     from pipelines.models.mlp import plan
     from pipelines.models.neural.model import NeuralModel
-    from pipelines.models.neural.weights import begin, load_weights
+    from pipelines.models.neural.weights import begin
     from shared.contracts.families import MlpParams
     from shared.contracts.serving import Serve
 
@@ -77,7 +77,7 @@ def export(folder: Path, users: int, width: int) -> dict[str, float]:
     path = write_arrays(folder / "weights.npz", begin(layout, 1))
     figures["weights.npz"] = path.stat().st_size / 1e6
     with step("weights read", figures):
-        weights = load_weights(path)
+        weights = read_arrays(path)
     path.unlink()
     model = NeuralModel(layout, weights)
     with step("unit written", figures):

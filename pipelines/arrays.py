@@ -17,3 +17,9 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], compressed: boo
     with path.open("wb") as stream:
         (np.savez_compressed if compressed else np.savez)(stream, **named)
     return path
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Opens the file itself, because numpy leaves a damaged one open."""
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.arrays import write_arrays
+from pipelines.arrays import read_arrays, write_arrays
 from pipelines.features.columns import NULL
 from pipelines.features.onnx_builder import OnnxBuilder
 from pipelines.features.reading import Reads
@@ -124,8 +124,7 @@ class ItemKnn:
 
     def load(self, fetch: Fetch) -> ItemKnnModel:
         value = json.loads(fetch(MODEL).read_text())
-        with np.load(fetch(NEIGHBOURS), allow_pickle=False) as stored:
-            near = Neighbours(stored["items"], stored["nearness"])
+        near = Neighbours(**read_arrays(fetch(NEIGHBOURS)))
         return ItemKnnModel(value["user"], value["item"], load_user_history(fetch), near)
 
 

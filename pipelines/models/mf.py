@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.arrays import write_arrays
+from pipelines.arrays import read_arrays, write_arrays
 from pipelines.features.columns import UNKNOWN
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
@@ -122,8 +122,8 @@ class Mf:
 
     def load(self, fetch: Fetch) -> MfModel:
         value = json.loads(fetch(MODEL).read_text())
-        with np.load(fetch(VECTORS), allow_pickle=False) as stored:
-            factors = Factors(stored["users"], stored["items"])
+        vectors = read_arrays(fetch(VECTORS))
+        factors = Factors(vectors["users"], vectors["items"])
         return MfModel(value["user"], value["item"], factors, value["regularisation"], value.get("loss", "als"))
 
 

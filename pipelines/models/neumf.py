@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.arrays import read_arrays
 from pipelines.features.graph import Graph
 from pipelines.features.reading import Reads
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
@@ -24,7 +25,7 @@ from pipelines.models.neural.model import NeuralModel
 from pipelines.models.neural.network import ColumnSelection, Dense, Dropout, Join, Network, Node, Product
 from pipelines.models.neural.plain import sigmoid
 from pipelines.models.neural.train import train_neural
-from pipelines.models.neural.weights import WEIGHTS, Weights, begin, load_weights
+from pipelines.models.neural.weights import WEIGHTS, Weights, begin
 from pipelines.models.tables import Table, check_size
 from pipelines.training.mf_contrastive import ContrastiveTask
 from shared.contracts.families import NeumfParams
@@ -83,7 +84,7 @@ class Neumf:
         return replace(fitted, model=NeumfModel(fitted.model.architecture, fitted.model.weights))
 
     def load(self, fetch: Fetch) -> NeumfModel:
-        return NeumfModel(load_architecture(fetch(MODEL)), load_weights(fetch(WEIGHTS)))
+        return NeumfModel(load_architecture(fetch(MODEL)), read_arrays(fetch(WEIGHTS)))
 
 
 def going_on(model: Model) -> Model:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.arrays import write_arrays
+from pipelines.arrays import read_arrays, write_arrays
 from pipelines.features.columns import FIRST, NULL
 from pipelines.features.graph import Graph
 from pipelines.features.operators.sequence import Sequence
@@ -23,7 +23,7 @@ from pipelines.models.attention.lowered import lower
 from pipelines.models.attention.shape import ITEMS, Shape, Weights, check_weights
 from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch
-from pipelines.models.neural.weights import WEIGHTS, load_weights
+from pipelines.models.neural.weights import WEIGHTS
 from pipelines.models.tables import Table
 from shared.contracts.families import SessionParams
 from shared.domain.errors import BadData, Invalid
@@ -71,7 +71,7 @@ class SequenceSession(LowersExternalWeights):
 
 def load_reader(fetch: Fetch, document: dict[str, Any]) -> SequenceSession:
     """Loads the model; `document` is the content of model.json."""
-    shape, weights = Shape(**document["transformer"]), load_weights(fetch(WEIGHTS))
+    shape, weights = Shape(**document["transformer"]), read_arrays(fetch(WEIGHTS))
     check_weights(shape, weights)
     queries = np.load(fetch(QUERIES), allow_pickle=False)
     if queries.ndim != 2 or queries.shape[1] != shape.width:

@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.arrays import write_arrays
+from pipelines.arrays import read_arrays, write_arrays
 from pipelines.features.columns import FIRST, NULL
 from pipelines.features.operators.sequence import Sequence
 from pipelines.features.reading import Reads
@@ -39,7 +39,7 @@ from pipelines.models.external_weights import ExternalWeights, LowersExternalWei
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.train import how
-from pipelines.models.neural.weights import WEIGHTS, load_weights
+from pipelines.models.neural.weights import WEIGHTS
 from pipelines.models.sequence_session import (
     QUERIES,
     SequenceSession,
@@ -201,11 +201,11 @@ class Session:
         value = json.loads(fetch(MODEL).read_text())
         if "sequence" in value:
             return load_reader(fetch, value)
-        shape, weights = Shape(**value["transformer"]), load_weights(fetch(WEIGHTS))
+        shape, weights = Shape(**value["transformer"]), read_arrays(fetch(WEIGHTS))
         check_weights(shape, weights)
         queries = np.load(fetch(QUERIES), allow_pickle=False)
-        with np.load(fetch(SEQUENCES), allow_pickle=False) as stored:
-            sequences = LikesByRow(stored["start"], stored["items"])
+        likes = read_arrays(fetch(SEQUENCES))
+        sequences = LikesByRow(likes["start"], likes["items"])
         if queries.ndim != 2 or queries.shape[1] != shape.width or len(sequences.start) != len(queries) + 1:
             raise BadData(f"{QUERIES}: does not match model.json: the files are of different models: copy or train the model again")
         return SessionModel(value["user"], value["item"], shape, weights, sequences, queries, float(value["until"]))

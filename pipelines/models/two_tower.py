@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pipelines.arrays import read_arrays
 from pipelines.features.columns import FIRST, Side
 from pipelines.features.graph import Graph
 from pipelines.features.reading import Reads
@@ -30,7 +31,7 @@ from pipelines.models.neural.losses import InBatch, log_chances
 from pipelines.models.neural.model import NeuralModel
 from pipelines.models.neural.network import Dense, Dropout, Join, Length, Network, Node, Product, RowSum
 from pipelines.models.neural.train import train_neural
-from pipelines.models.neural.weights import WEIGHTS, Weights, load_weights
+from pipelines.models.neural.weights import WEIGHTS, Weights
 from pipelines.models.tables import Table, check_size, plan_tables
 from shared.contracts.families import TwoTowerParams
 from shared.domain.errors import Invalid
@@ -103,7 +104,7 @@ class TwoTower:
 
     def load(self, fetch: Fetch) -> TwoTowerModel:
         queries = np.load(fetch(QUERIES), allow_pickle=False)
-        return _model(load_architecture(fetch(MODEL)), load_weights(fetch(WEIGHTS)), queries)
+        return _model(load_architecture(fetch(MODEL)), read_arrays(fetch(WEIGHTS)), queries)
 
 
 def _model(architecture: Architecture, weights: Weights, queries: Floats) -> TwoTowerModel:

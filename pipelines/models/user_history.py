@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.arrays import write_arrays
+from pipelines.arrays import read_arrays, write_arrays
 from pipelines.features.columns import NULL
 from pipelines.features.onnx_builder import OnnxBuilder, tensor_info
 from pipelines.models.external_weights import ExternalWeights
@@ -62,8 +62,8 @@ def save_user_history(history: UserHistory, folder: Path) -> dict[str, Path]:
 
 
 def load_user_history(fetch: Fetch) -> UserHistory:
-    with np.load(fetch(FILE), allow_pickle=False) as stored:
-        return UserHistory(LikesByRow(stored["start"], stored["liked"]))
+    likes = read_arrays(fetch(FILE))
+    return UserHistory(LikesByRow(likes["start"], likes["liked"]))
 
 
 def lower(history: UserHistory, user: str, item: str, score: Callable[[OnnxBuilder], str], beside: ExternalWeights | None = None) -> Any:

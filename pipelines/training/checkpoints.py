@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.arrays import write_arrays
+from pipelines.arrays import read_arrays, write_arrays
 from pipelines.training.step import State
 from shared.artifacts import FsspecLive
 from shared.contracts.models import Model
@@ -83,7 +82,7 @@ class CheckpointStore:
                 except EyasError as error:
                     self.log.warning("checkpoint: reading failed from_attempt=%s error=%s", checkpoint.attempt, error)
                     continue
-                state = load_state(paths[STATE])
+                state = read_arrays(paths[STATE])
                 paths[STATE].unlink()
                 return LoadedCheckpoint(checkpoint.about, checkpoint.attempt, state, paths.get(BEST))
         except OSError as error:
@@ -100,11 +99,6 @@ def rests_on(model: Model, mode: str, inputs: Mapping[str, Files]) -> dict[str, 
     code = _code(f"{above}pipelines", f"{above}shared", *own)
     parts = leaves(document, "model") | {"mode": mode, "code": code, "libraries": _libraries()}
     return parts | {f"data: {origin}": f"sha256:{digest_of(files)}" for origin, files in inputs.items()}
-
-
-def load_state(path: Path) -> dict[str, NDArray[Any]]:
-    with np.load(path, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
 
 
 def _code(*packages: str) -> str:

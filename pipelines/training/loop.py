@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipelines.arrays import write_arrays
+from pipelines.arrays import read_arrays, write_arrays
 from pipelines.inputs.batches import EpochPosition, TrainingBatch
-from pipelines.training.checkpoints import BEST, CheckpointStore, load_state
+from pipelines.training.checkpoints import BEST, CheckpointStore
 from pipelines.training.loss_monitor import Losses
 from pipelines.training.rank_context import ALONE, RankContext
 from pipelines.training.report import Epoch, TrainingReport
@@ -218,7 +218,7 @@ class TrainingLoop:
         if self._best is not None:
             number, metric = self._best.epoch, self._metric
             if number != last:
-                self._step.restore(load_state(self._best_path) if self._together.leads else {})
+                self._step.restore(read_arrays(self._best_path) if self._together.leads else {})
             best = number, last, metric, self._best.value, ended
             self._log.info("epoch: best published epoch=%d of=%d metric=%s value=%.4f reason=%s", *best)
         return TrainingReport(

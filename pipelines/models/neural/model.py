@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.arrays import write_arrays
+from pipelines.arrays import read_arrays, write_arrays
 from pipelines.inputs.tables import Codes
 from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch
 from pipelines.models.neural import onnx, plain
 from pipelines.models.neural.architecture import Architecture, load_architecture
-from pipelines.models.neural.weights import WEIGHTS, Weights, load_weights
+from pipelines.models.neural.weights import WEIGHTS, Weights
 from pipelines.models.tables import Table
 
 
@@ -45,4 +45,4 @@ class NeuralModel(LowersExternalWeights):
 
 
 def load_neural(fetch: Fetch) -> NeuralModel:
-    return NeuralModel(load_architecture(fetch(MODEL)), load_weights(fetch(WEIGHTS)))
+    return NeuralModel(load_architecture(fetch(MODEL)), read_arrays(fetch(WEIGHTS)))

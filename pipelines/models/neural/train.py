@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from pipelines.arrays import read_arrays
 from pipelines.models.family import Fitted, Task
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import load_framework
@@ -17,7 +18,7 @@ from pipelines.models.neural.resident import ResidentStep
 from pipelines.models.neural.sharded_step import Apartness, ShardedStep
 from pipelines.models.neural.sharded_tables import check_engine
 from pipelines.models.neural.step import LOGISTIC, NeuralStep, StepOptions
-from pipelines.models.neural.weights import WEIGHTS, Weights, begin, begin_layers, grow, load_weights
+from pipelines.models.neural.weights import WEIGHTS, Weights, begin, begin_layers, grow
 from pipelines.models.tables import Table
 from pipelines.training.group import Group
 from pipelines.training.rank_context import ALONE
@@ -110,7 +111,7 @@ def check_parted(training: Training, architecture: Architecture, loss: Loss) -> 
 
 def first_weights(task: Task, architecture: Architecture, first: Callable[[], Weights] | None) -> Weights:
     if task.parent is not None:
-        return grow(architecture, load_weights(task.parent(WEIGHTS)), task.new_rows, task.model.train.seed)
+        return grow(architecture, read_arrays(task.parent(WEIGHTS)), task.new_rows, task.model.train.seed)
     if first is not None:
         return first()
     return begin(architecture, task.model.train.seed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,11 +56,6 @@ def _even(random: np.random.Generator, shape: tuple[int, ...], spread: float) ->
     values *= 2 * limit
     values -= limit
     return values
-
-
-def load_weights(path: Path) -> Weights:
-    with np.load(path, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
 
 
 def grow(architecture: Architecture, parent: Mapping[str, NDArray[np.float32]], rule: NewRows = "mean", seed: int = 1) -> Weights:

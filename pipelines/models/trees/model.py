@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.arrays import write_arrays
+from pipelines.arrays import read_arrays, write_arrays
 from pipelines.inputs.tables import Codes
 from pipelines.models.family import MODEL, Fetch
 from pipelines.models.neural.plain import sigmoid
@@ -124,8 +124,7 @@ def load(fetch: Fetch) -> TreeModel:
     layout = TreeLayout(
         document["user"], document["item"], tuple(FeatureSource(**fields) for fields in document["sources"]), document["fits"]
     )
-    with np.load(paths[KNOWLEDGE], allow_pickle=False) as stored:
-        knowledge = knowledge_of(stored)
+    knowledge = knowledge_of(read_arrays(paths[KNOWLEDGE]))
     if (
         knowledge.users.shape[1:] != (len(USER),)
         or knowledge.items.shape[1:] != (len(ITEM),)
@@ -135,8 +134,7 @@ def load(fetch: Fetch) -> TreeModel:
     if library in BOOSTERS:
         model = TreeModel(library, document["objective"], layout, knowledge, paths[FILES[library]].read_bytes())
     else:
-        with np.load(paths[FILES[library]], allow_pickle=False) as stored:
-            model = TreeModel(library, document["objective"], layout, knowledge, b"", trees_of(stored))
+        model = TreeModel(library, document["objective"], layout, knowledge, b"", trees_of(read_arrays(paths[FILES[library]])))
     model.trees.check(len(layout.columns))
     return model
 

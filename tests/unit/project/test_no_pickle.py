@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipelines import arrays
 from pipelines.models.family import MODEL
-from pipelines.models.neural.weights import load_weights
 from pipelines.models.popularity_model import SCORES, PopularityFamily
 from services.triton.load_test import read_arrays
 from shared.domain.errors import BadData
@@ -91,7 +91,7 @@ class Bomb:
 
 
 def _weights(folder: Path) -> None:
-    load_weights(folder / "bomb.npz")
+    arrays.read_arrays(folder / "bomb.npz")
 
 
 def _rows(folder: Path) -> None:
