@@ -75,10 +75,9 @@ def watching(interactions: Path, items: Path) -> Json:
     """Spec of the drift act: a retraining uses only the newest feedback, because positives from before the shift outweigh newer ones.
 
     No gate compares with the serving version: feedback holds clicks on items that this version showed, so such a holdout
-    favours it. The canary compares the two. No gate compares with popularity: in the first seconds after the shift, the items that
-    are now popular are nearly the best answers."""
+    favours it. The canary compares the two."""
     spec = learning_from(interactions, items)
     spec["data"]["interactions"] |= {"also": "events", "since": f"{FRESH_SECONDS}s"}
     spec["rollout"]["analysis"]["guardrails"] = RAILS | {"fallback": "off"}  # users without a visit in these seconds are unknown to it
-    spec["gates"] = [gate for gate in spec["gates"] if not gate.keys() & {"better_than", "not_worse_than"}]
+    spec["gates"] = [gate for gate in spec["gates"] if gate.get("not_worse_than") != "serving"]
     return spec

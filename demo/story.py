@@ -119,8 +119,8 @@ class Story:
         text = specs.write(
             self._folder / "spec-5-watching.yaml",
             "Act 5: the correct data again. A retraining uses only the newest feedback (`since`), because positives from before the drift\n"
-            "outweigh the few seconds after it. Outside a demo, leave `since` out. The gates compare with no other model, because the\n"
-            "holdout is a few seconds of clicks on items that the serving version showed. The canary compares the two.",
+            "outweigh the few seconds after it. Outside a demo, leave `since` out. No gate compares with the serving version: its\n"
+            "feedback has clicks on items that this version showed. The canary compares the two.",
             specs.watching(self._files.full, self._files.items),
         )
         self._client.apply(text, run=False)
