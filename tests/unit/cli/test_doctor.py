@@ -40,6 +40,7 @@ def test_what_is_only_useful_does_not_end_with_one(eyas, monkeypatch):
 def test_this_machine_can_be_examined_and_nothing_is_made(eyas, home, monkeypatch):
     monkeypatch.setattr(doctor_checks, "find_spec", PathFinder.find_spec)  # a suite's rules refuse to look for a framework
     monkeypatch.setattr(doctor_checks.subprocess, "run", no_process)
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: name)  # it starts ldconfig, for a Python of the system
     before = list(home.iterdir())
     found = json.loads(eyas("doctor", "--json").stdout)["findings"]
     assert {"Python", "memory", "disk", "home", "training", "PyTorch", "GPU", "uv"} <= {one["part"] for one in found}
