@@ -55,7 +55,7 @@ def learning_from(interactions: Path, items: Path) -> Json:
                 "attribution": "1s",
                 "window": "2s",
                 "max_harm": "5%",
-                "min_users": 100,
+                "min_users": 50,  # of 122 in a tenth of all users
                 "deadline": "3m",
                 "every": "1s",
                 "guardrails": RAILS,
