@@ -64,7 +64,7 @@ class Pace:
 
 @dataclass
 class Chain:
-    """Times of the hops, in seconds of the machine's clock, and the started run."""
+    """When an alert passed each hop, in seconds of the machine's clock, and the run that it started."""
 
     moments: dict[str, float] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)

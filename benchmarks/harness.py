@@ -159,7 +159,7 @@ def benchmark(
 
 
 def read_options(function: Callable[..., Any], words: Sequence[str] | None) -> dict[str, Any]:
-    """Parses a command line into a function's parameters. In `Annotated`, a string is the help; a list or tuple has the allowed values."""
+    """Parses a command line into arguments of a function. A string in a parameter's `Annotated` is its help, a list its allowed values."""
     text = inspect.getdoc(function) or sys.modules[function.__module__].__doc__
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     hints = get_type_hints(function, include_extras=True)

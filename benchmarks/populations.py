@@ -213,7 +213,7 @@ class Shop:
         return len(self.attention)
 
     def orders(self, seed: int) -> tuple[Order, list[Order]]:
-        """Returns the serving order, and candidates: better, worse, equal and by popularity only."""
+        """Returns the serving version's order, and those of candidates: better, worse, as good, and by popularity alone."""
         random = np.random.default_rng([seed, 11])
         truth = np.log(self.liking / (1 - self.liking))
         noise = random.normal(size=truth.shape)

@@ -181,7 +181,7 @@ class Test:
 
     @property
     def new(self) -> np.ndarray[Any, Any]:
-        """Returns which cases have an item that was unknown."""
+        """Marks the cases whose item the first day's version did not know."""
         new: np.ndarray[Any, Any] = self.unknown[self.cases.targets]
         return new
 

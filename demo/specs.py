@@ -10,7 +10,7 @@ from demo.client import Json
 from demo.datasets import HOLDOUT
 
 NAME = "movies"
-PSI, FALL = 0.25, 0.3
+FALL = 0.3
 KPI_SECONDS = 24
 FRESH_SECONDS = 20
 DRIFT_EVENTS = 5_000
@@ -63,7 +63,7 @@ def learning_from(interactions: Path, items: Path) -> Json:
         },
         "retrain": {
             "on": [
-                {"drift": {"psi": PSI, "min_events": DRIFT_EVENTS}},
+                {"drift": {"min_events": DRIFT_EVENTS, "mode": "full"}},
                 {"kpi": {"hit_rate": f"-{FALL:.0%}", "window": f"{KPI_SECONDS}s", "season": "none", "min_answers": 1000}},
             ],
             "cooldown": "1m",

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.arrays import read_arrays
 from pipelines.evaluation.cases import Cases, Ints
 from pipelines.evaluation.per_user import PerUser
 from pipelines.evaluation.ranking import CELLS
@@ -47,14 +48,12 @@ def by_model(model: Trained, meetings: EvalPairs, popularity: Popularity, users:
 
 def by_files(embeddings: Path, queries: Path, popularity: Popularity) -> Retrieve:
     """Retrieves as a served version does, in the present catalogue: items that the version does not know are not found."""
-    with np.load(embeddings, allow_pickle=False) as stored:
-        items, vectors = stored["items"], stored["vectors"]
-    with np.load(queries, allow_pickle=False) as stored:
-        users, query_vectors = stored["users"], stored["vectors"]
+    item_arrays, query_arrays = read_arrays(embeddings), read_arrays(queries)
+    items, vectors = item_arrays["items"], item_arrays["vectors"]
     aligned = np.zeros((len(popularity.items), vectors.shape[1]), np.float32)
     _, ours, theirs = np.intersect1d(popularity.items, items, return_indices=True)
     aligned[ours] = vectors[theirs]
-    return _by_vectors(popularity, aligned, users, query_vectors)
+    return _by_vectors(popularity, aligned, query_arrays["users"], query_arrays["vectors"])
 
 
 def _by_vectors(popularity: Popularity, vectors: NDArray[np.float32], users: Ints, queries: NDArray[np.float32]) -> Retrieve:

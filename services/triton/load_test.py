@@ -59,7 +59,7 @@ def one_request(signature: Signature, catalogue: Columns, users: Columns, batch:
 def read_arrays(path: Path, names: list[str]) -> dict[str, Array]:
     """Reads the named arrays, which must have equal lengths. Never unpickles."""
     try:
-        with np.load(path, allow_pickle=False) as content:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:  # numpy leaves a damaged file open
             if missing := [name for name in names if name not in content.files]:
                 raise BadData(f"{path.name}: the array '{missing[0]}' is missing; signature.json names it")
             arrays = {name: content[name] for name in names}

@@ -74,8 +74,8 @@ def visitor(site: Site) -> Visitor:
 
 def state(world: World) -> str:
     """All that a button can change, and the log of all that was asked for: who gets as far as the API is in it, refused or not."""
-    kept = (world.recommenders.rows, world.runs.rows, world.rollouts.rows, world.registry.given, world.routes.rows, world.tokens.list())
-    return repr((kept, world.audit.list(limit=1000), world.swept, world.gateway.asked, world.gateway.recorded, world.woken))
+    stores = (world.recommenders.rows, world.runs.rows, world.rollouts.rows, world.registry.given, world.routes.rows, world.tokens.list())
+    return repr((stores, world.audit.list(limit=1000), world.swept, world.gateway.asked, world.gateway.recorded, world.woken))
 
 
 def given(**more: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from concurrent.futures import Future
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -503,12 +504,12 @@ class World:
 
     def add_run(self, id="r1", state="pending", stages=(), **status):
         done = tuple(StageDone(stage, f"{id}-{stage}-1", NOW, NOW) for stage in stages)
-        spec = replace(RUN_SPEC, document=DEFAULT_DOCUMENT)
+        spec = replace(RUN_SPEC, document=deepcopy(DEFAULT_DOCUMENT))
         record = Record(id, "m", spec, RunStatus(state=state, stages=done, **status), NOW, NOW)
         return self.runs.create(record, "operator")
 
     def add_rollout(self, id="r1-rollout", state="canary", version=2, created_at=NOW, **status):
-        record = Record(id, "m", RolloutSpec(version, DEFAULT_DOCUMENT), RolloutStatus(state=state, **status), created_at, NOW)
+        record = Record(id, "m", RolloutSpec(version, deepcopy(DEFAULT_DOCUMENT)), RolloutStatus(state=state, **status), created_at, NOW)
         return self.rollouts.create(record, "eyas")
 
     def add_version(self, number=1, run="r1", files=None):

@@ -1,4 +1,4 @@
-"""The SQLite database of the test process, for tests that need stores in which nothing lies."""
+"""One SQLite database for each test process, empty at the start of each test that uses it."""
 
 from __future__ import annotations
 

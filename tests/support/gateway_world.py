@@ -65,7 +65,7 @@ class Artifacts:
 
 
 class World:
-    """Every port of the gateway in one; `said` is what happened, in order. Of several worlds, the newest has the database."""
+    """All ports of the gateway. `said` lists what happened, in order. Only the newest world of a process may use the database."""
 
     def __init__(self) -> None:
         self.clock = Clock()

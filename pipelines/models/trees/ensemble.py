@@ -1,4 +1,5 @@
-"""An ensemble of decision trees as arrays: treelite reads it from any library; it gives scores and an equal ONNX operator.
+"""Decision trees as arrays. treelite reads them from the model of any library; this module scores rows with them, and writes them as an
+ONNX operator that gives equal scores.
 
 The operator is written here: skl2onnx 1.20 answered 518 of 1,600 rows of a forest wrongly (rows with missing values or at thresholds);
 onnxmltools 1.16 answered all rows of boosted trees alike, but needs a converter per library and adds outputs that a served graph drops.

@@ -231,7 +231,7 @@ def test_a_scoped_admin_manages_what_lies_within_its_scope(world, client, proble
     across = make(client, name="across", recommenders=["m", "films"]).json()["about"]["id"]
     everywhere = make(client, name="everywhere").json()["about"]["id"]
     admin = world.holder("admin", ["m", "books"])
-    assert {one["name"] for one in admin.get("/v1/tokens").json()["items"]} == {"inside", "holder-1"}  # its own, too
+    assert {token["name"] for token in admin.get("/v1/tokens").json()["items"]} == {"inside", "holder-1"}  # its own, too
     for id in (across, everywhere):
         said = problem(admin.delete(f"/v1/tokens/{id}"), 404, "not-found")
         assert said == f"no token is called '{id}'"

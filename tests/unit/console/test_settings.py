@@ -42,8 +42,8 @@ def test_a_token_is_shown_once_and_kept_by_no_cache(world, visitor):
     assert answer.headers["cache-control"] == "no-store"
     assert "set-cookie" not in answer.headers and "location" not in answer.headers
     (secret,) = set(SECRET.findall(answer.text))
-    (kept,) = world.tokens.list()
-    assert (kept.name, kept.role, kept.recommenders) == ("shop", "client", frozenset({"m", "books"}))
+    (token,) = world.tokens.list()
+    assert (token.name, token.role, token.recommenders) == ("shop", "client", frozenset({"m", "books"}))
     assert Visitor(visitor._client._app, secret).get("/").status_code == 403, "it is good, and a client's"
     again = visitor.get("/settings").text
     assert "shop" in again and not SECRET.search(again)
@@ -52,8 +52,8 @@ def test_a_token_is_shown_once_and_kept_by_no_cache(world, visitor):
 
 def test_a_token_for_ever_and_for_all(world, visitor):
     assert make(visitor, expires_in="never", role="viewer").status_code == 200
-    (kept,) = world.tokens.list()
-    assert (kept.expires_at, kept.recommenders) == (None, None)
+    (token,) = world.tokens.list()
+    assert (token.expires_at, token.recommenders) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_where_nothing_happened_nothing_is_started_or_written(tmp_path: Path) ->
     place.settle()
     place.log.interactions([did(10, day(0.5)), did(11, day(3.5))], [True] * 2, ATTRIBUTION)
     place.settle()
-    assert [sorted(one.inputs["days"]) for one in place.executor.started] == [
+    assert [sorted(spec.inputs["days"]) for spec in place.executor.started] == [
         ["interactions/2026-03-16.ndjson", "interactions/2026-03-19.ndjson"]
     ]
     place.settle()
@@ -126,7 +126,7 @@ def test_many_days_are_compacted_some_at_a_time_the_oldest_first(tmp_path: Path)
     place = Place(tmp_path)
     some(place, *(-n for n in range(70)))
     place.settle()
-    assert [len(one.inputs["days"]) for one in place.executor.started] == [60, 60, 20]
+    assert [len(spec.inputs["days"]) for spec in place.executor.started] == [60, 60, 20]
     place.check(LAST)
 
 
@@ -160,7 +160,7 @@ def test_a_try_that_was_lost_is_followed_by_another_one_at_once(tmp_path: Path) 
     compactor = place.compactor()
     for _ in range(5):
         compactor.step()
-    assert [one.attempt for one in place.executor.started] == [f"compact-films-0-etl-{n}" for n in (1, 2, 3)]
+    assert [spec.attempt for spec in place.executor.started] == [f"compact-films-0-etl-{n}" for n in (1, 2, 3)]
     place.check(LAST)
 
 

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sqlalchemy import func, select
 
 from services.gateway import Question, shadow
 from services.gateway.filtering import FilterInput
 from services.gateway.scoring import RankedRequests, ShownItems
 from services.gateway.shadow import WAITING, WORKERS, MirroredBatch
+from services.store.tables import shadow_totals
 from shared.domain.errors import ServerAway, Unavailable
 from shared.domain.route import Route
 from shared.domain.traffic import ShadowCounts
@@ -189,6 +191,8 @@ def test_totals_are_told_again_after_a_fault_and_a_gateway_that_starts_anew_adds
     again.recommend("m", 3)
     assert seen(world, again, 3).compared == 3
     assert seen(world, gateway, 3).compared == 3
+    with world.engine.connect() as connection:
+        assert connection.scalar(select(func.count()).select_from(shadow_totals)) == 2
 
 
 def test_a_generation_has_its_own_totals(world, gateway):

@@ -68,15 +68,15 @@ def test_what_is_liked_is_what_the_log_counts_as_a_hit(tmp_path_factory: pytest.
         else:
             events.append(did(changes.pop("item"), minutes(at), **changes))
             place.log.interactions(events[-1:], [True], ATTRIBUTION)
-    found = read(place).answers
-    told = {name for name, liked in found.select("request_id", "liked").iter_rows() if liked}
+    answers = read(place).answers
+    told = {name for name, liked in answers.select("request_id", "liked").iter_rows() if liked}
     reactions = Oracle(shows.values(), events, ATTRIBUTION).reactions
     assert told == {name for name, of_answer in reactions.items() if any(reaction.delay <= ATTRIBUTION for reaction in of_answer)}
     kpis = SqlKpis(place.engine)
     hits = [kpis.hit_rate("films", version, START - timedelta(days=1), NOW, ATTRIBUTION).hits for version in (1, 2)]
     assert len(told) == sum(hits)
-    assert set(found["request_id"]) == set(shows)
-    for name, items, liked in found.select("request_id", "items", "liked").iter_rows():
+    assert set(answers["request_id"]) == set(shows)
+    for name, items, liked in answers.select("request_id", "items", "liked").iter_rows():
         done = {event.item for event in events}
         assert all(items[at] in done for at in liked), name
 
