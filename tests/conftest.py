@@ -12,6 +12,7 @@ from sqlalchemy import URL, Engine
 from services.store import sqlite
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
+from shared.telemetry import logs
 from tests.servers.postgres_server import Server, postgres_server
 
 pytest_plugins = ["tests.support.suite_rules"]
@@ -39,6 +40,12 @@ def _close_databases() -> Iterator[None]:
     yield
     while _ENGINES:
         _ENGINES.pop().dispose()
+
+
+@pytest.fixture(autouse=True)
+def _forget_process_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps the ids of a stage that a test runs in its own process out of the log records of the next test."""
+    monkeypatch.setattr(logs, "_process_ids", {})
 
 
 @pytest.fixture(scope="session")

@@ -89,7 +89,6 @@ def test_ids_of_the_context_are_in_each_line_and_end_with_it() -> None:
 
 
 def test_the_ids_of_a_process_are_in_the_lines_of_all_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "_process_ids", {})
     logs.identify_process(run="r1", recommender="films", attempt="r1-train-2")
     lines: list[object] = []
     thread = threading.Thread(target=lambda: lines.extend([as_text("epoch: finished of=%d", 3), as_json("epoch: finished of=%d", 3)]))

@@ -12,7 +12,6 @@ import pytest
 from shared import stage_process
 from shared.contracts.stage import FULL, StageSpec
 from shared.stage_process import Attempt
-from shared.telemetry import logs
 from tests.unit.pipelines import recommender
 
 
@@ -36,7 +35,6 @@ def test_a_full_disk_has_an_exit_code_and_no_traceback(
     artifacts = str(tmp_path / "artifacts")
     spec = StageSpec(stage="etl", run="r", attempt="r-etl-1", recommender=recommender.spec(tmp_path), artifacts=artifacts)
     (tmp_path / "spec.json").write_text(spec.model_dump_json(by_alias=True))
-    monkeypatch.setattr(logs, "_process_ids", {})
     monkeypatch.setattr(sys, "argv", ["etl", "--spec", str(tmp_path / "spec.json")])
     with pytest.raises(SystemExit) as ended:
         stage_process.main("etl", "pipelines.stages.etl", perform)

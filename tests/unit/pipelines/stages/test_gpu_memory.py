@@ -18,7 +18,6 @@ from pipelines.stages.runner import Context
 from shared.contracts.stage import StageSpec
 from shared.domain.errors import Conflict, Invalid
 from shared.stage_process import Outcome
-from shared.telemetry import logs
 from tests.unit.pipelines import recommender
 
 
@@ -82,7 +81,6 @@ def run_stage(folder: Path, monkeypatch: pytest.MonkeyPatch, resources: dict[str
         inputs={},
     )
     (folder / "spec.json").write_text(spec.model_dump_json(by_alias=True))
-    monkeypatch.setattr(logs, "_process_ids", {})
     monkeypatch.setattr(sys, "argv", ["train", "--spec", str(folder / "spec.json")])
     with pytest.raises(SystemExit) as ended:
         runner.main("train", work)
